@@ -1,0 +1,72 @@
+"""The options of an environment server, checked once at start."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from pathlib import Path
+
+MAX_FRAME_BYTES = 1024 * 1024
+MIN_TOKEN_LENGTH = 16
+
+
+class SettingsError(ValueError):
+    """The server cannot start with these options; the text says what to change."""
+
+
+@dataclass(frozen=True)
+class ServerSettings:
+    """Limits and identity of one server. Times are in seconds unless the name says otherwise."""
+
+    name: str
+    version: str
+    slots: int = 512
+    token: str | None = None
+    delay_ms: int = 0
+    idle_s: float = 600.0
+    # A peer that vanished without closing is noticed after one interval plus one timeout: 40 s, inside the promised 60.
+    ping_interval_s: float = 20.0
+    ping_timeout_s: float = 20.0
+    # A reset or step of a coroutine or blocking environment may take this long.
+    call_timeout_s: float = 30.0
+    # A client that does not read its answers loses its session after this long.
+    send_timeout_s: float = 30.0
+    worker_threads: int = 4
+
+    def __post_init__(self) -> None:
+        if self.slots < 1:
+            raise SettingsError("--slots must be at least 1.")
+        if self.delay_ms < 0:
+            raise SettingsError("--delay-ms must not be negative.")
+        if min(self.idle_s, self.ping_interval_s, self.call_timeout_s, self.send_timeout_s) <= 0:
+            raise SettingsError("Times must be longer than 0 s.")
+        if self.token is not None and len(self.token) < MIN_TOKEN_LENGTH:
+            raise SettingsError(f"The token must have at least {MIN_TOKEN_LENGTH} characters.")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a server bound to ``host``."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def check_exposure(host: str, token: str | None, insecure: bool) -> None:
+    """Refuse to listen beyond this machine without a token, unless the operator insists."""
+    if not is_loopback(host) and token is None and not insecure:
+        raise SettingsError(
+            f"{host} can be reached from other machines: give --token-file, or --insecure if the network itself is closed."
+        )
+
+
+def read_token(path: Path | None) -> str | None:
+    """The bearer token in a file, without the line end that editors add."""
+    if path is None:
+        return None
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"The token file {path} cannot be read: {type(error).__name__}.") from error

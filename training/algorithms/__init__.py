@@ -1,0 +1,1 @@
+"""The training methods: each drives one TRL trainer and speaks through the journal."""

@@ -1,0 +1,162 @@
+"""The error vocabulary: one flat set of codes, by the boundary where the failure happened.
+
+A bad rollout is data: an error with ``boundary`` in ENVIRONMENT, TOOL, REWARD or POLICY ends one rollout, is stored
+with it, and never becomes a reward of 0. A bad run ends in a state with a code, a sentence and a next action.
+``boundary()`` is the one place that turns a foreign exception into a ``TiltyardError``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+
+from pydantic import BaseModel
+
+
+class Boundary(StrEnum):
+    """Where a failure happened, which tells whose it is to mend."""
+
+    CONFIG = "config"
+    DATA = "data"
+    MODEL = "model"
+    ENVIRONMENT = "environment"
+    TOOL = "tool"
+    REWARD = "reward"
+    POLICY = "policy"
+    STORAGE = "storage"
+    LEASE = "lease"
+    TRAINER = "trainer"
+
+
+class ErrorInfo(BaseModel):
+    """A failure as it is journalled, stored and shown."""
+
+    code: str
+    boundary: Boundary
+    message: str
+    hint: str = ""
+
+
+class TiltyardError(Exception):
+    """Base of all our errors. ``code`` is stable and documented; ``hint`` is the next action for the reader."""
+
+    code = "internal"
+    boundary = Boundary.TRAINER
+    hint = ""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        if hint is not None:
+            self.hint = hint
+
+    @property
+    def info(self) -> ErrorInfo:
+        """The error in its stored form."""
+        return ErrorInfo(code=self.code, boundary=self.boundary, message=self.message, hint=self.hint)
+
+
+class ConfigError(TiltyardError):
+    """A job's options contradict each other or their limits."""
+
+    code, boundary = "config_invalid", Boundary.CONFIG
+
+
+class DataError(TiltyardError):
+    """A dataset cannot be read or a row has not the expected shape."""
+
+    code, boundary = "data_unreadable", Boundary.DATA
+
+
+class ModelError(TiltyardError):
+    """A model folder is missing, incomplete or unsafe."""
+
+    code, boundary = "model_unusable", Boundary.MODEL
+
+
+class TemplateError(ModelError):
+    """The chat template rewrites earlier turns, so token ids cannot be carried through."""
+
+    code = "template_not_prefix_preserving"
+
+
+class EnvironmentUnreachable(TiltyardError):
+    """No connection, or it broke: the server is down, died, or refused."""
+
+    code, boundary = "environment_unreachable", Boundary.ENVIRONMENT
+
+
+class EnvironmentTimeout(TiltyardError):
+    """The environment did not answer a stage within its time limit."""
+
+    code, boundary = "environment_timeout", Boundary.ENVIRONMENT
+
+
+class EnvironmentProtocolError(TiltyardError):
+    """The environment answered something that is not on the wire."""
+
+    code, boundary = "environment_protocol", Boundary.ENVIRONMENT
+
+
+class EnvironmentFull(TiltyardError):
+    """The environment has no free session slot."""
+
+    code, boundary = "environment_full", Boundary.ENVIRONMENT
+
+
+class EnvironmentFault(TiltyardError):
+    """The environment reported an error of its own for this episode."""
+
+    code, boundary = "environment_fault", Boundary.ENVIRONMENT
+
+
+class RewardFault(TiltyardError):
+    """A reward component raised, or gave something that is not a finite number."""
+
+    code, boundary = "reward_fault", Boundary.REWARD
+
+
+class RewardTimeout(TiltyardError):
+    """Scoring one rollout took longer than its time limit."""
+
+    code, boundary = "reward_timeout", Boundary.REWARD
+
+
+class PolicyFault(TiltyardError):
+    """Sampling from the model failed."""
+
+    code, boundary = "policy_fault", Boundary.POLICY
+
+
+class TooManyFailures(TiltyardError):
+    """Most rollouts of the last steps failed outside the policy: there is nothing left to learn from."""
+
+    code, boundary = "too_many_failures", Boundary.ENVIRONMENT
+
+
+class StorageFull(TiltyardError):
+    """The disk of the run directory is full."""
+
+    code, boundary = "storage_full", Boundary.STORAGE
+
+
+class StopRequested(TiltyardError):
+    """Someone asked the run to stop; not a failure."""
+
+    code, boundary = "stopped", Boundary.TRAINER
+
+
+@contextmanager
+def boundary(error: type[TiltyardError], doing: str) -> Iterator[None]:
+    """Attribute whatever escapes the block to ``error``'s boundary.
+
+    Our own errors, cancellation and interpreter exits pass unchanged. ``doing`` completes "failed while …".
+    """
+    try:
+        yield
+    except (TiltyardError, asyncio.CancelledError):
+        raise
+    except Exception as exc:
+        raise error(f"{type(exc).__name__} while {doing}: {exc}") from exc

@@ -1,0 +1,243 @@
+"""The journal: the trainer's only voice, an append-only ``journal.jsonl`` of versioned events.
+
+Each line is one event: ``{"v": 1, "n": <line number from 1>, "t": <unix seconds>, "type": ..., ...}``. A line counts only when it
+ends in a newline, so a torn last line after a crash is no event. Writing never waits for a database; a background
+thread flushes and fsyncs at least once a second. The supervisor projects the file into Postgres by byte offset, and
+``manage.py import_run`` does the same for a finished folder. Non-finite floats are the strings "NaN", "Infinity", "-Infinity".
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from envs.wire import Message
+from training.errors import ErrorInfo
+
+JOURNAL_VERSION = 1
+JOURNAL_NAME = "journal.jsonl"
+FSYNC_EVERY_S = 0.5
+
+Phase = Literal["preparing", "generating", "scoring", "training", "saving"]
+RolloutStatus = Literal["completed", "truncated", "excluded"]
+
+
+class Event(BaseModel):
+    """Fields that every event has; ``n`` and ``t`` are set by the writer."""
+
+    model_config = ConfigDict(ser_json_inf_nan="strings", extra="ignore")
+
+    v: int = JOURNAL_VERSION
+    n: int = 0
+    t: float = 0.0
+
+
+class RunStarted(Event):
+    """The trainer is up. ``total_steps`` counts optimiser steps; ``from_step`` is above 0 after a resume."""
+
+    type: Literal["run_started"] = "run_started"
+    kind: Literal["grpo", "sft"]
+    total_steps: int
+    from_step: int = 0
+    rows: int | None = None
+    device: str = ""
+    versions: dict[str, str] = Field(default_factory=dict)
+    pid: int = 0
+
+
+class PhaseChanged(Event):
+    """What the trainer does now. ``step`` is the step being worked on, from 1."""
+
+    type: Literal["phase"] = "phase"
+    phase: Phase
+    step: int
+
+
+class Metrics(Event):
+    """Figures of one finished step, under TRL's names or ours (``rollouts/``, ``groups/``, ``env/``, ``timing/``)."""
+
+    type: Literal["metrics"] = "metrics"
+    step: int
+    values: dict[str, float]
+
+
+class RolloutStarted(Event):
+    """A trajectory begins. ``group`` numbers the step's prompts from 0, ``index`` the group's generations from 0."""
+
+    type: Literal["rollout_started"] = "rollout_started"
+    rollout: str
+    step: int
+    group: int
+    index: int
+    row: int | None = None
+    task: str = ""
+
+
+class TurnAdded(Event):
+    """Messages that one party added: ``turn`` 0 is the prompt, then each model turn and each environment answer.
+
+    ``tokens`` are the ones the model sampled (0 for the environment), ``seconds`` how long the party took.
+    """
+
+    type: Literal["turn"] = "turn"
+    rollout: str
+    turn: int
+    messages: list[Message]
+    tokens: int = 0
+    seconds: float = 0.0
+
+
+class RolloutFinished(Event):
+    """A trajectory ended. ``reward`` and each part is ``None`` when missing; an excluded rollout has no reward at all."""
+
+    type: Literal["rollout_finished"] = "rollout_finished"
+    rollout: str
+    status: RolloutStatus
+    reward: float | None = None
+    parts: dict[str, float | None] = Field(default_factory=dict)
+    error: ErrorInfo | None = None
+    turns: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+
+
+class GroupScored(Event):
+    """Advantages of one group, in order of ``index``; ``None`` where the rollout was excluded."""
+
+    type: Literal["group_scored"] = "group_scored"
+    step: int
+    group: int
+    rollouts: list[str]
+    advantages: list[float | None]
+    reward_mean: float | None
+    reward_std: float | None
+    zero_variance: bool
+
+
+class CheckpointSaved(Event):
+    """A complete checkpoint stands under the run directory at the relative ``path``."""
+
+    type: Literal["checkpoint"] = "checkpoint"
+    step: int
+    path: str
+    bytes: int
+    final: bool = False
+
+
+class LogLine(Event):
+    """One line for the run's log."""
+
+    type: Literal["log"] = "log"
+    level: Literal["info", "warning", "error"] = "info"
+    message: str
+
+
+class RunFinished(Event):
+    """The trainer's last word. Without it, the trainer died."""
+
+    type: Literal["run_finished"] = "run_finished"
+    status: Literal["succeeded", "failed", "stopped"]
+    step: int
+    error: ErrorInfo | None = None
+
+
+AnyEvent = Annotated[
+    RunStarted
+    | PhaseChanged
+    | Metrics
+    | RolloutStarted
+    | TurnAdded
+    | RolloutFinished
+    | GroupScored
+    | CheckpointSaved
+    | LogLine
+    | RunFinished,
+    Field(discriminator="type"),
+]
+_adapter: TypeAdapter[Any] = TypeAdapter(AnyEvent)
+
+
+class Journal:
+    """Append events to ``<directory>/journal.jsonl``. Safe to call from any thread.
+
+    Lines reach the kernel at once (so they survive a kill -9 of this process) and the disk within
+    ``FSYNC_EVERY_S``. A full disk raises ``OSError`` from ``write``.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.path = directory / JOURNAL_NAME
+        self._lock = threading.Lock()
+        self._count = _drop_torn_tail(self.path)
+        self._file = open(self.path, "ab", buffering=0)
+        self._dirty = threading.Event()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._sync_loop, name="journal-fsync", daemon=True)
+        self._thread.start()
+
+    def write(self, event: Event) -> None:
+        """Append one event, stamping its number and time."""
+        with self._lock:
+            self._count += 1
+            event.n = self._count
+            event.t = time.time()
+            self._file.write(event.model_dump_json().encode() + b"\n")
+        self._dirty.set()
+
+    def close(self) -> None:
+        """Sync and close; later writes raise ``ValueError``."""
+        self._closed.set()
+        self._dirty.set()
+        self._thread.join(timeout=5)
+        with self._lock:
+            if not self._file.closed:
+                os.fsync(self._file.fileno())
+                self._file.close()
+
+    def _sync_loop(self) -> None:
+        while not self._closed.is_set():
+            self._dirty.wait()
+            if self._closed.wait(FSYNC_EVERY_S):
+                return
+            self._dirty.clear()
+            os.fsync(self._file.fileno())
+
+
+def _drop_torn_tail(path: Path) -> int:
+    """Cut a last line without newline off and return how many whole lines stand before it."""
+    if not path.exists():
+        return 0
+    data = path.read_bytes()
+    end = data.rfind(b"\n") + 1
+    if end < len(data):
+        os.truncate(path, end)
+    return data.count(b"\n", 0, end)
+
+
+def parse_event(line: bytes) -> Event:
+    """One journal line as an event. Raises ``pydantic.ValidationError`` for anything else."""
+    event: Event = _adapter.validate_json(line)
+    return event
+
+
+def read_events(path: Path, offset: int = 0, max_bytes: int = 1 << 20) -> Iterator[tuple[int, Event]]:
+    """Yield ``(offset after the event, event)`` for the whole lines from ``offset`` on, about ``max_bytes`` of them.
+
+    Stops before a line that is not finished yet; call again later with the last offset. Lines longer than
+    ``max_bytes`` are still read whole.
+    """
+    with open(path, "rb") as file:
+        file.seek(offset)
+        start = offset
+        while offset - start < max_bytes:
+            line = file.readline()
+            if not line.endswith(b"\n"):
+                return
+            offset += len(line)
+            yield offset, parse_event(line)

@@ -1,0 +1,1 @@
+"""Sampling engines: what turns prompt ids into sampled ids."""

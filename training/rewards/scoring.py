@@ -1,0 +1,92 @@
+"""Score one episode with a list of components; check such a list before a run.
+
+Scoring is pure: the same episode and components always give the same score. The total is the plain weighted sum and is
+never clamped, so that weights can be replayed later on the stored parts. The seed clamps its total to [0, 1]; with its
+weights, which sum to 1, and its parts, which lie in [0, 1], that never changes anything.
+"""
+
+from __future__ import annotations
+
+import math
+from numbers import Real
+
+from pydantic import ValidationError
+
+from training.config import RewardComponent
+from training.errors import ConfigError, RewardFault, boundary
+from training.rewards.base import Component, Episode, Params, Score
+from training.rewards.registry import COMPONENTS
+
+
+def score_episode(episode: Episode, components: list[RewardComponent]) -> Score:
+    """Raw component values and their weighted sum.
+
+    Raises ``RewardFault`` naming the component that raised, had nothing to say (``None``) or gave no finite number:
+    the rollout is then excluded. Raises ``ConfigError`` for an empty list, an unknown name or bad parameters, which
+    concern the run and not the rollout.
+    """
+    if not components:
+        raise ConfigError("No reward components are set.", hint="Add a component, or use the default ones.")
+    parts: dict[str, float] = {}
+    for chosen in components:
+        component, params = _resolve(chosen)
+        with boundary(RewardFault, f"scoring `{chosen.name}`"):
+            parts[chosen.name] = _number(chosen.name, component.score(episode, params))
+    total = math.fsum(chosen.weight * parts[chosen.name] for chosen in components)
+    return Score(parts=parts, total=total)
+
+
+def validate_components(components: list[RewardComponent]) -> list[str]:
+    """One sentence for each thing wrong with the list; empty when a run can score with it."""
+    problems: list[str] = []
+    seen: set[str] = set()
+    for chosen in components:
+        if chosen.name in seen:
+            problems.append(f"The reward component `{chosen.name}` is listed twice.")
+        seen.add(chosen.name)
+        known = COMPONENTS.get(chosen.name)
+        if known is None:
+            problems.append(_unknown(chosen.name))
+            continue
+        try:
+            known.params.model_validate(chosen.params)
+        except ValidationError as exc:
+            problems += _sentences(chosen.name, exc)
+    return problems
+
+
+def _resolve(chosen: RewardComponent) -> tuple[Component, Params]:
+    """The registered component and its checked parameters. Raises ``ConfigError``."""
+    component = COMPONENTS.get(chosen.name)
+    if component is None:
+        raise ConfigError(_unknown(chosen.name))
+    try:
+        return component, component.params.model_validate(chosen.params)
+    except ValidationError as exc:
+        raise ConfigError(" ".join(_sentences(chosen.name, exc))) from exc
+
+
+def _number(name: str, value: object) -> float:
+    """The value as a finite float. Raises ``RewardFault``."""
+    if value is None:
+        raise RewardFault(f"`{name}` had nothing to say for this episode.")
+    if not isinstance(value, Real) or isinstance(value, bool):
+        raise RewardFault(f"`{name}` gave a {type(value).__name__}, not a number.")
+    number = float(value)
+    if not math.isfinite(number):
+        raise RewardFault(f"`{name}` gave {number}, not a finite number.")
+    return number
+
+
+def _unknown(name: str) -> str:
+    return f"There is no reward component `{name}`; known ones are {', '.join(sorted(COMPONENTS))}."
+
+
+def _sentences(name: str, exc: ValidationError) -> list[str]:
+    """What pydantic says, one sentence an error, without the values that were typed."""
+    sentences = []
+    for error in exc.errors(include_url=False, include_input=False):
+        where = ".".join(str(part) for part in error["loc"])
+        what = error["msg"].removeprefix("Value error, ")
+        sentences.append(f"`{name}`, parameter `{where}`: {what}." if where else f"`{name}`: {what}.")
+    return sentences

@@ -1,0 +1,52 @@
+"""Text measures of the reward components, fair to English and Chinese alike.
+
+source: SEED 2 compares texts by words cut at white space; differs: Chinese and Japanese put no spaces between
+words, so runs of their characters are compared by overlapping n-grams instead. All comparisons ignore case.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import islice
+
+HEAD_CHARS = 2000
+"""Only this much of a tool result's beginning is searched for its key words."""
+KEY_NGRAMS = 12
+"""How many CJK n-grams of a result stand for "its first words": about one short sentence."""
+
+_HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\u3040-\u30ff\U00020000-\U0003ffff"
+_CJK_RUN = re.compile(f"[{_HAN}]+")
+_TOKEN = re.compile(rf"[{_HAN}]+|[^\W{_HAN}]+")
+
+
+def ngrams(run: str, n: int) -> list[str]:
+    """Overlapping pieces of ``n`` characters; a shorter run is one piece."""
+    return [run[i : i + n] for i in range(max(1, len(run) - n + 1))]
+
+
+def tokens(text: str, n: int) -> set[str]:
+    """Words of a text, lower-cased; runs of CJK characters give their ``n``-grams."""
+    found: set[str] = set()
+    for piece in _TOKEN.findall(text.casefold()):
+        found.update(ngrams(piece, n) if _CJK_RUN.match(piece) else (piece,))
+    return found
+
+
+def overlap_share(wanted: str, text: str, n: int) -> float:
+    """Share (0 to 1) of the tokens of ``wanted`` that occur in ``text``; 0 where ``wanted`` has none."""
+    asked = tokens(wanted, n)
+    return len(asked & tokens(text, n)) / len(asked) if asked else 0.0
+
+
+def mentions(result: str, answer: str, *, words: int, min_chars: int, n: int, share: float) -> bool:
+    """Whether an answer takes up the beginning of a tool result.
+
+    True when one of the first ``words`` words with at least ``min_chars`` characters stands in the answer, or, for
+    results with CJK text, when at least ``share`` of their first ``KEY_NGRAMS`` different n-grams do.
+    """
+    head, answer = result[:HEAD_CHARS].casefold(), answer.casefold()
+    if any(len(word) >= min_chars and word in answer for word in head.split()[:words]):
+        return True
+    every = (gram for run in _CJK_RUN.finditer(head) for gram in ngrams(run.group(), n))
+    grams = list(islice(dict.fromkeys(islice(every, KEY_NGRAMS * 4)), KEY_NGRAMS))
+    return bool(grams) and sum(gram in answer for gram in grams) >= share * len(grams)

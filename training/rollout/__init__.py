@@ -1,0 +1,1 @@
+"""The rollout loop: many trajectories at once, each with its own environment session, none waiting for another."""

@@ -1,0 +1,62 @@
+"""Datasets: uploaded, checked in a process of their own, immutable from then on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from django.conf import settings
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from webapp.ids import UuidModel, name_validator
+from webapp.storage import dataset_dir
+from webapp.teams.models import Project
+
+
+class DatasetState(models.TextChoices):
+    """Where a dataset stands between upload and use."""
+
+    CHECKING = "checking", _("checking")
+    NEEDS_CHOICE = "needs_choice", _("has bad rows")
+    READY = "ready", _("ready")
+    REJECTED = "rejected", _("rejected")
+
+
+class Dataset(UuidModel):
+    """One version of one dataset. A new upload under the same name is a new version; rows never change."""
+
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="datasets")
+    name = models.CharField(_("name"), max_length=80, validators=[name_validator])
+    version = models.PositiveIntegerField(default=1)
+    state = models.CharField(max_length=20, choices=DatasetState.choices, default=DatasetState.CHECKING)
+    file_name = models.CharField(max_length=255)
+    bytes = models.BigIntegerField(default=0)
+    sha256 = models.CharField(max_length=64, blank=True)
+    rows = models.PositiveIntegerField(default=0)
+    bad_rows = models.PositiveIntegerField(default=0)
+    progress = models.JSONField(default=dict)
+    report = models.JSONField(default=dict)
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["project", "name", "version"], name="dataset_version_once")]
+        ordering = ["-created_at"]
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.version}"
+
+    @property
+    def reference(self) -> str:
+        """How a job's config names this version."""
+        return f"dataset:{self.name}@{self.version}"
+
+    @property
+    def upload_path(self) -> Path:
+        """The file as it was uploaded."""
+        return dataset_dir(self.id) / "upload"
+
+    @property
+    def rows_path(self) -> Path:
+        """The good rows, normalised; what a job reads."""
+        return dataset_dir(self.id) / "rows.jsonl"

@@ -1,0 +1,84 @@
+"""Typed reading of settings from the environment. A wrong value stops the start with a sentence that says what to do."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from django.core.exceptions import ImproperlyConfigured
+
+
+def env_str(name: str, default: str = "") -> str:
+    """The variable, or the content of the file that ``<name>_FILE`` points at, or the default."""
+    file_name = os.environ.get(f"{name}_FILE")
+    if not file_name:
+        return os.environ.get(name, default)
+    try:
+        return Path(file_name).read_text(encoding="utf-8").strip()
+    except OSError as exc:
+        raise ImproperlyConfigured(f"{name}_FILE points at a file that cannot be read: {exc}") from exc
+
+
+def env_bool(name: str, default: bool) -> bool:
+    """``1/true/yes/on`` or ``0/false/no/off``."""
+    value = env_str(name).lower()
+    if not value:
+        return default
+    if value in {"1", "true", "yes", "on"}:
+        return True
+    if value in {"0", "false", "no", "off"}:
+        return False
+    raise ImproperlyConfigured(f"{name} must be true or false, not {value!r}.")
+
+
+def env_int(name: str, default: int) -> int:
+    """A whole number."""
+    value = env_str(name)
+    try:
+        return int(value) if value else default
+    except ValueError as exc:
+        raise ImproperlyConfigured(f"{name} must be a whole number, not {value!r}.") from exc
+
+
+def env_list(name: str, default: list[str]) -> list[str]:
+    """Values separated by commas."""
+    value = env_str(name)
+    return [item.strip() for item in value.split(",") if item.strip()] if value else default
+
+
+def secret_key(path: Path, fallback_env: str) -> str:
+    """The secret key from the environment, or one that is made once and kept in a file that only we can read."""
+    value = env_str(fallback_env)
+    if value:
+        if len(value) < 50:
+            raise ImproperlyConfigured(f"{fallback_env} is too short to be secret: give it at least 50 characters.")
+        return value
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # O_EXCL: of two processes that start together, one writes the key and the other reads it.
+        try:
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(handle, "w") as file:
+                file.write(secrets.token_urlsafe(64))
+        except FileExistsError:
+            pass
+    return path.read_text().strip()
+
+
+def database_from_url(url: str) -> dict[str, Any]:
+    """Django's settings for ``postgresql://user:password@host:port/name?host=/socket/folder``."""
+    parts = urlsplit(url)
+    if parts.scheme not in {"postgres", "postgresql"}:
+        raise ImproperlyConfigured("DATABASE_URL must start with postgresql://")
+    query = dict(pair.split("=", 1) for pair in parts.query.split("&") if "=" in pair)
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": unquote(parts.path.lstrip("/")) or "postgres",
+        "USER": unquote(parts.username or "postgres"),
+        "PASSWORD": unquote(parts.password or ""),
+        "HOST": unquote(query.get("host", "") or parts.hostname or ""),
+        "PORT": str(parts.port or ""),
+    }

@@ -1,0 +1,7 @@
+"""Addresses of environments."""
+
+from __future__ import annotations
+
+from django.urls import URLPattern
+
+urlpatterns: list[URLPattern] = []

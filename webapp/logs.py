@@ -1,0 +1,36 @@
+"""Structured log lines without secrets."""
+
+from __future__ import annotations
+
+import logging
+import re
+
+_SECRET = re.compile(
+    r"(?i)((?:authorization|password|token|secret|api[_-]?key)[\"']?\s*[=:]\s*[\"']?(?:bearer\s+)?)([^\s\"',}&]{4,})"
+    r"|(://[^/\s:@]*:)([^@\s/]+)(@)"
+)
+_STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+def redact(text: str) -> str:
+    """Blank out whatever looks like a credential."""
+    return _SECRET.sub(lambda m: f"{m[1]}***" if m[1] else f"{m[3]}***{m[5]}", text)
+
+
+class RedactFilter(logging.Filter):
+    """Redact the finished message, so that arguments are covered too."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Rewrite the record in place; never drop it."""
+        record.msg, record.args = redact(record.getMessage()), None
+        return True
+
+
+class LineFormatter(logging.Formatter):
+    """``time level logger message key=value …`` with the fields given as ``extra``."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line (and the traceback, where there is one)."""
+        extra = " ".join(f"{k}={v}" for k, v in vars(record).items() if k not in _STANDARD)
+        line = f"{self.formatTime(record)} {record.levelname} {record.name} {record.getMessage()} {extra}".rstrip()
+        return f"{line}\n{redact(self.formatException(record.exc_info))}" if record.exc_info else line

@@ -1,0 +1,67 @@
+"""Request ids, the content security policy, and the one JSON error shape."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable
+
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+
+from webapp.errors import error_body
+
+logger = logging.getLogger(__name__)
+GetResponse = Callable[[HttpRequest], HttpResponse]
+
+# Nothing inline, nothing from elsewhere. Plotly sets styles on its own elements, which `style-src` must allow.
+CSP = (
+    "default-src 'self'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
+    "connect-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+
+
+class RequestIdMiddleware:
+    """Give each request an id that errors and logs carry."""
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        request.request_id = uuid.uuid4().hex[:12]  # type: ignore[attr-defined]
+        response = self.get_response(request)
+        response["X-Request-Id"] = request.request_id  # type: ignore[attr-defined]
+        return response
+
+
+class ContentSecurityPolicyMiddleware:
+    """Set the policy on every response."""
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        response = self.get_response(request)
+        response.headers.setdefault("Content-Security-Policy", CSP)
+        return response
+
+
+class ErrorShapeMiddleware:
+    """Turn errors of API requests into ``{ok, code, message, detail, request_id}``; pages keep Django's templates."""
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        return self.get_response(request)
+
+    def process_exception(self, request: HttpRequest, exc: Exception) -> HttpResponse | None:
+        """Answer API requests only; anything unexpected is logged with the request's id and named so."""
+        if not request.path.startswith("/api/"):
+            return None
+        if isinstance(exc, Http404):
+            return JsonResponse(error_body(request, "not_found"), status=404)
+        if isinstance(exc, PermissionDenied):
+            return JsonResponse(error_body(request, "forbidden", str(exc)), status=403)
+        logger.exception("api request failed", extra={"request_id": getattr(request, "request_id", "")})
+        return JsonResponse(error_body(request, "internal"), status=500)

@@ -1,0 +1,73 @@
+"""Models that can be trained, and the checkpoints that training left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from django.conf import settings
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from webapp.ids import UuidModel, name_validator
+from webapp.storage import inside, run_dir
+from webapp.teams.models import Project
+
+
+class ModelKind(models.TextChoices):
+    """Where a model's weights come from."""
+
+    STARTER = "starter", _("built from scratch")
+    HUB = "hub", _("Hugging Face")
+    FOLDER = "folder", _("local folder")
+    RUN = "run", _("trained here")
+
+
+class RegisteredModel(UuidModel):
+    """A model that a job can start from. ``source`` is a Hugging Face id, or the name of a folder under MODELS_DIR."""
+
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="models")
+    name = models.CharField(_("name"), max_length=80, validators=[name_validator])
+    kind = models.CharField(max_length=10, choices=ModelKind.choices)
+    source = models.CharField(max_length=500, blank=True)
+    revision = models.CharField(max_length=64, blank=True)
+    checkpoint = models.ForeignKey("Checkpoint", null=True, on_delete=models.CASCADE, related_name="models")
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["project", "name"], name="model_name_once")]
+        ordering = ["-created_at"]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def reference(self) -> str:
+        """How a job's config names this model."""
+        return f"model:{self.name}"
+
+
+class Checkpoint(UuidModel):
+    """A complete checkpoint of a run; ``path`` is relative to the run's folder, ``final`` marks the finished model."""
+
+    project = models.ForeignKey(Project, on_delete=models.CASCADE)
+    run = models.ForeignKey("runs.Run", on_delete=models.CASCADE, related_name="checkpoints")
+    attempt = models.PositiveIntegerField()
+    step = models.PositiveIntegerField()
+    path = models.CharField(max_length=200)
+    bytes = models.BigIntegerField()
+    final = models.BooleanField(default=False)
+    seq = models.BigIntegerField()
+    created_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["run", "attempt", "path"], name="checkpoint_once")]
+        ordering = ["step"]
+
+    def __str__(self) -> str:
+        return f"{self.run} · step {self.step}"
+
+    @property
+    def folder(self) -> Path:
+        """Absolute folder, checked to lie inside the run's folder."""
+        return inside(run_dir(self.run_id), self.path)

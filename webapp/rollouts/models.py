@@ -1,0 +1,92 @@
+"""Transcripts: rollouts, their turns, their groups."""
+
+from __future__ import annotations
+
+import uuid
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from webapp.runs.models import Run
+
+
+class RolloutStatus(models.TextChoices):
+    """How a rollout stands; an excluded one failed outside the policy and has no reward."""
+
+    RUNNING = "running", _("in flight")
+    COMPLETED = "completed", _("completed")
+    TRUNCATED = "truncated", _("truncated")
+    EXCLUDED = "excluded", _("excluded")
+
+
+class Rollout(models.Model):
+    """One trajectory. ``seq`` is that of its last change."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4)
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="rollouts")
+    attempt = models.PositiveIntegerField()
+    step = models.PositiveIntegerField()
+    group = models.PositiveIntegerField()
+    index = models.PositiveIntegerField()
+    row = models.PositiveIntegerField(null=True)
+    task = models.TextField(blank=True)
+    status = models.CharField(max_length=10, choices=RolloutStatus.choices, default=RolloutStatus.RUNNING)
+    reward = models.FloatField(null=True)
+    parts = models.JSONField(default=dict)
+    advantage = models.FloatField(null=True)
+    error = models.JSONField(null=True)
+    turns = models.PositiveIntegerField(default=0)
+    tokens = models.PositiveIntegerField(default=0)
+    seconds = models.FloatField(default=0)
+    started_at = models.DateTimeField()
+    finished_at = models.DateTimeField(null=True)
+    seq = models.BigIntegerField()
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["run", "step", "group", "index"], name="rollout_place"),
+            models.Index(fields=["run", "seq"], name="rollout_seq"),
+        ]
+
+    def __str__(self) -> str:
+        return f"step {self.step} · group {self.group} · {self.index}"
+
+
+class Turn(models.Model):
+    """Messages that one party added to a rollout; number 0 is the prompt."""
+
+    rollout = models.ForeignKey(Rollout, on_delete=models.CASCADE, related_name="turn_set")
+    run = models.ForeignKey(Run, on_delete=models.CASCADE)
+    number = models.PositiveIntegerField()
+    messages = models.JSONField(help_text="list of envs.wire.Message")
+    tokens = models.PositiveIntegerField(default=0)
+    seconds = models.FloatField(default=0)
+    seq = models.BigIntegerField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["rollout", "number"], name="turn_once")]
+        indexes = [models.Index(fields=["run", "seq"], name="turn_seq")]
+        ordering = ["number"]
+
+    def __str__(self) -> str:
+        return f"turn {self.number}"
+
+
+class RolloutGroup(models.Model):
+    """The baseline that one prompt's rollouts were compared with."""
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE)
+    attempt = models.PositiveIntegerField()
+    step = models.PositiveIntegerField()
+    group = models.PositiveIntegerField()
+    reward_mean = models.FloatField(null=True)
+    reward_std = models.FloatField(null=True)
+    zero_variance = models.BooleanField()
+    seq = models.BigIntegerField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["run", "attempt", "step", "group"], name="rollout_group_once")]
+        indexes = [models.Index(fields=["run", "seq"], name="rollout_group_seq")]
+
+    def __str__(self) -> str:
+        return f"step {self.step} · group {self.group}"

@@ -1,0 +1,107 @@
+"""Runs, their attempts, their history, and the outbox that wakes workers."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from webapp.ids import UuidModel, name_validator
+from webapp.runs.states import RunState
+from webapp.teams.models import Project
+
+
+class Run(UuidModel):
+    """One training job. Its lease is (attempt, lease_owner, lease_started_at, lease_beat_at).
+
+    A worker claims a run by compare-and-set, which raises ``attempt`` by one; every later write names that attempt and
+    is refused once another has begun. ``seq`` numbers everything that happened to the run, for the live view.
+    """
+
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="runs")
+    name = models.CharField(_("name"), max_length=80, validators=[name_validator])
+    kind = models.CharField(max_length=10, default="grpo")
+    config = models.JSONField(help_text="training.config.JobConfig as the person wrote it, with references")
+    resolved = models.JSONField(default=dict, help_text="the same with references replaced by what they meant at launch")
+    state = models.CharField(max_length=12, choices=RunState.choices, default=RunState.DRAFT, db_index=True)
+    phase = models.CharField(max_length=12, blank=True)
+    step = models.PositiveIntegerField(default=0)
+    total_steps = models.PositiveIntegerField(default=0)
+    last_reward = models.FloatField(null=True)
+    seq = models.BigIntegerField(default=0)
+    after = models.ForeignKey(
+        "self", null=True, on_delete=models.SET_NULL, related_name="followers",
+        help_text="run whose final model this one starts from; waits in the queue for it",
+    )
+    attempt = models.PositiveIntegerField(default=0)
+    lease_owner = models.CharField(max_length=120, blank=True)
+    lease_started_at = models.DateTimeField(null=True)
+    lease_beat_at = models.DateTimeField(null=True)
+    error = models.JSONField(null=True, help_text="training.errors.ErrorInfo of a failed run")
+    imported = models.BooleanField(default=False)
+    idempotency_key = models.CharField(max_length=64, null=True)
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    created_at = models.DateTimeField(auto_now_add=True)
+    queued_at = models.DateTimeField(null=True)
+    started_at = models.DateTimeField(null=True)
+    finished_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["-created_at"]
+        constraints = [
+            models.UniqueConstraint(fields=["project", "name"], name="run_name_once"),
+            models.UniqueConstraint(fields=["project", "idempotency_key"], name="run_idempotency_once"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Attempt(models.Model):
+    """One try at a run by one worker, with its own folder and journal. ``journal_offset`` bytes of it are in the database."""
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="attempts")
+    number = models.PositiveIntegerField()
+    owner = models.CharField(max_length=120)
+    started_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+    first_step = models.PositiveIntegerField(default=0)
+    last_step = models.PositiveIntegerField(default=0)
+    journal_offset = models.BigIntegerField(default=0)
+    error = models.JSONField(null=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["run", "number"], name="attempt_once")]
+        ordering = ["number"]
+
+    def __str__(self) -> str:
+        return f"{self.run} · attempt {self.number}"
+
+
+class RunEvent(models.Model):
+    """Something that happened to a run: a state, a phase, an attempt, a log line, a warning. Append-only."""
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="events")
+    seq = models.BigIntegerField()
+    attempt = models.PositiveIntegerField(default=0)
+    kind = models.CharField(max_length=20, help_text="state, phase, attempt, log, warning")
+    payload = models.JSONField(default=dict)
+    at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["run", "seq"], name="run_event_once")]
+        ordering = ["seq"]
+
+    def __str__(self) -> str:
+        return f"{self.kind} #{self.seq}"
+
+
+class Outbox(models.Model):
+    """A nudge that must reach a worker; written with the run, sent after, so a dead broker loses nothing."""
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE)
+    created_at = models.DateTimeField(auto_now_add=True)
+    sent_at = models.DateTimeField(null=True, db_index=True)
+
+    def __str__(self) -> str:
+        return f"nudge for {self.run_id}"

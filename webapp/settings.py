@@ -1,0 +1,233 @@
+"""All settings of the web application, in one file. Everything comes from the environment or stands at a safe default.
+
+``manage.py up`` starts an embedded PostgreSQL and Redis and writes where they listen into ``<data>/services.json``;
+``DATABASE_URL`` and ``REDIS_URL`` take precedence. docs/settings.md lists every variable; a test keeps it complete.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from django.core.exceptions import ImproperlyConfigured
+from django.utils.translation import gettext_lazy as _
+
+from webapp.env import database_from_url, env_bool, env_int, env_list, env_str, secret_key
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+DATA_DIR = Path(env_str("TILTYARD_DATA_DIR", str(BASE_DIR / ".tiltyard"))).resolve()
+SERVICES_FILE = DATA_DIR / "services.json"
+_services: dict[str, str] = json.loads(SERVICES_FILE.read_text()) if SERVICES_FILE.exists() else {}
+
+# --- Security -------------------------------------------------------------------------------------------------------
+DEBUG = env_bool("TILTYARD_DEBUG", False)
+SECRET_KEY = secret_key(DATA_DIR / "secret_key", "TILTYARD_SECRET_KEY")
+SECRET_KEY_FALLBACKS = env_list("TILTYARD_SECRET_KEY_FALLBACKS", [])
+LOOPBACK_HOSTS = ["127.0.0.1", "localhost", "[::1]"]
+ALLOWED_HOSTS = env_list("TILTYARD_HOSTS", LOOPBACK_HOSTS)
+if "*" in ALLOWED_HOSTS or (DEBUG and set(ALLOWED_HOSTS) - set(LOOPBACK_HOSTS)):
+    raise ImproperlyConfigured("TILTYARD_HOSTS must name each host, and TILTYARD_DEBUG is for loopback hosts only.")
+PORT = env_int("TILTYARD_PORT", 8000)
+# Full origins (scheme, host, port): a page of another port or scheme on this host is a stranger.
+TRUSTED_ORIGINS = env_list(
+    "TILTYARD_ORIGINS", [f"http://{host}:{PORT}" for host in LOOPBACK_HOSTS]
+)
+CSRF_TRUSTED_ORIGINS = [origin for origin in TRUSTED_ORIGINS if origin.startswith("https://")]
+HTTPS = env_bool("TILTYARD_HTTPS", False)
+SESSION_COOKIE_AGE = 12 * 3600
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS
+SESSION_COOKIE_NAME = "__Host-tiltyard" if HTTPS else "tiltyard"
+CSRF_COOKIE_NAME = "__Host-tiltyard-csrf" if HTTPS else "tiltyard-csrf"
+SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
+SECURE_SSL_REDIRECT = HTTPS
+SECURE_HSTS_SECONDS = env_int("TILTYARD_HSTS_SECONDS", 0)
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if env_bool("TILTYARD_BEHIND_PROXY", False) else None
+X_FRAME_OPTIONS = "DENY"
+SECURE_REFERRER_POLICY = "same-origin"
+LOGIN_URL = "login"
+LOGIN_REDIRECT_URL = "home"
+LOGOUT_REDIRECT_URL = "login"
+AUTH_USER_MODEL = "teams.User"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in (
+        "UserAttributeSimilarityValidator",
+        "MinimumLengthValidator",
+        "CommonPasswordValidator",
+        "NumericPasswordValidator",
+    )
+]
+
+# --- Application ----------------------------------------------------------------------------------------------------
+INSTALLED_APPS = [
+    "webapp.teams",
+    "webapp.datasets",
+    "webapp.rewards",
+    "webapp.environments",
+    "webapp.registry",
+    "webapp.runs",
+    "webapp.metrics",
+    "webapp.rollouts",
+    "webapp.live",
+    "webapp.api",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "whitenoise.runserver_nostatic",
+    "django.contrib.staticfiles",
+    "django_htmx",
+    "channels",
+]
+MIDDLEWARE = [
+    "webapp.middleware.RequestIdMiddleware",
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "webapp.middleware.ContentSecurityPolicyMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.locale.LocaleMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+    "webapp.middleware.ErrorShapeMiddleware",
+]
+ROOT_URLCONF = "webapp.urls"
+ASGI_APPLICATION = "webapp.asgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": False,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.template.context_processors.i18n",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+                "webapp.context.page",
+            ],
+            "loaders": None
+            if DEBUG
+            else [
+                (
+                    "django.template.loaders.cached.Loader",
+                    ["django.template.loaders.filesystem.Loader"],
+                )
+            ],
+        },
+    }
+]
+if DEBUG:
+    del TEMPLATES[0]["OPTIONS"]["loaders"]  # type: ignore[index]
+STATIC_URL = "static/"
+STATICFILES_DIRS = [BASE_DIR / "static"]
+STATIC_ROOT = DATA_DIR / "static"
+# WhiteNoise serves straight from static/ so that a fresh clone needs no collectstatic; an image sets this to False.
+WHITENOISE_USE_FINDERS = env_bool("TILTYARD_STATIC_FINDERS", True)
+WHITENOISE_AUTOREFRESH = DEBUG
+LANGUAGES = [("en", "English"), ("zh-hans", "简体中文")]
+LANGUAGE_CODE = "en"
+LANGUAGE_COOKIE_NAME = "tiltyard-language"
+LOCALE_PATHS = [BASE_DIR / "locale"]
+USE_I18N = USE_TZ = True
+TIME_ZONE = env_str("TILTYARD_TIME_ZONE", "UTC")
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+# --- Storage --------------------------------------------------------------------------------------------------------
+DATABASE_URL = env_str("DATABASE_URL", _services.get("database_url", ""))
+REDIS_URL = env_str("REDIS_URL", _services.get("redis_url", ""))
+DATABASES = {
+    "default": {
+        **database_from_url(DATABASE_URL or "postgresql://postgres@127.0.0.1:5432/tiltyard"),
+        "CONN_MAX_AGE": 0,  # ASGI threads come and go: a kept connection would leak with each of them.
+        "OPTIONS": {
+            "connect_timeout": 5,
+            # Web limits; nothing in a request may hold a row or a transaction for longer.
+            "options": "-c statement_timeout=15000 -c lock_timeout=5000 -c idle_in_transaction_session_timeout=30000",
+        },
+    }
+}
+# Uploads stay out of the web root, readable by us only, and are streamed by a counting handler.
+MAX_UPLOAD_BYTES = env_int("TILTYARD_MAX_UPLOAD_BYTES", 2 * 1024**3)
+MAX_DATASET_ROWS = env_int("TILTYARD_MAX_DATASET_ROWS", 1_000_000)
+FILE_UPLOAD_PERMISSIONS = 0o600
+FILE_UPLOAD_TEMP_DIR = DATA_DIR / "uploads"
+DATA_UPLOAD_MAX_MEMORY_SIZE = 1024**2
+DATA_UPLOAD_MAX_NUMBER_FIELDS = 500
+DATA_UPLOAD_MAX_NUMBER_FILES = 5
+MODELS_DIR = Path(env_str("TILTYARD_MODELS_DIR", str(DATA_DIR / "models")))
+for _folder in (DATA_DIR, FILE_UPLOAD_TEMP_DIR, MODELS_DIR):
+    _folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+# --- Jobs (Celery) --------------------------------------------------------------------------------------------------
+# The message is only a hint "try to claim run X"; the lease in Postgres decides, so early acknowledgement is right.
+CELERY_BROKER_URL = REDIS_URL or "redis://127.0.0.1:6379/0"
+CELERY_RESULT_BACKEND = None
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_ACCEPT_CONTENT = ["json"]
+CELERY_TASK_SERIALIZER = "json"
+CELERY_TASK_ACKS_LATE = False  # late acknowledgement would redeliver any run longer than the visibility timeout
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1  # default 4 would park runs behind a busy worker
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = False  # losing Redis must not end a training run
+CELERY_WORKER_SOFT_SHUTDOWN_TIMEOUT = 60  # default 0.0 kills supervisors at once
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_BROKER_TRANSPORT_OPTIONS = {
+    "visibility_timeout": 300,
+    "global_keyprefix": "celery:",
+    "socket_timeout": 10,
+    "socket_connect_timeout": 5,
+}
+CELERY_TASK_DEFAULT_QUEUE = "short"
+CELERY_TASK_ROUTES = {"runs.supervise": {"queue": "train"}}
+CELERY_BEAT_SCHEDULE = {
+    "reap": {"task": "runs.reap", "schedule": 5.0, "options": {"expires": 5}},
+    "outbox": {"task": "runs.send_outbox", "schedule": 2.0, "options": {"expires": 5}},
+    "environments": {"task": "environments.check_all", "schedule": 15.0, "options": {"expires": 15}},
+}
+CELERY_BEAT_SCHEDULE_FILENAME = str(DATA_DIR / "celerybeat-schedule")
+CELERY_TASK_TIME_LIMIT = None  # the train queue has none; short tasks set their own
+
+# --- Leases ---------------------------------------------------------------------------------------------------------
+LEASE_BEAT_S = 5
+LEASE_TTL_S = env_int("TILTYARD_LEASE_TTL_S", 20)
+MAX_ATTEMPTS_WITHOUT_PROGRESS = 3
+STOP_GRACE_S = 8
+
+# --- Live view (Channels) -------------------------------------------------------------------------------------------
+# The layer carries only nudges {run, seq}: a lost one costs nothing, so capacity is small and expiry short.
+CHANNEL_LAYERS = {
+    "default": {
+        "BACKEND": "channels_redis.core.RedisChannelLayer",
+        "CONFIG": {
+            "hosts": [{"address": REDIS_URL or "redis://127.0.0.1:6379/0", "socket_timeout": 10}],
+            "prefix": "live",
+            "capacity": 1000,
+            "expiry": 10,
+            "group_expiry": 3600,
+        },
+    }
+}
+
+# --- Outbound requests ----------------------------------------------------------------------------------------------
+# host:port or CIDR that may be reached although it is private; the embedded tools server is one.
+OUTBOUND_ALLOW = env_list("TILTYARD_OUTBOUND_ALLOW", [_services.get("tools_address", "")] if _services else [])
+TOOLS_URL = _services.get("tools_url", "")
+
+# --- Logs -----------------------------------------------------------------------------------------------------------
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "filters": {"redact": {"()": "webapp.logs.RedactFilter"}},
+    "formatters": {"line": {"()": "webapp.logs.LineFormatter"}},
+    "handlers": {
+        "console": {"class": "logging.StreamHandler", "stream": sys.stderr, "filters": ["redact"], "formatter": "line"}
+    },
+    "root": {"handlers": ["console"], "level": env_str("TILTYARD_LOG_LEVEL", "INFO")},
+    "loggers": {"django.server": {"propagate": True}, "httpx": {"level": "WARNING"}},
+}
+PRODUCT_NAME = _("Tiltyard")

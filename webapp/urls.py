@@ -1,0 +1,16 @@
+"""All addresses. Each app keeps its own under the project it belongs to."""
+
+from __future__ import annotations
+
+from django.urls import include, path
+
+urlpatterns = [
+    path("", include("webapp.teams.urls")),
+    path("api/v1/", include("webapp.api.urls")),
+    path("p/<slug:slug>/runs/", include("webapp.runs.urls")),
+    path("p/<slug:slug>/rollouts/", include("webapp.rollouts.urls")),
+    path("p/<slug:slug>/datasets/", include("webapp.datasets.urls")),
+    path("p/<slug:slug>/rewards/", include("webapp.rewards.urls")),
+    path("p/<slug:slug>/environments/", include("webapp.environments.urls")),
+    path("p/<slug:slug>/models/", include("webapp.registry.urls")),
+]
