@@ -14,11 +14,12 @@ from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 from channels.security.websocket import OriginValidator  # noqa: E402
 from django.conf import settings  # noqa: E402
 
+from webapp.datasets.handlers import BodyLimit  # noqa: E402
 from webapp.live.routing import websocket_urlpatterns  # noqa: E402
 
 application = ProtocolTypeRouter(
     {
-        "http": django_app,
+        "http": BodyLimit(django_app),
         # OriginValidator with full origins: AllowedHostsOriginValidator would accept any port and scheme of this host.
         "websocket": OriginValidator(
             AuthMiddlewareStack(URLRouter(websocket_urlpatterns)), settings.TRUSTED_ORIGINS

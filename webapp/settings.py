@@ -71,6 +71,7 @@ INSTALLED_APPS = [
     "webapp.rollouts",
     "webapp.live",
     "webapp.api",
+    "webapp.ops",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -215,7 +216,9 @@ CHANNEL_LAYERS = {
 
 # --- Outbound requests ----------------------------------------------------------------------------------------------
 # host:port or CIDR that may be reached although it is private; the embedded tools server is one.
-OUTBOUND_ALLOW = env_list("TILTYARD_OUTBOUND_ALLOW", [_services.get("tools_address", "")] if _services else [])
+OUTBOUND_ALLOW = env_list("TILTYARD_OUTBOUND_ALLOW", [])
+if _services.get("tools_address"):
+    OUTBOUND_ALLOW.append(_services["tools_address"])
 TOOLS_URL = _services.get("tools_url", "")
 
 # --- Logs -----------------------------------------------------------------------------------------------------------
@@ -228,6 +231,13 @@ LOGGING = {
         "console": {"class": "logging.StreamHandler", "stream": sys.stderr, "filters": ["redact"], "formatter": "line"}
     },
     "root": {"handlers": ["console"], "level": env_str("TILTYARD_LOG_LEVEL", "INFO")},
-    "loggers": {"django.server": {"propagate": True}, "httpx": {"level": "WARNING"}},
+    "loggers": {
+        "django.server": {"propagate": True},
+        "httpx": {"level": "WARNING"},
+        # A line for each tick of beat and each short task would bury everything else.
+        "celery.beat": {"level": "WARNING"},
+        "celery.worker.strategy": {"level": "WARNING"},
+        "celery.app.trace": {"level": "WARNING"},
+    },
 }
 PRODUCT_NAME = _("Tiltyard")

@@ -1,7 +1,7 @@
 """The scaffold of every environment server.
 
-An environment subclasses ``ToolEnvironment`` and never sees OpenEnv. ``envs.base.server`` (slow to import) turns it into an
-OpenEnv server; ``envs.base.cli`` is the command line that all servers share.
+An environment subclasses ``ToolEnvironment`` and never sees OpenEnv. ``envs.base.server`` (slow to import) turns it
+into an OpenEnv server; ``envs.base.cli`` is the command line that all servers share.
 """
 
 from __future__ import annotations

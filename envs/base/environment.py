@@ -16,8 +16,8 @@ class EnvironmentRefusal(Exception):
 class ToolEnvironment(ABC):
     """One session: a fresh instance for each connection, used by one caller at a time.
 
-    ``reset`` and ``step`` may be plain functions (they run on the event loop, so they must be quick), coroutines, or, with
-    ``blocking = True``, plain functions that take long and run in the server's thread pool.
+    ``reset`` and ``step`` may be plain functions (they run on the event loop, so they must be quick), coroutines, or,
+    with ``blocking = True``, plain functions that take long and run in the server's thread pool.
     """
 
     blocking: ClassVar[bool] = False

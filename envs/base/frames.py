@@ -1,7 +1,7 @@
 """Checks of the frames that a client sends, before OpenEnv sees them.
 
-OpenEnv ends the session on frames that are JSON but not an object, are binary or nest too deeply, and echoes invalid input
-in its error. Here every bad frame has a sentence for an answer, and the session lives on.
+OpenEnv ends the session on frames that are JSON but not an object, are binary or nest too deeply, and echoes invalid
+input in its error. Here every bad frame has a sentence for an answer, and the session lives on.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ def check_frame(text: str | None) -> Frame:
     """Read one frame, or raise ``FrameError`` with a sentence about what is wrong with it."""
     if text is None:
         raise FrameError("INVALID_JSON", "Binary frames are not understood: send JSON as text.")
+    if "\\u" in text:
+        text = _repaired(text)
     frame = _parse(text)
     kind = frame.get("type")
     if not isinstance(kind, str) or kind not in FRAME_TYPES:
@@ -60,8 +62,6 @@ def check_frame(text: str | None) -> Frame:
 def _parse(text: str) -> dict[str, Any]:
     try:
         frame = json.loads(text)
-        if "\\u" in text:
-            frame = _without_surrogates(frame)
     except json.JSONDecodeError as error:
         raise FrameError("INVALID_JSON", f"Invalid JSON: {error.msg} at character {error.pos}.") from None
     except RecursionError:
@@ -76,13 +76,16 @@ def _parse(text: str) -> dict[str, Any]:
     return frame
 
 
-def _without_surrogates(frame: Any) -> Any:
-    """Refuse lone surrogates: Python reads them from ``\\ud800`` and then cannot send them back."""
+def _repaired(text: str) -> str:
+    """Put U+FFFD for lone surrogates: Python reads them from ``\\ud800`` and then cannot send them back.
+
+    They come from a model that wrote such an escape; refusing the frame would let it throw its own rollout away.
+    """
     try:
-        json.dumps(frame, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        raise FrameError("INVALID_JSON", "Invalid JSON: a string holds half of a surrogate pair.") from None
-    return frame
+        frame = json.dumps(json.loads(text), ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return text
+    return frame.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _depth_over(value: Any, limit: int) -> bool:
@@ -110,6 +113,7 @@ def describe(kind: str, error: ValidationError) -> str:
 
 def clean_error(text: str) -> str:
     """OpenEnv's error frame without the fields that echo input or name our internals."""
+    data: Any = {}
     try:
         data = json.loads(text)["data"]
         code, message = str(data.get("code")), str(data.get("message"))

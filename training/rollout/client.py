@@ -30,6 +30,7 @@ from training.errors import (
     EnvironmentUnreachable,
     TiltyardError,
 )
+from training.rollout.plain import json_problem
 
 TOKEN_VARIABLE = "TILTYARD_ENV_TOKEN"  # noqa: S105 - the name of a variable, not a secret
 MAX_MESSAGE_BYTES = 4 << 20
@@ -184,6 +185,8 @@ def parse_answer(raw: str | bytes) -> Observation:
         raise EnvironmentProtocolError("The environment's `done` is neither true nor false.")
     for name, value in {"reward": reward, **_parts(body)}.items():
         _require_number(name, value)
+    if (problem := json_problem(body)) is not None:
+        raise EnvironmentProtocolError(f"The observation cannot be used: {problem}.")
     try:
         return Observation.model_validate({**body, "done": done, "reward": reward})
     except ValidationError as exc:

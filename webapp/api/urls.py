@@ -1,7 +1,39 @@
-"""Addresses of api."""
+"""Addresses of the API. Every answer that is an error has the one shape, also for addresses that do not exist."""
 
 from __future__ import annotations
 
-from django.urls import URLPattern
+from django.http import HttpRequest, JsonResponse
+from django.urls import URLPattern, path, re_path
 
-urlpatterns: list[URLPattern] = []
+from webapp.api.base import api, not_found, shaped
+from webapp.api.objects import router as objects
+from webapp.api.runs import router as runs
+from webapp.errors import error_body
+
+
+def openapi(request: HttpRequest) -> JsonResponse:
+    """The schema of the API, for client generators."""
+    if not request.user.is_authenticated:
+        return JsonResponse(error_body(request, "login_required"), status=401)
+    if request.method not in ("GET", "HEAD"):
+        return JsonResponse(error_body(request, "method_not_allowed"), status=405, headers={"Allow": "GET, HEAD"})
+    return JsonResponse(api.get_openapi_schema(path_prefix="/api/v1/"))
+
+
+def _patterns() -> list[URLPattern]:
+    """The operations, each wrapped so that a wrong method answers in the one shape too."""
+    api.add_router("", runs)
+    api.add_router("", objects)
+    found = []
+    for item in api.urls[0]:
+        if isinstance(item, URLPattern) and item.name != "api-root":
+            item.callback = shaped(item.callback)
+            found.append(item)
+    return found
+
+
+urlpatterns: list[URLPattern] = [
+    path("openapi.json", openapi, name="api-openapi"),
+    *_patterns(),
+    re_path(r"^.*$", not_found, name="api-not-found"),
+]

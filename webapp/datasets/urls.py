@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
-from django.urls import URLPattern
+from django.urls import URLPattern, path
 
-urlpatterns: list[URLPattern] = []
+from webapp.datasets import views
+
+urlpatterns: list[URLPattern] = [
+    path("", views.dataset_list, name="dataset-list"),
+    path("new/", views.dataset_new, name="dataset-new"),
+    path("<uuid:pk>/", views.dataset_detail, name="dataset-detail"),
+    path("<uuid:pk>/progress/", views.dataset_progress, name="dataset-progress"),
+    path("<uuid:pk>/keep/", views.dataset_keep, name="dataset-keep"),
+    path("<uuid:pk>/delete/", views.dataset_remove, name="dataset-delete"),
+]

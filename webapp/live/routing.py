@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
-from django.urls import URLPattern
+from django.urls import URLPattern, path, re_path
 
-websocket_urlpatterns: list[URLPattern] = []
+from webapp.live.consumers import NotFoundConsumer, RunConsumer
+
+websocket_urlpatterns: list[URLPattern] = [
+    path("ws/runs/<uuid:run_id>/", RunConsumer.as_asgi()),  # type: ignore[list-item, arg-type]
+    re_path(r"", NotFoundConsumer.as_asgi()),  # type: ignore[list-item, arg-type]
+]

@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
-from django.urls import URLPattern
+from django.urls import URLPattern, path
 
-urlpatterns: list[URLPattern] = []
+from webapp.rewards import views
+
+urlpatterns: list[URLPattern] = [
+    path("", views.reward_list, name="reward-list"),
+    path("new/", views.reward_new, name="reward-new"),
+    path("<uuid:pk>/", views.reward_detail, name="reward-detail"),
+    path("<uuid:pk>/edit/", views.reward_edit, name="reward-edit"),
+    path("<uuid:pk>/try/", views.reward_try, name="reward-try"),
+    path("<uuid:pk>/delete/", views.reward_remove, name="reward-delete"),
+]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
-from django.urls import URLPattern
+from django.urls import URLPattern, path
 
-urlpatterns: list[URLPattern] = []
+from webapp.rollouts import views
+
+urlpatterns: list[URLPattern] = [path("<uuid:pk>/", views.rollout_detail, name="rollout-detail")]

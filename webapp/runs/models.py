@@ -28,6 +28,8 @@ class Run(UuidModel):
     step = models.PositiveIntegerField(default=0)
     total_steps = models.PositiveIntegerField(default=0)
     last_reward = models.FloatField(null=True)
+    step_seconds = models.FloatField(null=True, help_text="smoothed duration of one step, for the time left")
+    last_step_at = models.DateTimeField(null=True)
     seq = models.BigIntegerField(default=0)
     after = models.ForeignKey(
         "self", null=True, on_delete=models.SET_NULL, related_name="followers",
@@ -68,6 +70,8 @@ class Attempt(models.Model):
     first_step = models.PositiveIntegerField(default=0)
     last_step = models.PositiveIntegerField(default=0)
     journal_offset = models.BigIntegerField(default=0)
+    journal_line = models.BigIntegerField(default=0, help_text="lines before journal_offset")
+    outcome = models.JSONField(null=True, help_text="the trainer's run_finished event, once projected")
     error = models.JSONField(null=True)
 
     class Meta:
@@ -105,3 +109,16 @@ class Outbox(models.Model):
 
     def __str__(self) -> str:
         return f"nudge for {self.run_id}"
+
+
+class ReaperMark(models.Model):
+    """One row: when the reaper last looked, by the clock of the database, and until when it must not reap.
+
+    A gap in ``ran_at`` tells an outage or a jump of the clock, after which living workers get one TTL to beat again.
+    """
+
+    ran_at = models.DateTimeField()
+    idle_until = models.DateTimeField(null=True)
+
+    def __str__(self) -> str:
+        return f"reaper at {self.ran_at}"

@@ -2,6 +2,18 @@
 
 from __future__ import annotations
 
-from django.urls import URLPattern
+from django.urls import URLPattern, URLResolver, include, path
 
-urlpatterns: list[URLPattern] = []
+from webapp.runs import views
+
+urlpatterns: list[URLPattern | URLResolver] = [
+    path("", include("webapp.runs.launch_urls")),
+    path("", views.run_list_page, name="run-list"),
+    path("<uuid:pk>/", views.run_detail, name="run-detail"),
+    path("<uuid:pk>/stop/", views.run_stop_view, name="run-stop"),
+    path("<uuid:pk>/pause/", views.run_pause_view, name="run-pause"),
+    path("<uuid:pk>/resume/", views.run_resume_view, name="run-resume"),
+    path("<uuid:pk>/log/", views.run_log, name="run-log"),
+    path("<uuid:pk>/config/", views.run_config, name="run-config"),
+    path("<uuid:pk>/events/", views.run_events, name="run-events"),
+]

@@ -1,7 +1,29 @@
-"""Addresses of teams."""
+"""Addresses of people, teams and projects."""
 
 from __future__ import annotations
 
-from django.urls import URLPattern
+from django.conf import settings
+from django.contrib.auth.views import LogoutView
+from django.urls import URLPattern, path
+from django.views.i18n import set_language
 
-urlpatterns: list[URLPattern] = []
+from webapp.teams import login_views, views
+
+urlpatterns: list[URLPattern] = [
+    path("", views.home, name="home"),
+    path("login/", login_views.Login.as_view(), name="login"),
+    path("login/<str:token>/", login_views.login_link, name="login-link"),
+    path("logout/", LogoutView.as_view(), name="logout"),
+    path("password/", login_views.set_password, name="set-password"),
+    path("language/", set_language, name="set-language"),
+    path("theme/", login_views.set_theme, name="set-theme"),
+    path("projects/new/", views.project_new, name="project-new"),
+    path("p/<slug:slug>/", views.project_page, name="project-page"),
+    path("p/<slug:slug>/settings/", views.team_settings, name="team-settings"),
+    path("p/<slug:slug>/settings/members/", views.member_new, name="member-new"),
+    path("p/<slug:slug>/settings/members/<int:pk>/role/", views.member_role, name="member-role"),
+    path("p/<slug:slug>/settings/members/<int:pk>/remove/", views.member_remove, name="member-remove"),
+    path("p/<slug:slug>/settings/members/<int:pk>/link/", views.member_link, name="member-link"),
+]
+if settings.DEBUG:
+    urlpatterns.append(path("styleguide/", views.styleguide, name="styleguide"))

@@ -11,6 +11,7 @@ from typing import Any
 
 from envs.wire import ToolCall
 from training.rollout.dialects.base import ParsedTurn
+from training.rollout.plain import json_problem
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 MAX_CALLS = 16
@@ -78,6 +79,8 @@ def _call_of(value: Any, call_id: str) -> tuple[ToolCall | None, str | None]:
         arguments = {}
     if not isinstance(arguments, dict):
         return None, f'The "arguments" of {name[:64]} are not a JSON object.'
+    if (problem := json_problem([name, arguments])) is not None:
+        return None, f"The tool call cannot be used: {problem}."
     return ToolCall(id=call_id, name=name.strip(), arguments=arguments), None
 
 

@@ -25,6 +25,8 @@ class Migration(migrations.Migration):
                 ('first_step', models.PositiveIntegerField(default=0)),
                 ('last_step', models.PositiveIntegerField(default=0)),
                 ('journal_offset', models.BigIntegerField(default=0)),
+                ('journal_line', models.BigIntegerField(default=0, help_text='lines before journal_offset')),
+                ('outcome', models.JSONField(help_text="the trainer's run_finished event, once projected", null=True)),
                 ('error', models.JSONField(null=True)),
             ],
             options={
@@ -37,6 +39,14 @@ class Migration(migrations.Migration):
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('created_at', models.DateTimeField(auto_now_add=True)),
                 ('sent_at', models.DateTimeField(db_index=True, null=True)),
+            ],
+        ),
+        migrations.CreateModel(
+            name='ReaperMark',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('ran_at', models.DateTimeField()),
+                ('idle_until', models.DateTimeField(null=True)),
             ],
         ),
         migrations.CreateModel(
@@ -66,6 +76,8 @@ class Migration(migrations.Migration):
                 ('step', models.PositiveIntegerField(default=0)),
                 ('total_steps', models.PositiveIntegerField(default=0)),
                 ('last_reward', models.FloatField(null=True)),
+                ('step_seconds', models.FloatField(help_text='smoothed duration of one step, for the time left', null=True)),
+                ('last_step_at', models.DateTimeField(null=True)),
                 ('seq', models.BigIntegerField(default=0)),
                 ('attempt', models.PositiveIntegerField(default=0)),
                 ('lease_owner', models.CharField(blank=True, max_length=120)),

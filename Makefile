@@ -1,0 +1,61 @@
+# Everything a person does with Tiltyard; `make help` lists it. Needs Python 3.11+ and make, nothing else.
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip install --quiet --disable-pip-version-check
+TORCH := $(shell grep '^torch==' requirements.lock)
+COMPILE := $(PY) -m piptools compile --quiet --strip-extras --allow-unsafe --no-header --no-annotate \
+	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options
+.DEFAULT_GOAL := help
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: setup ## start everything and train the demo; open the link it prints
+	@$(PY) manage.py up --demo
+
+up: setup ## start everything; open the link it prints
+	@$(PY) manage.py up
+
+setup: $(VENV)/.setup ## make .venv with what the lock names (again only when it changed)
+	@true
+
+test: $(VENV)/.setup-test ## ruff and the default tests (no GPU, no network)
+	$(VENV)/bin/ruff check .
+	$(PY) -m pytest -n 2 --dist loadfile
+
+test-slow: $(VENV)/.setup-test ## the tests that take minutes: chaos, long runs, recovery
+	$(PY) -m pytest -m "slow and not docker and not gpu"
+
+lint: $(VENV)/.setup-test ## ruff and types
+	$(VENV)/bin/ruff check .
+	$(PY) -m mypy webapp training envs
+
+fmt: $(VENV)/.setup-test ## format the code
+	$(VENV)/bin/ruff check --fix . ; $(VENV)/bin/ruff format .
+
+bench: $(VENV)/.setup-test ## the benchmarks of docs/performance.md
+	$(PY) -m benchmarks
+
+messages: $(VENV)/.setup-test ## collect texts for translation into locale/ and compile them
+	$(PY) manage.py collect_messages && $(PY) manage.py compile_catalogues
+
+lock: $(VENV)/.setup-test ## pin the newest versions that requirements*.in allow
+	$(COMPILE) --upgrade -o requirements.lock requirements.in && $(COMPILE) --upgrade -o requirements-test.lock requirements-test.in
+	sed -i.old -e 's/+cpu//' -e '/^pip==/d' -e '/^# The following/d' -e '/^$$/d' requirements.lock requirements-test.lock && rm requirements*.lock.old
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Tiltyard needs Python 3.11 or newer: make PYTHON=python3.11 …")'
+	@$(PYTHON) -m venv $(VENV)
+
+# torch first and alone: a CPU build that pip finds is then what the lock's `torch==` finds installed.
+$(VENV)/.setup: requirements.lock | $(VENV)/bin/python
+	@echo "Installing packages (several minutes the first time) …"
+	@$(PIP) "$(TORCH)" && $(PIP) -r requirements.lock
+	@touch $@
+
+$(VENV)/.setup-test: requirements-test.lock $(VENV)/.setup
+	@$(PIP) -r requirements-test.lock
+	@touch $@
+
+.PHONY: help demo up setup test test-slow lint fmt bench messages lock

@@ -1,0 +1,103 @@
+"""``python -m envs.tools``: serve, or write tasks and demonstrations, or validate."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from envs.base.cli import add_server_options, serve
+from envs.tools import NAME, VERSION
+from envs.tools.demonstrations import generate_demonstrations
+from envs.tools.tasks import DIFFICULTIES, generate_tasks
+
+DEFAULT_PORT = 8101
+DEFAULT_SLOTS = 512
+MAX_ROWS = 1_000_000
+COMMANDS = ("tasks", "demonstrations", "validate")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command that the first word names; without one, serve."""
+    words = sys.argv[1:] if arguments is None else arguments
+    if words and words[0] in COMMANDS:
+        return _command(words)
+    parser = argparse.ArgumentParser(
+        prog="python -m envs.tools",
+        description="Serve the tools environment over OpenEnv's websocket.",
+        epilog=f"Other commands: {', '.join(COMMANDS)}; each has its own --help.",
+    )
+    add_server_options(parser, port=DEFAULT_PORT, slots=DEFAULT_SLOTS)
+    options = parser.parse_args(words)
+    from envs.tools.server import ToolsEnvironment
+
+    return serve(options, ToolsEnvironment, name=NAME, version=VERSION)
+
+
+def _command(words: list[str]) -> int:
+    options = _parser().parse_args(words)
+    if options.command == "validate":
+        from envs.tools.validate import validate
+
+        summary = validate(options.seeds)
+        print(json.dumps(summary, ensure_ascii=False, indent=2))
+        return 0 if summary["ok"] else 1
+    chosen = (options.count, options.seed, options.language, options.difficulty)
+    if options.command == "tasks":
+        return _write(options.output, (task.row for task in generate_tasks(*chosen)))
+    return _write(options.output, generate_demonstrations(*chosen, careless_share=options.careless))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m envs.tools")
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, count, seed, help_text in (
+        ("tasks", 512, 0, "write dataset rows that carry their answer"),
+        ("demonstrations", 2000, 1, "write worked conversations for supervised training"),
+    ):
+        command = commands.add_parser(name, help=help_text)
+        command.add_argument("--count", type=_row_count, default=count, help=f"rows (default {count})")
+        command.add_argument("--seed", type=int, default=seed, help=f"same seed, same rows (default {seed})")
+        command.add_argument("--language", choices=("en", "zh", "both"), default="en")
+        command.add_argument("--difficulty", choices=DIFFICULTIES, default="easy")
+        command.add_argument("--output", required=True, help="JSONL file to write, - for standard output")
+        if name == "demonstrations":
+            command.add_argument("--careless", type=_share, default=0.0, help="share with a mistake (default 0)")
+    command = commands.add_parser("validate", help="check gold, bad and repeated episodes; exit code 1 on failure")
+    command.add_argument("--seeds", type=_row_count, default=1000, help="seeds to play (default 1000)")
+    return parser
+
+
+def _row_count(text: str) -> int:
+    value = int(text)
+    if not 1 <= value <= MAX_ROWS:
+        raise argparse.ArgumentTypeError(f"must be between 1 and {MAX_ROWS}")
+    return value
+
+
+def _share(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError("must be between 0 and 1")
+    return value
+
+
+def _write(output: str, rows: Iterable[dict[str, Any]]) -> int:
+    lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    if output == "-":
+        sys.stdout.writelines(lines)
+        return 0
+    try:
+        with Path(output).open("w", encoding="utf-8") as file:
+            file.writelines(lines)
+    except OSError as error:
+        sys.stderr.write(f"Cannot write {output}: {error.strerror}.\n")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,256 @@
+"""Seeded tasks. The starter ones are so short that a model of a million parameters learns them within a minute of CPU
+time; the easy ones still have few templates with arguments verbatim in the question; the mixed ones add long
+expressions, dates and two calls.
+
+Everything here is a pure function of its arguments and the same in every process.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, get_args
+
+from envs.tools.calculator import Language
+from envs.tools.facts import CITIES, FACTS, SKIES, City
+from envs.tools.tools import Context, run_tool
+
+Difficulty = Literal["starter", "easy", "mixed"]
+LanguageChoice = Literal["en", "zh", "both"]
+DIFFICULTIES: tuple[Difficulty, ...] = get_args(Difficulty)
+LANGUAGES: tuple[Language, ...] = get_args(Language)
+
+_CLOCK_START = datetime(2025, 1, 1, tzinfo=UTC)
+_CLOCK_SPAN_S = 365 * 24 * 3600
+_STARTER = ("digits", "weather")
+_EASY = ("sum", "sum", "weather", "time", "search")
+_MIXED = ("expression", "expression", "function", "dated", "two_cities", "two_sums", "weather_and_time", "fact")
+
+
+@dataclass(frozen=True)
+class PlannedCall:
+    """A call of the gold solution."""
+
+    name: str
+    arguments: dict[str, Any]
+
+
+@dataclass
+class Task:
+    """A dataset row with its gold solution; only ``row`` is ever shown to anyone."""
+
+    question: str
+    calls: list[PlannedCall]
+    final: str
+    contains: list[str]
+    row: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Draw:
+    """What a template needs: randomness, language, and the clock of the episode."""
+
+    rng: random.Random
+    language: Language
+    now: datetime
+
+    def say(self, en: str, zh: str) -> str:
+        return zh if self.language == "zh" else en
+
+    def city(self, city: City) -> str:
+        return city.zh if self.language == "zh" else city.en
+
+    def result(self, call: PlannedCall) -> str:
+        return run_tool(call.name, call.arguments, Context(self.language, self.now)).text
+
+
+def _random(name: str) -> random.Random:
+    """The same stream for the same name in every process."""
+    return random.Random(name)  # noqa: S311 - reproducible on purpose, guards nothing
+
+
+def clock_for(seed: int) -> datetime:
+    """The simulated time of an episode: a second of the year 2025."""
+    return _CLOCK_START + timedelta(seconds=_random(f"tools-clock:{seed}").randrange(_CLOCK_SPAN_S))
+
+
+def draw_task(seed: int, language: LanguageChoice = "en", difficulty: Difficulty = "easy", index: int = 0) -> Task:
+    """Task ``index`` of the series that ``seed`` names."""
+    rng = _random(f"tools-task:{seed}:{index}:{language}:{difficulty}")
+    chosen: Language = rng.choice(LANGUAGES) if language == "both" else language
+    now = clock_for(rng.getrandbits(48))
+    kinds = _STARTER if difficulty == "starter" else _EASY
+    if difficulty == "mixed" and rng.random() >= 0.4:
+        kinds = _MIXED
+    task = _KINDS[rng.choice(kinds)](_Draw(rng, chosen, now))
+    task.row = {
+        "id": f"tools-{chosen}-{difficulty}-{seed}-{index}",
+        "conversation": [{"role": "user", "content": task.question}],
+        "answer": {"contains": task.contains, "tools": sorted({call.name for call in task.calls})},
+        "language": chosen,
+        # The answer to "what time is it" belongs to the row, so its clock does too: episodes of one row share it.
+        "clock": now.isoformat(),
+    }
+    return task
+
+
+def generate_tasks(
+    count: int, seed: int = 0, language: LanguageChoice = "en", difficulty: Difficulty = "easy"
+) -> Iterator[Task]:
+    """``count`` tasks; a longer series starts with the shorter one."""
+    return (draw_task(seed, language, difficulty, index) for index in range(count))
+
+
+def _sum_of(draw: _Draw, expression: str, templates: tuple[str, ...]) -> Task:
+    call = PlannedCall("calculator", {"expression": expression})
+    value = draw.result(call)
+    final = draw.say(f"The result of {expression} is {value}.", f"根据计算器的结果，{expression} 等于 {value}。")
+    return Task(draw.rng.choice(templates).format(expression), [call], final, [value])
+
+
+def _small_expression(rng: random.Random) -> str:
+    sign = rng.choice("+-*")
+    if sign == "*":
+        return f"{rng.randint(2, 12)} * {rng.randint(2, 12)}"
+    high, low = sorted((rng.randint(1, 99), rng.randint(1, 99)), reverse=True)
+    return f"{high} - {low}" if sign == "-" else f"{rng.choice((f'{high} + {low}', f'{low} + {high}'))}"
+
+
+def _short_templates(draw: _Draw) -> tuple[str, ...]:
+    return ("计算 {}", "{} 等于多少？") if draw.language == "zh" else ("What is {}?", "Compute {}.")
+
+
+def _digits(draw: _Draw) -> Task:
+    expression = f"{draw.rng.randint(1, 9)} {draw.rng.choice('+*')} {draw.rng.randint(1, 9)}"
+    task = _sum_of(draw, expression, _short_templates(draw))
+    value = task.contains[0]
+    task.final = draw.say(f"The result is {value}, as computed.", f"根据计算器的结果，答案等于 {value}，计算完成。")
+    return task
+
+
+def _sum(draw: _Draw) -> Task:
+    return _sum_of(draw, _small_expression(draw.rng), _short_templates(draw))
+
+
+def _expression(draw: _Draw) -> Task:
+    a, b, c, d = (draw.rng.randint(2, 99) for _ in range(4))
+    shape = draw.rng.choice(
+        ("({a} + {b}) * {c} - {d}", "{a} * {b} + {c}", "({a} + {b}) / {d}", "{a} - {b} * {c} + {d}")
+    )
+    return _sum_of(draw, shape.format(a=a, b=b, c=c, d=d), _long_templates(draw))
+
+
+def _function(draw: _Draw) -> Task:
+    a, b, c = (draw.rng.randint(2, 20) for _ in range(3))
+    shapes = ("sqrt({sq}) + {b} * {c}", "max({a}, {b}) * {c}", "round({a} / {b}, 2)", "2^{a}", "abs({a} - {b}) + {c}")
+    return _sum_of(draw, draw.rng.choice(shapes).format(a=a, b=b, c=c, sq=a * a), _long_templates(draw))
+
+
+def _long_templates(draw: _Draw) -> tuple[str, ...]:
+    if draw.language == "zh":
+        return ("帮我计算一下 {} 等于多少？", "请算出 {} 的值。")
+    return ("Can you work out {} for me?", "Please give me the value of {}.")
+
+
+def _weather_call(draw: _Draw, city: City, date: str | None = None) -> PlannedCall:
+    return PlannedCall("weather_query", {"city": draw.city(city)} | ({"date": date} if date else {}))
+
+
+def _weather_final(draw: _Draw, city: City) -> str:
+    en, zh = SKIES[city.sky]
+    return draw.say(
+        f"It is {city.temperature}°C and {en} in {city.en}.",
+        f"根据查询结果，{city.zh}的气温是{city.temperature}°C，天气{zh}。",
+    )
+
+
+def _weather(draw: _Draw) -> Task:
+    city = draw.rng.choice(CITIES)
+    question = draw.say(f"Weather in {city.en}?", f"{city.zh}的天气怎么样？")
+    return Task(question, [_weather_call(draw, city)], _weather_final(draw, city), [str(city.temperature)])
+
+
+def _dated(draw: _Draw) -> Task:
+    city = draw.rng.choice(CITIES)
+    date = (draw.now + timedelta(days=draw.rng.randint(1, 9))).strftime("%Y-%m-%d")
+    question = draw.say(f"What will the weather be in {city.en} on {date}?", f"{city.zh}在{date}的天气怎么样？")
+    contains = [str(city.temperature), SKIES[city.sky][draw.language == "zh"]]
+    return Task(question, [_weather_call(draw, city, date)], _weather_final(draw, city), contains)
+
+
+def _two_cities(draw: _Draw) -> Task:
+    first, second = draw.rng.sample(CITIES, 2)
+    question = draw.say(f"Weather in {first.en} and in {second.en}?", f"{first.zh}和{second.zh}的天气怎么样？")
+    final = draw.say(
+        f"{first.en} has {first.temperature}°C and {second.en} has {second.temperature}°C.",
+        f"根据查询结果，{first.zh}的气温是{first.temperature}°C，{second.zh}是{second.temperature}°C。",
+    )
+    calls = [_weather_call(draw, first), _weather_call(draw, second)]
+    return Task(question, calls, final, [str(first.temperature), str(second.temperature)])
+
+
+def _two_sums(draw: _Draw) -> Task:
+    expressions = [_small_expression(draw.rng) for _ in range(2)]
+    calls = [PlannedCall("calculator", {"expression": expression}) for expression in expressions]
+    values = [draw.result(call) for call in calls]
+    one, two = (f"{expression} = {value}" for expression, value in zip(expressions, values, strict=True))
+    question = draw.say("Compute {} and {}.", "计算 {} 和 {}").format(*expressions)
+    return Task(question, calls, draw.say(f"The results: {one} and {two}.", f"根据计算结果，{one}，{two}。"), values)
+
+
+def _time_call(draw: _Draw, city: City) -> tuple[PlannedCall, str]:
+    call = PlannedCall("get_current_time", {"timezone": draw.city(city)})
+    return call, draw.result(call)[11:16]
+
+
+def _time(draw: _Draw) -> Task:
+    city = draw.rng.choice(CITIES)
+    call, clock = _time_call(draw, city)
+    question = draw.say(f"What time is it in {city.en}?", f"{city.zh}现在几点？")
+    final = draw.say(f"The time in {city.en} is {clock}.", f"根据查询结果，{city.zh}现在的时间是{clock}。")
+    return Task(question, [call], final, [clock])
+
+
+def _weather_and_time(draw: _Draw) -> Task:
+    city = draw.rng.choice(CITIES)
+    call, clock = _time_call(draw, city)
+    question = draw.say(f"Weather and time in {city.en}?", f"{city.zh}的天气怎么样，现在几点？")
+    final = draw.say(
+        f"It is {clock} in {city.en}, with {city.temperature}°C.",
+        f"根据查询结果，{city.zh}现在是{clock}，气温{city.temperature}°C。",
+    )
+    return Task(question, [_weather_call(draw, city), call], final, [str(city.temperature), clock])
+
+
+def _search_for(draw: _Draw, en: str, zh: str) -> Task:
+    fact = draw.rng.choice(FACTS)
+    query = draw.say(fact.query_en, fact.query_zh)
+    final = draw.say(f"I found this: {fact.text_en}", f"根据搜索结果，我们可以知道：{fact.text_zh}")
+    call = PlannedCall("search", {"query": query})
+    return Task(draw.say(en, zh).format(query), [call], final, [draw.say(fact.key_en, fact.key_zh)])
+
+
+def _search(draw: _Draw) -> Task:
+    return _search_for(draw, "Search for {}.", "搜索{}")
+
+
+def _fact(draw: _Draw) -> Task:
+    return _search_for(draw, "Please find out something about {} for me.", "请帮我查一下关于{}的资料。")
+
+
+_KINDS = {
+    "digits": _digits,
+    "sum": _sum,
+    "expression": _expression,
+    "function": _function,
+    "weather": _weather,
+    "dated": _dated,
+    "two_cities": _two_cities,
+    "two_sums": _two_sums,
+    "time": _time,
+    "weather_and_time": _weather_and_time,
+    "search": _search,
+    "fact": _fact,
+}

@@ -1,0 +1,152 @@
+// @ts-check
+/** What every page does: menus, the rail on phones, dialogs, copying, theme, toasts, fresh times, HTMX errors. */
+import { h, icon, setText, t } from "./lib/dom.js";
+import { ago } from "./lib/format.js";
+
+/**
+ * Show a short message in the corner.
+ * @param {string} text
+ * @param {"info" | "success" | "warning" | "error"} [kind]
+ */
+export function toast(text, kind = "info") {
+  const box = document.getElementById("toasts");
+  if (!box) return;
+  const close = h(
+    "button",
+    { class: "button button-quiet button-icon button-small", "aria-label": t("close") },
+    icon("close"),
+  );
+  const note = h("div", { class: "notice", "data-kind": kind }, h("p", {}, text), close);
+  close.addEventListener("click", () => note.remove());
+  box.append(note);
+  while (box.children.length > 4) box.firstElementChild?.remove();
+  if (kind !== "error") setTimeout(() => note.remove(), 6000);
+}
+
+/** @param {Event} event */
+function onClick(event) {
+  const target = /** @type {Element} */ (event.target);
+  for (const menu of document.querySelectorAll("details.menu[open]")) {
+    if (!menu.contains(target)) menu.removeAttribute("open");
+  }
+  const opener = target.closest("[data-dialog]");
+  if (opener) {
+    const dialog = document.getElementById(opener.getAttribute("data-dialog") || "");
+    if (dialog instanceof HTMLDialogElement) dialog.showModal();
+  }
+  if (target.closest("[data-dialog-close]")) target.closest("dialog")?.close();
+  if (target instanceof HTMLDialogElement && target.classList.contains("dialog")) target.close(); // the backdrop
+  const copier = target.closest("[data-copy]");
+  if (copier) copy(document.querySelector(copier.getAttribute("data-copy") || "")?.textContent || "");
+  onRail(event, target);
+}
+
+/**
+ * @param {Event} event
+ * @param {Element} target
+ */
+function onRail(event, target) {
+  const rail = document.getElementById("rail");
+  if (!rail) return;
+  if (target.closest("[data-rail-open]")) {
+    event.preventDefault();
+    rail.setAttribute("data-open", "");
+    /** @type {HTMLElement | null} */ (rail.querySelector("a, summary"))?.focus();
+  } else if (target.closest("[data-rail-close]") || !rail.contains(target)) rail.removeAttribute("data-open");
+}
+
+/** @param {KeyboardEvent} event */
+function onKey(event) {
+  if (event.key !== "Escape") return;
+  document.getElementById("rail")?.removeAttribute("data-open");
+  for (const menu of document.querySelectorAll("details.menu[open]")) {
+    menu.removeAttribute("open");
+    if (menu.contains(document.activeElement)) menu.querySelector("summary")?.focus();
+  }
+}
+
+/**
+ * Put text on the clipboard and say so.
+ * @param {string} text
+ */
+export async function copy(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    const area = h("textarea", { class: "visually-hidden" });
+    /** @type {HTMLTextAreaElement} */ (area).value = text;
+    document.body.append(area);
+    /** @type {HTMLTextAreaElement} */ (area).select();
+    document.execCommand("copy");
+    area.remove();
+  }
+  toast(t("copied"), "success");
+}
+
+/** @param {SubmitEvent} event */
+function onSubmit(event) {
+  const form = /** @type {HTMLFormElement} */ (event.target);
+  if (form.matches("[data-theme-form]")) {
+    event.preventDefault();
+    const button = /** @type {HTMLButtonElement} */ (event.submitter);
+    setTheme(button.value);
+    for (const other of form.querySelectorAll("button")) other.setAttribute("aria-pressed", String(other === button));
+    const shown = form.parentElement?.querySelector("summary .icon");
+    const chosen = button.querySelector(".icon");
+    if (shown && chosen) shown.replaceWith(chosen.cloneNode(true));
+    form.closest("details")?.removeAttribute("open");
+    return;
+  }
+  if (form.method === "post") {
+    if (form.dataset.sent) event.preventDefault(); // a second click must not send twice
+    form.dataset.sent = "1";
+    setTimeout(() => delete form.dataset.sent, 4000);
+  }
+}
+
+/** @param {string} theme */
+function setTheme(theme) {
+  const secure = location.protocol === "https:" ? "; Secure" : "";
+  document.cookie = `tiltyard-theme=${theme}; Path=/; Max-Age=31536000; SameSite=Lax${secure}`;
+  document.documentElement.dataset.theme = theme;
+  document.dispatchEvent(new CustomEvent("tiltyard:theme"));
+}
+
+function freshenTimes() {
+  for (const node of document.querySelectorAll("time[data-ago]")) {
+    const at = Date.parse(node.getAttribute("datetime") || "");
+    if (!Number.isNaN(at)) setText(node, ago((Date.now() - at) / 1000, t));
+  }
+}
+
+/** @param {any} event */
+function onHtmxError(event) {
+  const answer = event.detail?.xhr;
+  if (!answer || answer.status === 0) return toast(t("offline"), "error");
+  if (answer.status === 401) return toast(t("logged_out"), "error");
+  if (answer.status === 403) return toast(t("forbidden"), "error");
+  toast(t("request_failed", { status: answer.status, id: answer.getResponseHeader("X-Request-Id") || "–" }), "error");
+}
+
+/** Lists that show something at work ask for themselves again, but only while someone looks. */
+function liveTick() {
+  if (document.visibilityState === "visible" && document.querySelector('[hx-trigger^="live-tick"]')) {
+    document.dispatchEvent(new CustomEvent("live-tick"));
+  }
+}
+
+document.addEventListener("change", (event) => {
+  const field = /** @type {HTMLSelectElement} */ (event.target);
+  if (field.matches("[data-autosubmit]")) field.form?.requestSubmit();
+});
+document.addEventListener("visibilitychange", liveTick);
+setInterval(liveTick, 4000);
+document.addEventListener("click", onClick);
+document.addEventListener("keydown", onKey);
+document.addEventListener("submit", onSubmit);
+document.addEventListener("htmx:responseError", onHtmxError);
+document.addEventListener("htmx:sendError", onHtmxError);
+document.addEventListener("htmx:afterSettle", freshenTimes);
+setInterval(freshenTimes, 30000);
+freshenTimes();
+if (location.hash === "#rail") history.replaceState(null, "", location.pathname + location.search);

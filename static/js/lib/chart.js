@@ -1,0 +1,192 @@
+// @ts-check
+/** One chart: a heading with the newest (or the pointed-at) figures, lines by Plotly, a crosshair. */
+import { h, icon, setAttr, setText, t } from "./dom.js";
+import { figure } from "./format.js";
+import { decimate, last, positive, smooth, valueAt } from "./series.js";
+
+/** @typedef {{name: string, label: string, x: number[], y: (number | null)[]}} Line */
+/** @typedef {import("./curves.js").Spec} Spec */
+/** @typedef {import("./curves.js").Curves} Curves */
+
+const MARGIN = { l: 46, r: 10, t: 6, b: 20 };
+const POINTS = 800;
+const DOUBLE_CLICK_MS = 320;
+export const COMPONENT = /^rewards\/(.+)\/mean$/;
+
+export class Chart {
+  /**
+   * @param {Spec} spec
+   * @param {Curves} all
+   */
+  constructor(spec, all) {
+    this.spec = spec;
+    this.all = all;
+    this.visible = false;
+    this.drawn = false;
+    this.dirty = true;
+    /** @type {Line[]} */
+    this.lines = [];
+    this.legend = h("div", { class: "chart-figures" });
+    this.stepText = h("span", { class: "chart-step muted" });
+    this.cross = h("div", { class: "chart-cross", hidden: true });
+    this.plot = h("div", { class: "chart-plot" });
+    const remove = h(
+      "button",
+      {
+        class: "button button-quiet button-icon button-small",
+        type: "button",
+        "aria-label": t("remove_curve", { name: spec.title }),
+        onclick: () => all.options.onRemove(this.spec.key),
+      },
+      icon("close"),
+    );
+    const head = h(
+      "header",
+      { class: "chart-head" },
+      h("h3", {}, spec.title),
+      this.stepText,
+      this.legend,
+      spec.removable && remove,
+    );
+    this.node = h(
+      "figure",
+      { class: "chart", "data-chart": spec.key },
+      head,
+      h("div", { class: "chart-box" }, this.plot, this.cross),
+    );
+  }
+
+  /** Take the lines from the state, thinned to what a chart this wide can show. */
+  read() {
+    const { state, view } = this.all;
+    this.lines = this.spec.names.map((name) => {
+      const curve = /** @type {import("./state.js").Curve} */ (state?.curves.get(name));
+      const y = smooth(view.log ? positive(curve.values) : curve.values, view.smooth);
+      return { name, label: name.match(COMPONENT)?.[1] ?? "", x: curve.steps, y };
+    });
+  }
+
+  draw() {
+    this.dirty = false;
+    this.read();
+    const css = getComputedStyle(document.documentElement);
+    const colour = (/** @type {string} */ name) => css.getPropertyValue(name).trim();
+    const traces = this.lines.map((line, at) => {
+      const thin = decimate(line.x, line.y, POINTS);
+      const few = thin.x.length < 3;
+      return {
+        type: "scatter",
+        mode: few ? "markers" : "lines",
+        x: thin.x,
+        y: thin.y,
+        hoverinfo: "none",
+        connectgaps: false,
+        showlegend: false,
+        line: { color: colour(`--curve-${at % 8}`), width: 1.5 },
+        marker: { color: colour(`--curve-${at % 8}`), size: 5 },
+      };
+    });
+    const axis = {
+      color: colour("--ink-3"),
+      gridcolor: colour("--line"),
+      linecolor: colour("--line"),
+      zeroline: false,
+      tickfont: { size: 10 },
+    };
+    const range = this.all.range;
+    const layout = {
+      margin: MARGIN,
+      height: 150,
+      paper_bgcolor: "rgba(0,0,0,0)",
+      plot_bgcolor: "rgba(0,0,0,0)",
+      hovermode: "x",
+      dragmode: "zoom",
+      font: { family: colour("--font-text"), size: 11, color: colour("--ink-2") },
+      showlegend: false,
+      xaxis: {
+        ...axis,
+        showgrid: false,
+        showline: true,
+        nticks: 6,
+        tickformat: ",d",
+        range: range ? [...range] : undefined,
+        autorange: range === null,
+      },
+      yaxis: {
+        ...axis,
+        fixedrange: true,
+        nticks: 5,
+        type: this.all.view.log ? "log" : "linear",
+        exponentformat: "e",
+        automargin: false,
+      },
+    };
+    this.all.options.plotly.react(this.plot, traces, layout, {
+      displayModeBar: false,
+      responsive: false,
+      doubleClick: false,
+      showTips: false,
+    });
+    if (!this.drawn) this.listen();
+    this.drawn = true;
+    this.point(null);
+  }
+
+  listen() {
+    const plot = /** @type {any} */ (this.plot);
+    plot.on("plotly_hover", (/** @type {any} */ event) => this.all.point(Math.round(event.points[0].x)));
+    plot.on("plotly_unhover", () => this.all.point(null));
+    /** @type {any} */
+    let click = null; // waits a moment: the first half of a double click must not leave the page
+    let doubleAt = -Infinity;
+    plot.on("plotly_click", (/** @type {any} */ event) => {
+      clearTimeout(click);
+      if (performance.now() - doubleAt < DOUBLE_CLICK_MS) return;
+      const step = Math.round(event.points[0].x);
+      click = setTimeout(() => this.all.options.onStep(step), DOUBLE_CLICK_MS);
+    });
+    plot.on("plotly_doubleclick", () => {
+      clearTimeout(click);
+      doubleAt = performance.now();
+      this.all.zoom(null);
+    });
+    plot.on("plotly_relayout", (/** @type {any} */ change) => {
+      const from = change["xaxis.range[0]"];
+      if (from !== undefined) this.all.zoom([from, change["xaxis.range[1]"]]);
+    });
+  }
+
+  /** @param {number | null} step */
+  point(step) {
+    if (!this.drawn) return;
+    setText(this.stepText, step === null ? "" : `${t("step")} ${step}`);
+    this.figures(step);
+    const range = /** @type {any} */ (this.plot).layout?.xaxis?.range;
+    this.cross.hidden = step === null || !range || step < range[0] || step > range[1];
+    if (this.cross.hidden || step === null) return;
+    const width = this.plot.clientWidth - MARGIN.l - MARGIN.r;
+    this.cross.style.transform = `translateX(${MARGIN.l + ((step - range[0]) / (range[1] - range[0])) * width}px)`;
+  }
+
+  /** @param {number | null} step */
+  figures(step) {
+    setAttr(this.legend, "data-many", this.lines.length > 1 ? "" : null);
+    while (this.legend.children.length > this.lines.length) this.legend.lastElementChild?.remove();
+    this.lines.forEach((line, at) => {
+      let item = this.legend.children[at];
+      if (!item) {
+        item = h(
+          "span",
+          { class: "chart-figure" },
+          h("span", { class: "chart-key" }),
+          h("span", { class: "chart-label" }),
+          h("b"),
+        );
+        this.legend.append(item);
+      }
+      setAttr(item, "data-curve", at % 8);
+      setText(item.children[1], line.label);
+      setText(item.children[2], figure(step === null ? last(line.y) : (valueAt(line.x, line.y, step) ?? null)));
+    });
+  }
+}

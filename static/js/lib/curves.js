@@ -1,0 +1,142 @@
+// @ts-check
+/** Curves on one shared step axis: small multiples, one crosshair through all of them, figures in the headings. */
+import { Chart, COMPONENT } from "./chart.js";
+import { batched, has, t } from "./dom.js";
+
+/** @typedef {import("./state.js").State} State */
+/** @typedef {{key: string, title: string, names: string[], removable: boolean}} Spec */
+
+export const REDRAW_MS = 250;
+
+export const GRPO_CURVES = [
+  "reward",
+  "components",
+  "kl",
+  "loss",
+  "entropy",
+  "clip_ratio/region_mean",
+  "completions/mean_length",
+  "learning_rate",
+  "groups/zero_variance_share",
+  "rollouts/excluded_share",
+];
+export const SFT_CURVES = ["loss", "mean_token_accuracy", "grad_norm", "learning_rate", "timing/step"];
+
+/**
+ * The catalogue's title of a metric, else its own name.
+ * @param {string} name
+ */
+export function titleOf(name) {
+  return has(`metric.${name}`) ? t(`metric.${name}`) : name;
+}
+
+/**
+ * The charts to show: the curated ones, then those that were added.
+ * @param {State} state
+ * @param {string} kind
+ * @param {string[]} added
+ * @returns {Spec[]}
+ */
+export function specsOf(state, kind, added) {
+  const names = Array.from(state.curves.keys());
+  /** @type {Spec[]} */
+  const specs = [];
+  for (const key of kind === "sft" ? SFT_CURVES : GRPO_CURVES) {
+    const used =
+      key === "components" ? names.filter((name) => COMPONENT.test(name)).sort() : names.includes(key) ? [key] : [];
+    if (used.length) specs.push({ key, title: titleOf(key), names: used, removable: false });
+  }
+  const shown = new Set(specs.map((spec) => spec.key));
+  for (const name of added) {
+    if (state.curves.has(name) && !shown.has(name))
+      specs.push({ key: name, title: titleOf(name), names: [name], removable: true });
+  }
+  return specs;
+}
+
+export class Curves {
+  /**
+   * @param {HTMLElement} box
+   * @param {{plotly: any, onRemove: (key: string) => void, onStep: (step: number) => void}} options
+   */
+  constructor(box, options) {
+    this.box = box;
+    this.options = options;
+    /** @type {Map<string, Chart>} */
+    this.charts = new Map();
+    /** @type {[number, number] | null} */
+    this.range = null;
+    this.view = { smooth: 0, log: false };
+    this.redraw = batched(() => this.draw(), REDRAW_MS);
+    this.seen = new IntersectionObserver((entries) => this.onSeen(entries), { rootMargin: "200px" });
+    new ResizeObserver(batched(() => this.resize(), 100)).observe(box);
+    document.addEventListener("tiltyard:theme", () => this.recolour());
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.recolour());
+  }
+
+  /**
+   * @param {State} state
+   * @param {Spec[]} specs
+   * @param {{smooth: number, log: boolean}} view
+   */
+  update(state, specs, view) {
+    this.state = state;
+    this.view = view;
+    const wanted = new Set(specs.map((spec) => spec.key));
+    for (const [key, chart] of this.charts) {
+      if (wanted.has(key)) continue;
+      this.seen.unobserve(chart.node);
+      chart.node.remove();
+      this.options.plotly.purge(chart.plot);
+      this.charts.delete(key);
+    }
+    specs.forEach((spec, place) => {
+      let chart = this.charts.get(spec.key);
+      if (!chart) {
+        chart = new Chart(spec, this);
+        this.charts.set(spec.key, chart);
+        this.seen.observe(chart.node);
+      }
+      chart.spec = spec;
+      chart.dirty = true;
+      if (this.box.children[place] !== chart.node) this.box.insertBefore(chart.node, this.box.children[place] || null);
+    });
+    this.redraw();
+  }
+
+  draw() {
+    for (const chart of this.charts.values()) if (chart.visible && chart.dirty) chart.draw();
+  }
+
+  /** @param {IntersectionObserverEntry[]} entries */
+  onSeen(entries) {
+    for (const entry of entries) {
+      for (const chart of this.charts.values()) if (chart.node === entry.target) chart.visible = entry.isIntersecting;
+    }
+    this.redraw();
+  }
+
+  recolour() {
+    for (const chart of this.charts.values()) chart.dirty = true;
+    this.redraw();
+  }
+
+  resize() {
+    for (const chart of this.charts.values())
+      if (chart.drawn && chart.plot.clientWidth) this.options.plotly.Plots.resize(chart.plot);
+  }
+
+  /**
+   * Move the crosshair of every chart; null takes it away.
+   * @param {number | null} step
+   */
+  point(step) {
+    for (const chart of this.charts.values()) chart.point(step);
+  }
+
+  /** @param {[number, number] | null} range */
+  zoom(range) {
+    this.range = range;
+    this.recolour();
+  }
+}

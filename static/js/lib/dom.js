@@ -1,0 +1,160 @@
+// @ts-check
+/** Small DOM helpers. Data reaches the page only as text: nothing here takes markup. */
+
+/** @type {Record<string, string> | null} */
+let catalogue = null;
+
+/**
+ * The translated string of a key, with {name} places filled.
+ * @param {string} key
+ * @param {Record<string, string | number>} [values]
+ * @returns {string}
+ */
+export function t(key, values = {}) {
+  if (catalogue === null) {
+    catalogue = {};
+    for (const node of document.querySelectorAll('script[type="application/json"][id^="strings-"]')) {
+      Object.assign(catalogue, JSON.parse(node.textContent || "{}"));
+    }
+  }
+  const text = catalogue[key] ?? key;
+  return text.replace(/\{(\w+)\}/g, (whole, name) => (name in values ? String(values[name]) : whole));
+}
+
+/**
+ * Whether the page's catalogue has this key.
+ * @param {string} key
+ */
+export function has(key) {
+  return t(key) !== key;
+}
+
+/**
+ * Make an element: h("a", {class: "x", href: "…", onclick: fn, "data-id": 1}, "text", child).
+ * @param {string} tag
+ * @param {Record<string, any>} [props]
+ * @param {...(Node | string | number | null | undefined | false)} children
+ * @returns {HTMLElement}
+ */
+export function h(tag, props = {}, ...children) {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(props)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on") && typeof value === "function") node.addEventListener(name.slice(2), value);
+    else node.setAttribute(name, value === true ? "" : String(value));
+  }
+  for (const child of children) {
+    if (child === null || child === undefined || child === false) continue;
+    node.append(typeof child === "object" ? child : String(child));
+  }
+  return node;
+}
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/**
+ * Make an SVG element.
+ * @param {string} tag
+ * @param {Record<string, any>} [props]
+ * @param {...Node} children
+ * @returns {SVGElement}
+ */
+export function s(tag, props = {}, ...children) {
+  const node = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(props)) node.setAttribute(name, String(value));
+  node.append(...children);
+  return node;
+}
+
+const ICONS = new URL("../../img/icons.svg", import.meta.url).pathname;
+
+/**
+ * A decorative icon of icons.svg.
+ * @param {string} name
+ */
+export function icon(name) {
+  return s("svg", { class: "icon", "aria-hidden": "true" }, s("use", { href: `${ICONS}#${name}` }));
+}
+
+/**
+ * Set an element's text only when it changes, so that nothing repaints for nothing.
+ * @param {Element | null | undefined} node
+ * @param {string} text
+ */
+export function setText(node, text) {
+  if (node && node.textContent !== text) node.textContent = text;
+}
+
+/**
+ * Set or remove an attribute only when it changes.
+ * @param {Element | null | undefined} node
+ * @param {string} name
+ * @param {string | number | null | undefined | false} value
+ */
+export function setAttr(node, name, value) {
+  if (!node) return;
+  if (value === null || value === undefined || value === false) {
+    if (node.hasAttribute(name)) node.removeAttribute(name);
+  } else if (node.getAttribute(name) !== String(value)) node.setAttribute(name, String(value));
+}
+
+/**
+ * Make `parent` hold one node for each item, in order, keeping the nodes of items that stay.
+ * @template T
+ * @param {Element} parent
+ * @param {T[]} items
+ * @param {(item: T) => string} keyOf
+ * @param {(item: T) => HTMLElement} make
+ * @param {(node: HTMLElement, item: T) => void} update
+ */
+export function keyed(parent, items, keyOf, make, update) {
+  const old = new Map();
+  for (const node of Array.from(parent.children)) old.set(/** @type {HTMLElement} */ (node).dataset.key, node);
+  let place = parent.firstElementChild;
+  for (const item of items) {
+    const key = keyOf(item);
+    let node = old.get(key);
+    if (node) old.delete(key);
+    else {
+      node = make(item);
+      node.dataset.key = key;
+    }
+    update(node, item);
+    if (place && node === place) place = place.nextElementSibling;
+    else parent.insertBefore(node, place);
+  }
+  for (const node of old.values()) node.remove();
+}
+
+/**
+ * Call `work` once in the next animation frame, however often it is asked for; at most every `gapMs`.
+ * @param {() => void} work
+ * @param {number} [gapMs]
+ * @returns {() => void}
+ */
+export function batched(work, gapMs = 0) {
+  let waiting = false;
+  let last = -Infinity;
+  const go = () => {
+    waiting = false;
+    last = performance.now();
+    work();
+  };
+  return () => {
+    if (waiting) return;
+    waiting = true;
+    const wait = Math.max(0, gapMs - (performance.now() - last));
+    if (wait > 0) setTimeout(() => requestAnimationFrame(go), wait);
+    else requestAnimationFrame(go);
+  };
+}
+
+/**
+ * The parsed content of a json_script element.
+ * @param {string} id
+ * @returns {any}
+ */
+export function data(id) {
+  const node = document.getElementById(id);
+  return node ? JSON.parse(node.textContent || "null") : null;
+}

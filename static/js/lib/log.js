@@ -1,0 +1,126 @@
+// @ts-check
+/** The log and the list of events. */
+import { h, has, keyed, setText, t } from "./dom.js";
+import { bytes, clock, plain } from "./format.js";
+
+/** @typedef {Record<string, any>} Row */
+
+const LOG_KINDS = new Set(["log", "warning", "state", "attempt"]);
+const EVENT_KINDS = new Set(["state", "attempt", "warning"]);
+export const LOG_SHOWN = 2000;
+
+/**
+ * What an event says, without its time; the server's `log_line` says the same.
+ * @param {Row} event
+ */
+export function words(event) {
+  const payload = event.payload || {};
+  /** @type {any[]} */
+  let said;
+  if (event.kind === "state")
+    said = [`state ${payload.from || "-"} -> ${payload.to}`, payload.reason, payload.error?.message];
+  else if (event.kind === "attempt") said = [`attempt ${payload.number ?? ""}`, payload.owner || payload.device];
+  else if (event.kind === "phase") said = [payload.phase, payload.step];
+  else said = [event.kind === "log" ? payload.level : "warning", payload.message];
+  return plain(said.filter((word) => word !== null && word !== undefined && word !== "").join(" "));
+}
+
+/** @param {Row} event */
+function levelOf(event) {
+  if (event.kind === "warning" || event.payload?.level === "warning") return "warning";
+  if (event.payload?.level === "error" || event.payload?.to === "failed") return "error";
+  return null;
+}
+
+/** @param {string} iso */
+const stamp = (iso) => iso.slice(0, 19).replace("T", " ");
+
+export class Log {
+  /**
+   * @param {HTMLElement} box
+   * @param {HTMLInputElement} follow
+   */
+  constructor(box, follow) {
+    this.box = box;
+    this.follow = follow;
+    this.last = Number(box.dataset.seq || 0);
+    box.addEventListener("scroll", () => {
+      const atEnd = box.scrollHeight - box.scrollTop - box.clientHeight < 30;
+      if (!atEnd && this.follow.checked) this.follow.checked = false;
+    });
+    follow.addEventListener("change", () => this.scroll());
+  }
+
+  /** @param {Row[]} events */
+  update(events) {
+    const fresh = events.filter((event) => event.seq > this.last && LOG_KINDS.has(event.kind));
+    if (!fresh.length) return;
+    this.last = fresh[fresh.length - 1].seq;
+    this.box.querySelector(".log-none")?.remove();
+    this.box.append(
+      ...fresh.map((event) =>
+        h("div", { class: "log-line", "data-level": levelOf(event) }, `${stamp(event.at)}  ${words(event)}`),
+      ),
+    );
+    while (this.box.children.length > LOG_SHOWN) this.box.firstElementChild?.remove();
+    this.scroll();
+  }
+
+  scroll() {
+    if (this.follow.checked) this.box.scrollTop = this.box.scrollHeight;
+  }
+}
+
+/**
+ * Put new events on top of the table.
+ * @param {HTMLElement} body
+ * @param {Row[]} events
+ */
+export function drawEvents(body, events) {
+  const last = Number(body.dataset.seq || 0);
+  const fresh = events.filter((event) => event.seq > last && EVENT_KINDS.has(event.kind));
+  if (!fresh.length) return;
+  body.dataset.seq = String(fresh[fresh.length - 1].seq);
+  for (const event of fresh) {
+    const kind = has(`kind.${event.kind}`) ? t(`kind.${event.kind}`) : event.kind;
+    const time = h("time", { datetime: event.at, title: event.at });
+    setText(time, clock(event.at));
+    body.prepend(
+      h(
+        "tr",
+        {},
+        h("td", {}, time),
+        h("td", {}, kind),
+        h("td", { class: "num" }, event.attempt),
+        h("td", { class: "event-words" }, words(event)),
+      ),
+    );
+  }
+  while (body.children.length > 1000) body.lastElementChild?.remove();
+}
+
+/**
+ * The table of checkpoints, the newest first.
+ * @param {HTMLElement} body
+ * @param {Row[]} checkpoints
+ */
+export function drawCheckpoints(body, checkpoints) {
+  if (!checkpoints.length) return;
+  const rows = [...checkpoints].reverse().slice(0, 100);
+  keyed(
+    body,
+    rows,
+    (row) => row.id,
+    (row) =>
+      h(
+        "tr",
+        {},
+        h("td", {}, row.step, row.final && h("span", { class: "tag" }, t("final"))),
+        h("td", { class: "num" }, row.attempt),
+        h("td", { class: "mono" }, plain(row.path)),
+        h("td", { class: "num" }, bytes(row.bytes)),
+        h("td", {}, h("time", { datetime: row.created_at, title: row.created_at }, clock(row.created_at))),
+      ),
+    () => {},
+  );
+}

@@ -1,0 +1,239 @@
+// @ts-check
+/** The rollouts of one step: groups of cards. A card is a button; its bar is the reward, its figure the advantage. */
+import { h, icon, keyed, setAttr, setText, t } from "./dom.js";
+import { advantageStep, figure, plain, scaleStep, score } from "./format.js";
+
+/** @typedef {Record<string, any>} Row */
+/** @typedef {{low: number, high: number}} Span */
+
+/**
+ * Lowest and highest reward of the step; 0 and 1 are always inside, so that one scale serves most rewards.
+ * @param {Row[]} rollouts
+ * @returns {Span}
+ */
+export function rewardSpan(rollouts) {
+  const rewards = rollouts.map((row) => row.reward).filter((value) => value !== null && Number.isFinite(value));
+  return { low: Math.min(0, ...rewards), high: Math.max(1, ...rewards) };
+}
+
+/**
+ * @param {Row[]} rollouts sorted by group and index
+ * @returns {{group: number, rows: Row[]}[]}
+ */
+export function grouped(rollouts) {
+  /** @type {{group: number, rows: Row[]}[]} */
+  const groups = [];
+  for (const row of rollouts) {
+    const open = groups[groups.length - 1];
+    if (open && open.group === row.group) open.rows.push(row);
+    else groups.push({ group: row.group, rows: [row] });
+  }
+  return groups;
+}
+
+/** @param {Row} row */
+function makeCard(row) {
+  const bar = h("span", { class: "card-bar" }, h("span", { class: "card-bar-fill" }));
+  return h(
+    "button",
+    { class: "rollout", type: "button", "data-rollout": row.id },
+    h(
+      "span",
+      { class: "rollout-top" },
+      h("span", { class: "rollout-index muted" }),
+      h("span", { class: "rollout-reward" }),
+    ),
+    bar,
+    h(
+      "span",
+      { class: "rollout-low" },
+      h("span", { class: "rollout-note truncate" }),
+      h("span", { class: "rollout-advantage" }),
+    ),
+  );
+}
+
+/** @param {Row} row */
+function noteOf(row) {
+  if (row.status === "running") return t("turns", { n: row.turns });
+  if (row.error) return plain(String(row.error.code || t(`status.${row.status}`)));
+  if (row.status === "completed") return t("turns", { n: row.turns });
+  return t(`status.${row.status}`);
+}
+
+/**
+ * @param {HTMLElement} node
+ * @param {Row} row
+ * @param {Span} span
+ * @param {string | null} selected
+ */
+function updateCard(node, row, span, selected) {
+  setAttr(node, "aria-pressed", row.id === selected ? "true" : "false");
+  const sign = `${row.seq}:${span.low}:${span.high}`;
+  if (node.dataset.sign === sign) return;
+  node.dataset.sign = sign;
+  setAttr(node, "data-status", row.status);
+  setText(node.querySelector(".rollout-index"), String(row.index));
+  const running = row.status === "running";
+  setText(node.querySelector(".rollout-reward"), running ? "…" : score(row.reward));
+  setText(node.querySelector(".rollout-note"), noteOf(row));
+  const advantage = node.querySelector(".rollout-advantage");
+  setText(advantage, row.advantage === null ? "" : (row.advantage > 0 ? "+" : "") + score(row.advantage));
+  setAttr(advantage, "data-advantage", row.advantage === null ? null : advantageStep(row.advantage));
+  const fill = /** @type {HTMLElement} */ (node.querySelector(".card-bar-fill"));
+  const share = row.reward === null ? 0 : (row.reward - span.low) / (span.high - span.low || 1);
+  fill.style.width = `${Math.max(0, Math.min(1, share)) * 100}%`;
+  setAttr(fill, "data-reward", row.reward === null ? null : scaleStep(row.reward, span.low, span.high));
+  setAttr(
+    node,
+    "aria-label",
+    t("rollout_label", {
+      step: row.step,
+      group: row.group,
+      index: row.index,
+      status: t(`status.${row.status}`),
+      reward: score(row.reward),
+      advantage: score(row.advantage),
+    }),
+  );
+}
+
+function makeGroup() {
+  return h(
+    "section",
+    { class: "group" },
+    h(
+      "header",
+      { class: "group-head" },
+      h("h3"),
+      h("span", { class: "group-task truncate soft" }),
+      h("span", { class: "group-figures muted" }),
+      h("span", { class: "badge group-flag", "data-state": "warning", hidden: true }, t("zero_variance")),
+    ),
+    h("div", { class: "group-cards" }),
+  );
+}
+
+/**
+ * Draw all groups of a step.
+ * @param {HTMLElement} box
+ * @param {Row[]} rollouts
+ * @param {Map<string, Row>} groups by "step/group"
+ * @param {string | null} selected
+ */
+export function drawGroups(box, rollouts, groups, selected) {
+  const span = rewardSpan(rollouts);
+  keyed(
+    box,
+    grouped(rollouts),
+    (item) => String(item.group),
+    makeGroup,
+    (node, item) => {
+      const first = item.rows[0];
+      const known = groups.get(`${first.step}/${item.group}`);
+      setText(node.querySelector("h3"), t("group", { n: item.group }));
+      const task = node.querySelector(".group-task");
+      setText(task, plain(first.task || (first.row === null ? "" : t("task_row", { n: first.row }))));
+      setAttr(task, "title", plain(first.task || "").slice(0, 500));
+      const figures =
+        known && known.reward_mean !== null
+          ? t("group_mean", { mean: score(known.reward_mean), std: score(known.reward_std) })
+          : "";
+      setText(node.querySelector(".group-figures"), figures);
+      /** @type {HTMLElement} */ (node.querySelector(".group-flag")).hidden = !known?.zero_variance;
+      const cards = /** @type {HTMLElement} */ (node.querySelector(".group-cards"));
+      keyed(
+        cards,
+        item.rows,
+        (row) => row.id,
+        makeCard,
+        (card, row) => updateCard(card, row, span, selected),
+      );
+    },
+  );
+}
+
+/**
+ * How a step stands: counts for its heading.
+ * @param {Row[]} rollouts
+ */
+export function counts(rollouts) {
+  const of = (/** @type {string} */ status) => rollouts.filter((row) => row.status === status).length;
+  return {
+    all: rollouts.length,
+    running: of("running"),
+    completed: of("completed"),
+    truncated: of("truncated"),
+    excluded: of("excluded"),
+  };
+}
+
+/**
+ * The name of the last tool that a rollout called.
+ * @param {Row[]} turns
+ */
+export function lastTool(turns) {
+  for (let at = turns.length - 1; at >= 0; at -= 1) {
+    for (const message of [...(turns[at].messages || [])].reverse()) {
+      if (message.tool_calls?.length)
+        return plain(String(message.tool_calls[message.tool_calls.length - 1].name ?? ""));
+      if (message.role === "tool" && message.name) return plain(String(message.name));
+    }
+  }
+  return "";
+}
+
+/**
+ * How many of these turns the model made.
+ * @param {Row[]} turns
+ */
+export function modelTurns(turns) {
+  return turns.filter((turn) => turn.messages?.[0]?.role === "assistant").length;
+}
+
+const FLIGHT_SHOWN = 40;
+const SLOW_S = 60;
+
+/**
+ * The list of rollouts in flight: one line each, the oldest first.
+ * @param {HTMLElement} box
+ * @param {Row[]} flying
+ * @param {Map<string, Row[]>} turns
+ * @param {number} nowMs
+ * @param {(seconds: number) => string} ageText
+ */
+export function drawFlight(box, flying, turns, nowMs, ageText) {
+  const shown = flying.slice(0, FLIGHT_SHOWN);
+  keyed(
+    box,
+    shown,
+    (row) => row.id,
+    (row) =>
+      h(
+        "button",
+        { class: "flight", type: "button", "data-rollout": row.id, "data-step": row.step },
+        h("span", { class: "flight-task truncate" }),
+        h("span", { class: "flight-turns", "aria-hidden": "true" }),
+        h("span", { class: "flight-tool truncate" }),
+        h("span", { class: "flight-age num" }),
+      ),
+    (node, row) => {
+      const known = turns.get(row.id) || [];
+      const count = known.length ? modelTurns(known) : row.turns;
+      setText(node.querySelector(".flight-task"), `${row.group}.${row.index} ${plain(row.task || "").slice(0, 80)}`);
+      const ticks = /** @type {HTMLElement} */ (node.querySelector(".flight-turns"));
+      if (ticks.dataset.count !== String(count)) {
+        ticks.dataset.count = String(count);
+        ticks.replaceChildren(...Array.from({ length: Math.min(count, 12) }, () => h("i")));
+      }
+      setAttr(node, "title", t("turns", { n: count }));
+      const tool = node.querySelector(".flight-tool");
+      const name = lastTool(known);
+      if (tool && tool.getAttribute("data-name") !== name) tool.replaceChildren(...(name ? [icon("tool"), name] : []));
+      setAttr(tool, "data-name", name);
+      const age = Math.max(0, (nowMs - Date.parse(row.started_at)) / 1000);
+      setText(node.querySelector(".flight-age"), ageText(age));
+      setAttr(node, "data-slow", age > SLOW_S ? "" : null);
+    },
+  );
+}

@@ -1,0 +1,121 @@
+// @ts-check
+/** Making long series short and rough ones smooth. Pure. */
+
+/** @typedef {{x: number[], y: (number | null)[]}} Series */
+
+/**
+ * At most about `limit` points: of each bucket the lowest and the highest, so no spike is lost. Gaps stay gaps.
+ * @param {number[]} x sorted
+ * @param {(number | null)[]} y
+ * @param {number} limit
+ * @returns {Series}
+ */
+export function decimate(x, y, limit) {
+  if (x.length <= limit || limit < 4) return { x, y };
+  const buckets = Math.floor(limit / 2);
+  const low = x[0];
+  const span = x[x.length - 1] - low + 1;
+  const out = { x: /** @type {number[]} */ ([]), y: /** @type {(number | null)[]} */ ([]) };
+  let at = 0;
+  for (let bucket = 0; bucket < buckets && at < x.length; bucket += 1) {
+    const end = low + (span * (bucket + 1)) / buckets;
+    let least = -1;
+    let most = -1;
+    let gap = -1;
+    for (; at < x.length && x[at] < end; at += 1) {
+      const value = y[at];
+      if (value === null) gap = at;
+      else {
+        if (least < 0 || value < /** @type {number} */ (y[least])) least = at;
+        if (most < 0 || value >= /** @type {number} */ (y[most])) most = at;
+      }
+    }
+    for (const place of new Set([least, most, gap].filter((n) => n >= 0).sort((a, b) => a - b))) {
+      out.x.push(x[place]);
+      out.y.push(y[place]);
+    }
+  }
+  return out;
+}
+
+/**
+ * Exponential moving average without the bias of its start; a gap stays a gap and the average goes on after it.
+ * @param {(number | null)[]} y
+ * @param {number} weight from 0 (as it is) to below 1
+ * @returns {(number | null)[]}
+ */
+export function smooth(y, weight) {
+  if (!(weight > 0)) return y;
+  let sum = 0;
+  let norm = 0;
+  return y.map((value) => {
+    if (value === null || !Number.isFinite(value)) return null;
+    sum = sum * weight + value * (1 - weight);
+    norm = norm * weight + (1 - weight);
+    return sum / norm;
+  });
+}
+
+/**
+ * For a logarithmic axis: what is not above zero leaves a gap.
+ * @param {(number | null)[]} y
+ */
+export function positive(y) {
+  return y.map((value) => (value !== null && value > 0 ? value : null));
+}
+
+/**
+ * Value at a step, or of the nearest step below it within `reach`.
+ * @param {number[]} x sorted
+ * @param {(number | null)[]} y
+ * @param {number} step
+ * @returns {number | null | undefined} undefined when there is no such step
+ */
+export function valueAt(x, y, step) {
+  let low = 0;
+  let high = x.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (x[middle] <= step) low = middle + 1;
+    else high = middle;
+  }
+  return low > 0 && x[low - 1] === step ? y[low - 1] : undefined;
+}
+
+/**
+ * The last figure that is there.
+ * @param {(number | null)[]} y
+ * @returns {number | null}
+ */
+export function last(y) {
+  for (let at = y.length - 1; at >= 0; at -= 1) {
+    const value = y[at];
+    if (value !== null && Number.isFinite(value)) return value;
+  }
+  return null;
+}
+
+/**
+ * Points of an SVG polyline for the last `count` values; several lines where there are gaps.
+ * @param {(number | null)[]} values
+ * @param {number} width
+ * @param {number} height
+ * @param {number} [count]
+ * @returns {string[]}
+ */
+export function sparkLines(values, width, height, count = 48) {
+  const shown = values.slice(-count);
+  const finite = /** @type {number[]} */ (shown.filter((v) => v !== null && Number.isFinite(v)));
+  if (finite.length < 2) return [];
+  const low = Math.min(...finite);
+  const span = Math.max(...finite) - low || 1;
+  /** @type {string[][]} */
+  const lines = [[]];
+  shown.forEach((value, at) => {
+    if (value === null || !Number.isFinite(value)) return void lines.push([]);
+    const x = (at / (shown.length - 1)) * width;
+    const y = height - 2 - ((value - low) / span) * (height - 4);
+    lines[lines.length - 1].push(`${x.toFixed(1)},${y.toFixed(1)}`);
+  });
+  return lines.filter((line) => line.length > 0).map((line) => line.join(" "));
+}

@@ -1,0 +1,260 @@
+// @ts-check
+/** What the page knows of a run, and how a frame changes it. No page, no socket, no clock: `node --test` covers it. */
+
+/** @typedef {{steps: number[], values: (number | null)[], attempts: number[]}} Curve */
+/** @typedef {Record<string, any>} Row */
+/**
+ * @typedef {object} State
+ * @property {number} seq newest change that has been applied
+ * @property {Row | null} run RunView
+ * @property {Map<string, Curve>} curves by metric name
+ * @property {Map<string, Row>} rollouts by id
+ * @property {Map<number, Set<string>>} steps ids of each step's rollouts
+ * @property {Map<string, Row[]>} turns by rollout id, in order of number
+ * @property {Map<string, Row>} groups by "step/group"
+ * @property {Row[]} events in order of seq
+ * @property {Row[]} checkpoints in order of step
+ * @property {Set<number>} whole steps of which every rollout is known
+ * @property {number} from step of the snapshot: later ones are whole because they were watched from their beginning
+ */
+
+export const EVENTS_KEPT = 1000;
+export const STEPS_KEPT = 6;
+
+/** @returns {State} */
+export function emptyState() {
+  return {
+    seq: 0,
+    run: null,
+    curves: new Map(),
+    rollouts: new Map(),
+    steps: new Map(),
+    turns: new Map(),
+    groups: new Map(),
+    events: [],
+    checkpoints: [],
+    whole: new Set(),
+    from: Infinity,
+  };
+}
+
+/**
+ * Apply one frame and tell what it changed: "run", "points", "rollouts", "turns", "groups", "events", "checkpoints".
+ * Rows that are older than what is known are passed over, so a repeated frame changes nothing.
+ * @param {State} state
+ * @param {Row} frame
+ * @returns {Set<string>}
+ */
+export function applyFrame(state, frame) {
+  /** @type {Set<string>} */
+  const changed = new Set();
+  if (frame.type === "snapshot") restart(state, frame);
+  if (!["snapshot", "changes", "step", "beat"].includes(frame.type)) return changed;
+  if (frame.run && !isOlderRun(state.run, frame.run)) {
+    state.run = frame.run;
+    changed.add("run");
+  }
+  for (const point of frame.points || []) if (addPoint(state.curves, point)) changed.add("points");
+  for (const row of frame.rollouts || []) if (addRollout(state, row)) changed.add("rollouts");
+  for (const row of frame.turns || []) if (addTurn(state, row)) changed.add("turns");
+  for (const row of frame.groups || []) if (addGroup(state, row)) changed.add("groups");
+  for (const row of frame.events || []) if (insert(state.events, row, (r) => r.seq)) changed.add("events");
+  for (const row of frame.checkpoints || [])
+    if (insert(state.checkpoints, row, (r) => r.seq)) changed.add("checkpoints");
+  if (frame.type === "step") state.whole.add(frame.step);
+  else if (frame.type !== "beat" && typeof frame.seq === "number") state.seq = Math.max(state.seq, frame.seq);
+  if (state.events.length > EVENTS_KEPT) state.events.splice(0, state.events.length - EVENTS_KEPT);
+  if (frame.type === "snapshot") changed.add("snapshot");
+  return changed;
+}
+
+/**
+ * @param {State} state
+ * @param {Row} frame
+ */
+function restart(state, frame) {
+  Object.assign(state, emptyState());
+  const steps = (frame.rollouts || []).map((/** @type {Row} */ row) => row.step);
+  state.from = steps.length ? Math.max(...steps) : (frame.run?.step ?? 0);
+  for (const step of steps) state.whole.add(step);
+}
+
+/**
+ * @param {Row | null} known
+ * @param {Row} run
+ */
+function isOlderRun(known, run) {
+  return known !== null && typeof run.seq === "number" && run.seq < known.seq;
+}
+
+/**
+ * @param {Map<string, Curve>} curves
+ * @param {Row} point
+ */
+function addPoint(curves, point) {
+  let curve = curves.get(point.name);
+  if (!curve) curves.set(point.name, (curve = { steps: [], values: [], attempts: [] }));
+  const at = placeOf(curve.steps, point.step);
+  if (curve.steps[at] === point.step) {
+    if (curve.attempts[at] > point.attempt) return false; // a later attempt made this step again
+    if (curve.attempts[at] === point.attempt && Object.is(curve.values[at], point.value)) return false;
+    curve.values[at] = point.value;
+    curve.attempts[at] = point.attempt;
+    return true;
+  }
+  curve.steps.splice(at, 0, point.step);
+  curve.values.splice(at, 0, point.value);
+  curve.attempts.splice(at, 0, point.attempt);
+  return true;
+}
+
+/**
+ * First place whose number is not below `wanted`; the end, at once, when it is beyond the last.
+ * @param {number[]} sorted
+ * @param {number} wanted
+ */
+function placeOf(sorted, wanted) {
+  let high = sorted.length;
+  if (high === 0 || sorted[high - 1] < wanted) return high;
+  let low = 0;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (sorted[middle] < wanted) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+/**
+ * Any one of these rollouts: all of a step are of the same attempt.
+ * @param {State} state
+ * @param {Set<string>} ids
+ * @returns {Row | undefined}
+ */
+function firstOf(state, ids) {
+  for (const id of ids) return state.rollouts.get(id);
+  return undefined;
+}
+
+/**
+ * @param {State} state
+ * @param {Row} row
+ */
+function addRollout(state, row) {
+  const known = state.rollouts.get(row.id);
+  if (known && known.seq >= row.seq) return false;
+  let ids = state.steps.get(row.step);
+  if (!ids) {
+    state.steps.set(row.step, (ids = new Set()));
+    if (row.step > state.from) state.whole.add(row.step);
+  }
+  const other = firstOf(state, ids);
+  if (other && other.attempt > row.attempt) return false;
+  if (other && other.attempt < row.attempt) forget(state, row.step, ids);
+  ids.add(row.id);
+  state.rollouts.set(row.id, row);
+  return true;
+}
+
+/**
+ * Drop a step's rollouts, turns and groups, keeping the step's place.
+ * @param {State} state
+ * @param {number} step
+ * @param {Set<string>} ids
+ */
+function forget(state, step, ids) {
+  for (const id of ids) {
+    state.rollouts.delete(id);
+    state.turns.delete(id);
+  }
+  ids.clear();
+  for (const key of state.groups.keys()) if (key.startsWith(`${step}/`)) state.groups.delete(key);
+}
+
+/**
+ * @param {State} state
+ * @param {Row} row
+ */
+function addTurn(state, row) {
+  let turns = state.turns.get(row.rollout);
+  if (!turns) state.turns.set(row.rollout, (turns = []));
+  return insert(turns, row, (r) => r.number);
+}
+
+/**
+ * @param {State} state
+ * @param {Row} row
+ */
+function addGroup(state, row) {
+  const key = `${row.step}/${row.group}`;
+  const known = state.groups.get(key);
+  if (known && (known.attempt > row.attempt || known.seq >= row.seq)) return false;
+  state.groups.set(key, row);
+  return true;
+}
+
+/**
+ * Put a row in its place, or in that of an older one with the same key.
+ * @param {Row[]} rows
+ * @param {Row} row
+ * @param {(row: Row) => number} keyOf
+ */
+function insert(rows, row, keyOf) {
+  const key = keyOf(row);
+  let at = rows.length;
+  while (at > 0 && keyOf(rows[at - 1]) >= key) at -= 1;
+  if (at < rows.length && keyOf(rows[at]) === key) {
+    if (rows[at].seq >= row.seq) return false;
+    rows[at] = row;
+    return true;
+  }
+  rows.splice(at, 0, row);
+  return true;
+}
+
+/**
+ * Free the rollouts of old steps, keeping the newest few, those in flight, and `wanted`.
+ * @param {State} state
+ * @param {number | null} wanted
+ */
+export function trim(state, wanted) {
+  const steps = Array.from(state.steps.keys()).sort((a, b) => b - a);
+  for (const step of steps.slice(STEPS_KEPT)) {
+    if (step === wanted) continue;
+    forget(state, step, /** @type {Set<string>} */ (state.steps.get(step)));
+    state.steps.delete(step);
+    state.whole.delete(step);
+    state.from = Math.max(state.from, step);
+  }
+}
+
+/**
+ * The step that is being worked on: the newest one of the run's present attempt that has rollouts.
+ * @param {State} state
+ * @returns {number | null}
+ */
+export function currentStep(state) {
+  let newest = null;
+  let ofAttempt = -1;
+  for (const [step, ids] of state.steps) {
+    const first = firstOf(state, ids);
+    if (!first) continue;
+    if (first.attempt > ofAttempt || (first.attempt === ofAttempt && step > (newest ?? -1))) {
+      newest = step;
+      ofAttempt = first.attempt;
+    }
+  }
+  return newest;
+}
+
+/**
+ * A step's rollouts by group and index.
+ * @param {State} state
+ * @param {number | null} step
+ * @returns {Row[]}
+ */
+export function rolloutsOf(state, step) {
+  const ids = step === null ? undefined : state.steps.get(step);
+  const rows = Array.from(ids || [], (id) => /** @type {Row} */ (state.rollouts.get(id)));
+  return rows.sort((a, b) => a.group - b.group || a.index - b.index);
+}

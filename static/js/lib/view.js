@@ -1,0 +1,45 @@
+// @ts-check
+/** What the reader looks at, kept in the address so that it can be sent to someone. Pure. */
+
+/** @typedef {{tab: string, step: number | null, rollout: string | null, smooth: number, log: boolean, add: string[]}} View */
+
+export const TABS = ["curves", "rollouts", "log", "config", "events"];
+
+/**
+ * @param {string} search
+ * @param {string} [tab] the one that the server showed
+ * @returns {View}
+ */
+export function readView(search, tab = "curves") {
+  const query = new URLSearchParams(search);
+  const step = query.get("step");
+  const smooth = Number(query.get("smooth"));
+  const asked = query.get("tab") || "";
+  return {
+    tab: TABS.includes(asked) ? asked : tab,
+    step: step !== null && /^\d{1,9}$/.test(step) ? Number(step) : null,
+    rollout: /^[0-9a-f-]{36}$/i.test(query.get("rollout") || "") ? query.get("rollout") : null,
+    smooth: smooth > 0 && smooth < 1 ? smooth : 0,
+    log: query.get("log") === "1",
+    add: query
+      .getAll("add")
+      .filter((name) => name.length <= 120)
+      .slice(0, 30),
+  };
+}
+
+/**
+ * @param {View} view
+ * @returns {string}
+ */
+export function writeView(view) {
+  const query = new URLSearchParams();
+  if (view.tab !== "curves") query.set("tab", view.tab);
+  if (view.step !== null) query.set("step", String(view.step));
+  if (view.rollout !== null) query.set("rollout", view.rollout);
+  if (view.smooth) query.set("smooth", String(view.smooth));
+  if (view.log) query.set("log", "1");
+  for (const name of view.add) query.append("add", name);
+  const text = query.toString();
+  return text ? `?${text}` : "";
+}

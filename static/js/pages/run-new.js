@@ -1,0 +1,53 @@
+// @ts-check
+/** Shows the options that matter to the chosen method, and what they multiply to. The form works without. */
+
+const form = /** @type {HTMLFormElement | null} */ (document.getElementById("run-form"));
+
+/** @param {string} name */
+const control = (name) => /** @type {HTMLInputElement | null} */ (form?.elements.namedItem(name));
+
+function show() {
+  const kind = control("kind")?.value || "grpo";
+  for (const part of form?.querySelectorAll("[data-kinds]") ?? []) {
+    /** @type {HTMLElement} */ (part).hidden = !(part.getAttribute("data-kinds") || "").split(" ").includes(kind);
+  }
+  const prompts = control("rollout.prompts_per_step")?.valueAsNumber ?? NaN;
+  const generations = control("rollout.num_generations")?.valueAsNumber ?? NaN;
+  const target = document.getElementById("rollouts-per-step");
+  const product = prompts * generations;
+  if (target) target.textContent = Number.isFinite(product) ? `${prompts} × ${generations} = ${product}` : "–";
+}
+
+/** A problem in a folded or hidden option must be seen. */
+function reveal() {
+  for (const field of form?.querySelectorAll(".field[data-invalid]") ?? []) {
+    const fold = field.closest("details");
+    if (fold) fold.open = true;
+  }
+  form?.querySelector(".field[data-invalid]")?.scrollIntoView({ block: "center" });
+}
+
+if (form) {
+  form.addEventListener("input", show);
+  form.addEventListener("change", show);
+  form.addEventListener("invalid", (event) => {
+    const fold = /** @type {HTMLElement} */ (event.target).closest("details");
+    if (fold) fold.open = true;
+  }, true);
+  form.addEventListener("submit", (event) => {
+    const button = /** @type {HTMLButtonElement | null} */ (event.submitter);
+    if (button?.id !== "launch") return;
+    // The key in the form makes a second click harmless; this only shows that the first one counts.
+    button.setAttribute("aria-busy", "true");
+    setTimeout(() => (button.disabled = true), 0);
+  });
+  window.addEventListener("pageshow", () => {
+    const button = /** @type {HTMLButtonElement | null} */ (document.getElementById("launch"));
+    if (button?.getAttribute("aria-busy")) {
+      button.disabled = false;
+      button.removeAttribute("aria-busy");
+    }
+  });
+  show();
+  reveal();
+}

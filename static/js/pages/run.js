@@ -1,0 +1,140 @@
+// @ts-check
+/** The run page: frames go into the state, the state goes onto the page, at most once a frame of the screen. */
+import { batched, data, setText, t } from "../lib/dom.js";
+import { duration } from "../lib/format.js";
+import { drawHead, drawLive, drawTiles } from "../lib/head.js";
+import { Live } from "../lib/live.js";
+import { drawCheckpoints, drawEvents, Log } from "../lib/log.js";
+import { drawFlight } from "../lib/rollouts.js";
+import { applyFrame, currentStep, emptyState, rolloutsOf, trim } from "../lib/state.js";
+import { readView, writeView } from "../lib/view.js";
+import { CurvePanel } from "./run_curves.js";
+import { RolloutPanel } from "./run_rollouts.js";
+
+const page = data("run-data");
+const state = emptyState();
+const view = readView(location.search, page.tab);
+const terminal = new Set(page.terminal);
+/** @type {Set<string>} */
+let dirty = new Set();
+let skewMs = 0;
+const $ = (/** @type {string} */ id) => /** @type {HTMLElement} */ (document.getElementById(id));
+
+const curves = new CurvePanel({ state, view, kind: page.kind, onView: keepView, onStep: openStep });
+const reader =
+  page.kind === "sft"
+    ? null
+    : new RolloutPanel({ state, view, page, onView: keepView, send: (frame) => live.send(frame) });
+const log = new Log($("log"), /** @type {HTMLInputElement} */ ($("log-follow")));
+
+const live = new Live({
+  url: `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}${page.socket}`,
+  seq: () => state.seq,
+  onFrame: (frame) => {
+    if (frame.now) skewMs = Date.parse(frame.now) - Date.now();
+    for (const part of applyFrame(state, frame)) dirty.add(part);
+    if (frame.type === "snapshot" || frame.type === "step") reader?.heard(frame);
+    draw();
+  },
+  onStatus: (status, silentMs) => drawLive(status, silentMs, terminal.has(state.run?.state)),
+});
+
+const draw = batched(() => {
+  const parts = dirty;
+  dirty = new Set();
+  if (state.run && (parts.has("run") || parts.has("rollouts"))) {
+    drawHead(state.run, rolloutsOf(state, currentStep(state)), page.per_step);
+    drawLive(live.status, 0, terminal.has(state.run.state));
+  }
+  if (parts.has("points") || parts.has("snapshot")) {
+    drawTiles(state.curves);
+    if (view.tab === "curves") curves.draw();
+  }
+  if (parts.has("rollouts") || parts.has("turns") || parts.has("snapshot")) drawFlying();
+  if (reader && view.tab === "rollouts" && ["rollouts", "turns", "groups", "snapshot"].some((part) => parts.has(part)))
+    reader.draw();
+  if (parts.has("events")) {
+    log.update(state.events);
+    drawEvents($("events"), state.events);
+  }
+  if (parts.has("checkpoints")) drawCheckpoints($("checkpoints"), state.checkpoints);
+  if (state.steps.size > 12) trim(state, view.step);
+}, 80);
+
+function drawFlying() {
+  if (!reader || view.tab !== "curves") return;
+  const step = currentStep(state);
+  const open = !terminal.has(state.run?.state);
+  const flying = open ? rolloutsOf(state, step).filter((row) => row.status === "running") : [];
+  flying.sort((a, b) => (a.started_at < b.started_at ? -1 : 1));
+  drawFlight($("flight"), flying, state.turns, Date.now() + skewMs, (seconds) => duration(Math.floor(seconds), t));
+  setText($("flight-count"), flying.length ? String(flying.length) : "");
+  setText(
+    $("flight-note"),
+    flying.length ? (flying.length > 40 ? t("flight_more", { n: flying.length - 40 }) : "") : t("no_flight"),
+  );
+}
+
+/** @param {boolean} [push] */
+function keepView(push = false) {
+  const address = location.pathname + writeView(view);
+  if (address === location.pathname + location.search) return;
+  if (push) history.pushState(null, "", address);
+  else history.replaceState(null, "", address);
+}
+
+/** @param {string} tab */
+function showTab(tab) {
+  view.tab = tab;
+  for (const link of document.querySelectorAll("[data-tab]")) {
+    if (link.getAttribute("data-tab") === tab) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  for (const panel of document.querySelectorAll(".panel"))
+    /** @type {HTMLElement} */ (panel).hidden = panel.id !== `panel-${tab}`;
+  if (tab === "curves") {
+    curves.draw();
+    drawFlying();
+  } else if (tab === "rollouts") reader?.draw();
+  else if (tab === "log") log.scroll();
+}
+
+/** @param {number} step */
+function openStep(step) {
+  if (!reader) return;
+  view.step = step;
+  view.rollout = null;
+  showTab("rollouts");
+  keepView(true);
+}
+
+document.addEventListener("click", (event) => {
+  const target = /** @type {Element} */ (event.target);
+  const tab =
+    target.closest("[data-tab]")?.getAttribute("data-tab") ||
+    target.closest("[data-tab-link]")?.getAttribute("data-tab-link");
+  if (tab && !event.metaKey && !event.ctrlKey) {
+    event.preventDefault();
+    showTab(tab);
+    keepView(true);
+  }
+  const flight = target.closest(".flight");
+  if (flight && reader) {
+    view.step = Number(flight.getAttribute("data-step"));
+    view.rollout = flight.getAttribute("data-rollout");
+    showTab("rollouts");
+    keepView(true);
+  }
+});
+window.addEventListener("popstate", () => {
+  Object.assign(view, readView(location.search));
+  showTab(view.tab);
+});
+document.addEventListener("visibilitychange", () => document.visibilityState === "visible" && live.wake());
+window.addEventListener("online", () => live.wake());
+window.addEventListener("pageshow", (event) => event.persisted && live.wake());
+setInterval(() => document.visibilityState === "visible" && drawFlying(), 1000);
+
+showTab(view.tab);
+drawFlying();
+live.start();

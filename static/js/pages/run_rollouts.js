@@ -1,0 +1,156 @@
+// @ts-check
+/** The Rollouts tab of the run page: choose a step, see its groups, read a transcript. */
+import { setAttr, setText, t } from "../lib/dom.js";
+import { plain, score } from "../lib/format.js";
+import { counts, drawGroups } from "../lib/rollouts.js";
+import { currentStep, rolloutsOf } from "../lib/state.js";
+import { Transcript } from "../lib/transcript.js";
+
+/** @typedef {Record<string, any>} Row */
+const $ = (/** @type {string} */ id) => /** @type {HTMLElement} */ (document.getElementById(id));
+const STATUSES = /** @type {const} */ (["running", "completed", "truncated", "excluded"]);
+
+export class RolloutPanel {
+  /**
+   * @param {{state: import("../lib/state.js").State, view: import("../lib/view.js").View, page: Row,
+   *   onView: (push?: boolean) => void, send: (frame: Row) => boolean}} options
+   */
+  constructor(options) {
+    this.options = options;
+    this.transcript = new Transcript($("transcript"), options.page.weights);
+    this.asked = -1;
+    this.drawn = -1;
+    $("step-back").addEventListener("click", () => this.go(-1));
+    $("step-next").addEventListener("click", () => this.go(1));
+    $("step-follow").addEventListener("click", () => this.choose(options.view.step === null ? this.step() : null));
+    $("step-input").addEventListener("change", () => this.typed());
+    $("groups").addEventListener("click", (event) => {
+      const card = /** @type {Element} */ (event.target).closest("[data-rollout]");
+      if (card) this.select(card.getAttribute("data-rollout"));
+    });
+    $("reader-close").addEventListener("click", () => this.select(null));
+    $("reader-back").addEventListener("click", () => this.neighbour(-1));
+    $("reader-next").addEventListener("click", () => this.neighbour(1));
+    document.addEventListener("keydown", (event) => this.onKey(event));
+  }
+
+  /** The step that is shown. */
+  step() {
+    return this.options.view.step ?? currentStep(this.options.state);
+  }
+
+  /** @param {Row} frame a snapshot or a step that has arrived */
+  heard(frame) {
+    if (frame.type === "snapshot" || frame.step === this.asked) this.asked = -1;
+  }
+
+  /** @param {number | null} step */
+  choose(step) {
+    const { view, state } = this.options;
+    view.step = step;
+    const leaves = view.rollout !== null && state.rollouts.get(view.rollout)?.step !== this.step();
+    if (leaves) view.rollout = null;
+    this.options.onView(leaves); // the way back leads to what was read
+    this.draw();
+  }
+
+  typed() {
+    const value = /** @type {HTMLInputElement} */ ($("step-input")).value;
+    if (/^\d{1,9}$/.test(value)) this.choose(Number(value));
+  }
+
+  /** @param {number} by */
+  go(by) {
+    const step = this.step();
+    const newest = currentStep(this.options.state) ?? this.options.state.run?.step ?? 0;
+    if (step !== null) this.choose(Math.max(0, Math.min(newest, step + by)));
+  }
+
+  /** @param {string | null} id */
+  select(id) {
+    this.options.view.rollout = id;
+    if (id !== null) this.options.view.step = this.options.state.rollouts.get(id)?.step ?? this.options.view.step; // reading stays where it is
+    this.options.onView(id !== null);
+    this.draw();
+    if (id !== null && matchMedia("(max-width: 64rem)").matches) $("reader-side").scrollIntoView({ block: "start" });
+  }
+
+  /** @param {number} by */
+  neighbour(by) {
+    const rows = rolloutsOf(this.options.state, this.step());
+    const at = rows.findIndex((row) => row.id === this.options.view.rollout);
+    const next = rows[at + by];
+    if (next) this.select(next.id);
+  }
+
+  /** @param {KeyboardEvent} event */
+  onKey(event) {
+    const target = /** @type {Element} */ (event.target);
+    if (this.options.view.tab !== "rollouts" || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (target.closest("input, textarea, select, dialog")) return;
+    if (event.key === "ArrowLeft") this.go(-1);
+    else if (event.key === "ArrowRight") this.go(1);
+    else if (event.key === "j") this.neighbour(1);
+    else if (event.key === "k") this.neighbour(-1);
+    else return;
+    event.preventDefault();
+  }
+
+  draw() {
+    const { state, view } = this.options;
+    const step = this.step();
+    const live = view.step === null;
+    setAttr($("step-follow"), "aria-pressed", String(live));
+    const input = /** @type {HTMLInputElement} */ ($("step-input"));
+    if (document.activeElement !== input && step !== null) input.value = String(step);
+    const rows = rolloutsOf(state, step);
+    this.ask(step);
+    this.summary(rows, step);
+    const box = $("groups");
+    box.querySelector("[data-server]")?.remove();
+    if (this.drawn !== step) box.replaceChildren();
+    this.drawn = step ?? -1;
+    drawGroups(box, rows, state.groups, view.rollout);
+    this.read();
+  }
+
+  /**
+   * Ask the server for a step that is not known in full.
+   * @param {number | null} step
+   */
+  ask(step) {
+    const { state } = this.options;
+    if (step === null || state.run === null || state.whole.has(step) || this.asked === step) return;
+    if (this.options.send({ type: "step", step })) this.asked = step;
+  }
+
+  /**
+   * @param {Row[]} rows
+   * @param {number | null} step
+   */
+  summary(rows, step) {
+    const known = counts(rows);
+    const parts = STATUSES.filter((status) => known[status]).map(
+      (status) => `${known[status]} ${t(`status.${status}`)}`,
+    );
+    const none = this.asked === step && step !== null ? t("loading") : t("no_rollouts");
+    setText($("step-summary"), parts.length ? parts.join(" · ") : none);
+  }
+
+  read() {
+    const { state, view, page } = this.options;
+    const row = view.rollout ? state.rollouts.get(view.rollout) : undefined;
+    setAttr($("reader"), "data-open", view.rollout ? "" : null);
+    const link = $("reader-page");
+    link.hidden = !view.rollout;
+    if (!row) {
+      this.transcript.say(view.rollout ? t("loading") : t("choose_rollout"));
+      return;
+    }
+    setAttr(link, "href", `${page.urls.rollout}${row.id}/`);
+    const figures = row.reward === null ? t(`status.${row.status}`) : `${t("reward")} ${score(row.reward)}`;
+    setText($("reader-title"), `${row.step}.${row.group}.${row.index} · ${figures}`);
+    setAttr($("reader-title"), "title", plain(row.task || "").slice(0, 500));
+    this.transcript.show(row, state.turns.get(row.id) || []);
+  }
+}

@@ -1,0 +1,76 @@
+"""Fixtures that drive a real Chromium through Playwright."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from django.conf import settings
+from django.test import Client
+
+from webapp.teams.models import User
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+ARGUMENTS = [
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-quic",
+    "--no-first-run", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
+]  # fmt: skip
+NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """A running Chromium. Where there is none: CI fails, a laptop skips.
+
+    Of a module, not of the session: Playwright's loop runs in this thread while it lives, and asynchronous tests of
+    other modules cannot start theirs beside it.
+    """
+    path = next((found for name in NAMES if (found := shutil.which(name))), None)
+    if path is None:
+        missing = "needs Chromium on the PATH (Debian: apt-get install chromium)"
+        if os.environ.get("CI"):
+            pytest.fail(missing)
+        pytest.skip(missing)
+    from playwright.sync_api import sync_playwright
+
+    before = os.environ.get("DJANGO_ALLOW_ASYNC_UNSAFE")
+    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"  # Playwright's loop makes Django think that we are asynchronous
+    try:
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
+            yield browser
+            browser.close()
+    finally:
+        if before is None:
+            os.environ.pop("DJANGO_ALLOW_ASYNC_UNSAFE", None)
+
+
+@pytest.fixture
+def page_for(chromium: Browser, site: str, transactional_db: None) -> Iterator[Callable[..., Page]]:
+    """``page_for(user, locale=…, viewport=…)``: a new tab of a browser in which that person is logged in."""
+    contexts = []
+
+    def make(user: User | None = None, **options: object) -> Page:
+        context = chromium.new_context(base_url=site, **options)  # type: ignore[arg-type]
+        contexts.append(context)
+        if user is not None:
+            client = Client()
+            client.force_login(user)
+            name = settings.SESSION_COOKIE_NAME
+            context.add_cookies([{"name": name, "value": client.cookies[name].value, "url": site}])
+        return context.new_page()
+
+    yield make
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture
+def page(page_for: Callable[..., Page]) -> Page:
+    """A tab in which nobody is logged in; addresses are relative to the site."""
+    return page_for()

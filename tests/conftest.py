@@ -1,0 +1,189 @@
+"""Fixtures for every test: the cast, tiny builders, real servers, a real browser.
+
+alice owns the team, bob edits, rita reads, charlie is a stranger. Builders make the smallest valid object; every field
+can be given by name. PostgreSQL and Redis were started by ``tests/plugin.py``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.test import Client
+from django.utils import timezone
+
+from training.config import JobConfig
+from webapp.datasets.models import Dataset, DatasetState
+from webapp.environments.models import Environment
+from webapp.rewards.models import RewardSpec
+from webapp.runs.models import Run
+from webapp.teams.models import Membership, Project, Role, Team, User
+
+pytest_plugins = ["tests.servers", "tests.browsers"]
+ROOT = Path(__file__).resolve().parents[1]
+SEED_DATA = ROOT.parent / "shared" / "data"
+ROW = {
+    "messages": [
+        {"role": "user", "content": "What is 2 + 3?"},
+        {"role": "assistant", "content": "2 + 3 is 5."},
+    ],
+}
+COMPONENTS = [{"name": "env_success", "weight": 1.0, "params": {}}]
+
+
+# --- The cast -------------------------------------------------------------------------------------------------------
+@pytest.fixture
+def data_dir() -> Path:
+    """The data folder that settings point at; shared by the tests of this process."""
+    return Path(settings.DATA_DIR)
+
+
+def _person(name: str) -> User:
+    return User.objects.create_user(name, f"{name}@example.org", "correct horse battery staple")
+
+
+@pytest.fixture
+def team(db: None) -> Team:
+    """The team of alice, bob and rita."""
+    return Team.objects.create(name="Knights")
+
+
+@pytest.fixture
+def project(team: Team) -> Project:
+    """A project of the team."""
+    return Project.objects.create(team=team, name="Joust", slug="joust")
+
+
+def _member(team: Team, name: str, role: Role) -> User:
+    user = _person(name)
+    Membership.objects.create(team=team, user=user, role=role)
+    return user
+
+
+@pytest.fixture
+def alice(team: Team) -> User:
+    """Owner."""
+    return _member(team, "alice", Role.OWNER)
+
+
+@pytest.fixture
+def bob(team: Team) -> User:
+    """Editor."""
+    return _member(team, "bob", Role.EDITOR)
+
+
+@pytest.fixture
+def rita(team: Team) -> User:
+    """Viewer."""
+    return _member(team, "rita", Role.VIEWER)
+
+
+@pytest.fixture
+def charlie(db: None) -> User:
+    """A stranger: owner of another team with another project."""
+    user = _person("charlie")
+    other = Team.objects.create(name="Strangers")
+    Membership.objects.create(team=other, user=user, role=Role.OWNER)
+    Project.objects.create(team=other, name="Elsewhere", slug="elsewhere")
+    return user
+
+
+@pytest.fixture
+def client_for() -> Callable[..., Client]:
+    """``client_for(user)``: a browser of theirs; ``client_for(None)`` is anonymous. CSRF is enforced on request."""
+
+    def make(user: User | None, **options: Any) -> Client:
+        client = Client(**options)
+        if user is not None:
+            client.force_login(user)
+        return client
+
+    return make
+
+
+# --- Builders -------------------------------------------------------------------------------------------------------
+Builder = Callable[..., Any]
+
+
+@pytest.fixture
+def make_dataset(project: Project) -> Builder:
+    """``make_dataset(lines=[…], **fields)``: a ready dataset with its rows on disk."""
+    numbers = itertools.count(1)
+
+    def make(lines: list[dict[str, Any]] | None = None, **over: Any) -> Dataset:
+        rows = [ROW] * 3 if lines is None else lines
+        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        fields = {"project": project, "name": f"data-{next(numbers)}", "file_name": "data.jsonl",
+                  "state": DatasetState.READY, "rows": len(rows), "bytes": len(text.encode())}  # fmt: skip
+        dataset = Dataset.objects.create(**(fields | over))
+        dataset.rows_path.parent.mkdir(parents=True, exist_ok=True)
+        dataset.rows_path.write_text(text)
+        dataset.upload_path.write_text(text)
+        return dataset
+
+    return make
+
+
+@pytest.fixture
+def make_reward_spec(project: Project) -> Builder:
+    """``make_reward_spec(**fields)``: one component, weight 1."""
+    numbers = itertools.count(1)
+
+    def make(**over: Any) -> RewardSpec:
+        fields = {"project": project, "name": f"reward-{next(numbers)}", "components": COMPONENTS}
+        return RewardSpec.objects.create(**(fields | over))
+
+    return make
+
+
+@pytest.fixture
+def make_environment(project: Project) -> Builder:
+    """``make_environment(**fields)``: registered and healthy, at the tools server's address (started or not)."""
+    numbers = itertools.count(1)
+
+    def make(**over: Any) -> Environment:
+        url = f"http://127.0.0.1:{os.environ['TILTYARD_TEST_TOOLS_PORT']}"
+        fields = {"project": project, "name": f"tools-{next(numbers)}", "url": url, "server_name": "tools",
+                  "healthy": True, "checked_at": timezone.now()}  # fmt: skip
+        return Environment.objects.create(**(fields | over))
+
+    return make
+
+
+@pytest.fixture
+def make_run(project: Project) -> Builder:
+    """``make_run(**fields)``: a draft with the default config; ``config`` may be a ``JobConfig`` or its dict."""
+    numbers = itertools.count(1)
+
+    def make(**over: Any) -> Run:
+        config = over.pop("config", None) or JobConfig()
+        plain = config.model_dump(mode="json") if isinstance(config, JobConfig) else config
+        fields = {"project": project, "name": f"run-{next(numbers)}", "kind": plain.get("kind", "grpo"),
+                  "config": plain, "total_steps": plain.get("run", {}).get("max_steps", 100)}  # fmt: skip
+        return Run.objects.create(**(fields | over))
+
+    return make
+
+
+# --- Data -----------------------------------------------------------------------------------------------------------
+@pytest.fixture(scope="session")
+def seed_data() -> Path:
+    """The seeds' sample data beside the repository; tests that need it are skipped where it is not."""
+    if not SEED_DATA.is_dir():
+        pytest.skip(f"needs the seeds' data in {SEED_DATA}")
+    return SEED_DATA
+
+
+@pytest.fixture(autouse=True)
+def _no_leftover_language() -> Iterator[None]:
+    """A test that activates Chinese must not turn the next one Chinese."""
+    from django.utils import translation
+
+    yield
+    translation.deactivate_all()

@@ -1,0 +1,148 @@
+// @ts-check
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import {
+  advantageStep,
+  ago,
+  bytes,
+  duration,
+  figure,
+  percent,
+  plain,
+  pretty,
+  scaleStep,
+  score,
+  visible,
+} from "../../static/js/lib/format.js";
+import { words } from "../../static/js/lib/log.js";
+import { counts, grouped, lastTool, modelTurns, rewardSpan } from "../../static/js/lib/rollouts.js";
+import { decimate, last, positive, smooth, sparkLines, valueAt } from "../../static/js/lib/series.js";
+import { readView, writeView } from "../../static/js/lib/view.js";
+
+const t = (/** @type {string} */ key, /** @type {Record<string, any>} */ values = {}) =>
+  `${key}(${Object.values(values).join(",")})`;
+
+test("figures say what they know and no more", () => {
+  assert.equal(figure(null), "–");
+  assert.equal(figure(NaN), "NaN");
+  assert.equal(figure(-Infinity), "−∞");
+  assert.equal(figure(0.61234), "0.612");
+  assert.equal(figure(-12.345), "−12.3");
+  assert.equal(figure(1e-5), "1.00e-5");
+  assert.equal(score(-0.001), "0.00");
+  assert.equal(score(-1.239), "−1.24");
+  assert.equal(percent(0.4812), "48.1%");
+  assert.equal(percent(undefined), "–");
+  assert.equal(bytes(1536), "1.5 KB");
+});
+
+test("durations use the two largest units", () => {
+  assert.equal(duration(1.84, t), "seconds(1.8)");
+  assert.equal(duration(0.0812, t), "seconds(0.081)");
+  assert.equal(duration(125, t), "minutes_seconds(2,5)");
+  assert.equal(duration(3700, t), "hours_minutes(1,1)");
+  assert.equal(duration(-1, t), "–");
+  assert.equal(ago(10, t), "just_now()");
+  assert.equal(ago(130, t), "ago(minutes(2))");
+});
+
+test("hidden characters become marks, everything else stays as it is", () => {
+  assert.deepEqual(visible("a\u202eb"), [
+    { text: "a", hidden: false },
+    { text: "U+202E", hidden: true },
+    { text: "b", hidden: false },
+  ]);
+  assert.equal(plain("x\u200b\ufeff\u0007y\n\tz"), "x[U+200B][U+FEFF][U+0007]y\n\tz");
+  assert.equal(plain("\u{e0041}"), "[U+E0041]");
+  assert.equal(plain("\ud800"), "[U+D800]");
+  assert.equal(plain("<b>中文 😀</b>"), "<b>中文 😀</b>");
+});
+
+test("arguments are pretty when they are JSON", () => {
+  assert.equal(pretty({ a: 1 }), '{\n  "a": 1\n}');
+  assert.equal(pretty('{"a":1}'), '{\n  "a": 1\n}');
+  assert.equal(pretty("not json"), "not json");
+  assert.equal(pretty(null), "");
+});
+
+test("thinning keeps spikes, gaps and both ends", () => {
+  const x = Array.from({ length: 10_000 }, (_, at) => at + 1);
+  const y = /** @type {(number | null)[]} */ (x.map(() => 0));
+  y[5000] = 9;
+  y[7000] = null;
+  y[9999] = 1;
+  const thin = decimate(x, y, 400);
+  assert.ok(thin.x.length <= 620);
+  assert.ok(thin.y.includes(9) && thin.y.includes(null) && thin.y.includes(1));
+  assert.equal(thin.x[0], 1);
+  assert.deepEqual(
+    thin.x,
+    [...thin.x].sort((a, b) => a - b),
+  );
+  assert.equal(decimate([1, 2], [1, 2], 400).x.length, 2);
+});
+
+test("smoothing starts without bias and leaves gaps", () => {
+  const out = smooth([1, 1, null, 1], 0.9);
+  assert.ok(Math.abs(/** @type {number} */ (out[0]) - 1) < 1e-9);
+  assert.equal(out[2], null);
+  assert.deepEqual(smooth([1, 2], 0), [1, 2]);
+  assert.deepEqual(positive([0, -1, 2, null]), [null, null, 2, null]);
+  assert.equal(last([1, null]), 1);
+  assert.equal(valueAt([1, 3], [5, 6], 3), 6);
+  assert.equal(valueAt([1, 3], [5, 6], 2), undefined);
+  assert.equal(sparkLines([1, 2, null, 3, 4], 10, 10).length, 2);
+});
+
+test("scales stay inside their steps", () => {
+  assert.equal(scaleStep(-5, 0, 1), 0);
+  assert.equal(scaleStep(1, 0, 1), 5);
+  assert.equal(scaleStep(1, 1, 1), 3);
+  assert.equal(advantageStep(0), 0);
+  assert.equal(advantageStep(-1.2), -2);
+  assert.equal(advantageStep(0.3), 1);
+});
+
+test("rollouts are grouped and counted", () => {
+  const rows = [
+    { group: 0, status: "completed", reward: 2 },
+    { group: 0, status: "excluded", reward: null },
+    { group: 1, status: "running", reward: null },
+  ];
+  assert.deepEqual(
+    grouped(rows).map((group) => group.rows.length),
+    [2, 1],
+  );
+  assert.deepEqual(counts(rows), { all: 3, running: 1, completed: 1, truncated: 0, excluded: 1 });
+  assert.deepEqual(rewardSpan(rows), { low: 0, high: 2 });
+  const turns = [
+    { messages: [{ role: "user" }] },
+    { messages: [{ role: "assistant", tool_calls: [{ name: "go\u200b" }] }] },
+    { messages: [{ role: "user", content: "" }] },
+  ];
+  assert.equal(lastTool(turns), "go[U+200B]");
+  assert.equal(modelTurns(turns), 1);
+});
+
+test("the view survives its address, and nonsense in it is dropped", () => {
+  const view = {
+    tab: "rollouts",
+    step: 42,
+    rollout: "0b2f6f62-0000-4000-8000-0123456789ab",
+    smooth: 0.6,
+    log: true,
+    add: ["env/latency_p95", "a b"],
+  };
+  assert.deepEqual(readView(writeView(view)), view);
+  const bad = readView("?tab=x&step=-1&rollout=<script>&smooth=7");
+  assert.deepEqual(bad, { tab: "curves", step: null, rollout: null, smooth: 0, log: false, add: [] });
+  assert.equal(writeView(bad), "");
+});
+
+test("events are said in one line", () => {
+  assert.equal(
+    words({ kind: "state", payload: { from: "queued", to: "preparing", reason: "" } }),
+    "state queued -> preparing",
+  );
+  assert.equal(words({ kind: "log", payload: { level: "info", message: "a\u202eb" } }), "info a[U+202E]b");
+});

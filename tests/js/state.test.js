@@ -1,0 +1,148 @@
+// @ts-check
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { applyFrame, currentStep, emptyState, EVENTS_KEPT, rolloutsOf, trim } from "../../static/js/lib/state.js";
+
+const run = (/** @type {object} */ more = {}) => ({ id: "r", state: "running", step: 1, seq: 1, ...more });
+const rollout = (/** @type {object} */ more = {}) => ({
+  id: "a",
+  attempt: 1,
+  step: 1,
+  group: 0,
+  index: 0,
+  status: "running",
+  seq: 1,
+  ...more,
+});
+const point = (/** @type {number} */ step, /** @type {number | null} */ value, attempt = 1) => ({
+  attempt,
+  step,
+  name: "reward",
+  value,
+});
+
+test("a snapshot replaces everything", () => {
+  const state = emptyState();
+  applyFrame(state, { type: "snapshot", seq: 5, run: run(), points: [point(1, 0.5)], rollouts: [rollout()] });
+  applyFrame(state, { type: "snapshot", seq: 9, run: run({ seq: 9 }), points: [], rollouts: [] });
+  assert.equal(state.seq, 9);
+  assert.equal(state.curves.size, 0);
+  assert.equal(state.rollouts.size, 0);
+});
+
+test("a repeated frame changes nothing", () => {
+  const state = emptyState();
+  const frame = {
+    type: "changes",
+    seq: 2,
+    points: [point(1, 1)],
+    rollouts: [rollout({ seq: 2 })],
+    turns: [{ rollout: "a", number: 0, messages: [], seq: 2 }],
+    groups: [{ attempt: 1, step: 1, group: 0, seq: 2 }],
+    events: [{ seq: 2, kind: "log", payload: {} }],
+  };
+  assert.equal(applyFrame(state, frame).size, 5);
+  assert.equal(applyFrame(state, frame).size, 0);
+});
+
+test("an older row does not undo a newer one", () => {
+  const state = emptyState();
+  applyFrame(state, { type: "changes", seq: 5, rollouts: [rollout({ seq: 5, status: "completed" })] });
+  applyFrame(state, { type: "changes", seq: 4, rollouts: [rollout({ seq: 4, status: "running" })] });
+  assert.equal(state.rollouts.get("a")?.status, "completed");
+  assert.equal(state.seq, 5);
+});
+
+test("a later attempt takes the place of an earlier one at the same step", () => {
+  const state = emptyState();
+  applyFrame(state, {
+    type: "changes",
+    seq: 1,
+    points: [point(1, 1), point(2, 2)],
+    rollouts: [rollout(), rollout({ id: "b", index: 1 })],
+  });
+  applyFrame(state, {
+    type: "changes",
+    seq: 2,
+    points: [point(2, 7, 2)],
+    rollouts: [rollout({ id: "c", attempt: 2, seq: 2 })],
+  });
+  assert.deepEqual(state.curves.get("reward")?.values, [1, 7]);
+  assert.deepEqual(
+    rolloutsOf(state, 1).map((row) => row.id),
+    ["c"],
+  );
+  applyFrame(state, { type: "changes", seq: 3, points: [point(2, 3, 1)], rollouts: [rollout({ id: "d", seq: 3 })] });
+  assert.deepEqual(state.curves.get("reward")?.values, [1, 7]);
+  assert.deepEqual(
+    rolloutsOf(state, 1).map((row) => row.id),
+    ["c"],
+  );
+});
+
+test("points keep their order however they arrive, and missing ones stay null", () => {
+  const state = emptyState();
+  applyFrame(state, { type: "changes", seq: 1, points: [point(3, 3), point(1, 1), point(2, null)] });
+  assert.deepEqual(state.curves.get("reward"), { steps: [1, 2, 3], values: [1, null, 3], attempts: [1, 1, 1] });
+});
+
+test("the frames of a snapshot in parts keep their seq until the last one", () => {
+  const state = emptyState();
+  applyFrame(state, { type: "snapshot", seq: 0, run: run(), rollouts: [rollout()] });
+  applyFrame(state, { type: "changes", seq: 0, rollouts: [rollout({ id: "b", index: 1 })] });
+  assert.equal(state.seq, 0);
+  applyFrame(state, { type: "changes", seq: 8, events: [] });
+  assert.equal(state.seq, 8);
+  assert.equal(rolloutsOf(state, 1).length, 2);
+});
+
+test("a step frame brings rows but does not move the line's seq", () => {
+  const state = emptyState();
+  applyFrame(state, { type: "snapshot", seq: 4, run: run(), rollouts: [rollout({ step: 9 })] });
+  assert.ok(state.whole.has(9));
+  applyFrame(state, { type: "step", step: 2, seq: 100, rollouts: [rollout({ id: "z", step: 2 })] });
+  assert.equal(state.seq, 4);
+  assert.ok(state.whole.has(2));
+  assert.equal(currentStep(state), 9);
+});
+
+test("a step watched from its beginning is whole, an old one that changes is not", () => {
+  const state = emptyState();
+  applyFrame(state, { type: "snapshot", seq: 4, run: run(), rollouts: [rollout({ step: 9 })] });
+  applyFrame(state, {
+    type: "changes",
+    seq: 5,
+    rollouts: [rollout({ id: "n", step: 10, seq: 5 }), rollout({ id: "o", step: 3, seq: 5 })],
+  });
+  assert.ok(state.whole.has(10));
+  assert.ok(!state.whole.has(3));
+});
+
+test("turns stand in order of number", () => {
+  const state = emptyState();
+  const turn = (/** @type {number} */ number) => ({ rollout: "a", number, messages: [], seq: 1 });
+  applyFrame(state, { type: "changes", seq: 1, turns: [turn(2), turn(0), turn(1)] });
+  assert.deepEqual(
+    state.turns.get("a")?.map((row) => row.number),
+    [0, 1, 2],
+  );
+});
+
+test("memory stays bounded: old steps and old events go, the wanted step stays", () => {
+  const state = emptyState();
+  for (let step = 1; step <= 20; step += 1)
+    applyFrame(state, { type: "changes", seq: step, rollouts: [rollout({ id: `r${step}`, step, seq: step })] });
+  trim(state, 3);
+  assert.ok(state.steps.has(3) && state.steps.has(20) && !state.steps.has(10));
+  const events = Array.from({ length: EVENTS_KEPT + 50 }, (_, at) => ({ seq: 100 + at, kind: "log", payload: {} }));
+  applyFrame(state, { type: "changes", seq: 2000, events });
+  assert.equal(state.events.length, EVENTS_KEPT);
+});
+
+test("an unknown frame or an older run is passed over", () => {
+  const state = emptyState();
+  assert.equal(applyFrame(state, { type: "pong" }).size, 0);
+  applyFrame(state, { type: "beat", seq: 3, run: run({ seq: 3, state: "succeeded" }) });
+  applyFrame(state, { type: "changes", seq: 2, run: run({ seq: 2 }) });
+  assert.equal(state.run?.state, "succeeded");
+});

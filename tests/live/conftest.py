@@ -1,0 +1,182 @@
+"""A run whose journal the test writes, watched by sockets on the real Redis layer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from asgiref.testing import ApplicationCommunicator
+from channels.db import database_sync_to_async
+from channels.routing import URLRouter
+from django.utils import timezone
+
+from training import journal as j
+from webapp.live import consumers, feed
+from webapp.live.routing import websocket_urlpatterns
+from webapp.runs import lease as leases
+from webapp.runs.models import Run
+from webapp.runs.projection import Projector
+from webapp.runs.selectors import KEYS
+from webapp.runs.states import RunState
+from webapp.storage import attempt_dir
+from webapp.teams.models import User
+
+IDENTITY = {
+    "points": ("name", "step"), "rollouts": ("id",), "turns": ("rollout", "number"),
+    "groups": ("attempt", "step", "group"), "events": ("seq",), "checkpoints": ("id",),
+}  # fmt: skip
+
+
+class Tab:
+    """What a browser keeps: rows by their identity, the last word wins. Docs/live.md tells the same rules."""
+
+    def __init__(self) -> None:
+        self.seq, self.run, self.frames = -1, {}, []
+        self.rows: dict[str, dict[Any, Any]] = {key: {} for key in KEYS}
+
+    def take(self, frame: dict[str, Any]) -> None:
+        self.frames.append(frame)
+        if frame["type"] == "snapshot":
+            self.rows = {key: {} for key in KEYS}
+        if frame["type"] not in {"snapshot", "changes"}:
+            return
+        self.seq, self.run = frame["seq"], frame["run"]
+        for key in KEYS:
+            for row in frame.get(key, []):
+                identity = tuple(row[part] for part in IDENTITY[key])
+                old = self.rows[key].get(identity)
+                if old is None or key != "points" or row["attempt"] >= old["attempt"]:
+                    self.rows[key][identity] = row
+
+    def shown(self) -> dict[str, Any]:
+        """The state in the shape of a fresh snapshot: the newest step's rollouts, the last 200 events."""
+        rollouts = list(self.rows["rollouts"].values())
+        newest = max(((row["attempt"], row["step"]) for row in rollouts), default=None)
+        kept = [row for row in rollouts if (row["attempt"], row["step"]) == newest]
+        ids = {row["id"] for row in kept}
+        groups = [row for row in self.rows["groups"].values() if (row["attempt"], row["step"]) == newest]
+        turns = [row for row in self.rows["turns"].values() if row["rollout"] in ids]
+        lists = {
+            "points": list(self.rows["points"].values()), "rollouts": kept, "turns": turns, "groups": groups,
+            "events": sorted(self.rows["events"].values(), key=lambda row: row["seq"])[-200:],
+            "checkpoints": list(self.rows["checkpoints"].values()),
+        }  # fmt: skip
+        return {key: sorted(rows, key=lambda row: json.dumps(row, sort_keys=True)) for key, rows in lists.items()}
+
+
+class Watched:
+    """A running run and its journal."""
+
+    def __init__(self, run: Run) -> None:
+        lease = leases.claim(run.pk)
+        assert lease is not None
+        self.run, self.lease = run, lease
+        self.journal = j.Journal(attempt_dir(run.pk, lease.attempt))
+        self.projector = Projector(lease)
+
+    def say(self, *events: j.Event) -> None:
+        for event in events:
+            self.journal.write(event)
+        self.projector.drain()
+        self.run.refresh_from_db()
+
+    def step(self, step: int, rollouts: int = 2) -> None:
+        """One whole step."""
+        names = [f"{step}-{index}" for index in range(rollouts)]
+        self.say(j.PhaseChanged(phase="generating", step=step))
+        for index, name in enumerate(names):
+            self.say(j.RolloutStarted(rollout=name, step=step, group=0, index=index))
+            self.say(j.TurnAdded(rollout=name, turn=0, messages=[{"role": "user", "content": "中 </script>"}]))
+            self.say(j.RolloutFinished(rollout=name, status="completed", reward=0.5, parts={"a": None}))
+        self.say(
+            j.GroupScored(step=step, group=0, rollouts=names, advantages=[None] * rollouts, reward_mean=None,
+                          reward_std=None, zero_variance=False),
+            j.Metrics(step=step, values={"reward": step / 10, "loss": float("nan")}),
+        )  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Short rhythms, no messages to workers, and no connections left behind."""
+    monkeypatch.setattr("webapp.runs.outbox._send", lambda row: False)
+    for name, seconds in {"FRAME_S": 0.05, "LOOK_S": 0.4, "BEAT_S": 0.5, "RECHECK_S": 0.3}.items():
+        monkeypatch.setattr(consumers, name, seconds)
+    yield
+    feed.close_connections()
+    consumers._sockets.clear()
+
+
+@pytest.fixture
+def watched(make_run: Callable[..., Run], transactional_db: None) -> Iterator[Watched]:
+    """A claimed run."""
+    found = Watched(make_run(state=RunState.QUEUED, queued_at=timezone.now()))
+    yield found
+    found.journal.close()
+
+
+class Wire(ApplicationCommunicator):
+    """The client's end of one socket (that of ``channels.testing`` needs Daphne)."""
+
+    def __init__(self, application: Any, path: str, headers: list[tuple[bytes, bytes]] | None = None) -> None:
+        path, _, query = path.partition("?")
+        scope = {"type": "websocket", "path": path, "query_string": query.encode(), "headers": headers or [],
+                 "subprotocols": []}  # fmt: skip
+        super().__init__(application, scope)
+
+    async def connect(self, within_s: float = 5) -> tuple[bool, int | None]:
+        """Whether the server accepted, else its close code."""
+        await self.send_input({"type": "websocket.connect"})
+        answer = await self.receive_output(within_s)
+        return answer["type"] == "websocket.accept", answer.get("code")
+
+    async def send_to(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
+        """Send one frame."""
+        await self.send_input({"type": "websocket.receive", "text": text_data, "bytes": bytes_data})
+
+    async def disconnect(self) -> None:
+        """Close our end and wait for the server to be done."""
+        await self.send_input({"type": "websocket.disconnect", "code": 1000})
+        await self.wait(5)
+
+
+class Socket(Wire):
+    """A tab's connection, without the origin and session layers."""
+
+    def __init__(self, run_id: object, user: User | None, query: str = "") -> None:
+        super().__init__(URLRouter(websocket_urlpatterns), f"/ws/runs/{run_id}/{query}")
+        self.scope["user"] = user
+        self.tab = Tab()
+
+    async def frame(self, within_s: float = 5) -> dict[str, Any]:
+        """The next frame; ``parse_constant`` refuses NaN and infinities, as ``JSON.parse`` does."""
+        message = await self.receive_output(within_s)
+        assert message["type"] == "websocket.send", message
+        text = message["text"]
+        assert len(text) <= 4 << 20
+
+        def refuse(word: str) -> None:
+            raise AssertionError(f"{word} is no JSON")
+
+        frame = json.loads(text, parse_constant=refuse)
+        self.tab.take(frame)
+        return frame
+
+    async def until(self, check: Callable[[], bool], within_s: float = 8) -> None:
+        """Take frames until ``check`` holds."""
+        async with asyncio.timeout(within_s):
+            while not check():
+                await self.frame(within_s)
+
+    async def closed(self, within_s: float = 5) -> int:
+        """Wait for the close and return its code."""
+        async with asyncio.timeout(within_s):
+            while True:
+                message = await self.receive_output(within_s)
+                if message["type"] == "websocket.close":
+                    return int(message["code"])
+
+
+in_db = database_sync_to_async

@@ -1,0 +1,70 @@
+"""Known processes: identity by pid and start time, and ending them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from webapp.ops.processes import Known, Ledger, alive, end, family, known
+
+SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
+STUBBORN = [
+    sys.executable, "-c",
+    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(60)",
+]  # fmt: skip
+
+
+@contextmanager
+def child(argv: list[str], **options: object) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(argv, **options)  # type: ignore[call-overload]
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_pid_with_another_start_time_is_a_stranger() -> None:
+    with child(SLEEP) as process:
+        one = known(psutil.Process(process.pid))
+        assert one is not None
+        stranger = Known(one.pid, one.started - 60)
+        assert alive([one, stranger]) == [one]
+        assert end([stranger], grace_s=1) == []
+        assert process.poll() is None
+
+
+def test_end_takes_the_whole_group_and_the_stubborn() -> None:
+    with child(STUBBORN, start_new_session=True, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        members = family(process.pid)
+        assert [one.pid for one in members] == [process.pid]
+        assert end(members, grace_s=0.3) == []
+        assert process.wait(timeout=5) == -9
+
+
+def test_end_never_ends_ourselves() -> None:
+    me = known(psutil.Process())
+    assert me is not None
+    assert end([me], grace_s=0.1) == []
+    assert psutil.pid_exists(os.getpid())
+
+
+def test_the_ledger_survives_rubbish(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "processes.json")
+    assert ledger.read() == []
+    some = {Known(1, 2.0, "a")}
+    ledger.write(some)
+    assert ledger.read() == list(some)
+    for rubbish in ("", "[{}]", '[{"pid": 1, "evil": 2}]', "null"):
+        ledger.path.write_text(rubbish)
+        assert ledger.read() == []
+    ledger.clear()
+    ledger.clear()

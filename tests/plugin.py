@@ -1,0 +1,72 @@
+"""Loaded before Django's settings (``-p tests.plugin`` in pyproject.toml): starts a real PostgreSQL and Redis.
+
+Both live in a folder of this session and die with it, by the kernel's hand if pytest is killed; so `--reuse-db` only
+saves dropping databases that go anyway. With pytest-xdist the controller starts them, and each worker gets its
+own database (pytest-django's suffix), Redis database and data folder.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from webapp.ops.embedded import Embedded, free_port
+
+FOLDER_VARIABLE = "TILTYARD_TEST_FOLDER"
+REDIS_VARIABLE = "TILTYARD_TEST_REDIS_URL"
+
+
+def _start_services() -> None:
+    """In the controller (or the only process): start both, and tell the workers where they are."""
+    folder = Path(tempfile.mkdtemp(prefix="tiltyard-tests-"))
+    services = Embedded(folder)
+    owner = os.getpid()
+
+    def stop() -> None:
+        if os.getpid() == owner:  # not in a forked child of a test
+            services.stop()
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(stop)
+    services.start()
+    os.environ[FOLDER_VARIABLE] = str(folder)
+    os.environ[REDIS_VARIABLE] = services.redis_url
+    os.environ["DATABASE_URL"] = services.database_url
+
+
+def _set_environment() -> None:
+    """In every process: what settings read. Each worker has its own Redis database and data folder."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+    folder = Path(os.environ[FOLDER_VARIABLE]) / (worker or "main")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    (folder / "static").mkdir(exist_ok=True)
+    number = int(worker.removeprefix("gw")) + 1 if worker else 0
+    tools_port = free_port()
+    os.environ |= {
+        "REDIS_URL": os.environ[REDIS_VARIABLE].removesuffix("/0") + f"/{number}",
+        "TILTYARD_DATA_DIR": str(folder),
+        "TILTYARD_TEST_TOOLS_PORT": str(tools_port),
+        "TILTYARD_OUTBOUND_ALLOW": f"127.0.0.1:{tools_port}",
+        "HF_HUB_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "PYTHONPATH": str(Path(__file__).resolve().parents[1]),
+    }
+    for name in ("TILTYARD_DEBUG", "TILTYARD_HTTPS", "TILTYARD_HOSTS", "TILTYARD_ORIGINS"):
+        os.environ.pop(name, None)
+    if worker:  # several processes share the cores: one thread each beats four that fight
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_load_initial_conftests() -> Iterator[None]:
+    """A wrapper runs before pytest-django's own implementation, which reads the settings."""
+    if FOLDER_VARIABLE not in os.environ:
+        _start_services()
+    _set_environment()
+    return (yield)

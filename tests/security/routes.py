@@ -1,0 +1,101 @@
+"""Who may do what: one line for each address and method. An address or method that is missing here fails the tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+
+from django.urls import URLPattern, URLResolver, get_resolver
+
+
+class Who(Enum):
+    """The least role that an address asks for."""
+
+    ANYONE = "anyone"
+    LOGIN = "login"  # any person who is logged in
+    READ = "read"  # viewers, editors and owners of the project's team
+    WRITE = "write"  # editors and owners
+    OWN = "own"  # owners
+    ANY_OWNER = "any owner"  # owners of whatever team
+    NOBODY = "nobody"  # an address that does not exist
+
+
+READ, WRITE = {"GET": Who.READ}, {"POST": Who.WRITE}
+FORM = {"GET": Who.WRITE, "POST": Who.WRITE}
+# Django's own views take every method; only POST changes anything there.
+EVERY = dict.fromkeys(("GET", "POST", "PUT", "PATCH", "DELETE"), Who.ANYONE)
+PROJECT, API, OWN_PK = "p/<slug:slug>/", "api/v1/", "<uuid:pk>/"
+TABLE: dict[str, dict[str, Who]] = {
+    "": {"GET": Who.LOGIN},
+    "login/": EVERY,
+    "login/<str:token>/": {"GET": Who.ANYONE, "POST": Who.ANYONE},
+    "logout/": {"POST": Who.ANYONE},
+    "password/": {"GET": Who.LOGIN, "POST": Who.LOGIN},
+    "language/": EVERY,
+    "theme/": {"POST": Who.ANYONE},
+    "styleguide/": {"GET": Who.ANYONE},
+    "projects/new/": {"GET": Who.ANY_OWNER, "POST": Who.ANY_OWNER},
+    PROJECT: READ,
+    PROJECT + "settings/": READ,
+    PROJECT + "settings/members/": {"POST": Who.OWN},
+    PROJECT + "settings/members/<int:pk>/role/": {"POST": Who.OWN},
+    PROJECT + "settings/members/<int:pk>/remove/": {"POST": Who.OWN},
+    PROJECT + "settings/members/<int:pk>/link/": {"POST": Who.OWN},
+    PROJECT + "runs/new/": {"GET": Who.READ, "POST": Who.WRITE},
+    PROJECT + "runs/new/preflight/": WRITE,
+    PROJECT + "runs/new/yaml/": {"GET": Who.READ, "POST": Who.WRITE},
+    PROJECT + "runs/": READ,
+    **{PROJECT + "runs/" + OWN_PK + tail: READ for tail in ("", "log/", "config/", "events/")},
+    **{PROJECT + "runs/" + OWN_PK + tail: WRITE for tail in ("stop/", "pause/", "resume/")},
+    PROJECT + "rollouts/" + OWN_PK: READ,
+    PROJECT + "datasets/": READ,
+    PROJECT + "datasets/new/": FORM,
+    **{PROJECT + "datasets/" + OWN_PK + tail: READ for tail in ("", "progress/")},
+    **{PROJECT + "datasets/" + OWN_PK + tail: WRITE for tail in ("keep/", "delete/")},
+    PROJECT + "rewards/": READ,
+    PROJECT + "rewards/new/": FORM,
+    PROJECT + "rewards/" + OWN_PK: READ,
+    PROJECT + "rewards/" + OWN_PK + "edit/": FORM,
+    PROJECT + "rewards/" + OWN_PK + "try/": {"POST": Who.READ},
+    PROJECT + "rewards/" + OWN_PK + "delete/": WRITE,
+    PROJECT + "environments/": READ,
+    PROJECT + "environments/new/": FORM,
+    **{PROJECT + "environments/" + OWN_PK + tail: WRITE for tail in ("check/", "delete/")},
+    PROJECT + "models/": READ,
+    PROJECT + "models/new/": FORM,
+    PROJECT + "models/" + OWN_PK + "delete/": WRITE,
+    API + "openapi.json": {"GET": Who.LOGIN},
+    API + "projects": {"GET": Who.LOGIN},
+    API + "projects/<slug:slug>": READ,
+    **{
+        API + f"projects/<slug:slug>/{kind}": {"GET": Who.READ, "POST": Who.WRITE}
+        for kind in ("runs", "datasets", "rewards", "environments")
+    },
+    API + "runs/<uuidstr:run_id>": READ,
+    API + "runs/<uuidstr:run_id>/stop": WRITE,
+    API + "runs/<uuidstr:run_id>/metrics": READ,
+    API + "runs/<uuidstr:run_id>/steps/<int:step>/rollouts": READ,
+    API + "runs/<uuidstr:run_id>/events": READ,
+    API + "datasets/<uuidstr:dataset_id>": READ,
+    API + "rewards/<uuidstr:spec_id>": READ,
+    API + "environments/<uuidstr:environment_id>": READ,
+    API + "^.*$": dict.fromkeys(("GET", "POST", "PUT", "PATCH", "DELETE"), Who.NOBODY),
+}
+# The least body that an operation of the API understands; who may not write must hear so before anything else.
+BODIES: dict[str, dict[str, object]] = {
+    API + "projects/<slug:slug>/runs": {"name": "r"},
+    API + "projects/<slug:slug>/rewards": {"name": "r", "components": [{"name": "coherence", "weight": 1}]},
+    API + "projects/<slug:slug>/environments": {"name": "e", "url": "http://10.0.0.1"},
+    API + "projects/<slug:slug>/datasets": {"name": "d"},  # sent as a form
+}
+# Sockets: the close code for a stranger and an anonymous visitor is checked with the socket's own policy.
+SOCKETS: dict[str, Who] = {"ws/runs/<uuid:run_id>/": Who.READ, "": Who.NOBODY}
+
+
+def routes(resolver: URLResolver | None = None, prefix: str = "") -> Iterator[str]:
+    """Every address of the resolver, as it is written."""
+    for item in (resolver or get_resolver()).url_patterns:
+        if isinstance(item, URLPattern):
+            yield prefix + str(item.pattern)
+        else:
+            yield from routes(item, prefix + str(item.pattern))

@@ -1,0 +1,190 @@
+"""S22, S24, S25, S27: every address × method × persona, and every socket × persona, against one table."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from asgiref.testing import ApplicationCommunicator
+from django.conf import settings
+from django.db import transaction
+from django.test import Client
+from django.utils import timezone
+
+from tests.security.routes import API, BODIES, SOCKETS, TABLE, Who, routes
+from webapp.asgi import application
+from webapp.live.routing import websocket_urlpatterns
+from webapp.registry.models import RegisteredModel
+from webapp.rollouts.models import Rollout
+from webapp.teams.models import Membership, Project, User
+
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+PERSONAS = ("alice", "bob", "rita", "charlie", None)
+ALLOWED = {
+    Who.READ: {"alice", "bob", "rita"},
+    Who.WRITE: {"alice", "bob"},
+    Who.OWN: {"alice"},
+    Who.ANY_OWNER: {"alice", "charlie"},
+    Who.LOGIN: {"alice", "bob", "rita", "charlie"},
+    Who.ANYONE: {"alice", "bob", "rita", "charlie", None},
+    Who.NOBODY: set(),
+}
+ROUTES = sorted(set(routes()))
+
+
+@pytest.fixture
+def cast(alice: Any, bob: Any, rita: Any, charlie: Any, client_for: Callable[..., Client]) -> dict[str | None, Client]:
+    people = {"alice": alice, "bob": bob, "rita": rita, "charlie": charlie, None: None}
+    return {name: client_for(person, raise_request_exception=False) for name, person in people.items()}
+
+
+@pytest.fixture
+def objects(
+    project: Project, make_run: Any, make_dataset: Any, make_reward_spec: Any, make_environment: Any
+) -> dict[str, Any]:
+    """One object of each kind, by the part of the address that comes before its id."""
+    run = make_run()
+    model = RegisteredModel.objects.create(project=project, name="small", kind="hub", source="a/b")
+    newcomer = Membership.objects.create(team=project.team, user=User.objects.create_user("dana"))
+    rollout = Rollout.objects.create(run=run, attempt=1, step=1, group=0, index=0, started_at=timezone.now(), seq=1)
+    return {
+        "runs": run.pk, "run_id": run.pk, "datasets": (data := make_dataset()).pk, "dataset_id": data.pk,
+        "rewards": (spec := make_reward_spec()).pk, "spec_id": spec.pk,
+        "environments": (environment := make_environment(url="http://127.0.0.1:1")).pk,
+        "environment_id": environment.pk, "models": model.pk, "rollouts": rollout.pk,
+        "members": newcomer.pk,
+        "slug": project.slug, "token": "not-a-token", "step": 1,
+    }  # fmt: skip
+
+
+def _address(route: str, objects: dict[str, Any]) -> str:
+    """The address with its places filled from the objects; a kind of object that is not known here fails."""
+
+    def fill(found: re.Match[str]) -> str:
+        name = found[2]
+        if name != "pk":
+            return str(objects[name])
+        return str(objects[route[: found.start()].rstrip("/").rsplit("/", 1)[-1]])
+
+    if route.endswith("^.*$"):
+        return "/" + route.removesuffix("^.*$") + "there/is/nothing"
+    return "/" + re.sub(r"<(\w+):(\w+)>", fill, route)
+
+
+def _send(client: Client, method: str, address: str, route: str = "") -> Any:
+    """One request whose changes to the database and to the browser's cookies are undone."""
+    cookies, body = copy.copy(client.cookies), BODIES.get(route, {})
+    with transaction.atomic():
+        if address.startswith("/api/") and not route.endswith("/datasets"):
+            response = client.generic(method, address, json.dumps(body), content_type="application/json")
+        elif method == "POST":
+            response = client.post(address, body)
+        else:
+            response = client.generic(method, address)
+        transaction.set_rollback(True)
+    client.cookies = cookies
+    return response
+
+
+def test_every_address_has_an_entry_and_every_entry_an_address() -> None:
+    missing = set(ROUTES) - set(TABLE)
+    assert not missing, f"add a line to tests/security/routes.py for {sorted(missing)}"
+    assert not set(TABLE) - set(ROUTES) - {"styleguide/"}, "these entries have no address any more"
+
+
+def test_every_socket_has_an_entry() -> None:
+    assert {str(item.pattern) for item in websocket_urlpatterns} == set(SOCKETS)
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_matrix(route: str, cast: dict[str | None, Client], objects: dict[str, Any]) -> None:
+    address, is_api = _address(route, objects), route.startswith(API)
+    wrong = []
+    for method in METHODS:
+        who = TABLE.get(route, {}).get(method)
+        for persona in PERSONAS:
+            response = _send(cast[persona], method, address, route)
+            verdict = _verdict(response, who, persona, is_api)
+            if verdict:
+                wrong.append(f"{method} {address} as {persona}: {response.status_code}, {verdict}")
+    assert not wrong, "\n".join(wrong)
+
+
+def _verdict(response: Any, who: Who | None, persona: str | None, is_api: bool) -> str:
+    """What is wrong with an answer; empty when it is as the table says."""
+    status = response.status_code
+    to_login = status == 302 and response["Location"].startswith("/login/")
+    if status >= 500:
+        return "an error of ours"
+    if is_api and status >= 400 and set(response.json()) != {"ok", "code", "message", "detail", "request_id"}:
+        return "not the error shape"
+    if who is None:
+        return "" if status in (405, 404) or (persona is None and (to_login or status == 401)) else "expected 405"
+    if who is Who.ANYONE:
+        return ""
+    if persona in ALLOWED[who]:
+        return "should be allowed" if status in (401, 403, 404, 405) or to_login else ""
+    if persona is None:
+        return "" if (status == 401 if is_api else to_login) else "expected the login page, or 401 of the API"
+    if (persona == "charlie" and who is not Who.ANY_OWNER) or who is Who.NOBODY:
+        return "" if status == 404 else "a stranger must get 404"
+    return "" if status == 403 else "expected 403"
+
+
+@pytest.mark.parametrize("route", [route for route in ROUTES if "<slug:slug>" in route and "pk>" in route])
+def test_objects_are_not_reached_through_another_project(
+    route: str, cast: dict[str | None, Client], objects: dict[str, Any]
+) -> None:
+    """Charlie owns `elsewhere`: his own project's address with the id of an object of ours."""
+    address = _address(route, {**objects, "slug": "elsewhere"})
+    for method in TABLE[route]:
+        assert _send(cast["charlie"], method, address).status_code == 404
+
+
+@pytest.mark.parametrize("route", [route for route in ROUTES if "uuid" in route])
+def test_unknown_id_is_404(route: str, cast: dict[str | None, Client], objects: dict[str, Any]) -> None:
+    unknown = {key: uuid.uuid4() if isinstance(value, uuid.UUID) else value for key, value in objects.items()}
+    for method in TABLE[route]:
+        assert _send(cast["alice"], method, _address(route, unknown)).status_code == 404
+
+
+@pytest.mark.parametrize("route", [route for route in ROUTES if "POST" in TABLE.get(route, {}) and "^" not in route])
+def test_writing_needs_the_csrf_token(
+    route: str, alice: Any, client_for: Callable[..., Client], objects: dict[str, Any], charlie: Any
+) -> None:
+    client = client_for(alice, enforce_csrf_checks=True, raise_request_exception=False)
+    assert _send(client, "POST", _address(route, objects)).status_code == 403
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("persona", PERSONAS)
+@pytest.mark.parametrize("route", sorted(SOCKETS))
+async def test_sockets(
+    route: str, persona: str | None, cast: dict[str | None, Client], objects: dict[str, Any]
+) -> None:
+    path = _address(route or "ws/nothing/", objects)
+    cookies = "; ".join(f"{name}={item.value}" for name, item in cast[persona].cookies.items())
+    headers = [(b"origin", settings.TRUSTED_ORIGINS[0].encode()), (b"cookie", cookies.encode())]
+    scope = {
+        "type": "websocket",
+        "path": f"/{path.lstrip('/')}",
+        "query_string": b"",
+        "headers": headers,
+        "subprotocols": [],
+    }
+    socket = ApplicationCommunicator(application, scope)
+    await socket.send_input({"type": "websocket.connect"})
+    # A refusal may be sent before or after the handshake; what counts is that nothing but the close code ever arrives.
+    first = await socket.receive_output(timeout=10)
+    last = first if first["type"] == "websocket.close" else await socket.receive_output(timeout=10)
+    connected, code = last["type"] != "websocket.close", last.get("code")
+    await socket.send_input({"type": "websocket.disconnect", "code": 1000})
+    await socket.wait(timeout=10)
+    assert connected == (persona in ALLOWED[SOCKETS[route]])
+    if not connected:
+        assert code == (4401 if persona is None and SOCKETS[route] is Who.READ else 4404)

@@ -1,0 +1,51 @@
+"""Runs of the real trainers on the tiny model."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.training.helpers import demonstration_rows, job_config, write_rows
+from training.algorithms.base import Job
+from training.journal import Journal
+
+MakeJob = Callable[..., Job]
+
+
+@pytest.fixture
+def make_job(tmp_path: Path, starter_folder: Path) -> MakeJob:
+    """Builds a job on the tiny model; ``name`` is its run directory, the rest are config groups."""
+
+    def make(name: str = "run", *, resume_from: Path | None = None, **groups: Any) -> Job:
+        sft = groups.get("kind") == "sft"
+        data = write_rows(tmp_path / f"{name}.jsonl", demonstration_rows(), prompts_only=not sft)
+        groups.setdefault("model", {"source": str(starter_folder)})
+        groups["data"] = {"train": str(data), **groups.get("data", {})}
+        config = job_config(**groups)
+        run_dir = tmp_path / name
+        return Job(config, run_dir, Journal(run_dir), threading.Event(), 1, resume_from)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def trained_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A starter that was taught the demonstrations for a few seconds, so that its rollouts differ in reward."""
+    from training.algorithms.sft import run_sft
+
+    folder = tmp_path_factory.mktemp("taught")
+    data = write_rows(folder / "rows.jsonl", demonstration_rows())
+    config = job_config(
+        kind="sft",
+        model={"source": "starter"},
+        data={"train": str(data)},
+        sft={"batch_size": 12, "max_length": 256},
+        optim={"learning_rate": 5e-3},
+        run={"max_steps": 40},
+    )
+    run_sft(Job(config, folder / "run", Journal(folder / "run"), threading.Event()))
+    return folder / "run" / "model"

@@ -1,0 +1,36 @@
+"""The tiny model of the training tests: a starter built from small conversations, and one taught to call its tool."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.training.helpers import demonstration_rows
+
+
+@pytest.fixture(scope="session")
+def starter_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An untrained starter model with its tokenizer."""
+    from training.starter import build_starter
+
+    folder = tmp_path_factory.mktemp("starter")
+    build_starter(demonstration_rows(), folder, seed=3)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tokenizer(starter_folder: Path) -> Any:
+    """The starter's tokenizer."""
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(starter_folder)
+
+
+@pytest.fixture
+def model(starter_folder: Path) -> Any:
+    """A fresh copy of the starter model."""
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(starter_folder)

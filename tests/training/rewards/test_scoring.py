@@ -1,0 +1,141 @@
+"""Scoring, its faults, and the check of a list of components."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from envs.wire import Message, ToolCall
+from training.config import RewardComponent
+from training.errors import ConfigError, RewardFault
+from training.rewards.base import Component, Episode
+from training.rewards.registry import COMPONENTS, default_components
+from training.rewards.scoring import score_episode, validate_components
+
+from .episodes import GOLD_EN, GOLD_ZH, episode, says, tool
+
+
+def part(name: str, weight: float = 1.0, **params: Any) -> RewardComponent:
+    return RewardComponent(name=name, weight=weight, params=params)
+
+
+def fake(monkeypatch: pytest.MonkeyPatch, result: Any) -> list[RewardComponent]:
+    def run(*_: Any) -> Any:
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    monkeypatch.setitem(COMPONENTS, "odd", Component("odd", "Odd", "Odd.", run))
+    return [part("coherence"), part("odd")]
+
+
+def test_the_default_weights_are_the_seeds() -> None:
+    weights = {item.name: item.weight for item in default_components()}
+    assert list(weights.values()) == [0.3, 0.2, 0.2, 0.2, 0.1]
+    assert "task_success" not in weights and "task_success" in COMPONENTS
+    assert validate_components(default_components()) == []
+
+
+def test_task_success_is_the_environments_reward_or_missing() -> None:
+    assert score_episode(episode("q", env_reward=0.25), [part("task_success", 4)]).total == 1.0
+    assert score_episode(episode("q", env_reward=0.0), [part("task_success")]).parts == {"task_success": 0.0}
+    with pytest.raises(RewardFault, match="`task_success` had nothing to say for this episode"):
+        score_episode(episode("q"), [part("task_success")])
+
+
+def test_the_total_is_the_plain_weighted_sum() -> None:
+    chosen = [part("task_success", -3), part("coherence", 2)]
+    result = score_episode(episode("q", says("hi"), env_reward=1.0), chosen)
+    assert result.parts == {"task_success": 1.0, "coherence": 0.8}
+    assert result.total == pytest.approx(-1.4)
+
+
+@pytest.mark.parametrize("value", [None, float("nan"), float("inf"), -float("inf"), "0.5", True, [1.0], 1j])
+def test_a_value_that_is_no_finite_number_is_a_fault(monkeypatch: pytest.MonkeyPatch, value: Any) -> None:
+    with pytest.raises(RewardFault, match="`odd`"):
+        score_episode(GOLD_EN, fake(monkeypatch, value))
+
+
+def test_a_component_that_raises_is_a_fault_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RewardFault, match="ZeroDivisionError while scoring `odd`: by hand"):
+        score_episode(GOLD_EN, fake(monkeypatch, ZeroDivisionError("by hand")))
+
+
+def test_whole_numbers_are_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert score_episode(GOLD_EN, fake(monkeypatch, 1)).parts["odd"] == 1.0
+
+
+def test_mistakes_of_the_run_are_not_the_rollouts() -> None:
+    for components in ([], [part("nobody")], [part("coherence", base_score=2)]):
+        with pytest.raises(ConfigError):
+            score_episode(GOLD_EN, components)
+
+
+def test_validate_names_each_problem_once() -> None:
+    problems = validate_components(
+        [
+            part("nobody"),
+            part("coherence", base_score=7, colour="red"),
+            part("final_answer", min_chars=9, max_chars=3),
+            part("coherence"),
+        ]
+    )
+    assert len(problems) == 5
+    assert "no reward component `nobody`" in problems[0] and "coherence" in problems[0]
+    assert "parameter `base_score`" in problems[1] and "less than or equal to 1" in problems[1]
+    assert "parameter `colour`" in problems[2]
+    assert problems[3] == "`final_answer`: min_chars: the lower bound of the length is above the upper one."
+    assert "twice" in problems[4]
+
+
+def test_gold_is_high_and_nothing_is_low() -> None:
+    for gold in (GOLD_ZH, GOLD_EN):
+        question = gold.messages[0].content
+        assert score_episode(gold, default_components()).total > 0.9
+        for poor in (
+            episode(question),
+            episode(question, says("")),
+            episode(question, says("啊啊啊啊")),
+            episode(question, says("", "a"), tool("Error: nonsense", "a"), says("")),
+            episode(question, says("{"), tool("Error: unreadable"), says("{"), parse_errors=2),
+        ):
+            assert score_episode(poor, default_components()).total < 0.45
+
+
+def test_scoring_is_fast_even_for_long_results() -> None:
+    turns = [m for i in range(4) for m in (says("我来查询一下天气", "a"), tool("天气 result " * 5000, "a"))]
+    played = episode("深圳今天的天气怎么样，适合出门吗？", *turns, says("深圳今天的天气很好，适合出门。" * 10))
+    times = []
+    for _ in range(50):
+        start = time.perf_counter()
+        score_episode(played, default_components())
+        times.append(time.perf_counter() - start)
+    assert sorted(times)[25] < 1e-3
+
+
+_text = st.one_of(st.text(max_size=80), st.sampled_from(["Error:", "错误: 未知工具", "计算天气", "1053", "search"]))
+_messages = st.lists(
+    st.builds(
+        Message,
+        role=st.sampled_from(["system", "user", "assistant", "tool"]),
+        content=_text,
+        tool_calls=st.none()
+        | st.lists(st.builds(ToolCall, id=st.sampled_from("abc"), name=_text, arguments=st.just({})), max_size=3),
+        tool_call_id=st.none() | st.sampled_from(["", "a", "b", "c"]),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(messages=_messages, prompt=st.integers(0, 14), errors=st.integers(0, 3))
+def test_any_episode_has_parts_between_0_and_1(messages: list[Message], prompt: int, errors: int) -> None:
+    played = Episode(messages=messages, prompt_length=prompt, parse_errors=errors)
+    result = score_episode(played, default_components())
+    assert all(0.0 <= value <= 1.0 for value in result.parts.values())
+    assert -1e-12 <= result.total <= 1.0 + 1e-12
+    assert result == score_episode(played, default_components())

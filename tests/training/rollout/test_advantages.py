@@ -1,0 +1,59 @@
+"""Our advantages are TRL's, with missing rewards left out of the baseline."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from training.rollout.advantages import group_statistics, reward_mean, reward_std
+
+
+def trl_advantages(rewards: list[float | None], size: int, scale: str) -> list[float]:
+    """TRL 1.16's own lines (``sum_then_normalize``) on its own helper ``nanstd``."""
+    import torch
+    from trl.trainer.utils import nanstd
+
+    r = torch.tensor([float("nan") if x is None else x for x in rewards], dtype=torch.float32)
+    mean = torch.nanmean(r.view(-1, size), dim=1).repeat_interleave(size)
+    if scale == "batch":
+        std = nanstd(r).expand_as(r)
+    else:
+        std = nanstd(r.view(-1, size), dim=1).repeat_interleave(size)
+    advantages = r - mean
+    if scale != "none":
+        advantages = advantages / (std + 1e-4)
+    return torch.nan_to_num(advantages, nan=0.0).tolist()
+
+
+@pytest.mark.parametrize("scale", ["group", "batch", "none"])
+def test_advantages_equal_trls_whatever_is_missing(scale: str) -> None:
+    rng = random.Random(1)
+    for missing in (0.0, 0.2, 0.6, 0.9, 1.0):
+        rewards = [None if rng.random() < missing else rng.choice([0.0, 0.5, rng.random()]) for _ in range(24)]
+        ours: list[float | None] = []
+        for start in range(0, 24, 4):
+            result = group_statistics(rewards[start : start + 4], scale=scale, batch_std=reward_std(rewards))  # type: ignore[arg-type]
+            ours += result.advantages
+        assert [a is None for a in ours] == [r is None for r in rewards]
+        assert [a or 0.0 for a in ours] == pytest.approx(trl_advantages(rewards, 4, scale), abs=2e-3)
+
+
+def test_an_excluded_rollout_leaves_the_baseline_by_hand() -> None:
+    result = group_statistics([1.0, None, 0.0, 0.5])
+    assert result.mean == 0.5
+    assert result.std == pytest.approx(0.5)
+    assert result.advantages[1] is None
+    assert [result.advantages[i] for i in (0, 2, 3)] == pytest.approx([0.5 / 0.5001, -0.5 / 0.5001, 0.0])
+
+
+def test_zero_variance_sees_through_float_noise() -> None:
+    assert group_statistics([0.1 + 0.2, 0.3, 0.3]).zero_variance
+    assert not group_statistics([0.3, 0.3, 0.31]).zero_variance
+
+
+def test_groups_without_enough_rewards_teach_nothing() -> None:
+    assert group_statistics([None, None]) == ([None, None], None, None, True)
+    alone = group_statistics([0.7, None])
+    assert alone.advantages == [0.0, None] and alone.zero_variance and alone.std is None
+    assert reward_mean([]) is None and reward_std([1.0]) is None

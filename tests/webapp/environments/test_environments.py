@@ -1,0 +1,120 @@
+"""Registering and checking environment servers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.core.cache import cache
+from django.core.exceptions import ValidationError
+from django.test import Client
+from django.urls import reverse
+
+from training.errors import EnvironmentUnreachable
+from webapp.environments import services
+from webapp.environments.models import Environment
+from webapp.environments.selectors import health_view
+from webapp.environments.tasks import check_one
+from webapp.outbound import Reply
+from webapp.teams.models import Project, User
+
+HEALTHY = {"name": "tools", "version": "1.2", "sessions": 3, "slots": 16}
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
+    """Decide what servers answer."""
+
+    def set_answer(what: Any, status: int = 200) -> None:
+        def fetch(url: str) -> Reply:
+            if isinstance(what, Exception):
+                raise what
+            return Reply(status, what if isinstance(what, bytes) else json.dumps(what).encode())
+
+        monkeypatch.setattr(services, "fetch", fetch)
+
+    cache.clear()
+    return set_answer
+
+
+def test_a_real_server_is_registered(project: Project, bob: User, tools_server: str) -> None:
+    made = services.environment_register(project=project, user=bob, name="tools", url=tools_server + "/")
+    assert made.healthy and made.server_name and made.url == tools_server
+    assert health_view(made).slots
+
+
+def test_registering_through_the_page(
+    project: Project, bob: User, client_for: Callable[..., Client], answers: Callable[..., None]
+) -> None:
+    answers(HEALTHY)
+    address = reverse("environment-new", args=[project.slug])
+    assert client_for(bob).post(address, {"name": "tools", "url": "http://tools:8000"}).status_code == 302
+    twice = client_for(bob).post(address, {"name": "tools", "url": "http://tools:8000"})
+    assert twice.status_code == 422 and "exists already" in twice.content.decode()
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "words"),
+    [
+        ({"hello": "world"}, 200, "does not identify"),
+        (b"<html>", 200, "does not identify"),
+        (b"[" * 5000, 200, "does not identify"),
+        (HEALTHY, 503, "status 503"),
+        (HEALTHY | {"wire_version": 99}, 200, "version 99"),
+        (HEALTHY | {"name": "x" * 200}, 200, "too long"),
+        (HEALTHY | {"slots": 0}, 200, "does not identify"),
+        (EnvironmentUnreachable("Nothing accepts connections at this address."), 0, "Nothing accepts"),
+    ],
+)
+def test_what_is_no_environment_is_refused(
+    answer: Any, status: int, words: str, project: Project, bob: User, answers: Callable[..., None]
+) -> None:
+    answers(answer, status)
+    with pytest.raises(ValidationError) as caught:
+        services.environment_register(project=project, user=bob, name="tools", url="http://tools:8000")
+    assert words in " ".join(caught.value.message_dict["url"])
+    assert not Environment.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "url", ["http://169.254.169.254/", "http://10.0.0.1", "file:///etc/passwd", "http://u:p@8.8.8.8"]
+)
+def test_forbidden_addresses_are_refused_beside_the_field(
+    url: str, project: Project, bob: User, client_for: Callable[..., Client]
+) -> None:
+    cache.clear()
+    answer = client_for(bob).post(reverse("environment-new", args=[project.slug]), {"name": "x", "url": url})
+    assert answer.status_code == 422 and "errorlist" in answer.content.decode()
+    assert not Environment.objects.exists()
+
+
+def test_another_server_at_the_address_is_unhealthy(make_environment: Any, answers: Callable[..., None]) -> None:
+    environment = make_environment(server_name="tools")
+    answers(HEALTHY | {"name": "impostor"})
+    checked = services.environment_check(environment=environment)
+    assert checked.healthy is False and "impostor" in health_view(checked).error
+    answers(HEALTHY)
+    check_one(str(environment.pk))
+    environment.refresh_from_db()
+    assert environment.healthy and health_view(environment).sessions == 3
+
+
+def test_probes_are_limited(
+    project: Project, bob: User, client_for: Callable[..., Client], make_environment: Any, answers: Callable[..., None]
+) -> None:
+    answers(HEALTHY)
+    client = client_for(bob)
+    address = reverse("environment-check", args=[project.slug, make_environment().pk])
+    codes = [client.post(address).status_code for _ in range(22)]
+    assert codes[0] == 302 and codes[-1] == 429
+
+
+def test_environment_in_use_is_not_removed(
+    project: Project, bob: User, client_for: Callable[..., Client], make_environment: Any, make_run: Any
+) -> None:
+    environment = make_environment()
+    make_run(resolved={"environment": {"url": environment.url}})
+    answer = client_for(bob).post(reverse("environment-delete", args=[project.slug, environment.pk]), follow=True)
+    assert "not ended" in answer.content.decode() and Environment.objects.exists()

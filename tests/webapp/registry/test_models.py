@@ -1,0 +1,92 @@
+"""The model registry: ids, scanned folders, checkpoints."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.exceptions import ValidationError
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from webapp.registry.models import Checkpoint, RegisteredModel
+from webapp.registry.selectors import model_folders
+from webapp.registry.services import model_register
+from webapp.teams.models import Project, User
+
+
+@pytest.fixture
+def models_dir(tmp_path: Path, settings: Any) -> Path:
+    settings.MODELS_DIR = tmp_path
+    return tmp_path
+
+
+def _folder(root: Path, name: str = "small", config: dict[str, Any] | None = None) -> Path:
+    folder = root / name
+    folder.mkdir()
+    (folder / "config.json").write_text(
+        json.dumps(config or {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"]})
+    )
+    header = json.dumps({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + b"\0" * 4)
+    (folder / "tokenizer.json").write_text("{}")
+    (folder / "tokenizer_config.json").write_text("{}")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["", "/etc", "../x/y", "a/../b", "a/b/c", "https://evil/x", "a b/c", "-a/b", "a/b\x00", "a\n/b", "~/x", "C:\\x/y"],
+)  # fmt: skip
+def test_paths_are_no_hub_ids(source: str, project: Project, bob: User) -> None:
+    with pytest.raises(ValidationError):
+        model_register(project=project, user=bob, name="x", kind="hub", source=source)
+
+
+def test_only_scanned_folders_are_taken(project: Project, bob: User, models_dir: Path) -> None:
+    _folder(models_dir)
+    (models_dir / "empty").mkdir()
+    (models_dir / "link").symlink_to(models_dir / "small")
+    assert [folder.name for folder in model_folders()] == ["small"]
+    for source in ("empty", "link", "../small", str(models_dir / "small")):
+        with pytest.raises(ValidationError):
+            model_register(project=project, user=bob, name="x", kind="folder", source=source)
+
+
+def test_a_folder_with_code_is_refused(project: Project, bob: User, models_dir: Path) -> None:
+    pytest.importorskip("training.model_check")
+    _folder(models_dir, "evil", {"model_type": "qwen3", "auto_map": {"AutoModel": "evil.Model"}})
+    with pytest.raises(ValidationError) as caught:
+        model_register(project=project, user=bob, name="x", kind="folder", source="evil")
+    assert "folder" in caught.value.message_dict
+
+
+def test_a_checkpoint_of_another_project_is_refused(project: Project, bob: User, charlie: User, make_run: Any) -> None:
+    other = Project.objects.get(slug="elsewhere")
+    run = make_run()
+    checkpoint = Checkpoint.objects.create(
+        project=other, run=run, attempt=1, step=1, path="1/m", bytes=1, seq=1, created_at=timezone.now()
+    )
+    with pytest.raises(ValidationError):
+        model_register(project=project, user=bob, name="x", kind="run", checkpoint=checkpoint)
+
+
+def test_page_registers_and_removes(
+    project: Project, bob: User, client_for: Callable[..., Client], make_run: Any
+) -> None:
+    client, address = client_for(bob), reverse("model-new", args=[project.slug])
+    data = {"name": "qwen", "kind": "hub", "source": "Qwen/Qwen3-0.6B", "revision": ""}
+    assert client.post(address, data).status_code == 302
+    assert client.post(address, data).status_code == 422
+    model = RegisteredModel.objects.get()
+    run = make_run(config={"model": {"source": model.reference}})
+    remove = reverse("model-delete", args=[project.slug, model.pk])
+    assert run.name in client.post(remove, follow=True).content.decode()
+    run.delete()
+    client.post(remove)
+    assert not RegisteredModel.objects.exists()

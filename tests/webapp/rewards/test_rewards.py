@@ -1,0 +1,128 @@
+"""Reward specs: saving, versions, differences, trying."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.core.exceptions import ValidationError
+from django.test import Client
+from django.urls import reverse
+
+from training.config import RewardComponent
+from training.rewards.registry import COMPONENTS, default_components
+from webapp.rewards.forms import RewardSpecForm
+from webapp.rewards.models import RewardSpec
+from webapp.rewards.selectors import changes_between
+from webapp.rewards.services import reward_spec_save, reward_try
+from webapp.teams.models import Project, User
+
+TALK = [
+    {"role": "user", "content": "What is 12 * 7?"},
+    {"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "calc", "arguments": '{"x": 1}'}}]},
+    {"role": "tool", "tool_call_id": "1", "content": "84"},
+    {"role": "assistant", "content": "12 times 7 is 84."},
+]
+
+
+def _data(**over: Any) -> dict[str, Any]:
+    """What a browser sends for the untouched form."""
+    form = RewardSpecForm(initial={"name": "mine"})
+    data = {name: form[name].value() for name in form.fields}
+    data = {key: "\n".join(value) if isinstance(value, list) else value for key, value in data.items()}
+    return {key: value for key, value in (data | over).items() if value is not False and value is not None}
+
+
+def test_form_starts_from_the_five_components(project: Project, bob: User, client_for: Callable[..., Client]) -> None:
+    answer = client_for(bob).post(reverse("reward-new", args=[project.slug]), _data())
+    spec = RewardSpec.objects.get()
+    assert answer.status_code == 302
+    assert [(part["name"], part["weight"]) for part in spec.components] == [
+        (part.name, part.weight) for part in default_components()
+    ]
+    assert all(part["params"] == {} for part in spec.components)
+
+
+def test_edit_makes_the_next_version_and_no_change_makes_none(
+    project: Project, bob: User, client_for: Callable[..., Client]
+) -> None:
+    first = reward_spec_save(project=project, user=bob, name="mine", components=default_components())
+    address, client = reverse("reward-edit", args=[project.slug, first.pk]), client_for(bob)
+    client.post(address, _data())
+    assert RewardSpec.objects.count() == 1
+    client.post(address, _data(**{"coherence.on": False, "final_answer.weight": "0.3", "result_use.params.ngram": "3"}))
+    second = RewardSpec.objects.get(version=2)
+    changes = {change.what: (change.before, change.after) for change in changes_between(first, second)}
+    assert changes == {
+        "Final answer · weight": ("0.2", "0.3"),
+        "Coherence · weight": ("0.1", ""),
+        "Use of results · CJK n-gram": ("", "3"),
+    }
+    page = client.get(reverse("reward-detail", args=[project.slug, second.pk])).content.decode()
+    assert "Changed since @1" in page
+
+
+@pytest.mark.parametrize(
+    ("over", "words"),
+    [
+        ({"coherence.weight": "abc"}, "Enter a number"),
+        ({"coherence.weight": "101"}, "less than or equal to 100"),
+        ({"coherence.weight": ""}, "needs a weight"),
+        ({"coherence.weight": "nan"}, "Enter a number"),
+        ({"result_use.params.ngram": "9"}, "less than or equal to 4"),
+        ({"final_answer.params.min_chars": "600"}, "above the upper one"),
+        ({f"{name}.on": False for name in COMPONENTS}, "at least one component"),
+        ({f"{name}.weight": "0" for name in COMPONENTS}, "All weights are 0"),
+        ({"name": "a/b"}, "Use letters"),
+    ],
+)
+def test_wrong_input_is_said_beside_it(
+    over: dict[str, Any], words: str, project: Project, bob: User, client_for: Callable[..., Client]
+) -> None:
+    answer = client_for(bob).post(reverse("reward-new", args=[project.slug]), _data(**over))
+    assert answer.status_code == 422 and words in answer.content.decode()
+    assert not RewardSpec.objects.exists()
+
+
+def test_unknown_component_is_refused(project: Project, bob: User) -> None:
+    with pytest.raises(ValidationError, match="no reward component"):
+        reward_spec_save(project=project, user=bob, name="x", components=[RewardComponent(name="os_system", weight=1)])
+
+
+def test_try_scores_a_conversation() -> None:
+    tried = reward_try(components=default_components(), text=json.dumps(TALK))
+    assert len(tried.parts) == 5
+    assert tried.total == pytest.approx(sum(product for *_rest, product in tried.parts))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "nope", "[]", "3", '{"messages": 4}', "[" * 60_000, '[{"role": "king"}]', "[1]", " " * 70_000 + "[]",
+             '[{"role":"assistant","tool_calls":[3]}]',
+             '[{"role":"assistant","tool_calls":[{"function":{"arguments":"x"}}]}]',
+             json.dumps([{"role": "user"}] * 300), '{"messages": [{"role": "user"}], "env_reward": "1"}']
+)  # fmt: skip
+def test_try_says_what_is_wrong(text: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        reward_try(components=default_components(), text=text)
+    assert caught.value.messages[0].endswith(".")
+
+
+def test_try_page_answers_as_fragment_and_as_page(
+    project: Project, rita: User, client_for: Callable[..., Client]
+) -> None:
+    spec = reward_spec_save(project=project, user=None, name="mine", components=default_components())
+    address, client = reverse("reward-try", args=[project.slug, spec.pk]), client_for(rita)
+    fragment = client.post(address, {"conversation": json.dumps(TALK)}, headers={"HX-Request": "true"})
+    assert fragment.status_code == 200 and b"<tfoot>" in fragment.content and b"<html" not in fragment.content
+    assert client.post(address, {"conversation": "nope"}).status_code == 422
+
+
+def test_spec_in_use_is_not_deleted(
+    project: Project, bob: User, make_run: Any, client_for: Callable[..., Client]
+) -> None:
+    spec = reward_spec_save(project=project, user=bob, name="mine", components=default_components())
+    make_run(config={"rewards": {"spec": spec.reference}})
+    answer = client_for(bob).post(reverse("reward-delete", args=[project.slug, spec.pk]), follow=True)
+    assert "not ended" in answer.content.decode() and RewardSpec.objects.exists()

@@ -1,0 +1,75 @@
+"""A standalone run's folder becomes a run, once."""
+
+from __future__ import annotations
+
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from training import journal as j
+from training.config import JobConfig, config_to_yaml
+from webapp.metrics.models import MetricPoint
+from webapp.registry.models import RegisteredModel
+from webapp.runs.models import Run
+from webapp.runs.states import RunState
+from webapp.storage import run_dir
+
+pytestmark = pytest.mark.django_db
+
+
+def _folder(path: Path, *, end: str = "succeeded") -> Path:
+    journal = j.Journal(path)
+    journal.write(j.RunStarted(kind="sft", total_steps=3))
+    for step in (1, 2, 3):
+        journal.write(j.Metrics(step=step, values={"loss": 1 / step}))
+    (path / "model").mkdir()
+    (path / "model" / "config.json").write_text("{}")
+    (path / "model" / "link").symlink_to("/etc/passwd")
+    journal.write(j.CheckpointSaved(step=3, path="model", bytes=2, final=True))
+    journal.write(j.CheckpointSaved(step=3, path="../../../etc", bytes=2))
+    if end:
+        journal.write(j.RunFinished(status=end, step=3))
+    journal.close()
+    (path / "config.yaml").write_text(config_to_yaml(JobConfig(kind="sft")))
+    return path
+
+
+def _import(folder: Path, *more: str) -> str:
+    out = StringIO()
+    call_command("import_run", str(folder), "--project", "joust", *more, stdout=out)
+    return out.getvalue()
+
+
+def test_a_folder_is_imported_once(project: Any, tmp_path: Path) -> None:
+    folder = _folder(tmp_path / "my run!")
+    assert _import(folder).startswith("Imported: my run-")
+    run = Run.objects.get()
+    assert (run.state, run.step, run.kind, run.imported) == (RunState.SUCCEEDED, 3, "sft", True)
+    assert MetricPoint.objects.filter(run=run).count() == 3
+    assert (RegisteredModel.objects.get().checkpoint.folder / "config.json").is_file()
+    assert not (run_dir(run.pk) / "1" / "model" / "link").exists()
+    assert run.checkpoints.count() == 1
+    assert _import(folder).startswith("Already imported")
+    assert (Run.objects.count(), MetricPoint.objects.count()) == (1, 3)
+
+
+def test_a_run_without_an_end_is_failed(project: Any, tmp_path: Path) -> None:
+    _import(_folder(tmp_path / "cut", end=""), "--name", "cut short")
+    run = Run.objects.get(name="cut short")
+    assert (run.state, run.error["code"]) == (RunState.FAILED, "trainer_died")
+
+
+def test_a_stopped_run_is_cancelled(project: Any, tmp_path: Path) -> None:
+    _import(_folder(tmp_path / "stopped", end="stopped"))
+    assert Run.objects.get().state == RunState.CANCELLED
+
+
+def test_what_is_no_run_is_refused(project: Any, tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match=r"journal\.jsonl"):
+        _import(tmp_path)
+    with pytest.raises(CommandError, match="no project"):
+        call_command("import_run", str(tmp_path), "--project", "nowhere")
+    assert not Run.objects.exists()

@@ -1,0 +1,104 @@
+"""The list of runs and the views of one."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from training import journal as j
+from webapp.metrics.models import MetricPoint
+from webapp.rollouts.selectors import current_step, step_rollouts
+from webapp.runs.selectors import SORTS, run_changes_after, run_list, run_read, run_snapshot, run_view
+from webapp.runs.states import RunState
+
+pytestmark = pytest.mark.django_db
+
+
+def test_the_list_takes_a_constant_number_of_queries(
+    project: Any, alice: Any, make_run: Any, django_assert_num_queries: Any
+) -> None:
+    for number in range(12):
+        run = make_run(created_by=alice, after=None)
+        points = [
+            MetricPoint(run=run, attempt=1, step=step, name=("reward" if number else "loss"), value=step, seq=step)
+            for step in range(1, 101)
+        ]
+        MetricPoint.objects.bulk_create(points)
+    with django_assert_num_queries(3):
+        page = run_list(project)
+    assert page.total == 12 and all(len(row.sparkline) == 40 for row in page.rows)
+    assert page.rows[0].owner == "alice" and page.rows[0].sparkline[-1] == 100.0
+
+
+def test_the_list_filters_sorts_and_pages(project: Any, alice: Any, bob: Any, make_run: Any) -> None:
+    now = timezone.now()
+    began = now - timedelta(seconds=5)
+    make_run(name="quick", state=RunState.SUCCEEDED, created_by=alice, started_at=began, finished_at=now)
+    make_run(name="slow", state=RunState.RUNNING, created_by=bob, kind="sft", started_at=now - timedelta(hours=1))
+    make_run(name="Idle", last_reward=0.5)
+
+    def names(filters: dict[str, str] | None = None, sort: str = "name") -> list[str]:
+        return [row.run.name for row in run_list(project, filters, sort).rows]
+
+    assert names({"state": "running"}) == names({"state": "active"}) == names({"owner": "bob"}) == ["slow"]
+    assert names({"kind": "sft"}) == ["slow"] and names({"q": "IDL"}) == ["Idle"] and names({"q": "%"}) == []
+    assert names(sort="-duration") == ["slow", "quick", "Idle"]
+    assert names(sort="-reward")[0] == "Idle"
+    for sort in [*SORTS, *(f"-{key}" for key in SORTS), "password", "", "-"]:
+        assert len(names({"state": "'; drop"}, sort)) == 3
+    page = run_list(project, sort="name", page=99, per_page=2)
+    assert (page.page, page.pages, len(page.rows)) == (2, 2, 1)
+    duration = run_list(project, {"q": "quick"}).rows[0].duration_seconds
+    assert duration == pytest.approx(5)
+
+
+def test_another_projects_runs_are_not_listed(project: Any, charlie: Any, make_run: Any) -> None:
+    make_run(project=charlie.teams.get().projects.get())
+    assert run_list(project).total == 0
+
+
+def test_a_waiting_run_says_for_what(queued: Any) -> None:
+    first = queued()
+    second = queued(fields={"after": first})
+    assert run_view(second)["waiting_for"] == first.name and run_view(first)["waiting_for"] is None
+
+
+def test_the_time_left_follows_the_pace(written: Any) -> None:
+    w = written()
+    line = '{"type":"metrics","step":%d,"t":%d,"values":{"reward":1}}\n'
+    lines = [line % (step, 1000 + 2 * step) for step in range(1, 6)]
+    w.raw(('{"type":"run_started","kind":"grpo","total_steps":10,"t":1000}\n' + "".join(lines)).encode())
+    w.project()
+    view = run_view(w.run)
+    assert (view["step_seconds"], view["eta_seconds"]) == (pytest.approx(2), pytest.approx(10))
+    assert view["beat_age_seconds"] < 60
+
+
+def test_changes_in_small_bites_are_all_the_changes(written: Any) -> None:
+    w = written()
+    for step in range(1, 4):
+        w.write(
+            j.RolloutStarted(rollout=f"r{step}", step=step, group=0, index=0),
+            j.TurnAdded(rollout=f"r{step}", turn=0, messages=[]),
+            j.Metrics(step=step, values={"a": 1.0, "b": 2.0}),
+            j.LogLine(message=str(step)),
+        )
+    w.project()
+    run = run_read(w.run.pk)
+    whole = run_changes_after(run, 0, 10_000)
+    seq, bites = 0, {key: [] for key in whole.rows}
+    for _ in range(100):
+        part = run_changes_after(run, seq, 2)
+        for key, rows in part.rows.items():
+            bites[key] += rows
+        seq = part.seq
+        if not part.more:
+            break
+    assert bites == whole.rows and seq == run.seq
+    snapshot = run_snapshot(run)
+    assert current_step(run) == 3 and [row["step"] for row in snapshot.rows["rollouts"]] == [3]
+    assert len(step_rollouts(run, 1)["turns"]) == 1
+    assert step_rollouts(run, 9) == {"rollouts": [], "turns": [], "groups": []}

@@ -1,0 +1,211 @@
+"""Creating, launching and stopping runs, and what references mean."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from training.config import JobConfig
+from training.errors import ConfigError
+from webapp.datasets.models import DatasetState
+from webapp.registry.models import Checkpoint, ModelKind, RegisteredModel
+from webapp.runs import outbox
+from webapp.runs.lease import claim
+from webapp.runs.models import Attempt, Outbox, Run, RunEvent
+from webapp.runs.outcome import attempt_end
+from webapp.runs.resolve import resolve
+from webapp.runs.services import run_create, run_launch, run_pause, run_resume, run_stop
+from webapp.runs.states import RunState
+from webapp.storage import run_dir
+
+pytestmark = pytest.mark.django_db
+
+
+def _create(project: Any, user: Any, config: JobConfig, **over: Any) -> Run:
+    return run_create(**({"project": project, "user": user, "name": "first", "config": config} | over))
+
+
+def test_creating_queues_and_resolves(project: Any, alice: Any, job: Any) -> None:
+    run = _create(project, alice, job())
+    assert run.state == RunState.QUEUED and run.queued_at
+    assert run.resolved["data"]["train"].endswith("rows.jsonl")
+    assert run.resolved["environment"]["name"] == "tools" and run.resolved["environment"]["url"].startswith("http://")
+    assert len(run.resolved["rewards"]["components"]) == 5
+    assert Outbox.objects.filter(run=run, sent_at=None).count() == 1
+    (event,) = RunEvent.objects.filter(run=run)
+    assert (event.kind, event.seq, event.payload["to"]) == ("state", 1, "queued")
+
+
+def test_the_same_key_gives_the_same_run(project: Any, alice: Any, job: Any) -> None:
+    config = job()
+    first = _create(project, alice, config, idempotency_key="k")
+    assert _create(project, alice, config, idempotency_key="k", name="second") == first
+    assert Run.objects.count() == 1
+
+
+def test_a_taken_name_is_said_and_nothing_is_left(project: Any, alice: Any, job: Any) -> None:
+    config = job()
+    _create(project, alice, config)
+    with pytest.raises(ConfigError, match=r"^name: .*already"):
+        _create(project, alice, config)
+    assert (Run.objects.count(), Outbox.objects.count()) == (1, 1)
+
+
+def test_a_bad_name_is_refused(project: Any, alice: Any, job: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^name: "):
+        _create(project, alice, job(), name="<b>")
+
+
+def test_a_draft_is_resolved_when_it_is_launched(project: Any, alice: Any, job: Any) -> None:
+    run = _create(project, alice, JobConfig(), launch=False)
+    with pytest.raises(ConfigError, match=r"^data\.train: "):
+        run_launch(run=run, user=alice)
+    run.config = job().model_dump(mode="json")
+    run.save(update_fields=["config"])
+    run = run_launch(run=run, user=alice)
+    assert run.state == RunState.QUEUED and run.resolved["environment"]["name"] == "tools"
+
+
+@pytest.mark.parametrize(
+    ("group", "option", "value"),
+    [
+        ("data", "train", ""),
+        ("data", "train", "/etc/passwd"),
+        ("data", "train", "../x.jsonl"),
+        ("data", "train", "dataset:none"),
+        ("data", "train", "dataset:none@x"),
+        ("data", "train", "dataset:\x00@1"),
+        ("model", "source", "/etc"),
+        ("model", "source", "../x"),
+        ("model", "source", "a/b/c"),
+        ("model", "source", "webapp"),
+        ("model", "source", "envs/tools"),
+        ("model", "source", "file:///etc"),
+        ("model", "source", "model:none"),
+        ("model", "source", "run:none"),
+        ("environment", "name", ""),
+        ("environment", "name", "tools"),
+        ("environment", "name", "environment:none"),
+        ("rewards", "spec", "reward:none@1"),
+        ("rewards", "spec", "none"),
+    ],
+)
+def test_what_cannot_be_resolved_names_its_option(project: Any, job: Any, group: str, option: str, value: str) -> None:
+    config = job()
+    setattr(getattr(config, group), option, value)
+    with pytest.raises(ConfigError) as caught:
+        run_create(project=project, user=None, name="x", config=config)
+    assert caught.value.message.startswith((f"{group}.{option}: ", "config: "))
+    assert not Run.objects.exists()
+
+
+def test_another_projects_objects_do_not_exist(project: Any, charlie: Any, job: Any) -> None:
+    elsewhere = charlie.teams.get().projects.get()
+    with pytest.raises(ConfigError, match=r"there is no dataset|no model"):
+        resolve(elsewhere, job())
+
+
+def test_an_unready_dataset_is_refused(project: Any, job: Any, make_dataset: Any) -> None:
+    config = job()
+    config.data.train = make_dataset(state=DatasetState.CHECKING).reference
+    with pytest.raises(ConfigError, match=r"^data\.train: .*checking"):
+        resolve(project, config)
+
+
+def test_a_version_may_be_left_out(project: Any, job: Any, make_dataset: Any, make_reward_spec: Any) -> None:
+    make_dataset(name="d", version=1)
+    newest = make_dataset(name="d", version=2)
+    make_dataset(name="d", version=3, state=DatasetState.REJECTED)
+    config = job()
+    config.data.train, config.rewards.spec = "dataset:d", make_reward_spec().reference
+    plain = resolve(project, config).config
+    assert plain.data.train == str(newest.rows_path)
+    assert [component.name for component in plain.rewards.components] == ["env_success"] and not plain.rewards.spec
+
+
+def test_models_resolve_to_what_the_trainer_takes(project: Any, job: Any, settings: Any, tmp_path: Any) -> None:
+    settings.MODELS_DIR = tmp_path
+    (tmp_path / "mine").mkdir()
+    made = {
+        "hub": (ModelKind.HUB, "Qwen/Qwen3-0.6B"), "local": (ModelKind.FOLDER, "mine"), "tiny": (ModelKind.STARTER, "")
+    }  # fmt: skip
+    for name, (kind, source) in made.items():
+        RegisteredModel.objects.create(project=project, name=name, kind=kind, source=source, revision="abc")
+    config = job()
+    for name, expected in {"hub": "Qwen/Qwen3-0.6B", "local": str(tmp_path / "mine"), "tiny": "starter"}.items():
+        config.model.source = f"model:{name}"
+        assert resolve(project, config).config.model.source == expected
+    RegisteredModel.objects.filter(name="local").update(source="../../etc")
+    config.model.source = "model:local"
+    with pytest.raises(ConfigError, match=r"^model\.source: "):
+        resolve(project, config)
+    for source in ("Qwen/Qwen3-0.6B", "gpt2"):
+        config.model.source = source
+        assert resolve(project, config).config.model.source == source
+
+
+def test_a_run_waits_for_the_model_of_another(project: Any, alice: Any, job: Any) -> None:
+    first = _create(project, alice, job())
+    config = job()
+    config.model.source = "run:first"
+    second = _create(project, alice, config, name="second")
+    assert second.after == first and claim(second.pk) is None
+    lease = claim(first.pk)
+    folder = run_dir(first.pk) / "1" / "model"
+    folder.mkdir(parents=True)
+    Checkpoint.objects.create(
+        project=project, run=first, attempt=1, step=1, path="1/model", bytes=1, final=True, seq=0,
+        created_at=first.created_at,
+    )  # fmt: skip
+    Attempt.objects.filter(run=first).update(outcome={"status": "succeeded", "step": 1})
+    Outbox.objects.all().delete()
+    attempt_end(lease)
+    assert [row.run_id for row in Outbox.objects.all()] == [second.pk]
+    assert RegisteredModel.objects.get(project=project).name == "first"
+    assert claim(second.pk) is not None
+    assert resolve(project, config).config.model.source == str(folder)
+
+
+def test_followers_fail_with_the_run_they_wait_for(project: Any, alice: Any, job: Any) -> None:
+    first = _create(project, alice, job())
+    for name, before in (("second", "first"), ("third", "second")):
+        config = job()
+        config.model.source = f"run:{before}"
+        _create(project, alice, config, name=name)
+    run_stop(run=first, user=alice)
+    states = dict(Run.objects.values_list("name", "state"))
+    assert states == {"first": "cancelled", "second": "failed", "third": "failed"}
+    assert Run.objects.get(name="third").error["code"] == "dependency_failed"
+
+
+def test_stopping_is_idempotent(project: Any, alice: Any, job: Any) -> None:
+    run = _create(project, alice, job())
+    assert run_stop(run=run, user=alice).state == RunState.CANCELLED
+    seq = run.seq
+    assert run_stop(run=run, user=alice).seq == seq
+    busy = _create(project, alice, job(), name="busy")
+    claim(busy.pk)
+    assert run_stop(run=busy, user=alice).state == RunState.STOPPING
+    assert run_stop(run=busy, user=alice).state == RunState.STOPPING
+
+
+def test_pausing_and_resuming(project: Any, alice: Any, job: Any) -> None:
+    run = _create(project, alice, job())
+    assert run_pause(run=run).state == RunState.QUEUED
+    claim(run.pk)
+    assert run_pause(run=run).state == RunState.PAUSING
+    assert run_resume(run=run).state == RunState.PAUSING
+
+
+def test_a_dead_broker_keeps_the_nudge(project: Any, alice: Any, job: Any, monkeypatch: Any) -> None:
+    run = _create(project, alice, job())
+    monkeypatch.undo()
+    with mock.patch("celery.current_app.send_task", side_effect=ConnectionError("down")):
+        assert outbox.send_unsent() == 0
+    assert Outbox.objects.get(run=run).sent_at is None
+    with mock.patch("celery.current_app.send_task") as send:
+        assert outbox.send_unsent() == 1
+    assert send.call_args.args == ("runs.supervise",) and send.call_args.kwargs["args"] == [str(run.pk)]
+    assert Outbox.objects.get(run=run).sent_at

@@ -1,0 +1,118 @@
+"""Only legal transitions, whatever is asked in whatever order; ends are final; the history is complete (R12)."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+from django.utils import timezone
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from training.config import JobConfig
+from webapp.runs import lease as leases
+from webapp.runs.history import LeaseLost, run_transition
+from webapp.runs.models import Attempt, Run, RunEvent
+from webapp.runs.outcome import WORKER_CLOSING, attempt_end, worker_lost
+from webapp.runs.services import run_launch, run_pause, run_resume, run_stop
+from webapp.runs.states import LEASED, TERMINAL, TRANSITIONS, RunState
+from webapp.teams.models import Project
+
+pytestmark = pytest.mark.django_db
+ACTIONS = ["claim", "stop", "pause", "resume", "launch", "begin", "succeed", "fail", "die", "lose", "close", "zombie"]
+
+
+def _act(action: str, run: Run, held: list[leases.Lease]) -> None:
+    newest = held[-1] if held else None
+    if action == "claim" and (lease := leases.claim(run.pk)):
+        held.append(lease)
+    elif action == "stop":
+        run_stop(run=run)
+    elif action == "pause":
+        run_pause(run=run)
+    elif action == "resume":
+        run_resume(run=run)
+    elif action == "launch":
+        run_transition(run.pk, RunState.QUEUED, sources=frozenset({RunState.DRAFT}))
+    elif newest is not None and action == "begin":
+        run_transition(run.pk, RunState.RUNNING, sources=frozenset({RunState.PREPARING}), lease=newest)
+    elif newest is not None and action in {"succeed", "fail"}:
+        status = "succeeded" if action == "succeed" else "failed"
+        if leases.beat(newest):
+            Attempt.objects.filter(run=run, number=newest.attempt).update(outcome={"status": status, "step": 1})
+            attempt_end(newest)
+    elif newest is not None and action in {"die", "close", "lose"}:
+        attempt_end(newest, WORKER_CLOSING if action == "close" else worker_lost("x") if action == "lose" else None)
+    elif action == "zombie" and len(held) > 1:
+        attempt_end(held[0])
+
+
+def test_the_table_has_every_state_and_no_way_out_of_an_end() -> None:
+    assert set(TRANSITIONS) == set(RunState)
+    assert {RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED} == TERMINAL
+
+
+QUICK = {"deadline": None, "suppress_health_check": list(HealthCheck)}
+
+
+@pytest.mark.timeout(120)
+@settings(max_examples=40, **QUICK)
+@given(actions=st.lists(st.sampled_from(ACTIONS), max_size=20))
+def test_any_order_of_actions_stays_legal(project: Project, actions: list[str]) -> None:
+    _any_order(project, actions)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@settings(max_examples=10_000, **QUICK)
+@given(actions=st.lists(st.sampled_from(ACTIONS), max_size=30))
+def test_ten_thousand_orders_stay_legal(project: Project, actions: list[str]) -> None:
+    _any_order(project, actions)
+
+
+def _any_order(project: Project, actions: list[str]) -> None:
+    Run.objects.all().delete()
+    config = JobConfig().model_dump(mode="json")
+    run = Run.objects.create(
+        project=project, name="r", config=config, state=RunState.QUEUED, queued_at=timezone.now()
+    )
+    held: list[leases.Lease] = []
+    ended = None
+    for action in actions:
+        with contextlib.suppress(LeaseLost):
+            _act(action, run, held)
+        run.refresh_from_db()
+        assert ended is None or run.state == ended
+        ended = run.state if run.state in TERMINAL else None
+        assert bool(run.lease_owner) == (run.state in LEASED)
+        assert bool(run.finished_at) == (run.state in TERMINAL)
+    _history_is_complete(run)
+
+
+def _history_is_complete(run: Run) -> None:
+    events = list(RunEvent.objects.filter(run=run).order_by("seq"))
+    assert [event.seq for event in events] == list(range(1, run.seq + 1))
+    state = RunState.QUEUED
+    for event in events:
+        if event.kind == "state":
+            assert event.payload["from"] == state and RunState(event.payload["to"]) in TRANSITIONS[state]
+            state = RunState(event.payload["to"])
+    assert state == run.state
+    assert Attempt.objects.filter(run=run).count() == run.attempt
+
+
+@pytest.mark.parametrize("source", list(RunState))
+@pytest.mark.parametrize("target", list(RunState))
+def test_a_transition_is_as_legal_as_the_table_says(make_run: Any, source: RunState, target: RunState) -> None:
+    run = make_run(state=source)
+    moved = run_transition(run.pk, target)
+    run.refresh_from_db()
+    assert (moved is not None) == (target in TRANSITIONS[source])
+    assert run.state == (target if moved else source)
+
+
+def test_launch_leaves_a_running_run_alone(queued: Any) -> None:
+    run = queued()
+    leases.claim(run.pk)
+    assert run_launch(run=run).state == RunState.PREPARING

@@ -1,0 +1,199 @@
+"""One attempt with a real child process: it succeeds, fails, dies, loops, stops, resumes."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.chaos.services import alive, wait_until
+from tests.chaos.truth import assert_exact
+from tests.webapp.runs.conftest import in_thread, stand_in
+from webapp.registry.models import Checkpoint, RegisteredModel
+from webapp.rollouts.models import Rollout
+from webapp.runs import supervisor
+from webapp.runs.models import Attempt, Run, RunEvent
+from webapp.runs.services import run_pause, run_resume, run_stop
+from webapp.runs.states import RunState
+from webapp.runs.supervisor import supervise
+from webapp.storage import attempt_dir
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def _group_of(run: Run) -> int:
+    return int(json.loads((attempt_dir(run.pk, run.attempt) / "trainer.json").read_text())["pid"])
+
+
+def _in_state(run: Run, *states: RunState, within_s: float = 10) -> None:
+    def reached() -> bool:
+        run.refresh_from_db()
+        return run.state in states
+
+    wait_until(reached, within_s, what=f"state {states}")
+
+
+def _group_alive(pgid: int) -> bool:
+    for stat in os.listdir("/proc"):
+        if stat.isdigit():
+            try:
+                fields = Path(f"/proc/{stat}/stat").read_text().rsplit(")", 1)[1].split()
+            except OSError:
+                continue
+            if int(fields[2]) == pgid and fields[0] not in "ZX":
+                return True
+    return False
+
+
+def test_a_run_succeeds_and_its_model_is_registered(queued: Any) -> None:
+    run = queued("sleep-1", steps=15, save_every=5)
+    supervise(run.pk)
+    run.refresh_from_db()
+    assert (run.state, run.step, run.total_steps, run.error) == (RunState.SUCCEEDED, 15, 15, None)
+    assert_exact(run)
+    model = RegisteredModel.objects.get(project=run.project)
+    assert (model.name, model.checkpoint.path) == (run.name, "1/model")
+    assert Checkpoint.objects.filter(run=run).count() == 4
+    supervise(run.pk)
+    assert Attempt.objects.filter(run=run).count() == 1
+
+
+def test_a_typed_failure_ends_the_run(queued: Any) -> None:
+    run = queued("mode-fail/at-3")
+    supervise(run.pk)
+    run.refresh_from_db()
+    assert (run.state, run.error["code"]) == (RunState.FAILED, "environment_unreachable")
+
+
+def test_a_trainer_killed_by_the_kernel_is_named_and_resumed(queued: Any) -> None:
+    run = queued("mode-kill/at-8/sleep-1", steps=12, save_every=3)
+    supervise(run.pk)
+    run.refresh_from_db()
+    assert (run.state, run.attempt) == (RunState.QUEUED, 1)
+    died = Attempt.objects.get(run=run)
+    assert "signal 9" in died.error["message"] and "memory" in died.error["hint"]
+    assert Rollout.objects.get(run=run, task="unfinished").error["code"] == "attempt_ended"
+    supervise(run.pk)
+    run.refresh_from_db()
+    assert (run.state, run.attempt, run.step) == (RunState.SUCCEEDED, 2, 12)
+    assert Attempt.objects.get(run=run, number=2).first_step == 6
+    assert_exact(run)
+
+
+def test_a_crash_loop_ends_with_the_last_lines(queued: Any) -> None:
+    run = queued("mode-crash")
+    for _ in range(5):
+        supervise(run.pk)
+    run.refresh_from_db()
+    assert (run.state, run.error["code"], run.attempt) == (RunState.FAILED, "crash_loop", 3)
+    assert "137" in run.error["message"]
+    lines = [event.payload["message"] for event in RunEvent.objects.filter(run=run, kind="log")]
+    assert any("out of luck" in line for line in lines) and not any("supersecret123" in line for line in lines)
+
+
+@pytest.mark.parametrize(("script", "at"), [("mode-prepare", RunState.PREPARING), ("mode-hang/at-3", RunState.RUNNING)])
+def test_a_hung_trainer_is_gone_within_ten_seconds_of_a_stop(queued: Any, script: str, at: RunState) -> None:
+    run = queued(script)
+    thread = in_thread(run)
+    _in_state(run, at)
+    pid = wait_until(lambda: _group_of(run))
+    began = time.monotonic()
+    run_stop(run=run)
+    _in_state(run, RunState.CANCELLED)
+    assert time.monotonic() - began < 10
+    thread.join(10)
+    assert not _group_alive(pid)
+    assert_exact(run)
+
+
+def test_a_stop_between_steps_lets_the_trainer_say_so(queued: Any) -> None:
+    run = queued("sleep-20", steps=10_000)
+    thread = in_thread(run)
+    _in_state(run, RunState.RUNNING)
+    run_stop(run=run)
+    _in_state(run, RunState.CANCELLED)
+    thread.join(10)
+    assert Attempt.objects.get(run=run).outcome["status"] == "stopped"
+    states = [e.payload["to"] for e in RunEvent.objects.filter(run=run, kind="state").order_by("seq")]
+    assert states[-2:] == ["stopping", "cancelled"]
+
+
+def test_a_paused_run_goes_on_from_its_checkpoint(queued: Any) -> None:
+    run = queued("sleep-10", steps=60, save_every=5)
+    thread = in_thread(run)
+    wait_until(lambda: Checkpoint.objects.filter(run=run).exists())
+    run_pause(run=run)
+    _in_state(run, RunState.PAUSED)
+    thread.join(10)
+    run_resume(run=run)
+    supervise(run.pk)
+    run.refresh_from_db()
+    assert run.state == RunState.SUCCEEDED and Attempt.objects.get(run=run, number=2).first_step >= 5
+    assert_exact(run)
+
+
+def test_a_fenced_supervisor_kills_its_trainer_and_writes_nothing(queued: Any) -> None:
+    run = queued("sleep-20", steps=10_000)
+    thread = in_thread(run)
+    _in_state(run, RunState.RUNNING)
+    pid = _group_of(run)
+    Run.objects.filter(pk=run.pk).update(lease_owner="another")
+    thread.join(5)
+    assert not thread.is_alive() and not alive(pid)
+    run.refresh_from_db()
+    seq = run.seq
+    assert (run.state, stand_in(run).owner) == (RunState.RUNNING, "another")
+    time.sleep(0.3)
+    run.refresh_from_db()
+    assert run.seq == seq
+
+
+def test_a_closing_worker_hands_its_run_back(queued: Any) -> None:
+    run = queued("sleep-20", steps=10_000)
+    thread = in_thread(run)
+    _in_state(run, RunState.RUNNING)
+    try:
+        supervisor.worker_closing()
+        thread.join(10)
+    finally:
+        supervisor._closing[0] = 0
+    run.refresh_from_db()
+    assert run.state == RunState.QUEUED
+    assert Attempt.objects.get(run=run).error["code"] == "worker_closing"
+
+
+def test_a_reference_that_has_gone_fails_the_run_by_name(queued: Any) -> None:
+    run = queued()
+    run.project.datasets.all().delete()
+    supervise(run.pk)
+    run.refresh_from_db()
+    assert (run.state, run.error["code"]) == (RunState.FAILED, "config_invalid")
+    assert run.error["message"].startswith("data.train: ")
+
+
+def test_the_trainer_sees_no_secrets(queued: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_canary")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "canary")
+    from webapp.runs.trainer import trainer_env
+
+    env = trainer_env(3)
+    assert "canary" not in str(env) and "DATABASE_URL" not in env and "REDIS_URL" not in env
+
+
+def test_an_earlier_attempts_tail_is_projected_before_the_next_begins(queued: Any) -> None:
+    run = queued("mode-kill/at-4/sleep-1", steps=6)
+    lease = supervisor.claim(run.pk)
+    folder = attempt_dir(run.pk, lease.attempt)
+    folder.mkdir(parents=True)
+    (folder / "journal.jsonl").write_text('{"type":"metrics","step":1,"t":1,"values":{"reward":0.1}}\n')
+    Run.objects.filter(pk=run.pk).update(state=RunState.QUEUED)
+    supervise(run.pk)
+    run.refresh_from_db()
+    assert (run.state, run.attempt) == (RunState.SUCCEEDED, 2)
+    assert run.points.filter(attempt=1).count() == 1
+    assert Attempt.objects.filter(run=run, ended_at=None).count() == 0
+    assert_exact(run)

@@ -1,0 +1,218 @@
+"""The list of runs, the run page, and what can be done there."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from webapp.metrics.models import MetricPoint
+from webapp.rollouts.models import Rollout, Turn
+from webapp.runs.models import Run, RunEvent
+from webapp.runs.states import RunState
+from webapp.teams.models import Project, User
+
+Clients = Callable[..., Client]
+Make = Callable[..., Any]
+READS = ["run-detail", "run-log", "run-config", "run-events"]
+WRITES = ["run-stop", "run-pause", "run-resume"]
+pytestmark = pytest.mark.django_db
+
+
+def _url(name: str, run: Run, slug: str | None = None) -> str:
+    return reverse(name, args=[slug or run.project.slug, run.pk])
+
+
+@pytest.fixture
+def rollout(make_run: Make) -> Rollout:
+    """An excluded rollout with a hostile transcript."""
+    run = make_run(name="fighter", state=RunState.RUNNING, step=3, total_steps=10)
+    made = Rollout.objects.create(
+        run=run,
+        attempt=1,
+        step=3,
+        group=0,
+        index=1,
+        task="<b>bold</b>",
+        status="excluded",
+        started_at=timezone.now(),
+        seq=1,
+        error={"code": "environment_timeout", "boundary": "environment", "message": "too slow", "hint": "look"},
+        parts={"p": None},
+    )
+    messages = [
+        {
+            "role": "assistant",
+            "content": "<script>alert(1)</script>\u202eevil",
+            "tool_calls": [{"id": "1", "name": "go", "arguments": {"a": "<i>"}}],
+        }
+    ]
+    Turn.objects.create(rollout=made, run=run, number=1, messages=messages, seq=1)
+    return made
+
+
+@pytest.mark.parametrize("name", READS)
+def test_members_read_strangers_find_nothing(
+    name: str, client_for: Clients, make_run: Make, alice: User, rita: User, charlie: User
+) -> None:
+    run = make_run()
+    for user in (alice, rita):
+        assert client_for(user).get(_url(name, run)).status_code == 200
+    assert client_for(charlie).get(_url(name, run)).status_code == 404
+    assert client_for(charlie).get(_url(name, run, "elsewhere")).status_code == 404
+    assert client_for(None).get(_url(name, run)).status_code == 302
+    assert client_for(alice).post(_url(name, run)).status_code == 405
+    assert client_for(alice).get(reverse(name, args=[run.project.slug, uuid.uuid4()])).status_code == 404
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_editors_act_viewers_may_not(
+    name: str, client_for: Clients, make_run: Make, bob: User, rita: User, charlie: User
+) -> None:
+    run = make_run(state=RunState.PAUSED if name == "run-resume" else RunState.RUNNING, attempt=1, lease_owner="w")
+    assert client_for(rita).post(_url(name, run)).status_code == 403
+    assert client_for(charlie).post(_url(name, run)).status_code == 404
+    assert client_for(None).post(_url(name, run)).status_code == 302
+    assert client_for(bob).get(_url(name, run)).status_code == 405
+    assert client_for(bob, enforce_csrf_checks=True).post(_url(name, run)).status_code == 403
+    assert client_for(bob).post(_url(name, run)).headers["Location"] == _url("run-detail", run)
+    run.refresh_from_db()
+    assert run.state == {"run-stop": "stopping", "run-pause": "pausing", "run-resume": "queued"}[name]
+
+
+def test_what_is_impossible_is_said(client_for: Clients, make_run: Make, bob: User) -> None:
+    run = make_run(state=RunState.SUCCEEDED)
+    page = client_for(bob).post(_url("run-pause", run), follow=True).content.decode()
+    assert "not possible now" in page
+
+
+def test_the_list_filters_sorts_and_refreshes_only_while_something_runs(
+    client_for: Clients, make_run: Make, project: Project, bob: User
+) -> None:
+    make_run(name="alpha", state=RunState.SUCCEEDED, created_by=bob)
+    client, url = client_for(bob), reverse("run-list", args=[project.slug])
+    assert "live-tick" not in client.get(url).content.decode()
+    make_run(name="beta", state=RunState.RUNNING, last_reward=0.5)
+    page = client.get(url).content.decode()
+    assert "live-tick" in page and page.index("beta") < page.index("alpha")
+    page = client.get(url, {"sort": "name"}).content.decode()
+    assert page.index("alpha") < page.index("beta")
+    assert "alpha" not in client.get(url, {"state": "active"}).content.decode()
+    nothing = client.get(url, {"q": "zzz", "sort": "password", "page": "-3", "state": "'"}).content.decode()
+    assert "No run matches" in nothing
+
+
+def test_htmx_gets_the_table_alone_but_a_restored_page_whole(
+    client_for: Clients, make_run: Make, project: Project, bob: User
+) -> None:
+    make_run()
+    client, url = client_for(bob), reverse("run-list", args=[project.slug])
+    part = client.get(url, headers={"HX-Request": "true"})
+    assert "<html" not in part.content.decode() and "HX-Request" in part.headers["Vary"]
+    assert (
+        "<html"
+        in client.get(url, headers={"HX-Request": "true", "HX-History-Restore-Request": "true"}).content.decode()
+    )
+
+
+def test_the_list_costs_the_same_for_many_runs(
+    client_for: Clients, make_run: Make, project: Project, bob: User, django_assert_max_num_queries: Any
+) -> None:
+    for _number in range(20):
+        run = make_run(created_by=bob, state=RunState.RUNNING)
+        for step in range(3):
+            MetricPoint.objects.create(run=run, attempt=1, step=step, name="reward", value=step, seq=1)
+    client = client_for(bob)
+    with django_assert_max_num_queries(14):
+        page = client.get(reverse("run-list", args=[project.slug])).content.decode()
+    assert page.count("<polyline") == 20
+
+
+def test_a_failure_is_named_with_its_next_action(client_for: Clients, make_run: Make, rita: User) -> None:
+    error = {"code": "trainer_died", "boundary": "trainer", "message": "It died <b>.", "hint": "Try less."}
+    page = client_for(rita).get(_url("run-detail", make_run(state=RunState.FAILED, error=error))).content.decode()
+    assert "trainer_died" in page and "It died &lt;b&gt;." in page and "Try less." in page
+
+
+def test_nothing_inline(client_for: Clients, make_run: Make, bob: User, rollout: Rollout) -> None:
+    urls = [_url("run-detail", rollout.run), reverse("rollout-detail", args=[rollout.run.project.slug, rollout.pk])]
+    urls += [
+        f"/p/{rollout.run.project.slug}/",
+        f"/p/{rollout.run.project.slug}/settings/",
+        reverse("run-list", args=[rollout.run.project.slug]),
+    ]
+    for url in urls:
+        answer = client_for(bob).get(url)
+        text = answer.content.decode()
+        assert " style=" not in text and " onclick=" not in text, url
+        assert "<script>" not in text, url
+        assert "script-src 'self';" in answer.headers["Content-Security-Policy"]
+
+
+def test_a_hostile_transcript_is_only_text(client_for: Clients, rita: User, charlie: User, rollout: Rollout) -> None:
+    url = reverse("rollout-detail", args=[rollout.run.project.slug, rollout.pk])
+    page = client_for(rita).get(url).content.decode()
+    assert "&lt;script&gt;alert(1)" in page and "\u202e" not in page and "U+202E" in page
+    assert "environment_timeout" in page and "missing" in page
+    assert client_for(charlie).get(url).status_code == 404
+    assert client_for(charlie).get(reverse("rollout-detail", args=["elsewhere", rollout.pk])).status_code == 404
+    assert client_for(None).get(url).status_code == 302
+    assert client_for(rita).post(url).status_code == 405
+    assert (
+        client_for(rita).get(reverse("rollout-detail", args=[rollout.run.project.slug, uuid.uuid4()])).status_code
+        == 404
+    )
+
+
+def test_rollouts_can_be_reached_without_scripts(client_for: Clients, rita: User, rollout: Rollout) -> None:
+    page = client_for(rita).get(_url("run-detail", rollout.run), {"tab": "rollouts", "step": "3"}).content.decode()
+    assert reverse("rollout-detail", args=[rollout.run.project.slug, rollout.pk]) in page
+    for bad in ("-1", "x", "9" * 30, "4"):
+        assert (
+            client_for(rita).get(_url("run-detail", rollout.run), {"tab": "rollouts", "step": bad}).status_code == 200
+        )
+
+
+def test_log_and_config_are_files(client_for: Clients, make_run: Make, rita: User) -> None:
+    run = make_run(name="first run")
+    RunEvent.objects.create(
+        run=run, seq=1, kind="log", payload={"level": "info", "message": "hello\u202e"}, at=timezone.now()
+    )
+    log = client_for(rita).get(_url("run-log", run))
+    assert (
+        "info hello" in log.content.decode()
+        and log.headers["Content-Disposition"] == 'attachment; filename="first-run.log.txt"'
+    )
+    config = client_for(rita).get(_url("run-config", run))
+    assert "kind: grpo" in config.content.decode() and config.headers["X-Content-Type-Options"] == "nosniff"
+
+
+def test_older_events_come_page_by_page(client_for: Clients, make_run: Make, rita: User) -> None:
+    run = make_run()
+    RunEvent.objects.bulk_create(
+        RunEvent(run=run, seq=seq, kind="warning", payload={"message": f"w{seq}."}, at=timezone.now())
+        for seq in range(1, 251)
+    )
+    first = client_for(rita).get(_url("run-events", run)).content.decode()
+    assert "w250." in first and "w50." not in first and "before=51" in first
+    second = client_for(rita).get(_url("run-events", run), {"before": "51"}).content.decode()
+    assert "w50." in second and "w51." not in second and "before=" not in second
+    assert client_for(rita).get(_url("run-events", run), {"before": "x"}).status_code == 200
+
+
+def test_an_sft_run_has_no_rollouts_tab(client_for: Clients, make_run: Make, rita: User) -> None:
+    run = make_run(kind="sft")
+    page = client_for(rita).get(_url("run-detail", run), {"tab": "rollouts"}).content.decode()
+    assert 'data-tab="rollouts"' not in page and 'id="panel-curves"' in page
+
+
+def test_a_config_of_another_version_does_not_break_the_page(client_for: Clients, make_run: Make, rita: User) -> None:
+    run = make_run()
+    Run.objects.filter(pk=run.pk).update(config={"version": 99}, resolved={"no": "such"})
+    page = client_for(rita).get(_url("run-detail", run))
+    assert page.status_code == 200 and "another version" in page.content.decode()

@@ -1,0 +1,87 @@
+"""``python -m training``: run a job, print the schema of its config, or check one before a launch."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from datetime import datetime
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from training.config import JobConfig, config_load
+from training.errors import ConfigError
+
+EXIT_USAGE = 2
+PARENT_VARIABLE = "TILTYARD_PARENT_FD"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command and return the exit code: 0 succeeded, 1 failed, 2 bad usage or config, 4 stopped."""
+    options = _parser().parse_args(arguments)
+    if options.command == "schema":
+        print(json.dumps(JobConfig.model_json_schema(), ensure_ascii=False, indent=2))
+        return 0
+    try:
+        config = config_load(options.config)
+    except (ConfigError, ValidationError) as exc:
+        return _refuse(exc)
+    if options.command == "preflight":
+        return _preflight(config, as_json=options.json)
+    from training.main import run_job, watch_parent
+
+    descriptor = options.parent_pipe if options.parent_pipe is not None else _descriptor_from_environment()
+    if descriptor is not None:
+        watch_parent(descriptor)
+    run_dir = options.run_dir or Path("runs") / f"{options.config.stem}-{datetime.now():%Y%m%d-%H%M%S}"
+    return run_job(config, run_dir, attempt=options.attempt, resume_from=options.resume_from)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m training", description="Train tool-using models from a YAML config.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run", help="train as the config says")
+    run.add_argument("config", type=Path, help="YAML file of options")
+    run.add_argument("--run-dir", type=Path, help="where journal and model go (default runs/<config>-<time>)")
+    run.add_argument("--attempt", type=int, default=1, help="number of this attempt (default 1)")
+    run.add_argument("--resume-from", type=Path, help="a checkpoint, or a run directory with checkpoints")
+    run.add_argument("--parent-pipe", type=int, help=f"exit when this pipe closes (or set {PARENT_VARIABLE})")
+    check = commands.add_parser("preflight", help="check what a run needs, without training")
+    check.add_argument("config", type=Path, help="YAML file of options")
+    check.add_argument("--json", action="store_true", help="print JSON")
+    commands.add_parser("schema", help="print the JSON schema of the config")
+    return parser
+
+
+def _preflight(config: JobConfig, *, as_json: bool) -> int:
+    from training.preflight import preflight
+
+    checks = preflight(config)
+    if as_json:
+        print(json.dumps([check.model_dump() for check in checks], ensure_ascii=False, indent=2))
+    else:
+        for check in checks:
+            hint = f" {check.hint}" if check.hint and not check.ok else ""
+            print(f"{'ok  ' if check.ok else 'FAIL'}  {check.check}: {check.message}{hint}")
+    return 0 if all(check.ok for check in checks) else 1
+
+
+def _refuse(exc: ConfigError | ValidationError) -> int:
+    if isinstance(exc, ConfigError):
+        sys.stderr.write(f"{exc.message}\n")
+        return EXIT_USAGE
+    for error in exc.errors(include_url=False, include_input=False):
+        where = ".".join(str(part) for part in error["loc"])
+        sys.stderr.write(f"{where}: {error['msg']}\n" if where else f"{error['msg']}\n")
+    return EXIT_USAGE
+
+
+def _descriptor_from_environment() -> int | None:
+    text = os.environ.get(PARENT_VARIABLE, "")
+    return int(text) if text.isdigit() else None
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,256 @@
+"""GRPO: our rollouts, TRL's loss.
+
+Group Relative Policy Optimization: Shao et al. 2024, *DeepSeekMath*; the loss is ``trl.GRPOTrainer`` 1.16. The dataset's prompt column
+is just the row's index: TRL hands it to ``rollout_func``, which plays the row. Each reward component is a TRL reward function that
+returns the parts our collector stored; an excluded rollout gives ``None`` in all of them, so TRL leaves it out of the baseline.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from training.algorithms.base import Job, JournalCallback, checkpoint_step, common_arguments, row_order, train
+from training.algorithms.loading import fetch_model, load_model, load_tokenizer, lora_config, prepare_device, stop_ids
+from training.config import JobConfig, RewardComponent
+from training.data.reader import load_rows
+from training.data.schema import Row
+from training.errors import ConfigError, DataError, TemplateError
+from training.journal import PhaseChanged
+from training.policy.sampling import SamplingParams
+from training.policy.transformers_engine import TransformersEngine
+from training.rewards.base import Episode, Score
+from training.rewards.registry import default_components
+from training.rewards.scoring import score_episode, validate_components
+from training.rollout.client import Session, SocketSession, check_health
+from training.rollout.collector import Collector, Rollout, StepRollouts
+from training.rollout.dialects import DIALECTS
+from training.rollout.tokens import ChatTemplate
+from training.rollout.trajectory import Player
+
+PARTS_FIELD = "reward_parts"
+Scorer = Callable[[Episode], Score]
+
+
+def run_grpo(job: Job, *, scorer: Scorer | None = None, engine: Any = None) -> None:
+    """Train by GRPO from the job's config. Raises typed errors, ``StopRequested`` among them.
+
+    ``scorer`` and ``engine`` replace the configured rewards and the in-process sampler, for tests.
+    """
+    config = job.config
+    job.journal.write(PhaseChanged(phase="preparing", step=0))
+    components = reward_components(config)
+    if config.environment.url:
+        check_health(config.environment)
+    rows = _load_rows(config)
+    job.check_stop()
+    device = prepare_device(config)
+    checkpoint = job.find_checkpoint()
+    folder = fetch_model(config, rows, job.run_dir)
+    tokenizer, note = load_tokenizer(folder)
+    if note:
+        job.log(note, "warning")
+    template = ChatTemplate(tokenizer)
+    rows, dropped = drop_long_prompts(rows, template, config.rollout.max_prompt_tokens)
+    if dropped:
+        job.log(f"{dropped} rows are left out: their prompts exceed rollout.max_prompt_tokens.", "warning")
+    job.check_stop()
+    model = load_model(config, folder, device)
+    callback = JournalCallback(job)
+    rollouts = _Rollouts(job, callback, rows, template, scorer or partial(score_episode, components=components))
+    trainer = _make_trainer(job, model, tokenizer, rows, components, rollouts, callback, device)
+    own_engine = engine is None
+    if own_engine:
+        engine = TransformersEngine(
+            trainer.accelerator.unwrap_model(trainer.model),
+            stop_ids=stop_ids(model, tokenizer),
+            params=SamplingParams(config.rollout.temperature, config.rollout.top_p, config.rollout.top_k),
+        )
+    rollouts.attach(engine)
+    job.check_stop()
+    job.started(len(rows), device, checkpoint_step(checkpoint))
+    try:
+        train(job, trainer, callback, checkpoint)
+    finally:
+        rollouts.close()
+        if own_engine:
+            engine.close()
+
+
+def reward_components(config: JobConfig) -> list[RewardComponent]:
+    """The configured components or the default ones. Raises ``ConfigError`` when one is unknown or wrong."""
+    components = config.rewards.components or default_components()
+    problems = validate_components(components)
+    if problems:
+        raise ConfigError(f"rewards.components: {problems[0]}")
+    return components
+
+
+def _load_rows(config: JobConfig) -> list[Row]:
+    if not config.data.train:
+        raise ConfigError("data.train: a run needs a dataset.", hint="Set data.train to a JSONL file.")
+    return load_rows(Path(config.data.train), config.data.max_rows)
+
+
+def drop_long_prompts(rows: list[Row], template: ChatTemplate, limit: int) -> tuple[list[Row], int]:
+    """The rows whose own prompt fits, and how many did not. Tools that come from the environment are counted at play.
+
+    Raises ``DataError`` when none fits.
+    """
+    kept: list[Row] = []
+    for row in rows:
+        # A token is at least one byte of text, so short texts need not be tokenised to know that they fit.
+        size = sum(len(message.content.encode()) + 32 for message in row.messages)
+        try:
+            fits = (size < limit and not row.tools) or len(template.prompt_ids(row.messages, row.tools)) <= limit
+        except TemplateError:
+            fits = False
+        if fits:
+            kept.append(row)
+    if not kept:
+        raise DataError("No row fits rollout.max_prompt_tokens.", hint="Raise the limit or shorten the rows.")
+    return kept, len(rows) - len(kept)
+
+
+class _Rollouts:
+    """TRL's ``rollout_func``: plays the prompts it is given and hands back ids, masks and reward parts."""
+
+    def __init__(
+        self, job: Job, callback: JournalCallback, rows: Sequence[Row], template: ChatTemplate, scorer: Scorer
+    ) -> None:
+        self._job = job
+        self._callback = callback
+        self._rows = rows
+        self._template = template
+        self._scorer = scorer
+        self._engine: Any = None
+        self._collector: Collector | None = None
+
+    def attach(self, engine: Any) -> None:
+        """Give the sampler, which exists only once the trainer has placed the model."""
+        config = self._job.config
+        player = Player(
+            engine=engine,
+            template=self._template,
+            parse=DIALECTS["hermes"],
+            rollout=config.rollout,
+            environment=config.environment,
+            open_session=partial(_open_session, config) if config.environment.url else None,
+        )
+        self._engine = engine
+        self._collector = Collector(
+            config, self._rows, player, self._scorer, self._job.journal, self._job.stop, self._job.attempt
+        )
+
+    def close(self) -> None:
+        """Close the event loop."""
+        if self._collector is not None:
+            self._collector.close()
+
+    def __call__(self, prompts: list[str], trainer: Any) -> dict[str, list[Any]]:
+        assert self._collector is not None  # attach() ran before training
+        step = trainer.state.global_step + 1
+        with self._engine.sampling():
+            result = self._collector.collect(step, [int(prompt) for prompt in prompts])
+        self._callback.extra = dict(result.figures)
+        self._callback.skip_update = all(rollout.parts is None for rollout in result.rollouts)
+        if self._callback.skip_update:
+            self._job.log(f"Step {step}: all rollouts are excluded, so the weights stay as they are.", "warning")
+        self._job.journal.write(PhaseChanged(phase="training", step=step))
+        return trl_batch(result, self._template.eos_id, mask_truncated=self._job.config.grpo.mask_truncated)
+
+
+async def _open_session(config: JobConfig) -> Session:
+    return await SocketSession(config.environment).__aenter__()
+
+
+def trl_batch(result: StepRollouts, eos_id: int, *, mask_truncated: bool) -> dict[str, list[Any]]:
+    """The step in the shape of TRL's ``rollout_func``: one entry for each rollout, ids and masks of equal length.
+
+    An excluded rollout becomes the shortest row TRL can hold, with an all-zero mask. Truncated rollouts are masked here when
+    asked for, because TRL would not see those that were cut off between turns: their last id is an end-of-turn.
+    """
+    rows = [_trl_row(rollout, eos_id, mask_truncated) for rollout in result.rollouts]
+    names = ("prompt_ids", "completion_ids", "logprobs", "env_mask", PARTS_FIELD)
+    return {name: [row[position] for row in rows] for position, name in enumerate(names)}
+
+
+def _trl_row(rollout: Rollout, eos_id: int, mask_truncated: bool) -> tuple[Any, ...]:
+    trajectory = rollout.trajectory
+    if rollout.parts is None or not trajectory.completion_ids:
+        return [eos_id], [eos_id], [0.0], [0], rollout.parts
+    mask = trajectory.mask
+    if mask_truncated and trajectory.status == "truncated":
+        mask = [0] * len(mask)
+    return trajectory.prompt_ids, trajectory.completion_ids, trajectory.logprobs, mask, rollout.parts
+
+
+def reward_function(name: str) -> Callable[..., list[float | None]]:
+    """A TRL reward function that returns the stored part ``name``, or ``None`` for excluded rollouts."""
+
+    def stored(**kwargs: Any) -> list[float | None]:
+        return [None if parts is None else parts[name] for parts in kwargs[PARTS_FIELD]]
+
+    stored.__name__ = name  # TRL names the metric after it
+    return stored
+
+
+def grpo_arguments(config: JobConfig, run_dir: Path, device: str, weights: list[float]) -> dict[str, Any]:
+    """Arguments of TRL's ``GRPOConfig``. One optimiser step is prompts × generations rollouts, in micro batches."""
+    batch = config.rollouts_per_step
+    micro = config.optim.micro_batch_size or batch
+    return common_arguments(config, run_dir, device) | {
+        "per_device_train_batch_size": micro,
+        "gradient_accumulation_steps": batch // micro,
+        "steps_per_generation": batch // micro,
+        "num_iterations": config.grpo.num_iterations,
+        "num_generations": config.rollout.num_generations,
+        "max_completion_length": config.rollout.max_completion_tokens,
+        "temperature": config.rollout.temperature,
+        "beta": config.grpo.beta,
+        "epsilon": config.grpo.epsilon,
+        "loss_type": config.grpo.loss_type,
+        "scale_rewards": config.grpo.scale_rewards,
+        "reward_weights": weights,
+        "shuffle_dataset": False,  # row_order() has done it, and a resumed run must see the same order
+        "use_vllm": False,
+        "log_completions": False,
+    }
+
+
+def _make_trainer(
+    job: Job,
+    model: Any,
+    tokenizer: Any,
+    rows: Sequence[Row],
+    components: list[RewardComponent],
+    rollouts: _Rollouts,
+    callback: JournalCallback,
+    device: str,
+) -> Any:
+    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
+    config = job.config
+    generations = -(-config.run.max_steps // config.grpo.num_iterations)
+    order = row_order(
+        len(rows),
+        generations * config.rollout.prompts_per_step,
+        seed=config.run.seed,
+        shuffle=config.data.shuffle,
+    )
+    arguments = grpo_arguments(config, job.run_dir, device, [component.weight for component in components])
+    return GRPOTrainer(
+        model=model,
+        reward_funcs=[reward_function(component.name) for component in components],
+        args=GRPOConfig(**arguments),
+        train_dataset=Dataset.from_dict({"prompt": [str(index) for index in order]}),
+        processing_class=tokenizer,
+        callbacks=[callback],
+        rollout_func=rollouts,
+        peft_config=lora_config(config),
+    )

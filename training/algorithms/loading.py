@@ -1,0 +1,130 @@
+"""From ``model.source`` to a model and a tokenizer that are safe to open and fit to train."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from training.config import JobConfig
+from training.data.schema import Row
+from training.errors import ConfigError, ModelError, TiltyardError
+from training.model_check import check_model_folder
+from training.rollout.tokens import use_training_template
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+STARTER = "starter"
+_WANTED = ["*.json", "*.safetensors", "*.jinja", "*.txt", "*.model", "tokenizer*"]
+_UNWANTED = ["*.py", "*.bin", "*.pt", "*.pth", "*.pkl", "*.h5", "*.msgpack", "onnx/*", "original/*"]
+
+
+def prepare_device(config: JobConfig) -> str:
+    """Choose the device and the number of CPU threads. Raises ``ConfigError`` for a GPU that is not there."""
+    import torch
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()  # what matters is journalled; progress bars would only fill the supervisor's log
+    logging.disable_progress_bar()
+    torch.set_num_threads(config.run.threads or os.cpu_count() or 1)
+    available = torch.cuda.is_available()
+    if config.run.device == "cuda" and not available:
+        raise ConfigError("run.device: there is no usable GPU.", hint="Set run.device to auto or cpu.")
+    return "cuda" if available and config.run.device != "cpu" else "cpu"
+
+
+def fetch_model(config: JobConfig, rows: Sequence[Row], run_dir: Path) -> Path:
+    """A checked local folder with the base model: built, already here, or fetched from Hugging Face."""
+    source = config.model.source
+    if source == STARTER:
+        from training.starter import build_starter
+
+        folder = run_dir / "starter"
+        build_starter(rows, folder, seed=config.run.seed)
+        return folder
+    folder = Path(source).expanduser()
+    if folder.is_dir():
+        check_model_folder(folder)
+        return folder
+    if source.startswith((".", "/", "~")) or source.count("/") != 1:
+        raise ModelError(f"There is no model folder {source}.", hint="Fix model.source.")
+    return _download(source, config.model.revision)
+
+
+def _download(source: str, revision: str) -> Path:
+    """Fetch weights and tokenizer of a Hugging Face model, never its code. Raises ``ModelError``."""
+    # Without these a missing network is noticed only after minutes of retries.
+    os.environ.setdefault("HF_HUB_ETAG_TIMEOUT", "5")
+    os.environ.setdefault("HF_HUB_DOWNLOAD_TIMEOUT", "30")
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    try:
+        folder = snapshot_download(
+            source, revision=revision or None, allow_patterns=_WANTED, ignore_patterns=_UNWANTED, max_workers=4
+        )
+    except Exception as exc:  # the hub's client raises a dozen types, httpx's among them
+        raise ModelError(
+            f"The model {source} could not be fetched from Hugging Face: {type(exc).__name__}: {str(exc)[:200]}",
+            hint="Check the name and the network, or set model.source to a local folder.",
+        ) from exc
+    check_model_folder(Path(folder), links_within=Path(HF_HUB_CACHE))
+    return Path(folder)
+
+
+def load_tokenizer(folder: Path) -> tuple[PreTrainedTokenizerBase, str | None]:
+    """The tokenizer with a template fit for training, and a sentence when the template was swapped."""
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    except Exception as exc:  # whatever a broken tokenizer file makes the library raise
+        raise ModelError(f"The tokenizer cannot be loaded: {type(exc).__name__}: {str(exc)[:200]}") from exc
+    note = use_training_template(tokenizer)
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer, note
+
+
+def load_model(config: JobConfig, folder: Path, device: str) -> Any:
+    """The causal language model, on the CPU; the trainer moves it to its device. Raises ``ModelError``."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    wanted = config.model.dtype
+    if wanted == "auto":
+        wanted = "bfloat16" if device == "cuda" else "float32"
+    try:
+        return AutoModelForCausalLM.from_pretrained(
+            folder,
+            dtype=getattr(torch, wanted),
+            trust_remote_code=False,
+            use_safetensors=True,
+            local_files_only=True,
+        )
+    except TiltyardError:
+        raise
+    except Exception as exc:  # whatever a broken weight file makes the library raise
+        raise ModelError(f"The model cannot be loaded: {type(exc).__name__}: {str(exc)[:200]}") from exc
+
+
+def lora_config(config: JobConfig) -> Any:
+    """The LoRA adapter to train (Hu et al. 2021), or ``None`` to train all weights."""
+    if not config.model.lora_rank:
+        return None
+    from peft import LoraConfig
+
+    return LoraConfig(
+        r=config.model.lora_rank,
+        lora_alpha=config.model.lora_alpha,
+        target_modules="all-linear",
+        task_type="CAUSAL_LM",
+    )
+
+
+def stop_ids(model: Any, tokenizer: PreTrainedTokenizerBase) -> set[int]:
+    """Ids that end a model turn. Only the tokenizer's end-of-turn id: the template must be able to go on after it."""
+    del model
+    return {int(tokenizer.eos_token_id)}  # type: ignore[arg-type]

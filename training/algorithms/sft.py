@@ -1,0 +1,150 @@
+"""SFT: learn to write what the assistant wrote in demonstrations, and nothing else.
+
+The loss is ``trl.SFTTrainer`` 1.16 on rows that are tokenised here: labels are -100 outside the assistant's own tokens, which the chat
+template marks with ``{% generation %}``. For families whose template has no marks TRL's training template is used.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from training.algorithms.base import Job, JournalCallback, checkpoint_step, common_arguments, row_order, train
+from training.algorithms.loading import fetch_model, load_model, load_tokenizer, lora_config, prepare_device
+from training.config import JobConfig
+from training.data.reader import load_rows
+from training.data.schema import Row
+from training.errors import ConfigError, DataError, TemplateError
+from training.journal import PhaseChanged
+from training.rollout.tokens import messages_to_template
+
+IGNORED = -100
+BUCKET_BATCHES = 8
+
+
+def run_sft(job: Job) -> None:
+    """Train by SFT from the job's config. Raises typed errors, ``StopRequested`` among them."""
+    config = job.config
+    job.journal.write(PhaseChanged(phase="preparing", step=0))
+    if not config.data.train:
+        raise ConfigError("data.train: a run needs a dataset.", hint="Set data.train to a JSONL file.")
+    rows = load_rows(Path(config.data.train), config.data.max_rows)
+    job.check_stop()
+    device = prepare_device(config)
+    checkpoint = job.find_checkpoint()
+    folder = fetch_model(config, rows, job.run_dir)
+    tokenizer, note = load_tokenizer(folder)
+    if note:
+        job.log(note, "warning")
+    job.check_stop()
+    examples, dropped = encode_rows(rows, tokenizer, config.sft.max_length)
+    if dropped:
+        job.log(f"{dropped} rows are left out: longer than sft.max_length, or without an assistant turn.", "warning")
+    job.check_stop()
+    model = load_model(config, folder, device)
+    callback = JournalCallback(job)
+    trainer = _make_trainer(job, model, tokenizer, examples, callback, device)
+    job.check_stop()
+    job.started(len(examples), device, checkpoint_step(checkpoint))
+    job.journal.write(PhaseChanged(phase="training", step=job.step + 1))
+    train(job, trainer, callback, checkpoint)
+
+
+def encode_rows(rows: Sequence[Row], tokenizer: Any, limit: int) -> tuple[list[dict[str, list[int]]], int]:
+    """Rows as ``{"input_ids", "labels"}`` of at most ``limit`` tokens, and how many rows were left out.
+
+    Raises ``TemplateError`` when the template cannot mark the assistant's tokens, ``DataError`` when no row is left.
+    """
+    template = _marking_template(tokenizer)
+    examples = [example for row in rows if (example := _encode(row, tokenizer, template, limit)) is not None]
+    if not examples:
+        raise DataError(
+            "No row fits sft.max_length and has an assistant turn.", hint="Raise the limit, or check the dataset."
+        )
+    return examples, len(rows) - len(examples)
+
+
+def _marking_template(tokenizer: Any) -> str:
+    """A chat template with generation marks: the tokenizer's own or TRL's training variant."""
+    own = tokenizer.chat_template or ""
+    if "{% generation" in own or "{%- generation" in own:
+        return str(own)
+    from trl.chat_template_utils import get_training_chat_template
+
+    try:
+        variant = get_training_chat_template(tokenizer)
+    except ValueError as exc:
+        raise TemplateError(
+            "The chat template cannot mark the assistant's tokens, and TRL has no variant of it that can.",
+            hint="Choose a model of a family that TRL supports, such as Qwen2.5, Qwen3 or Llama 3.",
+        ) from exc
+    return str(variant or own)
+
+
+def _encode(row: Row, tokenizer: Any, template: str, limit: int) -> dict[str, list[int]] | None:
+    special = tuple(text for text in tokenizer.all_special_tokens if len(text) > 1)
+    try:
+        encoded = tokenizer.apply_chat_template(
+            messages_to_template(row.messages, special),
+            tools=row.tools or None,
+            chat_template=template,
+            tokenize=True,
+            return_dict=True,
+            return_assistant_tokens_mask=True,
+        )
+    except Exception as exc:  # a template is a program that others wrote: it may raise anything
+        raise TemplateError(f"The chat template failed on a row: {type(exc).__name__}: {str(exc)[:200]}") from exc
+    ids, marks = encoded["input_ids"], encoded["assistant_masks"]
+    if len(ids) > limit or not any(marks):
+        return None
+    return {"input_ids": ids, "labels": [i if mark else IGNORED for i, mark in zip(ids, marks, strict=True)]}
+
+
+def batch_order(lengths: Sequence[int], config: JobConfig) -> list[int]:
+    """Row indices for the whole run: within ``BUCKET_BATCHES`` batches rows are sorted by length, so padding is short.
+
+    The batches of a bucket are shuffled again, or training would meet short rows first each time.
+    """
+    size = config.sft.batch_size
+    order = row_order(len(lengths), size * config.run.max_steps, seed=config.run.seed, shuffle=config.data.shuffle)
+    if not config.data.shuffle:
+        return order
+    rng = random.Random(config.run.seed)  # noqa: S311 - an order, not a secret
+    result: list[int] = []
+    for start in range(0, len(order), size * BUCKET_BATCHES):
+        bucket = sorted(order[start : start + size * BUCKET_BATCHES], key=lambda index: lengths[index])
+        batches = [bucket[at : at + size] for at in range(0, len(bucket), size)]
+        rng.shuffle(batches)
+        result += [index for batch in batches for index in batch]
+    return result
+
+
+def _make_trainer(
+    job: Job, model: Any, tokenizer: Any, examples: list[dict[str, list[int]]], callback: JournalCallback, device: str
+) -> Any:
+    from datasets import Dataset
+    from trl import SFTConfig, SFTTrainer
+
+    config = job.config
+    batch, micro = config.sft.batch_size, config.optim.micro_batch_size or config.sft.batch_size
+    if batch % micro:
+        raise ConfigError(f"optim.micro_batch_size: {batch} rows cannot be divided into micro batches of {micro}")
+    arguments = common_arguments(config, job.run_dir, device) | {
+        "per_device_train_batch_size": micro,
+        "gradient_accumulation_steps": batch // micro,
+        "train_sampling_strategy": "sequential",  # batch_order() has shuffled
+        "max_length": None,  # encode_rows() has dropped what is too long
+        "packing": False,
+        "dataset_kwargs": {"skip_prepare_dataset": True},
+    }
+    dataset = Dataset.from_list(examples).select(batch_order([len(e["input_ids"]) for e in examples], config))
+    return SFTTrainer(
+        model=model,
+        args=SFTConfig(**arguments),
+        train_dataset=dataset,
+        processing_class=tokenizer,
+        callbacks=[callback],
+        peft_config=lora_config(config),
+    )

@@ -1,0 +1,34 @@
+"""Limits of everything that reads a dataset, each with its unit in the name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MAX_LINE_BYTES = 4 << 20
+"""Longest JSONL line."""
+MAX_FIELD_BYTES = 64 << 10
+"""Longest single text or key of a row, in UTF-8."""
+MAX_DEPTH = 32
+"""Deepest nesting of lists and objects, the row itself being 1."""
+MAX_COLUMNS = 200
+"""Most top-level keys of a row, and most different ones that a report names."""
+MAX_BAD_ROWS_LISTED = 100
+MAX_REASON_CHARS = 200
+"""A reason never echoes more than this."""
+MAX_PARQUET_LEAVES = 2000
+"""Most leaf columns of a parquet file."""
+PARQUET_DECODED_BYTES = 2 << 30
+"""Decoded parquet data at most; the lower bound of ``100 x file size + 64 MB`` holds too (see ``parquet.py``)."""
+PARQUET_RATIO = 100
+PARQUET_ALLOWANCE_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class CheckLimits:
+    """What one dataset check may take. The child applies all but ``wall_s``, which the parent watches."""
+
+    max_rows: int = 1_000_000
+    memory_bytes: int = 1536 << 20
+    cpu_s: int = 600
+    open_files: int = 64
+    wall_s: float = 900.0

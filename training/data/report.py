@@ -1,0 +1,178 @@
+"""The report of one dataset check, and the statistics it is made from. Memory stays bounded whatever the file holds."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from pydantic import BaseModel, Field
+
+from training.data.limits import MAX_BAD_ROWS_LISTED, MAX_COLUMNS
+from training.data.schema import Row, conversation_key
+
+MAX_TURNS_SHOWN = 50
+PREVIEW_TEXT_CHARS = 500
+PREVIEW_ITEMS = 50
+_CJK = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]")
+
+
+class BadRow(BaseModel):
+    """A row that cannot be used. ``line`` counts from 1; ``reason`` has at most 200 characters."""
+
+    line: int
+    reason: str
+
+
+class Lengths(BaseModel):
+    """Distribution of row lengths: ``counts[i]`` rows have ``edges[i] <= length < edges[i + 1]``."""
+
+    unit: str = "tokens (estimated)"
+    edges: list[int] = Field(default_factory=list)
+    counts: list[int] = Field(default_factory=list)
+    p50: int = 0
+    p95: int = 0
+    max: int = 0
+
+
+class FormatFound(BaseModel):
+    """What the file was read as, and why."""
+
+    name: Literal["jsonl", "parquet", "unknown"] = "unknown"
+    evidence: list[str] = Field(default_factory=list)
+
+
+class Report(BaseModel):
+    """Outcome of a check. ``rows`` are the usable ones; ``turns`` counts messages in a row ("50+" and more together).
+
+    ``columns`` are the keys besides conversation and tools with how many rows have them. ``preview`` holds the first
+    rows with long texts shortened. With verdict ``rejected`` there is no ``rows.jsonl``.
+    """
+
+    verdict: Literal["ok", "bad_rows", "rejected"] = "rejected"
+    message: str = ""
+    rows: int = 0
+    bad_rows: int = 0
+    bad: list[BadRow] = Field(default_factory=list)
+    bytes: int = 0
+    sha256: str = ""
+    columns: dict[str, int] = Field(default_factory=dict)
+    roles: dict[str, int] = Field(default_factory=dict)
+    turns: dict[str, int] = Field(default_factory=dict)
+    length: Lengths = Field(default_factory=Lengths)
+    preview: list[dict[str, Any]] = Field(default_factory=list)
+    format: FormatFound = Field(default_factory=FormatFound)
+
+
+class Measure(NamedTuple):
+    """How long a text is, and in what unit."""
+
+    unit: str
+    length: Callable[[str], int]
+
+
+def estimate_tokens(text: str) -> int:
+    """Tokens of a text by rule of thumb: a CJK character is 1, of other text 4 bytes are 1 (rounded up)."""
+    if text.isascii():
+        return -(-len(text) // 4)
+    other, cjk = _CJK.subn("", text)
+    return cjk - (-len(other.encode()) // 4)
+
+
+ESTIMATE = Measure("tokens (estimated)", estimate_tokens)
+
+
+def tokenizer_measure(folder: Path) -> Measure:
+    """Count with the ``tokenizer.json`` of a model folder. Raises ``OSError`` or ``ValueError`` when it has none."""
+    from tokenizers import Tokenizer
+
+    file = folder / "tokenizer.json"
+    if not file.is_file():
+        raise FileNotFoundError("the folder holds no tokenizer.json")
+    try:
+        tokenizer = Tokenizer.from_file(str(file))
+    except Exception as exc:  # the library raises bare Exception
+        raise ValueError(f"tokenizer.json cannot be read: {type(exc).__name__}") from exc
+    return Measure("tokens", lambda text: len(tokenizer.encode(text, add_special_tokens=False).ids))
+
+
+class Statistics:
+    """Counts over all rows of a file, one ``add`` a row."""
+
+    def __init__(self, measure: Measure, preview_rows: int) -> None:
+        self.measure = measure
+        self.preview_rows = preview_rows
+        self.rows = self.bad_rows = 0
+        self.bad: list[BadRow] = []
+        self.columns: Counter[str] = Counter()
+        self.roles: Counter[str] = Counter()
+        self.keys: Counter[str] = Counter()
+        self.turns: Counter[int] = Counter()
+        self.lengths = array("I")
+        self.preview: list[dict[str, Any]] = []
+
+    def add_bad(self, line: int, reason: str) -> None:
+        """Count a bad row; the first ones are listed."""
+        self.bad_rows += 1
+        if len(self.bad) < MAX_BAD_ROWS_LISTED:
+            self.bad.append(BadRow(line=line, reason=reason))
+
+    def add(self, row: Row, normal: dict[str, Any]) -> None:
+        """Count a good row; ``normal`` is its form in ``rows.jsonl``."""
+        self.rows += 1
+        self.keys[conversation_key(row.raw) or ""] += 1
+        self.columns.update(k for k in row.extra if k in self.columns or len(self.columns) < MAX_COLUMNS)
+        self.roles.update(message.role for message in row.messages)
+        self.turns[min(len(row.messages), MAX_TURNS_SHOWN)] += 1
+        self.lengths.append(sum(self._length(message) for message in row.messages))
+        if len(self.preview) < self.preview_rows:
+            self.preview.append(shorten(normal))
+
+    def _length(self, message: Any) -> int:
+        calls = "".join(call.name + str(call.arguments) for call in message.tool_calls or [])
+        return self.measure.length(message.content) + (self.measure.length(calls) if calls else 0)
+
+    def fill(self, report: Report) -> None:
+        """Write everything counted into a report."""
+        report.rows, report.bad_rows, report.bad = self.rows, self.bad_rows, self.bad
+        report.columns, report.roles = dict(self.columns), dict(self.roles)
+        report.turns = {
+            f"{n}+" if n == MAX_TURNS_SHOWN else str(n): count for n, count in sorted(self.turns.items())
+        }  # fmt: skip
+        report.length = length_histogram(self.lengths, self.measure.unit)
+        report.preview = self.preview
+        report.format.evidence += [
+            f"{count} rows have their messages under `{key}`." for key, count in self.keys.items()
+        ]
+
+
+def length_histogram(lengths: array[int], unit: str) -> Lengths:
+    """Histogram with edges 0, 16, 32, 64, … up to above the longest row."""
+    if not lengths:
+        return Lengths(unit=unit)
+    ordered = sorted(lengths)
+    edges = [0, 16]
+    while edges[-1] <= ordered[-1]:
+        edges.append(edges[-1] * 2)
+    counts = [0] * (len(edges) - 1)
+    for value in ordered:
+        counts[max(0, value.bit_length() - 4)] += 1
+    last = len(ordered) - 1
+    return Lengths(
+        unit=unit, edges=edges, counts=counts,
+        p50=ordered[round(last * 0.5)], p95=ordered[round(last * 0.95)], max=ordered[-1],
+    )  # fmt: skip
+
+
+def shorten(value: Any, text_chars: int = PREVIEW_TEXT_CHARS) -> Any:
+    """A copy for the preview: texts and lists cut, so that a report stays small."""
+    if isinstance(value, str):
+        return value if len(value) <= text_chars else value[:text_chars] + "…"
+    if isinstance(value, list):
+        return [shorten(item, text_chars) for item in value[:PREVIEW_ITEMS]]
+    if isinstance(value, dict):
+        return {shorten(key, 100): shorten(item, text_chars) for key, item in list(value.items())[:PREVIEW_ITEMS]}
+    return value

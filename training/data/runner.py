@@ -1,0 +1,160 @@
+"""Run a dataset check in a limited child process and always come back with a report.
+
+The child gets an argument list (no shell), an environment of three names, a session of its own, and its limits as
+flags. Whatever happens to it, ``run_check`` answers: a killed, hung or crashed check is a rejected file with a reason.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import training
+from training.data.check import REPORT_NAME, ROWS_NAME, Progress, write_report
+from training.data.limits import CheckLimits
+from training.data.report import Report
+
+MAX_REPORT_BYTES = 64 << 20
+LOG_NAME = "check.log"
+_READ_BYTES = 65536
+
+
+def run_check(
+    source: Path,
+    output_dir: Path,
+    *,
+    limits: CheckLimits | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+    tokenizer: Path | None = None,
+    preview: int = 20,
+) -> dict[str, Any]:
+    """Check ``source``; returns the report (fields of ``report.Report``), which also stands in ``report.json``.
+
+    ``on_progress`` runs in this thread; an exception from it stops the child and passes on. Raises ``OSError`` when
+    ``output_dir`` cannot be written.
+    """
+    limits = limits or CheckLimits()
+    output_dir.mkdir(parents=True, exist_ok=True)
+    for name in (REPORT_NAME, ROWS_NAME):
+        (output_dir / name).unlink(missing_ok=True)
+    with open(output_dir / LOG_NAME, "wb") as log:
+        child = subprocess.Popen(
+            _command(source, output_dir, limits, tokenizer, preview),
+            env=_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            start_new_session=True,
+        )
+    try:
+        in_time = _follow(child, time.monotonic() + limits.wall_s, on_progress)
+    finally:
+        _end(child)
+    report = _read_report(output_dir) if in_time and child.returncode in (0, 2) else None
+    if report is None:
+        rejected = Report(message=_reason(child.returncode, in_time, limits), bytes=_size(source))
+        (output_dir / ROWS_NAME).unlink(missing_ok=True)
+        write_report(rejected, output_dir)
+        report = rejected.model_dump()
+    return report
+
+
+def _command(source: Path, output_dir: Path, limits: CheckLimits, tokenizer: Path | None, preview: int) -> list[str]:
+    """The child's argument list. Paths are absolute, so none can look like a flag."""
+    command = [
+        sys.executable, "-P", "-m", "training.data", "check",
+        "--input", str(source.absolute()),
+        "--output-dir", str(output_dir.absolute()),
+        "--max-rows", str(limits.max_rows),
+        "--preview", str(preview),
+        "--memory-mb", str(limits.memory_bytes >> 20),
+        "--cpu-seconds", str(limits.cpu_s),
+        "--open-files", str(limits.open_files),
+    ]  # fmt: skip
+    return command + (["--tokenizer", str(tokenizer.absolute())] if tokenizer else [])
+
+
+def _environment() -> dict[str, str]:
+    """No secrets: only where programs and our own code are, and UTF-8."""
+    root = str(Path(training.__file__).absolute().parent.parent)
+    return {"PATH": os.defpath, "LANG": "C.UTF-8", "PYTHONPATH": root}
+
+
+def _follow(child: subprocess.Popen[bytes], deadline: float, on_progress: Callable[[Progress], None] | None) -> bool:
+    """Read progress until the child ends; ``False`` when the deadline came first."""
+    stdout = child.stdout
+    if stdout is None:
+        raise RuntimeError("the child was started without a pipe")
+    buffer = b""
+    with selectors.DefaultSelector() as selector, stdout:
+        selector.register(stdout, selectors.EVENT_READ)
+        while (left := deadline - time.monotonic()) > 0:
+            if not selector.select(left):
+                continue
+            chunk = os.read(stdout.fileno(), _READ_BYTES)
+            if not chunk:
+                break
+            *lines, buffer = (buffer + chunk).split(b"\n")
+            buffer = buffer[-_READ_BYTES:]
+            if lines and on_progress:
+                _report_progress(lines[-1], on_progress)
+    try:
+        child.wait(max(0.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def _report_progress(line: bytes, on_progress: Callable[[Progress], None]) -> None:
+    """Pass one progress line on; anything else that was printed is ignored."""
+    try:
+        progress = Progress(**{name: int(value) for name, value in json.loads(line).items()})
+    except (ValueError, TypeError, AttributeError):
+        return
+    on_progress(progress)
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """Kill what is left of the child's process group and reap it."""
+    if child.poll() is None:
+        with suppress(ProcessLookupError):  # it may end between the two calls
+            os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+
+
+def _read_report(output_dir: Path) -> dict[str, Any] | None:
+    """The child's report, or ``None`` when it left none that can be read."""
+    path = output_dir / REPORT_NAME
+    try:
+        if path.stat().st_size > MAX_REPORT_BYTES:
+            return None
+        return Report.model_validate_json(path.read_bytes()).model_dump()
+    except (OSError, ValueError):
+        return None
+
+
+def _reason(code: int, in_time: bool, limits: CheckLimits) -> str:
+    """One sentence for a child that left no report."""
+    if not in_time:
+        return f"Reading the file took longer than {limits.wall_s:g} seconds. Split it into smaller files."
+    if code == -signal.SIGXCPU:
+        return f"Reading the file took more than {limits.cpu_s} seconds of processor time. Split it into smaller files."
+    if code in (-signal.SIGKILL, -signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS):
+        return "Reading the file needed more memory than a check may use, or the file broke its reader."
+    return f"The check stopped unexpectedly (exit code {code}); its log is {LOG_NAME}."
+
+
+def _size(source: Path) -> int:
+    try:
+        return source.stat().st_size
+    except OSError:
+        return 0

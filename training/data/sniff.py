@@ -1,0 +1,91 @@
+"""Tell what a file is by its first bytes, never by its name."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO, Literal, NamedTuple
+
+from training.errors import DataError
+
+HEAD_BYTES = 4096
+BINARY_HEAD_BYTES = 16
+"""A NUL this early means a binary file; one further on is the fault of its line."""
+_UNPACK = "Unpack it and upload the file inside."
+_EXPORT = "Export the conversations as JSON Lines or parquet."
+_MAGIC: tuple[tuple[bytes, str, str], ...] = (
+    (b"PK\x03\x04", "a zip archive (or an Office document)", _UNPACK),
+    (b"PK\x05\x06", "an empty zip archive", _UNPACK),
+    (b"\x1f\x8b", "gzip", _UNPACK),
+    (b"BZh", "bzip2", _UNPACK),
+    (b"\xfd7zXZ\x00", "xz", _UNPACK),
+    (b"\x28\xb5\x2f\xfd", "zstandard", _UNPACK),
+    (b"7z\xbc\xaf\x27\x1c", "7-Zip", _UNPACK),
+    (b"\x89PNG\r\n", "a PNG picture", _EXPORT),
+    (b"\xff\xd8\xff", "a JPEG picture", _EXPORT),
+    (b"GIF8", "a GIF picture", _EXPORT),
+    (b"%PDF", "a PDF document", _EXPORT),
+    (b"ARROW1", "an Arrow file", "Save it as parquet or JSON Lines."),
+    (b"SQLite format 3\x00", "an SQLite database", _EXPORT),
+    (b"\x7fELF", "a program", _EXPORT),
+    (b"MZ", "a program", _EXPORT),
+    (b"\x80\x02", "a Python pickle", _EXPORT),
+    (b"\x80\x04", "a Python pickle", _EXPORT),
+    (b"\x80\x05", "a Python pickle", _EXPORT),
+    (b"\x89HDF", "an HDF5 file", _EXPORT),
+    (b"\xd0\xcf\x11\xe0", "an old Office document", _EXPORT),
+)
+_UTF = (
+    (b"\xff\xfe\x00\x00", "UTF-32"),
+    (b"\x00\x00\xfe\xff", "UTF-32"),
+    (b"\xff\xfe", "UTF-16"),
+    (b"\xfe\xff", "UTF-16"),
+)
+
+
+class Format(NamedTuple):
+    """What a file is, and the sentences that say why."""
+
+    name: Literal["jsonl", "parquet"]
+    evidence: list[str]
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file for reading, never a device, pipe or folder. Raises ``DataError``."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as exc:
+        raise DataError(f"The file cannot be opened: {exc.strerror}.") from exc
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise DataError("This is not a regular file.")
+    return os.fdopen(descriptor, "rb")
+
+
+def sniff(path: Path) -> Format:
+    """The format of a dataset file. Raises ``DataError`` that names what the file is instead, and what to do."""
+    with open_regular(path) as file:
+        head = file.read(HEAD_BYTES)
+    if not head:
+        raise DataError("The file is empty.", hint="Upload a file with one JSON object per line.")
+    if head.startswith(b"PAR1"):
+        return Format("parquet", ["The file begins with the parquet mark PAR1."])
+    for magic, name, hint in _MAGIC:
+        if head.startswith(magic):
+            raise DataError(f"The file is {name}, not JSON Lines or parquet.", hint=hint)
+    for mark, name in _UTF:
+        if head.startswith(mark):
+            raise DataError(f"The file is {name} text.", hint="Save it as UTF-8.")
+    if b"\0" in head[:BINARY_HEAD_BYTES]:
+        raise DataError(
+            f"The file is binary: byte {head.index(0)} is NUL.", hint="Save it as JSON Lines in UTF-8, or as parquet."
+        )
+    evidence = ["The file begins with text, not with the mark of a binary format."]
+    if head.startswith(b"\xef\xbb\xbf"):
+        evidence.append("It has a UTF-8 byte order mark, which is skipped.")
+    if b"\r\n" in head:
+        evidence.append("Its lines end in CRLF.")
+    if head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"["):
+        evidence.append("It begins with `[`: one JSON list instead of one object per line?")
+    return Format("jsonl", evidence)

@@ -1,0 +1,185 @@
+"""Run a job from start to end: run directory, journal, signals, and the last word whatever happens.
+
+How a run ends:
+ 1. The method returns: ``succeeded``.
+ 2. SIGTERM or SIGINT sets the stop flag; every phase looks at it and ends with ``stopped``. A watchdog ends the process after
+    ``STOP_GRACE_S`` if a phase does not get there, with the same last word.
+ 3. A typed error: ``failed`` with its code, sentence and next action. Anything else: ``failed`` with ``trainer_crashed`` and the end of
+    the traceback in the log.
+ 4. The supervisor dies: its pipe closes and the process exits at once, without a last word; another attempt may already run.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from training.config import JobConfig, config_to_yaml
+from training.errors import Boundary, ErrorInfo, StopRequested, StorageFull, TiltyardError
+from training.journal import Journal, LogLine, RunFinished
+
+EXIT_SUCCEEDED, EXIT_FAILED, EXIT_PARENT_DIED, EXIT_STOPPED = 0, 1, 3, 4
+STOP_GRACE_S = 6.5
+TRACEBACK_LINES = 30
+CONFIG_NAME = "config.yaml"
+
+
+def run_job(
+    config: JobConfig, run_dir: Path, *, attempt: int = 1, resume_from: Path | None = None, progress: bool = True
+) -> int:
+    """Train as the config says, in this process. Returns the exit code; the journal has the whole story."""
+    run_dir.mkdir(parents=True, exist_ok=True)
+    stop = threading.Event()
+    journal: Journal = ProgressJournal(run_dir) if progress else Journal(run_dir)
+    ending = _Ending(journal)
+    _listen_for_stop(stop, ending)
+    try:
+        (run_dir / CONFIG_NAME).write_text(config_to_yaml(config), encoding="utf-8")
+        return _train(config, run_dir, journal, stop, ending, attempt, resume_from)
+    finally:
+        journal.close()
+
+
+def _train(
+    config: JobConfig,
+    run_dir: Path,
+    journal: Journal,
+    stop: threading.Event,
+    ending: _Ending,
+    attempt: int,
+    resume_from: Path | None,
+) -> int:
+    try:
+        # Imports of the training libraries take seconds; an early stop must not wait for them twice.
+        from training.algorithms.base import Job
+
+        job = Job(config, run_dir, journal, stop, attempt, resume_from)
+        ending.step = lambda: job.step
+        _method(config.kind)(job)
+    except StopRequested:
+        return ending.write("stopped")
+    except TiltyardError as error:
+        return ending.write("failed", error.info)
+    except Exception as exc:  # the last boundary: nothing may end without a word
+        return ending.write("failed", _crash(exc, journal))
+    return ending.write("succeeded")
+
+
+def _method(kind: str) -> Callable[[Any], None]:
+    if kind == "sft":
+        from training.algorithms.sft import run_sft
+
+        return run_sft
+    from training.algorithms.grpo import run_grpo
+
+    return run_grpo
+
+
+class _Ending:
+    """Writes the run's last word exactly once, whoever comes first: the main thread or the watchdog."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._once = threading.Lock()
+        self.step: Callable[[], int] = lambda: 0
+
+    def write(self, status: str, error: ErrorInfo | None = None) -> int:
+        """Write the last event and return the exit code. The second caller waits for ever: its process is ending."""
+        self._once.acquire()
+        codes = {"succeeded": EXIT_SUCCEEDED, "stopped": EXIT_STOPPED}
+        try:
+            self._journal.write(RunFinished(status=status, step=self.step(), error=error))  # type: ignore[arg-type]
+        except OSError as exc:
+            sys.stderr.write(f"The journal's last event could not be written: {exc}\n")
+            return EXIT_FAILED
+        return codes.get(status, EXIT_FAILED)
+
+
+def _listen_for_stop(stop: threading.Event, ending: _Ending) -> None:
+    if threading.current_thread() is not threading.main_thread():
+        return  # signals belong to the main thread; a caller in another one stops runs otherwise
+
+    def on_signal(number: int, frame: Any) -> None:
+        if not stop.is_set():
+            stop.set()
+            threading.Thread(target=_watchdog, args=(ending,), name="stop-watchdog", daemon=True).start()
+
+    signal.signal(signal.SIGTERM, on_signal)
+    signal.signal(signal.SIGINT, on_signal)
+
+
+def _watchdog(ending: _Ending) -> None:
+    time.sleep(STOP_GRACE_S)
+    code = ending.write("stopped")
+    sys.stdout.flush()
+    os._exit(code)
+
+
+def _crash(exc: Exception, journal: Journal) -> ErrorInfo:
+    if isinstance(exc, OSError) and exc.errno is not None and exc.errno in _DISK_FULL:
+        return StorageFull("The disk of the run directory is full.", hint="Free space, then resume the run.").info
+    lines = "".join(traceback.format_exception(exc)).splitlines()[-TRACEBACK_LINES:]
+    try:
+        for line in lines:
+            journal.write(LogLine(level="error", message=line))
+    except OSError:
+        sys.stderr.write("\n".join(lines) + "\n")
+    return ErrorInfo(
+        code="trainer_crashed",
+        boundary=Boundary.TRAINER,
+        message=f"The trainer crashed: {type(exc).__name__}: {str(exc)[:300]}",
+        hint="The end of the log has the traceback.",
+    )
+
+
+_DISK_FULL = {28, 122}  # ENOSPC, EDQUOT
+
+
+def watch_parent(descriptor: int) -> None:
+    """Exit at once when the other end of the pipe closes: a trainer must not outlive its supervisor."""
+
+    def watch() -> None:
+        try:
+            while os.read(descriptor, 64):
+                continue
+        except OSError:
+            sys.stderr.write("The parent's pipe broke.\n")
+        os._exit(EXIT_PARENT_DIED)
+
+    threading.Thread(target=watch, name="parent-watch", daemon=True).start()
+
+
+class ProgressJournal(Journal):
+    """A journal that also prints a line for people when something happens that they wait for."""
+
+    def write(self, event: Any) -> None:
+        """Append the event, then print its line if it has one."""
+        super().write(event)
+        line = progress_line(event)
+        if line:
+            print(line, flush=True)
+
+
+def progress_line(event: Any) -> str:
+    """One line for an event, or "" for events that are too many to print."""
+    if event.type == "metrics":
+        shown = ("reward", "loss", "mean_token_accuracy", "rollouts/task_success", "rollouts/excluded", "timing/step")
+        figures = "  ".join(f"{name} {event.values[name]:.4g}" for name in shown if name in event.values)
+        return f"step {event.step}  {figures}"
+    if event.type == "log":
+        return f"{event.level}: {event.message}"
+    if event.type == "run_started":
+        return f"{event.kind} on {event.device}: {event.rows} rows, steps {event.from_step + 1} to {event.total_steps}"
+    if event.type == "checkpoint":
+        return f"saved {event.path} ({event.bytes / 1e6:.1f} MB)"
+    if event.type == "run_finished":
+        reason = f": {event.error.message} {event.error.hint}" if event.error else ""
+        return f"{event.status} at step {event.step}{reason}"
+    return ""

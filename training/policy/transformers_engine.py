@@ -1,0 +1,224 @@
+"""Sampling in the trainer's own process, from the very weights that are being trained.
+
+How requests become batches:
+ 1. ``generate`` puts a request in the queue and wakes the worker thread if it sleeps.
+ 2. The worker takes what is ready. An idle worker first waits ``GATHER_S``, so that requests made together start together.
+ 3. A running batch admits newcomers when they are a quarter of it or have waited ``ADMIT_AFTER_STEPS`` decode steps:
+    one prefill for many is far cheaper than one for each.
+ 4. Finished rows are answered at once and cut out of the batch when they are a quarter of it.
+ 5. With nothing running and nothing queued the worker ends; the next request starts it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from training.errors import PolicyFault
+from training.policy.batch import DecodeBatch
+from training.policy.engine import Sample
+from training.policy.sampling import SamplingParams, draw, uniform_draws
+
+GATHER_S = 0.002
+ADMIT_AFTER_STEPS = 6
+PREFILL_TOKENS = 16_384
+
+
+@dataclass(eq=False)
+class _Request:
+    """A turn being sampled."""
+
+    prompt_ids: list[int]
+    max_tokens: int
+    uniforms: Tensor
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[Sample]
+    ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    done: bool = False
+
+
+class TransformersEngine:
+    """Samples from a Hugging Face causal model with full-attention layers, on its own device.
+
+    ``stop_ids`` end a turn. Use inside ``sampling()``, which puts the model into eval mode and restores its mode after.
+    """
+
+    def __init__(self, model: Any, *, stop_ids: set[int], params: SamplingParams) -> None:
+        self._model = model
+        self._stop_ids = stop_ids
+        self._params = params
+        self._lock = threading.Lock()
+        self._queue: list[_Request] = []
+        self._running = False
+        self._aborted = False
+        self._busy_s = 0.0
+        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sampler")
+
+    @property
+    def busy_seconds(self) -> float:
+        """Seconds in which the worker computed, since the engine was made."""
+        return self._busy_s
+
+    @contextmanager
+    def sampling(self) -> Iterator[None]:
+        """Eval mode for the block, for the modules that were in training mode; on the way out pending turns are dropped."""
+        training = [module for module in self._model.modules() if module.training]
+        self._model.eval()
+        self._aborted = False
+        try:
+            yield
+        finally:
+            self._aborted = True
+            self._pool.submit(lambda: None).result()  # the single worker has left the model when this ran
+            for module in training:
+                module.training = True
+
+    async def generate(self, prompt_ids: list[int], *, max_tokens: int, seed: int) -> Sample:
+        """See ``Engine.generate``."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Sample] = loop.create_future()
+        request = _Request(prompt_ids, max_tokens, uniform_draws(seed, max_tokens), loop, future)
+        with self._lock:
+            self._queue.append(request)
+            start, self._running = not self._running, True
+        if start:
+            self._pool.submit(self._work)
+        return await future
+
+    def close(self) -> None:
+        """End the worker thread."""
+        self._aborted = True
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    # --- worker thread -------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        rows: list[_Request] = []
+        time.sleep(GATHER_S)
+        began = time.monotonic()
+        try:
+            with torch.inference_mode():
+                self._decode_until_idle(rows)
+        except Exception as exc:  # the boundary of the model: whatever it raises ends the turns, not the run
+            with self._lock:
+                waiting, self._queue, self._running = self._queue, [], False
+            error = PolicyFault(f"Sampling failed: {type(exc).__name__}: {str(exc)[:300]}")
+            for request in rows + waiting:
+                _answer(request, error)
+        finally:
+            self._busy_s += time.monotonic() - began
+
+    def _decode_until_idle(self, rows: list[_Request]) -> None:
+        batch: DecodeBatch | None = None
+        waited = 0
+        while not self._aborted:
+            live = [request for request in rows if not (request.done or request.future.cancelled())]
+            admitted = self._admit(len(live), waited)
+            if admitted is None:
+                return
+            newcomers, waited = admitted
+            if not live and not newcomers:
+                continue
+            if batch is not None and (newcomers or len(live) <= 0.75 * len(rows)):
+                batch = self._compact(batch, rows, live)
+            if newcomers:
+                newcomers.sort(key=lambda request: len(request.prompt_ids))
+                rows.extend(newcomers)  # before the prefill, so that its failure is answered to them too
+                batch = self._prefill(batch, newcomers)
+            assert batch is not None  # there is a live row, so there is a batch
+            self._advance(batch, rows)
+        with self._lock:
+            self._running, dropped, self._queue = False, self._queue, []
+        for request in rows + dropped:
+            _answer(request, PolicyFault("Sampling was stopped."))
+
+    def _admit(self, live: int, waited: int) -> tuple[list[_Request], int] | None:
+        """Newcomers to take in now, and for how many steps others have waited; ``None`` when the worker may end.
+
+        The check for work and the decision to end are one atomic act, or a request made between them would wait for ever.
+        """
+        with self._lock:
+            queued = len(self._queue)
+            if not queued:
+                self._running = live > 0
+                return ([], 0) if live else None
+            if live and queued < live / 4 and waited < ADMIT_AFTER_STEPS:
+                return [], waited + 1
+            taken, self._queue = self._queue, []
+        return [request for request in taken if not request.future.cancelled()], 0
+
+    def _compact(self, batch: DecodeBatch, rows: list[_Request], live: list[_Request]) -> DecodeBatch | None:
+        staying = set(live)
+        kept = [index for index, request in enumerate(rows) if request in staying]
+        rows[:] = live
+        if not kept:
+            return None
+        if len(kept) < batch.rows:
+            batch.keep(kept)
+        return batch
+
+    def _prefill(self, batch: DecodeBatch | None, newcomers: list[_Request]) -> DecodeBatch:
+        device = next(self._model.parameters()).device
+        for chunk in _chunks(newcomers):
+            more = DecodeBatch.prefill(self._model, [request.prompt_ids for request in chunk], device)
+            if batch is None:
+                batch = more
+            else:
+                batch.join(more)
+        assert batch is not None  # newcomers is never empty here
+        return batch
+
+    def _advance(self, batch: DecodeBatch, rows: list[_Request]) -> None:
+        """Draw one token for each row, answer the rows that end with it, and feed it to the model."""
+        uniforms = torch.stack([r.uniforms[min(len(r.ids), r.max_tokens - 1)] for r in rows]).to(batch.logits.device)
+        ids, logprobs = draw(batch.logits, uniforms, self._params)
+        for request, token, logprob in zip(rows, ids.tolist(), logprobs.tolist(), strict=True):
+            if request.done:
+                continue
+            request.ids.append(token)
+            request.logprobs.append(logprob)
+            finished = token in self._stop_ids
+            if finished or len(request.ids) >= request.max_tokens:
+                request.done = True
+                _answer(request, Sample(request.ids, request.logprobs, finished))
+        if not all(request.done for request in rows):
+            batch.step(self._model, ids)
+
+
+def _chunks(requests: list[_Request]) -> Iterator[list[_Request]]:
+    """Neighbours of similar length, at most ``PREFILL_TOKENS`` padded tokens together (requests sorted by length)."""
+    chunk: list[_Request] = []
+    for request in requests:
+        if chunk and len(request.prompt_ids) * (len(chunk) + 1) > PREFILL_TOKENS:
+            yield chunk
+            chunk = []
+        chunk.append(request)
+    yield chunk
+
+
+def _answer(request: _Request, outcome: Sample | PolicyFault) -> None:
+    """Hand the outcome to the waiting coroutine, from the worker thread."""
+    request.done = True
+
+    def settle() -> None:
+        if request.future.done():
+            return
+        if isinstance(outcome, Sample):
+            request.future.set_result(outcome)
+        else:
+            request.future.set_exception(outcome)
+
+    try:
+        request.loop.call_soon_threadsafe(settle)
+    except RuntimeError:
+        return  # the event loop is gone: nobody waits any more

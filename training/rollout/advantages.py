@@ -1,0 +1,63 @@
+"""Group statistics as TRL 1.16 computes them (``grpo_trainer.py``, ``sum_then_normalize``), for the journal.
+
+The group baseline of GRPO: Shao et al. 2024, *DeepSeekMath*. Written in plain Python so that recorded rollouts can be
+re-weighed without torch.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, NamedTuple
+
+SCALE_EPSILON = 1e-4
+ZERO_VARIANCE_TOLERANCE = 1e-6
+
+
+class GroupStatistics(NamedTuple):
+    """Advantages by index (``None`` for excluded rollouts), with mean and standard deviation of the rewards."""
+
+    advantages: list[float | None]
+    mean: float | None
+    std: float | None
+    zero_variance: bool
+
+
+def reward_mean(rewards: list[float | None]) -> float | None:
+    """Mean of the rewards that exist."""
+    known = [reward for reward in rewards if reward is not None]
+    return math.fsum(known) / len(known) if known else None
+
+
+def reward_std(rewards: list[float | None]) -> float | None:
+    """Standard deviation with Bessel's correction, or ``None`` with fewer than two rewards."""
+    known = [reward for reward in rewards if reward is not None]
+    if len(known) < 2:
+        return None
+    mean = math.fsum(known) / len(known)
+    return math.sqrt(math.fsum((reward - mean) ** 2 for reward in known) / (len(known) - 1))
+
+
+def group_statistics(
+    rewards: list[float | None],
+    *,
+    scale: Literal["group", "batch", "none"] = "group",
+    batch_std: float | None = None,
+) -> GroupStatistics:
+    """Advantages of one group: ``(r - mean) / (std + 1e-4)``, where ``std`` is the group's, the batch's, or absent.
+
+    With a single reward left in the group its standard deviation is undefined and TRL's advantage becomes 0.
+    ``zero_variance`` is our own figure: TRL's compares float32 noise with 0 and so misses equal groups.
+    """
+    mean, std = reward_mean(rewards), reward_std(rewards)
+    known = [reward for reward in rewards if reward is not None]
+    divisor = {"group": std, "batch": batch_std, "none": None}[scale]
+    advantages: list[float | None] = []
+    for reward in rewards:
+        if reward is None or mean is None:
+            advantages.append(None)
+        elif scale == "none":
+            advantages.append(reward - mean)
+        else:
+            advantages.append(0.0 if divisor is None else (reward - mean) / (divisor + SCALE_EPSILON))
+    flat = not known or max(known) - min(known) <= ZERO_VARIANCE_TOLERANCE
+    return GroupStatistics(advantages, mean, std, flat)

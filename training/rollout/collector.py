@@ -1,0 +1,288 @@
+"""One step's rollouts: all of them at once, each scored as it ends, every event journalled as it happens.
+
+ 1. ``collect`` starts one task for each rollout; none waits for another.
+ 2. A rollout that ends is scored at once, in a thread with a time limit; a failure excludes it.
+ 3. When the last rollout of a group is scored its advantages are journalled (at the end of the step with ``batch`` scaling).
+ 4. A watcher looks at the stop flag every ``WATCH_S`` and cancels all tasks; ``StopRequested`` leaves ``collect``.
+ 5. Too many failures over too many steps in a row end the run with the boundary that failed most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from envs.wire import Message
+from training.config import JobConfig
+from training.data import Row
+from training.errors import Boundary, StopRequested, StorageFull, TiltyardError, TooManyFailures
+from training.journal import (
+    Event,
+    GroupScored,
+    Journal,
+    PhaseChanged,
+    RolloutFinished,
+    RolloutStarted,
+    TurnAdded,
+)
+from training.rollout.advantages import GroupStatistics, group_statistics, reward_std
+from training.rollout.figures import step_figures
+from training.rollout.scoring import Scorer, Scoring
+from training.rollout.trajectory import Player, Task, Trajectory
+
+WATCH_S = 0.05
+TASK_TEXT_CHARS = 200
+
+
+@dataclass
+class Rollout:
+    """A finished rollout with its raw reward parts by component; both are ``None`` when it is excluded."""
+
+    name: str
+    row: int
+    trajectory: Trajectory
+    parts: dict[str, float] | None = None
+    reward: float | None = None
+
+
+@dataclass
+class StepRollouts:
+    """All rollouts of a step in TRL's order (groups are consecutive), their groups' statistics and the step's figures."""
+
+    rollouts: list[Rollout]
+    groups: list[GroupStatistics]
+    figures: dict[str, float] = field(default_factory=dict)
+
+
+class Collector:
+    """Collects the rollouts of a run's steps. Not thread-safe: one step at a time, always from the same thread."""
+
+    def __init__(
+        self,
+        config: JobConfig,
+        rows: Sequence[Row],
+        player: Player,
+        scorer: Scorer,
+        journal: Journal,
+        stop: threading.Event,
+        attempt: int = 1,
+    ) -> None:
+        self._config = config
+        self._rows = rows
+        self._player = player
+        self._scoring = Scoring(scorer, config.rewards.score_timeout_s)
+        self._journal = journal
+        self._stop = stop
+        self._attempt = attempt
+        self._fatal: TiltyardError | None = None
+        self._bad_steps: list[Counter[Boundary]] = []
+        self._runner = asyncio.Runner()
+
+    def close(self) -> None:
+        """Close the event loop."""
+        self._runner.close()
+
+    def collect(self, step: int, row_indices: Sequence[int]) -> StepRollouts:
+        """Play one rollout for each entry of ``row_indices``, in groups of ``num_generations`` equal ones.
+
+        Raises ``StopRequested``, ``TooManyFailures`` or ``StorageFull``; failures of single rollouts are data.
+        """
+        self._write(PhaseChanged(phase="generating", step=step))
+        result = self._runner.run(self._collect(step, row_indices))
+        self._check_failures(result.rollouts)
+        return result
+
+    async def _collect(self, step: int, row_indices: Sequence[int]) -> StepRollouts:
+        work = _Step(self, step, row_indices)
+        tasks = [asyncio.create_task(work.run_one(position)) for position in range(len(row_indices))]
+        watcher = asyncio.create_task(self._watch(tasks))
+        busy_before, began = self._player.engine.busy_seconds, time.monotonic()
+        try:
+            outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        finally:
+            watcher.cancel()
+        if self._fatal is not None:
+            raise self._fatal
+        if self._stop.is_set():
+            raise StopRequested("The run was asked to stop.")
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+        rollouts = [outcome for outcome in outcomes if isinstance(outcome, Rollout)]
+        groups = work.close_groups(rollouts)
+        busy = self._player.engine.busy_seconds - busy_before
+        played = work.last_played - began
+        figures = step_figures(rollouts, groups) | {
+            "timing/generation": min(busy, played),
+            "timing/environment": max(0.0, played - busy),
+            "timing/scoring": time.monotonic() - work.last_played,
+        }
+        return StepRollouts(rollouts, groups, figures)
+
+    async def _watch(self, tasks: list[asyncio.Task[Rollout]]) -> None:
+        while not (self._stop.is_set() or self._fatal is not None):
+            await asyncio.sleep(WATCH_S)
+        for task in tasks:
+            task.cancel()
+
+    def _check_failures(self, rollouts: list[Rollout]) -> None:
+        failed = Counter(r.trajectory.error.boundary for r in rollouts if r.trajectory.error is not None)
+        limit = self._config.rollout
+        if failed.total() <= limit.failure_pause_share * len(rollouts):
+            self._bad_steps.clear()
+            return
+        self._bad_steps.append(failed)
+        if len(self._bad_steps) < limit.failure_pause_steps:
+            return
+        worst, count = sum(self._bad_steps, Counter()).most_common(1)[0]
+        example = next(r.trajectory.error for r in rollouts if r.trajectory.error is not None)
+        error = TooManyFailures(
+            f"More than {limit.failure_pause_share:.0%} of the rollouts failed in {len(self._bad_steps)} steps in a row; "
+            f"{count} failures at the boundary '{worst}'. The last one: {example.message}",
+            hint=example.hint or f"Mend the {worst} and resume the run.",
+        )
+        error.boundary = worst
+        raise error
+
+    def _write(self, event: Event) -> None:
+        """Journal an event. A full disk must end the run, not exclude the rollout that happened to write."""
+        try:
+            self._journal.write(event)
+        except OSError as exc:
+            self._fatal = StorageFull(
+                f"The journal cannot be written: {exc}", hint="Free space in the run directory, then resume."
+            )
+
+
+class _Step:
+    """The rollouts of one step while they run."""
+
+    def __init__(self, collector: Collector, step: int, row_indices: Sequence[int]) -> None:
+        self._c = collector
+        self._step = step
+        self._indices = row_indices
+        self._size = collector._config.rollout.num_generations
+        self._open: dict[int, dict[int, Rollout]] = {}
+        self._playing = len(row_indices)
+        self._statistics: dict[int, GroupStatistics] = {}
+        self.last_played = time.monotonic()
+
+    async def run_one(self, position: int) -> Rollout:
+        """Play, score and journal the rollout at a position of the step."""
+        group, index = divmod(position, self._size)
+        row_index = self._indices[position]
+        row = self._c._rows[row_index]
+        name = f"a{self._c._attempt}-s{self._step}-g{group}-i{index}"
+        self._c._write(
+            RolloutStarted(
+                rollout=name, step=self._step, group=group, index=index, row=row_index, task=_task_text(row.messages)
+            )
+        )
+        turns = _TurnWriter(self._c, name)
+        trajectory = await self._c._player.play(self._task(row, row_index, group, index, name), turns)
+        self._played()
+        rollout = Rollout(name, row_index, trajectory)
+        if trajectory.error is None:
+            await self._score(rollout, row)
+        self._finish(rollout, group, index)
+        return rollout
+
+    def _task(self, row: Row, row_index: int, group: int, index: int, name: str) -> Task:
+        seed = self._c._config.run.seed
+        return Task(
+            row=row_index,
+            messages=list(row.messages),
+            tools=row.tools,
+            task=row.raw,
+            episode_seed=mix_seed(seed, self._step, group) % 2**31,
+            sample_seed=mix_seed(seed, self._step, group, index),
+            episode_id=name,
+        )
+
+    def _played(self) -> None:
+        self._playing -= 1
+        self.last_played = time.monotonic()
+        if self._playing == 0:
+            self._c._write(PhaseChanged(phase="scoring", step=self._step))
+
+    async def _score(self, rollout: Rollout, row: Row) -> None:
+        try:
+            score = await self._c._scoring.score(rollout.trajectory.episode(row.raw))
+        except TiltyardError as error:
+            rollout.trajectory.exclude(error)
+            return
+        rollout.parts, rollout.reward = dict(score.parts), score.total
+
+    def _finish(self, rollout: Rollout, group: int, index: int) -> None:
+        trajectory = rollout.trajectory
+        self._c._write(
+            RolloutFinished(
+                rollout=rollout.name,
+                status=trajectory.status,
+                reward=rollout.reward,
+                parts=dict(rollout.parts or {}),
+                error=trajectory.error.info if trajectory.error is not None else None,
+                turns=trajectory.turns,
+                tokens=trajectory.sampled_tokens,
+                seconds=trajectory.seconds,
+            )
+        )
+        members = self._open.setdefault(group, {})
+        members[index] = rollout
+        if len(members) == self._size and self._c._config.grpo.scale_rewards != "batch":
+            self._close_group(group, None)
+
+    def close_groups(self, rollouts: list[Rollout]) -> list[GroupStatistics]:
+        """Statistics of all groups in order; journals those that waited for the batch's standard deviation."""
+        batch_std = reward_std([rollout.reward for rollout in rollouts])
+        for group in sorted(self._open):
+            self._close_group(group, batch_std)
+        return [self._statistics[group] for group in sorted(self._statistics)]
+
+    def _close_group(self, group: int, batch_std: float | None) -> None:
+        members = [rollout for _, rollout in sorted(self._open.pop(group).items())]
+        rewards = [rollout.reward for rollout in members]
+        result = group_statistics(rewards, scale=self._c._config.grpo.scale_rewards, batch_std=batch_std)
+        self._statistics[group] = result
+        self._c._write(
+            GroupScored(
+                step=self._step,
+                group=group,
+                rollouts=[rollout.name for rollout in members],
+                advantages=result.advantages,
+                reward_mean=result.mean,
+                reward_std=result.std,
+                zero_variance=result.zero_variance,
+            )
+        )
+
+
+class _TurnWriter:
+    """Journals the turns of one rollout, numbered from 0 (the prompt)."""
+
+    def __init__(self, collector: Collector, name: str) -> None:
+        self._collector = collector
+        self._name = name
+        self._turn = 0
+
+    def __call__(self, messages: list[Message], tokens: int, seconds: float) -> None:
+        self._collector._write(
+            TurnAdded(rollout=self._name, turn=self._turn, messages=messages, tokens=tokens, seconds=seconds)
+        )
+        self._turn += 1
+
+
+def mix_seed(*parts: int) -> int:
+    """A 56-bit seed from several numbers, the same on every machine."""
+    text = "/".join(str(part) for part in parts)
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest(), "big")
+
+
+def _task_text(messages: Sequence[Message]) -> str:
+    users = [message.content for message in messages if message.role == "user"]
+    return users[-1][:TASK_TEXT_CHARS] if users else ""

@@ -1,0 +1,281 @@
+"""One rollout: a conversation between the policy and one environment session, from reset to its end.
+
+Stages: *begin* (connect and reset, tried again with backoff) → *turns* (sample, parse, step) → *end*. Failures outside the
+policy become the rollout's typed error and exclude it; what the model does wrong never does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from envs.wire import Message, Observation, ResetRequest, StepRequest
+from training.config import EnvironmentConfig, RolloutConfig
+from training.errors import (
+    DataError,
+    EnvironmentFault,
+    EnvironmentFull,
+    EnvironmentTimeout,
+    EnvironmentUnreachable,
+    PolicyFault,
+    TiltyardError,
+    boundary,
+)
+from training.journal import RolloutStatus
+from training.policy.engine import Engine, Sample
+from training.rewards.base import Episode
+from training.rollout.client import Session
+from training.rollout.dialects import ParsedTurn
+from training.rollout.tokens import ChatTemplate, Tools
+
+RETRY_BASE_S = 0.25
+RETRY_CAP_S = 5.0
+_RETRIED = (EnvironmentUnreachable, EnvironmentTimeout, EnvironmentFull, EnvironmentFault)
+
+OpenSession = Callable[[], Awaitable[Session]]
+OnTurn = Callable[[list[Message], int, float], None]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What one rollout plays: a row of the dataset and the seed of its group."""
+
+    row: int
+    messages: list[Message]
+    tools: Tools | None
+    task: dict[str, Any]
+    episode_seed: int
+    sample_seed: int
+    episode_id: str
+
+
+@dataclass
+class Trajectory:
+    """The outcome of one rollout.
+
+    ``completion_ids``, ``mask`` and ``logprobs`` have one entry for each token after the prompt; ``mask`` is 1 on tokens that
+    the model sampled and 0 on the environment's, whose log-probability is 0.0. ``latencies`` are seconds of environment waits.
+    """
+
+    prompt_ids: list[int] = field(default_factory=list)
+    completion_ids: list[int] = field(default_factory=list)
+    mask: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    messages: list[Message] = field(default_factory=list)
+    prompt_length: int = 0
+    status: RolloutStatus = "completed"
+    error: TiltyardError | None = None
+    turns: int = 0
+    parse_errors: int = 0
+    env_reward: float | None = None
+    env_parts: dict[str, float] = field(default_factory=dict)
+    latencies: list[float] = field(default_factory=list)
+    env_errors: int = 0
+    seconds: float = 0.0
+
+    @property
+    def sampled_tokens(self) -> int:
+        """Tokens that the model wrote."""
+        return sum(self.mask)
+
+    def exclude(self, error: TiltyardError) -> None:
+        """Mark the rollout as one that must not be learned from."""
+        self.status, self.error = "excluded", error
+
+    def episode(self, row: dict[str, Any]) -> Episode:
+        """The trajectory as reward components see it."""
+        return Episode(
+            messages=list(self.messages),
+            prompt_length=self.prompt_length,
+            row=row,
+            env_reward=self.env_reward,
+            env_parts=dict(self.env_parts),
+            parse_errors=self.parse_errors,
+            truncated=self.status == "truncated",
+        )
+
+
+@dataclass(frozen=True)
+class Player:
+    """What all rollouts of a run share; ``play`` runs one of them."""
+
+    engine: Engine
+    template: ChatTemplate
+    parse: Callable[[str, str], ParsedTurn]
+    rollout: RolloutConfig
+    environment: EnvironmentConfig
+    open_session: OpenSession | None
+
+    async def play(self, task: Task, on_turn: OnTurn) -> Trajectory:
+        """Run one rollout to its end. Raises nothing but cancellation; ``on_turn`` is called as turns happen."""
+        trajectory = Trajectory()
+        began = time.monotonic()
+        session: Session | None = None
+        try:
+            session, first = await self._begin(task, trajectory)
+            self._prompt(task, trajectory, first)
+            on_turn(list(trajectory.messages), 0, time.monotonic() - began)
+            done = first is not None and first.done
+            while not done:
+                done = await self._turn(task, trajectory, session, on_turn)
+        except TiltyardError as error:
+            trajectory.exclude(error)
+            trajectory.env_errors += error.boundary == "environment"
+        except Exception as exc:  # a defect of ours must cost one rollout, not the run
+            trajectory.exclude(PolicyFault(f"{type(exc).__name__} in the rollout loop: {str(exc)[:300]}"))
+        finally:
+            if session is not None:
+                trajectory.latencies += session.latencies
+                await session.close()
+            trajectory.seconds = time.monotonic() - began
+        return trajectory
+
+    async def _begin(self, task: Task, trajectory: Trajectory) -> tuple[Session | None, Observation | None]:
+        """Open a session and reset it; a failure is tried again, because nothing was learned or lost yet."""
+        if self.open_session is None:
+            return None, None
+        request = ResetRequest(task=task.task, seed=task.episode_seed, episode_id=task.episode_id)
+        for attempt in range(1, self.environment.attempts + 1):
+            session: Session | None = None
+            try:
+                session = await self.open_session()
+                return session, await session.reset(request)
+            except BaseException as exc:
+                if session is not None:
+                    trajectory.latencies += session.latencies
+                    await session.close()
+                if not isinstance(exc, _RETRIED) or attempt == self.environment.attempts:
+                    raise
+                trajectory.env_errors += 1
+            # Full jitter, so that 64 rollouts that failed together do not knock together again.
+            ceiling = min(RETRY_CAP_S, RETRY_BASE_S * 2 ** (attempt - 1))
+            await asyncio.sleep(random.uniform(0, ceiling))  # noqa: S311 - spreads load, guards nothing
+        raise AssertionError("unreachable: the last attempt raises")
+
+    def _prompt(self, task: Task, trajectory: Trajectory, first: Observation | None) -> None:
+        messages, tools = list(task.messages), task.tools
+        if first is not None:
+            # An environment that owns the whole prompt repeats the row's messages; one that does not, adds to them.
+            repeated = _same_texts(first.messages[: len(messages)], messages)
+            messages = list(first.messages) if repeated else messages + first.messages
+            tools = first.tools if first.tools is not None else tools
+        if not messages:
+            raise DataError("The row has no messages and the environment gave none.")
+        with boundary(DataError, "rendering the prompt"):
+            trajectory.prompt_ids = self.template.prompt_ids(messages, tools)
+        trajectory.messages, trajectory.prompt_length = messages, len(messages)
+        if first is not None:
+            _take_rewards(trajectory, first)
+        limit = self.rollout.max_prompt_tokens
+        if len(trajectory.prompt_ids) > limit:
+            raise DataError(
+                f"The prompt has {len(trajectory.prompt_ids)} tokens, more than the limit of {limit}.",
+                hint="Raise rollout.max_prompt_tokens or shorten the row.",
+            )
+
+    async def _turn(self, task: Task, trajectory: Trajectory, session: Session | None, on_turn: OnTurn) -> bool:
+        """One model turn and the environment's answer. Returns whether the episode is over."""
+        began = time.monotonic()
+        sample = await self._sample(task, trajectory)
+        parsed = self._hear(trajectory, sample)
+        on_turn([trajectory.messages[-1]], len(sample.ids), time.monotonic() - began)
+        if not sample.finished:
+            trajectory.status = "truncated"
+        if session is None:
+            return True
+        if trajectory.status == "truncated":
+            await self._give_up(trajectory, session)
+            return True
+        began = time.monotonic()
+        answer = await session.step(
+            StepRequest(message=parsed.text, tool_calls=parsed.tool_calls, parse_error=parsed.parse_error)
+        )
+        _take_rewards(trajectory, answer)
+        added = _with_new_tools(answer)
+        if added:
+            trajectory.messages += added
+            on_turn(added, 0, time.monotonic() - began)
+        if answer.done:
+            return True
+        if self._append(trajectory, added):
+            return False
+        await self._give_up(trajectory, session)
+        return True
+
+    async def _give_up(self, trajectory: Trajectory, session: Session) -> None:
+        """Ask the environment for its verdict on an episode whose budget is spent: the policy's answer is no answer.
+
+        Without this, a task reward that comes with the final answer would be missing, and so the rollout excluded,
+        just for policies that never come to an end.
+        """
+        if trajectory.env_reward is None:
+            _take_rewards(trajectory, await session.step(StepRequest()))
+
+    async def _sample(self, task: Task, trajectory: Trajectory) -> Sample:
+        room = self.rollout.max_completion_tokens - len(trajectory.completion_ids)
+        with boundary(PolicyFault, "sampling"):
+            return await self.engine.generate(
+                trajectory.prompt_ids + trajectory.completion_ids,
+                max_tokens=min(self.rollout.max_turn_tokens, room),
+                seed=task.sample_seed + trajectory.turns,
+            )
+
+    def _hear(self, trajectory: Trajectory, sample: Sample) -> ParsedTurn:
+        """Carry the sampled ids into the trajectory and read them as a message."""
+        trajectory.completion_ids += sample.ids
+        trajectory.mask += [1] * len(sample.ids)
+        trajectory.logprobs += sample.logprobs
+        parsed = self.parse(self.template.decode(sample.ids), f"call_{trajectory.turns}_")
+        trajectory.turns += 1
+        trajectory.parse_errors += parsed.parse_error is not None
+        message = Message(role="assistant", content=parsed.text, tool_calls=parsed.tool_calls or None)
+        trajectory.messages.append(message)
+        return parsed
+
+    def _append(self, trajectory: Trajectory, added: list[Message]) -> bool:
+        """Append the environment's tokens; ``False`` when a budget of the episode is spent, which truncates it."""
+        if trajectory.turns >= self.rollout.max_turns:
+            trajectory.status = "truncated"
+            return False
+        suffix = self.template.suffix_ids(added)
+        if len(trajectory.completion_ids) + len(suffix) >= self.rollout.max_completion_tokens:
+            trajectory.status = "truncated"
+            return False
+        trajectory.completion_ids += suffix
+        trajectory.mask += [0] * len(suffix)
+        trajectory.logprobs += [0.0] * len(suffix)
+        return True
+
+
+def _take_rewards(trajectory: Trajectory, answer: Observation) -> None:
+    """Rewards are cumulative truths of the environment: a later answer replaces what an earlier one said."""
+    if answer.reward is not None:
+        trajectory.env_reward = answer.reward
+    trajectory.env_parts.update(answer.reward_parts)
+
+
+def _with_new_tools(answer: Observation) -> list[Message]:
+    """The answer's messages; tools that appear mid-episode are written into the last of them.
+
+    The prompt that lists the tools was tokenised already and must not change, so the model hears of new ones here.
+    """
+    if not answer.tools or answer.done:
+        return list(answer.messages)
+    import json
+
+    lines = "\n".join(json.dumps(tool, ensure_ascii=False) for tool in answer.tools)
+    note = f"The functions you may call are now:\n{lines}"
+    if not answer.messages:
+        return [Message(role="user", content=note)]
+    *earlier, last = answer.messages
+    return [*earlier, last.model_copy(update={"content": f"{last.content}\n{note}"})]
+
+
+def _same_texts(left: list[Message], right: list[Message]) -> bool:
+    return len(left) == len(right) and all(
+        a.role == b.role and a.content == b.content for a, b in zip(left, right, strict=True)
+    )

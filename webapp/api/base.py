@@ -1,0 +1,183 @@
+"""The API object: who may call it, the one error shape, and pages of at most 200 rows."""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+from collections.abc import Callable
+from typing import Any, cast
+
+from django.conf import settings
+from django.core.exceptions import PermissionDenied, RequestDataTooBig, SuspiciousOperation
+from django.core.exceptions import ValidationError as FieldError
+from django.core.paginator import Paginator
+from django.db.models import QuerySet
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
+from ninja import NinjaAPI
+from ninja.errors import AuthenticationError, HttpError
+from ninja.errors import ValidationError as RequestError
+from ninja.openapi.docs import Swagger
+from ninja.renderers import JSONRenderer
+from ninja.security.base import AuthBase
+from ninja.utils import check_csrf
+from pydantic import ValidationError as ShapeError
+
+from training.errors import TiltyardError
+from webapp.datasets.handlers import OVERHEAD_BYTES, CountingUploadHandler
+from webapp.errors import error_body
+from webapp.pages import errors_by_field
+from webapp.runs.forms import split_path
+from webapp.teams.models import User
+
+logger = logging.getLogger(__name__)
+MAX_PAGE_ROWS = 200
+CODES = {400: "invalid", 401: "login_required", 403: "forbidden", 404: "not_found", 405: "method_not_allowed",
+         409: "conflict", 413: "too_large", 422: "invalid", 429: "rate_limited"}  # fmt: skip
+
+
+class Session(AuthBase):
+    """The browser's session, with CSRF for everything that writes. Nobody is asked for a token who is not logged in."""
+
+    openapi_type = "apiKey"
+    openapi_in = "cookie"
+    openapi_name = settings.SESSION_COOKIE_NAME
+
+    def __call__(self, request: HttpRequest) -> User | None:
+        """The person, or ``None`` for a 401. The CSRF check reads the form, so the upload's limit is set before it."""
+        if not request.user.is_authenticated:
+            return None
+        if request.content_type == "multipart/form-data":
+            if int(request.META.get("CONTENT_LENGTH") or 0) > settings.MAX_UPLOAD_BYTES + OVERHEAD_BYTES:
+                raise HttpError(413, "")
+            request.upload_handlers.insert(0, CountingUploadHandler(request, settings.MAX_UPLOAD_BYTES))
+        if check_csrf(request):
+            raise HttpError(403, "The CSRF token is missing or wrong.")
+        return cast(User, request.user)
+
+
+class StrictJson(JSONRenderer):
+    """JSON without NaN, which other parsers refuse."""
+
+    json_dumps_params = {"allow_nan": False, "ensure_ascii": False}
+
+
+api = NinjaAPI(
+    title="Tiltyard", version="1", urls_namespace="api", auth=Session(), docs=Swagger(), docs_url=None,
+    openapi_url=None, renderer=StrictJson(),
+)  # fmt: skip
+
+
+def caller(request: HttpRequest) -> User:
+    """The person who calls; authentication has run before every operation."""
+    return cast(User, request.user)
+
+
+def failed(request: HttpRequest, status: int, message: str = "", detail: Any = None, code: str = "") -> HttpResponse:
+    """An answer in the one error shape."""
+    return JsonResponse(error_body(request, code or CODES.get(status, "internal"), message, detail), status=status)
+
+
+def page_of(rows: QuerySet[Any], page: int, per_page: int, show: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+    """One page of a list: ``{items, page, pages, total}``."""
+    paginator = Paginator(rows, max(1, min(per_page, MAX_PAGE_ROWS)))
+    found = paginator.get_page(max(1, page))
+    return {"items": [show(row) for row in found], "page": found.number, "pages": paginator.num_pages,
+            "total": paginator.count}  # fmt: skip
+
+
+@api.exception_handler(AuthenticationError)
+def _anonymous(request: HttpRequest, _exc: Exception) -> HttpResponse:
+    return failed(request, 401)
+
+
+@api.exception_handler(HttpError)
+def _http(request: HttpRequest, exc: HttpError) -> HttpResponse:
+    return failed(request, exc.status_code, str(exc))
+
+
+@api.exception_handler(Http404)
+def _missing(request: HttpRequest, _exc: Exception) -> HttpResponse:
+    return failed(request, 404)
+
+
+@api.exception_handler(PermissionDenied)
+def _denied(request: HttpRequest, exc: Exception) -> HttpResponse:
+    return failed(request, 403, str(exc))
+
+
+@api.exception_handler(RequestDataTooBig)
+def _too_big(request: HttpRequest, _exc: Exception) -> HttpResponse:
+    return failed(request, 413)
+
+
+@api.exception_handler(SuspiciousOperation)
+def _suspicious(request: HttpRequest, _exc: Exception) -> HttpResponse:
+    return failed(request, 400)
+
+
+@api.exception_handler(RequestError)
+def _request(request: HttpRequest, exc: RequestError) -> HttpResponse:
+    detail = [{"path": ".".join(str(part) for part in error["loc"]), "message": error["msg"]} for error in exc.errors]
+    return failed(request, 422, detail=detail)
+
+
+@api.exception_handler(ShapeError)
+def _shape(request: HttpRequest, exc: ShapeError) -> HttpResponse:
+    detail = []
+    for error in exc.errors(include_url=False, include_input=False)[:50]:
+        path, message = ".".join(str(part) for part in error["loc"]), error["msg"].removeprefix("Value error, ")
+        if not path:
+            path, message = split_path(message)
+        detail.append({"path": path, "message": message})
+    return failed(request, 422, detail=detail)
+
+
+@api.exception_handler(FieldError)
+def _fields(request: HttpRequest, exc: FieldError) -> HttpResponse:
+    code = getattr(exc, "code", "")
+    fields = errors_by_field(exc)
+    detail = [
+        {"path": "" if name == "__all__" else name, "message": text} for name, all in fields.items() for text in all
+    ]
+    return failed(request, {"conflict": 409, "too_large": 413}.get(code or "", 422), detail[0]["message"], detail)
+
+
+@api.exception_handler(TiltyardError)
+def _ours(request: HttpRequest, exc: TiltyardError) -> HttpResponse:
+    path, message = split_path(exc.message)
+    return failed(request, 422, exc.message, [{"path": path, "message": message, "hint": exc.hint}], exc.code)
+
+
+@api.exception_handler(Exception)
+def _unexpected(request: HttpRequest, _exc: Exception) -> HttpResponse:
+    logger.exception("api request failed", extra={"request_id": getattr(request, "request_id", "")})
+    return failed(request, 500)
+
+
+def shaped(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+    """Give the one error shape to answers that come from around the operations: a wrong method, a bad body."""
+
+    @functools.wraps(view)
+    def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        response = view(request, *args, **kwargs)
+        if response.status_code < 400 or _is_shaped(response):
+            return response
+        fresh = failed(request, response.status_code)
+        if "Allow" in response.headers:
+            fresh["Allow"] = response["Allow"]
+        return fresh
+
+    return answer
+
+
+def _is_shaped(response: HttpResponseBase) -> bool:
+    try:
+        return "request_id" in json.loads(cast(HttpResponse, response).content)
+    except (ValueError, TypeError, AttributeError):
+        return False
+
+
+def not_found(request: HttpRequest) -> HttpResponse:
+    """Any other address under the API."""
+    return failed(request, 404 if request.user.is_authenticated else 401)

@@ -1,0 +1,102 @@
+"""Datasets, reward specs and environments over the API."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from uuid import UUID
+
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest
+from django.utils.translation import gettext as _
+from ninja import File, Form, Router
+from ninja.errors import HttpError
+from ninja.files import UploadedFile
+
+from webapp.api.base import caller, page_of
+from webapp.api.schemas import EnvironmentIn, RewardSpecIn, dataset_out, environment_out, reward_out
+from webapp.datasets.models import Dataset
+from webapp.datasets.selectors import datasets_of
+from webapp.datasets.services import dataset_create, too_large_sentence
+from webapp.environments.models import Environment
+from webapp.environments.selectors import environments_of
+from webapp.environments.services import environment_register
+from webapp.pages import probe_allowed
+from webapp.rewards.models import RewardSpec
+from webapp.rewards.selectors import specs_of
+from webapp.rewards.services import reward_spec_save
+from webapp.teams.access import object_for, project_for
+from webapp.teams.models import Role
+
+router = Router()
+
+
+@router.get("/projects/{slug:slug}/datasets", tags=["datasets"])
+def datasets_list(request: HttpRequest, slug: str, page: int = 1, per_page: int = 50) -> dict[str, Any]:
+    """All versions of all datasets of a project, newest first."""
+    return page_of(datasets_of(project_for(caller(request), slug)), page, per_page, dataset_out)
+
+
+@router.post("/projects/{slug:slug}/datasets", tags=["datasets"], response={201: dict[str, Any]})
+def dataset_upload(
+    request: HttpRequest,
+    slug: str,
+    name: Annotated[str, Form(max_length=80)],
+    file: Annotated[UploadedFile | None, File()] = None,
+) -> tuple[int, dict[str, Any]]:
+    """Upload a file as the next version under a name (multipart fields `name` and `file`)."""
+    project = project_for(caller(request), slug, need=Role.EDITOR)
+    if getattr(request, "upload_too_large", False):
+        raise HttpError(413, too_large_sentence())
+    if file is None:
+        raise ValidationError({"file": _("Send the file as the multipart field `file`.")})
+    made = dataset_create(project=project, user=caller(request), name=name, file=file, file_name=file.name or "")
+    return 201, dataset_out(made)
+
+
+@router.get("/datasets/{uuid:dataset_id}", tags=["datasets"])
+def dataset_get(request: HttpRequest, dataset_id: UUID) -> dict[str, Any]:
+    """One version with the report of its check."""
+    within = Dataset.objects.select_related("project")
+    return dataset_out(object_for(caller(request), Dataset, dataset_id, within=within), full=True)
+
+
+@router.get("/projects/{slug:slug}/rewards", tags=["rewards"])
+def rewards_list(request: HttpRequest, slug: str, page: int = 1, per_page: int = 50) -> dict[str, Any]:
+    """All versions of all reward specs of a project, newest first."""
+    return page_of(specs_of(project_for(caller(request), slug)), page, per_page, reward_out)
+
+
+@router.post("/projects/{slug:slug}/rewards", tags=["rewards"], response={201: dict[str, Any]})
+def reward_save(request: HttpRequest, slug: str, body: RewardSpecIn) -> tuple[int, dict[str, Any]]:
+    """Save a reward spec; unchanged content gives the newest version back."""
+    project = project_for(caller(request), slug, need=Role.EDITOR)
+    spec = reward_spec_save(project=project, user=caller(request), name=body.name, components=body.components)
+    return 201, reward_out(spec)
+
+
+@router.get("/rewards/{uuid:spec_id}", tags=["rewards"])
+def reward_get(request: HttpRequest, spec_id: UUID) -> dict[str, Any]:
+    """One version."""
+    return reward_out(object_for(caller(request), RewardSpec, spec_id))
+
+
+@router.get("/projects/{slug:slug}/environments", tags=["environments"])
+def environments_list(request: HttpRequest, slug: str, page: int = 1, per_page: int = 50) -> dict[str, Any]:
+    """The servers of a project with their last checks."""
+    return page_of(environments_of(project_for(caller(request), slug)), page, per_page, environment_out)
+
+
+@router.post("/projects/{slug:slug}/environments", tags=["environments"], response={201: dict[str, Any]})
+def environment_new(request: HttpRequest, slug: str, body: EnvironmentIn) -> tuple[int, dict[str, Any]]:
+    """Register a server; it is asked who it is first."""
+    project = project_for(caller(request), slug, need=Role.EDITOR)
+    if not probe_allowed(caller(request)):
+        raise HttpError(429, "")
+    made = environment_register(project=project, user=caller(request), name=body.name, url=body.url)
+    return 201, environment_out(made)
+
+
+@router.get("/environments/{uuid:environment_id}", tags=["environments"])
+def environment_get(request: HttpRequest, environment_id: UUID) -> dict[str, Any]:
+    """One server and its last check."""
+    return environment_out(object_for(caller(request), Environment, environment_id))

@@ -1,0 +1,143 @@
+"""Runs over the API."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from uuid import UUID
+
+from django.http import HttpRequest
+from ninja import Header, Query, Router
+
+from training.config import JobConfig
+from training.errors import ConfigError
+from webapp.api.base import MAX_PAGE_ROWS, caller
+from webapp.api.schemas import RunIn, project_out, run_out
+from webapp.metrics.selectors import curves, metric_names
+from webapp.runs.models import Run, RunEvent
+from webapp.runs.preflight import preflight
+from webapp.runs.selectors import event_view, run_list, runs_with_ages, step_rollouts
+from webapp.runs.services import run_create, run_stop
+from webapp.runs.yaml_text import YamlProblem, config_from_text
+from webapp.teams.access import object_for, project_for, projects_of
+from webapp.teams.models import Role
+
+router = Router(tags=["runs"])
+MAX_METRICS = 100
+
+
+def _run(request: HttpRequest, run_id: UUID, need: Role = Role.VIEWER) -> Run:
+    within = runs_with_ages().select_related("project", "after")
+    return object_for(caller(request), Run, run_id, need=need, within=within)
+
+
+@router.get("/projects")
+def projects_list(request: HttpRequest) -> dict[str, Any]:
+    """The projects that you may see."""
+    return {"items": [project_out(project) for project in projects_of(caller(request))[:MAX_PAGE_ROWS]]}
+
+
+@router.get("/projects/{slug:slug}")
+def project_get(request: HttpRequest, slug: str) -> dict[str, Any]:
+    """One project and your role in it."""
+    project = project_for(caller(request), slug)
+    return {**project_out(project), "role": str(getattr(project, "role", ""))}
+
+
+@router.get("/projects/{slug:slug}/runs")
+def runs_list(
+    request: HttpRequest, slug: str, state: str = "", kind: str = "", q: str = "", sort: str = "-created",
+    page: int = 1, per_page: int = 50,
+) -> dict[str, Any]:  # fmt: skip
+    """Runs of a project, newest first."""
+    project = project_for(caller(request), slug)
+    filters = {"state": state, "kind": kind, "q": q}
+    found = run_list(project, filters, sort[:40], max(1, page), max(1, min(per_page, MAX_PAGE_ROWS)))
+    return {"items": [row.view for row in found.rows], "page": found.page, "pages": found.pages, "total": found.total}
+
+
+@router.post("/projects/{slug:slug}/runs", response={201: dict[str, Any]})
+def run_new(
+    request: HttpRequest, slug: str, body: RunIn, idempotency_key: Annotated[str | None, Header(max_length=64)] = None
+) -> tuple[int, dict[str, Any]]:
+    """Create a run and, unless `launch` is false, queue it. The same idempotency key gives the same run back."""
+    project = project_for(caller(request), slug, need=Role.EDITOR)
+    config = _config(body)
+    if body.launch:
+        outcome = preflight(project, config, full=False)
+        for check in outcome.checks:
+            if check.hard and not check.ok:
+                raise ConfigError(f"{check.path}: {check.message}" if check.path else check.message, hint=check.hint)
+    run = run_create(
+        project=project, user=caller(request), name=body.name, config=config, launch=body.launch,
+        idempotency_key=body.idempotency_key or idempotency_key,
+    )  # fmt: skip
+    return 201, run_out(run, full=True)
+
+
+def _config(body: RunIn) -> JobConfig:
+    if body.yaml is not None and body.config is not None:
+        raise ConfigError("Send `config` or `yaml`, not both.")
+    if body.yaml is None:
+        return JobConfig.model_validate(body.config or {})
+    try:
+        return config_from_text(body.yaml)
+    except YamlProblem as exc:
+        first = exc.problems[0]
+        where = f"{first.path}: " if first.path else ""
+        raise ConfigError(f"{where}{first.message}", hint=f"line {first.line}" if first.line else "") from exc
+
+
+@router.get("/runs/{uuid:run_id}")
+def run_get(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
+    """One run with its config."""
+    return run_out(_run(request, run_id), full=True)
+
+
+@router.post("/runs/{uuid:run_id}/stop")
+def run_stop_now(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
+    """Stop a run; stopping one that has ended changes nothing."""
+    run = _run(request, run_id, Role.EDITOR)
+    return run_out(run_stop(run=run, user=caller(request)))
+
+
+@router.get("/runs/{uuid:run_id}/metrics")
+def run_metrics(
+    request: HttpRequest,
+    run_id: UUID,
+    name: Annotated[list[str] | None, Query(max_length=MAX_METRICS)] = None,
+    points: int = 500,
+) -> dict[str, Any]:
+    """Curves, thinned to about `points` points each; all of them unless `name` is given, which may be repeated."""
+    run = _run(request, run_id)
+    clean = [item.replace("\x00", "")[:120] for item in name or []]
+    names = clean or metric_names(run)[:MAX_METRICS]
+    return {"curves": curves(run, names, max(2, min(points, 2000)))}
+
+
+@router.get("/runs/{uuid:run_id}/steps/{int:step}/rollouts")
+def run_rollouts(request: HttpRequest, run_id: UUID, step: int, page: int = 1, per_page: int = 50) -> dict[str, Any]:
+    """Rollouts of one step with their turns, a page at a time."""
+    run = _run(request, run_id)
+    found = step_rollouts(run, min(step, 2**31 - 1))
+    size, rollouts = max(1, min(per_page, MAX_PAGE_ROWS)), found["rollouts"]
+    first = (max(1, page) - 1) * size
+    shown = rollouts[first : first + size]
+    ids = {rollout["id"] for rollout in shown}
+    return {
+        "items": shown,
+        "turns": [turn for turn in found["turns"] if turn["rollout"] in ids],
+        "groups": found["groups"],
+        "page": max(1, page),
+        "pages": max(1, -(-len(rollouts) // size)),
+        "total": len(rollouts),
+    }
+
+
+@router.get("/runs/{uuid:run_id}/events")
+def run_events(request: HttpRequest, run_id: UUID, after: int = 0, limit: int = 100) -> dict[str, Any]:
+    """What happened to a run after a `seq`; ask again from the last one for more."""
+    run = _run(request, run_id)
+    size = max(1, min(limit, MAX_PAGE_ROWS))
+    since = max(-1, min(after, 2**63 - 1))
+    rows = list(RunEvent.objects.filter(run=run, seq__gt=since).order_by("seq")[: size + 1])
+    return {"items": [event_view(row) for row in rows[:size]], "seq": run.seq, "more": len(rows) > size}

@@ -1,0 +1,132 @@
+"""Reading datasets."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
+from django.db.models.functions import Coalesce
+from django.utils import timezone
+
+from webapp.datasets.models import Dataset, DatasetState
+from webapp.runs.models import Run
+from webapp.runs.states import TERMINAL
+from webapp.teams.models import Project
+
+LOST_AFTER_S = 60
+LONG_TEXT_CHARS = 280
+
+
+def datasets_of(project: Project) -> QuerySet[Dataset]:
+    """All versions of all datasets of a project, newest first."""
+    return Dataset.objects.filter(project=project).select_related("project", "created_by")
+
+
+def latest_datasets(project: Project) -> QuerySet[Dataset]:
+    """The newest version of each dataset with how many versions there are, newest first."""
+    versions = Dataset.objects.filter(project=project, name=OuterRef("name")).order_by()
+    newest = versions.order_by("-version").values("pk")[:1]
+    count = versions.values("name").annotate(n=Count("pk")).values("n")
+    return datasets_of(project).filter(pk=Subquery(newest)).annotate(versions=Coalesce(Subquery(count), 1))
+
+
+def versions_of(dataset: Dataset) -> QuerySet[Dataset]:
+    """All versions under the same name, newest first."""
+    return datasets_of(dataset.project).filter(name=dataset.name).order_by("-version")
+
+
+def ready_datasets(project: Project) -> QuerySet[Dataset]:
+    """What a job may be started with."""
+    return datasets_of(project).filter(state=DatasetState.READY).order_by("name", "-version")
+
+
+def runs_using(dataset: Dataset, *, active: bool = False) -> QuerySet[Run]:
+    """Runs whose config names this version, or that resolved to its rows."""
+    runs = Run.objects.filter(project=dataset.project).filter(
+        Q(config__data__train=dataset.reference) | Q(resolved__data__train=str(dataset.rows_path))
+    )
+    return runs.exclude(state__in=TERMINAL) if active else runs
+
+
+def lost_checks() -> QuerySet[Dataset]:
+    """Datasets whose check has said nothing for too long: its worker was killed, or the message was lost."""
+    silent_since = time.time() - LOST_AFTER_S
+    return Dataset.objects.filter(
+        state=DatasetState.CHECKING, created_at__lt=timezone.now() - timedelta(seconds=LOST_AFTER_S)
+    ).filter(Q(progress__at__isnull=True) | Q(progress__at__lt=silent_since))
+
+
+class Bar(NamedTuple):
+    """One bar of the length histogram, in units of its drawing."""
+
+    x: int
+    y: int
+    width: int
+    height: int
+    middle: int
+    label: str
+    rows: int
+
+
+class Histogram(NamedTuple):
+    """The length histogram as a drawing of 640 by 180."""
+
+    bars: list[Bar]
+    unit: str
+    p50: int
+    p95: int
+    max: int
+
+
+def histogram_of(report: dict[str, Any]) -> Histogram | None:
+    """Bars for the lengths of rows; ``None`` when nothing was measured."""
+    length = report.get("length") or {}
+    counts, edges = length.get("counts") or [], length.get("edges") or []
+    if not counts or len(edges) != len(counts) + 1:
+        return None
+    width, highest = 640 // len(counts), max(counts)
+    bars = []
+    for index, count in enumerate(counts):
+        height = max(2 if count else 0, round(130 * count / highest)) if highest else 0
+        label = f"{edges[index]}–{edges[index + 1] - 1}"
+        bars.append(Bar(index * width + 2, 150 - height, width - 4, height, index * width + width // 2, label, count))
+    return Histogram(
+        bars, str(length.get("unit", "")), length.get("p50", 0), length.get("p95", 0), length.get("max", 0)
+    )
+
+
+def preview_of(report: dict[str, Any]) -> list[dict[str, Any]]:
+    """The first rows in the form that the page shows them: messages with roles, calls and foldable long texts."""
+    shown = []
+    for number, row in enumerate(report.get("preview") or [], start=1):
+        if not isinstance(row, dict):
+            continue
+        tools = row.get("tools") or []
+        names = [str((tool.get("function") or tool).get("name", "?")) for tool in tools if isinstance(tool, dict)]
+        extra = [(key, value) for key, value in row.items() if key not in {"messages", "tools"}]
+        messages = [_message(item) for item in row.get("messages") or [] if isinstance(item, dict)]
+        asked = next((item["text"] for item in messages if item["role"] == "user"), "")
+        shown.append({"number": number, "title": asked, "messages": messages, "tools": names, "extra": extra})
+    return shown
+
+
+def _message(item: dict[str, Any]) -> dict[str, Any]:
+    text = str(item.get("content") or "")
+    calls = [
+        {"name": str(call.get("name", "")), "arguments": call.get("arguments", {})}
+        for call in item.get("tool_calls") or []
+        if isinstance(call, dict)
+    ]
+    is_long = len(text) > LONG_TEXT_CHARS
+    return {
+        "role": str(item.get("role", "")), "name": str(item.get("name") or ""), "text": text, "calls": calls,
+        "is_long": is_long, "head": text[:LONG_TEXT_CHARS] if is_long else "",
+    }  # fmt: skip
+
+
+def percent_of(dataset: Dataset) -> int:
+    """How far the check has come, 0 to 100."""
+    total = int(dataset.progress.get("total") or 0)
+    return min(100, round(100 * int(dataset.progress.get("bytes") or 0) / total)) if total else 0

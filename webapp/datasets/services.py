@@ -1,0 +1,233 @@
+"""Writing datasets.
+
+The check of an upload, in order:
+1. ``dataset_create`` stores the file and the row (state ``checking``) and sends a message, which is only a hint.
+2. ``check_claim`` takes the dataset for one worker by writing a fresh token into ``progress``; while that worker
+   reports at least once in ``LOST_AFTER_S``, nobody else can claim it.
+3. Progress and the outcome are written only where state is still ``checking`` and the token is still ours.
+4. A dataset whose worker fell silent is found by ``lost_checks`` and sent again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import secrets
+import shutil
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.core.files.base import File
+from django.core.files.uploadedfile import TemporaryUploadedFile
+from django.db import IntegrityError, transaction
+from django.db.models import Max
+from django.utils.translation import gettext as _
+
+from training.data.limits import CheckLimits
+from training.data.runner import run_check
+from webapp.datasets.models import Dataset, DatasetState
+from webapp.datasets.selectors import LOST_AFTER_S, runs_using
+from webapp.pages import clean_name
+from webapp.storage import dataset_dir
+from webapp.teams.models import Project, User
+
+logger = logging.getLogger(__name__)
+KEEP_FREE_BYTES = 1024**3
+PROGRESS_EVERY_S = 0.25
+CHECK_WALL_S = 840
+MAX_PREVIEW_ROWS = 10
+MAX_PREVIEW_BYTES = 256 * 1024
+_CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+
+
+class CheckLost(Exception):
+    """Somebody else has the check now, or the dataset is gone."""
+
+
+def dataset_create(*, project: Project, user: User | None, name: str, file: File[bytes], file_name: str) -> Dataset:
+    """Store an upload as the next version under a name and have it checked. Raises ``ValidationError`` by field."""
+    size = int(file.size or 0)
+    if not size:
+        raise ValidationError({"file": _("The file is empty.")})
+    if size > settings.MAX_UPLOAD_BYTES:
+        raise ValidationError({"file": too_large_sentence()}, code="too_large")
+    if shutil.disk_usage(settings.DATA_DIR).free < size * 2 + KEEP_FREE_BYTES:
+        raise ValidationError({"file": _("The server's disk is nearly full, so the file was not kept.")})
+    shown = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", file_name)[-255:] or "upload"
+    dataset = Dataset(
+        id=uuid.uuid4(), project=project, name=clean_name(name), file_name=shown, bytes=size, created_by=user
+    )
+    _store(file, dataset.upload_path)
+    try:
+        _insert(dataset)
+    except BaseException:
+        shutil.rmtree(dataset_dir(dataset.id), ignore_errors=True)
+        raise
+    logger.info("dataset uploaded", extra={"dataset_id": dataset.pk, "project_id": project.pk, "bytes": size})
+    return dataset
+
+
+def too_large_sentence() -> str:
+    """What a person is told whose file is larger than the limit."""
+    limit = settings.MAX_UPLOAD_BYTES
+    size = f"{limit / 1024**3:g} GB" if limit >= 1024**3 else f"{limit / 1024**2:.4g} MB"
+    return _("The file is larger than %(limit)s, the most that may be uploaded. Split it into several files.") % {
+        "limit": size
+    }
+
+
+def _store(file: File[bytes], path: Path) -> None:
+    """Put the file in its place, readable by us only. What is already on our disk is moved, not copied."""
+    path.parent.mkdir(parents=True, mode=0o700)
+    if isinstance(file, TemporaryUploadedFile):
+        try:
+            os.replace(file.temporary_file_path(), path)
+            os.chmod(path, 0o600)
+            return
+        except OSError:
+            logger.info("upload copied across file systems")
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(handle, "wb") as target:
+        for chunk in file.chunks():
+            target.write(chunk)
+
+
+def _insert(dataset: Dataset) -> None:
+    """Save the row under the next version; of two uploads at once, the later one takes the number after."""
+    for last_try in (False, False, False, True):
+        newest = Dataset.objects.filter(project=dataset.project, name=dataset.name).aggregate(top=Max("version"))["top"]
+        dataset.version = (newest or 0) + 1
+        try:
+            with transaction.atomic():
+                dataset.save(force_insert=True)
+                transaction.on_commit(lambda: check_enqueue(dataset.id))
+            return
+        except IntegrityError:
+            if last_try:
+                raise
+
+
+def check_enqueue(dataset_id: uuid.UUID) -> None:
+    """Tell a worker. A broker that is down costs only time: lost checks are found again."""
+    from kombu.exceptions import OperationalError
+
+    from webapp.datasets.tasks import check
+
+    try:
+        check.apply_async((str(dataset_id),), retry=False)
+    except (OperationalError, OSError) as exc:
+        logger.warning("check not sent: %s", exc, extra={"dataset_id": dataset_id})
+
+
+def check_claim(*, dataset_id: uuid.UUID | str) -> Dataset | None:
+    """Take a dataset's check for this worker; ``None`` when there is nothing to do or somebody is at it."""
+    with transaction.atomic():
+        dataset = Dataset.objects.select_for_update().filter(pk=dataset_id, state=DatasetState.CHECKING).first()
+        if dataset is None:
+            return None
+        if dataset.progress.get("token") and time.time() - float(dataset.progress.get("at", 0)) < LOST_AFTER_S:
+            return None
+        dataset.progress = {"token": secrets.token_hex(8), "at": time.time(), "bytes": 0, "total": dataset.bytes}
+        dataset.save(update_fields=["progress"])
+    return dataset
+
+
+def check_run(*, dataset: Dataset) -> None:
+    """Check a claimed dataset in a process of its own and write the outcome."""
+    token = str(dataset.progress["token"])
+    checks = dataset_dir(dataset.id) / "checks"
+    shutil.rmtree(checks, ignore_errors=True)  # what earlier checks left that were killed
+    folder = checks / token
+    limits = CheckLimits(max_rows=settings.MAX_DATASET_ROWS, wall_s=CHECK_WALL_S)
+    try:
+        report = run_check(dataset.upload_path, folder, limits=limits, on_progress=_reporter(dataset, token))
+        _finish(dataset, token, report, folder)
+    except CheckLost:
+        logger.info("check given up", extra={"dataset_id": dataset.pk})
+    except OSError as exc:
+        logger.exception("check could not write", extra={"dataset_id": dataset.pk})
+        sentence = _("The check could not store its results: %(reason)s.") % {"reason": exc.strerror or "I/O error"}
+        _finish(dataset, token, {"verdict": "rejected", "message": sentence}, folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _reporter(dataset: Dataset, token: str) -> Callable[[Any], None]:
+    """Write progress at most four times a second; raises ``CheckLost`` when the check is no longer ours."""
+    last = 0.0
+
+    def report(progress: Any) -> None:
+        nonlocal last
+        if time.monotonic() - last < PROGRESS_EVERY_S:
+            return
+        last = time.monotonic()
+        values = {"token": token, "at": time.time(), **progress._asdict()}
+        if not _ours(dataset, token).update(progress=values):
+            raise CheckLost
+
+    return report
+
+
+def _ours(dataset: Dataset, token: str) -> Any:
+    return Dataset.objects.filter(pk=dataset.pk, state=DatasetState.CHECKING, progress__token=token)
+
+
+def _finish(dataset: Dataset, token: str, report: dict[str, Any], folder: Path) -> None:
+    """Write the outcome and move the good rows to their place, in this order of safety: lock, move, commit."""
+    states = {"ok": DatasetState.READY, "bad_rows": DatasetState.NEEDS_CHOICE}
+    state = states.get(str(report.get("verdict")), DatasetState.REJECTED)
+    with transaction.atomic():
+        if not _ours(dataset, token).select_for_update().exists():
+            raise CheckLost
+        if state != DatasetState.REJECTED:
+            os.replace(folder / "rows.jsonl", dataset.rows_path)
+            os.chmod(dataset.rows_path, 0o600)
+        _ours(dataset, token).update(
+            state=state, rows=report.get("rows", 0), bad_rows=report.get("bad_rows", 0),
+            sha256=report.get("sha256", ""), report=_fit(report), progress={},
+        )  # fmt: skip
+
+
+def check_time_out(*, dataset_id: str) -> None:
+    """The check's own time limit ran out: reject with a sentence."""
+    sentence = _("Checking the file took too long. Split it into smaller files.")
+    Dataset.objects.filter(pk=dataset_id, state=DatasetState.CHECKING).update(
+        state=DatasetState.REJECTED, report={"verdict": "rejected", "message": sentence}, progress={}
+    )
+
+
+def _fit(report: dict[str, Any]) -> dict[str, Any]:
+    """The report as the database keeps it: few preview rows, and no NUL, which PostgreSQL does not store."""
+    preview = list(report.get("preview") or [])[:MAX_PREVIEW_ROWS]
+    while preview and len(json.dumps(preview)) > MAX_PREVIEW_BYTES:
+        preview.pop()
+    return dict(json.loads(json.dumps({**report, "preview": preview}).replace("\\u0000", "\\ufffd")))
+
+
+def dataset_keep_good_rows(*, dataset: Dataset) -> Dataset:
+    """Use a dataset without its bad rows. Raises ``ValidationError`` when there is no choice to make any more."""
+    changed = Dataset.objects.filter(pk=dataset.pk, state=DatasetState.NEEDS_CHOICE).update(state=DatasetState.READY)
+    if not changed:
+        raise ValidationError(_("This version has no open choice about bad rows."), code="conflict")
+    dataset.refresh_from_db()
+    return dataset
+
+
+def dataset_delete(*, dataset: Dataset) -> None:
+    """Delete one version and its files. Refused while a run that has not ended uses it."""
+    names = list(runs_using(dataset, active=True).values_list("name", flat=True)[:3])
+    if names:
+        raise ValidationError(
+            _("It is used by a run that has not ended: %(runs)s.") % {"runs": ", ".join(names)}, code="conflict"
+        )
+    folder = dataset_dir(dataset.id)
+    with transaction.atomic():
+        dataset.delete()
+        transaction.on_commit(lambda: shutil.rmtree(folder, ignore_errors=True))

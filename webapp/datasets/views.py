@@ -1,0 +1,167 @@
+"""Pages of datasets."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+from uuid import UUID
+
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.core.exceptions import ValidationError
+from django.core.paginator import Paginator
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.views.decorators.csrf import csrf_exempt, csrf_protect
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from webapp.datasets import selectors, services
+from webapp.datasets.forms import DatasetForm
+from webapp.datasets.handlers import OVERHEAD_BYTES, CountingUploadHandler
+from webapp.datasets.models import Dataset, DatasetState
+from webapp.errors import error_body
+from webapp.pages import add_errors, can_edit, page_number
+from webapp.teams.access import object_for, project_for
+from webapp.teams.models import Project, Role, User
+
+ROWS_PER_PAGE = 50
+
+
+def _own(request: HttpRequest, slug: str, pk: UUID, *, need: Role = Role.VIEWER) -> tuple[Project, Dataset]:
+    project = project_for(request.user, slug, need=need)
+    return project, object_for(request.user, Dataset, pk, need=need, within=selectors.datasets_of(project))
+
+
+@login_required
+@require_GET
+def dataset_list(request: HttpRequest, slug: str) -> HttpResponse:
+    """The newest version of every dataset."""
+    project = project_for(request.user, slug)
+    page = Paginator(selectors.latest_datasets(project), ROWS_PER_PAGE).get_page(page_number(request.GET.get("page")))
+    return render(request, "datasets/list.html", {"project": project, "page": page, "can_edit": can_edit(project)})
+
+
+@csrf_exempt
+@login_required
+@require_http_methods(["GET", "POST"])
+def dataset_new(request: HttpRequest, slug: str) -> HttpResponse:
+    """Upload a file. The counting handler must be set before anything reads the form, so CSRF is checked after it."""
+    project = project_for(request.user, slug, need=Role.EDITOR)
+    if request.method == "POST":
+        if int(request.META.get("CONTENT_LENGTH") or 0) > settings.MAX_UPLOAD_BYTES + OVERHEAD_BYTES:
+            return _too_large(request, project)
+        request.upload_handlers.insert(0, CountingUploadHandler(request, settings.MAX_UPLOAD_BYTES))
+    return _dataset_new(request, project)
+
+
+@csrf_protect
+def _dataset_new(request: HttpRequest, project: Project) -> HttpResponse:
+    if request.method == "GET":
+        form = DatasetForm(initial={"name": request.GET.get("name", "")[:80]})
+        return render(request, "datasets/new.html", _new_context(project, form))
+    form = DatasetForm(request.POST, request.FILES)
+    if getattr(request, "upload_too_large", False):
+        return _too_large(request, project)
+    if form.is_valid():
+        file = form.cleaned_data["file"]
+        try:
+            made = services.dataset_create(
+                project=project, user=cast(User, request.user), name=form.cleaned_data["name"], file=file,
+                file_name=file.name,
+            )  # fmt: skip
+        except ValidationError as exc:
+            add_errors(form, exc)
+        else:
+            url = reverse("dataset-detail", args=[project.slug, made.pk])
+            return JsonResponse({"ok": True, "url": url}) if _wants_json(request) else redirect(url)
+    if _wants_json(request):
+        return JsonResponse(error_body(request, "invalid", detail=form.errors.get_json_data()), status=422)
+    return render(request, "datasets/new.html", _new_context(project, form), status=422)
+
+
+def _wants_json(request: HttpRequest) -> bool:
+    return request.headers.get("Accept", "").startswith("application/json")
+
+
+def _new_context(project: Project, form: DatasetForm) -> dict[str, Any]:
+    strings = {
+        "upload.large": _("The file is larger than {limit}, the most that may be uploaded."),
+        "upload.moved": _("{done} of {total} · {rate}/s"),
+        "upload.storing": _("The file has arrived; storing it…"),
+        "upload.failed": _("The upload was not accepted. Try again."),
+        "upload.broken": _("The connection broke during the upload. Try again."),
+    }
+    return {"project": project, "form": form, "limit_bytes": settings.MAX_UPLOAD_BYTES, "strings": strings}
+
+
+def _too_large(request: HttpRequest, project: Project) -> HttpResponse:
+    sentence = services.too_large_sentence()
+    if _wants_json(request):
+        return JsonResponse(error_body(request, "too_large", sentence), status=413)
+    form = DatasetForm(data={})
+    form.errors.clear()
+    form.add_error("file", sentence)
+    return render(request, "datasets/new.html", _new_context(project, form), status=413)
+
+
+def _detail(dataset: Dataset) -> dict[str, Any]:
+    """What the changing part of the page shows."""
+    return {"dataset": dataset, "percent": selectors.percent_of(dataset), "States": DatasetState}
+
+
+@login_required
+@require_GET
+def dataset_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """One version: its check while that lasts, then what is in it."""
+    project, dataset = _own(request, slug, pk)
+    if selectors.lost_checks().filter(pk=dataset.pk).exists():
+        services.check_enqueue(dataset.pk)
+    context = _detail(dataset) | {
+        "project": project,
+        "can_edit": can_edit(project),
+        "histogram": selectors.histogram_of(dataset.report),
+        "preview": selectors.preview_of(dataset.report),
+        "versions": selectors.versions_of(dataset)[:50],
+        "runs": selectors.runs_using(dataset).order_by("-created_at")[:20],
+    }
+    return render(request, "datasets/detail.html", context)
+
+
+@login_required
+@require_GET
+def dataset_progress(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """The progress of a check as a fragment; tells HTMX to load the page again once the check has ended."""
+    project, dataset = _own(request, slug, pk)
+    response = render(request, "datasets/_progress.html", _detail(dataset) | {"project": project})
+    if dataset.state != DatasetState.CHECKING:
+        response["HX-Refresh"] = "true"
+    return response
+
+
+@login_required
+@require_POST
+def dataset_keep(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """Go on without the bad rows."""
+    _project, dataset = _own(request, slug, pk, need=Role.EDITOR)
+    try:
+        services.dataset_keep_good_rows(dataset=dataset)
+        messages.success(request, _("%(name)s is ready without its bad rows.") % {"name": dataset})
+    except ValidationError as exc:
+        messages.error(request, " ".join(exc.messages))
+    return redirect("dataset-detail", slug=slug, pk=pk)
+
+
+@login_required
+@require_POST
+def dataset_remove(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """Delete one version."""
+    _project, dataset = _own(request, slug, pk, need=Role.EDITOR)
+    try:
+        services.dataset_delete(dataset=dataset)
+    except ValidationError as exc:
+        messages.error(request, " ".join(exc.messages))
+        return redirect("dataset-detail", slug=slug, pk=pk)
+    messages.success(request, _("%(name)s was deleted.") % {"name": dataset})
+    return redirect("dataset-list", slug=slug)

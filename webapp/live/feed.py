@@ -1,0 +1,199 @@
+"""What all sockets of this process share: the reads from the database, and the ear on the channel layer.
+
+1. Reads run in a few threads of their own that keep their database connections, away from the threads of requests.
+2. The frames after a given ``seq`` are read and encoded once, however many sockets of a run stand there: five hundred
+   tabs cost as much as one for each run.
+3. One task for each watched run listens on the channel layer. If Redis is away it tries again with a growing pause, and
+   wakes the sockets when it is back; they also look by themselves, so a lost nudge costs two seconds at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+from uuid import UUID
+from weakref import WeakKeyDictionary
+
+from channels.layers import get_channel_layer
+from django.db import DatabaseError, InterfaceError, connection
+
+from webapp.live.frames import frames
+from webapp.live.nudge import group_of
+from webapp.runs.selectors import run_changes_after, run_read, run_snapshot, run_view
+
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+THREADS = 6
+CATCH_UP_MAX = 5_000
+CHANGES_LIMIT = 2_000
+KEEP_S, KEEP_BYTES = 3.0, 32 << 20
+LISTEN_S, RETRY_MAX_S = 30.0, 5.0
+_threads = ThreadPoolExecutor(THREADS, thread_name_prefix="live-db")
+
+
+class RunGone(Exception):
+    """The run was deleted."""
+
+
+@dataclass(frozen=True)
+class Read:
+    """Encoded frames, and the ``seq`` a socket stands at after them."""
+
+    texts: list[str]
+    seq: int
+    more: bool = False
+
+
+async def in_database(action: Callable[..., T], *arguments: Any) -> T:
+    """Run a database read in one of the live threads."""
+    return await asyncio.get_running_loop().run_in_executor(_threads, partial(_guarded, action, *arguments))
+
+
+def _guarded(action: Callable[..., T], *arguments: Any) -> T:
+    try:
+        return action(*arguments)
+    except (DatabaseError, InterfaceError):
+        connection.close()  # the next read gets a fresh one
+        raise
+
+
+def close_connections() -> None:
+    """Close the connections of the live threads (tests do, before the database goes)."""
+    for future in [_threads.submit(_close_slowly) for _ in range(THREADS)]:
+        future.result()
+
+
+def _close_slowly() -> None:
+    connection.close()
+    time.sleep(0.01)  # so that each thread gets one of these
+
+
+def read_first(run_id: UUID, after: int | None) -> Read:
+    """Frames for a socket that has just opened: the changes after ``after`` if it is not long ago, else a snapshot."""
+    run = _run(run_id)
+    if after is not None and 0 <= after <= run.seq and run.seq - after <= CATCH_UP_MAX:
+        return _read_changes(run_id, after, empty=True)
+    found = run_snapshot(run)
+    head = {"type": "snapshot", "seq": found.seq, "run": run_view(found.run)}
+    return Read(list(frames(head, found.rows, before=0)), found.seq)
+
+
+def _read_changes(run_id: UUID, after: int, empty: bool = False) -> Read:
+    run = _run(run_id)
+    if run.seq <= after and not empty:
+        return Read([], after)
+    found = run_changes_after(run, after, CHANGES_LIMIT)
+    head = {"type": "changes", "seq": found.seq, "run": run_view(run)}
+    return Read(list(frames(head, found.rows, before=after)), found.seq, found.more)
+
+
+def _run(run_id: UUID) -> Any:
+    run = run_read(run_id)
+    if run is None:
+        raise RunGone
+    return run
+
+
+class Feed:
+    """The shared reads and ears of one event loop."""
+
+    def __init__(self) -> None:
+        self._reads: OrderedDict[tuple[UUID, int], tuple[float, asyncio.Task[Read]]] = OrderedDict()
+        self._sockets: dict[UUID, set[asyncio.Event]] = {}
+        self._ears: dict[UUID, asyncio.Task[None]] = {}
+
+    async def changes(self, run_id: UUID, after: int) -> Read:
+        """What changed after ``after``; sockets that ask for the same share one read."""
+        self._forget()
+        key = (run_id, after)
+        if key not in self._reads:
+            task = asyncio.ensure_future(in_database(_read_changes, run_id, after))
+            self._reads[key] = (time.monotonic(), task)
+        task = self._reads[key][1]
+        try:
+            read = await asyncio.shield(task)
+        except Exception:
+            self._reads.pop(key, None)
+            raise
+        if read.seq == after:  # nothing yet: the next one must look again
+            self._reads.pop(key, None)
+        return read
+
+    def _forget(self) -> None:
+        now, size = time.monotonic(), 0
+        for key in reversed(list(self._reads)):
+            since, task = self._reads[key]
+            if task.done() and not task.cancelled() and task.exception() is None:
+                size += sum(len(text) for text in task.result().texts)
+            if task.done() and (now - since > KEEP_S or size > KEEP_BYTES):
+                self._reads.pop(key, None)
+
+    async def subscribe(self, run_id: UUID, wake: asyncio.Event) -> None:
+        """Set ``wake`` at every nudge for the run. Waits for the ear to be up, but not for a Redis that is away."""
+        self._sockets.setdefault(run_id, set()).add(wake)
+        if run_id not in self._ears:
+            ready = asyncio.Event()
+            self._ears[run_id] = asyncio.create_task(self._listen(run_id, ready), name=f"ear-{run_id}")
+            try:
+                await asyncio.wait_for(ready.wait(), 1.0)
+            except TimeoutError:
+                logger.warning("channel layer is slow or away", extra={"action": "subscribe", "run_id": run_id})
+
+    def unsubscribe(self, run_id: UUID, wake: asyncio.Event) -> None:
+        """Forget the socket; the last one takes the ear with it."""
+        sockets = self._sockets.get(run_id, set())
+        sockets.discard(wake)
+        if not sockets:
+            self._sockets.pop(run_id, None)
+            ear = self._ears.pop(run_id, None)
+            if ear is not None:
+                ear.cancel()
+
+    def _wake(self, run_id: UUID) -> None:
+        for wake in self._sockets.get(run_id, ()):
+            wake.set()
+
+    async def _listen(self, run_id: UUID, ready: asyncio.Event) -> None:
+        pause, group = 0.1, group_of(run_id)
+        while True:
+            try:
+                layer = get_channel_layer()
+                channel = await layer.new_channel("live")
+                # Joining again now and then heals a Redis that was emptied under us.
+                while True:
+                    await layer.group_add(group, channel)
+                    ready.set()
+                    pause = 0.1
+                    await self._hear(layer, channel, run_id)
+            except asyncio.CancelledError:
+                raise
+            except Exception as exc:  # the boundary to Redis
+                logger.info("ear lost", extra={"action": "listen", "run_id": run_id, "error": repr(exc)})
+                await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 (jitter)
+                pause = min(pause * 2, RETRY_MAX_S)
+            self._wake(run_id)
+
+    async def _hear(self, layer: Any, channel: str, run_id: UUID) -> None:
+        until = time.monotonic() + LISTEN_S
+        while (left := until - time.monotonic()) > 0:
+            try:
+                await asyncio.wait_for(layer.receive(channel), left)
+            except TimeoutError:
+                return
+            self._wake(run_id)
+
+
+_feeds: WeakKeyDictionary[asyncio.AbstractEventLoop, Feed] = WeakKeyDictionary()
+
+
+def feed() -> Feed:
+    """The feed of the running event loop."""
+    return _feeds.setdefault(asyncio.get_running_loop(), Feed())

@@ -1,0 +1,114 @@
+"""Curves, thinned to what a screen can show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from django.db import connection
+
+from webapp.runs.models import Run
+from webapp.runs.text import finite
+
+MAX_POINTS = 2000
+MAX_POINTS_ALL = 60_000
+MIN_POINTS = 200
+SPARKLINE_POINTS = 40
+
+
+class Point(NamedTuple):
+    """One figure; ``value`` is ``None`` where it was NaN or infinite."""
+
+    attempt: int
+    step: int
+    name: str
+    value: float | None
+
+
+# Of two attempts at one step the later one counts; the unique index (run, name, step, attempt) gives the order.
+# A run with one attempt has nothing to choose between, which halves the work at a million points.
+_ALL = "SELECT name, step, attempt, value FROM metrics_metricpoint WHERE run_id = %s {where}"
+_WINNERS = (
+    "SELECT DISTINCT ON (name, step) name, step, attempt, value FROM metrics_metricpoint"
+    " WHERE run_id = %s {where} ORDER BY name DESC, step DESC, attempt DESC"
+)
+# The lowest and the highest of each bucket stay, so that no spike is thinned away, and the last point of each curve.
+_THINNED = (
+    "WITH won AS {hint} ({winners}),"
+    " long AS (SELECT name, count(*) AS total, min(step) AS low, max(ARRAY[step, attempt, value]) AS last FROM won"
+    " GROUP BY name),"
+    " placed AS (SELECT won.*, CASE WHEN total <= %s THEN step::bigint"
+    " ELSE (step::bigint - low) * %s / (last[1]::bigint - low + 1) END AS bucket FROM won JOIN long USING (name)),"
+    " kept AS (SELECT name, min(ARRAY[value, step, attempt]) AS low, max(ARRAY[value, step, attempt]) AS high"
+    " FROM placed GROUP BY name, bucket UNION ALL"
+    " SELECT name, ARRAY[last[3], last[1], last[2]], ARRAY[last[3], last[1], last[2]] FROM long)"
+    " SELECT name, point[2]::int AS step, point[3]::int AS attempt, point[1] FROM"
+    " (SELECT name, low AS point FROM kept UNION SELECT name, high FROM kept) AS points ORDER BY name, step"
+)
+
+
+def points(run: Run, names: Sequence[str] | None = None, max_points: int = MAX_POINTS) -> list[Point]:
+    """The points of a run's curves by name and step, about ``max_points`` of each name at most."""
+    where = ""
+    values: list[Any] = [run.pk]
+    if names is not None:
+        where = "AND name = ANY(%s)"
+        values.append(list(names))
+    # Asked of the database: ``run`` may have been read before its second attempt began.
+    several = Run.objects.filter(pk=run.pk, attempt__gt=1).exists()
+    winners, hint = (_WINNERS, "MATERIALIZED") if several else (_ALL, "NOT MATERIALIZED")
+    sql = _THINNED.format(winners=winners.format(where=where), hint=hint)
+    with connection.cursor() as cursor:
+        cursor.execute(sql, [*values, max_points, max(max_points // 2 - 1, 1)])
+        return [Point(attempt, step, name, finite(value)) for name, step, attempt, value in cursor.fetchall()]
+
+
+def curves(
+    run: Run, names: Sequence[str] | None = None, max_points: int = MAX_POINTS
+) -> dict[str, dict[str, list[Any]]]:
+    """``{name: {steps, values, attempts}}``, each thinned to about ``max_points``; NaN and infinities are ``None``."""
+    found: dict[str, dict[str, list[Any]]] = {}
+    for point in points(run, names, max_points):
+        curve = found.setdefault(point.name, {"steps": [], "values": [], "attempts": []})
+        curve["steps"].append(point.step)
+        curve["values"].append(point.value)
+        curve["attempts"].append(point.attempt)
+    return found
+
+
+def overview(run: Run) -> list[Point]:
+    """All curves of a run, thinner the more there are, so that a page begins quickly."""
+    names = len(metric_names(run)) or 1
+    return points(run, None, max(MIN_POINTS, min(MAX_POINTS, MAX_POINTS_ALL // names)))
+
+
+def metric_names(run: Run) -> list[str]:
+    """Names of the run's curves, found by hopping through the index rather than reading every point."""
+    sql = (
+        "WITH RECURSIVE names AS ((SELECT name FROM metrics_metricpoint WHERE run_id = %s ORDER BY name LIMIT 1)"
+        " UNION ALL SELECT (SELECT name FROM metrics_metricpoint WHERE run_id = %s AND name > names.name"
+        " ORDER BY name LIMIT 1) FROM names WHERE names.name IS NOT NULL) SELECT name FROM names WHERE name IS NOT NULL"
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(sql, [run.pk, run.pk])
+        return [row[0] for row in cursor.fetchall()]
+
+
+def sparklines(run_ids: Iterable[UUID], count: int = SPARKLINE_POINTS) -> dict[UUID, list[float | None]]:
+    """For each run at most ``count`` values of ``reward``, or of ``loss`` where there is no reward, in one query."""
+    ids = list(run_ids)
+    if not ids:
+        return {}
+    sql = (
+        "WITH won AS (SELECT DISTINCT ON (run_id, name, step) run_id, name, step, value FROM metrics_metricpoint"
+        " WHERE run_id = ANY(%s) AND name IN ('reward', 'loss') ORDER BY run_id, name, step, attempt DESC),"
+        " tiles AS (SELECT *, ntile(%s) OVER (PARTITION BY run_id, name ORDER BY step) AS tile FROM won)"
+        " SELECT DISTINCT ON (run_id, name, tile) run_id, name, value FROM tiles ORDER BY run_id, name, tile, step DESC"
+    )
+    lines: dict[str, dict[UUID, list[float | None]]] = {"reward": {}, "loss": {}}
+    with connection.cursor() as cursor:
+        cursor.execute(sql, [ids, count])
+        for run_id, name, value in cursor.fetchall():
+            lines[name].setdefault(run_id, []).append(finite(value))
+    return {run_id: lines["reward"].get(run_id) or lines["loss"].get(run_id, []) for run_id in ids}

@@ -1,0 +1,1 @@
+"""Operating one machine: embedded services, `up`, the demo, login links, catalogues."""

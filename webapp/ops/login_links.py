@@ -1,0 +1,51 @@
+"""One-time login links: the way in before anyone has set a password. Only the hash of a token is stored."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from datetime import timedelta
+
+from django.db import transaction
+from django.urls import NoReverseMatch, reverse
+from django.utils import timezone
+
+from webapp.teams.models import LoginLink, User
+
+TOKEN_BYTES = 32
+LIFETIME = timedelta(hours=24)
+
+
+def token_hash(token: str) -> str:
+    """What the database keeps of a token. A token is 256 random bits, so a plain hash needs no salt."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def login_link_create(*, user: User) -> str:
+    """Make a link for this person and return its token, which is nowhere else. Expired links are cleared away."""
+    token = secrets.token_urlsafe(TOKEN_BYTES)
+    now = timezone.now()
+    LoginLink.objects.filter(expires_at__lt=now).delete()
+    LoginLink.objects.create(user=user, token_hash=token_hash(token), expires_at=now + LIFETIME)
+    return token
+
+
+def login_link_use(token: str) -> User | None:
+    """Use a link up and return its person; ``None`` if it is unknown, used, expired, or its person may not log in.
+
+    The update is compare-and-set: of two requests with one token, one row change wins.
+    """
+    now = timezone.now()
+    links = LoginLink.objects.filter(token_hash=token_hash(token))
+    with transaction.atomic():
+        if not links.filter(used_at=None, expires_at__gt=now, user__is_active=True).update(used_at=now):
+            return None
+        return links.select_related("user")[0].user
+
+
+def login_link_path(token: str) -> str:
+    """Path of the page that uses the token."""
+    try:
+        return reverse("login-link", kwargs={"token": token})
+    except NoReverseMatch:
+        return f"/login/{token}/"

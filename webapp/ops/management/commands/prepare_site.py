@@ -1,0 +1,38 @@
+"""``manage.py prepare_site``: migrate, make the first user and team, print a login link as JSON. Used by `up`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django.core.management import call_command
+from django.core.management.base import BaseCommand, CommandParser
+from django.db import connection
+
+from webapp.environments.models import Environment
+from webapp.ops.login_links import login_link_create, login_link_path
+from webapp.ops.site import site_prepare
+
+
+class Command(BaseCommand):
+    """Bring the database up to date and make what a first start needs."""
+
+    help = __doc__
+    requires_system_checks = []
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Options."""
+        parser.add_argument("--demo", action="store_true", help="make the project Demo too")
+        parser.add_argument("--tools-moved", nargs=2, metavar=("OLD", "NEW"), help="new URL of the tools environment")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Safe to repeat."""
+        # A migration may take longer than a page is allowed to.
+        connection.settings_dict["OPTIONS"]["options"] = "-c lock_timeout=60000"
+        call_command("migrate", interactive=False, verbosity=0)
+        user = site_prepare(demo=options["demo"])
+        if options["tools_moved"]:
+            old, new = options["tools_moved"]
+            Environment.objects.filter(url__in=[old, f"{old}/"]).update(url=new)
+        token = login_link_create(user=user)
+        self.stdout.write(json.dumps({"username": user.username, "login_path": login_link_path(token)}))

@@ -1,0 +1,154 @@
+"""supervisord as a child: it starts our programs, starts a crashed one again, and ends all of them.
+
+docs/adr/0001-process-manager.md says why supervisord. It runs in the foreground, in a session of its own (so that
+Ctrl-C reaches `up` only), and the kernel ends it with us. It is spoken to over a unix socket with a password.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import secrets
+import shlex
+import subprocess
+import sys
+import time
+import xmlrpc.client
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from webapp.ops.console import UpError
+from webapp.ops.embedded import SOCKET_PATH_LIMIT, die_with_parent, free_port, write_private
+from webapp.ops.programs import PRIORITY, Program
+
+USER = "tiltyard"
+LOG_BYTES, LOG_BACKUPS = "10MB", 3
+START_TRIES = 1000  # default 3 would give a program up for good after a bad minute; tries are seconds apart
+ANSWER_LIMIT_S = 20.0
+NOT_RUNNING = {"STOPPED", "EXITED", "FATAL", "UNKNOWN"}
+
+
+def _value(text: str) -> str:
+    """Text as supervisord reads it back: ``%`` starts an expansion, so it is doubled."""
+    return text.replace("%", "%%")
+
+
+def _program_section(program: Program, root: Path, logs: Path) -> list[str]:
+    lines = [
+        f"[program:{program.name}]",
+        f"command={_value(shlex.join(program.argv))}",
+        f"directory={_value(str('/' if program.user else root))}",
+        f"stdout_logfile={_value(str(logs / program.name))}.log",
+        f"stdout_logfile_maxbytes={LOG_BYTES}",
+        f"stdout_logfile_backups={LOG_BACKUPS}",
+        f"stopsignal={program.stop_signal.name.removeprefix('SIG')}",
+        f"stopwaitsecs={program.stop_wait_s}",
+        f"stopasgroup={str(program.stop_as_group).lower()}",
+        "redirect_stderr=true", "autostart=false", "autorestart=true", f"startretries={START_TRIES}",
+        "startsecs=1", "killasgroup=true",
+    ]  # fmt: skip
+    if program.user:
+        lines.append(f"user={program.user}")
+    if program.env:
+        pairs = ",".join(f'{name}="{value}"' for name, value in program.env.items())
+        lines.append(f"environment={_value(pairs)}")
+    return lines
+
+
+class Manager:
+    """Writes the configuration, runs supervisord, and asks it."""
+
+    def __init__(self, data: Path, root: Path, programs: Iterable[Program]) -> None:
+        self.data, self.root, self.logs = data, root, data / "logs"
+        self.programs = {program.full_name: program for program in programs}
+        self._password = secrets.token_urlsafe(24)
+        socket_path = data / "supervisor.sock"
+        long_path = len(str(socket_path)) + 10 > SOCKET_PATH_LIMIT  # it binds to <path>.<pid> first
+        self._address = f"http://127.0.0.1:{free_port()}" if long_path else f"unix://{socket_path}"
+        self.child: subprocess.Popen[bytes] | None = None
+
+    # --- configuration ---
+    def _configuration(self) -> str:
+        login = [f"username={USER}", f"password={self._password}"]
+        if self._address.startswith("unix"):
+            server = ["[unix_http_server]", f"file={_value(self._address.removeprefix('unix://'))}", "chmod=0700"]
+        else:
+            server = ["[inet_http_server]", f"port={self._address.removeprefix('http://')}"]
+        head = [
+            "[supervisord]", "nodaemon=true", "silent=true", "umask=077", "logfile_maxbytes=5MB", "logfile_backups=1",
+            f"logfile={_value(str(self.logs))}/supervisord.log", f"pidfile={_value(str(self.data))}/supervisord.pid",
+            *(["user=root"] if os.geteuid() == 0 else []),
+            "[rpcinterface:supervisor]",
+            "supervisor.rpcinterface_factory = supervisor.rpcinterface:make_main_rpcinterface",
+        ]  # fmt: skip
+        sections = [*server, *login, *head]
+        for program in self.programs.values():
+            sections += _program_section(program, self.root, self.logs)
+        for group, priority in PRIORITY.items():
+            names = ",".join(program.name for program in self.programs.values() if program.group == group)
+            if names:
+                sections += [f"[group:{group}]", f"programs={names}", f"priority={priority}"]
+        return "\n".join(sections) + "\n"
+
+    # --- life ---
+    def start(self, env: dict[str, str]) -> None:
+        """Start supervisord; no program runs yet."""
+        self.logs.mkdir(mode=0o700, exist_ok=True)
+        configuration = self.data / "supervisord.conf"
+        write_private(configuration, self._configuration())
+        with (self.logs / "supervisord.out").open("wb") as output:
+            self.child = subprocess.Popen(
+                [sys.executable, "-m", "supervisor.supervisord", "-c", str(configuration)],
+                cwd=self.root, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                start_new_session=True, preexec_fn=die_with_parent,
+            )  # fmt: skip
+        deadline = time.monotonic() + ANSWER_LIMIT_S
+        while True:
+            with suppress(OSError, http.client.HTTPException, xmlrpc.client.Error):
+                self._call("getState")
+                return
+            if self.child.poll() is not None or time.monotonic() > deadline:
+                raise UpError("The process manager did not start.", log=self.logs / "supervisord.out")
+            time.sleep(0.05)
+
+    @property
+    def alive(self) -> bool:
+        """Whether supervisord runs."""
+        return self.child is not None and self.child.poll() is None
+
+    def _call(self, method: str, *arguments: Any) -> Any:
+        """One call on a connection of its own: a kept one is closed by the server when it idles."""
+        from supervisor.xmlrpc import SupervisorTransport
+
+        transport = SupervisorTransport(USER, self._password, self._address)
+        try:
+            proxy = xmlrpc.client.ServerProxy("http://127.0.0.1", transport=transport)
+            return getattr(proxy.supervisor, method)(*arguments)
+        finally:
+            transport.close()
+
+    def run(self, *programs: Program) -> None:
+        """Start programs without waiting for them; one that runs already stays."""
+        for program in programs:
+            try:
+                self._call("startProcess", program.full_name, False)
+            except xmlrpc.client.Fault as fault:
+                if "ALREADY_STARTED" not in fault.faultString:
+                    raise UpError(f"{program.name}: {fault.faultString}", log=self.log_of(program)) from fault
+
+    def states(self) -> dict[str, dict[str, Any]]:
+        """What supervisord knows of each program: ``statename``, ``pid``, ``spawnerr``, ``exitstatus`` …"""
+        try:
+            return {f"{entry['group']}:{entry['name']}": entry for entry in self._call("getAllProcessInfo")}
+        except (OSError, http.client.HTTPException, xmlrpc.client.Error):
+            return {}
+
+    def is_up(self, program: Program) -> bool:
+        """Whether it runs or is being started; a program that keeps crashing is ``BACKOFF``, so no."""
+        return bool(self.states().get(program.full_name, {}).get("statename") in {"RUNNING", "STARTING"})
+
+    def log_of(self, program: Program) -> Path:
+        """Where its output goes."""
+        return self.logs / f"{program.name}.log"

@@ -1,0 +1,96 @@
+"""The processes of one running Tiltyard: how each is started, stopped and found ready."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from webapp.ops.apps import READY_VARIABLE
+from webapp.ops.embedded import Service
+
+SERVICES, TOOLS, APP = "services", "tools", "app"
+PRIORITY = {SERVICES: 10, TOOLS: 20, APP: 30}  # started upwards, stopped downwards, a group at a time
+SHORT_CONCURRENCY = 2
+WS_MAX_BYTES = 65_536
+WS_PING_S = 20
+STOP_WAIT_S = 25  # a trainer gets settings.STOP_GRACE_S to leave; its supervisor some more
+
+
+@dataclass(frozen=True)
+class Program:
+    """One supervised process."""
+
+    name: str
+    group: str
+    argv: list[str]
+    user: str = ""
+    stop_signal: signal.Signals = signal.SIGTERM
+    stop_as_group: bool = True
+    stop_wait_s: int = 10
+    env: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def full_name(self) -> str:
+        """As the process manager calls it."""
+        return f"{self.group}:{self.name}"
+
+
+def gpu_count() -> int:
+    """GPUs that a trainer here may use. Asked of the driver: importing torch would take seconds."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return len([device for device in visible.split(",") if device.strip() not in {"", "-1"}])
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return 0
+    try:
+        done = subprocess.run([tool, "-L"], capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    return sum(line.startswith("GPU ") for line in done.stdout.splitlines())
+
+
+def service_program(service: Service) -> Program:
+    """An embedded service. Only its head is signalled: PostgreSQL's own processes leave by its orders."""
+    return Program(
+        service.name, SERVICES, service.argv, user=service.user, stop_signal=service.stop_signal, stop_as_group=False,
+        stop_wait_s=30,
+    )  # fmt: skip
+
+
+def tools_program(port: int) -> Program:
+    """The environment server that ships with Tiltyard."""
+    return Program("tools", TOOLS, [sys.executable, "-m", "envs.tools", "--port", str(port)])
+
+
+def web_program(host: str, port: int, *, behind_proxy: bool) -> Program:
+    """uvicorn with the limits of docs/reliability.md. No access log: addresses can hold a login token."""
+    argv = [
+        sys.executable, "-m", "uvicorn", "webapp.asgi:application", "--host", host, "--port", str(port),
+        "--ws-max-size", str(WS_MAX_BYTES), "--ws-ping-interval", str(WS_PING_S), "--ws-ping-timeout", str(WS_PING_S),
+        "--ws-per-message-deflate", "false", "--limit-concurrency", "1000", "--timeout-graceful-shutdown", "3",
+        "--lifespan", "off", "--no-access-log", "--no-server-header",
+        "--proxy-headers" if behind_proxy else "--no-proxy-headers",
+    ]  # fmt: skip
+    return Program("web", APP, argv)
+
+
+def celery_programs(ready: Path, devices: int) -> list[Program]:
+    """Two workers and beat. Only a worker's head is signalled: its children would die in the middle of a task."""
+    celery = [sys.executable, "-m", "celery", "-A", "webapp"]
+    worker = [*celery, "worker", "--without-gossip", "--without-mingle", "--pool", "prefork", "--loglevel", "INFO"]
+    argvs = {
+        "worker-train": [*worker, "-Q", "train", "-c", str(max(1, devices)), "-n", "train@%h"],
+        "worker-short": [*worker, "-Q", "short", "-c", str(SHORT_CONCURRENCY), "-n", "short@%h"],
+        "beat": [*celery, "beat", "--pidfile", "", "--loglevel", "INFO"],
+    }
+    return [
+        Program(name, APP, argv, stop_as_group=False, stop_wait_s=STOP_WAIT_S,
+                env={READY_VARIABLE: str(ready / name)})
+        for name, argv in argvs.items()
+    ]  # fmt: skip

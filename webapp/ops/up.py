@@ -1,0 +1,389 @@
+"""`manage.py up`: everything that one machine needs, started in order, watched, and ended without a trace.
+
+1. Take the data folder's lock: a second `up` says so and leaves.
+2. End what an `up` that was killed has left (processes.json), then look whether the port is free.
+3. Start supervisord, through it PostgreSQL and Redis (unless DATABASE_URL and REDIS_URL name others).
+4. Write services.json, from which every Django process reads its addresses; migrate; make the first user and team.
+5. Start the web server, the workers, beat and the tools environment; wait until each answers.
+6. Watch. Each look notes all processes by pid and start time, for 2. of the next start.
+7. On Ctrl-C, SIGTERM or an error: supervisord stops the groups in order, then whatever still lives of the noted ones.
+
+This process never opens the database: its own settings were read before services.json was written.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from django.utils.translation import gettext as _
+
+from webapp.ops.catalogues import catalogues_compile
+from webapp.ops.console import Console, UpError
+from webapp.ops.embedded import (
+    EmbeddedError,
+    Service,
+    die_with_parent,
+    free_port,
+    postgres_prepare,
+    postgres_wait,
+    redis_prepare,
+    redis_wait,
+    write_private,
+)
+from webapp.ops.manager import Manager
+from webapp.ops.processes import Known, Ledger, alive, end, family, wait_gone
+from webapp.ops.programs import Program, celery_programs, gpu_count, service_program, tools_program, web_program
+
+READY_LIMIT_S = 120.0
+WATCH_EVERY_S = 2.0
+STOP_LIMIT_S = 75.0  # the groups' own limits, one after another
+END_GRACE_S = 3.0
+TOOLS_PORT = 8101
+LOOPBACK = {"127.0.0.1", "localhost", "::1"}
+
+
+class Stopped(BaseException):
+    """Ctrl-C or SIGTERM."""
+
+
+@dataclass(frozen=True)
+class UpOptions:
+    """What the command line chose."""
+
+    data: Path
+    root: Path
+    host: str = "127.0.0.1"
+    port: int = 8000
+    demo: bool = False
+    behind_proxy: bool = False
+
+    @property
+    def address(self) -> str:
+        """Where a browser on this machine finds us."""
+        host = "127.0.0.1" if self.host in {"0.0.0.0", "::"} else self.host  # noqa: S104 - compared, not bound
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
+
+
+class Up:
+    """One running Tiltyard."""
+
+    def __init__(self, options: UpOptions, console: Console) -> None:
+        self.options, self.console, self.data = options, console, options.data
+        self.ledger = Ledger(self.data / "processes.json")
+        self._manager: Manager | None = None
+        self.known: set[Known] = set()
+        self.services: dict[str, Service] = {}
+        self._helpers: list[subprocess.Popen[bytes]] = []
+        self._pids: dict[str, int] = {}
+        self._stopping = self._hurry = False
+
+    @property
+    def manager(self) -> Manager:
+        """The process manager; only asked for once it was made."""
+        if self._manager is None:
+            raise UpError("The process manager was not started.")
+        return self._manager
+
+    # --- 1, 2: alone on this folder, nothing left over, port free ---
+    def run(self) -> int:
+        """Run until stopped; the exit code."""
+        self._hear_signals()
+        try:
+            with self._lock():
+                try:
+                    self._start()
+                    self._watch()
+                finally:
+                    self._stop()
+        except (UpError, EmbeddedError) as error:
+            self.console.error(error if isinstance(error, UpError) else UpError(str(error)))
+            return 1
+        except Stopped:
+            pass  # asked to, and done
+        return 0
+
+    @contextmanager
+    def _lock(self) -> Iterator[None]:
+        handle = os.open(self.data / "up.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        with os.fdopen(handle, "r+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                place = file.read().strip() or _("an address it has not told yet")
+                raise UpError(
+                    _("Tiltyard already runs on this data folder, at %(place)s.") % {"place": place},
+                    advice=_("Stop it first, or set TILTYARD_DATA_DIR to another folder for a second one."),
+                ) from None
+            file.truncate(0)
+            file.write(f"{self.options.address} ({_('process')} {os.getpid()})")
+            file.flush()
+            yield
+
+    def _recover(self) -> None:
+        """End what is left of an `up` that was killed: first its supervisord in order, then the rest."""
+        left = alive(self.ledger.read())
+        if not left:
+            self.ledger.clear()
+            return
+        with self.console.stage(_("Ending %(count)d left-over processes") % {"count": len(left)}):
+            self._end_all(left)
+            self.ledger.clear()
+
+    def _end_all(self, processes: list[Known]) -> None:
+        """supervisord knows the right order, so it goes first; whatever it leaves is ended after it."""
+        heads = [one for one in processes if one.name.startswith("supervisord") or self._is_manager(one)]
+        for one in heads:
+            with suppress(OSError):
+                os.kill(one.pid, signal.SIGTERM)
+        wait_gone(heads, STOP_LIMIT_S, give_up=lambda: self._hurry)
+        stuck = end(processes, grace_s=END_GRACE_S)
+        if stuck:
+            raise UpError(_("These processes cannot be ended: %(pids)s.") % {"pids": [one.pid for one in stuck]})
+
+    def _is_manager(self, one: Known) -> bool:
+        """Its pid file names it; Known has already compared the start time."""
+        try:
+            return int((self.data / "supervisord.pid").read_text()) == one.pid
+        except (OSError, ValueError):
+            return False
+
+    def _check_port(self) -> None:
+        family_of = socket.AF_INET6 if ":" in self.options.host else socket.AF_INET
+        with socket.socket(family_of) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((self.options.host, self.options.port))
+            except OSError as exc:
+                if exc.errno != errno.EADDRINUSE:
+                    raise UpError(
+                        _("Cannot listen on %(host)s, port %(port)d: %(reason)s.")
+                        % {"host": self.options.host, "port": self.options.port, "reason": exc.strerror}
+                    ) from exc
+                raise UpError(
+                    _("Port %(port)d is in use by another program.") % {"port": self.options.port},
+                    advice=_("Choose another one: python manage.py up --port %(port)d")
+                    % {"port": free_port(self.options.port + 1)},
+                ) from exc
+
+    # --- 3: services ---
+    def _start(self) -> None:
+        catalogues_compile(self.options.root / "locale")
+        os.umask(0o077)
+        self._recover()
+        self._check_port()
+        ready = self._folders()
+        tools_port, tools_before = self._tools_port()
+        with self.console.stage(_("Data folder")):
+            programs = self._prepare_services()
+        tools = tools_program(tools_port)
+        web = web_program(self.options.host, self.options.port, behind_proxy=self.options.behind_proxy)
+        celery = celery_programs(ready, gpu_count())
+        self._manager = Manager(self.data, self.options.root, [*programs.values(), tools, web, *celery])
+        self.manager.start(self._environment())
+        self._note()
+        self.manager.run(*programs.values(), tools)
+        self._wait_services(programs)
+        self._write_services(tools_port)
+        with self.console.stage(_("Database up to date")):
+            link = self._prepare_site(tools_port, tools_before)
+        self.manager.run(web, *celery)
+        self._wait_for(_("Tools environment"), tools, lambda: _answers(f"http://127.0.0.1:{tools_port}/health"))
+        self._wait_for(_("Web server"), web, lambda: _answers(self.options.address))
+        for program, title in zip(celery, (_("Training worker"), _("Worker"), _("Clock")), strict=True):
+            self._wait_for(title, program, (ready / program.name).exists)
+        self._note()
+        self._welcome(link)
+
+    def _folders(self) -> Path:
+        """Private folders below the data folder, which others may pass through (not list) when we are root."""
+        self.data.chmod(0o711 if os.geteuid() == 0 else 0o700)
+        for name in ("logs", "runs", "datasets", "static", "ready"):
+            (self.data / name).mkdir(mode=0o700, exist_ok=True)
+        ready = self.data / "ready"
+        for file in ready.iterdir():
+            file.unlink()
+        return ready
+
+    def _prepare_services(self) -> dict[str, Program]:
+        """PostgreSQL and Redis, each unless the environment names another."""
+        if not os.environ.get("DATABASE_URL"):
+            self.services["database_url"] = postgres_prepare(self.data / "postgres")
+        if not os.environ.get("REDIS_URL"):
+            self.services["redis_url"] = redis_prepare(self.data / "redis")
+        return {key: service_program(service) for key, service in self.services.items()}
+
+    def _wait_services(self, programs: dict[str, Program]) -> None:
+        for key, program in programs.items():
+            title, wait = {"database_url": ("PostgreSQL", postgres_wait), "redis_url": ("Redis", redis_wait)}[key]
+            with self.console.stage(title):
+                try:
+                    wait(self.services[key], alive=self._survival(program))
+                except EmbeddedError as exc:
+                    raise UpError(str(exc), log=self.manager.log_of(program)) from exc
+
+    def _tools_port(self) -> tuple[int, int]:
+        """The tools server keeps its port, because registered environments name it; else (new port, old port)."""
+        file = self.data / "tools.port"
+        before = int(file.read_text()) if file.exists() else TOOLS_PORT
+        port = free_port(before)
+        write_private(file, str(port))
+        return port, before
+
+    def _environment(self) -> dict[str, str]:
+        return {
+            **os.environ,
+            "DJANGO_SETTINGS_MODULE": "webapp.settings",
+            "TILTYARD_DATA_DIR": str(self.data),
+            "TILTYARD_PORT": str(self.options.port),
+            "PYTHONUNBUFFERED": "1",
+        }
+
+    def _survival(self, program: Program) -> Callable[[], bool]:
+        """A question "is it still the process that was started?" that a crash or restart answers with no."""
+        pids: set[int] = set()
+
+        def survives() -> bool:
+            entry = self.manager.states().get(program.full_name, {})
+            pids.add(entry.get("pid") or -1)
+            return entry.get("statename") in {"STARTING", "RUNNING"} and len(pids) == 1
+
+        return survives
+
+    # --- 4: addresses, schema, first user ---
+    def _write_services(self, tools_port: int) -> None:
+        found = {key: service.url for key, service in self.services.items()}
+        for key in ("database_url", "redis_url"):
+            found.setdefault(key, os.environ.get(key.upper(), ""))
+        found |= {"tools_url": f"http://127.0.0.1:{tools_port}", "tools_address": f"127.0.0.1:{tools_port}"}
+        write_private(self.data / "services.json", json.dumps(found))
+
+    def _manage(self, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
+        argv = [sys.executable, "manage.py", *arguments]
+        helper = subprocess.Popen(
+            argv, cwd=self.options.root, env=self._environment() | {"TILTYARD_LOG_LEVEL": "WARNING"},
+            stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=die_with_parent, **options,
+        )  # fmt: skip
+        self._helpers.append(helper)
+        return helper
+
+    def _prepare_site(self, port: int, before: int) -> str:
+        """Migrate and make the first user in a process that reads the new services.json; path of a login link."""
+        log = self.data / "logs" / "prepare.log"
+        arguments = ["prepare_site", *(["--demo"] if self.options.demo else [])]
+        if port != before:
+            arguments += ["--tools-moved", f"http://127.0.0.1:{before}", f"http://127.0.0.1:{port}"]
+        with log.open("wb") as errors:
+            child = self._manage(*arguments, stdout=subprocess.PIPE, stderr=errors)
+            output, _none = child.communicate(timeout=READY_LIMIT_S * 5)
+        if child.returncode:
+            raise UpError(_("The database could not be brought up to date."), log=log)
+        return str(json.loads(output.splitlines()[-1])["login_path"])
+
+    # --- 5: ready ---
+    def _wait_for(self, title: str, program: Program, check: Callable[[], bool]) -> None:
+        survives, deadline = self._survival(program), time.monotonic() + READY_LIMIT_S
+        with self.console.stage(title):
+            while not check():
+                if not survives():
+                    raise UpError(_("%(name)s ended while starting.") % {"name": program.name},
+                                  log=self.manager.log_of(program))  # fmt: skip
+                if time.monotonic() > deadline:
+                    raise UpError(_("%(name)s does not answer.") % {"name": program.name},
+                                  log=self.manager.log_of(program))  # fmt: skip
+                time.sleep(0.1)
+
+    def _welcome(self, link: str) -> None:
+        line = self.console.line
+        line()
+        line(f"  {self.console.paint('1', _('Open'))}  {self.options.address}{link}")
+        line(f"        {_('This link logs you in once, within 24 hours. Another: python manage.py login_link')}")
+        if self.options.host not in LOOPBACK:
+            line(f"        {_('Others on the network can reach this address: see SECURITY.md.')}")
+        line(f"  {_('Ctrl-C ends everything; your data stay in %(path)s') % {'path': self.data}}")
+        line()
+
+    # --- 6: watch ---
+    def _note(self) -> None:
+        """Remember all processes, those whose parent has gone too."""
+        if self._manager is not None and self._manager.child is not None:
+            self.known = set(alive(self.known)) | family(self._manager.child.pid)
+            self.ledger.write(self.known)
+
+    def _watch(self) -> None:
+        if self.options.demo:
+            self._manage("demo", "--follow")
+        while self.manager.alive:
+            self._note()
+            self._tell_restarts(self.manager)
+            time.sleep(WATCH_EVERY_S)
+        raise UpError(_("The process manager ended by itself; everything else is being ended."),
+                      advice=_("Start again: python manage.py up"),
+                      log=self.data / "logs" / "supervisord.log")  # fmt: skip
+
+    def _tell_restarts(self, manager: Manager) -> None:
+        for name, entry in manager.states().items():
+            pid = entry.get("pid") or 0
+            before = self._pids.get(name)
+            if pid and before and pid != before:
+                log = manager.log_of(manager.programs[name])
+                self.console.line(_("  %(name)s had ended and was started again; its log: %(log)s")
+                                  % {"name": entry["name"], "log": log})  # fmt: skip
+            if pid:
+                self._pids[name] = pid
+
+    # --- 7: stop ---
+    def _hear_signals(self) -> None:
+        def stop(_number: int, _frame: FrameType | None) -> None:
+            if self._stopping:
+                self._hurry = True
+                return
+            self._stopping = True
+            raise Stopped
+
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, stop)
+
+    def _stop(self) -> None:
+        self._stopping = True
+        for helper in self._helpers:
+            if helper.poll() is None:
+                helper.terminate()
+                helper.wait(timeout=10)
+        if self._manager is None:
+            return
+        if self.console.tty:
+            self.console.update("")
+        with self.console.stage(_("Ending everything")):
+            self._note()
+            self._end_all(sorted(self.known, key=lambda one: one.pid))
+        if self.manager.child is not None:
+            self.manager.child.wait(timeout=5)
+        (self.data / "services.json").unlink(missing_ok=True)
+        self.ledger.clear()
+
+
+def _answers(url: str) -> bool:
+    """Whether anything at all answers there."""
+    try:
+        urllib.request.urlopen(url, timeout=5).close()  # noqa: S310 - our own http address
+    except urllib.error.HTTPError:
+        return True
+    except OSError:
+        return False
+    return True

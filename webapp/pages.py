@@ -1,0 +1,63 @@
+"""Small parts that pages of several apps share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib.auth.models import AnonymousUser
+from django.core.cache import cache
+from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
+
+from webapp.ids import name_validator
+from webapp.teams.access import RANK
+from webapp.teams.models import Project, Role, User
+
+PROBES_PER_MINUTE = 20
+MAX_PAGE = 10_000
+
+
+def can_edit(project: Project) -> bool:
+    """Whether the person for whom ``project_for`` fetched this project may write."""
+    return RANK[getattr(project, "role", Role.VIEWER)] >= RANK[Role.EDITOR]
+
+
+def clean_name(name: str) -> str:
+    """The name of an object without white space around it. Raises ``ValidationError`` for the field ``name``."""
+    name = name.strip()
+    try:
+        name_validator(name)
+    except ValidationError as exc:
+        raise ValidationError({"name": exc.messages}) from exc
+    return name
+
+
+def add_errors(form: forms.Form, exc: ValidationError) -> None:
+    """Put a service's errors beside the fields they belong to; those without a field stand above the form."""
+    by_field = exc.error_dict if hasattr(exc, "error_dict") else {NON_FIELD_ERRORS: exc.error_list}
+    for name, errors in by_field.items():
+        for error in errors:
+            form.add_error(name if name in form.fields else None, error)
+
+
+def errors_by_field(exc: ValidationError) -> dict[str, list[str]]:
+    """A service's errors as plain data."""
+    if hasattr(exc, "error_dict"):
+        return dict(exc.message_dict)
+    return {NON_FIELD_ERRORS: list(exc.messages)}
+
+
+def probe_allowed(user: User | AnonymousUser) -> bool:
+    """Whether a person may have us send one more request now; counted for each minute."""
+    key = f"probes:{user.pk}"
+    cache.add(key, 0, timeout=60)
+    try:
+        return int(cache.incr(key)) <= PROBES_PER_MINUTE
+    except ValueError:  # the minute ended between the two calls
+        return True
+
+
+def page_number(raw: Any) -> int:
+    """A page number from a query string; anything else is the first page."""
+    text = str(raw or "1")
+    return min(MAX_PAGE, max(1, int(text))) if text.isascii() and text.isdigit() and len(text) < 9 else 1

@@ -1,0 +1,69 @@
+"""The form that registers a model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from webapp.ids import name_validator
+from webapp.registry.models import Checkpoint, ModelKind
+from webapp.registry.selectors import checkpoints_of, model_folders
+from webapp.teams.models import Project
+
+
+class CheckpointChoice(forms.ModelChoiceField):
+    """A checkpoint by its run and step."""
+
+    def label_from_instance(self, obj: Checkpoint) -> str:
+        """``run · step N``, with a word for the finished model."""
+        step = _("%(run)s · step %(step)s") % {"run": obj.run.name, "step": obj.step}
+        return f"{step} · {_('final')}" if obj.final else step
+
+
+class ModelForm(forms.Form):
+    """Where the weights come from; only the fields of the chosen kind count."""
+
+    name = forms.CharField(
+        label=gettext_lazy("Name"), max_length=80, validators=[name_validator],
+        help_text=gettext_lazy("How runs of this project name it."),
+    )  # fmt: skip
+    kind = forms.ChoiceField(
+        label=gettext_lazy("Where the weights come from"),
+        choices=[(kind.value, kind.label) for kind in (ModelKind.HUB, ModelKind.FOLDER, ModelKind.RUN)],
+        widget=forms.RadioSelect,
+        initial=ModelKind.HUB,
+    )
+    source = forms.CharField(
+        label=gettext_lazy("Hugging Face id"), required=False, max_length=200,
+        help_text=gettext_lazy("owner/name, for example Qwen/Qwen3-0.6B. Only safetensors weights are ever loaded."),
+    )  # fmt: skip
+    revision = forms.CharField(
+        label=gettext_lazy("Revision"), required=False, max_length=64,
+        help_text=gettext_lazy("A commit pins the weights; empty takes the newest and records which it was."),
+    )  # fmt: skip
+    folder = forms.ChoiceField(label=gettext_lazy("Folder"), required=False)
+    checkpoint = CheckpointChoice(label=gettext_lazy("Checkpoint"), required=False, queryset=Checkpoint.objects.none())
+
+    def __init__(self, *args: Any, project: Project, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        folders = model_folders()
+        self.has_folders, self.has_checkpoints = bool(folders), checkpoints_of(project).exists()
+        choices = [("", "—"), *((folder.name, folder.name) for folder in folders)]
+        self.fields["folder"].choices = choices  # type: ignore[attr-defined]
+        self.fields["folder"].help_text = _("Folders with a model that the administrator put on this server.")
+        self.fields["checkpoint"].queryset = checkpoints_of(project)  # type: ignore[attr-defined]
+        self.fields["checkpoint"].help_text = _("A checkpoint or finished model of a run of this project.")
+
+    def values(self) -> dict[str, Any]:
+        """Arguments of ``model_register``."""
+        data = self.cleaned_data
+        kind = data["kind"]
+        source = data["source"] if kind == ModelKind.HUB else data["folder"] if kind == ModelKind.FOLDER else ""
+        return {
+            "name": data["name"], "kind": kind, "source": source,
+            "revision": data["revision"] if kind == ModelKind.HUB else "",
+            "checkpoint": data["checkpoint"] if kind == ModelKind.RUN else None,
+        }  # fmt: skip

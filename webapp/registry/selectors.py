@@ -1,0 +1,89 @@
+"""Reading models: registered ones, checkpoints of runs, and the folders that an administrator put under MODELS_DIR."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import NamedTuple
+
+from django.conf import settings
+from django.db.models import QuerySet
+
+from webapp.registry.models import Checkpoint, RegisteredModel
+from webapp.runs.models import Run
+from webapp.runs.states import TERMINAL
+from webapp.teams.models import Project
+
+MAX_FOLDERS = 200
+
+
+class ModelFolder(NamedTuple):
+    """A folder that holds a model: configuration and safetensors weights."""
+
+    name: str
+    bytes: int
+
+
+def models_of(project: Project) -> QuerySet[RegisteredModel]:
+    """The project's registered models, newest first."""
+    return RegisteredModel.objects.filter(project=project).select_related(
+        "project", "created_by", "checkpoint", "checkpoint__run"
+    )
+
+
+def model_named(project: Project, name: str) -> RegisteredModel | None:
+    """The registered model with this name."""
+    return models_of(project).filter(name=name).first()
+
+
+def checkpoints_of(project: Project) -> QuerySet[Checkpoint]:
+    """What training left in this project, newest first."""
+    return (
+        Checkpoint.objects.filter(project=project).select_related("run", "project").prefetch_related("models")
+        .order_by("-created_at")
+    )  # fmt: skip
+
+
+def trained_runs(project: Project) -> QuerySet[Run]:
+    """Runs that left a finished model, newest first."""
+    return Run.objects.filter(project=project, checkpoints__final=True).distinct().order_by("-created_at")
+
+
+def runs_using(model: RegisteredModel, *, active: bool = False) -> QuerySet[Run]:
+    """Runs whose config names this model."""
+    runs = Run.objects.filter(project=model.project, config__model__source=model.reference)
+    return runs.exclude(state__in=TERMINAL) if active else runs
+
+
+def model_folders() -> list[ModelFolder]:
+    """The model folders directly under MODELS_DIR, by name. Links and anything incomplete are left out."""
+    root = Path(settings.MODELS_DIR)
+    found: list[ModelFolder] = []
+    try:
+        with os.scandir(root) as entries:
+            names = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+    except OSError:
+        return []
+    for name in names:
+        size = _model_bytes(root / name)
+        if size is not None and len(found) < MAX_FOLDERS:
+            found.append(ModelFolder(name, size))
+    return found
+
+
+def _model_bytes(folder: Path) -> int | None:
+    """Bytes of the files of a model folder; ``None`` when it is not one."""
+    size, has_config, has_weights = 0, False, False
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                status = entry.stat(follow_symlinks=False)
+                if not stat.S_ISREG(status.st_mode):
+                    continue
+                size += status.st_size
+                has_config |= entry.name == "config.json"
+                has_weights |= entry.name.endswith(".safetensors")
+    except OSError:
+        return None
+    return size if has_config and has_weights else None

@@ -1,0 +1,79 @@
+"""Pages of models."""
+
+from __future__ import annotations
+
+from typing import cast
+from uuid import UUID
+
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.core.exceptions import ValidationError
+from django.core.paginator import Paginator
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from webapp.pages import add_errors, can_edit, page_number
+from webapp.registry import selectors, services
+from webapp.registry.forms import ModelForm
+from webapp.registry.models import RegisteredModel
+from webapp.teams.access import object_for, project_for
+from webapp.teams.models import Role, User
+
+CHECKPOINTS_PER_PAGE = 50
+
+
+@login_required
+@require_GET
+def model_list(request: HttpRequest, slug: str) -> HttpResponse:
+    """Everything a run can start from."""
+    project = project_for(request.user, slug)
+    checkpoints = Paginator(selectors.checkpoints_of(project), CHECKPOINTS_PER_PAGE)
+    context = {
+        "project": project,
+        "can_edit": can_edit(project),
+        "models": selectors.models_of(project)[:500],
+        "folders": selectors.model_folders(),
+        "models_dir": settings.MODELS_DIR if getattr(project, "role", "") == Role.OWNER else "",
+        "page": checkpoints.get_page(page_number(request.GET.get("page"))),
+    }
+    return render(request, "registry/list.html", context)
+
+
+@login_required
+@require_http_methods(["GET", "POST"])
+def model_new(request: HttpRequest, slug: str) -> HttpResponse:
+    """Register a model under a name."""
+    project = project_for(request.user, slug, need=Role.EDITOR)
+    if request.method == "GET":
+        initial = {
+            key: request.GET[key][:200] for key in ("kind", "folder", "checkpoint", "name") if key in request.GET
+        }
+        form = ModelForm(project=project, initial=initial)
+        return render(request, "registry/new.html", {"project": project, "form": form})
+    form = ModelForm(request.POST, project=project)
+    if form.is_valid():
+        try:
+            made = services.model_register(project=project, user=cast(User, request.user), **form.values())
+        except ValidationError as exc:
+            add_errors(form, exc)
+        else:
+            messages.success(request, _("%(name)s is registered.") % {"name": made.name})
+            return redirect("model-list", slug=slug)
+    return render(request, "registry/new.html", {"project": project, "form": form}, status=422)
+
+
+@login_required
+@require_POST
+def model_remove(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """Forget one registered model."""
+    project = project_for(request.user, slug, need=Role.EDITOR)
+    model = object_for(request.user, RegisteredModel, pk, need=Role.EDITOR, within=selectors.models_of(project))
+    try:
+        services.model_delete(model=model)
+        messages.success(request, _("%(name)s was removed from the list; its files stay.") % {"name": model.name})
+    except ValidationError as exc:
+        messages.error(request, " ".join(exc.messages))
+    return redirect("model-list", slug=slug)

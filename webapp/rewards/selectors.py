@@ -1,0 +1,104 @@
+"""Reading reward specs."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
+from django.db.models.functions import Coalesce
+from django.utils.translation import gettext as _
+
+from training.rewards.registry import COMPONENTS
+from webapp.rewards.models import RewardSpec
+from webapp.runs.models import Run
+from webapp.runs.states import TERMINAL
+from webapp.teams.models import Project
+
+
+def specs_of(project: Project) -> QuerySet[RewardSpec]:
+    """All versions of all reward specs of a project, newest first."""
+    return RewardSpec.objects.filter(project=project).select_related("project", "created_by")
+
+
+def latest_specs(project: Project) -> QuerySet[RewardSpec]:
+    """The newest version of each spec with how many versions there are."""
+    versions = RewardSpec.objects.filter(project=project, name=OuterRef("name")).order_by()
+    newest = versions.order_by("-version").values("pk")[:1]
+    count = versions.values("name").annotate(n=Count("pk")).values("n")
+    return specs_of(project).filter(pk=Subquery(newest)).annotate(versions=Coalesce(Subquery(count), 1))
+
+
+def versions_of(spec: RewardSpec) -> QuerySet[RewardSpec]:
+    """All versions under the same name, newest first."""
+    return specs_of(spec.project).filter(name=spec.name).order_by("-version")
+
+
+def newest_named(project: Project, name: str) -> RewardSpec | None:
+    """The newest version under a name."""
+    return specs_of(project).filter(name=name).order_by("-version").first()
+
+
+def runs_using(spec: RewardSpec, *, active: bool = False) -> QuerySet[Run]:
+    """Runs whose config names this version."""
+    runs = Run.objects.filter(Q(config__rewards__spec=spec.reference), project=spec.project)
+    return runs.exclude(state__in=TERMINAL) if active else runs
+
+
+class PartView(NamedTuple):
+    """One component of a spec as the page shows it; ``share`` is its part of the weights, in per cent."""
+
+    name: str
+    title: str
+    help: str
+    weight: float
+    share: int
+    params: list[tuple[str, Any, bool]]
+
+
+def parts_of(spec: RewardSpec) -> list[PartView]:
+    """The components of a spec with titles, shares and parameters (title, value, differs from the default)."""
+    total = sum(abs(float(part["weight"])) for part in spec.components) or 1.0
+    return [_part(part, total) for part in spec.components]
+
+
+def _part(part: dict[str, Any], total: float) -> PartView:
+    known, given = COMPONENTS.get(part["name"]), part.get("params") or {}
+    weight = float(part["weight"])
+    share = round(100 * abs(weight) / total)
+    if known is None:
+        return PartView(part["name"], part["name"], _("This component is no longer known."), weight, share, [])
+    params = []
+    for name, info in known.params.model_fields.items():
+        default = info.get_default(call_default_factory=True)  # type: ignore[call-arg]
+        value = given.get(name, default)
+        shown = ", ".join(map(str, value)) if isinstance(value, list) else value
+        params.append((_(info.title or name), shown, value != default))
+    return PartView(part["name"], _(known.title), _(known.help), weight, share, params)
+
+
+class Change(NamedTuple):
+    """One difference between two versions."""
+
+    what: str
+    before: str
+    after: str
+
+
+def changes_between(older: RewardSpec, newer: RewardSpec) -> list[Change]:
+    """What the newer version changed, one line a weight or parameter; empty text stands for "not there"."""
+    before, after = _flat(older), _flat(newer)
+    keys = list(dict.fromkeys([*before, *after]))
+    return [Change(key, before.get(key, ""), after.get(key, "")) for key in keys if before.get(key) != after.get(key)]
+
+
+def _flat(spec: RewardSpec) -> dict[str, str]:
+    flat = {}
+    for part in spec.components:
+        known = COMPONENTS.get(part["name"])
+        title = _(known.title) if known else part["name"]
+        flat[f"{title} · {_('weight')}"] = f"{float(part['weight']):g}"
+        for key, value in (part.get("params") or {}).items():
+            info = known.params.model_fields.get(key) if known else None
+            label = _(info.title) if info and info.title else key
+            flat[f"{title} · {label}"] = ", ".join(map(str, value)) if isinstance(value, list) else f"{value}"
+    return flat

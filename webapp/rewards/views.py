@@ -1,0 +1,137 @@
+"""Pages of reward specs."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+from uuid import UUID
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.core.exceptions import ValidationError
+from django.core.paginator import Paginator
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from training.config import RewardComponent
+from webapp.pages import add_errors, can_edit, page_number
+from webapp.rewards import selectors, services
+from webapp.rewards.forms import RewardSpecForm, TryForm
+from webapp.rewards.models import RewardSpec
+from webapp.teams.access import object_for, project_for
+from webapp.teams.models import Project, Role, User
+
+ROWS_PER_PAGE = 50
+
+
+def _own(request: HttpRequest, slug: str, pk: UUID, *, need: Role = Role.VIEWER) -> tuple[Project, RewardSpec]:
+    project = project_for(request.user, slug, need=need)
+    return project, object_for(request.user, RewardSpec, pk, need=need, within=selectors.specs_of(project))
+
+
+def _components(spec: RewardSpec) -> list[RewardComponent]:
+    return [RewardComponent.model_validate(part) for part in spec.components]
+
+
+@login_required
+@require_GET
+def reward_list(request: HttpRequest, slug: str) -> HttpResponse:
+    """The newest version of every spec."""
+    project = project_for(request.user, slug)
+    page = Paginator(selectors.latest_specs(project), ROWS_PER_PAGE).get_page(page_number(request.GET.get("page")))
+    rows = [(spec, selectors.parts_of(spec)) for spec in page]
+    context = {"project": project, "page": page, "rows": rows, "can_edit": can_edit(project)}
+    return render(request, "rewards/list.html", context)
+
+
+@login_required
+@require_http_methods(["GET", "POST"])
+def reward_new(request: HttpRequest, slug: str) -> HttpResponse:
+    """A new spec; starts from the five components of tool calling."""
+    project = project_for(request.user, slug, need=Role.EDITOR)
+    return _edit(request, project, None)
+
+
+@login_required
+@require_http_methods(["GET", "POST"])
+def reward_edit(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """Make the next version from this one."""
+    project, spec = _own(request, slug, pk, need=Role.EDITOR)
+    return _edit(request, project, spec)
+
+
+def _edit(request: HttpRequest, project: Project, spec: RewardSpec | None) -> HttpResponse:
+    start = _components(spec) if spec else None
+    data = request.POST if request.method == "POST" else None
+    form = RewardSpecForm(data, components=start, initial={"name": spec.name if spec else ""})
+    context = {"project": project, "form": form, "spec": spec}
+    if data is None:
+        return render(request, "rewards/edit.html", context)
+    if form.is_valid():
+        try:
+            saved = services.reward_spec_save(
+                project=project, user=cast(User, request.user), name=form.cleaned_data["name"],
+                components=form.cleaned_data["components"],
+            )  # fmt: skip
+        except ValidationError as exc:
+            add_errors(form, exc)
+        else:
+            unchanged = spec is not None and saved.pk == spec.pk
+            text = _("Nothing changed, so %(name)s stays.") if unchanged else _("%(name)s is saved.")
+            messages.success(request, text % {"name": saved})
+            return redirect("reward-detail", slug=project.slug, pk=saved.pk)
+    return render(request, "rewards/edit.html", context, status=422)
+
+
+def _detail(request: HttpRequest, project: Project, spec: RewardSpec, **more: Any) -> dict[str, Any]:
+    versions = list(selectors.versions_of(spec)[:50])
+    older = next((item for item in versions if item.version < spec.version), None)
+    compared = next((item for item in versions if str(item.version) == request.GET.get("against")), older)
+    changes = selectors.changes_between(compared, spec) if compared and compared.pk != spec.pk else []
+    return {
+        "project": project, "spec": spec, "parts": selectors.parts_of(spec), "versions": versions,
+        "compared": compared if compared and compared.pk != spec.pk else None, "changes": changes,
+        "runs": selectors.runs_using(spec).order_by("-created_at")[:20], "can_edit": can_edit(project),
+        "try_form": TryForm(), **more,
+    }  # fmt: skip
+
+
+@login_required
+@require_GET
+def reward_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """One version: its components, what it changed, who uses it, and a box to try it."""
+    project, spec = _own(request, slug, pk)
+    return render(request, "rewards/detail.html", _detail(request, project, spec))
+
+
+@login_required
+@require_POST
+def reward_try(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """Score a pasted conversation. Nothing is stored, so viewers may too."""
+    project, spec = _own(request, slug, pk)
+    form, tried = TryForm(request.POST), None
+    if form.is_valid():
+        try:
+            tried = services.reward_try(components=_components(spec), text=form.cleaned_data["conversation"])
+        except ValidationError as exc:
+            form.add_error("conversation", exc)
+    context = _detail(request, project, spec, try_form=form, tried=tried)
+    name = "rewards/_tried.html" if request.headers.get("HX-Request") == "true" else "rewards/detail.html"
+    # HTMX swaps only successful answers, and the fragment carries its own errors.
+    failed = tried is None and name == "rewards/detail.html"
+    return render(request, name, context, status=422 if failed else 200)
+
+
+@login_required
+@require_POST
+def reward_remove(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """Delete one version."""
+    _project, spec = _own(request, slug, pk, need=Role.EDITOR)
+    try:
+        services.reward_spec_delete(spec=spec)
+    except ValidationError as exc:
+        messages.error(request, " ".join(exc.messages))
+        return redirect("reward-detail", slug=slug, pk=pk)
+    messages.success(request, _("%(name)s was deleted.") % {"name": spec})
+    return redirect("reward-list", slug=slug)

@@ -1,0 +1,91 @@
+"""Transcripts as the live view and the pages show them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from webapp.rollouts.models import Rollout, RolloutGroup, Turn
+from webapp.runs.models import Run
+from webapp.runs.text import finite
+
+CONTENT_MAX = 200_000  # characters of one message on a screen; the database keeps all
+
+
+def rollout_view(rollout: Rollout) -> dict[str, Any]:
+    """RolloutView of docs/live.md."""
+    return {
+        "id": str(rollout.pk),
+        "attempt": rollout.attempt,
+        "step": rollout.step,
+        "group": rollout.group,
+        "index": rollout.index,
+        "row": rollout.row,
+        "task": rollout.task,
+        "status": rollout.status,
+        "reward": finite(rollout.reward),
+        "parts": rollout.parts,
+        "advantage": finite(rollout.advantage),
+        "error": rollout.error,
+        "turns": rollout.turns,
+        "tokens": rollout.tokens,
+        "seconds": finite(rollout.seconds),
+        "started_at": rollout.started_at.isoformat(),
+        "seq": rollout.seq,
+    }
+
+
+def turn_view(turn: Turn) -> dict[str, Any]:
+    """TurnView of docs/live.md."""
+    return {
+        "rollout": str(turn.rollout_id),
+        "number": turn.number,
+        "messages": [_short(message) for message in turn.messages],
+        "tokens": turn.tokens,
+        "seconds": finite(turn.seconds),
+        "seq": turn.seq,
+    }
+
+
+def _short(message: dict[str, Any]) -> dict[str, Any]:
+    content = message.get("content")
+    if not isinstance(content, str) or len(content) <= CONTENT_MAX:
+        return message
+    return {**message, "content": f"{content[:CONTENT_MAX]} … (+{len(content) - CONTENT_MAX})", "shortened": True}
+
+
+def group_view(group: RolloutGroup) -> dict[str, Any]:
+    """GroupView of docs/live.md."""
+    return {
+        "attempt": group.attempt,
+        "step": group.step,
+        "group": group.group,
+        "reward_mean": finite(group.reward_mean),
+        "reward_std": finite(group.reward_std),
+        "zero_variance": group.zero_variance,
+        "seq": group.seq,
+    }
+
+
+def current_step(run: Run) -> int | None:
+    """The step whose rollouts are the newest: that of the present attempt, else of any."""
+    rows = Rollout.objects.filter(run=run)
+    newest = rows.filter(attempt=run.attempt).order_by("-step").values_list("step", flat=True).first()
+    if newest is None:
+        newest = rows.order_by("-attempt", "-step").values_list("step", flat=True).first()
+    return newest
+
+
+def step_rollouts(run: Run, step: int) -> dict[str, list[dict[str, Any]]]:
+    """``{rollouts, turns, groups}`` of one step, as its newest attempt made it."""
+    rows = Rollout.objects.filter(run=run, step=step)
+    attempt = rows.order_by("-attempt").values_list("attempt", flat=True).first()
+    if attempt is None:
+        return {"rollouts": [], "turns": [], "groups": []}
+    rollouts = list(rows.filter(attempt=attempt).order_by("group", "index"))
+    turns = Turn.objects.filter(rollout__in=[rollout.pk for rollout in rollouts]).order_by("rollout", "number")
+    groups = RolloutGroup.objects.filter(run=run, attempt=attempt, step=step).order_by("group")
+    return {
+        "rollouts": [rollout_view(rollout) for rollout in rollouts],
+        "turns": [turn_view(turn) for turn in turns],
+        "groups": [group_view(group) for group in groups],
+    }

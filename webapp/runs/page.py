@@ -1,0 +1,174 @@
+"""What the run page shows at first sight; the socket keeps it fresh from then on."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from django.db.models import Q
+from django.utils.translation import gettext as _
+from pydantic import ValidationError
+
+from training.config import JobConfig, config_to_yaml
+from webapp.metrics.selectors import curves
+from webapp.runs.models import Run, RunEvent
+from webapp.runs.selectors import SORTS, event_view
+from webapp.runs.states import TERMINAL, RunState
+from webapp.runs.text import clean_text
+from webapp.runs.trainer import output_tail
+from webapp.storage import attempt_dir
+from webapp.teams.templatetags.ui import duration, figure, percent
+
+EVENTS_PAGE = 200
+EVENT_KINDS = ("state", "attempt", "warning")  # phases and log lines would bury them
+LOG_LINES = 2000
+TABS = ("curves", "rollouts", "log", "config", "events")
+TILES = {
+    "grpo": [
+        ("reward", "figure"),
+        ("rollouts/task_success", "percent"),
+        ("kl", "figure"),
+        ("completions/mean_length", "figure"),
+        ("rollouts/excluded_share", "percent"),
+        ("groups/zero_variance_share", "percent"),
+        ("timing/step", "duration"),
+    ],
+    "sft": [
+        ("loss", "figure"),
+        ("mean_token_accuracy", "percent"),
+        ("learning_rate", "figure"),
+        ("grad_norm", "figure"),
+        ("timing/step", "duration"),
+    ],
+}
+FORMATS = {"figure": figure, "percent": percent, "duration": duration}
+
+
+class Tile(NamedTuple):
+    """One figure of the page's head, with its last values."""
+
+    name: str
+    label: str
+    kind: str
+    text: str
+    values: list[float | None]
+
+
+def tile_labels() -> dict[str, str]:
+    """Short names of the figures."""
+    return {
+        "reward": _("Reward"),
+        "rollouts/task_success": _("Task success"),
+        "kl": _("KL"),
+        "completions/mean_length": _("Length, tokens"),
+        "rollouts/excluded_share": _("Excluded"),
+        "groups/zero_variance_share": _("Groups without spread"),
+        "timing/step": _("Step time"),
+        "loss": _("Loss"),
+        "mean_token_accuracy": _("Token accuracy"),
+        "learning_rate": _("Learning rate"),
+        "grad_norm": _("Gradient norm"),
+    }
+
+
+def tiles(run: Run) -> list[Tile]:
+    """The tiles of a run, with or without figures yet."""
+    wanted = TILES.get(run.kind, TILES["grpo"])
+    found, labels = curves(run, [name for name, _kind in wanted]), tile_labels()
+    made = []
+    for name, kind in wanted:
+        values = found.get(name, {}).get("values", [])[-48:]
+        last = next((value for value in reversed(values) if value is not None), None)
+        made.append(Tile(name, labels[name], kind, FORMATS[kind](last), values))
+    return made
+
+
+def config_of(run: Run) -> JobConfig | None:
+    """The config that the run has or had; ``None`` when it was written by a version that no longer fits."""
+    try:
+        return JobConfig.model_validate(run.resolved or run.config)
+    except ValidationError:
+        return None
+
+
+def config_texts(run: Run) -> dict[str, str]:
+    """The config as YAML: all of it, and only what differs from the defaults."""
+    config = config_of(run)
+    if config is None:
+        return {"all": "", "changed": ""}
+    return {"all": config_to_yaml(config), "changed": config_to_yaml(config, only_changed=True)}
+
+
+def page_data(run: Run, urls: dict[str, str], tab: str) -> dict[str, Any]:
+    """What the page's script needs to know beside the frames."""
+    config = config_of(run)
+    weights = {item.name: item.weight for item in config.rewards.components} if config else {}
+    expected = (
+        config.rollout.prompts_per_step * config.rollout.num_generations if config and run.kind == "grpo" else None
+    )
+    return {
+        "id": str(run.pk),
+        "kind": run.kind,
+        "tab": tab,
+        "socket": f"/ws/runs/{run.pk}/",
+        "urls": urls,
+        "weights": weights,
+        "per_step": expected,
+        "tiles": dict(TILES.get(run.kind, TILES["grpo"])),
+        "terminal": sorted(TERMINAL),
+    }
+
+
+def actions(run: Run, *, editor: bool) -> dict[str, bool]:
+    """What the reader can do with the run now."""
+    state = RunState(run.state)
+    return {
+        "stop": editor and state not in TERMINAL and state != RunState.STOPPING,
+        "pause": editor and state in {RunState.PREPARING, RunState.RUNNING},
+        "resume": editor and state == RunState.PAUSED,
+        "clone": editor,
+    }
+
+
+def events_before(run: Run, before: int | None) -> tuple[list[dict[str, Any]], int | None]:
+    """A page of what changed the run's course, newest first, and from where an older page begins (``None``: none)."""
+    rows = RunEvent.objects.filter(run=run, kind__in=EVENT_KINDS).order_by("-seq")
+    if before is not None:
+        rows = rows.filter(seq__lt=before)
+    found = list(rows[: EVENTS_PAGE + 1])
+    older = found[EVENTS_PAGE - 1].seq if len(found) > EVENTS_PAGE else None
+    return [event_view(event) for event in found[:EVENTS_PAGE]], older
+
+
+def log_events(run: Run, limit: int = LOG_LINES) -> list[dict[str, Any]]:
+    """The last lines of the log, oldest first: what the trainer said, warnings, and changes of state."""
+    kinds = Q(kind__in=["log", "warning", "state", "attempt"])
+    found = RunEvent.objects.filter(kinds, run=run).order_by("-seq")[:limit]
+    return [event_view(event) for event in reversed(found)]
+
+
+def log_line(event: dict[str, Any]) -> str:
+    """One event as a line of text; ``static/js/lib/log.js`` says the same."""
+    payload = event["payload"]
+    if event["kind"] == "state":
+        error = payload.get("error") or {}
+        words = [
+            f"state {payload.get('from') or '-'} -> {payload.get('to')}",
+            payload.get("reason"),
+            error.get("message"),
+        ]
+    elif event["kind"] == "attempt":
+        words = [f"attempt {payload.get('number')}", payload.get("owner") or payload.get("device")]
+    else:
+        words = [payload.get("level") if event["kind"] == "log" else "warning", payload.get("message")]
+    text = " ".join(str(word) for word in words if word)
+    return f"{event['at'][:19].replace('T', ' ')}  {clean_text(text)}"
+
+
+def trainer_output(run: Run) -> list[str]:
+    """The last lines that the trainer's process printed."""
+    return output_tail(attempt_dir(run.pk, run.attempt)) if run.attempt else []
+
+
+def sort_key(raw: str) -> str:
+    """An order that the list knows; anything else is newest first."""
+    return raw if raw.removeprefix("-") in SORTS else "-created"

@@ -1,0 +1,230 @@
+"""Preflight: what would go wrong with a run, found before it is launched and said in plain words.
+
+Cheap checks run here; what needs the trainer's libraries runs as ``python -m training preflight`` in its own process
+with a wall limit. A *hard* problem (the config, an address that may not be reached) always blocks the launch; any other
+may be overridden by the person, because its cause may pass (a server that starts later) or its estimate may be wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from django.conf import settings
+from django.utils.translation import gettext as _
+
+from training.config import JobConfig, config_to_yaml
+from training.errors import ConfigError, EnvironmentUnreachable, TiltyardError
+from training.rewards.scoring import validate_components
+from webapp.environments.services import health_of
+from webapp.outbound import OutboundRefused, target_of
+from webapp.runs.resolve import resolve
+from webapp.teams.models import Project
+
+logger = logging.getLogger(__name__)
+WALL_LIMIT_S = 30.0
+MAX_OUTPUT_BYTES = 256 * 1024
+KEEP_FREE_BYTES = 2 * 1024**3
+ASKED_BEFORE = frozenset({"environment", "slots", "rewards"})  # said once already when they are all right
+_processes = threading.BoundedSemaphore(2)  # each imports torch; more at once would starve the pages
+_PASSED_ON = (
+    "PATH",
+    "HOME",
+    "HF_HOME",
+    "HF_HUB_OFFLINE",
+    "HF_HUB_CACHE",
+    "TILTYARD_MODELS_DIR",
+    "TILTYARD_DATA_DIR",
+    "TMPDIR",
+)
+
+
+class Check(NamedTuple):
+    """One finding. ``path`` names the option it belongs to; ``hard`` problems cannot be overridden."""
+
+    title: str
+    ok: bool
+    message: str = ""
+    hint: str = ""
+    hard: bool = False
+    path: str = ""
+
+
+class Outcome(NamedTuple):
+    """All findings, and the config with its references resolved where that was possible."""
+
+    checks: list[Check]
+    resolved: JobConfig | None
+
+    @property
+    def blocked(self) -> bool:
+        """Whether a hard problem was found."""
+        return any(check.hard and not check.ok for check in self.checks)
+
+    @property
+    def problems(self) -> bool:
+        """Whether anything was found."""
+        return any(not check.ok for check in self.checks)
+
+
+def preflight(project: Project, config: JobConfig, *, full: bool = True) -> Outcome:
+    """Check a config for a project. ``full`` also asks the environment and the trainer, which takes seconds."""
+    try:
+        resolved = resolve(project, config).config
+    except ConfigError as exc:
+        path, _colon, rest = exc.message.partition(": ")
+        placed = path.replace(".", "").replace("_", "").isalpha() and "." in path
+        return Outcome([Check(_("References"), False, rest if placed else exc.message, exc.hint, True,
+                              path if placed else "")], None)  # fmt: skip
+    checks = [Check(_("References"), True, _("Dataset, model, environment and reward were found."))]
+    if resolved.kind == "grpo":
+        checks.append(_check_rewards(resolved))
+        checks.append(_check_address(resolved))
+    checks.append(_check_disk())
+    if full and not any(check.hard and not check.ok for check in checks):
+        if resolved.kind == "grpo":
+            checks.append(_check_server(resolved))
+        checks += _trainer_checks(resolved)
+    return Outcome(checks, resolved)
+
+
+def _check_rewards(config: JobConfig) -> Check:
+    problems = validate_components(config.rewards.components) if config.rewards.components else []
+    message = " ".join(problems) or _("%(count)s components can be scored.") % {"count": len(config.rewards.components)}
+    return Check(_("Rewards"), not problems, message, "", True, "rewards.components" if problems else "")
+
+
+def _check_address(config: JobConfig) -> Check:
+    """The same decision as at registration: a config may carry an address that nobody registered."""
+    title = _("Environment address")
+    if not config.environment.url:
+        sentence = _("No environment is chosen, so nothing would answer the model's tool calls.")
+        return Check(title, False, sentence, _("Choose a registered environment."), True, "environment.name")
+    try:
+        target_of(config.environment.url)
+    except OutboundRefused as exc:
+        return Check(title, False, exc.message, exc.hint, True, "environment.url")
+    except EnvironmentUnreachable as exc:
+        return Check(title, False, exc.message, exc.hint, False, "environment.name")
+    except TiltyardError as exc:
+        return Check(title, False, exc.message, exc.hint, False, "environment.name")
+    return Check(title, True, _("The address may be reached from here."))
+
+
+def _check_server(config: JobConfig) -> Check:
+    """Whether the server answers now, and has room for the rollouts of one step."""
+    title = _("Environment server")
+    try:
+        health = health_of(config.environment.url)
+    except TiltyardError as exc:
+        hint = exc.hint or _("Start the server, or choose another environment.")
+        return Check(title, False, exc.message, hint, False, "environment.name")
+    free, needed = max(0, health.slots - health.sessions), config.rollouts_per_step
+    counts = {"free": free, "slots": health.slots, "needed": needed}
+    if free < needed:
+        message = _("%(free)s of %(slots)s sessions are free, and one step plays %(needed)s at once.") % counts
+        hint = _("Rollouts would wait or be excluded. Give the server more slots, or make steps smaller.")
+        return Check(title, False, message, hint, False, "environment.name")
+    return Check(title, True, _("It answers; %(free)s of %(slots)s sessions are free, %(needed)s are needed.") % counts)
+
+
+def _check_disk() -> Check:
+    status = os.statvfs(settings.DATA_DIR)
+    free = status.f_bavail * status.f_frsize
+    message = _("%(free)s GB are free for checkpoints and journals.") % {"free": round(free / 1024**3, 1)}
+    return Check(_("Disk"), free >= KEEP_FREE_BYTES, message, "" if free >= KEEP_FREE_BYTES else _("Free some space."))
+
+
+def _trainer_checks(config: JobConfig) -> list[Check]:
+    """What the trainer itself finds, or one soft problem that says why it could not be asked."""
+    title = _("Trainer")
+    if not _processes.acquire(timeout=WALL_LIMIT_S / 2):
+        return [Check(title, False, _("Other preflights are running."), _("Try again in a moment."))]
+    try:
+        code, output = _run_trainer(config)
+    finally:
+        _processes.release()
+    if code is None:
+        sentence = _("The trainer's own checks took longer than %(s)g seconds.") % {"s": WALL_LIMIT_S}
+        return [Check(title, False, sentence, _("A large model may simply need longer to load."))]
+    found = _parse(output)
+    if found is None:
+        logger.warning("preflight gave no findings (exit code %s)", code)
+        return [
+            Check(title, False, _("The trainer's own checks did not work on this server."), _("See the server's log."))
+        ]
+    return found
+
+
+def _run_trainer(config: JobConfig) -> tuple[int | None, bytes]:
+    """Run the command with a minimal environment; ``None`` when it had to be killed."""
+    with tempfile.TemporaryDirectory(prefix="preflight-", dir=settings.DATA_DIR) as folder:
+        path = Path(folder) / "config.yaml"
+        path.write_text(config_to_yaml(config), encoding="utf-8")
+        with open(Path(folder) / "out", "w+b") as out, open(Path(folder) / "err", "w+b") as err:
+            child = subprocess.Popen(
+                [sys.executable, "-m", "training", "preflight", str(path), "--json"],
+                cwd=settings.BASE_DIR, env=_environment(), stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                start_new_session=True,
+            )  # fmt: skip
+            try:
+                code: int | None = child.wait(timeout=WALL_LIMIT_S)
+            except subprocess.TimeoutExpired:
+                code = None
+            finally:
+                if child.poll() is None:
+                    os.killpg(child.pid, signal.SIGKILL)
+                    child.wait()
+            out.seek(0)
+            err.seek(0)
+            output = out.read(MAX_OUTPUT_BYTES)
+            if code:
+                logger.info("preflight ended with %s: %s", code, err.read(2000).decode("utf-8", "replace"))
+            return code, output
+
+
+def _environment() -> dict[str, str]:
+    kept = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    threads = {"OMP_NUM_THREADS": "2", "TOKENIZERS_PARALLELISM": "false"}
+    return {**kept, **threads, "LANG": "C.UTF-8", "PYTHONPATH": str(settings.BASE_DIR)}
+
+
+def _title(name: str) -> str:
+    """A check of the trainer in the reader's words."""
+    titles = {
+        "model": _("Model"),
+        "dataset": _("Data"),
+        "environment": _("Environment"),
+        "slots": _("Sessions"),
+        "rewards": _("Rewards"),
+        "batch": _("Batch size"),
+        "template": _("Chat template"),
+        "memory": _("Memory"),
+    }
+    return titles.get(name, name[:80])
+
+
+def _parse(output: bytes) -> list[Check] | None:
+    """The trainer's findings; ``None`` when it said nothing readable."""
+    try:
+        raw: Any = json.loads(output)
+        return [
+            Check(
+                _title(str(item["check"])),
+                bool(item["ok"]),
+                str(item.get("message", ""))[:500],
+                str(item.get("hint", ""))[:500],
+            )
+            for item in raw
+            if not (item["ok"] and item["check"] in ASKED_BEFORE)
+        ]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None

@@ -1,0 +1,35 @@
+"""Celery tasks of runs. Messages carry a run's id at most, and every task may run twice."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from celery import shared_task
+from celery.signals import worker_shutting_down
+
+from webapp.runs import outbox, reaper, supervisor
+
+
+@shared_task(name="runs.supervise", ignore_result=True)
+def supervise(run_id: str) -> None:
+    """Try to claim the run and see one attempt through."""
+    supervisor.supervise(UUID(run_id))
+
+
+@shared_task(name="runs.reap", ignore_result=True, soft_time_limit=240, time_limit=300)
+def reap() -> None:
+    """Give back the runs of workers that stopped answering."""
+    reaper.reap()
+
+
+@shared_task(name="runs.send_outbox", ignore_result=True, soft_time_limit=50, time_limit=60)
+def send_outbox() -> None:
+    """Send the nudges that the broker has not got yet."""
+    outbox.send_unsent()
+
+
+@worker_shutting_down.connect
+def hand_back(**_kwargs: Any) -> None:
+    """A worker that is told to end stops its trainers and queues their runs again, rather than waiting for them."""
+    supervisor.worker_closing()

@@ -1,0 +1,80 @@
+"""Forms of people, teams and projects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib.auth.forms import AuthenticationForm
+from django.utils.translation import gettext_lazy as _
+
+from webapp.ids import name_validator
+from webapp.teams.models import Role, Team, User
+from webapp.teams.throttle import login_allowed, login_failed, login_succeeded
+
+
+class LoginForm(AuthenticationForm):
+    """Name and password; every failure reads the same, and too many of them wait."""
+
+    error_messages = {
+        **AuthenticationForm.error_messages,
+        "invalid_login": _("That name and password do not match an account here."),
+        "inactive": _("That name and password do not match an account here."),
+        "throttled": _("Too many failed tries. Wait fifteen minutes, or ask an owner of your team for a login link."),
+    }
+
+    def clean(self) -> dict[str, Any]:
+        """Authenticate, unless this address or account has failed too often."""
+        account = str(self.cleaned_data.get("username") or "")
+        address = self.request.META.get("REMOTE_ADDR", "") if self.request else ""
+        if not login_allowed(account, address):
+            raise forms.ValidationError(self.error_messages["throttled"], code="throttled")
+        try:
+            cleaned = super().clean()
+        except forms.ValidationError:
+            login_failed(account, address)
+            raise
+        login_succeeded(account, address)
+        return dict(cleaned)
+
+
+class MemberForm(forms.Form):
+    """Who joins the team, and as what."""
+
+    username = forms.CharField(
+        label=_("User name"),
+        max_length=150,
+        validators=User._meta.get_field("username").validators,
+        help_text=_(
+            "Someone who has an account joins at once. A new name gets an account and a link that logs in once."
+        ),
+        widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}),
+    )
+    role = forms.ChoiceField(label=_("Role"), choices=Role.choices, initial=Role.EDITOR)
+
+
+class RoleForm(forms.Form):
+    """A member's role."""
+
+    role = forms.ChoiceField(label=_("Role"), choices=Role.choices)
+
+
+class ProjectForm(forms.Form):
+    """A new project in one of the teams that the person owns."""
+
+    name = forms.CharField(
+        label=_("Name"),
+        max_length=80,
+        validators=[name_validator],
+        help_text=_("What this project trains, in a few words."),
+    )
+    team = forms.ModelChoiceField(label=_("Team"), queryset=Team.objects.none(), empty_label=None)
+
+    def __init__(self, *args: Any, teams: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        field = self.fields["team"]
+        assert isinstance(field, forms.ModelChoiceField)  # noqa: S101 - for the type checker
+        field.queryset = teams
+        if len(teams) == 1:
+            field.widget = forms.HiddenInput()
+            field.initial = teams[0].pk

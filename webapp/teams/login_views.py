@@ -1,0 +1,89 @@
+"""Logging in: by password, by a link that works once; setting a password; the theme."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth import login, update_session_auth_hash
+from django.contrib.auth.decorators import login_required
+from django.contrib.auth.forms import PasswordChangeForm, SetPasswordForm
+from django.contrib.auth.views import LoginView
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.translation import gettext as _
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_http_methods, require_POST
+
+from webapp.ops.login_links import login_link_use
+from webapp.teams.forms import LoginForm
+from webapp.teams.models import User
+from webapp.teams.selectors import login_link_usable
+
+BY_LINK = "logged_in_by_link"
+THEME_AGE_S = 365 * 24 * 3600
+
+
+class Login(LoginView):
+    """The login page; a failure is answered with 422, too many of them with 429."""
+
+    template_name = "teams/login.html"
+    authentication_form = LoginForm
+    redirect_authenticated_user = True
+
+    def form_invalid(self, form: LoginForm) -> HttpResponse:  # type: ignore[override]
+        """Say the same for every failure."""
+        throttled = form.has_error("__all__", code="throttled")
+        return self.render_to_response(self.get_context_data(form=form), status=429 if throttled else 422)
+
+
+@never_cache
+@require_http_methods(["GET", "POST"])
+def login_link(request: HttpRequest, token: str) -> HttpResponse:
+    """A one-time link. GET only shows a button, so that link previews and scanners do not burn it."""
+    if request.method == "POST":
+        user = login_link_use(token)
+        if user is not None:
+            login(request, user, backend=settings.AUTHENTICATION_BACKENDS[0])
+            request.session[BY_LINK] = True
+            return redirect("set-password")
+    usable = request.method == "GET" and login_link_usable(token)
+    # SECURE_REFERRER_POLICY keeps this address to ourselves; "no-referrer" would send `Origin: null`, which fails the
+    # CSRF check.
+    return render(request, "teams/login_link.html", {"usable": usable}, status=200 if usable else 410)
+
+
+@sensitive_post_parameters()
+@never_cache
+@login_required
+@require_http_methods(["GET", "POST"])
+def set_password(request: HttpRequest) -> HttpResponse:
+    """Set or change the password; who came by a link, or has none yet, need not know an old one."""
+    user = cast(User, request.user)
+    first = bool(request.session.get(BY_LINK)) or not user.has_usable_password()
+    form_class = SetPasswordForm if first else PasswordChangeForm
+    form = form_class(user, request.POST if request.method == "POST" else None)
+    if request.method == "POST" and form.is_valid():
+        form.save()
+        update_session_auth_hash(request, user)
+        request.session.pop(BY_LINK, None)
+        messages.success(request, _("Your password is set."))
+        return redirect("home")
+    status = 422 if request.method == "POST" else 200
+    return render(request, "teams/set_password.html", {"form": form, "first": first}, status=status)
+
+
+@require_POST
+def set_theme(request: HttpRequest) -> HttpResponse:
+    """Keep the theme in a cookie; the script does the same without a request."""
+    theme = request.POST.get("theme", "")
+    target = request.POST.get("next", "")
+    if not url_has_allowed_host_and_scheme(target, {request.get_host()}, require_https=request.is_secure()):
+        target = "/"
+    response = redirect(target)
+    if theme in {"light", "dark", "system"}:
+        response.set_cookie("tiltyard-theme", theme, max_age=THEME_AGE_S, samesite="Lax", secure=request.is_secure())
+    return response

@@ -1,0 +1,116 @@
+"""What changes people, teams and projects."""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.db import IntegrityError, transaction
+from django.utils.text import slugify
+from django.utils.translation import gettext as _
+
+from webapp.ops.login_links import login_link_create
+from webapp.teams.models import LoginLink, Membership, Project, Role, Team, User
+
+logger = logging.getLogger(__name__)
+
+
+class NewMember(NamedTuple):
+    """A new membership; ``token`` is that of a one-time login link when the account is new as well."""
+
+    membership: Membership
+    token: str | None
+
+
+def member_add(*, team: Team, username: str, role: str, by: User) -> NewMember:
+    """Add a person; a name without an account gets one, and a one-time login link."""
+    with transaction.atomic():
+        user = User.objects.filter(username__iexact=username).first()
+        fresh = user is None
+        if user is None:
+            try:
+                with transaction.atomic():
+                    user = User.objects.create_user(username)  # without a usable password
+            except IntegrityError as exc:
+                raise ValidationError({"username": _("That name was taken this moment; try again.")}) from exc
+        membership, made = Membership.objects.get_or_create(team=team, user=user, defaults={"role": role})
+        if not made:
+            raise ValidationError({"username": _("%(name)s is already in this team.") % {"name": user.username}})
+        token = login_link_create(user=user) if fresh else None
+    logger.info(
+        "member added",
+        extra={"action": "member_add", "team_id": str(team.pk), "user_id": str(user.pk), "by": str(by.pk)},
+    )
+    return NewMember(membership, token)
+
+
+def _keep_an_owner(team: Team, leaving: Membership) -> None:
+    """Refuse to leave a team without an owner. Locks the team's owners, so two at once cannot both leave."""
+    owners = list(Membership.objects.select_for_update().filter(team=team, role=Role.OWNER).order_by("pk"))
+    if [owner.pk for owner in owners] == [leaving.pk]:
+        raise ValidationError(_("A team needs an owner: make someone else one first."))
+
+
+@transaction.atomic
+def member_set_role(*, membership: Membership, role: str, by: User) -> Membership:
+    """Change a member's role; the last owner stays one."""
+    if role != Role.OWNER:
+        _keep_an_owner(membership.team, membership)
+    membership.role = role
+    membership.save(update_fields=["role"])
+    logger.info(
+        "role changed", extra={"action": "member_set_role", "member": membership.pk, "role": role, "by": str(by.pk)}
+    )
+    return membership
+
+
+@transaction.atomic
+def member_remove(*, membership: Membership, by: User) -> None:
+    """Take a person out of the team; the last owner stays."""
+    _keep_an_owner(membership.team, membership)
+    logger.info("member removed", extra={"action": "member_remove", "member": membership.pk, "by": str(by.pk)})
+    membership.delete()
+
+
+def may_link(*, membership: Membership, by: User) -> bool:
+    """Whether an owner may make a login link for a member.
+
+    The link logs in as that person, so it must open nothing that the owner could not open: only for someone who has
+    never logged in, is no administrator, and is in no team that ``by`` does not own.
+    """
+    user = membership.user
+    if user.last_login is not None or user.is_staff or user.is_superuser or user.has_usable_password():
+        return False
+    owned = Membership.objects.filter(user=by, role=Role.OWNER).values("team_id")
+    return not Membership.objects.filter(user=user).exclude(team_id__in=owned).exists()
+
+
+def member_login_link(*, membership: Membership, by: User) -> str:
+    """A fresh login link for a member whose first one was lost."""
+    if not may_link(membership=membership, by=by):
+        raise PermissionDenied(
+            _("Only someone who has never logged in, and is in your teams alone, can get a new link.")
+        )
+    with transaction.atomic():
+        LoginLink.objects.filter(user=membership.user, used_at=None).delete()
+        return login_link_create(user=membership.user)
+
+
+def project_create(*, team: Team, name: str, by: User) -> Project:
+    """A new project of a team; its address is made from its name."""
+    base = slugify(name)[:60] or "project"
+    for number in range(1, 1000):
+        slug = base if number == 1 else f"{base}-{number}"
+        if Project.objects.filter(slug=slug).exists():
+            continue
+        try:
+            with transaction.atomic():
+                project = Project.objects.create(team=team, name=name, slug=slug)
+        except IntegrityError:
+            continue
+        logger.info(
+            "project created", extra={"action": "project_create", "project_id": str(project.pk), "by": str(by.pk)}
+        )
+        return project
+    raise ValidationError({"name": _("Too many projects have this name; choose another.")})

@@ -1,0 +1,200 @@
+"""Template tags of the interface: icons, the rail, figures, times and sparklines."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from django import template
+from django.templatetags.static import static
+from django.urls import NoReverseMatch, reverse
+from django.utils import timezone
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext
+
+from webapp.teams.access import projects_of
+from webapp.teams.models import Project, Role
+from webapp.teams.strings import strings_for
+
+register = template.Library()
+NOTHING = "–"
+SPARK_WIDTH, SPARK_HEIGHT = 96, 22
+
+
+class NavItem(NamedTuple):
+    """One line of the rail."""
+
+    label: str
+    icon: str
+    url: str
+    current: bool
+
+
+# Label, icon, address name, first parts of address names that belong to it. A name without an address shows no link.
+RAIL = [
+    (gettext_lazy("Overview"), "home", "project-page", ("project",)),
+    (gettext_lazy("Runs"), "runs", "run-list", ("run", "rollout")),
+    (gettext_lazy("Datasets"), "datasets", "dataset-list", ("dataset",)),
+    (gettext_lazy("Rewards"), "rewards", "reward-list", ("reward",)),
+    (gettext_lazy("Environments"), "environments", "environment-list", ("environment",)),
+    (gettext_lazy("Models"), "models", "model-list", ("model", "checkpoint")),
+    (gettext_lazy("Compare"), "models", "compare", ("compare",)),
+    (gettext_lazy("Settings"), "settings", "team-settings", ("team", "member")),
+]
+
+
+@register.simple_tag
+def icon(name: str) -> SafeString:
+    """A decorative icon of ``static/img/icons.svg``."""
+    return format_html(
+        '<svg class="icon" aria-hidden="true" focusable="false"><use href="{}#{}"></use></svg>',
+        static("img/icons.svg"),
+        name,
+    )
+
+
+@register.simple_tag(takes_context=True)
+def nav(context: dict[str, Any], project: Project) -> list[NavItem]:
+    """The rail's links for this project: only pages that exist."""
+    match = getattr(context.get("request"), "resolver_match", None)
+    here = (getattr(match, "url_name", "") or "").split("-")[0]
+    items = []
+    for label, icon_name, url_name, parts in RAIL:
+        url = url_or_none(url_name, project.slug)
+        if url:
+            items.append(NavItem(str(label), icon_name, url, here in parts))
+    return items
+
+
+def url_or_none(url_name: str, *args: Any) -> str | None:
+    """An address, or ``None`` where no such page exists."""
+    try:
+        return reverse(url_name, args=args)
+    except NoReverseMatch:
+        return None
+
+
+@register.simple_tag(takes_context=True)
+def my_projects(context: dict[str, Any]) -> list[Project]:
+    """The projects that the reader may open."""
+    request = context.get("request")
+    return list(projects_of(request.user)) if request is not None and hasattr(request, "user") else []
+
+
+@register.simple_tag
+def js_strings(page: str = "base") -> dict[str, str]:
+    """The translated strings that a page's scripts need, for ``json_script``."""
+    return strings_for(page)
+
+
+@register.filter
+def role_at_least(project: Project, need: str) -> bool:
+    """Whether the reader's role in this project (set by ``project_for``) reaches ``need``."""
+    order = [Role.VIEWER, Role.EDITOR, Role.OWNER]
+    return order.index(getattr(project, "role", Role.VIEWER)) >= order.index(Role(need))
+
+
+@register.filter
+def figure(value: Any, digits: int = 3) -> str:
+    """A number with few significant digits; missing and non-finite ones say so."""
+    if value is None or value == "":
+        return NOTHING
+    number = float(value) + 0.0  # no minus before a zero
+    if not math.isfinite(number):
+        return "NaN" if math.isnan(number) else ("∞" if number > 0 else "−∞")
+    if number == 0 or 1e-3 <= abs(number) < 1e5:
+        decimals = max(0, digits - 1 - (math.floor(math.log10(abs(number))) if number else 0))
+        text = f"{number:.{min(decimals, 6)}f}"
+    else:
+        text = f"{number:.{digits - 1}e}".replace("e-0", "e-").replace("e+0", "e")
+    return text.replace("-", "−", 1) if number < 0 else text
+
+
+@register.filter
+def percent(value: Any) -> str:
+    """A share from 0 to 1 as a percentage."""
+    return NOTHING if value is None else f"{float(value) * 100:.3g}%"
+
+
+@register.filter
+def duration(value: Any) -> str:
+    """Seconds (or a timedelta) as the two largest units that matter."""
+    if value is None or value == "":
+        return NOTHING
+    seconds = value.total_seconds() if hasattr(value, "total_seconds") else float(value)
+    if not math.isfinite(seconds) or seconds < 0:
+        return NOTHING
+    if seconds < 9.95:
+        return _("%(n)s s") % {"n": f"{seconds:.2g}"}
+    whole = round(seconds)
+    if whole < 60:
+        return _("%(n)s s") % {"n": whole}
+    if whole < 3600:
+        return (
+            _("%(m)s min %(s)s s") % {"m": whole // 60, "s": whole % 60}
+            if whole < 600
+            else _("%(n)s min") % {"n": whole // 60}
+        )
+    if whole < 86400:
+        return _("%(h)s h %(m)s min") % {"h": whole // 3600, "m": whole % 3600 // 60}
+    return _("%(d)s d %(h)s h") % {"d": whole // 86400, "h": whole % 86400 // 3600}
+
+
+@register.simple_tag
+def ago(value: datetime | None) -> SafeString:
+    """When something was, as a ``<time>`` whose title is the full moment; scripts keep it fresh."""
+    if value is None:
+        return SafeString(NOTHING)
+    seconds = (timezone.now() - value).total_seconds()
+    local = timezone.localtime(value)
+    return format_html(
+        '<time datetime="{}" title="{}" data-ago>{}</time>',
+        value.isoformat(),
+        local.strftime("%Y-%m-%d %H:%M:%S %Z"),
+        ago_text(seconds),
+    )
+
+
+def ago_text(seconds: float) -> str:
+    """How long ago, in one unit."""
+    if seconds < 45:
+        return _("just now")
+    if seconds < 3600:
+        count = max(1, round(seconds / 60))
+        return ngettext("%(count)d min ago", "%(count)d min ago", count) % {"count": count}
+    if seconds < 86400:
+        count = round(seconds / 3600)
+        return ngettext("%(count)d h ago", "%(count)d h ago", count) % {"count": count}
+    count = round(seconds / 86400)
+    return ngettext("%(count)d day ago", "%(count)d days ago", count) % {"count": count}
+
+
+@register.simple_tag
+def sparkline(values: list[float | None] | None, label: str = "") -> SafeString:
+    """A small line of the last values; missing ones leave a gap."""
+    finite = [v for v in values or [] if v is not None and math.isfinite(v)]
+    if len(finite) < 2 or not values:
+        return SafeString("")
+    low, high = min(finite), max(finite)
+    span = (high - low) or 1.0
+    lines: list[list[str]] = [[]]
+    for place, value in enumerate(values):
+        if value is None or not math.isfinite(value):
+            lines.append([])
+            continue
+        x, y = place / (len(values) - 1) * SPARK_WIDTH, SPARK_HEIGHT - 2 - (value - low) / span * (SPARK_HEIGHT - 4)
+        lines[-1].append(f"{x:.1f},{y:.1f}")
+    drawn = format_html_join("", '<polyline points="{}"></polyline>', ((" ".join(line),) for line in lines if line))
+    name = f"{label}: " if label else ""
+    return format_html(
+        '<svg class="spark" viewBox="0 0 {} {}" preserveAspectRatio="none" role="img" aria-label="{}{} → {}">{}</svg>',
+        SPARK_WIDTH,
+        SPARK_HEIGHT,
+        name,
+        figure(finite[0]),
+        figure(finite[-1]),
+        drawn,
+    )

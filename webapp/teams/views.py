@@ -1,0 +1,179 @@
+"""Pages of projects and teams."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from webapp.pages import add_errors
+from webapp.runs.selectors import run_list
+from webapp.teams import services
+from webapp.teams.access import project_for
+from webapp.teams.forms import MemberForm, ProjectForm, RoleForm
+from webapp.teams.models import Membership, Project, Role, User
+from webapp.teams.selectors import home_projects, member_rows, membership_in, run_counts, shelves, teams_owned
+from webapp.teams.templatetags.ui import url_or_none
+
+NEWEST_RUNS = 6
+
+
+@login_required
+@require_GET
+def home(request: HttpRequest) -> HttpResponse:
+    """The person's projects; with only one, that one."""
+    user = cast(User, request.user)
+    projects = list(home_projects(user))
+    owned = teams_owned(user).exists()
+    if len(projects) == 1 and "all" not in request.GET:
+        return redirect("project-page", slug=projects[0].slug)
+    return render(request, "teams/home.html", {"projects": projects, "can_create": owned})
+
+
+@login_required
+@require_http_methods(["GET", "POST"])
+def project_new(request: HttpRequest) -> HttpResponse:
+    """Start a project in a team that the person owns."""
+    user = cast(User, request.user)
+    teams = teams_owned(user)
+    if not teams:
+        raise PermissionDenied(_("Only an owner of a team can start a project."))
+    form = ProjectForm(request.POST if request.method == "POST" else None, teams=teams)
+    if request.method == "POST" and form.is_valid():
+        try:
+            project = services.project_create(by=user, **form.cleaned_data)
+        except ValidationError as exc:
+            add_errors(form, exc)
+        else:
+            return redirect("project-page", slug=project.slug)
+    return render(request, "teams/project_new.html", {"form": form}, status=422 if request.method == "POST" else 200)
+
+
+@login_required
+@require_GET
+def project_page(request: HttpRequest, slug: str) -> HttpResponse:
+    """What is going on in a project, and what it has."""
+    project = project_for(request.user, slug)
+    counts = run_counts(project)
+    context = {
+        "project": project,
+        "shelves": shelves(project),
+        "rows": run_list(project, per_page=NEWEST_RUNS).rows,
+        "counts": counts,
+        "new_url": url_or_none("run-new", slug),
+        "refresh": counts["open"] > 0,
+    }
+    fragment = request.headers.get("HX-Request") == "true"
+    return render(request, "teams/_latest_runs.html" if fragment else "teams/project.html", context)
+
+
+def _settings(request: HttpRequest, project: Project, *, status: int = 200, **more: object) -> HttpResponse:
+    context = {
+        "project": project,
+        "members": member_rows(project, cast(User, request.user)),
+        "form": MemberForm(),
+        "roles": Role.choices,
+        "is_owner": getattr(project, "role", None) == Role.OWNER,
+    }
+    return render(request, "teams/settings.html", context | more, status=status)
+
+
+@login_required
+@require_GET
+def team_settings(request: HttpRequest, slug: str) -> HttpResponse:
+    """The team's members; an owner manages them here."""
+    return _settings(request, project_for(request.user, slug))
+
+
+def _link_url(request: HttpRequest, token: str) -> str:
+    return request.build_absolute_uri(reverse("login-link", args=[token]))
+
+
+@never_cache
+@login_required
+@require_POST
+def member_new(request: HttpRequest, slug: str) -> HttpResponse:
+    """Add a person. The one-time link of a new account is shown in this answer and never again."""
+    project = project_for(request.user, slug, need=Role.OWNER)
+    form = MemberForm(request.POST)
+    if form.is_valid():
+        try:
+            added = services.member_add(team=project.team, by=cast(User, request.user), **form.cleaned_data)
+        except ValidationError as exc:
+            add_errors(form, exc)
+        else:
+            if added.token:
+                return _settings(request, project, link=_link_url(request, added.token), link_for=added.membership.user)
+            messages.success(request, _("%(name)s joined the team.") % {"name": added.membership.user.username})
+            return redirect("team-settings", slug=slug)
+    return _settings(request, project, form=form, status=422)
+
+
+def _member(request: HttpRequest, slug: str, pk: int) -> tuple[Project, Membership]:
+    project = project_for(request.user, slug, need=Role.OWNER)
+    membership = membership_in(project, pk)
+    if membership is None:
+        raise Http404
+    return project, membership
+
+
+@login_required
+@require_POST
+def member_role(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+    """Change a member's role."""
+    _project, membership = _member(request, slug, pk)
+    form = RoleForm(request.POST)
+    if not form.is_valid():
+        messages.error(request, _("There is no such role."))
+        return redirect("team-settings", slug=slug)
+    try:
+        services.member_set_role(membership=membership, role=form.cleaned_data["role"], by=cast(User, request.user))
+        messages.success(
+            request,
+            _("%(name)s is now %(role)s.") % {"name": membership.user.username, "role": membership.get_role_display()},
+        )
+    except ValidationError as exc:
+        messages.error(request, " ".join(exc.messages))
+    return redirect("team-settings", slug=slug)
+
+
+@login_required
+@require_POST
+def member_remove(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+    """Take a member out of the team."""
+    _project, membership = _member(request, slug, pk)
+    try:
+        services.member_remove(membership=membership, by=cast(User, request.user))
+        messages.success(request, _("%(name)s left the team.") % {"name": membership.user.username})
+    except ValidationError as exc:
+        messages.error(request, " ".join(exc.messages))
+        return redirect("team-settings", slug=slug)
+    left = membership.user_id == request.user.pk
+    return redirect("home") if left else redirect("team-settings", slug=slug)
+
+
+@never_cache
+@login_required
+@require_POST
+def member_link(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+    """A new one-time link for a member who has never logged in."""
+    project, membership = _member(request, slug, pk)
+    token = services.member_login_link(membership=membership, by=cast(User, request.user))
+    return _settings(request, project, link=_link_url(request, token), link_for=membership.user)
+
+
+@require_GET
+def styleguide(request: HttpRequest) -> HttpResponse:
+    """Every component on one page; only where TILTYARD_DEBUG is set."""
+    if not settings.DEBUG:
+        raise Http404
+    return render(request, "styleguide.html", {"member_form": MemberForm({"username": "no spaces!", "role": "x"})})
