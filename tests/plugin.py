@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from webapp.ops.catalogues import catalogues_compile
 from webapp.ops.embedded import Embedded, free_port
 
 FOLDER_VARIABLE = "TILTYARD_TEST_FOLDER"
@@ -35,6 +36,7 @@ def _start_services() -> None:
 
     atexit.register(stop)
     services.start()
+    catalogues_compile(Path(__file__).resolve().parents[1] / "locale")
     os.environ[FOLDER_VARIABLE] = str(folder)
     os.environ[REDIS_VARIABLE] = services.redis_url
     os.environ["DATABASE_URL"] = services.database_url

@@ -24,6 +24,11 @@ def main(arguments: list[str] | None = None) -> int:
     if options.command == "schema":
         print(json.dumps(JobConfig.model_json_schema(), ensure_ascii=False, indent=2))
         return 0
+    if options.command == "docs":
+        from training.reference import reference
+
+        print(reference(), end="")
+        return 0
     try:
         config = config_load(options.config)
     except (ConfigError, ValidationError) as exc:
@@ -40,7 +45,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m training", description="Train tool-using models from a YAML config.")
+    parser = argparse.ArgumentParser(
+        prog="python -m training", description="Train tool-using models from a YAML config."
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="train as the config says")
     run.add_argument("config", type=Path, help="YAML file of options")
@@ -52,6 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("config", type=Path, help="YAML file of options")
     check.add_argument("--json", action="store_true", help="print JSON")
     commands.add_parser("schema", help="print the JSON schema of the config")
+    commands.add_parser("docs", help="print the page docs/configuration.md")
     return parser
 
 

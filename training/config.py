@@ -263,7 +263,9 @@ class GrpoConfig(Group):
     beta: float = option(
         0.0,
         title=_("KL weight β"),
-        help=_("Pull towards the base model; 0 keeps no reference model in memory. The seed of tool calling uses 0.04."),
+        help=_(
+            "Pull towards the base model; 0 keeps no reference model in memory. The seed of tool calling uses 0.04."
+        ),
         ge=0,
         le=10,
     )
@@ -417,7 +419,7 @@ class JobConfig(Group):
 
 
 def config_from_yaml(text: str) -> JobConfig:
-    """Parse YAML into a config. Raises ``ConfigError`` for bad YAML and ``pydantic.ValidationError`` for bad options."""
+    """Parse YAML into a config. Raises ``ConfigError`` for bad YAML, ``pydantic.ValidationError`` for bad options."""
     try:
         raw = yaml.safe_load(text)
     except yaml.YAMLError as exc:

@@ -1,9 +1,10 @@
 """The journal: the trainer's only voice, an append-only ``journal.jsonl`` of versioned events.
 
-Each line is one event: ``{"v": 1, "n": <line number from 1>, "t": <unix seconds>, "type": ..., ...}``. A line counts only when it
-ends in a newline, so a torn last line after a crash is no event. Writing never waits for a database; a background
-thread flushes and fsyncs at least once a second. The supervisor projects the file into Postgres by byte offset, and
-``manage.py import_run`` does the same for a finished folder. Non-finite floats are the strings "NaN", "Infinity", "-Infinity".
+Each line is one event: ``{"v": 1, "n": <line number from 1>, "t": <unix seconds>, "type": ..., ...}``. A line counts
+only when it ends in a newline, so a torn last line after a crash is no event. Writing never waits for a database; a
+background thread flushes and fsyncs at least once a second. The supervisor projects the file into Postgres by byte
+offset, and ``manage.py import_run`` does the same for a finished folder. Non-finite floats are the strings "NaN",
+"Infinity", "-Infinity".
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ class TurnAdded(Event):
 
 
 class RolloutFinished(Event):
-    """A trajectory ended. ``reward`` and each part is ``None`` when missing; an excluded rollout has no reward at all."""
+    """A trajectory ended. ``reward`` and parts are ``None`` when missing; an excluded rollout has no reward."""
 
     type: Literal["rollout_finished"] = "rollout_finished"
     rollout: str
@@ -175,7 +176,7 @@ class Journal:
         self.path = directory / JOURNAL_NAME
         self._lock = threading.Lock()
         self._count = _drop_torn_tail(self.path)
-        self._file = open(self.path, "ab", buffering=0)
+        self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115 - closed by close()
         self._dirty = threading.Event()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._sync_loop, name="journal-fsync", daemon=True)

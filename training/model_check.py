@@ -1,7 +1,7 @@
 """Inspection of a model folder before any library opens it: everything is read as data, nothing is run.
 
-A model repository is hostile until checked. Refused are code (``*.py``, ``auto_map``), pickles in any of their names, kernels and
-attention implementations chosen by the config, links that leave the folder, and oversized JSON.
+A model repository is hostile until checked. Refused are code (``*.py``, ``auto_map``), pickles in any of their names,
+kernels and attention implementations chosen by the config, links that leave the folder, and oversized JSON.
 """
 
 from __future__ import annotations
@@ -18,7 +18,20 @@ MAX_TOKENIZER_BYTES = 256 << 20
 MAX_HEADER_BYTES = 64 << 20
 MAX_FILES = 2000
 MAX_DEPTH = 32
-PICKLES = {".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".joblib", ".npy", ".npz", ".h5", ".msgpack", ".model_state"}
+PICKLES = {
+    ".bin",
+    ".pt",
+    ".pth",
+    ".pkl",
+    ".pickle",
+    ".ckpt",
+    ".joblib",
+    ".npy",
+    ".npz",
+    ".h5",
+    ".msgpack",
+    ".model_state",
+}
 CODE = {".py", ".pyc", ".so", ".pyd", ".dll", ".dylib", ".sh", ".cu", ".cpp"}
 FORBIDDEN_KEYS = {
     "auto_map",

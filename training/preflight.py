@@ -1,7 +1,7 @@
 """Checks before a launch: what would make the run fail in its first minute, found in seconds.
 
-Nothing here imports torch or TRL, except the template check of a model that is already on disk, which loads its tokenizer. Each
-check is independent: one that fails does not hide the next.
+Nothing here imports torch or TRL, except the template check of a model that is already on disk, which loads its
+tokenizer. Each check is independent: one that fails does not hide the next.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ def _dataset(config: JobConfig) -> str:
     rows = load_rows(Path(config.data.train), limit)
     if config.kind == "sft" and not any(m.role == "assistant" for row in rows for m in row.messages):
         raise DataError(
-            "The first rows hold no assistant turn, so there is nothing to imitate.", hint="Choose a dataset of dialogues."
+            "The first rows hold no assistant turn, so there is nothing to imitate.",
+            hint="Choose a dataset of dialogues.",
         )
     more = " or more" if len(rows) == SAMPLE_ROWS else ""
     return f"{len(rows)}{more} rows are readable."
@@ -129,7 +130,8 @@ def _batch(config: JobConfig) -> str:
     whole = config.sft.batch_size if config.kind == "sft" else config.rollouts_per_step
     if micro and whole % micro:
         raise ConfigError(
-            f"{whole} rows of a step cannot be divided into micro batches of {micro}.", hint="Fix optim.micro_batch_size."
+            f"{whole} rows of a step cannot be divided into micro batches of {micro}.",
+            hint="Fix optim.micro_batch_size.",
         )
     return f"{whole} rows a step in {whole // micro if micro else 1} micro batches."
 

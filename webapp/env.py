@@ -1,4 +1,4 @@
-"""Typed reading of settings from the environment. A wrong value stops the start with a sentence that says what to do."""
+"""Typed reading of settings from the environment. A wrong value stops the start with a sentence that helps."""
 
 from __future__ import annotations
 

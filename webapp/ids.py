@@ -10,7 +10,8 @@ from django.utils.translation import gettext_lazy as _
 
 NAME_PATTERN = r"^[\w][\w .()+-]{0,79}$"
 name_validator = RegexValidator(
-    NAME_PATTERN, _("Use letters, digits, spaces and . ( ) + - _, at most 80 characters, starting with a letter or digit.")
+    NAME_PATTERN,
+    _("Use letters, digits, spaces and . ( ) + - _, at most 80 characters, starting with a letter or digit."),
 )
 
 

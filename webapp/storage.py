@@ -1,4 +1,4 @@
-"""The one place that makes paths. Every path is built from server-made ids under the data folder, never from user text."""
+"""The one place that makes paths: built from server-made ids under the data folder, never from user text."""
 
 from __future__ import annotations
 

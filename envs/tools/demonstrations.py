@@ -1,8 +1,8 @@
 """Worked examples for supervised training: question, calls, the tools' real answers, and a sentence with them.
 
 A share of them can be *careless*, as recordings of a weak agent are: it claims to know without asking a tool, or throws
-the tool's answer away. A model that imitates such a mixture is careless too, and reinforcement learning can then be seen
-to take that out.
+the tool's answer away. A model that imitates such a mixture is careless too, and reinforcement learning can then be
+seen to take that out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Stand-ins that the training tests share: a scripted environment server, a scripted engine, a tiny model, small rows."""
+"""Stand-ins that the training tests share: a scripted environment, a scripted engine, a tiny model, small rows."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def error(code: str, message: str = "no") -> str:
 
 
 async def echo_behaviour(socket: ServerConnection, frame: dict[str, Any], turn: int) -> str:
-    """A well-behaved environment: answers each call with its text, ends on a message without calls, rewards that with 1."""
+    """A well-behaved environment: answers each call with its text; a message without calls ends with reward 1."""
     if frame["type"] == "reset":
         return observation(messages=[], tools=TOOLS)
     calls = frame["data"]["tool_calls"]
@@ -57,7 +57,7 @@ async def echo_behaviour(socket: ServerConnection, frame: dict[str, Any], turn: 
 
 @contextlib.contextmanager
 def scripted_server(behave: Behaviour = echo_behaviour) -> Iterator[str]:
-    """A websocket server whose ``behave(socket, frame, turn)`` gives each answer; ``None`` means none. Yields its URL."""
+    """A websocket server whose ``behave(socket, frame, turn)`` gives each answer, if any. Yields its URL."""
     loop = asyncio.new_event_loop()
     ready = threading.Event()
     address: list[int] = []

@@ -98,9 +98,7 @@ def test_a_typed_failure_is_the_last_word_with_sentence_and_hint(tmp_path: Path)
     assert last.error.code == "model_unusable" and last.error.hint and "no-model" in last.error.message
 
 
-def test_a_short_run_succeeds_prints_progress_and_keeps_its_config(
-    tmp_path: Path, starter_folder: Path
-) -> None:
+def test_a_short_run_succeeds_prints_progress_and_keeps_its_config(tmp_path: Path, starter_folder: Path) -> None:
     path = config_file(tmp_path, starter_folder, run={"max_steps": 2, "device": "cpu", "threads": 1})
     child = trainer("run", path, "--run-dir", tmp_path / "run")
     out, _ = child.communicate(timeout=120)
@@ -222,7 +220,9 @@ def test_the_trainer_dies_with_its_parent(tmp_path: Path, starter_folder: Path, 
     assert events(tmp_path / "run")[-1].type != "run_finished"
 
 
-def test_after_kill_9_every_line_of_the_journal_is_an_event(tmp_path: Path, starter_folder: Path, children: Any) -> None:
+def test_after_kill_9_every_line_of_the_journal_is_an_event(
+    tmp_path: Path, starter_folder: Path, children: Any
+) -> None:
     child = children("run", config_file(tmp_path, starter_folder), "--run-dir", tmp_path / "run")
     wait_for(tmp_path / "run", has("metrics", 5))
     child.kill()

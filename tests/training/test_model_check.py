@@ -36,7 +36,9 @@ def header(entry: object) -> bytes:
 HOSTILE: dict[str, Callable[[Path], object]] = {
     "auto_map": lambda f: edit(f, auto_map={"AutoModel": "evil.Model"}),
     "auto_map nested": lambda f: edit(f, text_config={"a": [{"auto_map": {"AutoConfig": "x.y"}}]}),
-    "auto_map in the tokenizer": lambda f: (f / "tokenizer_config.json").write_text('{"auto_map": {"AutoTokenizer": "x"}}'),
+    "auto_map in the tokenizer": lambda f: (f / "tokenizer_config.json").write_text(
+        '{"auto_map": {"AutoTokenizer": "x"}}'
+    ),
     "attention kernel": lambda f: edit(f, _attn_implementation_internal="evil/kernel"),
     "attention choice": lambda f: edit(f, attn_implementation="evil/kernel"),
     "experts kernel": lambda f: edit(f, _experts_implementation_internal="evil/kernel"),
@@ -48,7 +50,10 @@ HOSTILE: dict[str, Callable[[Path], object]] = {
     "torch file": lambda f: (f / "optimizer.pt").write_bytes(b""),
     "link out": lambda f: os.symlink("/etc/passwd", f / "vocab.txt"),
     "link to a folder": lambda f: os.symlink("/etc", f / "extra"),
-    "linked weights": lambda f: (os.rename(f / "model.safetensors", f.parent / "w"), os.symlink(f.parent / "w", f / "model.safetensors")),
+    "linked weights": lambda f: (
+        os.rename(f / "model.safetensors", f.parent / "w"),
+        os.symlink(f.parent / "w", f / "model.safetensors"),
+    ),
     "pipe": lambda f: os.mkfifo(f / "notes.txt"),
     "huge config": lambda f: edit(f, padding="x" * (2 << 20)),
     "deep config": lambda f: (f / "config.json").write_text('{"a":' * 500 + "1" + "}" * 500),
@@ -61,7 +66,9 @@ HOSTILE: dict[str, Callable[[Path], object]] = {
     "weights with a huge header": lambda f: weights(f, (1 << 62).to_bytes(8, "little") + b"{}"),
     "weights cut off": lambda f: weights(f, (f / "model.safetensors").read_bytes()[:-1000]),
     "weights that lie": lambda f: weights(f, header({"dtype": "F32", "shape": [10**9], "data_offsets": [0, 4]})),
-    "weights with negative offsets": lambda f: weights(f, header({"dtype": "F32", "shape": [1], "data_offsets": [-4, 4]})),
+    "weights with negative offsets": lambda f: weights(
+        f, header({"dtype": "F32", "shape": [1], "data_offsets": [-4, 4]})
+    ),
     "weights with a broken entry": lambda f: weights(f, header("x")),
 }  # fmt: skip
 

@@ -86,7 +86,8 @@ def checkpoint_step(checkpoint: Path | None) -> int:
 def row_order(count: int, needed: int, *, seed: int, shuffle: bool) -> list[int]:
     """``needed`` row indices, each epoch a permutation of its own.
 
-    The whole run is laid out as one epoch: a trainer that resumes in a later epoch would otherwise repeat the first one's order.
+    The whole run is laid out as one epoch: a trainer that resumes in a later epoch would otherwise repeat the first
+    one's order.
     """
     order: list[int] = []
     epoch = 0
@@ -127,7 +128,8 @@ def common_arguments(config: JobConfig, run_dir: Path, device: str) -> dict[str,
 class JournalCallback(TrainerCallback):
     """Turns the trainer's steps into journal events, saves checkpoints, and ends the run when asked.
 
-    ``extra`` holds our own figures of the step being trained; they are merged into the step's metrics and then forgotten.
+    ``extra`` holds our own figures of the step being trained; they are merged into the step's metrics and then
+    forgotten.
     """
 
     def __init__(self, job: Job) -> None:
@@ -150,14 +152,12 @@ class JournalCallback(TrainerCallback):
     def on_pre_optimizer_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """A step with nothing to learn from must not move the weights, which Adam's momentum would do with zero gradients."""
+        """A step with nothing to learn from must not move the weights; Adam's momentum alone would."""
         if self.skip_update:
             for parameter in self.trainer.model.parameters():
                 parameter.grad = None
 
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self.job.step = state.global_step
         if self.job.stop.is_set():
             control.should_training_stop = True

@@ -1,8 +1,8 @@
 """Checkpoints that are whole or not there.
 
-How one is written: everything into ``<name>.staging`` → fsync of each file → ``manifest.json`` with sizes and hashes, fsync → atomic
-rename to ``<name>`` → fsync of the parent. A process that dies at any point leaves a staging folder, which nobody reads.
-One that was damaged later fails its manifest and is set aside as ``<name>.torn``.
+How one is written: everything into ``<name>.staging`` → fsync of each file → ``manifest.json`` with sizes and hashes,
+fsync → atomic rename to ``<name>`` → fsync of the parent. A process that dies at any point leaves a staging folder,
+which nobody reads. One that was damaged later fails its manifest and is set aside as ``<name>.torn``.
 """
 
 from __future__ import annotations
@@ -119,8 +119,8 @@ def find_resume(path: Path) -> tuple[Path | None, list[Path]]:
 def save_checkpoint(trainer: Any, run_dir: Path, step: int) -> tuple[Path, int]:
     """Everything that resuming needs: weights, optimiser, schedule, random states, step. Returns (folder, bytes).
 
-    The layout is the one that ``transformers.Trainer`` resumes from; it loads these files with ``weights_only=True``, and we
-    hand it a folder only after checking its manifest.
+    The layout is the one that ``transformers.Trainer`` resumes from; it loads these files with ``weights_only=True``,
+    and we hand it a folder only after checking its manifest.
     """
     target = run_dir / f"{PREFIX}{step}"
 
@@ -135,7 +135,7 @@ def save_checkpoint(trainer: Any, run_dir: Path, step: int) -> tuple[Path, int]:
 
 
 def save_final(trainer: Any, run_dir: Path, step: int) -> tuple[Path, int]:
-    """The trained model as a folder of safetensors with its tokenizer; adapters are merged in. Returns (folder, bytes)."""
+    """The trained model as safetensors with its tokenizer; adapters are merged in. Returns (folder, bytes)."""
     target = run_dir / FINAL
 
     def fill(folder: Path) -> None:
@@ -174,5 +174,3 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-

@@ -1,8 +1,9 @@
 """GRPO: our rollouts, TRL's loss.
 
-Group Relative Policy Optimization: Shao et al. 2024, *DeepSeekMath*; the loss is ``trl.GRPOTrainer`` 1.16. The dataset's prompt column
-is just the row's index: TRL hands it to ``rollout_func``, which plays the row. Each reward component is a TRL reward function that
-returns the parts our collector stored; an excluded rollout gives ``None`` in all of them, so TRL leaves it out of the baseline.
+Group Relative Policy Optimization: Shao et al. 2024, *DeepSeekMath*; the loss is ``trl.GRPOTrainer`` 1.16. The
+dataset's prompt column is just the row's index: TRL hands it to ``rollout_func``, which plays the row. Each reward
+component is a TRL reward function that returns the parts our collector stored; an excluded rollout gives ``None`` in
+all of them, so TRL leaves it out of the baseline.
 """
 
 from __future__ import annotations
@@ -151,7 +152,7 @@ class _Rollouts:
             self._collector.close()
 
     def __call__(self, prompts: list[str], trainer: Any) -> dict[str, list[Any]]:
-        assert self._collector is not None  # attach() ran before training
+        assert self._collector is not None  # noqa: S101 - attach() ran before training
         step = trainer.state.global_step + 1
         with self._engine.sampling():
             result = self._collector.collect(step, [int(prompt) for prompt in prompts])
@@ -170,8 +171,8 @@ async def _open_session(config: JobConfig) -> Session:
 def trl_batch(result: StepRollouts, eos_id: int, *, mask_truncated: bool) -> dict[str, list[Any]]:
     """The step in the shape of TRL's ``rollout_func``: one entry for each rollout, ids and masks of equal length.
 
-    An excluded rollout becomes the shortest row TRL can hold, with an all-zero mask. Truncated rollouts are masked here when
-    asked for, because TRL would not see those that were cut off between turns: their last id is an end-of-turn.
+    An excluded rollout becomes the shortest row TRL can hold, with an all-zero mask. Truncated rollouts are masked here
+    when asked for, because TRL would not see those that were cut off between turns: their last id is an end-of-turn.
     """
     rows = [_trl_row(rollout, eos_id, mask_truncated) for rollout in result.rollouts]
     names = ("prompt_ids", "completion_ids", "logprobs", "env_mask", PARTS_FIELD)

@@ -1,7 +1,7 @@
 """A running decode batch: rows join and leave while the others go on (continuous batching, Yu et al. 2022, *Orca*).
 
-Rows are left-padded to one length. The key-value cache of each layer is one slab (batch, heads, columns, head size) with
-spare columns, so that a decode step writes one column instead of copying the whole cache.
+Rows are left-padded to one length. The key-value cache of each layer is one slab (batch, heads, columns, head size)
+with spare columns, so that a decode step writes one column instead of copying the whole cache.
 """
 
 from __future__ import annotations

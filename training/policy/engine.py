@@ -26,8 +26,8 @@ class Engine(Protocol):
     async def generate(self, prompt_ids: list[int], *, max_tokens: int, seed: int) -> Sample:
         """Sample one turn after ``prompt_ids``.
 
-        ``seed`` fixes the draw: the same ids, weights and seed give the same turn (up to float noise of the batch) whatever
-        else is sampled beside it. Raises ``PolicyFault``.
+        ``seed`` fixes the draw: the same ids, weights and seed give the same turn (up to float noise of the batch)
+        whatever else is sampled beside it. Raises ``PolicyFault``.
         """
         ...
 

@@ -24,7 +24,8 @@ def uniform_draws(seed: int, count: int) -> Tensor:
 
 
 def draw(logits: Tensor, uniforms: Tensor, params: SamplingParams) -> tuple[Tensor, Tensor]:
-    """Draw one token a row. ``logits`` (batch, vocabulary), ``uniforms`` (batch,); gives ids and log-probabilities (batch,).
+    """Draw one token a row. ``logits`` (batch, vocabulary), ``uniforms`` (batch,); gives ids and log-probabilities
+    (batch,).
 
     The log-probability is the one of the temperature-scaled distribution, before top-k and top-p. Nucleus sampling:
     Holtzman et al. 2020.

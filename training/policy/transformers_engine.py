@@ -2,7 +2,8 @@
 
 How requests become batches:
  1. ``generate`` puts a request in the queue and wakes the worker thread if it sleeps.
- 2. The worker takes what is ready. An idle worker first waits ``GATHER_S``, so that requests made together start together.
+ 2. The worker takes what is ready. An idle worker first waits ``GATHER_S``, so that requests made together start
+    together.
  3. A running batch admits newcomers when they are a quarter of it or have waited ``ADMIT_AFTER_STEPS`` decode steps:
     one prefill for many is far cheaper than one for each.
  4. Finished rows are answered at once and cut out of the batch when they are a quarter of it.
@@ -71,7 +72,7 @@ class TransformersEngine:
 
     @contextmanager
     def sampling(self) -> Iterator[None]:
-        """Eval mode for the block, for the modules that were in training mode; on the way out pending turns are dropped."""
+        """Eval mode for the block, where modules were in training mode; on the way out pending turns are dropped."""
         training = [module for module in self._model.modules() if module.training]
         self._model.eval()
         self._aborted = False
@@ -135,7 +136,7 @@ class TransformersEngine:
                 newcomers.sort(key=lambda request: len(request.prompt_ids))
                 rows.extend(newcomers)  # before the prefill, so that its failure is answered to them too
                 batch = self._prefill(batch, newcomers)
-            assert batch is not None  # there is a live row, so there is a batch
+            assert batch is not None  # noqa: S101 - there is a live row, so there is a batch
             self._advance(batch, rows)
         with self._lock:
             self._running, dropped, self._queue = False, self._queue, []
@@ -145,7 +146,8 @@ class TransformersEngine:
     def _admit(self, live: int, waited: int) -> tuple[list[_Request], int] | None:
         """Newcomers to take in now, and for how many steps others have waited; ``None`` when the worker may end.
 
-        The check for work and the decision to end are one atomic act, or a request made between them would wait for ever.
+        The check for work and the decision to end are one atomic act, or a request made between them would wait for
+        ever.
         """
         with self._lock:
             queued = len(self._queue)
@@ -175,7 +177,7 @@ class TransformersEngine:
                 batch = more
             else:
                 batch.join(more)
-        assert batch is not None  # newcomers is never empty here
+        assert batch is not None  # noqa: S101 - newcomers is never empty here
         return batch
 
     def _advance(self, batch: DecodeBatch, rows: list[_Request]) -> None:

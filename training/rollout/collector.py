@@ -1,10 +1,11 @@
 """One step's rollouts: all of them at once, each scored as it ends, every event journalled as it happens.
 
- 1. ``collect`` starts one task for each rollout; none waits for another.
- 2. A rollout that ends is scored at once, in a thread with a time limit; a failure excludes it.
- 3. When the last rollout of a group is scored its advantages are journalled (at the end of the step with ``batch`` scaling).
- 4. A watcher looks at the stop flag every ``WATCH_S`` and cancels all tasks; ``StopRequested`` leaves ``collect``.
- 5. Too many failures over too many steps in a row end the run with the boundary that failed most.
+1. ``collect`` starts one task for each rollout; none waits for another.
+2. A rollout that ends is scored at once, in a thread with a time limit; a failure excludes it.
+3. When the last rollout of a group is scored its advantages are journalled (at the end of the step with ``batch``
+   scaling).
+4. A watcher looks at the stop flag every ``WATCH_S`` and cancels all tasks; ``StopRequested`` leaves ``collect``.
+5. Too many failures over too many steps in a row end the run with the boundary that failed most.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Rollout:
 
 @dataclass
 class StepRollouts:
-    """All rollouts of a step in TRL's order (groups are consecutive), their groups' statistics and the step's figures."""
+    """A step's rollouts in TRL's order (groups are consecutive), their groups' statistics and its figures."""
 
     rollouts: list[Rollout]
     groups: list[GroupStatistics]
@@ -125,7 +126,8 @@ class Collector:
         return StepRollouts(rollouts, groups, figures)
 
     async def _watch(self, tasks: list[asyncio.Task[Rollout]]) -> None:
-        while not (self._stop.is_set() or self._fatal is not None):
+        # Polled because a signal handler sets the flag, and that may not touch the loop.
+        while not (self._stop.is_set() or self._fatal is not None):  # noqa: ASYNC110
             await asyncio.sleep(WATCH_S)
         for task in tasks:
             task.cancel()
@@ -142,7 +144,8 @@ class Collector:
         worst, count = sum(self._bad_steps, Counter()).most_common(1)[0]
         example = next(r.trajectory.error for r in rollouts if r.trajectory.error is not None)
         error = TooManyFailures(
-            f"More than {limit.failure_pause_share:.0%} of the rollouts failed in {len(self._bad_steps)} steps in a row; "
+            f"More than {limit.failure_pause_share:.0%} of the rollouts failed "
+            f"in {len(self._bad_steps)} steps in a row; "
             f"{count} failures at the boundary '{worst}'. The last one: {example.message}",
             hint=example.hint or f"Mend the {worst} and resume the run.",
         )

@@ -49,9 +49,7 @@ class Scoring:
         if not future.cancelled():
             future.exception()  # fetched, so that asyncio does not report it as never retrieved
 
-    def _work(
-        self, episode: Episode, loop: asyncio.AbstractEventLoop, future: asyncio.Future[Score]
-    ) -> None:
+    def _work(self, episode: Episode, loop: asyncio.AbstractEventLoop, future: asyncio.Future[Score]) -> None:
         outcome: Score | TiltyardError
         try:
             outcome = self._scorer(episode)

@@ -1,8 +1,8 @@
 """Token carry-through: the ids that were sampled are the ids that are trained on.
 
-A conversation is tokenised once, at its prompt. What the model samples afterwards is kept id by id; what the environment
-says is appended as the chat template's own suffix, tokenised alone. Re-tokenising a whole conversation instead would
-replace sampled ids by others with the same text and make the policy ratio meaningless.
+A conversation is tokenised once, at its prompt. What the model samples afterwards is kept id by id; what the
+environment says is appended as the chat template's own suffix, tokenised alone. Re-tokenising a whole conversation
+instead would replace sampled ids by others with the same text and make the policy ratio meaningless.
 
 The template must render earlier messages the same whatever follows (*prefix-preserving*); ``check_prefix_preserving``
 tells, and TRL's training templates (``trl/chat_template_utils.py``) replace the ones of known families that do not.

@@ -1,7 +1,7 @@
 """One rollout: a conversation between the policy and one environment session, from reset to its end.
 
-Stages: *begin* (connect and reset, tried again with backoff) → *turns* (sample, parse, step) → *end*. Failures outside the
-policy become the rollout's typed error and exclude it; what the model does wrong never does.
+Stages: *begin* (connect and reset, tried again with backoff) → *turns* (sample, parse, step) → *end*. Failures outside
+the policy become the rollout's typed error and exclude it; what the model does wrong never does.
 """
 
 from __future__ import annotations
@@ -57,8 +57,9 @@ class Task:
 class Trajectory:
     """The outcome of one rollout.
 
-    ``completion_ids``, ``mask`` and ``logprobs`` have one entry for each token after the prompt; ``mask`` is 1 on tokens that
-    the model sampled and 0 on the environment's, whose log-probability is 0.0. ``latencies`` are seconds of environment waits.
+    ``completion_ids``, ``mask`` and ``logprobs`` have one entry for each token after the prompt; ``mask`` is 1 on
+    tokens that the model sampled and 0 on the environment's, whose log-probability is 0.0. ``latencies`` are seconds of
+    environment waits.
     """
 
     prompt_ids: list[int] = field(default_factory=list)

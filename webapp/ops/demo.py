@@ -32,8 +32,8 @@ from webapp.teams.models import Project, User
 PRESETS = Path(settings.BASE_DIR) / "training" / "presets"
 SFT_PRESET, GRPO_PRESET = "tools-demo-sft.yaml", "tools-demo-grpo.yaml"
 DEMONSTRATIONS, TASKS = 3000, 512
-# Half of what the warm-up imitates is careless, so that GRPO has something to take out within a minute.
-CARELESS = ("--careless", "0.5")
+# Most of what the warm-up imitates is careless, so that GRPO has something to take out within a minute.
+CARELESS = ("--careless", "0.6")
 WARM_UP, GRPO = "warm-up", "first-grpo"
 GENERATE_LIMIT_S, CHECK_LIMIT_S = 120, 180
 USABLE = (DatasetState.READY, DatasetState.CHECKING)

@@ -22,7 +22,9 @@ class Run(UuidModel):
     name = models.CharField(_("name"), max_length=80, validators=[name_validator])
     kind = models.CharField(max_length=10, default="grpo")
     config = models.JSONField(help_text="training.config.JobConfig as the person wrote it, with references")
-    resolved = models.JSONField(default=dict, help_text="the same with references replaced by what they meant at launch")
+    resolved = models.JSONField(
+        default=dict, help_text="the same with references replaced by what they meant at launch"
+    )
     state = models.CharField(max_length=12, choices=RunState.choices, default=RunState.DRAFT, db_index=True)
     phase = models.CharField(max_length=12, blank=True)
     step = models.PositiveIntegerField(default=0)
@@ -32,7 +34,10 @@ class Run(UuidModel):
     last_step_at = models.DateTimeField(null=True)
     seq = models.BigIntegerField(default=0)
     after = models.ForeignKey(
-        "self", null=True, on_delete=models.SET_NULL, related_name="followers",
+        "self",
+        null=True,
+        on_delete=models.SET_NULL,
+        related_name="followers",
         help_text="run whose final model this one starts from; waits in the queue for it",
     )
     attempt = models.PositiveIntegerField(default=0)
@@ -41,7 +46,7 @@ class Run(UuidModel):
     lease_beat_at = models.DateTimeField(null=True)
     error = models.JSONField(null=True, help_text="training.errors.ErrorInfo of a failed run")
     imported = models.BooleanField(default=False)
-    idempotency_key = models.CharField(max_length=64, null=True)
+    idempotency_key = models.CharField(max_length=64, null=True)  # noqa: DJ001 - unique only where there is one
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
     created_at = models.DateTimeField(auto_now_add=True)
     queued_at = models.DateTimeField(null=True)
@@ -60,7 +65,7 @@ class Run(UuidModel):
 
 
 class Attempt(models.Model):
-    """One try at a run by one worker, with its own folder and journal. ``journal_offset`` bytes of it are in the database."""
+    """One try at a run by one worker. ``journal_offset`` bytes of its journal are in the database."""
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="attempts")
     number = models.PositiveIntegerField()

@@ -1,6 +1,7 @@
 """Run states and the one table of legal transitions (docs/runs.md draws it).
 
-``queued`` is waiting for a worker, ``preparing`` has one that loads model and data, ``running`` makes steps. ``stopping`` and
+``queued`` is waiting for a worker, ``preparing`` has one that loads model and data, ``running`` makes steps.
+``stopping`` and
 ``pausing`` last until the trainer has ended. Terminal states absorb: nothing leaves them.
 """
 

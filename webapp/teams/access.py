@@ -36,14 +36,21 @@ def project_for(user: User | AnonymousUser, slug: str, *, need: Role = Role.VIEW
     if project is None or role is None:
         raise Http404
     if RANK[role] < RANK[need]:
-        raise PermissionDenied(_("Your role in this team is %(role)s; this needs %(need)s.") % {
-            "role": role.label, "need": need.label})
+        raise PermissionDenied(
+            _("Your role in this team is %(role)s; this needs %(need)s.") % {"role": role.label, "need": need.label}
+        )
     project.role = role  # type: ignore[attr-defined]
     return project
 
 
-def object_for(user: User | AnonymousUser, model: type[M], pk: UUID | str, *, need: Role = Role.VIEWER,
-               within: QuerySet[Any] | None = None) -> M:
+def object_for(
+    user: User | AnonymousUser,
+    model: type[M],
+    pk: UUID | str,
+    *,
+    need: Role = Role.VIEWER,
+    within: QuerySet[Any] | None = None,
+) -> M:
     """The object with this id, if the person's role in its project is at least ``need``.
 
     ``within`` is a queryset to start from (for ``select_related``). The model has a ``project`` field.

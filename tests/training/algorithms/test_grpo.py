@@ -21,7 +21,8 @@ from training.rollout.trajectory import Trajectory
 
 COMPONENTS = [{"name": "tool_call_correctness", "weight": 0.25}, {"name": "task_success", "weight": 0.75}]
 NAMES = {
-    "loss", "reward", "reward_std", "rewards/task_success/mean", "rewards/tool_call_correctness/mean", "entropy", "grad_norm",
+    "loss", "reward", "reward_std", "rewards/task_success/mean", "rewards/tool_call_correctness/mean", "entropy",
+    "grad_norm",
     "completions/mean_length", "learning_rate", "frac_reward_zero_std", "step_time", "clip_ratio/region_mean",
     "rollouts/excluded", "rollouts/excluded_share", "rollouts/truncated_share", "rollouts/turns_mean",
     "groups/zero_variance_share", "env/latency_p50", "env/latency_p95", "env/errors", "rollouts/task_success",
@@ -73,7 +74,7 @@ def test_two_steps_move_every_parameter_and_report_every_metric(make_job: MakeJo
 def test_journalled_advantages_are_the_ones_trl_trained_with(
     make_job: MakeJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Some rollouts fail: they get advantage 0 in TRL, ``None`` in the journal, and leave the baseline of the others."""
+    """Some rollouts fail: they get advantage 0 in TRL, ``None`` in the journal, and leave the others' baseline."""
     from trl import GRPOTrainer
 
     seen: list[torch.Tensor] = []

@@ -14,7 +14,11 @@ from training.algorithms.grpo import run_grpo
 from training.algorithms.sft import run_sft
 from training.errors import StopRequested
 
-SFT = {"kind": "sft", "sft": {"batch_size": 8, "max_length": 256}, "optim": {"schedule": "cosine", "learning_rate": 3e-3}}
+SFT = {
+    "kind": "sft",
+    "sft": {"batch_size": 8, "max_length": 256},
+    "optim": {"schedule": "cosine", "learning_rate": 3e-3},
+}
 
 
 def figures(job: Job, name: str) -> dict[int, float]:

@@ -137,12 +137,19 @@ def test_draws_follow_the_distribution() -> None:
     ids, logprobs = draw(logits, torch.rand(20_000, generator=torch.Generator().manual_seed(0)), SamplingParams())
     shares = torch.bincount(ids, minlength=4) / 20_000
     assert shares.tolist() == pytest.approx([0.5, 0.3, 0.15, 0.05], abs=0.015)
-    assert logprobs.exp().tolist()[:50] == pytest.approx([[0.5, 0.3, 0.15, 0.05][i] for i in ids.tolist()[:50]], abs=1e-5)
+    assert logprobs.exp().tolist()[:50] == pytest.approx(
+        [[0.5, 0.3, 0.15, 0.05][i] for i in ids.tolist()[:50]], abs=1e-5
+    )
 
 
 @pytest.mark.parametrize(
     ("params", "allowed"),
-    [({"top_k": 2}, {0, 1}), ({"top_p": 0.5}, {0}), ({"top_p": 0.51}, {0, 1}), ({"top_k": 3, "top_p": 0.95}, {0, 1, 2})],
+    [
+        ({"top_k": 2}, {0, 1}),
+        ({"top_p": 0.5}, {0}),
+        ({"top_p": 0.51}, {0, 1}),
+        ({"top_k": 3, "top_p": 0.95}, {0, 1, 2}),
+    ],
 )
 def test_top_k_and_top_p_cut_the_tail(params: dict[str, Any], allowed: set[int]) -> None:
     logits = torch.log(torch.tensor([[0.5, 0.3, 0.15, 0.05]])).expand(4000, 4)

@@ -16,10 +16,8 @@ def trl_advantages(rewards: list[float | None], size: int, scale: str) -> list[f
 
     r = torch.tensor([float("nan") if x is None else x for x in rewards], dtype=torch.float32)
     mean = torch.nanmean(r.view(-1, size), dim=1).repeat_interleave(size)
-    if scale == "batch":
-        std = nanstd(r).expand_as(r)
-    else:
-        std = nanstd(r.view(-1, size), dim=1).repeat_interleave(size)
+    per_group = nanstd(r.view(-1, size), dim=1).repeat_interleave(size)
+    std = nanstd(r).expand_as(r) if scale == "batch" else per_group
     advantages = r - mean
     if scale != "none":
         advantages = advantages / (std + 1e-4)

@@ -109,7 +109,9 @@ def test_a_server_that_drips_is_cut_off_by_the_overall_deadline() -> None:
         peer, _ = listener.accept()
         with peer:
             key = next(
-                line.split(b": ")[1] for line in peer.recv(4096).split(b"\r\n") if line.lower().startswith(b"sec-websocket-key")
+                line.split(b": ")[1]
+                for line in peer.recv(4096).split(b"\r\n")
+                if line.lower().startswith(b"sec-websocket-key")
             )
             from websockets.utils import accept_key
 

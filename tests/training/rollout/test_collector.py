@@ -72,7 +72,9 @@ class Bench:
 
     def collect(self, step: int = 1) -> StepRollouts:
         size = self.config.rollout.num_generations
-        return self.collector.collect(step, [i for i in range(self.config.rollout.prompts_per_step) for _ in range(size)])
+        return self.collector.collect(
+            step, [i for i in range(self.config.rollout.prompts_per_step) for _ in range(size)]
+        )
 
     def finished(self) -> list[Any]:
         self.journal.close()
@@ -84,7 +86,9 @@ def test_returned_ids_are_the_sampled_ones_and_the_mask_marks_exactly_them(tmp_p
         bench = Bench(tmp_path, tokenizer, url)
         result = bench.collect()
     first = result.rollouts[0].trajectory
-    turns = {len(prompt): ids for prompt, ids in bench.engine.sampled if prompt[: len(first.prompt_ids)] == first.prompt_ids}
+    turns = {
+        len(prompt): ids for prompt, ids in bench.engine.sampled if prompt[: len(first.prompt_ids)] == first.prompt_ids
+    }
     sampled = [i for length in sorted(turns) for i in turns[length]]
     own = [i for i, mine in zip(first.completion_ids, first.mask, strict=True) if mine]
     others = [i for i, mine in zip(first.completion_ids, first.mask, strict=True) if not mine]
@@ -103,7 +107,11 @@ def test_events_tell_the_story_in_order(tmp_path: Path, tokenizer: Any) -> None:
         bench = Bench(tmp_path, tokenizer, url)
         bench.collect(step=5)
     ends = bench.finished()
-    assert len(ends) == 8 and {e.status for e in ends} == {"completed"} and {e.parts["task_success"] for e in ends} == {1.0}
+    assert (
+        len(ends) == 8
+        and {e.status for e in ends} == {"completed"}
+        and {e.parts["task_success"] for e in ends} == {1.0}
+    )
     name = ends[0].rollout
     from tests.training.helpers import events
 

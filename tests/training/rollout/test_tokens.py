@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -23,7 +24,8 @@ def test_a_conversation_built_turn_by_turn_equals_the_whole_rendered_at_once(tok
     template = ChatTemplate(tokenizer)
     for row in demonstration_rows():
         ids = template.prompt_ids(row.messages[:1], row.tools)
-        call = tokenizer('<tool_call>{"name": "echo", "arguments": {"text": "%s"}}</tool_call><|im_end|>' % row.messages[2].content)
+        arguments = json.dumps({"text": row.messages[2].content}, ensure_ascii=False)
+        call = tokenizer(f'<tool_call>{{"name": "echo", "arguments": {arguments}}}</tool_call><|im_end|>')
         ids = [*ids, *call["input_ids"], *template.suffix_ids(row.messages[2:3])]
         whole = tokenizer.apply_chat_template(
             messages_to_template(row.messages[:3]), tools=row.tools, add_generation_prompt=True, return_dict=True
@@ -67,7 +69,9 @@ def test_a_rewriting_template_is_refused(tokenizer: Any, monkeypatch: pytest.Mon
         use_training_template(tokenizer)
 
 
-def test_a_known_family_gets_trls_training_template_and_says_so(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_known_family_gets_trls_training_template_and_says_so(
+    tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from trl.chat_template_utils import qwen3_chat_template
 
     monkeypatch.setattr(tokenizer, "chat_template", qwen3_chat_template)
@@ -76,7 +80,9 @@ def test_a_known_family_gets_trls_training_template_and_says_so(tokenizer: Any, 
     check_prefix_preserving(tokenizer, TOOLS)
 
 
-@pytest.mark.parametrize("template", ["", "{{ raise_exception('no') }}", "{{ 1/0 }}", "{% for %}", "{{ messages[9].x.y }}"])
+@pytest.mark.parametrize(
+    "template", ["", "{{ raise_exception('no') }}", "{{ 1/0 }}", "{% for %}", "{{ messages[9].x.y }}"]
+)
 def test_a_template_that_fails_is_a_typed_error(tokenizer: Any, monkeypatch: pytest.MonkeyPatch, template: str) -> None:
     monkeypatch.setattr(tokenizer, "chat_template", template)
     with pytest.raises(TemplateError):
