@@ -1,8 +1,8 @@
 """The starter model: a tiny Qwen3-architecture model and its tokenizer, made from scratch from a dataset's own texts.
 
-It exists so that the whole loop can be seen and tested on a laptop: about half a million parameters learn to copy arguments
-into tool calls within a minute of CPU time. The tokenizer is a byte-level BPE (Sennrich et al. 2016) that splits numbers into
-digits, because a number can only be copied digit by digit by a model that small.
+It exists so that the whole loop can be seen and tested on a laptop: about half a million parameters learn to copy
+arguments into tool calls within a minute of CPU time. The tokenizer is a byte-level BPE (Sennrich et al. 2016) that
+splits numbers into digits, because a number can only be copied digit by digit by a model that small.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ CALL_TAGS = ("<tool_call>", "</tool_call>")
 VOCABULARY = 768
 MAX_TEXTS = 4000
 MAX_POSITIONS = 4096
-# At this width the usual 0.02 leaves attention almost uniform for hundreds of steps: measured after 300 SFT steps, token
-# accuracy 0.90 with 0.02 and 0.99 with 0.05.
+# At this width the usual 0.02 leaves attention almost uniform for hundreds of steps: measured after 300 SFT steps,
+# token accuracy 0.90 with 0.02 and 0.99 with 0.05.
 INITIAL_SPREAD = 0.05
 
 # ChatML with Hermes calls. Each message is rendered by itself, so whatever follows never changes what came before.
@@ -37,8 +37,9 @@ CHAT_TEMPLATE = """\
 {{- 'Tools:' -}}
 {%- for tool in tools -%}
 {%- set function = tool.function if tool.function else tool -%}
-{%- set parameters = function.parameters.properties if function.parameters and function.parameters.properties else {} -%}
-{%- set required = function.parameters.required if function.parameters and function.parameters.required else [] -%}
+{%- set schema = function.parameters or {} -%}
+{%- set parameters = schema.properties or {} -%}
+{%- set required = schema.required or [] -%}
 {{- ' ' + function.name + '(' -}}
 {%- for name in parameters -%}
 {{- name + ('' if name in required else '?') + ('' if loop.last else ', ') -}}

@@ -85,7 +85,8 @@ class Collector:
         self._runner = asyncio.Runner()
 
     def close(self) -> None:
-        """Close the event loop."""
+        """End the scoring threads and the event loop."""
+        self._scoring.close()
         self._runner.close()
 
     def collect(self, step: int, row_indices: Sequence[int]) -> StepRollouts:

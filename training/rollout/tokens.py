@@ -10,6 +10,7 @@ tells, and TRL's training templates (``trl/chat_template_utils.py``) replace the
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from envs.wire import Message
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 Tools = list[dict[str, Any]]
+ENCODE_CACHE = 256
 
 _PROBE_CALL = {"type": "function", "id": "call_0", "function": {"name": "probe", "arguments": {}}}
 _PROBE: list[dict[str, Any]] = [
@@ -36,6 +38,8 @@ class ChatTemplate:
         self.eos_id = _eos_id(tokenizer)
         self._eos_text: str = tokenizer.convert_ids_to_tokens(self.eos_id)
         self._special = _special_texts(tokenizer)
+        # A group's rollouts share their prompt, and often the environment's answers too.
+        self._ids_of = lru_cache(maxsize=ENCODE_CACHE)(self._tokenise)
 
     def prompt_ids(self, messages: list[Message], tools: Tools | None) -> list[int]:
         """Ids of the prompt, ending where the model's first turn begins. Raises ``TemplateError``."""
@@ -72,7 +76,10 @@ class ChatTemplate:
             raise TemplateError(f"The chat template failed: {type(exc).__name__}: {str(exc)[:200]}") from exc
 
     def _encode(self, text: str) -> list[int]:
-        return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+        return list(self._ids_of(text))
+
+    def _tokenise(self, text: str) -> tuple[int, ...]:
+        return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
 def messages_to_template(messages: list[Message], special: tuple[str, ...] = ()) -> list[dict[str, Any]]:

@@ -33,7 +33,7 @@ PRESETS = Path(settings.BASE_DIR) / "training" / "presets"
 SFT_PRESET, GRPO_PRESET = "tools-demo-sft.yaml", "tools-demo-grpo.yaml"
 DEMONSTRATIONS, TASKS = 3000, 512
 # Most of what the warm-up imitates is careless, so that GRPO has something to take out within a minute.
-CARELESS = ("--careless", "0.6")
+CARELESS = ("--careless", "0.75")
 WARM_UP, GRPO = "warm-up", "first-grpo"
 GENERATE_LIMIT_S, CHECK_LIMIT_S = 120, 180
 USABLE = (DatasetState.READY, DatasetState.CHECKING)
