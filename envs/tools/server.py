@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from envs.base import EnvironmentRefusal, ServerSettings, ToolEnvironment
 from envs.tools import NAME, VERSION
@@ -31,11 +31,16 @@ SUCCESS = "task_success"
 
 
 class TaskRow(BaseModel):
-    """A dataset row as this environment reads it; other columns are left alone."""
+    """A dataset row as this environment reads it; other columns are left alone.
+
+    Its messages stand under ``conversation`` in files of people and under ``messages`` in checked datasets.
+    """
 
     model_config = ConfigDict(extra="ignore")
 
-    conversation: list[Message] | None = Field(default=None, max_length=MAX_MESSAGES)
+    conversation: list[Message] | None = Field(
+        default=None, max_length=MAX_MESSAGES, validation_alias=AliasChoices("conversation", "messages")
+    )
     answer: Answer | None = None
     language: Language | Literal["both"] | None = None
     difficulty: Difficulty = "easy"

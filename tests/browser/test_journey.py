@@ -188,6 +188,18 @@ def database_equals_journal(run: Run) -> None:
     assert Turn.objects.filter(run=run).count() == turns > 0
 
 
+def questions_in(path: Path) -> set[str]:
+    """The last user message of each good row of the file."""
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return {row["conversation"][-1]["content"] for row in rows if "conversation" in row}
+
+
+def prompts_of(run: Run) -> set[str]:
+    """The user messages that the run's rollouts began with; each began with exactly one conversation."""
+    turns = Turn.objects.filter(run=run, number=0).values_list("messages", flat=True)
+    return {message["content"] for messages in turns for message in messages if message["role"] == "user"}
+
+
 def walk(journey: Journey, *, path: Path, name: str, tools_server: str, bad_rows: int) -> None:
     """Steps 1 to 6."""
     journey.log_in()
@@ -210,6 +222,7 @@ def walk(journey: Journey, *, path: Path, name: str, tools_server: str, bad_rows
     first = Run.objects.get(name="first")
     assert (first.state, first.error) == ("succeeded", None)
     database_equals_journal(first)
+    assert prompts_of(first) <= questions_in(path)
     rewards = MetricPoint.objects.filter(run=first, name="reward").order_by("step").values_list("value", flat=True)
     assert len(rewards) == STEPS
     wait_until(lambda: list(rewards) in journey.curves(), "every reward on the curve after the reload", 10)

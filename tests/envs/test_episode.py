@@ -33,6 +33,13 @@ def test_gold_episode_scores_one_and_reports_the_part() -> None:
     assert last.info == {"turn": 2, "tool_errors": 0}
 
 
+def test_a_row_of_a_checked_dataset_is_played_and_not_a_drawn_task() -> None:
+    """Checked rows say ``messages``: once they were taken for rows without a task, and another one was drawn."""
+    row = {"messages": ROW["conversation"], "answer": ROW["answer"]}
+    observation = ToolsEnvironment().reset(row, 0, "e")
+    assert [message.content for message in observation.messages] == ["What is 25 * 37 + 128?"]
+
+
 @pytest.mark.parametrize(
     "text", ["1,053", "1053.0", "It is １０５３。", "等于1053。", "**1053**", "=1.053e3", "25*37=925, 1053"]
 )
