@@ -18,9 +18,9 @@ Scorer = Callable[[Episode], Score]
 class Scoring:
     """Runs a scorer in threads of its own, never two episodes in one thread at once.
 
-    Idle threads are used again, because starting one costs milliseconds while the sampler computes. A Python thread cannot
-    be ended from outside, so one that outlives its limit is left behind as a daemon; when ``MAX_STUCK_THREADS`` are left
-    behind, scoring is refused instead of starting more.
+    Idle threads are used again, because starting one costs milliseconds while the sampler computes. A Python thread
+    cannot be ended from outside, so one that outlives its limit is left behind as a daemon; when ``MAX_STUCK_THREADS``
+    are left behind, scoring is refused instead of starting more.
     """
 
     def __init__(self, scorer: Scorer, timeout_s: float) -> None:

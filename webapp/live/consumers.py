@@ -40,7 +40,7 @@ from webapp.teams.models import User
 
 logger = logging.getLogger(__name__)
 BAD_FRAME, LOGIN, FORBIDDEN, GONE, TOO_MANY = 4400, 4401, 4403, 4404, 4429
-FRAME_S, LOOK_S, BEAT_S, RECHECK_S, SEND_LIMIT_S = 0.1, 2.0, 5.0, 25.0, 30.0
+FRAME_S, LOOK_S, BEAT_S, RECHECK_S, SEND_LIMIT_S = 0.05, 2.0, 5.0, 25.0, 30.0
 CLIENT_FRAME_BYTES = 4096
 SOCKETS_MAX = 20
 _sockets: Counter[UUID] = Counter()

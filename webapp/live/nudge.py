@@ -17,7 +17,7 @@ from uuid import UUID
 from channels.layers import channel_layers
 
 logger = logging.getLogger(__name__)
-GATHER_S = 0.05
+GATHER_S = 0.02
 SEND_TIMEOUT_S = 5.0
 
 

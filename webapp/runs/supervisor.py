@@ -43,7 +43,7 @@ from webapp.storage import attempt_dir
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 PARTITION_LIMIT_S = 300.0
-POLL_S, POLL_MAX_S = 0.05, 0.25
+POLL_S, POLL_MAX_S = 0.02, 0.05
 LOOK_S = 0.5
 RETRY_S, RETRY_MAX_S = 0.1, 3.0
 NEXT_RUNS = 4

@@ -104,8 +104,12 @@ export class Curves {
     this.redraw();
   }
 
+  /** One chart a turn of the event loop: drawing all at once would hold up the rollouts that arrive meanwhile. */
   draw() {
-    for (const chart of this.charts.values()) if (chart.visible && chart.dirty) chart.draw();
+    const next = Array.from(this.charts.values()).find((chart) => chart.visible && chart.dirty);
+    if (!next) return;
+    next.draw();
+    setTimeout(() => this.draw(), 0);
   }
 
   /** @param {IntersectionObserverEntry[]} entries */

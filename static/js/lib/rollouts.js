@@ -191,7 +191,7 @@ export function modelTurns(turns) {
   return turns.filter((turn) => turn.messages?.[0]?.role === "assistant").length;
 }
 
-const FLIGHT_SHOWN = 40;
+export const FLIGHT_SHOWN = 128;
 const SLOW_S = 60;
 
 /**

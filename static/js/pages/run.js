@@ -5,7 +5,7 @@ import { duration } from "../lib/format.js";
 import { drawHead, drawLive, drawTiles } from "../lib/head.js";
 import { Live } from "../lib/live.js";
 import { drawCheckpoints, drawEvents, Log } from "../lib/log.js";
-import { drawFlight } from "../lib/rollouts.js";
+import { drawFlight, FLIGHT_SHOWN } from "../lib/rollouts.js";
 import { applyFrame, currentStep, emptyState, rolloutsOf, trim } from "../lib/state.js";
 import { readView, writeView } from "../lib/view.js";
 import { CurvePanel } from "./run_curves.js";
@@ -59,7 +59,7 @@ const draw = batched(() => {
   }
   if (parts.has("checkpoints")) drawCheckpoints($("checkpoints"), state.checkpoints);
   if (state.steps.size > 12) trim(state, view.step);
-}, 80);
+}, 40);
 
 function drawFlying() {
   if (!reader || view.tab !== "curves") return;
@@ -71,7 +71,7 @@ function drawFlying() {
   setText($("flight-count"), flying.length ? String(flying.length) : "");
   setText(
     $("flight-note"),
-    flying.length ? (flying.length > 40 ? t("flight_more", { n: flying.length - 40 }) : "") : t("no_flight"),
+    flying.length ? (flying.length > FLIGHT_SHOWN ? t("flight_more", { n: flying.length - FLIGHT_SHOWN }) : "") : t("no_flight"),
   );
 }
 

@@ -1,0 +1,42 @@
+"""The tools environment as a process, for the benchmarks."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+
+ROOT = Path(__file__).resolve().parents[1]
+START_LIMIT_S = 60
+
+
+@contextlib.contextmanager
+def tools_server(*options: str) -> Iterator[str]:
+    """``python -m envs.tools`` on a free port until the block ends. Yields its URL."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    words = [sys.executable, "-m", "envs.tools", "--port", str(port), "--log-level", "error", *options]
+    server = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    url = f"http://127.0.0.1:{port}"
+    try:
+        _wait(url, server)
+        yield url
+    finally:
+        server.terminate()
+        server.wait(timeout=10)
+
+
+def _wait(url: str, server: subprocess.Popen[bytes]) -> None:
+    end = time.monotonic() + START_LIMIT_S
+    while time.monotonic() < end and server.poll() is None:
+        with contextlib.suppress(httpx.HTTPError):
+            if httpx.get(f"{url}/health", timeout=1).status_code == 200:
+                return
+        time.sleep(0.1)
+    raise RuntimeError("The tools environment did not start.")
