@@ -1,8 +1,8 @@
 """How long does a step of rollouts take when the environment is slow? ``python benchmarks/rollouts.py [--model DIR]``.
 
 64 rollouts play the tools environment, each of whose answers takes 200 ms longer than it needs. Three figures: one
-rollout played alone, all of them by our loop, all of them by TRL's own ``environment_factory`` loop. Without ``--model``
-the demo's SFT preset is trained first. Prints JSON.
+rollout played alone, all of them by our loop, all of them by TRL's own ``environment_factory`` loop. Without
+``--model`` the demo's two presets are trained first. Prints JSON.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.environment import tools_server  # noqa: E402
-from benchmarks.learning import DEMONSTRATIONS, PRESETS, TASKS, make_data, train  # noqa: E402
+from benchmarks.learning import PRESETS, TASKS, make_data, run_chain  # noqa: E402
 
 PROMPTS, GENERATIONS = 8, 8
 TARGET = 1.5
@@ -60,59 +60,31 @@ def main() -> None:
 
 
 def _train_model(folder: Path) -> Path:
-    make_data("demonstrations", DEMONSTRATIONS, folder / "demonstrations.jsonl")
-    train("tools-demo-sft", folder, 42, {"data": {"train": str(folder / "demonstrations.jsonl")}})
-    return folder / "tools-demo-sft" / "model"
+    """A model that calls tools: after SFT alone most rollouts would end without a call, and so without the delay."""
+    run_chain(folder / "chain", 42)
+    return folder / "chain" / "tools-demo-grpo" / "model"
 
 
 def measure_ours(model_folder: Path, folder: Path, url: str, rounds: int) -> dict[str, Any]:
     """Seconds of a step's rollout phase, of its rollouts, and of one rollout with nothing beside it (medians)."""
-    from training.algorithms.grpo import _open_session
-    from training.algorithms.loading import load_model, load_tokenizer, prepare_device, stop_ids
-    from training.config import config_load
-    from training.data.reader import load_rows
-    from training.journal import Journal
-    from training.policy.sampling import SamplingParams
-    from training.policy.transformers_engine import TransformersEngine
-    from training.rewards.scoring import score_episode
-    from training.rollout.collector import Collector, _Step
-    from training.rollout.dialects import DIALECTS
-    from training.rollout.tokens import ChatTemplate
-    from training.rollout.trajectory import Player
+    from training.rollout.collector import _Step
 
-    config = config_load(PRESETS / "tools-demo-grpo.yaml")
-    config.environment.url = url
-    config.rollout.prompts_per_step, config.rollout.num_generations = PROMPTS, GENERATIONS
-    device = prepare_device(config)
-    tokenizer, _ = load_tokenizer(model_folder)
-    model = load_model(config, model_folder, device)
-    engine = TransformersEngine(model, stop_ids=stop_ids(model, tokenizer), params=SamplingParams())
-    player = Player(
-        engine,
-        ChatTemplate(tokenizer),
-        DIALECTS["hermes"],
-        config.rollout,
-        config.environment,
-        partial(_open_session, config),
-    )
-    scorer = partial(score_episode, components=config.rewards.components)
-    rows = load_rows(folder / "tasks.jsonl")
-    collector = Collector(config, rows, player, scorer, Journal(folder / "ours"), threading.Event())
+    collector, engine = make_collector(model_folder, folder, url)
     phases, seconds, alone, excluded = [], [], [], 0
     with engine.sampling():
         for number in range(rounds + 1):
             indices = [number * PROMPTS + group for group in range(PROMPTS) for _ in range(GENERATIONS)]
             began = time.monotonic()
-            result = collector.collect(number + 1, indices)
+            rollouts = collector.collect(number + 1, indices).rollouts
             phase = time.monotonic() - began
-            # The same rollout again, with nothing beside it.
-            slowest = max(range(len(indices)), key=lambda i: result.rollouts[i].trajectory.turns)
-            single = collector._runner.run(_Step(collector, number + 1, indices).run_one(slowest))
+            # One of those with the most turns again, with nothing beside it: the same seed, so the same turns.
+            longest = max(range(len(indices)), key=lambda i: rollouts[i].trajectory.turns)  # noqa: B023
+            single = collector._runner.run(_Step(collector, number + 1, indices).run_one(longest))
             if number:  # the first round warms caches
                 phases.append(phase)
-                seconds += [rollout.trajectory.seconds for rollout in result.rollouts]
+                seconds += [rollout.trajectory.seconds for rollout in rollouts]
                 alone.append(single.trajectory.seconds)
-                excluded += sum(rollout.parts is None for rollout in result.rollouts)
+                excluded += sum(rollout.parts is None for rollout in rollouts)
     collector.close()
     engine.close()
     phase, own, single_s = (statistics.median(values) for values in (phases, seconds, alone))
@@ -125,6 +97,36 @@ def measure_ours(model_folder: Path, folder: Path, url: str, rounds: int) -> dic
         "target": TARGET,
         "excluded": excluded,
     }
+
+
+def make_collector(model_folder: Path, folder: Path, url: str) -> tuple[Any, Any]:
+    """Our loop on the model as a GRPO run sets it up: (collector, engine)."""
+    from training.algorithms.grpo import _open_session
+    from training.algorithms.loading import load_model, load_tokenizer, prepare_device, stop_ids
+    from training.config import config_load
+    from training.data.reader import load_rows
+    from training.journal import Journal
+    from training.policy.sampling import SamplingParams
+    from training.policy.transformers_engine import TransformersEngine
+    from training.rewards.scoring import score_episode
+    from training.rollout.collector import Collector
+    from training.rollout.dialects import DIALECTS
+    from training.rollout.tokens import ChatTemplate
+    from training.rollout.trajectory import Player
+
+    config = config_load(PRESETS / "tools-demo-grpo.yaml")
+    config.environment.url = url
+    config.rollout.prompts_per_step, config.rollout.num_generations = PROMPTS, GENERATIONS
+    device = prepare_device(config)
+    tokenizer, _ = load_tokenizer(model_folder)
+    model = load_model(config, model_folder, device)
+    engine = TransformersEngine(model, stop_ids=stop_ids(model, tokenizer), params=SamplingParams())
+    session = partial(_open_session, config)
+    template, parse = ChatTemplate(tokenizer), DIALECTS["hermes"]
+    player = Player(engine, template, parse, config.rollout, config.environment, session)
+    scorer = partial(score_episode, components=config.rewards.components)
+    rows, journal = load_rows(folder / "tasks.jsonl"), Journal(folder / "ours")
+    return Collector(config, rows, player, scorer, journal, threading.Event()), engine
 
 
 def measure_trl(model_folder: Path, folder: Path, url: str) -> dict[str, Any]:

@@ -3,12 +3,11 @@
 How a run ends:
  1. The method returns: ``succeeded``.
  2. SIGTERM or SIGINT sets the stop flag; every phase looks at it and ends with ``stopped``. A watchdog ends the process
-    after
-    ``STOP_GRACE_S`` if a phase does not get there, with the same last word.
+    after ``STOP_GRACE_S`` if a phase does not get there, with the same last word.
  3. A typed error: ``failed`` with its code, sentence and next action. Anything else: ``failed`` with
     ``trainer_crashed`` and the end of the traceback in the log.
- 4. The supervisor dies: its pipe closes and the process exits at once, without a last word; another attempt may already
-    run.
+ 4. The supervisor dies: its pipe closes and the process exits at once, without a last word; another attempt may
+    already run.
 """
 
 from __future__ import annotations

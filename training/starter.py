@@ -141,11 +141,12 @@ def _texts(rows: Sequence[Row]) -> Iterable[str]:
     """What the tokenizer learns its merges from: the rows' own words, rendered, with the markers cut out."""
     from transformers.utils.chat_template_utils import render_jinja_template
 
+    render: Any = render_jinja_template  # its own annotations are narrower than what it takes and gives
     for row in rows[:MAX_TEXTS]:
-        rendered, _ = render_jinja_template(
+        rendered, _ = render(
             conversations=[messages_to_template(row.messages)], tools=row.tools, chat_template=CHAT_TEMPLATE
         )
-        text: Any = rendered[0]
+        text = str(rendered[0])
         for marker in (START, END, *CALL_TAGS):
             text = text.replace(marker, "\n")
         yield text

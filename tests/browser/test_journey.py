@@ -162,7 +162,7 @@ class Journey:
         page.click("[data-tab=rollouts]")
         page.wait_for_selector("#groups button.rollout", timeout=LIMIT_MS)
         page.locator("#groups button.rollout").first.click()
-        page.wait_for_function("document.querySelector('#transcript').innerText.length > 20")
+        wait_until(lambda: len(page.inner_text("#transcript")) > 20, "the transcript of a rollout")  # no eval under CSP
         assert page.get_attribute("#run-state", "data-state") == "running"
 
     def curves(self) -> list[list[float | None]]:
@@ -171,6 +171,10 @@ class Journey:
         self.page.wait_for_selector(".js-plotly-plot")
         script = "[...document.querySelectorAll('.js-plotly-plot')].flatMap(p => p.data.map(d => Array.from(d.y)))"
         return list(self.page.evaluate(script))
+
+    def drawn(self, chart: str) -> int:
+        """How many points the drawn line of a chart has; the data alone would not show a chart that stood still."""
+        return self.page.locator(f"[data-chart='{chart}'] path.js-line").first.get_attribute("d").count(",")
 
 
 def database_equals_journal(run: Run) -> None:
@@ -218,6 +222,7 @@ def walk(journey: Journey, *, path: Path, name: str, tools_server: str, bad_rows
     journey.wait_state("running")
     journey.see_turns_while_running()
     journey.page.reload()
+    journey.page.click("[data-tab=curves]")
     journey.wait_state("succeeded", "failed")
     first = Run.objects.get(name="first")
     assert (first.state, first.error) == ("succeeded", None)
@@ -226,6 +231,7 @@ def walk(journey: Journey, *, path: Path, name: str, tools_server: str, bad_rows
     rewards = MetricPoint.objects.filter(run=first, name="reward").order_by("step").values_list("value", flat=True)
     assert len(rewards) == STEPS
     wait_until(lambda: list(rewards) in journey.curves(), "every reward on the curve after the reload", 10)
+    wait_until(lambda: journey.drawn("reward") == STEPS, "as many points drawn as there are", 10)
     stop_a_second_run(journey, name)
     journey.page.goto(f"{journey.base}/runs/")
     listed = journey.page.inner_text("main")

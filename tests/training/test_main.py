@@ -147,8 +147,7 @@ async def _slow(socket: Any, frame: dict[str, Any], turn: int) -> str | None:
     return await echo_behaviour(socket, frame, turn)
 
 
-@pytest.mark.parametrize("phase", ["preparing", "training"])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(("phase", "number"), [("preparing", signal.SIGTERM), ("training", signal.SIGINT)])
 def test_a_signal_stops_an_sft_run_in_time(
     tmp_path: Path, starter_folder: Path, children: Any, phase: str, number: signal.Signals
 ) -> None:

@@ -55,9 +55,7 @@ def run_grpo(job: Job, *, scorer: Scorer | None = None, engine: Any = None) -> N
     if note:
         job.log(note, "warning")
     template = ChatTemplate(tokenizer)
-    rows, dropped = drop_long_prompts(rows, template, config.rollout.max_prompt_tokens)
-    if dropped:
-        job.log(f"{dropped} rows are left out: their prompts exceed rollout.max_prompt_tokens.", "warning")
+    rows = _playable(job, rows, template)
     job.check_stop()
     model = load_model(config, folder, device)
     callback = JournalCallback(job)
@@ -94,6 +92,13 @@ def _load_rows(config: JobConfig) -> list[Row]:
     if not config.data.train:
         raise ConfigError("data.train: a run needs a dataset.", hint="Set data.train to a JSONL file.")
     return load_rows(Path(config.data.train), config.data.max_rows)
+
+
+def _playable(job: Job, rows: list[Row], template: ChatTemplate) -> list[Row]:
+    kept, dropped = drop_long_prompts(rows, template, job.config.rollout.max_prompt_tokens)
+    if dropped:
+        job.log(f"{dropped} rows are left out: their prompts exceed rollout.max_prompt_tokens.", "warning")
+    return kept
 
 
 def drop_long_prompts(rows: list[Row], template: ChatTemplate, limit: int) -> tuple[list[Row], int]:

@@ -125,6 +125,10 @@ def lora_config(config: JobConfig) -> Any:
 
 
 def stop_ids(model: Any, tokenizer: PreTrainedTokenizerBase) -> set[int]:
-    """Ids that end a model turn. Only the tokenizer's end-of-turn id: the template must be able to go on after it."""
-    del model
-    return {int(tokenizer.eos_token_id)}  # type: ignore[arg-type]
+    """Ids at which sampling of a turn stops: the tokenizer's end of turn, and what else the model declares as an end.
+
+    Only the former lets a conversation go on; a turn that stops at another one is taken as cut off.
+    """
+    declared = model.generation_config.eos_token_id
+    others = [] if declared is None else [declared] if isinstance(declared, int) else list(declared)
+    return {tokenizer.eos_token_id, *others}

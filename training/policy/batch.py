@@ -32,23 +32,27 @@ class _SlabLayer(DynamicLayer):
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         after = self._columns + key_states.shape[-2]
         if after > self._slab_k.shape[-2]:
-            self.adopt(self.keys, self.values)
+            self.adopt(*self.tensors)
         self._slab_k[:, :, self._columns : after] = key_states
         self._slab_v[:, :, self._columns : after] = value_states
         self._columns = after
         self._show()
-        return self.keys, self.values
+        return self.tensors
+
+    @property
+    def tensors(self) -> tuple[Tensor, Tensor]:
+        """Keys and values so far, views of shape (batch, heads, columns, head size)."""
+        return self._slab_k[:, :, : self._columns], self._slab_v[:, :, : self._columns]
 
     def _show(self) -> None:
-        self.keys = self._slab_k[:, :, : self._columns]
-        self.values = self._slab_v[:, :, : self._columns]
+        self.keys, self.values = self.tensors
 
 
 class DecodeBatch:
     """The rows being decoded: cache, mask of shape (rows, columns), positions and last ids of shape (rows,)."""
 
     def __init__(self, layers: list[tuple[Tensor, Tensor]], mask: Tensor, logits: Tensor) -> None:
-        self._cache = _cache_of(layers)
+        self._layers, self._cache = _cache_of(layers)
         self.mask = mask
         self.positions = mask.sum(dim=1)
         self.logits = logits
@@ -103,7 +107,7 @@ class DecodeBatch:
         mask = self.mask[index]
         first = int(mask.argmax(dim=1).min()) if rows else 0
         layers = [(keys[index][:, :, first:], values[index][:, :, first:]) for keys, values in self._tensors()]
-        self._cache = _cache_of(layers)
+        self._layers, self._cache = _cache_of(layers)
         self.mask, self.positions, self.logits = mask[:, first:], self.positions[index], self.logits[index]
 
     def join(self, other: DecodeBatch) -> None:
@@ -118,22 +122,24 @@ class DecodeBatch:
             for (keys, values), (more_keys, more_values) in pairs
         ]
         masks = [torch.nn.functional.pad(m, (columns - m.shape[1], 0)) for m in (self.mask, other.mask)]
-        self._cache = _cache_of(layers)
+        self._layers, self._cache = _cache_of(layers)
         self.mask = torch.cat(masks)
         self.positions = torch.cat([self.positions, other.positions])
         self.logits = torch.cat([self.logits, other.logits])
 
     def _tensors(self) -> list[tuple[Tensor, Tensor]]:
-        return [(layer.keys, layer.values) for layer in self._cache.layers]
+        return [layer.tensors for layer in self._layers]
 
 
-def _cache_of(layers: list[tuple[Tensor, Tensor]]) -> DynamicCache:
-    cache = DynamicCache()
-    for keys, values in layers:
+def _cache_of(tensors: list[tuple[Tensor, Tensor]]) -> tuple[list[_SlabLayer], DynamicCache]:
+    layers: list[_SlabLayer] = []
+    for keys, values in tensors:
         layer = _SlabLayer()
         layer.adopt(keys, values)
-        cache.layers.append(layer)
-    return cache
+        layers.append(layer)
+    cache = DynamicCache()
+    cache.layers.extend(layers)
+    return layers, cache
 
 
 def _pad_left(states: Tensor, columns: int) -> Tensor:

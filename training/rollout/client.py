@@ -112,9 +112,9 @@ class SocketSession:
         except InvalidStatus as exc:
             raise _refused(exc.response.status_code) from exc
         except (InvalidHandshake, WebSocketException, EOFError) as exc:
-            raise EnvironmentProtocolError(f"The environment does not speak websocket: {_short(exc)}") from exc
+            raise EnvironmentProtocolError(f"The environment does not speak websocket: {_short(exc)}.") from exc
         except (OSError, ValueError) as exc:
-            raise EnvironmentUnreachable(f"The environment cannot be reached: {_short(exc)}") from exc
+            raise EnvironmentUnreachable(f"The environment cannot be reached: {_short(exc)}.") from exc
 
     async def _ask(self, kind: str, data: dict[str, Any], limit: float) -> Observation:
         socket = self._socket
@@ -132,9 +132,9 @@ class SocketSession:
         except ConnectionClosed as exc:
             if exc.sent is not None and exc.sent.code == 1009:
                 raise EnvironmentProtocolError(f"The answer to {kind} is larger than 4 MB.") from exc
-            raise EnvironmentUnreachable(f"The environment hung up during {kind}: {_short(exc)}") from exc
+            raise EnvironmentUnreachable(f"The environment hung up during {kind}: {_short(exc)}.") from exc
         except (OSError, WebSocketException) as exc:
-            raise EnvironmentUnreachable(f"The connection broke during {kind}: {_short(exc)}") from exc
+            raise EnvironmentUnreachable(f"The connection broke during {kind}: {_short(exc)}.") from exc
         finally:
             waited = time.monotonic() - began
             self._left_s -= waited
@@ -171,7 +171,7 @@ def parse_answer(raw: str | bytes) -> Observation:
     try:
         frame = json.loads(raw)
     except (ValueError, RecursionError) as exc:
-        raise EnvironmentProtocolError(f"The environment answered something that is not JSON: {_short(exc)}") from exc
+        raise EnvironmentProtocolError(f"The environment answered something that is not JSON: {_short(exc)}.") from exc
     if not isinstance(frame, dict) or not isinstance(frame.get("data"), dict):
         raise EnvironmentProtocolError("The environment's frame has no `type` and `data`.")
     kind, data = frame.get("type"), frame["data"]
@@ -231,7 +231,7 @@ def _refused(status: int) -> TiltyardError:
 
 def _short(exc: BaseException) -> str:
     text = str(exc) or type(exc).__name__
-    return text[:200]
+    return text[:200].rstrip(".")
 
 
 def check_health(config: EnvironmentConfig) -> Health:
@@ -258,7 +258,7 @@ def check_health(config: EnvironmentConfig) -> Health:
         raise EnvironmentTimeout(f"No health answer within {config.connect_timeout_s:g} s.") from exc
     except (httpx.HTTPError, httpx.InvalidURL) as exc:
         raise EnvironmentUnreachable(
-            f"The environment cannot be reached: {_short(exc)}", hint="Start the environment server, or fix its URL."
+            f"The environment cannot be reached: {_short(exc)}.", hint="Start the environment server, or fix its URL."
         ) from exc
     try:
         health = Health.model_validate_json(body)

@@ -36,7 +36,7 @@ class ChatTemplate:
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self.tokenizer = tokenizer
         self.eos_id = _eos_id(tokenizer)
-        self._eos_text: str = tokenizer.convert_ids_to_tokens(self.eos_id)
+        self._eos_text = str(tokenizer.convert_ids_to_tokens(self.eos_id))
         self._special = _special_texts(tokenizer)
         # A group's rollouts share their prompt, and often the environment's answers too.
         self._ids_of = lru_cache(maxsize=ENCODE_CACHE)(self._tokenise)
@@ -69,7 +69,7 @@ class ChatTemplate:
         try:
             return str(
                 self.tokenizer.apply_chat_template(
-                    messages, tools=tools or None, tokenize=False, add_generation_prompt=generate
+                    messages, tools=list(tools) if tools else None, tokenize=False, add_generation_prompt=generate
                 )
             )
         except Exception as exc:  # a template is a program that others wrote: it may raise anything

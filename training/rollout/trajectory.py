@@ -184,7 +184,7 @@ class Player:
         sample = await self._sample(task, trajectory)
         parsed = self._hear(trajectory, sample)
         on_turn([trajectory.messages[-1]], len(sample.ids), time.monotonic() - began)
-        if not sample.finished:
+        if not sample.finished or sample.ids[-1] != self.template.eos_id:
             trajectory.status = "truncated"
         if session is None:
             return True

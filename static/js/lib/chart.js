@@ -24,6 +24,7 @@ export class Chart {
     this.visible = false;
     this.drawn = false;
     this.dirty = true;
+    this.revision = 0;
     /** @type {Line[]} */
     this.lines = [];
     this.legend = h("div", { class: "chart-figures" });
@@ -94,7 +95,11 @@ export class Chart {
       tickfont: { size: 10 },
     };
     const range = this.all.range;
+    const steps = this.lines.flatMap((line) => [line.x[0], line.x[line.x.length - 1]]).filter(Number.isFinite);
+    const span = range ? range[1] - range[0] : Math.max(...steps) - Math.min(...steps);
     const layout = {
+      // The arrays grow in place as points arrive; Plotly only looks at them again when this changes.
+      datarevision: (this.revision += 1),
       margin: MARGIN,
       height: 150,
       paper_bgcolor: "rgba(0,0,0,0)",
@@ -108,6 +113,7 @@ export class Chart {
         showgrid: false,
         showline: true,
         nticks: 6,
+        dtick: span < 6 ? 1 : undefined, // no half steps
         tickformat: ",d",
         range: range ? [...range] : undefined,
         autorange: range === null,

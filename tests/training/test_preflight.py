@@ -1,0 +1,88 @@
+"""Preflight names what would fail, all of it at once, in seconds."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from benchmarks.environment import tools_server
+from tests.training.helpers import demonstration_rows, job_config, write_rows
+from training.preflight import Check, preflight
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with tools_server("--slots", "16") as url:
+        yield url
+
+
+def by_name(checks: list[Check]) -> dict[str, Check]:
+    return {check.check: check for check in checks}
+
+
+def good(folder: Path, model: Path, url: str) -> dict[str, Any]:
+    data = write_rows(folder / "rows.jsonl", demonstration_rows(), prompts_only=True)
+    return {
+        "data": {"train": str(data)},
+        "model": {"source": str(model)},
+        "environment": {"name": "tools", "url": url},
+    }
+
+
+def test_a_job_that_can_run_passes_every_check(tmp_path: Path, starter_folder: Path, server: str) -> None:
+    checks = by_name(preflight(job_config(**good(tmp_path, starter_folder, server))))
+    assert list(checks) == ["model", "dataset", "environment", "slots", "rewards", "batch", "template"]
+    assert all(check.ok for check in checks.values())
+    assert "parameters" in checks["model"].message and "16 free slots for 8" in checks["slots"].message
+
+
+@pytest.mark.parametrize(
+    ("group", "values", "failing"),
+    [
+        ("data", {"train": "/nowhere.jsonl"}, {"dataset"}),
+        ("data", {"train": ""}, {"dataset"}),
+        ("model", {"source": "/nowhere"}, {"model"}),
+        ("model", {"source": "a/b/c"}, {"model"}),
+        ("environment", {"url": "http://127.0.0.1:9"}, {"environment", "slots"}),
+        ("environment", {"url": "", "name": "tools"}, {"environment"}),
+        ("environment", {"name": "bfcl"}, {"environment", "slots"}),
+        ("rollout", {"prompts_per_step": 8}, {"slots"}),
+        ("rewards", {"components": [{"name": "no_such", "weight": 1}]}, {"rewards"}),
+    ],
+)
+def test_each_fault_fails_its_own_check_with_a_hint(
+    tmp_path: Path, starter_folder: Path, server: str, group: str, values: dict[str, Any], failing: set[str]
+) -> None:
+    groups = good(tmp_path, starter_folder, server)
+    groups[group] = {**groups.get(group, {}), **values}
+    checks = preflight(job_config(**groups), load_template=False)
+    assert {check.check for check in checks if not check.ok} == failing
+    assert all(check.message.endswith(".") for check in checks if not check.ok)
+
+
+def test_sft_needs_something_to_imitate(tmp_path: Path) -> None:
+    data = write_rows(tmp_path / "rows.jsonl", demonstration_rows(), prompts_only=True)
+    checks = by_name(preflight(job_config(kind="sft", data={"train": str(data)})))
+    assert not checks["dataset"].ok and "assistant" in checks["dataset"].message
+
+
+def test_the_fast_checks_load_neither_torch_nor_transformers(tmp_path: Path) -> None:
+    data = write_rows(tmp_path / "rows.jsonl", demonstration_rows())
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump({"kind": "sft", "data": {"train": str(data)}}))
+    script = (
+        "import sys; from training.__main__ import main; code = main(['preflight', sys.argv[1], '--json']);"
+        "assert not {'torch', 'trl', 'transformers', 'django'} & set(sys.modules); sys.exit(code)"
+    )
+    words = [sys.executable, "-c", script, str(tmp_path / "job.yaml")]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert {"check", "ok", "message", "hint"} == set(json.loads(done.stdout)[0])
