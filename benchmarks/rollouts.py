@@ -78,7 +78,7 @@ def measure_ours(model_folder: Path, folder: Path, url: str, rounds: int) -> dic
             rollouts = collector.collect(number + 1, indices).rollouts
             phase = time.monotonic() - began
             # One of those with the most turns again, with nothing beside it: the same seed, so the same turns.
-            longest = max(range(len(indices)), key=lambda i: rollouts[i].trajectory.turns)  # noqa: B023
+            longest = max(range(len(indices)), key=lambda i: rollouts[i].trajectory.turns)
             single = collector._runner.run(_Step(collector, number + 1, indices).run_one(longest))
             if number:  # the first round warms caches
                 phases.append(phase)

@@ -194,7 +194,7 @@ def database_equals_journal(run: Run) -> None:
 
 def questions_in(path: Path) -> set[str]:
     """The last user message of each good row of the file."""
-    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     return {row["conversation"][-1]["content"] for row in rows if "conversation" in row}
 
 
