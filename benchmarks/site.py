@@ -54,8 +54,9 @@ class Site:
         if self.root != ROOT:
             subprocess.run(["git", "clone", "--quiet", str(ROOT), str(self.root)], check=True, timeout=120)
         self._process = subprocess.Popen(
-            self._argv, cwd=self.root, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
+            self._argv, cwd=self.root, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            start_new_session=True,
+        )  # fmt: skip
         threading.Thread(target=self._read, daemon=True).start()
         deadline = time.monotonic() + START_LIMIT_S
         while not self.link:
@@ -69,7 +70,7 @@ class Site:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._process.poll() is None:
-            self._process.send_signal(signal.SIGINT)
+            os.killpg(self._process.pid, signal.SIGINT)  # as Ctrl-C does: make alone would not pass it on
             try:
                 self._process.wait(STOP_LIMIT_S)
             except subprocess.TimeoutExpired:
