@@ -15,8 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FENCE = re.compile(r"^ *```sh\n(.*?)^ *```", re.S | re.M)
 # Each command of the README and the test that runs it.
 STANDALONE = (
-    ".venv/bin/python -m envs.tools demonstrations --difficulty starter --careless 0.75"
-    " --output demonstrations.jsonl",
+    ".venv/bin/python -m envs.tools demonstrations --difficulty starter --careless 0.75 --output demonstrations.jsonl",
     ".venv/bin/python -m training run examples/tools-sft.yaml --run-dir runs/warm-up",
     ".venv/bin/python -m envs.tools tasks --difficulty starter --output tasks.jsonl",
     ".venv/bin/python -m envs.tools --port 8101 &",

@@ -21,8 +21,6 @@ application = ProtocolTypeRouter(
     {
         "http": BodyLimit(django_app),
         # OriginValidator with full origins: AllowedHostsOriginValidator would accept any port and scheme of this host.
-        "websocket": OriginValidator(
-            AuthMiddlewareStack(URLRouter(websocket_urlpatterns)), settings.TRUSTED_ORIGINS
-        ),
+        "websocket": OriginValidator(AuthMiddlewareStack(URLRouter(websocket_urlpatterns)), settings.TRUSTED_ORIGINS),
     }
 )

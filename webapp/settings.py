@@ -30,9 +30,7 @@ if "*" in ALLOWED_HOSTS or (DEBUG and set(ALLOWED_HOSTS) - set(LOOPBACK_HOSTS)):
     raise ImproperlyConfigured("TILTYARD_HOSTS must name each host, and TILTYARD_DEBUG is for loopback hosts only.")
 PORT = env_int("TILTYARD_PORT", 8000)
 # Full origins (scheme, host, port): a page of another port or scheme on this host is a stranger.
-TRUSTED_ORIGINS = env_list(
-    "TILTYARD_ORIGINS", [f"http://{host}:{PORT}" for host in LOOPBACK_HOSTS]
-)
+TRUSTED_ORIGINS = env_list("TILTYARD_ORIGINS", [f"http://{host}:{PORT}" for host in LOOPBACK_HOSTS])
 CSRF_TRUSTED_ORIGINS = [origin for origin in TRUSTED_ORIGINS if origin.startswith("https://")]
 HTTPS = env_bool("TILTYARD_HTTPS", False)
 SESSION_COOKIE_AGE = 12 * 3600

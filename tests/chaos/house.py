@@ -92,6 +92,7 @@ class House:
     def web(self) -> None:
         """Start the web server and wait until it answers."""
         self.start("web", "uvicorn", "webapp.asgi:application", "--host", "127.0.0.1", "--port", str(self.port))
+
         def answers() -> bool:
             with contextlib.suppress(urllib.error.HTTPError):
                 urllib.request.urlopen(f"http://127.0.0.1:{self.port}/", timeout=2)
@@ -139,6 +140,7 @@ class House:
 
     def reaches(self, run: Run, step: int, timeout_s: float = 30) -> int:
         """Wait until the run has made this step; returns the trainer's pid."""
+
         def there() -> bool:
             run.refresh_from_db()
             return run.step >= step

@@ -131,7 +131,8 @@ def test_catalogues_are_compiled_when_they_changed(tmp_path: Path) -> None:
     place = tmp_path / "zh_Hans" / "LC_MESSAGES"
     place.mkdir(parents=True)
     (place / "django.po").write_text(
-        'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\n\nmsgid "run"\nmsgstr "训练任务"\n')
+        'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\n\nmsgid "run"\nmsgstr "训练任务"\n'
+    )
     assert catalogues_compile(tmp_path) == [place / "django.mo"]
     assert catalogues_compile(tmp_path) == []
     os.utime(place / "django.po", (time.time() + 5, time.time() + 5))

@@ -18,7 +18,7 @@ from webapp.ops.messages import (
 
 
 def test_python_texts_are_found_wherever_they_stand() -> None:
-    source = '''
+    source = """
 _("one" " long")
 f"{_('inside')}"
 help(title=gettext_lazy("title"))
@@ -26,7 +26,7 @@ ngettext("%(n)s row", "%(n)s rows", n)
 pgettext("verb", "run")
 _(variable)
 translation.gettext("by module")
-'''
+"""
     assert set(messages_of_python(source)) == {
         Message(None, "one long"), Message(None, "inside"), Message(None, "title"), Message("verb", "run"),
         Message(None, "%(n)s row", "%(n)s rows"), Message(None, "by module"),

@@ -7,6 +7,7 @@ the policy become the rollout's typed error and exclude it; what the model does 
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import time
 from collections.abc import Awaitable, Callable
@@ -266,8 +267,6 @@ def _with_new_tools(answer: Observation) -> list[Message]:
     """
     if not answer.tools or answer.done:
         return list(answer.messages)
-    import json
-
     lines = "\n".join(json.dumps(tool, ensure_ascii=False) for tool in answer.tools)
     note = f"The functions you may call are now:\n{lines}"
     if not answer.messages:

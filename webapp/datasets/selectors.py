@@ -6,14 +6,14 @@ import time
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
-from django.db.models.functions import Coalesce
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.runs.models import Run
 from webapp.runs.states import TERMINAL
 from webapp.teams.models import Project
+from webapp.versions import latest_versions
 
 LOST_AFTER_S = 60
 LONG_TEXT_CHARS = 280
@@ -26,10 +26,7 @@ def datasets_of(project: Project) -> QuerySet[Dataset]:
 
 def latest_datasets(project: Project) -> QuerySet[Dataset]:
     """The newest version of each dataset with how many versions there are, newest first."""
-    versions = Dataset.objects.filter(project=project, name=OuterRef("name")).order_by()
-    newest = versions.order_by("-version").values("pk")[:1]
-    count = versions.values("name").annotate(n=Count("pk")).values("n")
-    return datasets_of(project).filter(pk=Subquery(newest)).annotate(versions=Coalesce(Subquery(count), 1))
+    return latest_versions(datasets_of(project), project)
 
 
 def versions_of(dataset: Dataset) -> QuerySet[Dataset]:

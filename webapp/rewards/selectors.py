@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
-from django.db.models.functions import Coalesce
+from django.db.models import Q, QuerySet
 from django.utils.translation import gettext as _
 
 from training.rewards.registry import COMPONENTS
@@ -13,6 +12,7 @@ from webapp.rewards.models import RewardSpec
 from webapp.runs.models import Run
 from webapp.runs.states import TERMINAL
 from webapp.teams.models import Project
+from webapp.versions import latest_versions
 
 
 def specs_of(project: Project) -> QuerySet[RewardSpec]:
@@ -22,10 +22,7 @@ def specs_of(project: Project) -> QuerySet[RewardSpec]:
 
 def latest_specs(project: Project) -> QuerySet[RewardSpec]:
     """The newest version of each spec with how many versions there are."""
-    versions = RewardSpec.objects.filter(project=project, name=OuterRef("name")).order_by()
-    newest = versions.order_by("-version").values("pk")[:1]
-    count = versions.values("name").annotate(n=Count("pk")).values("n")
-    return specs_of(project).filter(pk=Subquery(newest)).annotate(versions=Coalesce(Subquery(count), 1))
+    return latest_versions(specs_of(project), project)
 
 
 def versions_of(spec: RewardSpec) -> QuerySet[RewardSpec]:

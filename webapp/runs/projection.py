@@ -160,9 +160,7 @@ class Projector:
                 if batch.run_changes:
                     Run.objects.filter(pk=run_id).update(**batch.run_changes)
                 if batch.begins:
-                    run_transition(
-                        run_id, RunState.RUNNING, sources=frozenset({RunState.PREPARING}), lease=self.lease
-                    )
+                    run_transition(run_id, RunState.RUNNING, sources=frozenset({RunState.PREPARING}), lease=self.lease)
             if len(batch):
                 transaction.on_commit(lambda: nudge(run_id, seq))
 

@@ -113,8 +113,7 @@ def death(code: int) -> ErrorInfo:
         what = f"The trainer ended with exit code {code} and without a last word."
         if code == 137:
             hint = (
-                "Exit code 137 is often an out-of-memory kill: "
-                "try smaller micro batches, shorter completions or LoRA."
+                "Exit code 137 is often an out-of-memory kill: try smaller micro batches, shorter completions or LoRA."
             )
     return ErrorInfo(code="trainer_died", boundary=Boundary.TRAINER, message=what, hint=hint)
 

@@ -128,7 +128,7 @@ def _rewards(project: Project) -> Shelf:
         url_or_none("reward-list", project.slug),
         url_or_none("reward-new", project.slug),
         _("Weigh a reward"),
-        _("A named list of weighed components. Try it on stored rollouts before you train with it."),
+        _("A named list of weighed components. Try it on a conversation before you train with it."),
     )
 
 

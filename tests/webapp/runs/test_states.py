@@ -74,9 +74,7 @@ def test_ten_thousand_orders_stay_legal(project: Project, actions: list[str]) ->
 def _any_order(project: Project, actions: list[str]) -> None:
     Run.objects.all().delete()
     config = JobConfig().model_dump(mode="json")
-    run = Run.objects.create(
-        project=project, name="r", config=config, state=RunState.QUEUED, queued_at=timezone.now()
-    )
+    run = Run.objects.create(project=project, name="r", config=config, state=RunState.QUEUED, queued_at=timezone.now())
     held: list[leases.Lease] = []
     ended = None
     for action in actions:
