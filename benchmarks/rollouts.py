@@ -34,7 +34,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", type=Path, help="folder of a trained starter (default: train one)")
     parser.add_argument("--delay-ms", type=int, default=200, help="extra time of each answer (default 200)")
-    parser.add_argument("--rounds", type=int, default=5, help="steps of which the median is taken (default 5)")
+    parser.add_argument("--rounds", type=int, default=9, help="steps of which the median is taken (default 9)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
@@ -77,8 +77,9 @@ def measure_ours(model_folder: Path, folder: Path, url: str, rounds: int) -> dic
             began = time.monotonic()
             rollouts = collector.collect(number + 1, indices).rollouts
             phase = time.monotonic() - began
-            # One of those with the most turns again, with nothing beside it: the same seed, so the same turns.
-            longest = max(range(len(indices)), key=lambda i: rollouts[i].trajectory.turns)
+            # The one that ended last again, with nothing beside it (the same seed, so the same turns): the phase
+            # could not have been shorter than that.
+            longest = max(range(len(indices)), key=lambda i: rollouts[i].trajectory.seconds)
             single = collector._runner.run(_Step(collector, number + 1, indices).run_one(longest))
             if number:  # the first round warms caches
                 phases.append(phase)
@@ -88,12 +89,14 @@ def measure_ours(model_folder: Path, folder: Path, url: str, rounds: int) -> dic
     collector.close()
     engine.close()
     phase, own, single_s = (statistics.median(values) for values in (phases, seconds, alone))
+    ratios = sorted(phase / single for phase, single in zip(phases, alone, strict=True))
     return {
         "phase_s": round(phase, 3),
         "rollout_in_phase_s": round(own, 3),
         "rollout_alone_s": round(single_s, 3),
         "phase_over_rollout_in_phase": round(phase / own, 2),
-        "phase_over_rollout_alone": round(phase / single_s, 2),
+        "phase_over_rollout_alone": round(statistics.median(ratios), 2),
+        "least_and_greatest_ratio": [round(ratios[0], 2), round(ratios[-1], 2)],
         "target": TARGET,
         "excluded": excluded,
     }

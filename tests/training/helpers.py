@@ -107,7 +107,7 @@ class ScriptedEngine:
         self.sampled: list[tuple[list[int], list[int]]] = []
         self.busy_seconds = 0.0
 
-    async def generate(self, prompt_ids: list[int], *, max_tokens: int, seed: int) -> Sample:
+    async def generate(self, prompt_ids: list[int], *, max_tokens: int, seed: int, episode: str = "") -> Sample:
         """Answer by how many assistant turns stand in the prompt already."""
         await asyncio.sleep(self._delay_s)
         turn = self._tokenizer.decode(prompt_ids).count("<|im_start|>assistant") - 1
@@ -117,6 +117,9 @@ class ScriptedEngine:
         ids = ids[:max_tokens]
         self.sampled.append((list(prompt_ids), list(ids)))
         return Sample(ids, [-0.5] * len(ids), ids[-1] == self._tokenizer.eos_token_id)
+
+    def release(self, episode: str) -> None:
+        """Nothing is kept."""
 
     @contextlib.contextmanager
     def sampling(self) -> Iterator[None]:

@@ -23,12 +23,18 @@ class Sample:
 class Engine(Protocol):
     """Samples turns. Any number of ``generate`` calls may be awaited at once; the engine batches them as it likes."""
 
-    async def generate(self, prompt_ids: list[int], *, max_tokens: int, seed: int) -> Sample:
+    async def generate(self, prompt_ids: list[int], *, max_tokens: int, seed: int, episode: str = "") -> Sample:
         """Sample one turn after ``prompt_ids``.
 
+        Turns of one ``episode`` continue each other: what the engine computed for the earlier ones it may keep until
+        ``release``.
         ``seed`` fixes the draw: the same ids, weights and seed give the same turn (up to float noise of the batch)
         whatever else is sampled beside it. Raises ``PolicyFault``.
         """
+        ...
+
+    def release(self, episode: str) -> None:
+        """The episode has no further turn. Calling it for an unknown one does nothing."""
         ...
 
     @property

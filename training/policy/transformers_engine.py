@@ -6,7 +6,8 @@ How requests become batches:
     together.
  3. A running batch admits newcomers when they are a quarter of it or have waited ``ADMIT_AFTER_STEPS`` decode steps:
     one prefill for many is far cheaper than one for each.
- 4. Finished rows are answered at once and cut out of the batch when they are a quarter of it.
+ 4. Finished rows are answered at once and cut out of the batch when they are a quarter of it. Their cache is parked,
+    so that the episode's next turn feeds only what came after.
  5. With nothing running and nothing queued the worker ends; the next request starts it again.
 """
 
@@ -15,18 +16,19 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from training.errors import PolicyFault
+from training.policy.attention import grouped_decoding
 from training.policy.batch import DecodeBatch
 from training.policy.engine import Sample
+from training.policy.parking import Parking, Place, restore
 from training.policy.sampling import SamplingParams, draw, uniform_draws
 
 GATHER_S = 0.002
@@ -40,12 +42,20 @@ class _Request:
 
     prompt_ids: list[int]
     max_tokens: int
-    uniforms: Tensor
+    uniforms: list[float]
+    episode: str
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[Sample]
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     done: bool = False
+    place: Place | None = None
+    stale: int = 0  # columns of its row that were fed after the last id but one
+
+    @property
+    def new_ids(self) -> list[int]:
+        """What the model has not seen of the prompt."""
+        return self.prompt_ids[len(self.place.ids) :] if self.place is not None else self.prompt_ids
 
 
 class TransformersEngine:
@@ -63,6 +73,7 @@ class TransformersEngine:
         self._running = False
         self._aborted = False
         self._busy_s = 0.0
+        self._parking = Parking()
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sampler")
 
     @property
@@ -76,25 +87,31 @@ class TransformersEngine:
         training = [module for module in self._model.modules() if module.training]
         self._model.eval()
         self._aborted = False
-        try:
-            yield
-        finally:
-            self._aborted = True
-            self._pool.submit(lambda: None).result()  # the single worker has left the model when this ran
-            for module in training:
-                module.training = True
+        with grouped_decoding(self._model):
+            try:
+                yield
+            finally:
+                self._aborted = True
+                self._pool.submit(lambda: None).result()  # the single worker has left the model when this ran
+                self._parking.clear()
+                for module in training:
+                    module.training = True
 
-    async def generate(self, prompt_ids: list[int], *, max_tokens: int, seed: int) -> Sample:
+    async def generate(self, prompt_ids: list[int], *, max_tokens: int, seed: int, episode: str = "") -> Sample:
         """See ``Engine.generate``."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Sample] = loop.create_future()
-        request = _Request(prompt_ids, max_tokens, uniform_draws(seed, max_tokens), loop, future)
+        request = _Request(prompt_ids, max_tokens, uniform_draws(seed, max_tokens).tolist(), episode, loop, future)
         with self._lock:
             self._queue.append(request)
             start, self._running = not self._running, True
         if start:
             self._pool.submit(self._work)
         return await future
+
+    def release(self, episode: str) -> None:
+        """See ``Engine.release``."""
+        self._parking.release(episode)
 
     def close(self) -> None:
         """End the worker thread."""
@@ -114,8 +131,7 @@ class TransformersEngine:
             with self._lock:
                 waiting, self._queue, self._running = self._queue, [], False
             error = PolicyFault(f"Sampling failed: {type(exc).__name__}: {str(exc)[:300]}")
-            for request in rows + waiting:
-                _answer(request, error)
+            _answer([(request, error) for request in rows + waiting])
         finally:
             self._busy_s += time.monotonic() - began
 
@@ -126,6 +142,7 @@ class TransformersEngine:
             live = [request for request in rows if not (request.done or request.future.cancelled())]
             admitted = self._admit(len(live), waited)
             if admitted is None:
+                self._park(batch, rows)
                 return
             newcomers, waited = admitted
             if not live and not newcomers:
@@ -133,15 +150,16 @@ class TransformersEngine:
             if batch is not None and (newcomers or len(live) <= 0.75 * len(rows)):
                 batch = self._compact(batch, rows, live)
             if newcomers:
-                newcomers.sort(key=lambda request: len(request.prompt_ids))
+                for request in newcomers:
+                    request.place = self._parking.take(request.episode, request.prompt_ids)
+                newcomers.sort(key=lambda request: (request.place is not None, len(request.new_ids)))
                 rows.extend(newcomers)  # before the prefill, so that its failure is answered to them too
                 batch = self._prefill(batch, newcomers)
             assert batch is not None  # noqa: S101 - there is a live row, so there is a batch
             self._advance(batch, rows)
         with self._lock:
             self._running, dropped, self._queue = False, self._queue, []
-        for request in rows + dropped:
-            _answer(request, PolicyFault("Sampling was stopped."))
+        _answer([(request, PolicyFault("Sampling was stopped.")) for request in rows + dropped])
 
     def _admit(self, live: int, waited: int) -> tuple[list[_Request], int] | None:
         """Newcomers to take in now, and for how many steps others have waited; ``None`` when the worker may end.
@@ -160,30 +178,45 @@ class TransformersEngine:
         return [request for request in taken if not request.future.cancelled()], 0
 
     def _compact(self, batch: DecodeBatch, rows: list[_Request], live: list[_Request]) -> DecodeBatch | None:
+        """Cut the rows that ended out of the batch and park them; ``rows`` becomes ``live``."""
         staying = set(live)
         kept = [index for index, request in enumerate(rows) if request in staying]
+        self._park(batch, rows)
+        whole = len(kept) == len(rows)
         rows[:] = live
         if not kept:
             return None
-        if len(kept) < batch.rows:
-            batch.keep(kept)
-        return batch
+        return batch if whole else batch.select(kept)
+
+    def _park(self, batch: DecodeBatch | None, rows: list[_Request]) -> None:
+        ended = [index for index, request in enumerate(rows) if request.done and request.episode]
+        if batch is None or not ended:
+            return
+        leaving = [rows[index] for index in ended]
+        block = batch.select(ended, [request.stale for request in leaving])
+        self._parking.park(block, [(request.episode, request.prompt_ids + request.ids[:-1]) for request in leaving])
 
     def _prefill(self, batch: DecodeBatch | None, newcomers: list[_Request]) -> DecodeBatch:
+        """Bring the newcomers' prompts into the batch; those with a place are after the others."""
         device = next(self._model.parameters()).device
+        parts = [batch] if batch is not None else []
         for chunk in _chunks(newcomers):
-            more = DecodeBatch.prefill(self._model, [request.prompt_ids for request in chunk], device)
-            if batch is None:
-                batch = more
+            places = [request.place for request in chunk if request.place is not None]
+            if places:
+                more = restore(places)
+                more.extend(self._model, [request.new_ids for request in chunk])
+                for request in chunk:
+                    request.place = None  # it would keep the whole block alive while the row is decoded
             else:
-                batch.join(more)
-        assert batch is not None  # noqa: S101 - newcomers is never empty here
-        return batch
+                more = DecodeBatch.prefill(self._model, [request.prompt_ids for request in chunk], device)
+            parts.append(more)
+        return DecodeBatch.joined(parts)
 
     def _advance(self, batch: DecodeBatch, rows: list[_Request]) -> None:
         """Draw one token for each row, answer the rows that end with it, and feed it to the model."""
-        uniforms = torch.stack([r.uniforms[min(len(r.ids), r.max_tokens - 1)] for r in rows]).to(batch.logits.device)
-        ids, logprobs = draw(batch.logits, uniforms, self._params)
+        uniforms = torch.tensor([r.uniforms[min(len(r.ids), r.max_tokens - 1)] for r in rows])
+        ids, logprobs = draw(batch.logits, uniforms.to(batch.logits.device), self._params)
+        answers: list[tuple[_Request, Sample]] = []
         for request, token, logprob in zip(rows, ids.tolist(), logprobs.tolist(), strict=True):
             if request.done:
                 continue
@@ -191,36 +224,46 @@ class TransformersEngine:
             request.logprobs.append(logprob)
             finished = token in self._stop_ids
             if finished or len(request.ids) >= request.max_tokens:
-                request.done = True
-                _answer(request, Sample(request.ids, request.logprobs, finished))
+                answers.append((request, Sample(request.ids, request.logprobs, finished)))
+        _answer(answers)
         if not all(request.done for request in rows):
             batch.step(self._model, ids)
+            for request in rows:
+                request.stale += request.done
 
 
 def _chunks(requests: list[_Request]) -> Iterator[list[_Request]]:
-    """Neighbours of similar length, at most ``PREFILL_TOKENS`` padded tokens together (requests sorted by length)."""
+    """Neighbours of similar length, with or without a place, at most ``PREFILL_TOKENS`` padded new ids together.
+
+    The requests are sorted: those with a place last, and each kind by its new ids.
+    """
     chunk: list[_Request] = []
     for request in requests:
-        if chunk and len(request.prompt_ids) * (len(chunk) + 1) > PREFILL_TOKENS:
+        other_kind = bool(chunk) and (chunk[0].place is None) != (request.place is None)
+        if chunk and (other_kind or len(request.new_ids) * (len(chunk) + 1) > PREFILL_TOKENS):
             yield chunk
             chunk = []
         chunk.append(request)
     yield chunk
 
 
-def _answer(request: _Request, outcome: Sample | PolicyFault) -> None:
-    """Hand the outcome to the waiting coroutine, from the worker thread."""
-    request.done = True
+def _answer(answers: Sequence[tuple[_Request, Sample | PolicyFault]]) -> None:
+    """Hand outcomes to the coroutines that wait for them, from the worker thread; one wake-up for each event loop."""
+    for request, _ in answers:
+        request.done = True
+    for loop in {request.loop for request, _ in answers}:
+        theirs = [(request.future, outcome) for request, outcome in answers if request.loop is loop]
+        try:
+            loop.call_soon_threadsafe(_settle, theirs)
+        except RuntimeError:
+            continue  # the event loop is gone: nobody waits any more
 
-    def settle() -> None:
-        if request.future.done():
-            return
+
+def _settle(outcomes: list[tuple[asyncio.Future[Sample], Sample | PolicyFault]]) -> None:
+    for future, outcome in outcomes:
+        if future.done():
+            continue
         if isinstance(outcome, Sample):
-            request.future.set_result(outcome)
+            future.set_result(outcome)
         else:
-            request.future.set_exception(outcome)
-
-    try:
-        request.loop.call_soon_threadsafe(settle)
-    except RuntimeError:
-        return  # the event loop is gone: nobody waits any more
+            future.set_exception(outcome)

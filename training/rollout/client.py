@@ -185,7 +185,7 @@ def parse_answer(raw: str | bytes) -> Observation:
         raise EnvironmentProtocolError("The environment's `done` is neither true nor false.")
     for name, value in {"reward": reward, **_parts(body)}.items():
         _require_number(name, value)
-    if (problem := json_problem(body)) is not None:
+    if (problem := json_problem(body, raw if isinstance(raw, str) else None)) is not None:
         raise EnvironmentProtocolError(f"The observation cannot be used: {problem}.")
     try:
         return Observation.model_validate({**body, "done": done, "reward": reward})

@@ -51,7 +51,7 @@ class Rollout:
     reward: float | None = None
 
 
-@dataclass
+@dataclass(repr=False)  # asyncio.Runner prints its task, result and all, to change the signal handler: 10 ms a step
 class StepRollouts:
     """A step's rollouts in TRL's order (groups are consecutive), their groups' statistics and its figures."""
 

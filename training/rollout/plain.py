@@ -8,17 +8,20 @@ from typing import Any
 MAX_DEPTH = 32
 
 
-def json_problem(value: Any) -> str | None:
+def json_problem(value: Any, text: str | None = None) -> str | None:
     """Why a decoded JSON value cannot be passed on (too deep, lone surrogates), or ``None`` when it can.
 
-    Serialisers further on raise for both: pydantic beyond about 250 levels, UTF-8 at a lone surrogate.
+    Serialisers further on raise for both: pydantic beyond about 250 levels, UTF-8 at a lone surrogate. ``text``, the
+    JSON that the value came from, spares the walk where its characters alone show that there is nothing to find.
     """
-    if _depth_exceeds(value, MAX_DEPTH):
+    shallow = text is not None and text.count("{") + text.count("[") <= MAX_DEPTH
+    if not shallow and _depth_exceeds(value, MAX_DEPTH):
         return f"it is nested deeper than {MAX_DEPTH} levels"
-    try:
-        json.dumps(value, ensure_ascii=False).encode("utf-8")
-    except UnicodeEncodeError:
-        return "it contains half of a surrogate pair"
+    if text is None or "\\u" in text:
+        try:
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+        except UnicodeEncodeError:
+            return "it contains half of a surrogate pair"
     return None
 
 

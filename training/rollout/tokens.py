@@ -10,6 +10,7 @@ tells, and TRL's training templates (``trl/chat_template_utils.py``) replace the
 
 from __future__ import annotations
 
+import json
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 Tools = list[dict[str, Any]]
-ENCODE_CACHE = 256
+CACHE = 256
 
 _PROBE_CALL = {"type": "function", "id": "call_0", "function": {"name": "probe", "arguments": {}}}
 _PROBE: list[dict[str, Any]] = [
@@ -39,7 +40,8 @@ class ChatTemplate:
         self._eos_text = str(tokenizer.convert_ids_to_tokens(self.eos_id))
         self._special = _special_texts(tokenizer)
         # A group's rollouts share their prompt, and often the environment's answers too.
-        self._ids_of = lru_cache(maxsize=ENCODE_CACHE)(self._tokenise)
+        self._ids_of = lru_cache(maxsize=CACHE)(self._tokenise)
+        self._text_of = lru_cache(maxsize=CACHE)(self._apply_template)
 
     def prompt_ids(self, messages: list[Message], tools: Tools | None) -> list[int]:
         """Ids of the prompt, ending where the model's first turn begins. Raises ``TemplateError``."""
@@ -66,10 +68,16 @@ class ChatTemplate:
         return str(self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
     def _render(self, messages: list[dict[str, Any]], tools: Tools | None, *, generate: bool) -> str:
+        return self._text_of(json.dumps(messages), json.dumps(tools) if tools else None, generate)
+
+    def _apply_template(self, messages: str, tools: str | None, generate: bool) -> str:
         try:
             return str(
                 self.tokenizer.apply_chat_template(
-                    messages, tools=list(tools) if tools else None, tokenize=False, add_generation_prompt=generate
+                    json.loads(messages),
+                    tools=json.loads(tools) if tools else None,
+                    tokenize=False,
+                    add_generation_prompt=generate,
                 )
             )
         except Exception as exc:  # a template is a program that others wrote: it may raise anything

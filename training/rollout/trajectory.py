@@ -130,6 +130,7 @@ class Player:
         except Exception as exc:  # a defect of ours must cost one rollout, not the run
             trajectory.exclude(PolicyFault(f"{type(exc).__name__} in the rollout loop: {str(exc)[:300]}"))
         finally:
+            self.engine.release(task.episode_id)
             if session is not None:
                 trajectory.latencies += session.latencies
                 await session.close()
@@ -224,6 +225,7 @@ class Player:
                 trajectory.prompt_ids + trajectory.completion_ids,
                 max_tokens=min(self.rollout.max_turn_tokens, room),
                 seed=task.sample_seed + trajectory.turns,
+                episode=task.episode_id,
             )
 
     def _hear(self, trajectory: Trajectory, sample: Sample) -> ParsedTurn:

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from training.errors import PolicyFault
+from training.policy.attention import GROUPED, grouped_decoding
 from training.policy.engine import Sample
 from training.policy.sampling import SamplingParams, draw, uniform_draws
 from training.policy.transformers_engine import TransformersEngine
@@ -67,6 +68,110 @@ def test_requests_that_join_a_running_batch_change_nothing(engine: TransformersE
         together = asyncio.run(sample_all(engine, tokens=40))
         apart = asyncio.run(sample_all(engine, gap_s=0.012, tokens=40))
     assert [sample.ids for sample in together] == [sample.ids for sample in apart]
+
+
+async def play(
+    engine: TransformersEngine, index: int, *, turns: int, episode: str = "", pause_s: float = 0.0
+) -> list[Sample]:
+    """An episode of several turns with an environment's answer after each."""
+    ids, samples = list(PROMPTS[index % 4]), []
+    for turn in range(turns):
+        sample = await engine.generate(ids, max_tokens=6 + index, seed=500 + 10 * index + turn, episode=episode)
+        samples.append(sample)
+        ids = ids + sample.ids + [20 + turn] * (1 + index % 3)
+        await asyncio.sleep(pause_s * (1 + index % 3))
+    engine.release(episode)
+    return samples
+
+
+def play_all(engine: TransformersEngine, *, named: bool, pause_s: float = 0.0) -> list[list[Sample]]:
+    async def everyone() -> list[list[Sample]]:
+        names = [f"episode {index}" if named else "" for index in range(8)]
+        return list(
+            await asyncio.gather(
+                *(play(engine, i, turns=4, episode=name, pause_s=pause_s) for i, name in enumerate(names))
+            )
+        )
+
+    with engine.sampling():
+        samples = asyncio.run(everyone())
+        assert len(engine._parking) == 0  # every episode ended
+    return samples
+
+
+@pytest.mark.parametrize("pause_s", [0.0, 0.01])
+def test_a_continued_episode_samples_what_a_fresh_prompt_would(engine: TransformersEngine, pause_s: float) -> None:
+    fresh, continued = play_all(engine, named=False), play_all(engine, named=True, pause_s=pause_s)
+    for one, other in zip(fresh, continued, strict=True):
+        assert [sample.ids for sample in one] == [sample.ids for sample in other]
+        for left, right in zip(one, other, strict=True):
+            assert left.logprobs == pytest.approx(right.logprobs, abs=1e-4)
+
+
+def test_a_continued_episode_feeds_only_what_is_new(
+    engine: TransformersEngine, model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fed: list[int] = []
+    forward = type(model).forward
+
+    def counting(self: Any, *args: Any, **kwargs: Any) -> Any:
+        fed.append(kwargs["input_ids"].shape[1])
+        return forward(self, *args, **kwargs)
+
+    monkeypatch.setattr(type(model), "forward", counting)
+    with engine.sampling():
+        samples = asyncio.run(play(engine, 2, turns=3, episode="one"))
+    assert fed[0] == 6  # the prompt
+    assert [count for count in fed[1:] if count > 1] == [4, 4]  # the last id of a turn and the three of the answer
+    assert len(samples) == 3
+
+
+def test_a_prompt_that_does_not_continue_its_episode_starts_anew(engine: TransformersEngine) -> None:
+    async def twice() -> tuple[Sample, Sample]:
+        await engine.generate(PROMPTS[2], max_tokens=5, seed=1, episode="one")
+        other = await engine.generate(PROMPTS[0], max_tokens=5, seed=2, episode="one")
+        return other, await engine.generate(PROMPTS[0], max_tokens=5, seed=2)
+
+    with engine.sampling():
+        other, plain = asyncio.run(twice())
+    assert other.ids == plain.ids
+
+
+def test_nothing_is_kept_beyond_the_weights_it_was_computed_with(engine: TransformersEngine) -> None:
+    with engine.sampling():
+        asyncio.run(engine.generate(PROMPTS[0], max_tokens=5, seed=1, episode="one"))
+        asyncio.run(asyncio.sleep(0.05))
+        engine._pool.submit(lambda: None).result()
+        assert len(engine._parking) == 1
+    assert len(engine._parking) == 0
+
+
+def test_the_oldest_parked_rows_leave_when_room_is_short(
+    engine: TransformersEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("training.policy.parking.PARKED_CELLS", 25)
+    fresh, continued = play_all(engine, named=False), play_all(engine, named=True)
+    assert [[s.ids for s in one] for one in fresh] == [[s.ids for s in one] for one in continued]
+
+
+def test_grouped_decoding_gives_what_sdpa_gives(model: Any) -> None:
+    heads = model.config.num_attention_heads // model.config.num_key_value_heads
+    assert heads > 1, "the tiny model must share key heads, or this proves nothing"
+    prompt = torch.tensor([[5, 6, 7, 8], [0, 0, 5, 6]])
+    mask = torch.tensor([[1, 1, 1, 1, 1], [0, 0, 1, 1, 1]])
+    model.eval()
+
+    def last_logits() -> Any:
+        with torch.no_grad():
+            cache = model(input_ids=prompt, attention_mask=mask[:, :4], use_cache=True).past_key_values
+            return model(input_ids=torch.tensor([[9], [9]]), attention_mask=mask, past_key_values=cache).logits
+
+    plain = last_logits()
+    with grouped_decoding(model):
+        assert model.config._attn_implementation == GROUPED
+        grouped = last_logits()
+    assert model.config._attn_implementation == "sdpa"
+    assert torch.allclose(plain, grouped, atol=1e-5)
 
 
 def test_logprobs_are_those_of_the_training_forward_at_the_temperature(model: Any) -> None:

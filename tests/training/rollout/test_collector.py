@@ -284,7 +284,7 @@ def test_a_reward_that_fails_excludes_the_rollout(
 
 def test_an_engine_that_fails_is_a_typed_error_too(tmp_path: Path, tokenizer: Any) -> None:
     class Broken(ScriptedEngine):
-        async def generate(self, prompt_ids: list[int], *, max_tokens: int, seed: int) -> Any:
+        async def generate(self, prompt_ids: list[int], *, max_tokens: int, seed: int, episode: str = "") -> Any:
             raise RuntimeError("CUDA out of memory")
 
     with scripted_server() as url:
