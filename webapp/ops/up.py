@@ -248,7 +248,6 @@ class Up:
     def _environment(self) -> dict[str, str]:
         return {
             **os.environ,
-            "DJANGO_SETTINGS_MODULE": "webapp.settings",
             "TILTYARD_DATA_DIR": str(self.data),
             "TILTYARD_PORT": str(self.options.port),
             "PYTHONUNBUFFERED": "1",
