@@ -20,8 +20,7 @@ up: setup ## start everything; open the link it prints
 setup: $(VENV)/.setup ## make .venv with what the lock names (again only when it changed)
 	@true
 
-test: $(VENV)/.setup-test ## ruff and the default tests (no GPU, no network)
-	$(VENV)/bin/ruff check .
+test: lint ## ruff, types and the default tests (no GPU, no network)
 	$(PY) -m pytest -n 2 --dist loadfile
 
 test-slow: $(VENV)/.setup-test ## the tests that take minutes: chaos, long runs, recovery

@@ -38,8 +38,9 @@ ROOT = Path(__file__).parents[2]
 class House:
     """Everything that runs, by name."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.processes = folder, {}
+    def __init__(self, folder: Path, settings_module: str = "tests.chaos.settings") -> None:
+        self.folder, self.settings_module = folder, settings_module
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.postgres, self.redis, self.port = Postgres(folder), Redis(folder), free_port()
         self.numbers = iter(range(1, 10_000))
 
@@ -69,7 +70,7 @@ class House:
         return {
             **os.environ, "DATABASE_URL": self.postgres.url, "REDIS_URL": self.redis.url,
             "TILTYARD_SECRET_KEY": settings.SECRET_KEY,
-            "DJANGO_SETTINGS_MODULE": "tests.chaos.settings", "TILTYARD_DATA_DIR": str(settings.DATA_DIR),
+            "DJANGO_SETTINGS_MODULE": self.settings_module, "TILTYARD_DATA_DIR": str(settings.DATA_DIR),
             "TILTYARD_PORT": str(self.port),
         }  # fmt: skip
 

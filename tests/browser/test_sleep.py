@@ -1,0 +1,65 @@
+"""A tab that sleeps while the run goes on: on waking it shows everything that it missed, once."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import pytest
+
+from tests.browser.test_run_page import Trainer, _begin, _finish, tab, trainer
+from training.journal import Metrics, PhaseChanged
+from webapp.metrics.models import MetricPoint
+
+__all__ = ["tab", "trainer"]  # fixtures
+SLEEP_S = float(os.environ.get("TILTYARD_SLEEP_S", "60"))
+STEPS_PER_S = 4
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.timeout(120 + 2 * int(SLEEP_S)),
+]
+
+
+def _until(check: Any, what: str, limit_s: float = 40) -> None:
+    deadline = time.monotonic() + limit_s
+    while not check():
+        assert time.monotonic() < deadline, f"not within {limit_s} s: {what}"
+        time.sleep(0.1)
+
+
+def test_a_tab_that_slept_shows_what_it_missed(tab: Any, trainer: Trainer) -> None:
+    _until(lambda: "live" in tab.inner_text("#run-live"), "live")
+    tab.click("[data-tab=curves]")
+    devtools = tab.context.new_cdp_session(tab)
+    tab.evaluate("() => { window.ticks = 0; setInterval(() => { window.ticks += 1; }, 1000); }")
+    devtools.send("Page.setWebLifecycleState", {"state": "frozen"})
+    began, step = time.monotonic(), 2
+    while time.monotonic() - began < SLEEP_S:
+        name = f"r{step}"
+        trainer.say(
+            PhaseChanged(phase="generating", step=step + 1),
+            *_begin(name, step, 0),
+            _finish(name, 0.5),
+            Metrics(step=step, values={"reward": step / 10_000}),
+        )
+        step += 1
+        time.sleep(1 / STEPS_PER_S)
+    devtools.send("Page.setWebLifecycleState", {"state": "active"})
+    woke = time.monotonic()
+    assert tab.evaluate("window.ticks") < SLEEP_S / 2, "the tab did not sleep"
+    last = step - 1
+    _until(lambda: f"step {last}" in tab.inner_text("#run-steps"), f"step {last}")
+    assert time.monotonic() - woke < 30
+    _until(lambda: "live" in tab.inner_text("#run-live"), "live again")
+    rewards = list(
+        MetricPoint.objects.filter(run_id=trainer.lease.run_id, name="reward")
+        .order_by("step")
+        .values_list("value", flat=True)
+    )
+    assert len(rewards) == last
+    script = "[...document.querySelectorAll('.js-plotly-plot')].flatMap(p => p.data.map(d => Array.from(d.y)))"
+    _until(lambda: rewards in tab.evaluate(script), "every reward on the curve")
+    assert [line for line in tab.problems if "WebSocket" not in line] == []
