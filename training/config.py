@@ -44,7 +44,7 @@ def option(
     ``basic`` options are shown first, all others folded by group. ``widget`` names a special control
     (``dataset``, ``model``, ``environment``, ``reward``). ``choices`` maps values to their one-line meaning.
     """
-    extra = {"unit": unit, "basic": basic, "widget": widget, "choices": choices or {}}
+    extra: dict[str, Any] = {"unit": unit, "basic": basic, "widget": widget, "choices": choices or {}}
     if callable(default):
         return Field(default_factory=default, title=title, description=help, json_schema_extra=extra, **limits)
     return Field(default, title=title, description=help, json_schema_extra=extra, **limits)
@@ -81,7 +81,10 @@ class ModelConfig(Group):
     dtype: Literal["auto", "float32", "bfloat16"] = option(
         "auto",
         title=_("Number format"),
-        help=_("How weights are held. `auto` is bfloat16 on a GPU and float32 on a CPU."),
+        help=_(
+            "How weights are held. `auto` is float32, except below a LoRA adapter on a GPU, where it is bfloat16: "
+            "updates of all weights at a small learning rate would be lost in bfloat16's rounding."
+        ),
     )
     gradient_checkpointing: bool = option(
         False,
@@ -371,7 +374,7 @@ class RunConfig(Group):
 class JobConfig(Group):
     """Everything that defines one job. ``JobConfig()`` with a dataset and an environment is a runnable GRPO job."""
 
-    version: Literal[1] = Field(CONFIG_VERSION, title="Config version")
+    version: Literal[1] = Field(CONFIG_VERSION, title="Config version")  # type: ignore[arg-type]
     kind: Literal["grpo", "sft"] = option(
         "grpo",
         title=_("Method"),

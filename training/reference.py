@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import annotated_types
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -51,7 +53,7 @@ def _default(field: FieldInfo) -> str:
     return f"`{value}`" if value not in ("", []) else "–"
 
 
-def _limits(field: FieldInfo, extra: dict[str, object]) -> str:
+def _limits(field: FieldInfo, extra: Mapping[str, object]) -> str:
     choices = extra.get("choices") or {}
     if isinstance(choices, dict) and choices:
         return ", ".join(f"`{value}`: {meaning}" for value, meaning in choices.items())
@@ -64,6 +66,6 @@ def _limits(field: FieldInfo, extra: dict[str, object]) -> str:
     return ", ".join(found) or "–"
 
 
-def _what(field: FieldInfo, extra: dict[str, object]) -> str:
+def _what(field: FieldInfo, extra: Mapping[str, object]) -> str:
     title, text = field.title or "", field.description or ""
     return f"**{title}.** {text}".replace("|", "\\|").strip()

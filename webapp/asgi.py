@@ -19,7 +19,7 @@ from webapp.live.routing import websocket_urlpatterns  # noqa: E402
 
 application = ProtocolTypeRouter(
     {
-        "http": BodyLimit(django_app),
+        "http": BodyLimit(django_app),  # type: ignore[arg-type]
         # OriginValidator with full origins: AllowedHostsOriginValidator would accept any port and scheme of this host.
         "websocket": OriginValidator(AuthMiddlewareStack(URLRouter(websocket_urlpatterns)), settings.TRUSTED_ORIGINS),
     }

@@ -17,4 +17,4 @@ def latest_versions(rows: QuerySet[M], project: Project) -> QuerySet[M]:
     same_name = rows.model._default_manager.filter(project=project, name=OuterRef("name")).order_by()
     newest = same_name.order_by("-version").values("pk")[:1]
     count = same_name.values("name").annotate(n=Count("pk")).values("n")
-    return rows.filter(pk=Subquery(newest)).annotate(versions=Coalesce(Subquery(count), 1))
+    return rows.filter(pk=Subquery(newest)).annotate(versions=Coalesce(Subquery(count), 1))  # type: ignore[return-value]

@@ -81,7 +81,7 @@ def draw_task(seed: int, language: LanguageChoice = "en", difficulty: Difficulty
     rng = _random(f"tools-task:{seed}:{index}:{language}:{difficulty}")
     chosen: Language = rng.choice(LANGUAGES) if language == "both" else language
     now = clock_for(rng.getrandbits(48))
-    kinds = _STARTER if difficulty == "starter" else _EASY
+    kinds: tuple[str, ...] = _STARTER if difficulty == "starter" else _EASY
     if difficulty == "mixed" and rng.random() >= 0.4:
         kinds = _MIXED
     task = _KINDS[rng.choice(kinds)](_Draw(rng, chosen, now))

@@ -11,7 +11,7 @@ import pytest
 
 from webapp.ops.console import Console, UpError, display_width, tail
 from webapp.ops.manager import Manager
-from webapp.ops.programs import Program, celery_programs, gpu_count, web_program
+from webapp.ops.programs import Program, celery_programs, gpus, web_program
 
 
 def written(manager: Manager) -> configparser.RawConfigParser:
@@ -21,7 +21,7 @@ def written(manager: Manager) -> configparser.RawConfigParser:
 
 
 def test_every_program_is_restarted_and_killed_as_a_group(tmp_path: Path) -> None:
-    programs = [web_program("127.0.0.1", 8000, behind_proxy=False), *celery_programs(tmp_path, 3)]
+    programs = [web_program("127.0.0.1", 8000, behind_proxy=False), *celery_programs(tmp_path, [])]
     configuration = written(Manager(tmp_path, tmp_path, programs))
     for program in programs:
         section = configuration[f"program:{program.name}"]
@@ -29,7 +29,7 @@ def test_every_program_is_restarted_and_killed_as_a_group(tmp_path: Path) -> Non
         assert section["stdout_logfile_maxbytes"] == "10MB"
         assert section["stopasgroup"] == str(program.name == "web").lower()
     assert configuration["unix_http_server"]["chmod"] == "0700"
-    assert "-c 3" in configuration["program:worker-train"]["command"]
+    assert "-c 1" in configuration["program:worker-train"]["command"]
     assert "-n train@%%h" in configuration["program:worker-train"]["command"]
 
 
@@ -57,10 +57,27 @@ def test_the_web_server_has_the_limits_of_the_settings_sheet() -> None:
     assert "--proxy-headers" in web_program("127.0.0.1", 8000, behind_proxy=True).argv
 
 
-@pytest.mark.parametrize(("visible", "count"), [("", 0), ("-1", 0), ("0", 1), ("0,2", 2)])
-def test_visible_devices_are_counted(monkeypatch: pytest.MonkeyPatch, visible: str, count: int) -> None:
+@pytest.mark.parametrize(("visible", "found"), [("", []), ("-1", []), ("0", ["0"]), ("0, 2", ["0", "2"])])
+def test_visible_devices_are_found(monkeypatch: pytest.MonkeyPatch, visible: str, found: list[str]) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert gpu_count() == count
+    assert gpus() == found
+
+
+def test_the_driver_is_asked_for_devices(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\necho 'GPU 0: H100 (UUID: a)'\necho 'GPU 1: H100 (UUID: b)'\n")
+    tool.chmod(0o755)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert gpus() == ["0", "1"]
+
+
+def test_each_device_has_a_training_worker_that_sees_it_alone(tmp_path: Path) -> None:
+    workers = [program for program in celery_programs(tmp_path, ["0", "2"]) if "train" in program.name]
+    assert [program.name for program in workers] == ["worker-train-0", "worker-train-2"]
+    assert [program.env["CUDA_VISIBLE_DEVICES"] for program in workers] == ["0", "2"]
+    assert len({argv for program in workers for argv in program.argv if "@" in argv}) == 2
+    assert "CUDA_VISIBLE_DEVICES" not in celery_programs(tmp_path, ["0"])[0].env
 
 
 def test_an_error_shows_the_end_of_its_log_and_what_to_do(tmp_path: Path) -> None:

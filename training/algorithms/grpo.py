@@ -41,6 +41,8 @@ def run_grpo(job: Job, *, scorer: Scorer | None = None, engine: Any = None) -> N
 
     ``scorer`` and ``engine`` replace the configured rewards and the in-process sampler, for tests.
     """
+    import torch
+
     config = job.config
     job.journal.write(PhaseChanged(phase="preparing", step=0))
     components = reward_components(config)
@@ -67,6 +69,7 @@ def run_grpo(job: Job, *, scorer: Scorer | None = None, engine: Any = None) -> N
             trainer.accelerator.unwrap_model(trainer.model),
             stop_ids=stop_ids(model, tokenizer),
             params=SamplingParams(config.rollout.temperature, config.rollout.top_p, config.rollout.top_k),
+            autocast=torch.bfloat16 if device == "cuda" else None,
         )
     rollouts.attach(engine)
     job.check_stop()

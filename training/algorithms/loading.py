@@ -95,7 +95,8 @@ def load_model(config: JobConfig, folder: Path, device: str) -> Any:
 
     wanted = config.model.dtype
     if wanted == "auto":
-        wanted = "bfloat16" if device == "cuda" else "float32"
+        # A GPU computes in bfloat16 either way (autocast); what is trained keeps the bits that an update needs.
+        wanted = "bfloat16" if device == "cuda" and config.model.lora_rank else "float32"
     try:
         return AutoModelForCausalLM.from_pretrained(
             folder,

@@ -22,7 +22,9 @@ class _SlabLayer(DynamicLayer):
     def __init__(self, keys: Tensor, values: Tensor) -> None:
         super().__init__()
         self.lazy_initialization(keys, values)
-        self._slab_k, self._slab_v = self.keys, self.values = keys, values
+        self.keys: Tensor = keys
+        self.values: Tensor = values
+        self._slab_k, self._slab_v = keys, values
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         before = self.keys.shape[-2]
@@ -40,8 +42,9 @@ class DecodeBatch:
     """The rows being decoded: cache, mask of shape (rows, columns), positions and last ids of shape (rows,)."""
 
     def __init__(self, layers: list[tuple[Tensor, Tensor]], mask: Tensor, logits: Tensor) -> None:
+        self._layers = [_SlabLayer(keys, values) for keys, values in layers]
         self._cache = DynamicCache()
-        self._cache.layers.extend(_SlabLayer(keys, values) for keys, values in layers)
+        self._cache.layers.extend(self._layers)
         self.mask = mask
         self.positions = mask.sum(dim=1)
         self.logits = logits
@@ -75,7 +78,7 @@ class DecodeBatch:
                 torch.cat([_pad_left(layer.keys, columns) for layer in same]),
                 torch.cat([_pad_left(layer.values, columns) for layer in same]),
             )
-            for same in zip(*(part._cache.layers for part in parts), strict=True)
+            for same in zip(*(part._layers for part in parts), strict=True)
         ]
         masks = [torch.nn.functional.pad(part.mask, (columns - part.columns, 0)) for part in parts]
         return cls(layers, torch.cat(masks), torch.cat([part.logits for part in parts]))
@@ -109,7 +112,7 @@ class DecodeBatch:
             cut = self.columns - torch.tensor(stale, device=mask.device).unsqueeze(1)
             mask = mask * (torch.arange(self.columns, device=mask.device) < cut)
         used = mask.any(dim=0).nonzero().squeeze(1)
-        layers = [(layer.keys[index][:, :, used], layer.values[index][:, :, used]) for layer in self._cache.layers]
+        layers = [(layer.keys[index][:, :, used], layer.values[index][:, :, used]) for layer in self._layers]
         return DecodeBatch(layers, mask[:, used], self.logits[index])
 
     def _feed(self, model: Any, ids: Tensor, mask: Tensor) -> None:

@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,12 +62,16 @@ class TransformersEngine:
     """Samples from a Hugging Face causal model with full-attention layers, on its own device.
 
     ``stop_ids`` end a turn. Use inside ``sampling()``, which puts the model into eval mode and restores its mode after.
+    ``autocast`` is the precision that the trainer computes its loss in, if it is another than the weights'.
     """
 
-    def __init__(self, model: Any, *, stop_ids: set[int], params: SamplingParams) -> None:
+    def __init__(
+        self, model: Any, *, stop_ids: set[int], params: SamplingParams, autocast: torch.dtype | None = None
+    ) -> None:
         self._model = model
         self._stop_ids = stop_ids
         self._params = params
+        self._autocast = autocast
         self._lock = threading.Lock()
         self._queue: list[_Request] = []
         self._running = False
@@ -125,7 +129,7 @@ class TransformersEngine:
         time.sleep(GATHER_S)
         began = time.monotonic()
         try:
-            with torch.inference_mode():
+            with torch.inference_mode(), self._precision():
                 self._decode_until_idle(rows)
         except Exception as exc:  # the boundary of the model: whatever it raises ends the turns, not the run
             with self._lock:
@@ -134,6 +138,11 @@ class TransformersEngine:
             _answer([(request, error) for request in rows + waiting])
         finally:
             self._busy_s += time.monotonic() - began
+
+    def _precision(self) -> AbstractContextManager[Any]:
+        if self._autocast is None:
+            return nullcontext()
+        return torch.autocast(next(self._model.parameters()).device.type, self._autocast)
 
     def _decode_until_idle(self, rows: list[_Request]) -> None:
         batch: DecodeBatch | None = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from training.rewards.base import Component, Episode, Params
 
 
@@ -10,8 +12,30 @@ def _(text: str) -> str:
     return text
 
 
-def task_success(episode: Episode, params: Params) -> float | None:
-    """The environment's reward as it stands; ``None`` where the environment has none, which is not 0."""
+class TaskSuccessParams(Params):
+    """Parameters of ``task_success``."""
+
+    cut_off: float | None = Field(
+        0.0,
+        title=_("Cut off"),
+        description=_(
+            "Value of an episode whose turns or tokens ran out before the environment gave a verdict. "
+            "Empty excludes such episodes, so that a policy never learns to come to an end."
+        ),
+        ge=-1,
+        le=1,
+        allow_inf_nan=False,
+    )
+
+
+def task_success(episode: Episode, params: TaskSuccessParams) -> float | None:
+    """The environment's reward as it stands.
+
+    ``None`` where an episode that came to its end has none: the environment failed to judge it, which is not 0. An
+    episode that the policy did not bring to its end within its budget is worth ``cut_off``.
+    """
+    if episode.env_reward is None and episode.truncated:
+        return params.cut_off
     return episode.env_reward
 
 
@@ -20,4 +44,5 @@ TASK_SUCCESS = Component(
     _("Task success"),
     _("The environment's own reward for the task."),
     task_success,
+    TaskSuccessParams,
 )

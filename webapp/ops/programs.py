@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -40,19 +41,19 @@ class Program:
         return f"{self.group}:{self.name}"
 
 
-def gpu_count() -> int:
-    """GPUs that a trainer here may use. Asked of the driver: importing torch would take seconds."""
+def gpus() -> list[str]:
+    """Ids of the GPUs that trainers here may use. Asked of the driver: importing torch would take seconds."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
-        return len([device for device in visible.split(",") if device.strip() not in {"", "-1"}])
+        return [device.strip() for device in visible.split(",") if device.strip() not in {"", "-1"}]
     tool = shutil.which("nvidia-smi")
     if tool is None:
-        return 0
+        return []
     try:
         done = subprocess.run([tool, "-L"], capture_output=True, text=True, timeout=20)
     except (OSError, subprocess.TimeoutExpired):
-        return 0
-    return sum(line.startswith("GPU ") for line in done.stdout.splitlines())
+        return []
+    return [str(index) for index in range(sum(line.startswith("GPU ") for line in done.stdout.splitlines()))]
 
 
 def service_program(service: Service) -> Program:
@@ -80,17 +81,27 @@ def web_program(host: str, port: int, *, behind_proxy: bool) -> Program:
     return Program("web", APP, argv)
 
 
-def celery_programs(ready: Path, devices: int) -> list[Program]:
-    """Two workers and beat. Only a worker's head is signalled: its children would die in the middle of a task."""
+def celery_programs(ready: Path, devices: Sequence[str]) -> list[Program]:
+    """A training worker for each device (one where there is none), the short worker, and beat.
+
+    A worker's runs see its device alone. Only a worker's head is signalled: its children would die in the middle of a
+    task.
+    """
     celery = [sys.executable, "-m", "celery", "-A", "webapp"]
     worker = [*celery, "worker", "--without-gossip", "--without-mingle", "--pool", "prefork", "--loglevel", "INFO"]
-    argvs = {
-        "worker-train": [*worker, "-Q", "train", "-c", str(max(1, devices)), "-n", "train@%h"],
-        "worker-short": [*worker, "-Q", "short", "-c", str(SHORT_CONCURRENCY), "-n", "short@%h"],
-        "beat": [*celery, "beat", "--pidfile", "", "--loglevel", "INFO"],
-    }
+    train = [*worker, "-Q", "train", "-c", "1", "-n"]
+    programs: list[tuple[str, list[str], dict[str, str]]] = [("worker-train", [*train, "train@%h"], {})]
+    if len(devices) > 1:
+        programs = [
+            (f"worker-train-{device}", [*train, f"train-{device}@%h"], {"CUDA_VISIBLE_DEVICES": device})
+            for device in devices
+        ]
+    programs += [
+        ("worker-short", [*worker, "-Q", "short", "-c", str(SHORT_CONCURRENCY), "-n", "short@%h"], {}),
+        ("beat", [*celery, "beat", "--pidfile", "", "--loglevel", "INFO"], {}),
+    ]
     return [
         Program(name, APP, argv, stop_as_group=False, stop_wait_s=STOP_WAIT_S,
-                env={READY_VARIABLE: str(ready / name)})
-        for name, argv in argvs.items()
+                env={**env, READY_VARIABLE: str(ready / name)})
+        for name, argv, env in programs
     ]  # fmt: skip

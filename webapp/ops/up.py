@@ -48,7 +48,7 @@ from webapp.ops.embedded import (
 )
 from webapp.ops.manager import Manager
 from webapp.ops.processes import Known, Ledger, alive, end, family, wait_gone
-from webapp.ops.programs import Program, celery_programs, gpu_count, service_program, tools_program, web_program
+from webapp.ops.programs import Program, celery_programs, gpus, service_program, tools_program, web_program
 
 READY_LIMIT_S = 120.0
 WATCH_EVERY_S = 2.0
@@ -193,7 +193,7 @@ class Up:
             programs = self._prepare_services()
         tools = tools_program(tools_port)
         web = web_program(self.options.host, self.options.port, behind_proxy=self.options.behind_proxy)
-        celery = celery_programs(ready, gpu_count())
+        celery = celery_programs(ready, gpus())
         self._manager = Manager(self.data, self.options.root, [*programs.values(), tools, web, *celery])
         self.manager.start(self._environment())
         self._note()
@@ -205,7 +205,9 @@ class Up:
         self.manager.run(web, *celery)
         self._wait_for(_("Tools environment"), tools, lambda: _answers(f"http://127.0.0.1:{tools_port}/health"))
         self._wait_for(_("Web server"), web, lambda: _answers(self.options.address))
-        for program, title in zip(celery, (_("Training worker"), _("Worker"), _("Clock")), strict=True):
+        titles = {"worker-short": _("Worker"), "beat": _("Clock")}
+        for program in celery:
+            title = titles.get(program.name, _("Training worker"))
             self._wait_for(title, program, (ready / program.name).exists)
         self._note()
         self._welcome(link)

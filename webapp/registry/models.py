@@ -50,8 +50,8 @@ class RegisteredModel(UuidModel):
 class Checkpoint(UuidModel):
     """A complete checkpoint of a run; ``path`` is relative to the run's folder, ``final`` marks the finished model."""
 
-    project = models.ForeignKey(Project, on_delete=models.CASCADE)
-    run = models.ForeignKey("runs.Run", on_delete=models.CASCADE, related_name="checkpoints")
+    project = models.ForeignKey(Project, on_delete=models.CASCADE)  # type: ignore[attr-defined]
+    run = models.ForeignKey("runs.Run", on_delete=models.CASCADE, related_name="checkpoints")  # type: ignore[attr-defined]
     attempt = models.PositiveIntegerField()
     step = models.PositiveIntegerField()
     path = models.CharField(max_length=200)

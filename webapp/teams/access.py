@@ -61,7 +61,7 @@ def object_for(
         found = None
     if found is None:
         raise Http404
-    project_for(user, found.project.slug, need=need)
+    project_for(user, found.project.slug, need=need)  # type: ignore[union-attr]
     return found
 
 

@@ -186,6 +186,25 @@ def test_logprobs_are_those_of_the_training_forward_at_the_temperature(model: An
     assert sample.logprobs == pytest.approx(expected.tolist(), abs=1e-4)
 
 
+def test_autocast_samples_in_the_precision_of_the_loss(model: Any) -> None:
+    engine = TransformersEngine(model, stop_ids={2}, params=SamplingParams(), autocast=torch.bfloat16)
+    with engine.sampling():
+        sample = asyncio.run(engine.generate(PROMPTS[0], max_tokens=10, seed=1))
+    engine.close()
+    ids = torch.tensor([PROMPTS[0] + sample.ids])
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        low = model(input_ids=ids).logits[0, 3:-1].float()
+    with torch.no_grad():
+        full = model(input_ids=ids).logits[0, 3:-1]
+    drawn = torch.tensor(sample.ids).unsqueeze(1)
+    apart = [
+        (torch.tensor(sample.logprobs) - torch.log_softmax(logits, dim=-1).gather(1, drawn).squeeze(1)).abs().mean()
+        for logits in (low, full)
+    ]
+    assert apart[0] < apart[1] < 0.1
+    assert next(model.parameters()).dtype == torch.float32
+
+
 def test_turn_never_exceeds_its_limit_and_a_stop_id_ends_it(engine: TransformersEngine, model: Any) -> None:
     model.lm_head.weight.data[2] = 100 * model.lm_head.weight.data.abs().max()
     with engine.sampling():

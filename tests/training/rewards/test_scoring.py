@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -45,6 +46,16 @@ def test_task_success_is_the_environments_reward_or_missing() -> None:
     assert score_episode(episode("q", env_reward=0.0), [part("task_success")]).parts == {"task_success": 0.0}
     with pytest.raises(RewardFault, match="`task_success` had nothing to say for this episode"):
         score_episode(episode("q"), [part("task_success")])
+
+
+def test_an_episode_cut_off_without_a_verdict_is_worth_what_the_spec_says() -> None:
+    cut = replace(episode("q"), truncated=True)
+    assert score_episode(cut, [part("task_success")]).parts == {"task_success": 0.0}
+    assert score_episode(replace(cut, env_reward=0.5), [part("task_success")]).parts == {"task_success": 0.5}
+    worse = RewardComponent(name="task_success", weight=2, params={"cut_off": -0.5})
+    assert score_episode(cut, [worse]).total == -1.0
+    with pytest.raises(RewardFault, match="nothing to say"):
+        score_episode(cut, [RewardComponent(name="task_success", weight=1, params={"cut_off": None})])
 
 
 def test_the_total_is_the_plain_weighted_sum() -> None:
