@@ -2,29 +2,67 @@
 
 Nothing here imports torch or TRL, except the template check of a model that is already on disk, which loads its
 tokenizer. Each check is independent: one that fails does not hide the next.
+
+Sentences go through ``_`` as templates with their values beside them, so that the web interface can show them in
+Chinese; a failure that was raised elsewhere has its code instead.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from training.config import JobConfig
-from training.errors import ConfigError, DataError, ModelError, TiltyardError
+from training.errors import ConfigError, TiltyardError
 from training.model_check import check_model_folder
 
 SAMPLE_ROWS = 1000
 
 
+def _(text: str) -> str:
+    """Mark a text for translation; the web interface translates it when it shows it."""
+    return text
+
+
+class Text(NamedTuple):
+    """A sentence with places, and what stands in them."""
+
+    template: str
+    values: dict[str, str | int]
+
+    def __str__(self) -> str:
+        return self.template % self.values
+
+
+def _say(template: str, **values: str | int) -> Text:
+    return Text(template, values)
+
+
+class _Problem(Exception):
+    """A check found something wrong and says it in its own words."""
+
+    def __init__(self, text: Text, hint: str) -> None:
+        super().__init__(str(text))
+        self.text = text
+        self.hint = hint
+
+
 class Check(BaseModel):
-    """The outcome of one check, as forms and ``preflight --json`` show it."""
+    """The outcome of one check, as forms and ``preflight --json`` show it.
+
+    ``message`` is ``template % values`` where the sentence is our own; ``code`` is that of an error from elsewhere.
+    """
 
     check: str
     ok: bool
     message: str
     hint: str = ""
+    template: str = ""
+    values: dict[str, str | int] = Field(default_factory=dict)
+    code: str = ""
 
 
 def preflight(config: JobConfig, *, load_template: bool = True) -> list[Check]:
@@ -32,7 +70,7 @@ def preflight(config: JobConfig, *, load_template: bool = True) -> list[Check]:
 
     ``load_template`` False leaves out the template check, which takes seconds to import transformers.
     """
-    checks: list[tuple[str, Callable[[JobConfig], str]]] = [("model", _model), ("dataset", _dataset)]
+    checks: list[tuple[str, Callable[[JobConfig], Text]]] = [("model", _model), ("dataset", _dataset)]
     if config.kind == "grpo":
         checks += [("environment", _environment), ("slots", _slots), ("rewards", _rewards)]
     checks.append(("batch", _batch))
@@ -41,11 +79,17 @@ def preflight(config: JobConfig, *, load_template: bool = True) -> list[Check]:
     return [_run(name, check, config) for name, check in checks]
 
 
-def _run(name: str, check: Callable[[JobConfig], str], config: JobConfig) -> Check:
+def _run(name: str, check: Callable[[JobConfig], Text], config: JobConfig) -> Check:
     try:
-        return Check(check=name, ok=True, message=check(config))
+        return _check(name, True, check(config))
+    except _Problem as problem:
+        return _check(name, False, problem.text, problem.hint)
     except TiltyardError as error:
-        return Check(check=name, ok=False, message=error.message, hint=error.hint)
+        return Check(check=name, ok=False, message=error.message, hint=error.hint, code=error.code)
+
+
+def _check(name: str, ok: bool, text: Text, hint: str = "") -> Check:
+    return Check(check=name, ok=ok, message=str(text), hint=hint, template=text.template, values=text.values)
 
 
 def _local_folder(config: JobConfig) -> Path | None:
@@ -53,68 +97,72 @@ def _local_folder(config: JobConfig) -> Path | None:
     return folder if config.model.source != "starter" and folder.is_dir() else None
 
 
-def _model(config: JobConfig) -> str:
+def _model(config: JobConfig) -> Text:
     source = config.model.source
     if source == "starter":
         if config.kind == "grpo":
-            return "A new tiny model that knows nothing yet: GRPO can hardly teach it. Train it by SFT first."
-        return "A tiny model is built from the dataset's own words."
+            return _say(_("A new tiny model that knows nothing yet: GRPO can hardly teach it. Train it by SFT first."))
+        return _say(_("A tiny model is built from the dataset's own words."))
     folder = _local_folder(config)
     if folder is None:
         if source.startswith((".", "/", "~")) or source.count("/") != 1:
-            raise ModelError(f"There is no model folder {source}.", hint="Fix model.source.")
-        return f"{source} is fetched from Hugging Face when the run starts."
+            raise _Problem(_say(_("There is no model folder %(source)s."), source=source), _("Fix model.source."))
+        return _say(_("%(source)s is fetched from Hugging Face when the run starts."), source=source)
     facts = check_model_folder(folder)
     name = facts.architecture or facts.model_type or "a model"
-    return f"{name} with {facts.parameters:,} parameters, safe to open."
+    count = f"{facts.parameters:,}"
+    return _say(_("%(name)s with %(count)s parameters, safe to open."), name=name, count=count)
 
 
-def _dataset(config: JobConfig) -> str:
+def _dataset(config: JobConfig) -> Text:
     from training.data.reader import load_rows
 
     if not config.data.train:
-        raise DataError("No dataset is chosen.", hint="Set data.train.")
+        raise _Problem(_say(_("No dataset is chosen.")), _("Set data.train."))
     limit = min(config.data.max_rows or SAMPLE_ROWS, SAMPLE_ROWS)
     rows = load_rows(Path(config.data.train), limit)
     if config.kind == "sft" and not any(m.role == "assistant" for row in rows for m in row.messages):
-        raise DataError(
-            "The first rows hold no assistant turn, so there is nothing to imitate.",
-            hint="Choose a dataset of dialogues.",
+        raise _Problem(
+            _say(_("The first rows hold no assistant turn, so there is nothing to imitate.")),
+            _("Choose a dataset of dialogues."),
         )
-    more = " or more" if len(rows) == SAMPLE_ROWS else ""
-    return f"{len(rows)}{more} rows are readable."
+    if len(rows) == SAMPLE_ROWS:
+        return _say(_("%(count)s or more rows are readable."), count=len(rows))
+    return _say(_("%(count)s rows are readable."), count=len(rows))
 
 
-def _environment(config: JobConfig) -> str:
+def _environment(config: JobConfig) -> Text:
     from training.rollout.client import check_health
 
     if not config.environment.url:
         if config.environment.name:
-            raise ConfigError(
-                f"The environment '{config.environment.name}' has no address.", hint="Set environment.url, or start it."
+            raise _Problem(
+                _say(_("The environment “%(name)s” has no address."), name=config.environment.name),
+                _("Set environment.url, or start it."),
             )
-        return "No environment: each rollout is one turn, judged by the rewards alone."
+        return _say(_("No environment: each rollout is one turn, judged by the rewards alone."))
     health = check_health(config.environment)
-    return f"{health.name} {health.version} is {health.status}."
+    return _say(_("%(name)s answers: %(status)s."), name=f"{health.name} {health.version}", status=health.status)
 
 
-def _slots(config: JobConfig) -> str:
+def _slots(config: JobConfig) -> Text:
     from training.rollout.client import check_health
 
     needed = config.rollouts_per_step
     if not config.environment.url:
-        return "No environment, so no slots are needed."
+        return _say(_("No environment, so no slots are needed."))
     health = check_health(config.environment)
     free = health.slots - health.sessions
     if free < needed:
-        raise ConfigError(
-            f"{needed} rollouts run at once, but the environment has {free} of {health.slots} slots free.",
-            hint="Start it with more --slots, or lower rollout.prompts_per_step.",
+        text = _("%(needed)s rollouts run at once, but the environment has %(free)s of %(slots)s slots free.")
+        raise _Problem(
+            _say(text, needed=needed, free=free, slots=health.slots),
+            _("Start it with more --slots, or lower rollout.prompts_per_step."),
         )
-    return f"{free} free slots for {needed} rollouts."
+    return _say(_("%(free)s free slots for %(needed)s rollouts."), free=free, needed=needed)
 
 
-def _rewards(config: JobConfig) -> str:
+def _rewards(config: JobConfig) -> Text:
     from training.rewards.registry import default_components
     from training.rewards.scoring import validate_components
 
@@ -122,26 +170,32 @@ def _rewards(config: JobConfig) -> str:
     problems = validate_components(components)
     if problems:
         raise ConfigError(" ".join(problems), hint="Fix rewards.components.")
-    return ", ".join(f"{component.name} × {component.weight:g}" for component in components)
+    names = ", ".join(f"{component.name} × {component.weight:g}" for component in components)
+    return _say(_("Scored by %(names)s."), names=names)
 
 
-def _batch(config: JobConfig) -> str:
+def _batch(config: JobConfig) -> Text:
     micro = config.optim.micro_batch_size
     whole = config.sft.batch_size if config.kind == "sft" else config.rollouts_per_step
     if micro and whole % micro:
-        raise ConfigError(
-            f"{whole} rows of a step cannot be divided into micro batches of {micro}.",
-            hint="Fix optim.micro_batch_size.",
+        raise _Problem(
+            _say(
+                _("%(rows)s rows of a step cannot be divided into micro batches of %(micro)s."), rows=whole, micro=micro
+            ),
+            _("Fix optim.micro_batch_size."),
         )
-    return f"{whole} rows a step in {whole // micro if micro else 1} micro batches."
+    count = whole // micro if micro else 1
+    return _say(_("%(rows)s rows a step in %(count)s micro batches."), rows=whole, count=count)
 
 
-def _template(config: JobConfig) -> str:
+def _template(config: JobConfig) -> Text:
     folder = _local_folder(config)
     if folder is None:
-        raise ModelError("There is no model folder.", hint="Fix model.source.")
+        raise _Problem(
+            _say(_("There is no model folder %(source)s."), source=config.model.source), _("Fix model.source.")
+        )
     check_model_folder(folder)  # the tokenizer's files are as hostile as the weights until checked
     from training.algorithms.loading import load_tokenizer
 
-    _, note = load_tokenizer(folder)
-    return note or "The chat template keeps earlier turns as they were."
+    note = load_tokenizer(folder)[1]
+    return Text("%(note)s", {"note": note}) if note else _say(_("The chat template keeps earlier turns as they were."))

@@ -121,7 +121,7 @@ TEMPLATES = [
     }
 ]
 if DEBUG:
-    del TEMPLATES[0]["OPTIONS"]["loaders"]  # type: ignore[index]
+    del TEMPLATES[0]["OPTIONS"]["loaders"]  # type: ignore[attr-defined]
 STATIC_URL = "static/"
 STATICFILES_DIRS = [BASE_DIR / "static"]
 STATIC_ROOT = DATA_DIR / "static"
@@ -195,6 +195,7 @@ CELERY_TASK_TIME_LIMIT = None  # the train queue has none; short tasks set their
 LEASE_BEAT_S = 5
 LEASE_TTL_S = env_int("TILTYARD_LEASE_TTL_S", 20)
 MAX_ATTEMPTS_WITHOUT_PROGRESS = 3
+STALL_AFTER_S = env_int("TILTYARD_STALL_AFTER_S", 300)
 STOP_GRACE_S = 8
 
 # --- Live view (Channels) -------------------------------------------------------------------------------------------

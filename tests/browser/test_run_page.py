@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from envs.wire import Message, ToolCall
 from training.errors import Boundary, ErrorInfo
@@ -137,7 +139,8 @@ def test_the_page_follows_the_run(tab: Any, trainer: Trainer) -> None:
     )
     _wait(tab, "#run-state", "failed")
     _wait(tab, "#run-live", "ended")
-    assert "It died." in tab.inner_text("#run-failure") and "Try again." in tab.inner_text("#run-failure")
+    said = tab.inner_text("#run-failure")
+    assert "The trainer ended without a last word." in said and "It died. Try again." in said
     assert not tab.is_visible("button[data-action=stop]")
     assert tab.problems == []
 
@@ -203,3 +206,93 @@ def test_the_list_refreshes_by_itself(trainer: Trainer, page_for: Callable[..., 
     _wait(page, "#run-list", "0.625")
     page.fill("#run-q", "nothing like it")
     _wait(page, "#run-list", "No run matches")
+
+
+def test_buttons_follow_the_state_of_a_page_opened_in_the_queue(
+    make_run: Callable[..., Any], page_for: Callable[..., Any], bob: User
+) -> None:
+    run = make_run(name="webshop-2", state=RunState.QUEUED, total_steps=10)
+    page = page_for(bob)
+    page.goto(f"/p/{run.project.slug}/runs/{run.pk}/")
+    _wait(page, "#run-live", "live")
+    assert not page.is_visible("#run-pause") and page.is_visible("#run-stop")
+    page.click("#run-stop")
+    assert "pause it instead" not in page.inner_text("#stop-dialog")
+    trainer = Trainer(run)
+    trainer.say(RunStarted(kind="grpo", total_steps=10), PhaseChanged(phase="generating", step=1))
+    page.wait_for_selector("#run-pause", state="attached")
+    assert "pause it instead" in page.inner_text("#stop-dialog")  # still open: nobody takes a dialog away
+    page.click("text=Keep it running")
+    page.click("#run-pause")
+    _wait(page, "#run-state", "pausing")
+    page.wait_for_selector("#run-pause", state="detached")
+    run_transition(run.pk, RunState.PAUSED, lease=trainer.lease)
+    page.wait_for_selector("#run-resume")
+    page.click("#run-resume")
+    _wait(page, "#run-state", "queued")
+    page.click("#run-stop")
+    page.click("text=Stop the run")
+    _wait(page, "#run-state", "cancelled")
+    page.wait_for_selector("#run-actions >> text=Clone")
+    assert page.locator("#run-actions form, #run-actions button, #stop-dialog").count() == 0
+
+
+def test_the_output_of_a_trainer_that_failed_comes_by_itself(tab: Any, trainer: Trainer) -> None:
+    _wait(tab, "#run-live", "live")
+    (trainer.journal.path.parent / "output.log").write_text(f"CUDA out of memory {HOSTILE}\n")
+    error = ErrorInfo(code="trainer_died", boundary=Boundary.TRAINER, message="It died.")
+    run_transition(trainer.lease.run_id, RunState.FAILED, lease=trainer.lease, error=error)
+    _wait(tab, "#failure-output", "CUDA out of memory <img")
+    tab.click("#failure-output summary")
+    assert tab.is_visible("#failure-output pre")
+    tab.click("[data-tab=log]")
+    assert "CUDA out of memory" in tab.inner_text("#log-output")
+    assert tab.locator("#run img").count() == 0 and tab.problems == []
+
+
+def test_a_run_that_stalls_says_so_and_stops_saying_so(tab: Any, trainer: Trainer) -> None:
+    _wait(tab, "#run-live", "live")
+    assert not tab.is_visible("#run-stalled") and not tab.is_visible("#run-stall-help")
+    at = timezone.now() - timedelta(minutes=7, seconds=5)
+    Run.objects.filter(pk=trainer.lease.run_id).update(last_event_at=at, lease_started_at=at)
+    _wait(tab, "#run-stalled", "No progress for 7 min")
+    assert tab.is_visible("#run-stalled") and tab.is_visible("#run-stall-help")
+    tab.reload()
+    assert "No progress for 7 min" in tab.inner_text("#run-stalled")
+    trainer.say(LogLine(message="still here"))
+    tab.wait_for_selector("#run-stalled", state="hidden")
+    assert not tab.is_visible("#run-stall-help") and tab.problems == []
+
+
+def test_every_rollout_in_flight_is_shown_and_beyond_a_limit_how_many_more(tab: Any, trainer: Trainer) -> None:
+    """The fixture has two in flight; a step of 64, then one of more than FLIGHT_SHOWN (128)."""
+    trainer.say(*(event for number in range(2, 64) for event in _begin(f"r{number}", 2, number)))
+    _wait(tab, "#flight-count", "64")
+    assert tab.locator("#flight .flight").count() == 64 and tab.inner_text("#flight-note") == ""
+    tab.locator("#flight .flight").last.scroll_into_view_if_needed()
+    assert tab.locator("#flight .flight").last.is_visible()
+    trainer.say(*(event for number in range(64, 133) for event in _begin(f"r{number}", 2, number)))
+    _wait(tab, "#flight-count", "133")
+    _wait(tab, "#flight-note", "and 5 more")
+    assert tab.locator("#flight .flight").count() == 128
+    trainer.say(*(_finish(f"r{number}", 1.0) for number in range(2, 12)))
+    _wait(tab, "#flight-count", "123")
+    assert tab.locator("#flight .flight").count() == 123 and tab.inner_text("#flight-note") == ""
+    assert tab.problems == []
+
+
+def test_a_chinese_page_names_failures_in_chinese(trainer: Trainer, page_for: Callable[..., Any], bob: User) -> None:
+    page = page_for(bob, locale="zh-CN")
+    run = Run.objects.select_related("project").get(pk=trainer.lease.run_id)
+    page.goto(f"/p/{run.project.slug}/runs/{run.pk}/?tab=rollouts")
+    _wait(page, "#run-live", "实时")
+    timeout = ErrorInfo(code="environment_timeout", boundary=Boundary.ENVIRONMENT, message="No answer in 30 s.")
+    trainer.say(RolloutFinished(rollout="b", status="excluded", error=timeout))
+    _wait(page, ".rollout-note", "等待环境应答超时")
+    page.click(".rollout >> nth=0")
+    _wait(page, "#transcript .notice", "等待环境应答超时")
+    assert "No answer in 30 s." in page.inner_text("#transcript .reported")
+    error = ErrorInfo(code="too_many_failures", boundary=Boundary.ENVIRONMENT, message="9 of 10 failed.")
+    run_transition(run.pk, RunState.FAILED, lease=trainer.lease, error=error)
+    _wait(page, "#run-failure", "大多数轨迹因模型以外的原因失败")
+    assert "9 of 10 failed." in page.inner_text("#run-failure .reported")

@@ -5,6 +5,7 @@ import {
   advantageStep,
   ago,
   bytes,
+  coarse,
   duration,
   figure,
   percent,
@@ -42,6 +43,9 @@ test("durations use the two largest units", () => {
   assert.equal(duration(125, t), "minutes_seconds(2,5)");
   assert.equal(duration(3700, t), "hours_minutes(1,1)");
   assert.equal(duration(-1, t), "–");
+  assert.equal(coarse(59, t), "seconds(59)");
+  assert.equal(coarse(432, t), "minutes(7)");
+  assert.equal(coarse(3700, t), "hours_minutes(1,1)");
   assert.equal(ago(10, t), "just_now()");
   assert.equal(ago(130, t), "ago(minutes(2))");
 });

@@ -189,7 +189,8 @@ async def test_snapshot_and_changes_equal_a_fresh_snapshot(watched: Watched, ali
         fresh = await _open(watched, alice)
         await fresh.frame()
         assert socket.tab.shown() == fresh.tab.shown()
-        assert socket.tab.run | {"beat_age_seconds": 0} == fresh.tab.run | {"beat_age_seconds": 0}
+        ages = {"beat_age_seconds": 0, "progress_age_seconds": 0}
+        assert socket.tab.run | ages == fresh.tab.run | ages
         await socket.disconnect()
         await fresh.disconnect()
     finally:

@@ -45,7 +45,7 @@ TABLE: dict[str, dict[str, Who]] = {
     PROJECT + "runs/new/preflight/": WRITE,
     PROJECT + "runs/new/yaml/": {"GET": Who.READ, "POST": Who.WRITE},
     PROJECT + "runs/": READ,
-    **{PROJECT + "runs/" + OWN_PK + tail: READ for tail in ("", "log/", "config/", "events/")},
+    **{PROJECT + "runs/" + OWN_PK + tail: READ for tail in ("", "parts/", "log/", "config/", "events/")},
     **{PROJECT + "runs/" + OWN_PK + tail: WRITE for tail in ("stop/", "pause/", "resume/")},
     PROJECT + "rollouts/" + OWN_PK: READ,
     PROJECT + "datasets/": READ,

@@ -85,4 +85,17 @@ def test_the_fast_checks_load_neither_torch_nor_transformers(tmp_path: Path) -> 
     words = [sys.executable, "-c", script, str(tmp_path / "job.yaml")]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, timeout=60)
     assert done.returncode == 0, done.stderr
-    assert {"check", "ok", "message", "hint"} == set(json.loads(done.stdout)[0])
+    found = json.loads(done.stdout)[0]
+    assert {"check", "ok", "message", "hint", "template", "values", "code"} == set(found)
+
+
+def test_each_sentence_is_a_template_or_has_the_code_of_its_error(tmp_path: Path) -> None:
+    broken = tmp_path / "rows.jsonl"
+    broken.write_text("no json\n")
+    wanted = {"data": {"train": str(broken)}, "model": {"source": "/nowhere"}, "environment": {"url": "", "name": "e"}}
+    checks = preflight(job_config(**wanted), load_template=False)
+    for check in checks:
+        assert bool(check.template) != bool(check.code), check
+        assert not check.template or check.template % check.values == check.message
+    named = by_name(checks)
+    assert named["model"].values == {"source": "/nowhere"} and named["dataset"].code == "data_unreadable"

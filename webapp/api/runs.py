@@ -66,7 +66,7 @@ def run_new(
         outcome = preflight(project, config, full=False)
         for check in outcome.checks:
             if check.hard and not check.ok:
-                raise ConfigError(f"{check.path}: {check.message}" if check.path else check.message, hint=check.hint)
+                raise ConfigError(f"{check.path}: {check.sentence}" if check.path else check.sentence, hint=check.hint)
     run = run_create(
         project=project, user=caller(request), name=body.name, config=config, launch=body.launch,
         idempotency_key=body.idempotency_key or idempotency_key,

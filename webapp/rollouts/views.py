@@ -10,6 +10,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
+from webapp.failures import failure
 from webapp.rollouts.models import Rollout, Turn
 from webapp.rollouts.selectors import rollout_view, turn_view
 from webapp.runs.page import config_of
@@ -43,6 +44,7 @@ def rollout_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         "run": rollout.run,
         "rollout": rollout,
         "view": rollout_view(rollout),
+        "failure": failure(rollout.error),
         "siblings": siblings,
         "turns": _numbered([turn_view(turn) for turn in turns]),
         "weights": {item.name: item.weight for item in config.rewards.components} if config else {},

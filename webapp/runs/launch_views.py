@@ -95,7 +95,7 @@ def _place(form: RunForm, outcome: Outcome) -> None:
     """Say hard problems beside their option too."""
     for check in outcome.checks:
         if check.hard and not check.ok and check.path in form.fields:
-            form.add_error(check.path, check.message)
+            form.add_error(check.path, check.sentence)
 
 
 @login_required

@@ -32,6 +32,9 @@ class Run(UuidModel):
     last_reward = models.FloatField(null=True)
     step_seconds = models.FloatField(null=True, help_text="smoothed duration of one step, for the time left")
     last_step_at = models.DateTimeField(null=True)
+    last_event_at = models.DateTimeField(
+        null=True, help_text="when the trainer was last heard, by the database's clock"
+    )
     seq = models.BigIntegerField(default=0)
     after = models.ForeignKey(
         "self",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from django.conf import settings
 from django.db.models import Q
 from django.utils.translation import gettext as _
 from pydantic import ValidationError
@@ -115,6 +116,7 @@ def page_data(run: Run, urls: dict[str, str], tab: str) -> dict[str, Any]:
         "per_step": expected,
         "tiles": dict(TILES.get(run.kind, TILES["grpo"])),
         "terminal": sorted(TERMINAL),
+        "stall_after": settings.STALL_AFTER_S,
     }
 
 
@@ -122,6 +124,7 @@ def actions(run: Run, *, editor: bool) -> dict[str, bool]:
     """What the reader can do with the run now."""
     state = RunState(run.state)
     return {
+        "act": editor and state not in TERMINAL,
         "stop": editor and state not in TERMINAL and state != RunState.STOPPING,
         "pause": editor and state in {RunState.PREPARING, RunState.RUNNING},
         "resume": editor and state == RunState.PAUSED,

@@ -25,6 +25,7 @@ from training.config import JobConfig, config_to_yaml
 from training.errors import ConfigError, EnvironmentUnreachable, TiltyardError
 from training.rewards.scoring import validate_components
 from webapp.environments.services import health_of
+from webapp.failures import failure
 from webapp.outbound import OutboundRefused, target_of
 from webapp.runs.resolve import resolve
 from webapp.teams.models import Project
@@ -48,7 +49,10 @@ _PASSED_ON = (
 
 
 class Check(NamedTuple):
-    """One finding. ``path`` names the option it belongs to; ``hard`` problems cannot be overridden."""
+    """One finding. ``path`` names the option it belongs to; ``hard`` problems cannot be overridden.
+
+    ``detail`` is what was reported in the words of the library or server that reported it.
+    """
 
     title: str
     ok: bool
@@ -56,6 +60,12 @@ class Check(NamedTuple):
     hint: str = ""
     hard: bool = False
     path: str = ""
+    detail: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """The finding where only one text fits."""
+        return " ".join(part for part in (self.message, self.detail) if part)
 
 
 class Outcome(NamedTuple):
@@ -98,8 +108,11 @@ def preflight(project: Project, config: JobConfig, *, full: bool = True) -> Outc
 
 def _check_rewards(config: JobConfig) -> Check:
     problems = validate_components(config.rewards.components) if config.rewards.components else []
-    message = " ".join(problems) or _("%(count)s components can be scored.") % {"count": len(config.rewards.components)}
-    return Check(_("Rewards"), not problems, message, "", True, "rewards.components" if problems else "")
+    if problems:
+        sentence, detail = _("These reward components cannot be scored."), " ".join(problems)
+        return Check(_("Rewards"), False, sentence, "", True, "rewards.components", detail)
+    message = _("%(count)s components can be scored.") % {"count": len(config.rewards.components)}
+    return Check(_("Rewards"), True, message, "", True)
 
 
 def _check_address(config: JobConfig) -> Check:
@@ -212,19 +225,21 @@ def _title(name: str) -> str:
     return titles.get(name, name[:80])
 
 
+def _finding(item: dict[str, Any]) -> Check:
+    """One finding in the reader's language: our own sentences are templates, errors from elsewhere have a code."""
+    title, ok, template = _title(str(item["check"])), bool(item["ok"]), str(item.get("template") or "")
+    said, hint = str(item.get("message", ""))[:500], str(item.get("hint", ""))[:500]
+    error = failure({"code": item.get("code"), "message": said, "hint": hint}) if item.get("code") else None
+    if error is not None:
+        return Check(title, ok, error.title, error.hint, detail=error.detail)
+    message = (_(template) % item["values"])[:500] if template else said
+    return Check(title, ok, message, _(hint) if hint else "")
+
+
 def _parse(output: bytes) -> list[Check] | None:
     """The trainer's findings; ``None`` when it said nothing readable."""
     try:
         raw: Any = json.loads(output)
-        return [
-            Check(
-                _title(str(item["check"])),
-                bool(item["ok"]),
-                str(item.get("message", ""))[:500],
-                str(item.get("hint", ""))[:500],
-            )
-            for item in raw
-            if not (item["ok"] and item["check"] in ASKED_BEFORE)
-        ]
+        return [_finding(item) for item in raw if not (item["ok"] and item["check"] in ASKED_BEFORE)]
     except (ValueError, TypeError, KeyError, RecursionError):
         return None

@@ -21,6 +21,7 @@ from typing import Any, BinaryIO
 from uuid import UUID
 
 from django.db import DataError, IntegrityError, connection, transaction
+from django.db.models.functions import Now
 from django.utils import timezone
 from pydantic import ValidationError
 
@@ -157,8 +158,7 @@ class Projector:
             if not moved:
                 raise LeaseLost("Another projector has moved on.")
             if self.number == self.lease.attempt:
-                if batch.run_changes:
-                    Run.objects.filter(pk=run_id).update(**batch.run_changes)
+                Run.objects.filter(pk=run_id).update(**batch.run_changes, last_event_at=Now())
                 if batch.begins:
                     run_transition(run_id, RunState.RUNNING, sources=frozenset({RunState.PREPARING}), lease=self.lease)
             if len(batch):

@@ -8,16 +8,18 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from django.conf import settings
 from django.db.models import DurationField, ExpressionWrapper, F, Q, QuerySet
-from django.db.models.functions import Coalesce, Now
+from django.db.models.functions import Coalesce, Greatest, Now
 
+from webapp.failures import Failure, failure
 from webapp.metrics import selectors as metrics
 from webapp.metrics.models import MetricPoint
 from webapp.registry.models import Checkpoint
 from webapp.rollouts.models import Rollout, RolloutGroup, Turn
 from webapp.rollouts.selectors import current_step, group_view, rollout_view, step_rollouts, turn_view
 from webapp.runs.models import Run, RunEvent
-from webapp.runs.states import LEASED, TERMINAL, RunState
+from webapp.runs.states import AT_WORK, LEASED, TERMINAL, RunState
 from webapp.runs.text import finite
 from webapp.teams.models import Project
 
@@ -30,7 +32,12 @@ KEYS = ("points", "rollouts", "turns", "groups", "events", "checkpoints")
 def runs_with_ages() -> QuerySet[Run]:
     """Runs with what ``run_view`` needs, in one query; ages are by the database's clock."""
     return Run.objects.select_related("after").annotate(
-        beat_age=ExpressionWrapper(Now() - F("lease_beat_at"), output_field=DurationField()), read_at=Now()
+        beat_age=ExpressionWrapper(Now() - F("lease_beat_at"), output_field=DurationField()),
+        # Greatest passes over nulls: an attempt that has not said a word yet counts from its beginning.
+        progress_age=ExpressionWrapper(
+            Now() - Greatest("last_event_at", "lease_started_at"), output_field=DurationField()
+        ),
+        read_at=Now(),
     )
 
 
@@ -44,7 +51,6 @@ def run_view(run: Run) -> dict[str, Any]:
     if not hasattr(run, "beat_age"):
         run = runs_with_ages().get(pk=run.pk)
     state, before = RunState(run.state), run.after
-    age: timedelta | None = getattr(run, "beat_age", None)
     return {
         "id": str(run.pk),
         "name": run.name,
@@ -62,9 +68,22 @@ def run_view(run: Run) -> dict[str, Any]:
         "step_seconds": finite(run.step_seconds),
         "eta_seconds": _eta(run),
         "error": run.error,
-        "beat_age_seconds": age.total_seconds() if age is not None and state in LEASED else None,
+        "beat_age_seconds": _seconds(run, "beat_age") if state in LEASED else None,
+        "progress_age_seconds": _seconds(run, "progress_age") if state in AT_WORK else None,
         "waiting_for": before.name if before and state == RunState.QUEUED and before.state != "succeeded" else None,
     }
+
+
+def _seconds(run: Run, name: str) -> float | None:
+    """One of the ages of ``runs_with_ages``."""
+    age: timedelta | None = getattr(run, name, None)
+    return age.total_seconds() if age is not None else None
+
+
+def stalled(view: Mapping[str, Any]) -> bool:
+    """Whether the trainer of this RunView has been silent for too long."""
+    age = view["progress_age_seconds"]
+    return age is not None and age >= settings.STALL_AFTER_S
 
 
 def _iso(at: datetime | None) -> str | None:
@@ -178,6 +197,8 @@ class RunRow:
     owner: str
     duration_seconds: float | None
     sparkline: list[float | None]
+    failure: Failure | None
+    stalled: bool
 
 
 @dataclass(frozen=True)
@@ -232,4 +253,5 @@ def _row(run: Run, line: list[float | None]) -> RunRow:
     end = run.finished_at or getattr(run, "read_at", None)
     seconds = (end - run.started_at).total_seconds() if run.started_at and end else None
     owner = run.created_by.get_username() if run.created_by else ""
-    return RunRow(run, run_view(run), owner, seconds, line)
+    view = run_view(run)
+    return RunRow(run, view, owner, seconds, line, failure(view["error"]), stalled(view))

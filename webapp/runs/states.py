@@ -41,6 +41,7 @@ TRANSITIONS: dict[RunState, frozenset[RunState]] = {
 }
 TERMINAL = frozenset(state for state, following in TRANSITIONS.items() if not following)
 LEASED = frozenset({S.PREPARING, S.RUNNING, S.PAUSING, S.STOPPING})
+AT_WORK = frozenset({S.PREPARING, S.RUNNING})  # the trainer is expected to get on
 
 
 def sources_of(target: RunState) -> list[RunState]:

@@ -17,11 +17,12 @@ from django.utils.text import slugify
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_POST
 
+from webapp.failures import failure
 from webapp.pages import can_edit, page_number
 from webapp.rollouts.selectors import current_step, step_rollouts
 from webapp.runs import page
 from webapp.runs.models import Run
-from webapp.runs.selectors import run_list, run_view, runs_with_ages
+from webapp.runs.selectors import run_list, run_view, runs_with_ages, stalled
 from webapp.runs.services import run_pause, run_resume, run_stop
 from webapp.runs.states import TERMINAL, RunState
 from webapp.teams.access import object_for, project_for
@@ -83,26 +84,41 @@ def run_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         "rollout": f"/p/{slug}/rollouts/",
         "events": reverse("run-events", args=[slug, pk]),
     }
-    clone = url_or_none("run-new", slug)
     context = {
-        "project": project,
-        "run": run,
-        "view": run_view(run),
+        **_by_state(project, run),
         "tab": tab,
         "tiles": page.tiles(run),
-        "can": page.actions(run, editor=can_edit(project)),
         "config": page.config_texts(run),
         "events": events,
         "older": older,
         "checkpoints": run.checkpoints.order_by("-step", "-attempt")[:100],
         "log": [page.log_line(event) for event in page.log_events(run)],
-        "output": page.trainer_output(run),
         "data": page.page_data(run, urls, tab),
         "step_rows": _step_rows(request, run) if tab == "rollouts" else None,
-        "clone_url": f"{clone}?from={run.pk}" if clone else None,
-        "is_open": run.state not in TERMINAL,
     }
     return render(request, "runs/detail.html", context)
+
+
+def _by_state(project: Project, run: Run) -> dict[str, Any]:
+    """What the templates draw anew when the run's state changes."""
+    view, clone = run_view(run), url_or_none("run-new", project.slug)
+    return {
+        "project": project,
+        "run": run,
+        "view": view,
+        "failure": failure(view["error"]),
+        "stalled": stalled(view),
+        "can": page.actions(run, editor=can_edit(project)),
+        "output": page.trainer_output(run),
+        "clone_url": f"{clone}?from={run.pk}" if clone else None,
+    }
+
+
+@login_required
+@require_GET
+def run_parts(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """What an open page cannot draw by itself, as the run stands now: the buttons and the trainer's last output."""
+    return render(request, "runs/_parts.html", {**_by_state(*_own(request, slug, pk)), "fresh": True})
 
 
 def _step_rows(request: HttpRequest, run: Run) -> dict[str, Any]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
 
+from webapp.failures import failure_strings
+
 
 def strings_for(page: str) -> dict[str, str]:
     """The catalogue of one page, or the one that every page has."""
@@ -34,7 +36,7 @@ def base_strings() -> dict[str, str]:
 
 def run_strings() -> dict[str, str]:
     """What the run page's scripts say."""
-    return {**_live(), **_words(), **_rollouts(), **_curves()}
+    return {**_live(), **_words(), **_rollouts(), **_curves(), **failure_strings()}
 
 
 def _live() -> dict[str, str]:
@@ -49,6 +51,7 @@ def _live() -> dict[str, str]:
         "trainer_silent": _(
             "The trainer has been silent for {t}. If this goes on, the run is taken over by another worker."
         ),
+        "no_progress": _("No progress for {t}"),
         "waiting_warm_up": _("Waiting for the warm-up run {name} to finish; this run starts from its model."),
         "waiting_worker": _("Waiting for a free worker."),
         "step_of": _("step {step} of {total}"),
@@ -91,10 +94,6 @@ def _words() -> dict[str, str]:
         "kind.attempt": _("attempt"),
         "kind.log": _("log"),
         "kind.warning": _("warning"),
-        "boundary.environment": _("environment"),
-        "boundary.tool": _("tool"),
-        "boundary.reward": _("reward"),
-        "boundary.policy": _("policy"),
     }
 
 

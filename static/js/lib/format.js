@@ -61,6 +61,15 @@ export function duration(seconds, t) {
 }
 
 /**
+ * Seconds without a part that ticks: whole minutes below an hour.
+ * @param {number} seconds
+ * @param {Translate} t
+ */
+export function coarse(seconds, t) {
+  return seconds >= 60 && seconds < 3600 ? t("minutes", { n: Math.floor(seconds / 60) }) : duration(seconds, t);
+}
+
+/**
  * How long ago, coarse.
  * @param {number} seconds
  * @param {Translate} t

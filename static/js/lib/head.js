@@ -1,7 +1,8 @@
 // @ts-check
 /** The head of the run page: state, phase, progress, time left, freshness, notices, tiles. */
 import { has, s, setAttr, setText, t } from "./dom.js";
-import { duration, figure, percent, plain } from "./format.js";
+import { failureWords } from "./failure.js";
+import { coarse, duration, figure, percent } from "./format.js";
 import { counts } from "./rollouts.js";
 import { last, sparkLines } from "./series.js";
 
@@ -9,6 +10,7 @@ import { last, sparkLines } from "./series.js";
 
 const $ = (/** @type {string} */ id) => document.getElementById(id);
 const SILENT_S = 30;
+const ASK_AGAIN_MS = 5000;
 const LEASED = new Set(["preparing", "running", "pausing", "stopping"]);
 const CAN = {
   stop: new Set(["draft", "queued", "preparing", "running", "pausing", "paused"]),
@@ -19,13 +21,13 @@ const CAN = {
 /**
  * @param {Row} run
  * @param {Row[]} rollouts of the current step
- * @param {number | null} perStep
+ * @param {Row} page what the server told the page's script
  */
-export function drawHead(run, rollouts, perStep) {
+export function drawHead(run, rollouts, page) {
   setAttr($("run"), "data-state", run.state);
   setAttr($("run-state"), "data-state", run.state);
   setText($("run-state"), t(`state.${run.state}`));
-  setText($("run-phase"), phaseText(run, rollouts, perStep));
+  setText($("run-phase"), phaseText(run, rollouts, page.per_step));
   setText($("run-steps"), run.total_steps ? t("step_of", { step: run.step, total: run.total_steps }) : "");
   setText($("run-pace"), run.step_seconds ? t("per_step", { t: duration(run.step_seconds, t) }) : "");
   setText(
@@ -39,7 +41,37 @@ export function drawHead(run, rollouts, perStep) {
     for (const node of document.querySelectorAll(`[data-action="${action}"]`))
       /** @type {HTMLElement} */ (node).hidden = !states.has(run.state);
   }
+  if (!CAN.stop.has(run.state)) /** @type {HTMLDialogElement | null} */ ($("stop-dialog"))?.close();
   drawNotices(run);
+  drawStall(run.progress_age_seconds, page.stall_after);
+  renewParts(run.state);
+}
+
+const asked = { state: "", at: -Infinity };
+
+/**
+ * Buttons and the trainer's output are the server's: they come anew when they were made for another state.
+ * @param {string} state
+ */
+function renewParts(state) {
+  const box = $("run-actions");
+  if (!box || box.dataset.state === state) return;
+  if (asked.state === state && performance.now() - asked.at < ASK_AGAIN_MS) return; // the answer is on its way
+  Object.assign(asked, { state, at: performance.now() });
+  box.dispatchEvent(new CustomEvent("run-state"));
+}
+
+/**
+ * @param {number | null} age seconds since the trainer was last heard
+ * @param {number} limit
+ */
+function drawStall(age, limit) {
+  const stalled = age !== null && age >= limit;
+  const badge = $("run-stalled");
+  if (badge) badge.hidden = !stalled;
+  setText(badge, stalled ? t("no_progress", { t: coarse(age, t) }) : "");
+  const help = $("run-stall-help");
+  if (help) help.hidden = !stalled;
 }
 
 /**
@@ -60,8 +92,8 @@ function phaseText(run, rollouts, perStep) {
 function drawNotices(run) {
   const failure = $("run-failure");
   if (failure && run.error) {
-    for (const part of ["message", "hint", "code"])
-      setText(failure.querySelector(`[data-part="${part}"]`), plain(String(run.error[part] ?? "")));
+    for (const [part, text] of Object.entries(failureWords(run.error)))
+      setText(failure.querySelector(`[data-part="${part}"]`), text);
   }
   if (failure) failure.hidden = !run.error;
   const waiting = $("run-waiting");

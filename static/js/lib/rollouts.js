@@ -1,5 +1,6 @@
 // @ts-check
 /** The rollouts of one step: groups of cards. A card is a button; its bar is the reward, its figure the advantage. */
+import { failureWords } from "./failure.js";
 import { h, icon, keyed, setAttr, setText, t } from "./dom.js";
 import { advantageStep, figure, plain, scaleStep, score } from "./format.js";
 
@@ -56,7 +57,7 @@ function makeCard(row) {
 /** @param {Row} row */
 function noteOf(row) {
   if (row.status === "running") return t("turns", { n: row.turns });
-  if (row.error) return plain(String(row.error.code || t(`status.${row.status}`)));
+  if (row.error) return failureWords(row.error).title || t(`status.${row.status}`);
   if (row.status === "completed") return t("turns", { n: row.turns });
   return t(`status.${row.status}`);
 }
@@ -77,6 +78,7 @@ function updateCard(node, row, span, selected) {
   const running = row.status === "running";
   setText(node.querySelector(".rollout-reward"), running ? "…" : score(row.reward));
   setText(node.querySelector(".rollout-note"), noteOf(row));
+  setAttr(node, "title", row.error ? noteOf(row) : null); // a card is narrow
   const advantage = node.querySelector(".rollout-advantage");
   setText(advantage, row.advantage === null ? "" : (row.advantage > 0 ? "+" : "") + score(row.advantage));
   setAttr(advantage, "data-advantage", row.advantage === null ? null : advantageStep(row.advantage));

@@ -1,6 +1,7 @@
 // @ts-check
 /** A transcript. Everything in it was written by a model or a server that we do not trust: it is only ever text. */
 import { h, has, keyed, setText, t } from "./dom.js";
+import { failureWords } from "./failure.js";
 import { duration, figure, plain, pretty, visible } from "./format.js";
 
 /** @typedef {Record<string, any>} Row */
@@ -169,18 +170,19 @@ export function partsTable(rollout, weights) {
  * @param {string} status
  */
 export function failure(error, status) {
-  const message = plain(String(error.message ?? ""));
+  const { code, title, hint, detail } = failureWords(error);
   return h(
     "div",
     { class: "notice", "data-kind": status === "excluded" ? "warning" : "error" },
-    h("p", { class: "notice-title" }, status === "excluded" ? t("excluded_because", { message }) : message),
+    h("p", { class: "notice-title" }, status === "excluded" ? t("excluded_because", { message: title }) : title),
     h(
       "p",
       { class: "small" },
-      h("code", {}, plain(String(error.code ?? ""))),
+      h("code", {}, code),
       has(`boundary.${error.boundary}`) ? ` · ${t(`boundary.${error.boundary}`)}` : "",
     ),
-    error.hint && h("p", { class: "small" }, plain(String(error.hint))),
+    hint && h("p", { class: "small" }, hint),
+    detail && h("p", { class: "small reported" }, detail),
   );
 }
 

@@ -43,7 +43,7 @@ const draw = batched(() => {
   const parts = dirty;
   dirty = new Set();
   if (state.run && (parts.has("run") || parts.has("rollouts"))) {
-    drawHead(state.run, rolloutsOf(state, currentStep(state)), page.per_step);
+    drawHead(state.run, rolloutsOf(state, currentStep(state)), page);
     drawLive(live.status, 0, terminal.has(state.run.state));
   }
   if (parts.has("points") || parts.has("snapshot")) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -10,8 +11,10 @@ import pytest
 import yaml
 from django.test import Client
 from django.urls import reverse
+from django.utils import translation
 
 from training.config import JobConfig, config_to_yaml
+from webapp.failures import CODES
 from webapp.runs import launch_views, preflight
 from webapp.runs.forms import GROUP_HELP, RunForm, option_groups, suggested_name
 from webapp.runs.models import Run
@@ -232,6 +235,39 @@ def test_the_trainer_is_asked_in_a_process_of_its_own(
     monkeypatch.setattr(preflight, "WALL_LIMIT_S", 10)
     assert "did not work" in preflight._trainer_checks(config)[0].message
     assert "DATABASE_URL" not in preflight._environment()
+
+
+@pytest.mark.parametrize(
+    ("item", "english", "chinese"),
+    [
+        (
+            {"message": "There is no model folder /x.", "hint": "Fix model.source.",
+             "template": "There is no model folder %(source)s.", "values": {"source": "/x"}},
+            Check("Model", False, "There is no model folder /x.", "Fix model.source."),
+            Check("模型", False, "模型文件夹 /x 不存在。", "请修正 model.source。"),
+        ),
+        (
+            {"message": "No rows.", "hint": "Look.", "code": "data_unreadable", "template": "", "values": {}},
+            Check("Model", False, "The dataset cannot be read.", CODES["data_unreadable"].hint,
+                  detail="No rows. Look."),
+            Check("模型", False, "无法读取数据集。", "请查看数据集页面；如果有损坏的行，请上传修正后的版本。",
+                  detail="No rows. Look."),
+        ),
+        ({"message": "Plain.", "hint": ""}, Check("Model", False, "Plain."), Check("模型", False, "Plain.")),
+    ],
+)  # fmt: skip
+def test_the_trainers_findings_are_said_in_the_readers_language(
+    item: dict[str, Any], english: Check, chinese: Check
+) -> None:
+    output = json.dumps([{"check": "model", "ok": False, **item}]).encode()
+    assert preflight._parse(output) == [english]
+    with translation.override("zh-hans"):
+        assert preflight._parse(output) == [chinese]
+
+
+def test_a_finding_whose_places_do_not_fit_is_no_finding() -> None:
+    item = {"check": "model", "ok": True, "message": "m", "template": "%(there)s", "values": {}}
+    assert preflight._parse(json.dumps([item]).encode()) is None
 
 
 def test_preflight_panel(

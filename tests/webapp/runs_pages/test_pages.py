@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -14,12 +15,14 @@ from django.utils import timezone
 from webapp.metrics.models import MetricPoint
 from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.models import Run, RunEvent
+from webapp.runs.selectors import run_view, stalled
 from webapp.runs.states import RunState
+from webapp.storage import attempt_dir
 from webapp.teams.models import Project, User
 
 Clients = Callable[..., Client]
 Make = Callable[..., Any]
-READS = ["run-detail", "run-log", "run-config", "run-events"]
+READS = ["run-detail", "run-parts", "run-log", "run-config", "run-events"]
 WRITES = ["run-stop", "run-pause", "run-resume"]
 pytestmark = pytest.mark.django_db
 
@@ -137,6 +140,80 @@ def test_a_failure_is_named_with_its_next_action(client_for: Clients, make_run: 
     error = {"code": "trainer_died", "boundary": "trainer", "message": "It died <b>.", "hint": "Try less."}
     page = client_for(rita).get(_url("run-detail", make_run(state=RunState.FAILED, error=error))).content.decode()
     assert "trainer_died" in page and "It died &lt;b&gt;." in page and "Try less." in page
+
+
+@pytest.mark.parametrize(
+    ("state", "wanted"),
+    [
+        (RunState.QUEUED, {"run-stop"}),
+        (RunState.RUNNING, {"run-pause", "run-stop"}),
+        (RunState.PAUSED, {"run-resume", "run-stop"}),
+        (RunState.STOPPING, set()),
+        (RunState.SUCCEEDED, set()),
+    ],
+)
+def test_the_parts_have_the_buttons_of_the_state(
+    state: RunState, wanted: set[str], client_for: Clients, make_run: Make, bob: User, rita: User
+) -> None:
+    run = make_run(state=state)
+    text = client_for(bob).get(_url("run-parts", run)).content.decode()
+    assert {name for name in ("run-pause", "run-resume", "run-stop") if f'id="{name}"' in text} == wanted
+    assert f'data-state="{state}"' in text and "Clone" in text and "<noscript>" not in text
+    assert "<button" not in client_for(rita).get(_url("run-parts", run)).content.decode()
+
+
+def test_the_parts_have_the_output_of_a_failed_trainer(client_for: Clients, make_run: Make, rita: User) -> None:
+    error = {"code": "trainer_died", "boundary": "trainer", "message": "Gone.", "hint": ""}
+    run = make_run(state=RunState.FAILED, attempt=1, error=error)
+    folder = attempt_dir(run.pk, 1)
+    folder.mkdir(parents=True)
+    (folder / "output.log").write_text("CUDA <out> of memory\n")
+    for name in ("run-parts", "run-detail"):
+        text = client_for(rita).get(_url(name, run)).content.decode()
+        assert text.count("CUDA &lt;out&gt; of memory") == 2, name
+        assert ("hx-swap-oob" in text) == (name == "run-parts")
+
+
+def _silent_run(make_run: Make, minutes: float, **over: Any) -> Run:
+    at = timezone.now() - timedelta(minutes=minutes)
+    fields = {"state": RunState.RUNNING, "attempt": 1, "lease_started_at": at - timedelta(hours=1)}
+    return make_run(**fields | {"last_event_at": at} | over)
+
+
+def test_a_run_without_progress_is_marked(client_for: Clients, make_run: Make, rita: User) -> None:
+    run = _silent_run(make_run, 7.5)
+    page = client_for(rita).get(_url("run-detail", run)).content.decode()
+    assert "No progress for 7 min" in page and '"stall_after": 300' in page
+    assert 'id="run-stall-help" hidden' not in page.replace('data-kind="warning" ', "")
+    assert (
+        "No progress for 7 min" in client_for(rita).get(reverse("run-list", args=[run.project.slug])).content.decode()
+    )
+
+
+@pytest.mark.parametrize(
+    ("minutes", "over"),
+    [
+        (4.5, {}),
+        (30, {"state": RunState.QUEUED}),
+        (30, {"state": RunState.FAILED}),
+        (30, {"lease_started_at": timezone.now()}),  # a new attempt that has not said a word yet
+        (30, {"last_event_at": None, "lease_started_at": None}),
+    ],
+)
+def test_a_run_that_gets_on_is_not_marked(
+    minutes: float, over: dict[str, Any], client_for: Clients, make_run: Make, rita: User
+) -> None:
+    run = _silent_run(make_run, minutes, **over)
+    for url in (_url("run-detail", run), reverse("run-list", args=[run.project.slug])):
+        text = client_for(rita).get(url).content.decode().split('id="strings-base"')[0]
+        assert "No progress for" not in text
+
+
+def test_how_long_is_too_long_is_a_setting(client_for: Clients, make_run: Make, rita: User, settings: Any) -> None:
+    settings.STALL_AFTER_S = 3600
+    run = _silent_run(make_run, 61)
+    assert "No progress for 1 h 1 min" in client_for(rita).get(_url("run-detail", run)).content.decode()
+    assert stalled(run_view(run)) and not stalled(run_view(_silent_run(make_run, 59)))
 
 
 def test_nothing_inline(client_for: Clients, make_run: Make, bob: User, rollout: Rollout) -> None:

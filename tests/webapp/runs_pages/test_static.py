@@ -19,6 +19,7 @@ OURS = [
     "app.js",
     "lib/format.js",
     "lib/head.js",
+    "lib/failure.js",
     "lib/log.js",
     "lib/curves.js",
     "lib/chart.js",

@@ -143,6 +143,14 @@ def duration(value: Any) -> str:
     return _("%(d)s d %(h)s h") % {"d": whole // 86400, "h": whole % 86400 // 3600}
 
 
+@register.filter
+def coarse(value: float | None) -> str:
+    """Seconds without a part that ticks: whole minutes below an hour."""
+    if value is None or not 60 <= value < 3600:
+        return duration(value)
+    return _("%(n)s min") % {"n": int(value) // 60}
+
+
 @register.simple_tag
 def ago(value: datetime | None) -> SafeString:
     """When something was, as a ``<time>`` whose title is the full moment; scripts keep it fresh."""

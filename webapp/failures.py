@@ -1,0 +1,174 @@
+"""What each error code means to a reader, in their language: the one table for runs, rollouts and preflights.
+
+A stored error keeps the words of whoever reported it, in English: they hold the facts of that one failure. Pages say
+the plain sentence of its code and what to do about it, and show the reported words beneath.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
+
+from webapp.runs.text import clean_text
+
+
+class Words(NamedTuple):
+    """A plain sentence for a code, and the next action."""
+
+    title: str
+    hint: str
+
+
+# Sentences begin with what tells them apart: on a rollout's card only the first words fit.
+CODES: dict[str, Words] = {
+    "internal": Words(
+        gettext_noop("An unexpected failure inside Tiltyard."),
+        gettext_noop("Try again; if it stays so, give your administrator the log."),
+    ),
+    # training.errors
+    "config_invalid": Words(
+        gettext_noop("The config cannot be run as it stands."),
+        gettext_noop("Change the option that is named below, then launch again."),
+    ),
+    "data_unreadable": Words(
+        gettext_noop("The dataset cannot be read."),
+        gettext_noop("Look at the dataset's page; upload a mended version if rows are broken."),
+    ),
+    "model_unusable": Words(
+        gettext_noop("The model cannot be used."),
+        gettext_noop("Choose a folder with config.json, tokenizer files and safetensors weights, and no code."),
+    ),
+    "template_not_prefix_preserving": Words(
+        gettext_noop("The model's chat template rewrites earlier turns."),
+        gettext_noop("Training needs turns that stay as sampled: choose a model whose chat template keeps them."),
+    ),
+    "environment_unreachable": Words(
+        gettext_noop("No connection to the environment."),
+        gettext_noop("Look whether its server runs and answers on the Environments page."),
+    ),
+    "environment_timeout": Words(
+        gettext_noop("Timed out waiting for the environment."),
+        gettext_noop("See whether its server is overloaded; raise the time limit of the stage or lower the load."),
+    ),
+    "environment_protocol": Words(
+        gettext_noop("Not understood: the environment's answer does not follow the protocol."),
+        gettext_noop("Check the address, and that the server's version fits this version of Tiltyard."),
+    ),
+    "environment_full": Words(
+        gettext_noop("No free session in the environment."),
+        gettext_noop("Give the server more slots, or play fewer rollouts at once."),
+    ),
+    "environment_fault": Words(
+        gettext_noop("Error inside the environment."),
+        gettext_noop("The server's own log says more; the task itself may be broken."),
+    ),
+    "reward_fault": Words(
+        gettext_noop("A reward component could not be computed."),
+        gettext_noop("Try the reward on recorded rollouts on the Rewards page."),
+    ),
+    "reward_timeout": Words(
+        gettext_noop("Scoring took too long."),
+        gettext_noop("Make the reward component cheaper, or raise its time limit."),
+    ),
+    "policy_fault": Words(
+        gettext_noop("Sampling from the model failed."),
+        gettext_noop("The run's log says why; short memory is the usual cause."),
+    ),
+    "too_many_failures": Words(
+        gettext_noop("Most rollouts failed outside the model, so nothing was left to learn from."),
+        gettext_noop("Read some excluded rollouts: they name what failed. Mend it, then clone this run."),
+    ),
+    "storage_full": Words(
+        gettext_noop("The disk is full."),
+        gettext_noop("Free space on the server, then clone this run."),
+    ),
+    "stopped": Words(
+        gettext_noop("Someone stopped the run."),
+        gettext_noop("Clone it to begin again."),
+    ),
+    "trainer_crashed": Words(
+        gettext_noop("The trainer crashed."),
+        gettext_noop("The end of the log has the traceback."),
+    ),
+    # webapp.runs
+    "trainer_died": Words(
+        gettext_noop("The trainer ended without a last word."),
+        gettext_noop("Read the last lines of its output; a kill by the system is most often short memory."),
+    ),
+    "crash_loop": Words(
+        gettext_noop("Several attempts in a row ended without a new step."),
+        gettext_noop("The reason of the last one is below; mend it, then clone this run."),
+    ),
+    "worker_lost": Words(
+        gettext_noop("The worker stopped answering."),
+        gettext_noop("Look whether its machine is up and can reach the database."),
+    ),
+    "worker_closing": Words(
+        gettext_noop("The worker was shut down."),
+        gettext_noop("The run goes on with the next free worker."),
+    ),
+    "supervisor_fault": Words(
+        gettext_noop("The worker failed while it watched the trainer."),
+        gettext_noop("The worker's log has the details; give it to your administrator."),
+    ),
+    "lease_lost": Words(
+        gettext_noop("Another worker has taken the run over."),
+        gettext_noop("Nothing needs doing: the run goes on there."),
+    ),
+    "dependency_failed": Words(
+        gettext_noop("The run that this one was to start from did not succeed."),
+        gettext_noop("Mend and launch that run again, then clone this one."),
+    ),
+    "attempt_ended": Words(
+        gettext_noop("Cut off: the attempt ended while this rollout was in flight."),
+        gettext_noop("Nothing needs doing: the next attempt plays the step again."),
+    ),
+}
+BOUNDARIES = {
+    "config": gettext_noop("config"),
+    "data": gettext_noop("data"),
+    "model": gettext_noop("model"),
+    "environment": gettext_noop("environment"),
+    "tool": gettext_noop("tool"),
+    "reward": gettext_noop("reward"),
+    "policy": gettext_noop("policy"),
+    "storage": gettext_noop("storage"),
+    "lease": gettext_noop("worker"),
+    "trainer": gettext_noop("trainer"),
+}
+
+
+class Failure(NamedTuple):
+    """One stored error as a page shows it; ``detail`` is what was reported, in the reporter's words."""
+
+    code: str
+    boundary: str
+    title: str
+    hint: str
+    detail: str
+
+
+def failure(error: Mapping[str, Any] | None) -> Failure | None:
+    """A stored error in the reader's words; one with a code that nobody knows speaks for itself."""
+    if not error:
+        return None
+    code, said, hint = (clean_text(str(error.get(part) or "")) for part in ("code", "message", "hint"))
+    where = str(error.get("boundary") or "")
+    boundary = _(BOUNDARIES[where]) if where in BOUNDARIES else where
+    words = CODES.get(code)
+    if words is None:
+        return Failure(code, boundary, said, hint, "")
+    words = Words(_(words.title), _(words.hint))
+    # A reporter may have used the table's own sentences: nothing is said twice.
+    parts = [part for part in (said, hint) if part and part not in words]
+    return Failure(code, boundary, *words, " ".join(parts))
+
+
+def failure_strings() -> dict[str, str]:
+    """The table for scripts: ``error.<code>``, ``error.<code>.hint``, ``boundary.<name>``."""
+    titles = {f"error.{code}": _(words.title) for code, words in CODES.items()}
+    hints = {f"error.{code}.hint": _(words.hint) for code, words in CODES.items()}
+    return {**titles, **hints, **{f"boundary.{name}": _(text) for name, text in BOUNDARIES.items()}}
