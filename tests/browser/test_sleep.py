@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -40,7 +41,8 @@ def _chromium() -> list[psutil.Process]:
 def _signal(processes: list[psutil.Process], number: signal.Signals) -> None:
     assert processes
     for process in processes:
-        process.send_signal(number)
+        with contextlib.suppress(psutil.NoSuchProcess):  # Chromium lets helpers go that it does not need
+            process.send_signal(number)
 
 
 def _train_meanwhile(trainer: Trainer) -> int:

@@ -47,7 +47,8 @@ def _time(t: float) -> datetime:
 class Batch:
     """Rows gathered from events, one a key: the last word wins within a batch as it does between batches."""
 
-    def __init__(self, run: Run, attempt: int) -> None:
+    def __init__(self, run: Run, attempt: int, known: dict[UUID, Rollout] | None = None) -> None:
+        """``known`` are rollouts as the database has them; the batch changes them as events go on with them."""
         self.run, self.attempt = run, attempt
         self.points: dict[tuple[str, int], float] = {}
         self.rollouts: dict[UUID, Rollout] = {}
@@ -58,7 +59,7 @@ class Batch:
         self.run_changes: dict[str, Any] = {}
         self.attempt_changes: dict[str, Any] = {}
         self.begins = False
-        self._known: dict[UUID, Rollout] = {}
+        self._known = {} if known is None else known
 
     def __len__(self) -> int:
         """How many rows, and so how many ``seq`` numbers, the batch needs."""
@@ -66,12 +67,17 @@ class Batch:
         return sum(len(part) for part in parts)
 
     def preload(self, events: list[Event]) -> None:
-        """Read the rollouts that the events go on with, in one query."""
+        """Read the rollouts that the events go on with and that are not known yet, in one query."""
         names: set[str] = set()
+        begun: set[str] = set()
         for event in events:
-            names.update([event.rollout] if hasattr(event, "rollout") else getattr(event, "rollouts", []))
-        ids = [rollout_id(self.run.pk, self.attempt, name) for name in names]
-        self._known = Rollout.objects.in_bulk(ids) if ids else {}
+            if isinstance(event, journal.RolloutStarted):
+                begun.add(event.rollout)
+            else:
+                names.update([event.rollout] if hasattr(event, "rollout") else getattr(event, "rollouts", []))
+        ids = {rollout_id(self.run.pk, self.attempt, name) for name in names - begun}.difference(self._known)
+        if ids:
+            self._known |= Rollout.objects.in_bulk(ids)
 
     def add(self, event: Event) -> None:
         """Take in one event. ``BadEvent`` leaves the batch as it was."""

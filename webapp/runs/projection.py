@@ -81,27 +81,34 @@ def _skip_line(file: BinaryIO) -> bool:
 
 
 class Projector:
-    """Projects the journal of one attempt under a lease; ``attempt`` may be an earlier one than the lease's."""
+    """Projects the journal of one attempt under a lease; ``attempt`` may be an earlier one than the lease's.
+
+    It remembers the rows that it wrote last, since nobody else writes them while the lease stands: a batch then costs
+    writes alone. Whatever fails makes it forget them and read again.
+    """
 
     def __init__(self, lease: Lease, attempt: int | None = None, folder: Path | None = None) -> None:
         self.lease = lease
         self.number = lease.attempt if attempt is None else attempt
         self.path = (folder or attempt_dir(lease.run_id, self.number)) / JOURNAL_NAME
         self._size = -1
+        self._forget()
 
     def step(self) -> bool:
         """Project the next batch; ``False`` when there is no whole line left. Raises ``LeaseLost`` when fenced."""
         size = self.path.stat().st_size if self.path.exists() else 0
         if size == self._size:
             return False
-        row = Attempt.objects.filter(run_id=self.lease.run_id, number=self.number).first()
-        if row is None:
-            raise LeaseLost("The run has gone.")
+        row = self._attempt()
         lines = read_lines(self.path, row.journal_offset, row.journal_line)
         if not lines:
             self._size = size
             return False
-        self._project(row, lines)
+        try:
+            self._project(lines)
+        except BaseException:
+            self._forget()
+            raise
         return True
 
     def drain(self) -> None:
@@ -109,29 +116,40 @@ class Projector:
         while self.step():
             pass
 
-    def _project(self, row: Attempt, lines: list[Line]) -> None:
+    def _forget(self) -> None:
+        self._row: Attempt | None = None
+        self._run: Run | None = None
+        self._known: dict[UUID, Rollout] = {}
+
+    def _attempt(self) -> Attempt:
+        """The attempt's row and, beside it, the run's."""
+        if self._row is None:
+            self._row = Attempt.objects.select_related("run").filter(run=self.lease.run_id, number=self.number).first()
+            if self._row is None:
+                raise LeaseLost("The run has gone.")
+            self._run = self._row.run
+        return self._row
+
+    def _project(self, lines: list[Line]) -> None:
         """Write the lines; if the database refuses one of them, halve until it is found and leave only that one out."""
+        row = self._attempt()
+        assert self._run is not None  # noqa: S101 - it came with the attempt
         try:
-            self._write(row, lines, self._gather(row, lines))
+            self._write(row, lines, self._gather(self._run, row, lines))
         except (DataError, IntegrityError, ValueError) as exc:
+            self._forget()
             if len(lines) == 1:
-                empty = Batch(self._run(), self.number)
+                row = self._attempt()
+                empty = Batch(self._run, self.number)
                 empty.warn(lines[0].number, f"the database refused it ({type(exc).__name__})", timezone.now())
                 self._write(row, lines, empty)
                 return
             half = len(lines) // 2
-            self._project(row, lines[:half])
-            row.refresh_from_db()
-            self._project(row, lines[half:])
+            self._project(lines[:half])
+            self._project(lines[half:])
 
-    def _run(self) -> Run:
-        run = Run.objects.filter(pk=self.lease.run_id).first()
-        if run is None:
-            raise LeaseLost("The run has gone.")
-        return run
-
-    def _gather(self, row: Attempt, lines: list[Line]) -> Batch:
-        batch = Batch(self._run(), self.number)
+    def _gather(self, run: Run, row: Attempt, lines: list[Line]) -> Batch:
+        batch = Batch(run, self.number, self._known)
         batch.attempt_changes["last_step"] = row.last_step
         events: list[tuple[int, Event | str]] = [(line.number, parse_line(line)) for line in lines]
         batch.preload([event for _, event in events if isinstance(event, Event)])
@@ -148,21 +166,31 @@ class Projector:
 
     def _write(self, row: Attempt, lines: list[Line], batch: Batch) -> None:
         run_id, end = self.lease.run_id, lines[-1]
+        changes = {"journal_offset": end.end, "journal_line": end.number, **batch.attempt_changes}
         with transaction.atomic():
             first = seq_take(run_id, len(batch), lease=self.lease)
             seq = first + len(batch) - 1
             write_rows(batch, first)
-            moved = Attempt.objects.filter(pk=row.pk, journal_offset=row.journal_offset).update(
-                journal_offset=end.end, journal_line=end.number, **batch.attempt_changes
-            )
-            if not moved:
+            if not Attempt.objects.filter(pk=row.pk, journal_offset=row.journal_offset).update(**changes):
                 raise LeaseLost("Another projector has moved on.")
             if self.number == self.lease.attempt:
                 Run.objects.filter(pk=run_id).update(**batch.run_changes, last_event_at=Now())
-                if batch.begins:
+                if batch.begins and batch.run.state == RunState.PREPARING:
                     run_transition(run_id, RunState.RUNNING, sources=frozenset({RunState.PREPARING}), lease=self.lease)
             if len(batch):
                 transaction.on_commit(lambda: nudge(run_id, seq))
+        self._remember(row, changes, batch)
+
+    def _remember(self, row: Attempt, changes: dict[str, Any], batch: Batch) -> None:
+        if batch.begins:
+            batch.run.state = RunState.RUNNING  # or on its way out; it will not be preparing again under this lease
+        for target, values in ((row, changes), (batch.run, batch.run_changes)):
+            for name, value in values.items():
+                setattr(target, name, value)
+        self._known |= batch.rollouts
+        newest = max((rollout.step for rollout in batch.rollouts.values()), default=0)
+        if newest:
+            self._known = {key: rollout for key, rollout in self._known.items() if rollout.step >= newest - 1}
 
 
 def parse_line(line: Line) -> Event | str:

@@ -43,7 +43,7 @@ from webapp.storage import attempt_dir
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 PARTITION_LIMIT_S = 300.0
-POLL_S, POLL_MAX_S = 0.02, 0.05
+POLL_S, POLL_MAX_S, GATHER_S = 0.02, 0.05, 0.08
 LOOK_S = 0.5
 RETRY_S, RETRY_MAX_S = 0.1, 3.0
 NEXT_RUNS = 4
@@ -198,8 +198,9 @@ class Supervisor:
             if self.beater.lost.is_set():
                 raise LeaseLost("The lease was not renewed.")
             self._look(trainer)
+            # A batch costs the same however few lines it has: they are let gather for a moment.
             pause = POLL_S if moved else min(pause * 1.5, POLL_MAX_S)
-            time.sleep(0 if moved else pause)
+            time.sleep(GATHER_S if moved else pause)
 
     def _look(self, trainer: Trainer) -> None:
         """Twice a second: has somebody asked this run to stop, or is this worker shutting down?"""

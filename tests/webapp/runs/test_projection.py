@@ -8,7 +8,8 @@ import uuid
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection
+from django.test.utils import CaptureQueriesContext
 
 from envs.wire import Message
 from training import journal as j
@@ -63,6 +64,52 @@ def test_events_become_rows_once(written: Any) -> None:
     assert "hunter2" not in str(RunEvent.objects.filter(run=w.run, kind="log").get().payload)
     assert Turn.objects.filter(run=w.run).count() == 2
     assert Attempt.objects.get(run=w.run).journal_offset == w.journal.path.stat().st_size
+
+
+def _turn(name: str, number: int) -> j.TurnAdded:
+    return j.TurnAdded(rollout=name, turn=number, messages=[Message(role="assistant", content="x")], tokens=4)
+
+
+def test_a_batch_after_the_first_reads_nothing(written: Any) -> None:
+    w = written()
+    w.write(j.PhaseChanged(phase="generating", step=1), j.RolloutStarted(rollout="a", step=1, group=0, index=0))
+    w.project()
+    for number in (1, 2):
+        w.write(_turn("a", number), j.Metrics(step=number, values={"reward": 1.0}))
+        with CaptureQueriesContext(connection) as queries:
+            assert w.projector.step()
+        assert [query["sql"] for query in queries if query["sql"].startswith("SELECT")] == []
+    assert Rollout.objects.get(run=w.run).turns == 2
+
+
+def test_a_batch_that_failed_is_read_again_and_counts_once(written: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    w = written()
+    w.write(j.RolloutStarted(rollout="a", step=1, group=0, index=0), _turn("a", 1))
+    w.project()
+    w.write(_turn("a", 2))
+    with monkeypatch.context() as patch:
+
+        def away(*_: Any) -> None:
+            raise OperationalError("the server closed the connection")
+
+        patch.setattr("webapp.runs.projection.write_rows", away)
+        for _ in range(3):
+            with pytest.raises(OperationalError):
+                w.projector.step()
+    w.project()
+    rollout = Rollout.objects.get(run=w.run)
+    assert (rollout.turns, rollout.tokens) == (2, 8)
+
+
+def test_a_late_word_about_an_old_rollout_finds_it(written: Any) -> None:
+    w = written()
+    for step in (1, 2, 3, 4):
+        w.write(j.RolloutStarted(rollout=f"s{step}", step=step, group=0, index=0))
+        w.project()
+    assert len(w.projector._known) == 2  # the newest steps; what a run remembers does not grow
+    w.write(_turn("s1", 1))
+    w.project()
+    assert Rollout.objects.get(run=w.run, step=1).turns == 1
 
 
 def test_two_projectors_at_one_offset_write_it_once(written: Any) -> None:
