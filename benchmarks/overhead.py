@@ -209,7 +209,7 @@ def main() -> int:
     if "--as-trainer" in sys.argv:
         return as_trainer([argument for argument in sys.argv[1:] if argument != "--as-trainer"])
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=240, help="steps of the run (default 240)")
+    parser.add_argument("--steps", type=int, default=560, help="steps of the run (default 560)")
     print(json.dumps(measure(parser.parse_args().steps)))
     return 0
 

@@ -56,10 +56,9 @@ function makeCard(row) {
 
 /** @param {Row} row */
 function noteOf(row) {
-  if (row.status === "running") return t("turns", { n: row.turns });
   if (row.error) return failureWords(row.error).title || t(`status.${row.status}`);
-  if (row.status === "completed") return t("turns", { n: row.turns });
-  return t(`status.${row.status}`);
+  if (row.status !== "running" && row.status !== "completed") return t(`status.${row.status}`);
+  return t(row.turns === 1 ? "turn" : "turns", { n: row.turns });
 }
 
 /**
