@@ -116,6 +116,10 @@ def _field(info: FieldInfo, schema: dict[str, Any]) -> forms.Field | None:
         "initial": info.get_default(call_default_factory=True),  # type: ignore[call-arg]
     }
     kind = info.annotation
+    inner = [item for item in typing.get_args(kind) if item is not types.NoneType]
+    if typing.get_origin(kind) is types.UnionType and len(inner) == 1:  # may be left empty
+        kind, common["required"] = inner[0], False
+        schema = {key: value for part in schema.get("anyOf", []) for key, value in part.items()}
     if typing.get_origin(kind) is Literal:
         choices = typing.cast(dict[str, str], extra.get("choices") or {})
         options = [(value, f"{value} · {_(choices[value])}" if value in choices else value)

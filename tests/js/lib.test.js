@@ -146,7 +146,7 @@ test("the view survives its address, and nonsense in it is dropped", () => {
 test("events are said in one line", () => {
   assert.equal(
     words({ kind: "state", payload: { from: "queued", to: "preparing", reason: "" } }),
-    "state queued -> preparing",
+    "state queued → preparing",
   );
   assert.equal(words({ kind: "log", payload: { level: "info", message: "a\u202eb" } }), "info a[U+202E]b");
 });

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from array import array
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,8 @@ from pydantic import BaseModel, Field
 
 from training.data.limits import MAX_BAD_ROWS_LISTED, MAX_COLUMNS
 from training.data.schema import Row, conversation_key
+
+SHORT_ROWS, SHORT_BARS = 64, 12
 
 MAX_TURNS_SHOWN = 50
 PREVIEW_TEXT_CHARS = 500
@@ -150,16 +153,20 @@ class Statistics:
 
 
 def length_histogram(lengths: array[int], unit: str) -> Lengths:
-    """Histogram with edges 0, 16, 32, 64, … up to above the longest row."""
+    """Histogram with edges 0, 16, 32, 64, … up to above the longest row; equal steps where all rows are short."""
     if not lengths:
         return Lengths(unit=unit)
     ordered = sorted(lengths)
-    edges = [0, 16]
-    while edges[-1] <= ordered[-1]:
-        edges.append(edges[-1] * 2)
+    if ordered[-1] < SHORT_ROWS:
+        width = (ordered[-1] - ordered[0]) // SHORT_BARS + 1
+        edges = list(range(ordered[0], ordered[-1] + width + 1, width))
+    else:
+        edges = [0, 16]
+        while edges[-1] <= ordered[-1]:
+            edges.append(edges[-1] * 2)
     counts = [0] * (len(edges) - 1)
     for value in ordered:
-        counts[max(0, value.bit_length() - 4)] += 1
+        counts[bisect_right(edges, value) - 1] += 1
     last = len(ordered) - 1
     return Lengths(
         unit=unit, edges=edges, counts=counts,

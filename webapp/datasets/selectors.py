@@ -87,7 +87,8 @@ def histogram_of(report: dict[str, Any]) -> Histogram | None:
     bars = []
     for index, count in enumerate(counts):
         height = max(2 if count else 0, round(130 * count / highest)) if highest else 0
-        label = f"{edges[index]}–{edges[index + 1] - 1}"
+        low, high = edges[index], edges[index + 1] - 1
+        label = f"{low}–{high}" if high > low else str(low)
         bars.append(Bar(index * width + 2, 150 - height, width - 4, height, index * width + width // 2, label, count))
     return Histogram(
         bars, str(length.get("unit", "")), length.get("p50", 0), length.get("p95", 0), length.get("max", 0)

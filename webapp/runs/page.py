@@ -155,7 +155,7 @@ def log_line(event: dict[str, Any]) -> str:
     if event["kind"] == "state":
         error = payload.get("error") or {}
         words = [
-            f"state {payload.get('from') or '-'} -> {payload.get('to')}",
+            f"state {payload.get('from') or ''} → {payload.get('to')}".replace("  ", " "),
             payload.get("reason"),
             error.get("message"),
         ]

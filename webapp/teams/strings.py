@@ -105,7 +105,7 @@ def _rollouts() -> dict[str, str]:
         "rollout_label": _(
             "Step {step}, group {group}, rollout {index}: {status}, reward {reward}, advantage {advantage}"
         ),
-        "turn": _("1 turn"),
+        "one_turn": _("1 turn"),
         "turns": _("{n} turns"),
         "turn": _("turn {n}"),
         "tokens": _("{n} tokens"),

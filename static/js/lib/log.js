@@ -18,7 +18,7 @@ export function words(event) {
   /** @type {any[]} */
   let said;
   if (event.kind === "state")
-    said = [`state ${payload.from || "-"} -> ${payload.to}`, payload.reason, payload.error?.message];
+    said = [`state ${payload.from ? `${payload.from} ` : ""}→ ${payload.to}`, payload.reason, payload.error?.message];
   else if (event.kind === "attempt") said = [`attempt ${payload.number ?? ""}`, payload.owner || payload.device];
   else if (event.kind === "phase") said = [payload.phase, payload.step];
   else said = [event.kind === "log" ? payload.level : "warning", payload.message];

@@ -58,7 +58,7 @@ function makeCard(row) {
 function noteOf(row) {
   if (row.error) return failureWords(row.error).title || t(`status.${row.status}`);
   if (row.status !== "running" && row.status !== "completed") return t(`status.${row.status}`);
-  return t(row.turns === 1 ? "turn" : "turns", { n: row.turns });
+  return t(row.turns === 1 ? "one_turn" : "turns", { n: row.turns });
 }
 
 /**

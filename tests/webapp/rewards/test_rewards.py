@@ -45,6 +45,20 @@ def test_form_starts_from_the_five_components(project: Project, bob: User, clien
     assert all(part["params"] == {} for part in spec.components)
 
 
+def test_a_parameter_that_may_be_empty_is_stored_empty(
+    project: Project, bob: User, client_for: Callable[..., Client]
+) -> None:
+    assert _data()["task_success.params.cut_off"] == 0.0
+    for sent, stored in (("", {"cut_off": None}), ("-0.5", {"cut_off": -0.5}), ("0", {})):
+        data = _data(**{"task_success.on": "on", "task_success.params.cut_off": sent})
+        client_for(bob).post(reverse("reward-new", args=[project.slug]), data)
+        spec = RewardSpec.objects.order_by("-version").first()
+        assert spec is not None
+        assert {part["name"]: part["params"] for part in spec.components}["task_success"] == stored
+    data = _data(**{"task_success.on": "on", "task_success.params.cut_off": "-2"})
+    assert client_for(bob).post(reverse("reward-new", args=[project.slug]), data).status_code == 422
+
+
 def test_edit_makes_the_next_version_and_no_change_makes_none(
     project: Project, bob: User, client_for: Callable[..., Client]
 ) -> None:
