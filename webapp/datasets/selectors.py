@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -103,7 +104,7 @@ def preview_of(report: dict[str, Any]) -> list[dict[str, Any]]:
             continue
         tools = row.get("tools") or []
         names = [str((tool.get("function") or tool).get("name", "?")) for tool in tools if isinstance(tool, dict)]
-        extra = [(key, value) for key, value in row.items() if key not in {"messages", "tools"}]
+        extra = [(key, _shown(value)) for key, value in row.items() if key not in {"messages", "tools"}]
         messages = [_message(item) for item in row.get("messages") or [] if isinstance(item, dict)]
         asked = next((item["text"] for item in messages if item["role"] == "user"), "")
         shown.append({"number": number, "title": asked, "messages": messages, "tools": names, "extra": extra})
@@ -128,3 +129,8 @@ def percent_of(dataset: Dataset) -> int:
     """How far the check has come, 0 to 100."""
     total = int(dataset.progress.get("total") or 0)
     return min(100, round(100 * int(dataset.progress.get("bytes") or 0) / total)) if total else 0
+
+
+def _shown(value: Any) -> Any:
+    """A column's value as its file had it."""
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list | bool | None) else value

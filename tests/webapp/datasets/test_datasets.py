@@ -45,6 +45,18 @@ def _checked(dataset: Dataset) -> Dataset:
     return dataset
 
 
+def test_other_columns_are_shown_as_their_file_had_them() -> None:
+    row = {
+        "messages": [{"role": "user", "content": "hi"}],
+        "answer": {"contains": ["二"]},
+        "n": 3,
+        "ok": True,
+        "x": None,
+    }
+    shown = preview_of({"preview": [row]})[0]["extra"]
+    assert shown == [("answer", '{"contains": ["二"]}'), ("n", 3), ("ok", "true"), ("x", "null")]
+
+
 def test_versions_follow_each_other(project: Project, bob: User) -> None:
     first, second = _create(project, bob), _create(project, bob)
     assert (first.version, second.version) == (1, 2)
