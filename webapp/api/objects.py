@@ -8,7 +8,7 @@ from uuid import UUID
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
-from ninja import File, Form, Router
+from ninja import File, Form, Router, Status
 from ninja.errors import HttpError
 from ninja.files import UploadedFile
 
@@ -42,7 +42,7 @@ def dataset_upload(
     slug: str,
     name: Annotated[str, Form(max_length=80)],
     file: Annotated[UploadedFile | None, File()] = None,
-) -> tuple[int, dict[str, Any]]:
+) -> Status[dict[str, Any]]:
     """Upload a file as the next version under a name (multipart fields `name` and `file`)."""
     project = project_for(caller(request), slug, need=Role.EDITOR)
     if getattr(request, "upload_too_large", False):
@@ -50,7 +50,7 @@ def dataset_upload(
     if file is None:
         raise ValidationError({"file": _("Send the file as the multipart field `file`.")})
     made = dataset_create(project=project, user=caller(request), name=name, file=file, file_name=file.name or "")
-    return 201, dataset_out(made)
+    return Status(201, dataset_out(made))
 
 
 @router.get("/datasets/{uuid:dataset_id}", tags=["datasets"])
@@ -67,11 +67,11 @@ def rewards_list(request: HttpRequest, slug: str, page: int = 1, per_page: int =
 
 
 @router.post("/projects/{slug:slug}/rewards", tags=["rewards"], response={201: dict[str, Any]})
-def reward_save(request: HttpRequest, slug: str, body: RewardSpecIn) -> tuple[int, dict[str, Any]]:
+def reward_save(request: HttpRequest, slug: str, body: RewardSpecIn) -> Status[dict[str, Any]]:
     """Save a reward spec; unchanged content gives the newest version back."""
     project = project_for(caller(request), slug, need=Role.EDITOR)
     spec = reward_spec_save(project=project, user=caller(request), name=body.name, components=body.components)
-    return 201, reward_out(spec)
+    return Status(201, reward_out(spec))
 
 
 @router.get("/rewards/{uuid:spec_id}", tags=["rewards"])
@@ -87,13 +87,13 @@ def environments_list(request: HttpRequest, slug: str, page: int = 1, per_page: 
 
 
 @router.post("/projects/{slug:slug}/environments", tags=["environments"], response={201: dict[str, Any]})
-def environment_new(request: HttpRequest, slug: str, body: EnvironmentIn) -> tuple[int, dict[str, Any]]:
+def environment_new(request: HttpRequest, slug: str, body: EnvironmentIn) -> Status[dict[str, Any]]:
     """Register a server; it is asked who it is first."""
     project = project_for(caller(request), slug, need=Role.EDITOR)
     if not probe_allowed(caller(request)):
         raise HttpError(429, "")
     made = environment_register(project=project, user=caller(request), name=body.name, url=body.url)
-    return 201, environment_out(made)
+    return Status(201, environment_out(made))
 
 
 @router.get("/environments/{uuid:environment_id}", tags=["environments"])

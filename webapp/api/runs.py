@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from uuid import UUID
 
 from django.http import HttpRequest
-from ninja import Header, Query, Router
+from ninja import Header, Query, Router, Status
 
 from training.config import JobConfig
 from training.errors import ConfigError
@@ -58,7 +58,7 @@ def runs_list(
 @router.post("/projects/{slug:slug}/runs", response={201: dict[str, Any]})
 def run_new(
     request: HttpRequest, slug: str, body: RunIn, idempotency_key: Annotated[str | None, Header(max_length=64)] = None
-) -> tuple[int, dict[str, Any]]:
+) -> Status[dict[str, Any]]:
     """Create a run and, unless `launch` is false, queue it. The same idempotency key gives the same run back."""
     project = project_for(caller(request), slug, need=Role.EDITOR)
     config = _config(body)
@@ -71,7 +71,7 @@ def run_new(
         project=project, user=caller(request), name=body.name, config=config, launch=body.launch,
         idempotency_key=body.idempotency_key or idempotency_key,
     )  # fmt: skip
-    return 201, run_out(run, full=True)
+    return Status(201, run_out(run, full=True))
 
 
 def _config(body: RunIn) -> JobConfig:
