@@ -48,9 +48,9 @@ $(VENV)/bin/python:
 	@$(PYTHON) -m venv $(VENV)
 
 # torch first and alone: a CPU build that pip finds is then what the lock's `torch==` finds installed.
-$(VENV)/.setup: requirements.lock | $(VENV)/bin/python
+$(VENV)/.setup: requirements.lock requirements-nodeps.lock | $(VENV)/bin/python
 	@echo "Installing packages (several minutes the first time) …"
-	@$(PIP) "$(TORCH)" && $(PIP) -r requirements.lock
+	@$(PIP) "$(TORCH)" && $(PIP) -r requirements.lock && $(PIP) --no-deps -r requirements-nodeps.lock
 	@touch $@
 
 $(VENV)/.setup-test: requirements-test.lock $(VENV)/.setup

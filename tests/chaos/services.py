@@ -78,6 +78,20 @@ class Postgres:
 
     def start(self) -> None:
         """Start it and wait until it answers."""
+        self._launch()
+
+        def answers() -> bool:
+            if self.process is None or self.process.poll() is not None:
+                self._launch()  # as the process manager would; the log says why it left
+            psycopg.connect(self.url, connect_timeout=1).close()
+            return True
+
+        try:
+            wait_until(answers, 30, what="postgres up")
+        except AssertionError as exc:
+            raise AssertionError(f"{exc}\n{Path(self.log.name).read_text()[-2000:]}") from None
+
+    def _launch(self) -> None:
         (self.data / "postmaster.pid").unlink(missing_ok=True)
         options = ["-p", str(self.port), "-h", "127.0.0.1", "-k", "", "-c", "max_connections=200"]
         self.process = subprocess.Popen(
@@ -85,7 +99,6 @@ class Postgres:
             stdout=subprocess.DEVNULL, stderr=self.log, start_new_session=True,
             preexec_fn=die_with_parent, **self.as_user,
         )  # fmt: skip
-        wait_until(lambda: psycopg.connect(self.url, connect_timeout=1).close() or True, 20, what="postgres up")
 
     def kill9(self) -> None:
         """End the postmaster and all its backends at once, without a checkpoint."""

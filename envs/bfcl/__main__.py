@@ -1,0 +1,109 @@
+"""``python -m envs.bfcl``: serve, or write tasks, or validate."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from envs.base.cli import EXIT_BAD_OPTIONS, add_server_options, serve
+from envs.bfcl import NAME
+from envs.bfcl.package import SPLITS, VERSIONS, PackageMissing, installed_version
+
+DEFAULT_PORT = 8103
+DEFAULT_SLOTS = 512
+COMMANDS = ("tasks", "validate")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command that the first word names; without one, serve."""
+    words = sys.argv[1:] if arguments is None else arguments
+    command = words[0] if words and words[0] in COMMANDS else None
+    options = (_command_parser() if command else _server_parser()).parse_args(words)
+    try:
+        installed = installed_version()
+    except PackageMissing as error:
+        return _complain(str(error))
+    if options.bfcl_version not in (None, installed):
+        return _complain(f"bfcl-eval with BFCL {installed} is installed, and {options.bfcl_version} was asked for.")
+    if command == "validate":
+        return _validate(options)
+    return _write_tasks(options) if command == "tasks" else _serve(options)
+
+
+def _server_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m envs.bfcl",
+        description="Serve the BFCL multi-turn environment over OpenEnv's websocket.",
+        epilog=f"Other commands: {', '.join(COMMANDS)}; each has its own --help.",
+    )
+    add_server_options(parser, port=DEFAULT_PORT, slots=DEFAULT_SLOTS)
+    parser.add_argument("--speech", choices=("native", "text"), default="native", help="how models speak here")
+    parser.add_argument("--errors", choices=("standard", "augmented"), default="standard", help="error texts")
+    parser.add_argument("--compat", action="store_true", help="score as EnvTuning's code does, with its faults")
+    _add_version(parser)
+    return parser
+
+
+def _command_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m envs.bfcl")
+    commands = parser.add_subparsers(dest="command", required=True)
+    tasks = commands.add_parser("tasks", help="write a task row for each entry")
+    tasks.add_argument("--speech", choices=("native", "text"), default="native", help="how models speak in them")
+    tasks.add_argument("--output", required=True, help="JSONL file to write, - for standard output")
+    validate = commands.add_parser("validate", help="check gold, bad and repeated episodes; exit code 1 on failure")
+    for command in (tasks, validate):
+        command.add_argument("--split", choices=SPLITS, help="one split (default all four)")
+        _add_version(command)
+    return parser
+
+
+def _add_version(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--bfcl-version", choices=VERSIONS, help="refuse to start with another release of bfcl-eval")
+
+
+def _serve(options: argparse.Namespace) -> int:
+    from envs.bfcl.server import BfclEnvironment, Defaults, server_version
+
+    defaults = Defaults(speech=options.speech, errors=options.errors, compat=options.compat)
+    return serve(options, partial(BfclEnvironment, defaults), name=NAME, version=server_version())
+
+
+def _validate(options: argparse.Namespace) -> int:
+    from envs.bfcl.validate import ids_of, validate
+
+    summary = validate(ids_of(options.split))
+    print(json.dumps(summary, ensure_ascii=False, indent=2))
+    return 0 if summary["ok"] else 1
+
+
+def _write_tasks(options: argparse.Namespace) -> int:
+    from envs.bfcl.server import generate_rows
+
+    return _write(options.output, generate_rows(options.split, options.speech))
+
+
+def _write(output: str, rows: Iterable[dict[str, Any]]) -> int:
+    lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    if output == "-":
+        sys.stdout.writelines(lines)
+        return 0
+    try:
+        with Path(output).open("w", encoding="utf-8") as file:
+            file.writelines(lines)
+    except OSError as error:
+        return _complain(f"Cannot write {output}: {error.strerror}.")
+    return 0
+
+
+def _complain(text: str) -> int:
+    sys.stderr.write(f"{text}\n")
+    return EXIT_BAD_OPTIONS
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

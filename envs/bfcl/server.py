@@ -1,0 +1,127 @@
+"""The BFCL environment: one episode is one entry, turn by turn, against the entry's ground truth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from envs.base import EnvironmentRefusal, ServerSettings, ToolEnvironment
+from envs.bfcl import NAME, VERSION
+from envs.bfcl.execution import Errors
+from envs.bfcl.package import entries, installed_version
+from envs.bfcl.rewards import reward_parts
+from envs.bfcl.schemas import tool_schemas
+from envs.bfcl.speech import DIALECTS, Dialect, Speech
+from envs.bfcl.tasks import Task, TaskRow, read_row, resolve
+from envs.bfcl.turns import Episode, Round
+from envs.wire import Observation, StepRequest
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """How episodes are played unless their row says otherwise."""
+
+    speech: Speech = "native"
+    errors: Errors = "standard"
+    compat: bool = False
+
+
+def server_version() -> str:
+    """Version of this server, with that of the data it plays."""
+    return f"{VERSION}+bfcl.{installed_version()}"
+
+
+class BfclEnvironment(ToolEnvironment):
+    """Plays the turns of one entry. All state hangs on this object and goes with it."""
+
+    def __init__(self, defaults: Defaults | None = None) -> None:
+        self._defaults = defaults or Defaults()
+        self._episode: Episode | None = None
+        self._dialect: Dialect = DIALECTS[self._defaults.speech]
+        self._native = True
+
+    def reset(self, task: dict[str, Any], seed: int, episode_id: str) -> Observation:
+        """Open the entry that the row names or carries; without one, an entry is drawn by seed."""
+        self._episode = None
+        row = read_row(task)
+        entry = resolve(row, seed)
+        speech = row.speech or self._defaults.speech
+        self._dialect, self._native = DIALECTS[speech], speech == "native"
+        episode = self._start(row, entry)
+        messages, tools = self._dialect.opening(entry)
+        self._episode = episode
+        info = {"id": entry.id, "turn": 0, "turns": len(entry.turns), "bfcl_version": installed_version()}
+        # A row with its own prompt keeps it: the trainer would otherwise show the model both.
+        return Observation(messages=row.messages or messages, tools=tools, info=info)
+
+    def step(self, request: StepRequest) -> Observation:
+        """Play one message. A wholly empty one gives up: the episode is scored as far as it came."""
+        episode = self._episode
+        if episode is None:
+            raise EnvironmentRefusal("No episode is open: send reset first.")
+        if not request.message and not request.tool_calls and request.parse_error is None:
+            return self._finish(episode, Observation(info={"truncated": True}))
+        turn = episode.turn
+        played = episode.play(self._dialect.read(request))
+        answer = self._answer(request, episode, played, ended=episode.turn > turn)
+        return self._finish(episode, answer) if episode.over else answer
+
+    def close(self) -> None:
+        """Let go of the instances."""
+        self._episode = None
+
+    def _start(self, row: TaskRow, entry: Task) -> Episode:
+        errors = row.errors or self._defaults.errors
+        compat = self._defaults.compat if row.compat is None else row.compat
+        try:
+            return Episode.start(entry, errors=errors, compat=compat)
+        except Exception as error:  # BFCL's classes trust their scenario; a row's need not be one
+            raise EnvironmentRefusal(
+                f"The task cannot be played: its initial_config does not load ({type(error).__name__})."
+            ) from None
+
+    def _answer(self, request: StepRequest, episode: Episode, played: Round, *, ended: bool) -> Observation:
+        following = episode.task.turns[episode.turn] if ended and not episode.over else None
+        tools = None
+        if self._native and following is not None and following.revealed:
+            tools = tool_schemas(episode.task.documents(episode.turn))
+        messages = self._dialect.render(request, played, following)
+        info = {"turn": episode.turn, "code": played.code, "attempts": episode.attempts}
+        return Observation(messages=messages, tools=tools, info=info)
+
+    def _finish(self, episode: Episode, answer: Observation) -> Observation:
+        """Add the rewards and forget the episode."""
+        self._episode = None
+        parts = reward_parts(episode.codes, len(episode.task.turns))
+        if episode.compat:
+            reward = parts["progress_reached"]
+        else:
+            # Refusing every turn would be worth the turns that want a refusal: up to half of some entries.
+            reward = parts["progress_all"] if episode.solved_by_calls else 0.0
+        info = {**answer.info, "turn": episode.turn, "codes": episode.codes}
+        return answer.model_copy(update={"done": True, "reward": reward, "reward_parts": parts, "info": info})
+
+
+def generate_rows(split: str | None, speech: Speech) -> Iterator[dict[str, Any]]:
+    """A dataset row for each entry of one split or of all: what plays it, and the messages it opens with."""
+    for name, entry in entries().items():
+        if split in (None, entry["split"]):
+            messages, _ = DIALECTS[speech].opening(resolve(read_row({"id": name}), 0))
+            yield {
+                "id": name,
+                "bfcl_version": installed_version(),
+                "split": entry["split"],
+                "speech": speech,
+                "messages": [{"role": message.role, "content": message.content} for message in messages],
+            }
+
+
+def app() -> FastAPI:
+    """The application for ``uvicorn --factory envs.bfcl.server:app``; ``python -m envs.bfcl`` has more options."""
+    from envs.base.server import create_server  # OpenEnv takes 3 s to import
+
+    return create_server(BfclEnvironment, ServerSettings(name=NAME, version=server_version()))
