@@ -8,11 +8,14 @@ import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from envs.base.environment import ToolEnvironment
 from envs.base.logs import configure, log
 from envs.base.settings import MAX_FRAME_BYTES, ServerSettings, SettingsError, check_exposure, read_token
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
 
 EXIT_BAD_OPTIONS = 2
 # Sockets get this long to close after SIGTERM; the process is gone within 2 s.
@@ -40,6 +43,19 @@ def add_server_options(parser: argparse.ArgumentParser, *, port: int, slots: int
 
 def serve(options: argparse.Namespace, factory: Callable[[], ToolEnvironment], *, name: str, version: str) -> int:
     """Check the options, listen, and run until SIGTERM."""
+
+    def create(settings: ServerSettings) -> FastAPI:
+        from envs.base.server import create_server
+
+        return create_server(factory, settings)
+
+    return serve_application(options, create, name=name, version=version)
+
+
+def serve_application(
+    options: argparse.Namespace, create: Callable[[ServerSettings], FastAPI], *, name: str, version: str
+) -> int:
+    """As ``serve``, for a server with routes of its own. ``create`` may raise ``SettingsError``."""
     configure(name, options.log_level)
     try:
         token = read_token(options.token_file)
@@ -55,11 +71,13 @@ def serve(options: argparse.Namespace, factory: Callable[[], ToolEnvironment], *
             ping_timeout_s=options.ping_timeout_s,
         )
         listener = _listen(options.host, options.port)
+        # Made after the port is taken: bad options are answered at once, OpenEnv takes 3 s to import.
+        application = create(settings)
     except SettingsError as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_BAD_OPTIONS
     _raise_descriptor_limit(settings.slots)
-    return _run(listener, factory, settings)
+    return _run(listener, application, settings)
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -70,11 +88,8 @@ def _listen(host: str, port: int) -> socket.socket:
         raise SettingsError(f"Cannot listen on {host}:{port}: {error}.") from error
 
 
-def _run(listener: socket.socket, factory: Callable[[], ToolEnvironment], settings: ServerSettings) -> int:
-    # Late imports: bad options are answered at once, OpenEnv takes 3 s.
+def _run(listener: socket.socket, application: FastAPI, settings: ServerSettings) -> int:
     import uvicorn
-
-    from envs.base.server import create_server
 
     options: dict[str, Any] = {
         "ws_max_size": MAX_FRAME_BYTES,
@@ -87,7 +102,7 @@ def _run(listener: socket.socket, factory: Callable[[], ToolEnvironment], settin
         "access_log": False,
         "log_config": None,
     }
-    server = uvicorn.Server(uvicorn.Config(create_server(factory, settings), **options))
+    server = uvicorn.Server(uvicorn.Config(application, **options))
     host, port = listener.getsockname()[:2]
     log(logging.INFO, "server.listening", host=host, port=port, slots=settings.slots, token=settings.token is not None)
     server.run(sockets=[listener])

@@ -31,11 +31,15 @@ ERROR_PREFIX = '{"type":"error"'
 
 
 class Guard:
-    """ASGI middleware: authentication for http and websockets alike, then one ``Connection`` for each socket."""
+    """ASGI middleware: authentication for http and websockets alike, then one ``Connection`` for each socket.
 
-    def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
+    ``paths`` are the HTTP routes that a server has beside ``/health``; they need the token as the socket does.
+    """
+
+    def __init__(self, app: ASGIApp, settings: ServerSettings, paths: frozenset[str] = frozenset()) -> None:
         self._app = app
         self._settings = settings
+        self._paths = paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -61,7 +65,7 @@ class Guard:
         sent = headers.get(b"authorization", b"")
         if token is not None and not hmac.compare_digest(sent, b"Bearer " + token.encode()):
             return 401, "UNAUTHORIZED", "A valid bearer token is needed."
-        if scope["type"] != "websocket" or scope["path"] != "/ws":
+        if scope["path"] not in (self._paths if scope["type"] == "http" else {"/ws"}):
             return 404, "NOT_FOUND", "This server has only /ws and /health."
         return None
 

@@ -9,6 +9,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -56,14 +57,15 @@ class Postgres:
     """One cluster on one port; ``kill9`` ends it like a power cut, ``start`` recovers it."""
 
     def __init__(self, folder: Path) -> None:
-        self.data, self.port = folder / "pg", free_port()
+        # Not below pytest's folder: every pytest that starts closes that to other users, and so to this server's.
+        self._home = tempfile.TemporaryDirectory(prefix="tiltyard-chaos-", ignore_cleanup_errors=True)
+        home = Path(self._home.name)
+        home.chmod(0o711)
+        self.data, self.port = home / "pg", free_port()
         self.as_user = {"user": RUN_AS} if os.geteuid() == 0 else {}
-        self.data.mkdir(parents=True)
+        self.data.mkdir()
         if self.as_user:
             shutil.chown(self.data, RUN_AS)
-            for parent in [folder, *folder.parents][:-1]:
-                if parent.owner() == "root":
-                    parent.chmod(parent.stat().st_mode | 0o011)
         subprocess.run(
             [_bin("initdb"), "-D", str(self.data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync"],
             check=True, capture_output=True, **self.as_user,
@@ -78,20 +80,6 @@ class Postgres:
 
     def start(self) -> None:
         """Start it and wait until it answers."""
-        self._launch()
-
-        def answers() -> bool:
-            if self.process is None or self.process.poll() is not None:
-                self._launch()  # as the process manager would; the log says why it left
-            psycopg.connect(self.url, connect_timeout=1).close()
-            return True
-
-        try:
-            wait_until(answers, 30, what="postgres up")
-        except AssertionError as exc:
-            raise AssertionError(f"{exc}\n{Path(self.log.name).read_text()[-2000:]}") from None
-
-    def _launch(self) -> None:
         (self.data / "postmaster.pid").unlink(missing_ok=True)
         options = ["-p", str(self.port), "-h", "127.0.0.1", "-k", "", "-c", "max_connections=200"]
         self.process = subprocess.Popen(
@@ -99,6 +87,10 @@ class Postgres:
             stdout=subprocess.DEVNULL, stderr=self.log, start_new_session=True,
             preexec_fn=die_with_parent, **self.as_user,
         )  # fmt: skip
+        try:
+            wait_until(lambda: psycopg.connect(self.url, connect_timeout=1).close() or True, 20, what="postgres up")
+        except AssertionError as exc:
+            raise AssertionError(f"{exc}\n{Path(self.log.name).read_text()[-2000:]}") from None
 
     def kill9(self) -> None:
         """End the postmaster and all its backends at once, without a checkpoint."""

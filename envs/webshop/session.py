@@ -1,0 +1,134 @@
+"""One customer's visit: pages follow actions, and buying ends it with the reward."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+from envs.webshop import pages
+from envs.webshop.actions import Action
+from envs.webshop.catalogue import Catalogue, Product
+from envs.webshop.goals import Goal, GoalKind, Goals
+from envs.webshop.pages import Page
+from envs.webshop.reward import Reward, Variant, score
+from envs.webshop.search import Searcher
+
+
+class Shop:
+    """What all sessions share and none changes: products, goals and the search index."""
+
+    def __init__(self, catalogue: Catalogue, *, goals: GoalKind = "synthetic", reward: Variant = "upstream") -> None:
+        self.catalogue = catalogue
+        self.goals = Goals(catalogue, goals)
+        self.searcher = Searcher(catalogue)
+        self.score = partial(score, variant=reward)
+
+
+@dataclass
+class Basket:
+    """What is chosen on the way to the page that is open."""
+
+    hits: list[Product]
+    number: int
+    product: Product | None
+    options: dict[str, str]
+
+
+class Turn(NamedTuple):
+    """What an action did. ``valid`` is false where it did nothing; ``reward`` is there once something was bought."""
+
+    page: Page
+    valid: bool
+    reward: Reward | None = None
+
+
+class Session:
+    """The state machine of one visit.
+
+    Searching works from every page, as upstream does it, and starts over; a click must name a clickable of the open
+    page and cannot be "search". Anything else does nothing. After the purchase nothing does anything: upstream would
+    let the visit go on and be paid again.
+    """
+
+    def __init__(self, shop: Shop, goal: Goal) -> None:
+        self._shop = shop
+        self.goal = goal
+        self.page = pages.start_page(goal.instruction)
+        self._basket = Basket([], 1, None, {})
+        self._searches = 0
+        self.reward: Reward | None = None
+
+    @property
+    def done(self) -> bool:
+        return self.page.kind == "done"
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The chosen values by option name."""
+        return dict(self._basket.options)
+
+    @property
+    def product(self) -> Product | None:
+        """The product whose page is open, or was when it was bought."""
+        return self._basket.product
+
+    def play(self, action: Action | None) -> Turn:
+        """Do one action."""
+        if action is None or self.done:
+            return Turn(self.page, False)
+        if action.kind == "search":
+            return self._search(action.argument)
+        target = self.page.clickables.get(action.argument)
+        if target is None or action.argument == "search":
+            return Turn(self.page, False)
+        if target.kind == "product":
+            self._basket.product = self._shop.catalogue.by_asin[action.argument.upper()]
+            return self._show_item()
+        if target.kind == "option":
+            self._basket.options[target.option] = action.argument
+            return self._show_item()
+        return self._press(action.argument)
+
+    def _search(self, query: str) -> Turn:
+        self._searches += 1
+        hits = self._shop.searcher.find(query, f"{self.goal.session_id}:{self._searches}")
+        return self._show_results(hits, 1)
+
+    def _press(self, button: str) -> Turn:
+        basket = self._basket
+        if button in pages.SUB_PAGES:
+            return self._open(pages.sub_page(self.goal.instruction, self._product, pages.SUB_PAGES[button]))
+        if button == pages.BUY.lower():
+            return self._buy()
+        if button == pages.BACK.lower():
+            self._basket = Basket([], 1, None, {})
+            return self._open(pages.start_page(self.goal.instruction))
+        if button == pages.NEXT.lower():
+            return self._show_results(basket.hits, basket.number + 1)
+        if self.page.kind == "sub":
+            return self._show_item()
+        return self._show_results(basket.hits, basket.number - (self.page.kind == "results"))
+
+    def _show_results(self, hits: list[Product], number: int) -> Turn:
+        """Options are forgotten on the way back to the results, as upstream."""
+        self._basket = Basket(hits, number, None, {})
+        return self._open(pages.results_page(self.goal.instruction, hits, number))
+
+    def _show_item(self) -> Turn:
+        return self._open(pages.item_page(self.goal.instruction, self._product))
+
+    def _buy(self) -> Turn:
+        self.reward = self._shop.score(self._product, self._basket.options, self.goal)
+        return self._open(pages.done_page(self._product, self._basket.options, self.reward.score))
+
+    def _open(self, page: Page) -> Turn:
+        self.page = page
+        return Turn(page, True, self.reward)
+
+    @property
+    def _product(self) -> Product:
+        """The product of the open page; only item and sub pages have buttons that need one."""
+        if self._basket.product is None:
+            raise RuntimeError("no product is open")
+        return self._basket.product

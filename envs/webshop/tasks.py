@@ -1,0 +1,84 @@
+"""Dataset rows: how a row names its visit, and how rows are written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, StrictInt, ValidationError, field_validator
+
+from envs.base import EnvironmentRefusal
+from envs.webshop.session import Shop
+from envs.wire import Message
+
+MAX_MESSAGES = 200
+MAX_CONTENT_LENGTH = 65536
+MAX_DIGITS = 9
+
+
+class _Named(BaseModel):
+    """Something that names a visit; unknown fields are other people's."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    session_id: StrictInt | None = None
+
+
+class _ExtraInfo(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    interaction_kwargs: _Named | None = None
+
+
+class TaskRow(_Named):
+    """A row as this environment reads it: our own, one of verl or one of AgentGym.
+
+    ``catalogue`` is the name of the data that ``session_id`` belongs to; a server with other data refuses the row.
+    """
+
+    catalogue: str | None = None
+    interaction_kwargs: _Named | None = None
+    extra_info: _ExtraInfo | None = None
+    item_id: str | None = Field(default=None, pattern=rf"^webshop_[0-9]{{1,{MAX_DIGITS}}}$")
+    conversation: list[Message] | None = Field(
+        default=None, max_length=MAX_MESSAGES, validation_alias=AliasChoices("conversation", "messages", "prompt")
+    )
+
+    @field_validator("conversation", mode="before")
+    @classmethod
+    def _plain_prompt(cls, value: Any) -> Any:
+        """Some rows have their prompt as text."""
+        return [{"role": "user", "content": value}] if isinstance(value, str) else value
+
+    @property
+    def wanted_session(self) -> int | None:
+        """The session id that the row names first; ``None`` where the seed decides."""
+        inner = self.extra_info.interaction_kwargs if self.extra_info else None
+        for named in (self, self.interaction_kwargs, inner):
+            if named is not None and named.session_id is not None:
+                return named.session_id
+        return int(self.item_id.removeprefix("webshop_")) if self.item_id else None
+
+
+def read_row(task: dict[str, Any]) -> TaskRow:
+    """Check a row; raises ``EnvironmentRefusal`` with a sentence about the first fault."""
+    # AgentGym's lists hold "conversations": null and other dialogues of theirs; only the id matters.
+    try:
+        row = TaskRow.model_validate(task)
+    except ValidationError as error:
+        fault = error.errors(include_input=False, include_url=False, include_context=False)[0]
+        where = ".".join(str(part) for part in fault["loc"])
+        raise EnvironmentRefusal(f"The task cannot be played: {where}: {fault['msg']}.") from None
+    for number, message in enumerate(row.conversation or []):
+        if len(message.content) > MAX_CONTENT_LENGTH:
+            raise EnvironmentRefusal(
+                f"The task cannot be played: message {number} is over {MAX_CONTENT_LENGTH} characters."
+            )
+    return row
+
+
+def task_rows(shop: Shop, count: int, start: int = 0) -> Iterator[dict[str, Any]]:
+    """Rows for ``count`` session ids from ``start``; fewer where the goals end."""
+    name = shop.catalogue.name
+    for session_id in range(start, min(start + count, len(shop.goals))):
+        yield {"id": f"webshop-{name}-{session_id}", "session_id": session_id, "catalogue": name}
