@@ -5,12 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 from envs.base.cli import EXIT_BAD_OPTIONS, add_server_options, serve
+from envs.base.rows import write_rows
 from envs.bfcl import NAME
 from envs.bfcl.package import SPLITS, VERSIONS, PackageMissing, installed_version
 
@@ -84,20 +82,7 @@ def _validate(options: argparse.Namespace) -> int:
 def _write_tasks(options: argparse.Namespace) -> int:
     from envs.bfcl.server import generate_rows
 
-    return _write(options.output, generate_rows(options.split, options.speech))
-
-
-def _write(output: str, rows: Iterable[dict[str, Any]]) -> int:
-    lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    if output == "-":
-        sys.stdout.writelines(lines)
-        return 0
-    try:
-        with Path(output).open("w", encoding="utf-8") as file:
-            file.writelines(lines)
-    except OSError as error:
-        return _complain(f"Cannot write {output}: {error.strerror}.")
-    return 0
+    return write_rows(options.output, generate_rows(options.split, options.speech))
 
 
 def _complain(text: str) -> int:

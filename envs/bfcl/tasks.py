@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from envs.base import EnvironmentRefusal
+from envs.base import rows as base_rows
 from envs.bfcl.calls import MAX_NAME, Call, CallError, parse_call
 from envs.bfcl.package import MODULES, SPLITS, Version, documents, entries, installed_version
 from envs.wire import Message
@@ -84,12 +85,7 @@ def read_row(task: dict[str, Any]) -> TaskRow:
     """Check a task's form. A whole verl row is fine: its kwargs stand under ``extra_info.interaction_kwargs``."""
     extra = task.get("extra_info")
     kwargs = extra.get("interaction_kwargs") if isinstance(extra, dict) else task.get("interaction_kwargs")
-    try:
-        return TaskRow.model_validate({**task, **kwargs} if isinstance(kwargs, dict) else task)
-    except ValidationError as error:
-        fault = error.errors(include_input=False, include_url=False, include_context=False)[0]
-        where = ".".join(str(part) for part in fault["loc"])
-        raise _refusal(f"{where}: {fault['msg']}") from None
+    return base_rows.read_row(TaskRow, {**task, **kwargs} if isinstance(kwargs, dict) else task)
 
 
 def resolve(row: TaskRow, seed: int) -> Task:
@@ -98,7 +94,7 @@ def resolve(row: TaskRow, seed: int) -> Task:
     entry = entries().get(row.id or "")
     if row.initial_config is None and row.ground_truth is None:
         if row.id is not None and entry is None:
-            raise _refusal(f"BFCL {installed_version()} has no entry {row.id[:MAX_NAME]!r}")
+            raise base_rows.refusal(f"BFCL {installed_version()} has no entry {row.id[:MAX_NAME]!r}")
         return _of_entry((entry or draw(seed, row.split))["id"])
     if entry is not None and row.bfcl_version is None:
         _check_same(row, entry)
@@ -112,20 +108,16 @@ def draw(seed: int, split: str | None = None) -> dict[str, Any]:
     return random.Random(f"bfcl:{seed}").choice(rows)  # noqa: S311 - reproducible on purpose, guards nothing
 
 
-def _refusal(why: str) -> EnvironmentRefusal:
-    return EnvironmentRefusal(f"The task cannot be played: {why}.")
-
-
 def _check_version(row: TaskRow) -> None:
     installed: Version = installed_version()
     if row.bfcl_version is not None and row.bfcl_version.lower().lstrip("v") != installed[1:]:
-        raise _refusal(
+        raise base_rows.refusal(
             f"it was made for BFCL {row.bfcl_version[:MAX_NAME]} and this server has {installed}; the two do not mix"
         )
     for document in row.docs or []:
         known = [documents(name).get(str(document.get("name"))) for name in MODULES]
         if document not in known:
-            raise _refusal(
+            raise base_rows.refusal(
                 f"its document of {str(document.get('name'))[:MAX_NAME]!r} is not the one of BFCL {installed}, "
                 "which this server has; versions do not mix"
             )
@@ -135,7 +127,7 @@ def _check_same(row: TaskRow, entry: dict[str, Any]) -> None:
     config = row.initial_config if row.initial_config is not None else entry["initial_config"]
     same_config = (_config(config) if isinstance(config, str) else config) == entry["initial_config"]
     if not same_config or row.ground_truth not in (None, entry["ground_truth"]):
-        raise _refusal(
+        raise base_rows.refusal(
             f"its scenario or ground truth is not the one of {entry['id']} in BFCL {installed_version()}; "
             'if the row was made for this version, say so with "bfcl_version"'
         )
@@ -146,7 +138,7 @@ def _completed(row: TaskRow, entry: dict[str, Any] | None) -> TaskRow:
     needed = ("id", "initial_config", "involved_classes", "ground_truth", "question")
     missing = [name for name in needed if getattr(row, name) is None and (entry is None or name not in entry)]
     if missing:
-        raise _refusal(f"it has no {missing[0]}")
+        raise base_rows.refusal(f"it has no {missing[0]}")
     if entry is None:
         return row
     given = row.model_dump(exclude_none=True)
@@ -163,11 +155,15 @@ def _build(row: TaskRow) -> Task:
     classes = tuple(row.involved_classes or ())
     unknown = [name for name in classes if name not in MODULES]
     if unknown or not classes:
-        raise _refusal(f"involved_classes names {unknown[0][:MAX_NAME]!r}" if unknown else "it involves no class")
+        raise base_rows.refusal(
+            f"involved_classes names {unknown[0][:MAX_NAME]!r}" if unknown else "it involves no class"
+        )
     config = _config(row.initial_config or {})
     texts, truths = _texts(row, classes), row.ground_truth or []
     if not 1 <= len(texts) <= MAX_TURNS or len(texts) != len(truths):
-        raise _refusal(f"it has {len(texts)} turns and ground truth for {len(truths)}; up to {MAX_TURNS} are played")
+        raise base_rows.refusal(
+            f"it has {len(texts)} turns and ground truth for {len(truths)}; up to {MAX_TURNS} are played"
+        )
     turns = [Turn(text, _calls(calls), revealed) for (text, revealed), calls in zip(texts, truths, strict=True)]
     configs = {name: json.dumps(config.get(name, {})) for name in classes}
     return Task(row.id or "", configs, classes, tuple(turns))
@@ -178,9 +174,9 @@ def _config(value: str | dict[str, Any]) -> dict[str, Any]:
         try:
             value = json.loads(value)
         except (ValueError, RecursionError):
-            raise _refusal("initial_config is not JSON") from None
+            raise base_rows.refusal("initial_config is not JSON") from None
     if not isinstance(value, dict):
-        raise _refusal("initial_config is not an object")
+        raise base_rows.refusal("initial_config is not an object")
     return value
 
 
@@ -199,7 +195,7 @@ def _texts(row: TaskRow, classes: tuple[str, ...]) -> list[tuple[str, tuple[str,
     """Each turn's text and the functions it reveals: a verl row says the later ones, a BFCL row none."""
     question = row.question or []
     if any(len(message.content) > MAX_TEXT for turn in question for message in turn):
-        raise _refusal(f"a message is longer than {MAX_TEXT} characters")
+        raise base_rows.refusal(f"a message is longer than {MAX_TEXT} characters")
     if row.processed_question is None:
         return [_text_of(row, number, turn, classes) for number, turn in enumerate(question)]
     first = question[0][0].content if question and question[0] else ""
@@ -213,7 +209,7 @@ def _text_of(row: TaskRow, number: int, turn: list[Message], classes: tuple[str,
     names = tuple((row.missed_function or {}).get(str(number), ()))
     known = _all_documents(classes)
     if not names or any(name not in known for name in names):
-        raise _refusal(f"turn {number} is empty and missed_function names none of its functions")
+        raise base_rows.refusal(f"turn {number} is empty and missed_function names none of its functions")
     return f"{json.dumps([known[name] for name in names])}\n{REVEAL}", names
 
 
@@ -225,7 +221,7 @@ def _revealed_in(text: str, classes: tuple[str, ...]) -> tuple[str, ...]:
         shown, _ = json.JSONDecoder().raw_decode(text)
         names = tuple(item["name"] for item in shown)
     except (ValueError, RecursionError, TypeError, KeyError):
-        raise _refusal("a message that reveals functions does not carry their documents") from None
+        raise base_rows.refusal("a message that reveals functions does not carry their documents") from None
     if any(name not in _all_documents(classes) for name in names):
-        raise _refusal("a message reveals functions that its classes do not have")
+        raise base_rows.refusal("a message reveals functions that its classes do not have")
     return names

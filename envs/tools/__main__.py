@@ -5,11 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable
-from pathlib import Path
-from typing import Any
 
 from envs.base.cli import add_server_options, serve
+from envs.base.rows import write_rows
 from envs.tools import NAME, VERSION
 from envs.tools.demonstrations import generate_demonstrations
 from envs.tools.tasks import DIFFICULTIES, generate_tasks
@@ -47,8 +45,8 @@ def _command(words: list[str]) -> int:
         return 0 if summary["ok"] else 1
     chosen = (options.count, options.seed, options.language, options.difficulty)
     if options.command == "tasks":
-        return _write(options.output, (task.row for task in generate_tasks(*chosen)))
-    return _write(options.output, generate_demonstrations(*chosen, careless_share=options.careless))
+        return write_rows(options.output, (task.row for task in generate_tasks(*chosen)))
+    return write_rows(options.output, generate_demonstrations(*chosen, careless_share=options.careless))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -83,20 +81,6 @@ def _share(text: str) -> float:
     if not 0 <= value <= 1:
         raise argparse.ArgumentTypeError("must be between 0 and 1")
     return value
-
-
-def _write(output: str, rows: Iterable[dict[str, Any]]) -> int:
-    lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    if output == "-":
-        sys.stdout.writelines(lines)
-        return 0
-    try:
-        with Path(output).open("w", encoding="utf-8") as file:
-            file.writelines(lines)
-    except OSError as error:
-        sys.stderr.write(f"Cannot write {output}: {error.strerror}.\n")
-        return 2
-    return 0
 
 
 if __name__ == "__main__":

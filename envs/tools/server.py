@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator
 
 from envs.base import EnvironmentRefusal, ServerSettings, ToolEnvironment
+from envs.base.rows import check_lengths, read_row
 from envs.tools import NAME, VERSION
 from envs.tools.calculator import Language
 from envs.tools.grading import Answer, numbers, score
@@ -167,17 +168,8 @@ class ToolsEnvironment(ToolEnvironment):
 
 
 def _read_row(task: dict[str, Any]) -> TaskRow:
-    try:
-        row = TaskRow.model_validate(task)
-    except ValidationError as error:
-        fault = error.errors(include_input=False, include_url=False, include_context=False)[0]
-        where = ".".join(str(part) for part in fault["loc"])
-        raise EnvironmentRefusal(f"The task cannot be played: {where}: {fault['msg']}.") from None
-    for number, message in enumerate(row.conversation or []):
-        if len(message.content) > MAX_CONTENT_LENGTH:
-            raise EnvironmentRefusal(
-                f"The task cannot be played: message {number} is over {MAX_CONTENT_LENGTH} characters."
-            )
+    row = read_row(TaskRow, task)
+    check_lengths(row.conversation or [], MAX_CONTENT_LENGTH)
     unknown = [tool for tool in row.answer.tools if tool not in TOOL_NAMES] if row.answer else []
     if unknown:
         raise EnvironmentRefusal(

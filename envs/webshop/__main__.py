@@ -7,15 +7,15 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Iterable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from envs.base import ServerSettings, SettingsError
 from envs.base.cli import add_server_options, serve_application
 from envs.base.logs import log
+from envs.base.rows import write_rows
 from envs.webshop import NAME, VERSION
 from envs.webshop.baseline import run_baseline
 from envs.webshop.catalogue import CatalogueError, load_catalogue
@@ -84,7 +84,7 @@ def _command(options: argparse.Namespace) -> int:
         return _generate(options)
     shop = open_shop(options)
     if options.command == "tasks":
-        return _write(options.output, task_rows(shop, options.count, options.start))
+        return write_rows(options.output, task_rows(shop, options.count, options.start))
     if options.command == "baseline":
         last = min(options.start + options.count, len(shop.goals))
         result = run_baseline(shop, range(options.start, last))
@@ -159,20 +159,6 @@ def _generate(options: argparse.Namespace) -> int:
         write_catalogue(options.output, options.products, options.catalogue_seed)
     except OSError as error:
         sys.stderr.write(f"Cannot write {options.output}: {error.strerror}.\n")
-        return EXIT_BAD_OPTIONS
-    return 0
-
-
-def _write(output: str, rows: Iterable[dict[str, Any]]) -> int:
-    lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    if output == "-":
-        sys.stdout.writelines(lines)
-        return 0
-    try:
-        with Path(output).open("w", encoding="utf-8") as file:
-            file.writelines(lines)
-    except OSError as error:
-        sys.stderr.write(f"Cannot write {output}: {error.strerror}.\n")
         return EXIT_BAD_OPTIONS
     return 0
 

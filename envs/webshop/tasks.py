@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, StrictInt, ValidationError, field_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, StrictInt, field_validator
 
-from envs.base import EnvironmentRefusal
+from envs.base import rows as base_rows
 from envs.webshop.session import Shop
 from envs.wire import Message
 
@@ -63,17 +63,8 @@ class TaskRow(_Named):
 def read_row(task: dict[str, Any]) -> TaskRow:
     """Check a row; raises ``EnvironmentRefusal`` with a sentence about the first fault."""
     # AgentGym's lists hold "conversations": null and other dialogues of theirs; only the id matters.
-    try:
-        row = TaskRow.model_validate(task)
-    except ValidationError as error:
-        fault = error.errors(include_input=False, include_url=False, include_context=False)[0]
-        where = ".".join(str(part) for part in fault["loc"])
-        raise EnvironmentRefusal(f"The task cannot be played: {where}: {fault['msg']}.") from None
-    for number, message in enumerate(row.conversation or []):
-        if len(message.content) > MAX_CONTENT_LENGTH:
-            raise EnvironmentRefusal(
-                f"The task cannot be played: message {number} is over {MAX_CONTENT_LENGTH} characters."
-            )
+    row = base_rows.read_row(TaskRow, task)
+    base_rows.check_lengths(row.conversation or [], MAX_CONTENT_LENGTH)
     return row
 
 
