@@ -1,6 +1,8 @@
-"""Steps a second of the tools environment: ``python benchmarks/envs.py [--sessions 16 256] [--seconds 5]``.
+"""Steps a second of environment servers: ``python benchmarks/envs.py [--names tools bfcl webshop]``.
 
-The server runs in a process of its own on one core, the clients on another; prints JSON.
+Each server runs in a process of its own on one core, the clients on another; prints JSON. What is played: ``tools`` a
+calculator call ten times an episode; ``bfcl`` the gold calls of all 800 entries, resets included; ``webshop`` on the
+generated catalogue of 1,000 products a search, the first hit, two of its pages and back, and in the end a purchase.
 """
 
 from __future__ import annotations
@@ -9,52 +11,110 @@ import argparse
 import asyncio
 import json
 import os
+import re
 import socket
 import statistics
 import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from websockets.asyncio.client import ClientConnection, connect
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
 START_TIMEOUT_S = 60
-STEP = json.dumps(
-    {
-        "type": "step",
-        "data": {"tool_calls": [{"id": "1", "name": "calculator", "arguments": {"expression": "37 + 48"}}]},
-    }
-)
-RESET = json.dumps({"type": "reset", "data": {"task": {}, "seed": 1}})
 STEPS_PER_EPISODE = 10
+TARGETS = {"tools": 2500, "bfcl": 1000, "webshop": 800}  # steps a second with 256 sessions
+ASIN = re.compile(r"\b(?=[A-Z]*[0-9])[A-Z0-9]{10}\b")
 
 
-async def _session(url: str, ends_at: float, latencies: list[float]) -> None:
-    async with connect(url, compression=None, ping_interval=None) as websocket:
+class Told:
+    """The last answer of a session, for episodes that act on what they see."""
+
+    def __init__(self) -> None:
+        self.answer = ""
+
+
+def tools_episode(number: int, told: Told) -> Iterator[dict[str, Any]]:
+    """A drawn task and ten calls of the calculator."""
+    yield {"task": {}, "seed": 1}
+    call = {"id": "1", "name": "calculator", "arguments": {"expression": "37 + 48"}}
+    for _ in range(STEPS_PER_EPISODE):
+        yield {"tool_calls": [call]}
+
+
+def bfcl_episode(number: int, told: Told) -> Iterator[dict[str, Any]]:
+    """The gold calls of one entry."""
+    names = list(_gold())
+    name = names[number * 7 % len(names)]
+    yield {"task": {"id": name}, "seed": 0}
+    yield from _gold()[name]
+
+
+@cache
+def _gold() -> dict[str, list[dict[str, Any]]]:
+    from envs.bfcl.package import entries
+    from envs.bfcl.tasks import read_row, resolve
+    from envs.bfcl.validate import gold_steps
+
+    return {
+        name: [step.model_dump(mode="json") for step in gold_steps(resolve(read_row({"id": name}), 0))]
+        for name in entries()
+    }
+
+
+def webshop_episode(number: int, told: Told) -> Iterator[dict[str, Any]]:
+    """Look for what the instruction wants, look at the first hit, buy it."""
+    yield {"task": {"session_id": number % 3000}, "seed": 0}
+    wanted = told.answer.partition("Instruction: [SEP] ")[2][:120]
+    for _ in range(2):
+        yield {"message": f"search[{re.sub(r'[^a-zA-Z ]', ' ', wanted)}]"}
+        found = ASIN.search(told.answer)
+        yield {"message": f"click[{found[0] if found else 'next >'}]"}
+        yield {"message": "click[description]"}
+        yield {"message": "click[< prev]"}
+    yield {"message": "click[buy now]"}
+
+
+EPISODES: dict[str, Callable[[int, Told], Iterator[dict[str, Any]]]] = {
+    "tools": tools_episode,
+    "bfcl": bfcl_episode,
+    "webshop": webshop_episode,
+}
+
+
+async def _session(name: str, number: int, url: str, ends_at: float, latencies: list[float]) -> None:
+    async with connect(url, compression=None, ping_interval=None, max_size=None) as websocket:
         while time.perf_counter() < ends_at:
-            await _ask(websocket, RESET)
-            for _ in range(STEPS_PER_EPISODE):
+            told, kind = Told(), "reset"
+            for data in EPISODES[name](number, told):
                 started = time.perf_counter()
-                await _ask(websocket, STEP)
-                latencies.append(time.perf_counter() - started)
+                told.answer = await _ask(websocket, json.dumps({"type": kind, "data": data}))
+                if kind == "step":
+                    latencies.append(time.perf_counter() - started)
+                kind = "step"
+            number += 256
 
 
-async def _ask(websocket: ClientConnection, frame: str) -> None:
+async def _ask(websocket: ClientConnection, frame: str) -> str:
     await websocket.send(frame)
-    answer = await websocket.recv()
+    answer = str(await websocket.recv())
     if '"observation"' not in answer[:30]:
         raise RuntimeError(f"the server answered {answer[:200]!r}")
+    return answer
 
 
-async def _measure(port: int, sessions: int, seconds: float) -> dict[str, Any]:
+async def _measure(name: str, port: int, sessions: int, seconds: float) -> dict[str, Any]:
     latencies: list[float] = []
     started = time.perf_counter()
     url = f"ws://127.0.0.1:{port}/ws"
-    await asyncio.gather(*(_session(url, started + seconds, latencies) for _ in range(sessions)))
+    await asyncio.gather(*(_session(name, number, url, started + seconds, latencies) for number in range(sessions)))
     elapsed = time.perf_counter() - started
     cuts = statistics.quantiles(latencies, n=100)
     return {
@@ -62,6 +122,7 @@ async def _measure(port: int, sessions: int, seconds: float) -> dict[str, Any]:
         "steps": len(latencies),
         "steps_per_s": round(len(latencies) / elapsed),
         "p50_ms": round(cuts[49] * 1000, 2),
+        "p95_ms": round(cuts[94] * 1000, 2),
         "p99_ms": round(cuts[98] * 1000, 2),
     }
 
@@ -85,24 +146,36 @@ def _pin(process_id: int, core: int) -> None:
         os.sched_setaffinity(process_id, {core})
 
 
-def main() -> int:
-    """Start a server, measure each number of sessions, stop it."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sessions", type=int, nargs="+", default=[16, 256])
-    parser.add_argument("--seconds", type=float, default=5.0)
-    options = parser.parse_args()
+def measure(name: str, sessions: list[int], seconds: float) -> dict[str, Any]:
+    """Start one server, measure each number of sessions, stop it."""
     port = _free_port()
-    command = [sys.executable, "-m", "envs.tools", "--port", str(port), "--log-level", "warning"]
+    command = [sys.executable, "-m", f"envs.{name}", "--port", str(port), "--log-level", "warning"]
     server = subprocess.Popen(command, cwd=ROOT)
     try:
         _wait_until_healthy(port, server)
         _pin(server.pid, 0)
         _pin(0, 1)
-        results = [asyncio.run(_measure(port, count, options.seconds)) for count in options.sessions]
+        results = [asyncio.run(_measure(name, port, count, seconds)) for count in sessions]
     finally:
         server.terminate()
         server.wait(10)
-    print(json.dumps({"benchmark": "envs.tools", "results": results}, indent=2))
+    return {
+        "benchmark": f"envs.{name}",
+        "load": round(os.getloadavg()[0], 1),
+        "target": TARGETS[name],
+        "results": results,
+    }
+
+
+def main() -> int:
+    """Measure the servers one after another."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--names", nargs="+", choices=list(EPISODES), default=list(EPISODES))
+    parser.add_argument("--sessions", type=int, nargs="+", default=[16, 256])
+    parser.add_argument("--seconds", type=float, default=5.0)
+    options = parser.parse_args()
+    for name in options.names:
+        print(json.dumps(measure(name, options.sessions, options.seconds)), flush=True)
     return 0
 
 
