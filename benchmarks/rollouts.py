@@ -120,6 +120,7 @@ def make_collector(model_folder: Path, folder: Path, url: str) -> tuple[Any, Any
     config = config_load(PRESETS / "tools-demo-grpo.yaml")
     config.environment.url = url
     config.rollout.prompts_per_step, config.rollout.num_generations = PROMPTS, GENERATIONS
+    config.run.threads = 0  # as by default; the demo's preset leaves a core to the browser and the web server
     device = prepare_device(config)
     tokenizer, _ = load_tokenizer(model_folder)
     model = load_model(config, model_folder, device)
