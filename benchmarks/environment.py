@@ -1,4 +1,4 @@
-"""The tools environment as a process, for the benchmarks."""
+"""Environment servers as processes, for the benchmarks."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import httpx
 
@@ -16,17 +17,24 @@ ROOT = Path(__file__).resolve().parents[1]
 START_LIMIT_S = 60
 
 
+class Server(NamedTuple):
+    """A server that answers: its URL and its process id."""
+
+    url: str
+    pid: int
+
+
 @contextlib.contextmanager
-def tools_server(*options: str) -> Iterator[str]:
-    """``python -m envs.tools`` on a free port until the block ends. Yields its URL."""
+def environment_server(name: str, *options: str) -> Iterator[Server]:
+    """``python -m envs.<name>`` on a free port until the block ends."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    words = [sys.executable, "-m", "envs.tools", "--port", str(port), "--log-level", "error", *options]
+    words = [sys.executable, "-m", f"envs.{name}", "--port", str(port), "--log-level", "error", *options]
     server = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     url = f"http://127.0.0.1:{port}"
     try:
         _wait(url, server)
-        yield url
+        yield Server(url, server.pid)
     finally:
         server.terminate()
         server.wait(timeout=10)
@@ -39,4 +47,4 @@ def _wait(url: str, server: subprocess.Popen[bytes]) -> None:
             if httpx.get(f"{url}/health", timeout=1).status_code == 200:
                 return
         time.sleep(0.1)
-    raise RuntimeError("The tools environment did not start.")
+    raise RuntimeError("The environment server did not start.")

@@ -2,7 +2,7 @@
 
 Each server runs in a process of its own on one core, the clients on another; prints JSON. What is played: ``tools`` a
 calculator call ten times an episode; ``bfcl`` the gold calls of all 800 entries, resets included; ``webshop`` on the
-generated catalogue of 1,000 products a search, the first hit, two of its pages and back, and in the end a purchase.
+generated catalogue of 1,000 products twice a search, the first hit, its description and back, then a purchase.
 """
 
 from __future__ import annotations
@@ -12,14 +12,10 @@ import asyncio
 import json
 import os
 import re
-import socket
 import statistics
-import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,7 +24,9 @@ from websockets.asyncio.client import ClientConnection, connect
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
-START_TIMEOUT_S = 60
+
+from benchmarks.environment import environment_server  # noqa: E402
+
 STEPS_PER_EPISODE = 10
 TARGETS = {"tools": 2500, "bfcl": 1000, "webshop": 800}  # steps a second with 256 sessions
 ASIN = re.compile(r"\b(?=[A-Z]*[0-9])[A-Z0-9]{10}\b")
@@ -110,11 +108,11 @@ async def _ask(websocket: ClientConnection, frame: str) -> str:
     return answer
 
 
-async def _measure(name: str, port: int, sessions: int, seconds: float) -> dict[str, Any]:
+async def _measure(name: str, url: str, sessions: int, seconds: float) -> dict[str, Any]:
     latencies: list[float] = []
     started = time.perf_counter()
-    url = f"ws://127.0.0.1:{port}/ws"
-    await asyncio.gather(*(_session(name, number, url, started + seconds, latencies) for number in range(sessions)))
+    address = f"{url.replace('http', 'ws', 1)}/ws"
+    await asyncio.gather(*(_session(name, number, address, started + seconds, latencies) for number in range(sessions)))
     elapsed = time.perf_counter() - started
     cuts = statistics.quantiles(latencies, n=100)
     return {
@@ -127,20 +125,6 @@ async def _measure(name: str, port: int, sessions: int, seconds: float) -> dict[
     }
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
-
-
-def _wait_until_healthy(port: int, server: subprocess.Popen[bytes]) -> None:
-    ends_at = time.monotonic() + START_TIMEOUT_S
-    while time.monotonic() < ends_at and server.poll() is None:
-        with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1):
-            return
-        time.sleep(0.2)
-    raise RuntimeError("the server did not start")
-
-
 def _pin(process_id: int, core: int) -> None:
     if hasattr(os, "sched_setaffinity") and core in os.sched_getaffinity(0):
         os.sched_setaffinity(process_id, {core})
@@ -148,17 +132,10 @@ def _pin(process_id: int, core: int) -> None:
 
 def measure(name: str, sessions: list[int], seconds: float) -> dict[str, Any]:
     """Start one server, measure each number of sessions, stop it."""
-    port = _free_port()
-    command = [sys.executable, "-m", f"envs.{name}", "--port", str(port), "--log-level", "warning"]
-    server = subprocess.Popen(command, cwd=ROOT)
-    try:
-        _wait_until_healthy(port, server)
+    with environment_server(name) as server:
         _pin(server.pid, 0)
         _pin(0, 1)
-        results = [asyncio.run(_measure(name, port, count, seconds)) for count in sessions]
-    finally:
-        server.terminate()
-        server.wait(10)
+        results = [asyncio.run(_measure(name, server.url, count, seconds)) for count in sessions]
     return {
         "benchmark": f"envs.{name}",
         "load": round(os.getloadavg()[0], 1),

@@ -22,7 +22,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.environment import tools_server  # noqa: E402
+from benchmarks.environment import environment_server  # noqa: E402
 from training.journal import Metrics, read_events  # noqa: E402
 
 PRESETS = ROOT / "training" / "presets"
@@ -50,7 +50,7 @@ def run_chain(folder: Path, seed: int) -> dict[str, Any]:
     folder.mkdir(parents=True, exist_ok=True)
     make_data("demonstrations", DEMONSTRATIONS, folder / "demonstrations.jsonl")
     make_data("tasks", TASKS, folder / "tasks.jsonl")
-    with tools_server() as url:
+    with environment_server("tools") as server:
         began = time.time()
         train("tools-demo-sft", folder, seed, {"data": {"train": str(folder / "demonstrations.jsonl")}})
         middle = time.time()
@@ -61,7 +61,7 @@ def run_chain(folder: Path, seed: int) -> dict[str, Any]:
             {
                 "data": {"train": str(folder / "tasks.jsonl")},
                 "model": {"source": str(folder / "tools-demo-sft" / "model")},
-                "environment": {"name": "tools", "url": url},
+                "environment": {"name": "tools", "url": server.url},
             },
         )
         end = time.time()

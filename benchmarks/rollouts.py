@@ -22,7 +22,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.environment import tools_server  # noqa: E402
+from benchmarks.environment import environment_server  # noqa: E402
 from benchmarks.learning import PRESETS, TASKS, make_data, run_chain  # noqa: E402
 
 PROMPTS, GENERATIONS = 8, 8
@@ -40,9 +40,9 @@ def main() -> None:
         folder = Path(temporary)
         make_data("tasks", TASKS, folder / "tasks.jsonl")
         model = options.model or _train_model(folder)
-        with tools_server("--delay-ms", str(options.delay_ms)) as url:
-            ours = measure_ours(model, folder, url, options.rounds)
-            theirs = measure_trl(model, folder, url)
+        with environment_server("tools", "--delay-ms", str(options.delay_ms)) as server:
+            ours = measure_ours(model, folder, server.url, options.rounds)
+            theirs = measure_trl(model, folder, server.url)
     print(
         json.dumps(
             {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import time
@@ -48,10 +49,12 @@ class Server:
 
 
 @contextmanager
-def running_server(folder: Path, *options: str, token: str | None = None) -> Iterator[Server]:
+def running_server(
+    folder: Path, *options: str, token: str | None = None, module: str = "envs.tools"
+) -> Iterator[Server]:
     """Start a server on a free port and end it afterwards."""
     log = folder / "server.log"
-    words = [sys.executable, "-m", "envs.tools", "--port", "0", *options]
+    words = [sys.executable, "-m", module, "--port", "0", *options]
     if token is not None:
         (folder / "token").write_text(f"{token}\n")
         words += ["--token-file", str(folder / "token")]
@@ -62,6 +65,19 @@ def running_server(folder: Path, *options: str, token: str | None = None) -> Ite
     finally:
         process.terminate()
         process.wait(10)
+
+
+def run_module(module: str, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """The output of a server's command."""
+    return subprocess.run(
+        [sys.executable, "-m", module, *words],
+        cwd=ROOT,
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
 
 def _port_of(log: Path, process: subprocess.Popen[bytes]) -> int:

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,19 +12,9 @@ from envs.tools.demonstrations import generate_demonstrations
 from envs.tools.tasks import draw_task, generate_tasks
 from envs.tools.validate import validate
 from envs.wire import Message
-from tests.envs.client import ROOT
+from tests.envs.client import ROOT, run_module
 
-
-def envs_tools(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "envs.tools", *words],
-        cwd=ROOT,
-        env={**os.environ, **environ},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+envs_tools = partial(run_module, "envs.tools")
 
 
 def test_validate_holds_on_a_thousand_seeds() -> None:

@@ -154,11 +154,7 @@ def log_line(event: dict[str, Any]) -> str:
     payload = event["payload"]
     if event["kind"] == "state":
         error = payload.get("error") or {}
-        words = [
-            f"state {payload.get('from') or ''} → {payload.get('to')}".replace("  ", " "),
-            payload.get("reason"),
-            error.get("message"),
-        ]
+        words = ["state", payload.get("from"), "→", payload.get("to"), payload.get("reason"), error.get("message")]
     elif event["kind"] == "attempt":
         words = [f"attempt {payload.get('number')}", payload.get("owner") or payload.get("device")]
     else:

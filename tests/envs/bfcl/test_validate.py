@@ -4,13 +4,16 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 
 from envs.bfcl.package import entries
 from envs.bfcl.tasks import read_row, resolve
 from envs.bfcl.validate import gold_steps, play, validate
-from tests.envs.client import ROOT
+from tests.envs.client import ROOT, run_module
+
+bfcl = partial(run_module, "envs.bfcl")
 
 # Entries with a turn of more than six calls: upstream's limit of five attempts leaves no way to make them one by one.
 TOO_LONG = {
@@ -36,18 +39,6 @@ def test_augmented_errors_change_no_score() -> None:
     for name in list(entries())[::8]:
         gold = gold_steps(resolve(read_row({"id": name}), 0))
         assert play({"id": name, "errors": "augmented", "compat": True}, gold)[-1].reward == 1.0
-
-
-def bfcl(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "envs.bfcl", *words],
-        cwd=ROOT,
-        env={**os.environ, **environ},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
 
 
 def test_rows_are_the_same_in_every_process_and_play() -> None:

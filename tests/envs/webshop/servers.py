@@ -3,34 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from functools import partial
 from typing import Any, NamedTuple
 
-from tests.envs.client import ROOT, Server, _port_of
+from tests.envs.client import Server, running_server
 
-
-@contextmanager
-def running_shop(folder: Path, *options: str, token: str | None = None) -> Iterator[Server]:
-    """Start a shop on a free port and end it afterwards."""
-    log = folder / "server.log"
-    words = [sys.executable, "-m", "envs.webshop", "serve", "--port", "0", *options]
-    if token is not None:
-        (folder / "token").write_text(f"{token}\n")
-        words += ["--token-file", str(folder / "token")]
-    with log.open("wb") as stderr:
-        process = subprocess.Popen(words, cwd=ROOT, stderr=stderr)
-    try:
-        yield Server(process, log, _port_of(log, process), token)
-    finally:
-        process.terminate()
-        process.wait(10)
+running_shop = partial(running_server, module="envs.webshop")
 
 
 class Answer(NamedTuple):
