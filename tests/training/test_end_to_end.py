@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from benchmarks.environment import tools_server
+from benchmarks.environment import environment_server
 from tests.training.helpers import events, of_type
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,14 +43,14 @@ def test_the_demo_chain_runs_against_the_real_environment(tmp_path: Path) -> Non
             "run": {"max_steps": 60, **common},
         },
     )
-    with tools_server() as url:
+    with environment_server("tools") as server:
         learned = run(
             tmp_path,
             "grpo",
             {
                 "model": {"source": str(taught / "model")},
                 "data": {"train": make(tmp_path, "tasks", 64)},
-                "environment": {"name": "tools", "url": url},
+                "environment": {"name": "tools", "url": server.url},
                 "rewards": {
                     "components": [{"name": "coherence", "weight": 0.5}, {"name": "task_success", "weight": 0.5}]
                 },

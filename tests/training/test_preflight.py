@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from benchmarks.environment import tools_server
+from benchmarks.environment import environment_server
 from tests.training.helpers import demonstration_rows, job_config, write_rows
 from training.preflight import Check, preflight
 
@@ -21,8 +21,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
-    with tools_server("--slots", "16") as url:
-        yield url
+    with environment_server("tools", "--slots", "16") as started:
+        yield started.url
 
 
 def by_name(checks: list[Check]) -> dict[str, Check]:
