@@ -84,8 +84,40 @@ class Observation(WireModel):
     info: dict[str, Any] = Field(default_factory=dict)
 
 
+class Load(WireModel):
+    """What a server has done: counts since its start, rate and latencies (ms) over the last minute."""
+
+    steps: int = Field(default=0, ge=0)
+    steps_per_s: float = Field(default=0.0, ge=0)
+    p50_ms: float | None = Field(default=None, ge=0, description="None without a step in the last minute.")
+    p95_ms: float | None = Field(default=None, ge=0)
+    errors: dict[str, int] = Field(default_factory=dict, description="Refused or failed frames by code.")
+
+
+class Baseline(WireModel):
+    """What a simple policy reaches here: mean reward and the share of episodes that succeed, both 0 to 1."""
+
+    name: str = Field(max_length=80)
+    reward: float
+    success: float = Field(ge=0, le=1)
+    episodes: int = Field(ge=1)
+
+
+class Validation(WireModel):
+    """Answer of ``GET /validate``: the environment played its own gold and bad answers just now."""
+
+    ok: bool
+    episodes: int = Field(ge=0)
+    gold_reward: float | None = Field(default=None, description="Mean reward of gold answers; 1.0 is right.")
+    bad_reward: float | None = Field(default=None, description="Highest reward of an empty or adversarial answer.")
+    problems: list[str] = Field(default_factory=list, max_length=20)
+
+
 class Health(WireModel):
-    """Answer of ``GET /health``: who this server is and how much room it has."""
+    """Answer of ``GET /health``: who this server is, how much room it has and what it has done.
+
+    ``deterministic`` promises that task, seed and actions fix the episode: a lost one may be replayed elsewhere.
+    """
 
     status: Literal["healthy", "degraded"] = "healthy"
     name: str
@@ -93,3 +125,6 @@ class Health(WireModel):
     wire_version: int = WIRE_VERSION
     sessions: int = Field(ge=0, description="Sessions open now.")
     slots: int = Field(ge=1, description="Sessions that may be open at once.")
+    deterministic: bool = False
+    load: Load | None = Field(default=None, description="None where the server does not count.")
+    baselines: list[Baseline] = Field(default_factory=list, max_length=16)

@@ -42,7 +42,8 @@ def option(
     """One option of a job: a pydantic field with what a form needs beside it.
 
     ``basic`` options are shown first, all others folded by group. ``widget`` names a special control
-    (``dataset``, ``model``, ``environment``, ``reward``). ``choices`` maps values to their one-line meaning.
+    (``dataset``, ``model``, ``environment``, ``reward``); those of ``registration`` are filled in when an environment
+    is chosen, so no form shows them. ``choices`` maps values to their one-line meaning.
     """
     extra: dict[str, Any] = {"unit": unit, "basic": basic, "widget": widget, "choices": choices or {}}
     if callable(default):
@@ -124,6 +125,9 @@ class DataConfig(Group):
     shuffle: bool = option(True, title=_("Shuffle"), help=_("Draw the rows in a random order set by the seed."))
 
 
+Protocol = Literal["openenv", "openenv-mcp", "openenv-text", "agentgym", "virtual", "mcp"]
+
+
 class EnvironmentConfig(Group):
     """Which environment server plays the episodes, and how long each stage may take."""
 
@@ -139,7 +143,41 @@ class EnvironmentConfig(Group):
         "",
         title=_("Server URL"),
         help=_("http:// or https:// address of the server; filled in from the registration."),
+        widget="registration",
         max_length=500,
+    )
+    protocol: Protocol = option(
+        "openenv",
+        title=_("Protocol"),
+        help=_("How the server is spoken to; filled in from the registration."),
+        widget="registration",
+        choices={
+            "openenv": _("OpenEnv with Tiltyard's own actions"),
+            "openenv-mcp": _("OpenEnv with MCP tools (list_tools, call_tool)"),
+            "openenv-text": _("OpenEnv with a text action"),
+            "agentgym": _("AgentGym over HTTP"),
+            "virtual": _("StableToolBench's /virtual"),
+            "mcp": _("an MCP server over streamable HTTP"),
+        },
+    )
+    options: dict[str, Any] = option(
+        dict,
+        title=_("Protocol options"),
+        help=_("What the protocol needs to know beside the address."),
+        widget="registration",
+    )
+    replicas: list[str] = option(
+        list,
+        title=_("Replicas"),
+        help=_("Addresses of more servers of the same environment; episodes go where most slots are free."),
+        widget="registration",
+        max_length=64,
+    )
+    deterministic: bool = option(
+        False,
+        title=_("Deterministic"),
+        help=_("Task, seed and actions fix the episode, so one that lost its server is replayed on another."),
+        widget="registration",
     )
     connect_timeout_s: float = option(
         10.0, title=_("Connect limit"), help=_("Longest wait for a connection."), unit=_("seconds"), gt=0, le=600

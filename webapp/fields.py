@@ -102,7 +102,8 @@ def translated(text: str | None) -> str:
 
 
 def fields_of(model: type[BaseModel]) -> dict[str, forms.Field]:
-    """One form field for each option of a model that a form can show; nested models and object lists are left out."""
+    """One form field for each option of a model that a form can show; nested models, object lists and what a
+    registration fills in are left out."""
     schema = model.model_json_schema().get("properties", {})
     made = {name: _field(info, schema.get(name, {})) for name, info in model.model_fields.items()}
     return {name: field for name, field in made.items() if field is not None}
@@ -110,6 +111,8 @@ def fields_of(model: type[BaseModel]) -> dict[str, forms.Field]:
 
 def _field(info: FieldInfo, schema: dict[str, Any]) -> forms.Field | None:
     extra = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
+    if extra.get("widget") == "registration":
+        return None
     common: dict[str, Any] = {
         "label": translated(info.title),
         "help_text": help_text(info.description),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from envs.base.environment import ToolEnvironment
+from envs.base.facts import Facts
 from envs.base.logs import configure, log
 from envs.base.settings import MAX_FRAME_BYTES, ServerSettings, SettingsError, check_exposure, read_token
 
@@ -41,13 +42,20 @@ def add_server_options(parser: argparse.ArgumentParser, *, port: int, slots: int
     parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
 
 
-def serve(options: argparse.Namespace, factory: Callable[[], ToolEnvironment], *, name: str, version: str) -> int:
+def serve(
+    options: argparse.Namespace,
+    factory: Callable[[], ToolEnvironment],
+    *,
+    name: str,
+    version: str,
+    facts: Facts | None = None,
+) -> int:
     """Check the options, listen, and run until SIGTERM."""
 
     def create(settings: ServerSettings) -> FastAPI:
         from envs.base.server import create_server
 
-        return create_server(factory, settings)
+        return create_server(factory, settings, facts)
 
     return serve_application(options, create, name=name, version=version)
 

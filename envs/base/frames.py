@@ -111,8 +111,8 @@ def describe(kind: str, error: ValidationError) -> str:
     return f"Invalid {kind}: {'; '.join(faults)}."[:MAX_TEXT_LENGTH]
 
 
-def clean_error(text: str) -> str:
-    """OpenEnv's error frame without the fields that echo input or name our internals."""
+def clean_error(text: str) -> tuple[str, str]:
+    """The code of OpenEnv's error frame, and the frame without the fields that echo input or name our internals."""
     data: Any = {}
     try:
         data = json.loads(text)["data"]
@@ -124,7 +124,7 @@ def clean_error(text: str) -> str:
         message = "The environment could not be started; the server's log says why."
     elif code == "SESSION_ERROR":
         message = "The session failed; open a new connection."
-    return error_frame(code, message, **kept)
+    return code, error_frame(code, message, **kept)
 
 
 def error_frame(code: str, message: str, **extra: Any) -> str:

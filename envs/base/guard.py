@@ -21,6 +21,7 @@ from typing import Any, Literal
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from envs.base.frames import FrameError, check_frame, clean_error, error_frame
+from envs.base.load import LoadMeter
 from envs.base.logs import log
 from envs.base.settings import ServerSettings
 
@@ -33,13 +34,23 @@ ERROR_PREFIX = '{"type":"error"'
 class Guard:
     """ASGI middleware: authentication for http and websockets alike, then one ``Connection`` for each socket.
 
-    ``paths`` are the HTTP routes that a server has beside ``/health``; they need the token as the socket does.
+    ``paths`` are the HTTP routes that a server has beside ``/health`` and ``/validate``; they need the token as the
+    socket does. A request to one of ``step_paths`` counts as a step.
     """
 
-    def __init__(self, app: ASGIApp, settings: ServerSettings, paths: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        settings: ServerSettings,
+        meter: LoadMeter,
+        paths: frozenset[str] = frozenset(),
+        step_paths: frozenset[str] = frozenset(),
+    ) -> None:
         self._app = app
         self._settings = settings
-        self._paths = paths
+        self._meter = meter
+        self._paths = paths | {"/validate"}
+        self._step_paths = step_paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -51,7 +62,12 @@ class Guard:
             await _refuse(scope, receive, send, *refusal)
         elif scope["type"] == "websocket":
             # The query is dropped: OpenEnv's ?session_id= joins another client's session.
-            await Connection(self._settings, receive, send).run(self._app, {**scope, "query_string": b""})
+            connection = Connection(self._settings, self._meter, receive, send)
+            await connection.run(self._app, {**scope, "query_string": b""})
+        elif scope["path"] in self._step_paths:
+            began = time.monotonic()
+            await self._app(scope, receive, send)
+            self._meter.step(time.monotonic() - began)
         else:
             await self._app(scope, receive, send)
 
@@ -66,7 +82,7 @@ class Guard:
         if token is not None and not hmac.compare_digest(sent, b"Bearer " + token.encode()):
             return 401, "UNAUTHORIZED", "A valid bearer token is needed."
         if scope["path"] not in (self._paths if scope["type"] == "http" else {"/ws"}):
-            return 404, "NOT_FOUND", "This server has only /ws and /health."
+            return 404, "NOT_FOUND", "This server has only /ws, /health and /validate."
         return None
 
 
@@ -89,8 +105,10 @@ async def _refuse(scope: Scope, receive: Receive, send: Send, status: int, code:
 class Connection:
     """One websocket between uvicorn and OpenEnv."""
 
-    def __init__(self, settings: ServerSettings, receive: Receive, send: Send) -> None:
+    def __init__(self, settings: ServerSettings, meter: LoadMeter, receive: Receive, send: Send) -> None:
         self._settings = settings
+        self._meter = meter
+        self._step_since: float | None = None
         self._receive_raw = receive
         self._send_raw = send
         self._id = uuid.uuid4().hex[:12]
@@ -137,11 +155,14 @@ class Connection:
                 await self._answer_bad_frame(error)
                 continue
             self._bad_frames = 0
-            self._steps += frame.kind == "step"
+            if frame.kind == "step":
+                self._steps += 1
+                self._step_since = time.monotonic()
             return {"type": "websocket.receive", "text": frame.text}
 
     async def _answer_bad_frame(self, error: FrameError) -> None:
         self._bad_frames += 1
+        self._meter.error(error.code)
         log(logging.WARNING, "frame.refused", session=self._id, code=error.code, message=str(error))
         await self._send({"type": "websocket.send", "text": error_frame(error.code, str(error))})
         if self._bad_frames >= MAX_BAD_FRAMES:
@@ -153,7 +174,12 @@ class Connection:
         self._closed = message["type"] == "websocket.close"
         text = message.get("text")
         if text is not None and text.startswith(ERROR_PREFIX):
-            message = {**message, "text": clean_error(text)}
+            code, text = clean_error(text)
+            self._meter.error(code)
+            message = {**message, "text": text}
+        elif text is not None and self._step_since is not None:
+            self._meter.step(time.monotonic() - self._step_since)
+        self._step_since = None
         self._enter("sending")
         await self._send_raw(message)
         self._enter("working")

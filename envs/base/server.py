@@ -11,13 +11,20 @@ from openenv.core.env_server.types import ServerMode
 
 from envs.base.bridge import Bridge, BridgeObservation, StepAction
 from envs.base.environment import ToolEnvironment
+from envs.base.facts import Facts, Prover
 from envs.base.guard import Guard
+from envs.base.load import LoadMeter
 from envs.base.settings import ServerSettings
-from envs.wire import Health
+from envs.wire import Health, Validation
 
 
-def create_server(factory: Callable[[], ToolEnvironment], settings: ServerSettings) -> FastAPI:
-    """Serve ``factory()`` for each connection: ``/ws`` behind the guard, ``GET /health``, and nothing else."""
+def create_server(
+    factory: Callable[[], ToolEnvironment], settings: ServerSettings, facts: Facts | None = None
+) -> FastAPI:
+    """Serve ``factory()`` for each connection: ``/ws`` behind the guard, ``GET /health`` and ``GET /validate``.
+
+    A server with routes of its own finds the ``LoadMeter`` and the ``Prover`` in the application's state.
+    """
     workers = ThreadPoolExecutor(settings.worker_threads, thread_name_prefix="environment")
 
     class Session(Bridge):
@@ -34,11 +41,30 @@ def create_server(factory: Callable[[], ToolEnvironment], settings: ServerSettin
     # Of OpenEnv's routes only the socket stays: reset and step over HTTP, MCP and the task routes are never served.
     app.router.routes[:] = [route for route in app.router.routes if getattr(route, "path", None) == "/ws"]
 
+    meter, prover = LoadMeter(), Prover(facts or Facts())
+    app.state.meter, app.state.prover = meter, prover
+
     @app.get("/health", response_model=Health)
     async def health() -> Health:
-        return Health(
-            name=settings.name, version=settings.version, sessions=server.active_sessions, slots=settings.slots
-        )
+        return health_of(app, settings, sessions=server.active_sessions, slots=settings.slots)
 
-    app.add_middleware(Guard, settings=settings)
+    @app.get("/validate", response_model=Validation)
+    async def validate() -> Validation:
+        return await prover.validation()
+
+    app.add_middleware(Guard, settings=settings, meter=meter)
     return app
+
+
+def health_of(app: FastAPI, settings: ServerSettings, *, sessions: int, slots: int) -> Health:
+    """The health of a server that was made here."""
+    prover: Prover = app.state.prover
+    return Health(
+        name=settings.name,
+        version=settings.version,
+        sessions=sessions,
+        slots=slots,
+        deterministic=prover.deterministic,
+        load=app.state.meter.read(),
+        baselines=prover.baselines,
+    )

@@ -65,10 +65,10 @@ def _add_version(parser: argparse.ArgumentParser) -> None:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    from envs.bfcl.server import BfclEnvironment, Defaults, server_version
+    from envs.bfcl.server import BfclEnvironment, Defaults, facts, server_version
 
     defaults = Defaults(speech=options.speech, errors=options.errors, compat=options.compat)
-    return serve(options, partial(BfclEnvironment, defaults), name=NAME, version=server_version())
+    return serve(options, partial(BfclEnvironment, defaults), name=NAME, version=server_version(), facts=facts())
 
 
 def _validate(options: argparse.Namespace) -> int:

@@ -6,16 +6,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from envs.base import EnvironmentRefusal, ServerSettings, ToolEnvironment
+from envs.base import EnvironmentRefusal, Facts, ServerSettings, ToolEnvironment
+from envs.base.facts import validation_of
 from envs.bfcl import NAME, VERSION
 from envs.bfcl.execution import Errors
-from envs.bfcl.package import entries, installed_version
+from envs.bfcl.package import SPLITS, entries, installed_version
 from envs.bfcl.rewards import reward_parts
 from envs.bfcl.schemas import tool_schemas
 from envs.bfcl.speech import DIALECTS, Dialect, Speech
 from envs.bfcl.tasks import Task, TaskRow, read_row, resolve
 from envs.bfcl.turns import Episode, Round
-from envs.wire import Observation, StepRequest
+from envs.wire import Observation, StepRequest, Validation
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -120,8 +121,19 @@ def generate_rows(split: str | None, speech: Speech) -> Iterator[dict[str, Any]]
             }
 
 
+def facts() -> Facts:
+    """How the environment proves itself: one entry of each split."""
+
+    def prove() -> Validation:
+        from envs.bfcl.validate import ids_of, validate  # it plays this module's environment
+
+        return validation_of(validate([ids_of(split)[0] for split in SPLITS]))
+
+    return Facts(validate=prove)
+
+
 def app() -> FastAPI:
     """The application for ``uvicorn --factory envs.bfcl.server:app``; ``python -m envs.bfcl`` has more options."""
     from envs.base.server import create_server  # OpenEnv takes 3 s to import
 
-    return create_server(BfclEnvironment, ServerSettings(name=NAME, version=server_version()))
+    return create_server(BfclEnvironment, ServerSettings(name=NAME, version=server_version()), facts())

@@ -30,9 +30,9 @@ def main(arguments: list[str] | None = None) -> int:
     )
     add_server_options(parser, port=DEFAULT_PORT, slots=DEFAULT_SLOTS)
     options = parser.parse_args(words)
-    from envs.tools.server import ToolsEnvironment
+    from envs.tools.server import FACTS, ToolsEnvironment
 
-    return serve(options, ToolsEnvironment, name=NAME, version=VERSION)
+    return serve(options, ToolsEnvironment, name=NAME, version=VERSION, facts=FACTS)
 
 
 def _command(words: list[str]) -> int:

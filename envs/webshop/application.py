@@ -9,26 +9,32 @@ from fastapi import FastAPI
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from envs.base.facts import Facts, validation_of
 from envs.base.frames import error_frame
 from envs.base.guard import Guard
+from envs.base.load import LoadMeter
 from envs.base.logs import log
-from envs.base.server import create_server
+from envs.base.server import create_server, health_of
 from envs.base.settings import ServerSettings
 from envs.webshop import NAME, VERSION, agentgym
+from envs.webshop.baseline import run_baseline
 from envs.webshop.generator import generated_catalogue
 from envs.webshop.rooms import Rooms
 from envs.webshop.server import WebshopEnvironment
 from envs.webshop.session import Shop
-from envs.wire import Health
+from envs.webshop.validate import validate
+from envs.wire import Baseline, Health
 
 CLOSE_NO_SLOT = 1013
+BASELINE_EPISODES = 300
+VALIDATED_VISITS = 4
 
 
 class ShopGuard(Guard):
     """The base guard with AgentGym's paths, which counts the slots of both kinds of session together."""
 
-    def __init__(self, app: ASGIApp, settings: ServerSettings, rooms: Rooms) -> None:
-        super().__init__(app, settings, frozenset(agentgym.PATHS))
+    def __init__(self, app: ASGIApp, settings: ServerSettings, meter: LoadMeter, rooms: Rooms) -> None:
+        super().__init__(app, settings, meter, frozenset(agentgym.PATHS), frozenset({"/step"}))
         self._rooms = rooms
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -58,16 +64,25 @@ class ShopGuard(Guard):
 def create_application(shop: Shop, settings: ServerSettings) -> FastAPI:
     """The base server with AgentGym's routes, a health that counts both kinds of session, and one guard for all."""
     rooms = Rooms(settings.slots, settings.idle_s)
-    app = create_server(partial(WebshopEnvironment, shop), settings)
-    app.router.routes[:] = [route for route in app.router.routes if getattr(route, "path", None) == "/ws"]
-    app.user_middleware[:] = [Middleware(ShopGuard, settings=settings, rooms=rooms)]
+    facts = Facts(
+        validate=lambda: validation_of(validate(shop, VALIDATED_VISITS)), baselines=lambda: [rule_baseline(shop)]
+    )
+    app = create_server(partial(WebshopEnvironment, shop), settings, facts)
+    app.router.routes[:] = [route for route in app.router.routes if getattr(route, "path", None) != "/health"]
+    app.user_middleware[:] = [Middleware(ShopGuard, settings=settings, meter=app.state.meter, rooms=rooms)]
 
     @app.get("/health", response_model=Health)
     async def health() -> Health:
-        return Health(name=settings.name, version=settings.version, sessions=rooms.taken, slots=rooms.slots)
+        return health_of(app, settings, sessions=rooms.taken, slots=rooms.slots)
 
     agentgym.AgentGym(shop, rooms).mount(app)
     return app
+
+
+def rule_baseline(shop: Shop) -> Baseline:
+    """The three rules on the first sessions, to stand beside every trained policy."""
+    found = run_baseline(shop, range(min(BASELINE_EPISODES, len(shop.goals))))
+    return Baseline(name="rules", reward=found.score, success=found.success, episodes=found.episodes)
 
 
 def app() -> FastAPI:

@@ -44,6 +44,7 @@ def validate(shop: Shop, seeds: int = 200) -> dict[str, Any]:
     bad: list[str] = []
     differing: list[int] = []
     worst = total = 0.0
+    episodes = 0
     for seed in range(seeds):
         session_id = seed * len(shop.goals) // seeds
         gold = play(shop, {"session_id": session_id}, perfect_steps(shop, session_id))
@@ -54,7 +55,9 @@ def validate(shop: Shop, seeds: int = 200) -> dict[str, Any]:
         again = play(shop, {"session_id": session_id}, perfect_steps(shop, session_id))
         if _trace(gold) != _trace(again):
             differing.append(session_id)
+        episodes += 2
         for name, steps in bad_policies(seed):
+            episodes += 1
             reward = play(shop, {"session_id": session_id}, steps)[-1].reward or 0.0
             worst = max(worst, reward)
             if reward > MAX_BAD_SCORE:
@@ -65,6 +68,7 @@ def validate(shop: Shop, seeds: int = 200) -> dict[str, Any]:
         "products": len(shop.catalogue.products),
         "goals": len(shop.goals),
         "seeds": seeds,
+        "episodes": episodes,
         "gold_score_mean": total / seeds,
         "bad_score_max": worst,
         "gold_failures": imperfect[:MAX_LISTED_FAILURES],

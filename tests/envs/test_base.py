@@ -11,6 +11,7 @@ from envs.base import EnvironmentRefusal, ServerSettings, SettingsError, ToolEnv
 from envs.base.bridge import Bridge, EnvironmentFailure, StepAction
 from envs.base.frames import clean_error
 from envs.base.guard import Connection
+from envs.base.load import LoadMeter
 from envs.base.settings import check_exposure
 from envs.wire import Message, Observation, StepRequest
 from tests.envs.client import run
@@ -106,7 +107,7 @@ def test_a_client_that_does_not_read_loses_its_session() -> None:
         await send({"type": "websocket.send", "text": "answer"})
 
     started = time.monotonic()
-    run(Connection(SETTINGS, receive, stuck).run(app, {"type": "websocket"}))
+    run(Connection(SETTINGS, LoadMeter(), receive, stuck).run(app, {"type": "websocket"}))
     assert time.monotonic() - started < 2
 
 
@@ -136,4 +137,5 @@ def test_vanished_clients_are_found_within_a_minute_by_default() -> None:
 
 @pytest.mark.parametrize("text", ["{", '{"type":"error"}', '{"type":"error","data":[]}', '{"type":"error","data":{}}'])
 def test_any_outgoing_error_is_cleaned(text: str) -> None:
-    assert '"type": "error"' in clean_error(text)
+    code, cleaned = clean_error(text)
+    assert code and '"type": "error"' in cleaned

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.conf import settings
 from django.db import models
 from django.utils.translation import gettext_lazy as _
@@ -34,3 +36,14 @@ class Environment(UuidModel):
     def reference(self) -> str:
         """How a job's config names this environment."""
         return f"environment:{self.name}"
+
+    def job_values(self) -> dict[str, Any]:
+        """The options of ``EnvironmentConfig`` that this registration fills in."""
+        return {
+            "name": self.server_name or self.name,
+            "url": self.url,
+            "protocol": "openenv",
+            "options": {},
+            "replicas": [],
+            "deterministic": self.health.get("deterministic") is True,
+        }

@@ -153,8 +153,6 @@ class RunForm(forms.Form):
     def _add(self, prefix: str, model: type[BaseModel], values: BaseModel) -> None:
         made = fields_of(model)
         made.pop("version", None)
-        if prefix == "environment.":
-            made.pop("url", None)  # always the registered one here
         for key, field in made.items():
             field.initial = getattr(values, key)
             self.fields[prefix + key] = field

@@ -142,7 +142,8 @@ def _environment(project: Project, config: JobConfig) -> None:
     found = Environment.objects.filter(project=project, name=name).first()
     if found is None:
         _refuse(option, _("there is no environment “%s” in this project.") % name[:120])
-    config.environment.name, config.environment.url = found.server_name or found.name, found.url
+    # Every registered value replaces what the config said: an address that was only typed was never checked.
+    config.environment = config.environment.model_copy(update=found.job_values())
 
 
 def _rewards(project: Project, config: JobConfig) -> None:
