@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from envs.tools.tasks import Difficulty, LanguageChoice, Task, draw_task
+from envs.tools.plan import PlannedCall, Task
+from envs.tools.tasks import Difficulty, LanguageChoice, draw_task
 from envs.tools.tools import Context, run_tool, tool_schemas
 
 
@@ -20,29 +21,32 @@ def demonstration(task: Task) -> dict[str, Any]:
     """One dataset row in the wire's message form: a tool call is ``{id, name, arguments}``."""
     language = task.row["language"]
     context = Context(language, datetime.fromisoformat(task.row["clock"]))
-    calls = [
-        {"id": f"call_{number}", "name": call.name, "arguments": call.arguments}
-        for number, call in enumerate(task.calls, 1)
-    ]
-    results = [
-        {
-            "role": "tool",
-            "content": run_tool(call.name, call.arguments, context).text,
-            "tool_call_id": f"call_{number}",
-            "name": call.name,
-        }
-        for number, call in enumerate(task.calls, 1)
-    ]
+    turns = [_turn(number, calls, context) for number, calls in enumerate(task.turns)]
     return {
         "conversation": [
             {"role": "user", "content": task.question},
-            {"role": "assistant", "content": "", "tool_calls": calls},
-            *results,
+            *(message for turn in turns for message in turn),
             {"role": "assistant", "content": task.final},
         ],
         "tools": tool_schemas(language),
         "language": language,
     }
+
+
+def _turn(number: int, planned: list[PlannedCall], context: Context) -> list[dict[str, Any]]:
+    """One assistant turn and the tools' answers."""
+    named = [(f"call_{number}_{index}", call) for index, call in enumerate(planned, 1)]
+    calls = [{"id": call_id, "name": call.name, "arguments": call.arguments} for call_id, call in named]
+    results = [
+        {
+            "role": "tool",
+            "content": run_tool(call.name, call.arguments, context).text,
+            "tool_call_id": call_id,
+            "name": call.name,
+        }
+        for call_id, call in named
+    ]
+    return [{"role": "assistant", "content": "", "tool_calls": calls}, *results]
 
 
 def careless(row: dict[str, Any], rng: random.Random) -> dict[str, Any]:

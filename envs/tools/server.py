@@ -29,7 +29,7 @@ MAX_CONTENT_LENGTH = 65536
 MAX_NAME_LENGTH = 64
 MAX_ERROR_LENGTH = 200
 FIRST_YEAR, LAST_YEAR = 1970, 2100
-VALIDATED_SEEDS = 6  # one of each language and difficulty: milliseconds
+VALIDATED_SEEDS = 8  # one of each language and difficulty: milliseconds
 SUCCESS = "task_success"
 
 

@@ -1,6 +1,6 @@
 """Seeded tasks. The starter ones are so short that a model of a million parameters learns them within a minute of CPU
 time; the easy ones still have few templates with arguments verbatim in the question; the mixed ones add long
-expressions, dates and two calls.
+expressions, dates and two calls; the chained ones need results of one turn as arguments of the next.
 
 Everything here is a pure function of its arguments and the same in every process.
 """
@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from envs.tools.calculator import Language
+from envs.tools.chained import CHAINED
 from envs.tools.facts import CITIES, FACTS, SKIES, City
-from envs.tools.tools import Context, run_tool
+from envs.tools.plan import Draw, PlannedCall, Task
 
-Difficulty = Literal["starter", "easy", "mixed"]
+Difficulty = Literal["starter", "easy", "mixed", "chained"]
 LanguageChoice = Literal["en", "zh", "both"]
 DIFFICULTIES: tuple[Difficulty, ...] = get_args(Difficulty)
 LANGUAGES: tuple[Language, ...] = get_args(Language)
@@ -27,43 +27,6 @@ _CLOCK_SPAN_S = 365 * 24 * 3600
 _STARTER = ("digits", "weather")
 _EASY = ("sum", "sum", "weather", "time", "search")
 _MIXED = ("expression", "expression", "function", "dated", "two_cities", "two_sums", "weather_and_time", "fact")
-
-
-@dataclass(frozen=True)
-class PlannedCall:
-    """A call of the gold solution."""
-
-    name: str
-    arguments: dict[str, Any]
-
-
-@dataclass
-class Task:
-    """A dataset row with its gold solution; only ``row`` is ever shown to anyone."""
-
-    question: str
-    calls: list[PlannedCall]
-    final: str
-    contains: list[str]
-    row: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class _Draw:
-    """What a template needs: randomness, language, and the clock of the episode."""
-
-    rng: random.Random
-    language: Language
-    now: datetime
-
-    def say(self, en: str, zh: str) -> str:
-        return zh if self.language == "zh" else en
-
-    def city(self, city: City) -> str:
-        return city.zh if self.language == "zh" else city.en
-
-    def result(self, call: PlannedCall) -> str:
-        return run_tool(call.name, call.arguments, Context(self.language, self.now)).text
 
 
 def _random(name: str) -> random.Random:
@@ -81,10 +44,10 @@ def draw_task(seed: int, language: LanguageChoice = "en", difficulty: Difficulty
     rng = _random(f"tools-task:{seed}:{index}:{language}:{difficulty}")
     chosen: Language = rng.choice(LANGUAGES) if language == "both" else language
     now = clock_for(rng.getrandbits(48))
-    kinds: tuple[str, ...] = _STARTER if difficulty == "starter" else _EASY
+    kinds: tuple[str, ...] = {"starter": _STARTER, "chained": tuple(CHAINED)}.get(difficulty, _EASY)
     if difficulty == "mixed" and rng.random() >= 0.4:
         kinds = _MIXED
-    task = _KINDS[rng.choice(kinds)](_Draw(rng, chosen, now))
+    task = _KINDS[rng.choice(kinds)](Draw(rng, chosen, now))
     task.row = {
         "id": f"tools-{chosen}-{difficulty}-{seed}-{index}",
         "conversation": [{"role": "user", "content": task.question}],
@@ -103,7 +66,7 @@ def generate_tasks(
     return (draw_task(seed, language, difficulty, index) for index in range(count))
 
 
-def _sum_of(draw: _Draw, expression: str, templates: tuple[str, ...]) -> Task:
+def _sum_of(draw: Draw, expression: str, templates: tuple[str, ...]) -> Task:
     call = PlannedCall("calculator", {"expression": expression})
     value = draw.result(call)
     final = draw.say(f"The result of {expression} is {value}.", f"根据计算器的结果，{expression} 等于 {value}。")
@@ -118,11 +81,11 @@ def _small_expression(rng: random.Random) -> str:
     return f"{high} - {low}" if sign == "-" else f"{rng.choice((f'{high} + {low}', f'{low} + {high}'))}"
 
 
-def _short_templates(draw: _Draw) -> tuple[str, ...]:
+def _short_templates(draw: Draw) -> tuple[str, ...]:
     return ("计算 {}", "{} 等于多少？") if draw.language == "zh" else ("What is {}?", "Compute {}.")
 
 
-def _digits(draw: _Draw) -> Task:
+def _digits(draw: Draw) -> Task:
     expression = f"{draw.rng.randint(1, 9)} {draw.rng.choice('+*')} {draw.rng.randint(1, 9)}"
     task = _sum_of(draw, expression, _short_templates(draw))
     value = task.contains[0]
@@ -130,11 +93,11 @@ def _digits(draw: _Draw) -> Task:
     return task
 
 
-def _sum(draw: _Draw) -> Task:
+def _sum(draw: Draw) -> Task:
     return _sum_of(draw, _small_expression(draw.rng), _short_templates(draw))
 
 
-def _expression(draw: _Draw) -> Task:
+def _expression(draw: Draw) -> Task:
     a, b, c, d = (draw.rng.randint(2, 99) for _ in range(4))
     shape = draw.rng.choice(
         ("({a} + {b}) * {c} - {d}", "{a} * {b} + {c}", "({a} + {b}) / {d}", "{a} - {b} * {c} + {d}")
@@ -142,23 +105,23 @@ def _expression(draw: _Draw) -> Task:
     return _sum_of(draw, shape.format(a=a, b=b, c=c, d=d), _long_templates(draw))
 
 
-def _function(draw: _Draw) -> Task:
+def _function(draw: Draw) -> Task:
     a, b, c = (draw.rng.randint(2, 20) for _ in range(3))
     shapes = ("sqrt({sq}) + {b} * {c}", "max({a}, {b}) * {c}", "round({a} / {b}, 2)", "2^{a}", "abs({a} - {b}) + {c}")
     return _sum_of(draw, draw.rng.choice(shapes).format(a=a, b=b, c=c, sq=a * a), _long_templates(draw))
 
 
-def _long_templates(draw: _Draw) -> tuple[str, ...]:
+def _long_templates(draw: Draw) -> tuple[str, ...]:
     if draw.language == "zh":
         return ("帮我计算一下 {} 等于多少？", "请算出 {} 的值。")
     return ("Can you work out {} for me?", "Please give me the value of {}.")
 
 
-def _weather_call(draw: _Draw, city: City, date: str | None = None) -> PlannedCall:
+def _weather_call(draw: Draw, city: City, date: str | None = None) -> PlannedCall:
     return PlannedCall("weather_query", {"city": draw.city(city)} | ({"date": date} if date else {}))
 
 
-def _weather_final(draw: _Draw, city: City) -> str:
+def _weather_final(draw: Draw, city: City) -> str:
     en, zh = SKIES[city.sky]
     return draw.say(
         f"It is {city.temperature}°C and {en} in {city.en}.",
@@ -166,13 +129,13 @@ def _weather_final(draw: _Draw, city: City) -> str:
     )
 
 
-def _weather(draw: _Draw) -> Task:
+def _weather(draw: Draw) -> Task:
     city = draw.rng.choice(CITIES)
     question = draw.say(f"Weather in {city.en}?", f"{city.zh}的天气怎么样？")
     return Task(question, [_weather_call(draw, city)], _weather_final(draw, city), [str(city.temperature)])
 
 
-def _dated(draw: _Draw) -> Task:
+def _dated(draw: Draw) -> Task:
     city = draw.rng.choice(CITIES)
     date = (draw.now + timedelta(days=draw.rng.randint(1, 9))).strftime("%Y-%m-%d")
     question = draw.say(f"What will the weather be in {city.en} on {date}?", f"{city.zh}在{date}的天气怎么样？")
@@ -180,7 +143,7 @@ def _dated(draw: _Draw) -> Task:
     return Task(question, [_weather_call(draw, city, date)], _weather_final(draw, city), contains)
 
 
-def _two_cities(draw: _Draw) -> Task:
+def _two_cities(draw: Draw) -> Task:
     first, second = draw.rng.sample(CITIES, 2)
     question = draw.say(f"Weather in {first.en} and in {second.en}?", f"{first.zh}和{second.zh}的天气怎么样？")
     final = draw.say(
@@ -191,7 +154,7 @@ def _two_cities(draw: _Draw) -> Task:
     return Task(question, calls, final, [str(first.temperature), str(second.temperature)])
 
 
-def _two_sums(draw: _Draw) -> Task:
+def _two_sums(draw: Draw) -> Task:
     expressions = [_small_expression(draw.rng) for _ in range(2)]
     calls = [PlannedCall("calculator", {"expression": expression}) for expression in expressions]
     values = [draw.result(call) for call in calls]
@@ -200,12 +163,12 @@ def _two_sums(draw: _Draw) -> Task:
     return Task(question, calls, draw.say(f"The results: {one} and {two}.", f"根据计算结果，{one}，{two}。"), values)
 
 
-def _time_call(draw: _Draw, city: City) -> tuple[PlannedCall, str]:
+def _time_call(draw: Draw, city: City) -> tuple[PlannedCall, str]:
     call = PlannedCall("get_current_time", {"timezone": draw.city(city)})
     return call, draw.result(call)[11:16]
 
 
-def _time(draw: _Draw) -> Task:
+def _time(draw: Draw) -> Task:
     city = draw.rng.choice(CITIES)
     call, clock = _time_call(draw, city)
     question = draw.say(f"What time is it in {city.en}?", f"{city.zh}现在几点？")
@@ -213,7 +176,7 @@ def _time(draw: _Draw) -> Task:
     return Task(question, [call], final, [clock])
 
 
-def _weather_and_time(draw: _Draw) -> Task:
+def _weather_and_time(draw: Draw) -> Task:
     city = draw.rng.choice(CITIES)
     call, clock = _time_call(draw, city)
     question = draw.say(f"Weather and time in {city.en}?", f"{city.zh}的天气怎么样，现在几点？")
@@ -224,7 +187,7 @@ def _weather_and_time(draw: _Draw) -> Task:
     return Task(question, [_weather_call(draw, city), call], final, [str(city.temperature), clock])
 
 
-def _search_for(draw: _Draw, en: str, zh: str) -> Task:
+def _search_for(draw: Draw, en: str, zh: str) -> Task:
     fact = draw.rng.choice(FACTS)
     query = draw.say(fact.query_en, fact.query_zh)
     final = draw.say(f"I found this: {fact.text_en}", f"根据搜索结果，我们可以知道：{fact.text_zh}")
@@ -232,15 +195,16 @@ def _search_for(draw: _Draw, en: str, zh: str) -> Task:
     return Task(draw.say(en, zh).format(query), [call], final, [draw.say(fact.key_en, fact.key_zh)])
 
 
-def _search(draw: _Draw) -> Task:
+def _search(draw: Draw) -> Task:
     return _search_for(draw, "Search for {}.", "搜索{}")
 
 
-def _fact(draw: _Draw) -> Task:
+def _fact(draw: Draw) -> Task:
     return _search_for(draw, "Please find out something about {} for me.", "请帮我查一下关于{}的资料。")
 
 
 _KINDS = {
+    **CHAINED,
     "digits": _digits,
     "sum": _sum,
     "expression": _expression,

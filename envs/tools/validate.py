@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from envs.tools.plan import Task
 from envs.tools.server import ToolsEnvironment
-from envs.tools.tasks import DIFFICULTIES, LANGUAGES, Task, draw_task
+from envs.tools.tasks import DIFFICULTIES, LANGUAGES, draw_task
 from envs.wire import Observation, StepRequest, ToolCall
 
 MAX_BAD_SCORE = 0.1
@@ -74,23 +75,25 @@ def validate(seeds: int = 1000) -> dict[str, Any]:
 
 def gold_steps(task: Task) -> list[StepRequest]:
     """The turns of the gold solution."""
-    return [_calling(task), StepRequest(message=task.final)]
+    return [*_calling(task), StepRequest(message=task.final)]
 
 
 def bad_policies(task: Task, seed: int) -> Iterator[tuple[str, list[StepRequest]]]:
     """Policies that must not score: guessing, listing, begging, and calling without answering."""
     text = _GARBAGE[seed % len(_GARBAGE)]
     yield "garbage without a call", [StepRequest(message=text)]
-    yield "garbage after the right call", [_calling(task), StepRequest(message=text)]
+    yield "garbage after the right call", [*_calling(task), StepRequest(message=text)]
     yield "gold answer without a call", [StepRequest(message=task.final)]
     failing = [ToolCall(id="1", name=call.name, arguments={"timezone": "Nowhere"}) for call in task.calls]
     yield "gold answer after failed calls", [StepRequest(tool_calls=failing), StepRequest(message=task.final)]
     wrong = [ToolCall(id="1", name=f"{call.name}_", arguments=call.arguments) for call in task.calls]
     yield "gold answer after unknown tools", [StepRequest(tool_calls=wrong), StepRequest(message=task.final)]
-    yield "gold answer inside a flood", [_calling(task), StepRequest(message=task.final + " 1" * 400)]
+    yield "gold answer inside a flood", [*_calling(task), StepRequest(message=task.final + " 1" * 400)]
     listing = " ".join(str(number) for number in range(seed % 50, seed % 50 + 60))
-    yield "gold answer among guesses", [_calling(task), StepRequest(message=f"{task.final} {listing}")]
-    yield "calls for ever", [_calling(task)] * 20
+    yield "gold answer among guesses", [*_calling(task), StepRequest(message=f"{task.final} {listing}")]
+    if len(task.turns) > 1:
+        yield "gold answer after half of the calls", [_calling(task)[0], StepRequest(message=task.final)]
+    yield "calls for ever", _calling(task) * 20
     yield "unreadable calls for ever", [StepRequest(message="x", parse_error="not JSON")] * 20
 
 
@@ -111,11 +114,15 @@ def _task_of(seed: int) -> Task:
     return draw_task(seed, language, DIFFICULTIES[seed // len(LANGUAGES) % len(DIFFICULTIES)])
 
 
-def _calling(task: Task) -> StepRequest:
-    calls = [
-        ToolCall(id=str(number), name=call.name, arguments=call.arguments) for number, call in enumerate(task.calls)
+def _calling(task: Task) -> list[StepRequest]:
+    return [
+        StepRequest(
+            tool_calls=[
+                ToolCall(id=str(number), name=call.name, arguments=call.arguments) for number, call in enumerate(calls)
+            ]
+        )
+        for calls in task.turns
     ]
-    return StepRequest(tool_calls=calls)
 
 
 def _trace(task: Task, seed: int) -> list[str]:

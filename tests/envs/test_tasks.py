@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from envs.tools.demonstrations import generate_demonstrations
+from envs.tools.demonstrations import demonstration, generate_demonstrations
 from envs.tools.tasks import draw_task, generate_tasks
 from envs.tools.validate import validate
 from envs.wire import Message
@@ -78,6 +78,30 @@ def test_mixed_tasks_include_two_calls_and_dates() -> None:
     tasks = list(generate_tasks(300, difficulty="mixed"))
     assert any(len(task.calls) == 2 for task in tasks)
     assert any("date" in call.arguments for task in tasks for call in task.calls)
+
+
+def test_chained_tasks_need_results_of_one_turn_in_the_next() -> None:
+    tasks = list(generate_tasks(200, language="both", difficulty="chained"))
+    assert {task.row["language"] for task in tasks} == {"en", "zh"}
+    for task in tasks:
+        found, combined = task.turns
+        assert 2 <= len(task.calls) <= 3 and [call.name for call in combined] == ["calculator"]
+        assert task.row["answer"]["tools"] == sorted({"calculator", found[0].name})
+        assert combined[0].arguments["expression"] not in task.question
+
+
+def test_a_chained_task_by_value() -> None:
+    tasks = generate_tasks(4000, difficulty="chained")
+    task = next(task for task in tasks if task.question == "How much warmer is Cairo than Moscow?")
+    assert [(call.turn, call.arguments) for call in task.calls] == [
+        (0, {"city": "Cairo"}),
+        (0, {"city": "Moscow"}),
+        (1, {"expression": "31 - (-4)"}),
+    ]
+    assert (task.final, task.contains) == ("Cairo is 35 degrees warmer than Moscow.", ["35"])
+    user, asking, *_results, computing, _value, final = demonstration(task)["conversation"]
+    assert [len(message["tool_calls"]) for message in (asking, computing)] == [2, 1]
+    assert (user["content"], final["content"]) == (task.question, task.final)
 
 
 @pytest.mark.parametrize("difficulty", ["easy", "mixed"])
