@@ -14,7 +14,7 @@ from typing import NamedTuple
 import httpx
 
 ROOT = Path(__file__).resolve().parents[1]
-START_LIMIT_S = 60
+START_LIMIT_S = 120
 
 
 class Server(NamedTuple):

@@ -1,4 +1,4 @@
-"""Steps a second of environment servers: ``python benchmarks/envs.py [--names tools bfcl webshop]``.
+"""Steps a second of environment servers: ``python benchmarks/envs.py [--names tools toolbench bfcl webshop]``.
 
 Each server runs in a process of its own on one core, the clients on another; prints JSON. What is played: ``tools`` a
 calculator call ten times an episode; ``bfcl`` the gold calls of all 800 entries, resets included; ``webshop`` on the
@@ -12,6 +12,7 @@ import asyncio
 import json
 import os
 import re
+import resource
 import statistics
 import sys
 import time
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import WebSocketException
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -28,7 +30,9 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.environment import environment_server  # noqa: E402
 
 STEPS_PER_EPISODE = 10
-TARGETS = {"tools": 2500, "bfcl": 1000, "webshop": 800}  # steps a second with 256 sessions
+OPEN_LIMIT_S, ANSWER_LIMIT_S = 60, 30
+COMPLETE_TARGET = 0.995
+TARGETS = {"tools": 2500, "toolbench": 1000, "bfcl": 1000, "webshop": 800}  # steps a second with 256 sessions
 ASIN = re.compile(r"\b(?=[A-Z]*[0-9])[A-Z0-9]{10}\b")
 
 
@@ -108,6 +112,61 @@ async def _ask(websocket: ClientConnection, frame: str) -> str:
     return answer
 
 
+async def _episode(name: str, number: int, url: str, everyone: asyncio.Barrier, latencies: list[float]) -> bool:
+    """One episode after all sessions are open; whether it came to its end."""
+    try:
+        connection = await connect(url, compression=None, ping_interval=None, max_size=None, open_timeout=OPEN_LIMIT_S)
+    except (OSError, TimeoutError, WebSocketException):
+        await everyone.wait()
+        return False
+    async with connection as websocket:
+        await everyone.wait()
+        told, kind = Told(), "reset"
+        try:
+            for data in EPISODES[name](number, told):
+                started = time.perf_counter()
+                async with asyncio.timeout(ANSWER_LIMIT_S):
+                    told.answer = await _ask(websocket, json.dumps({"type": kind, "data": data}))
+                latencies.append(time.perf_counter() - started)
+                kind = "step"
+        except (OSError, TimeoutError, RuntimeError, WebSocketException):
+            return False
+    return True
+
+
+async def _open_at_once(name: str, url: str, sessions: int) -> dict[str, Any]:
+    """So many sessions open at the same moment, each playing one episode."""
+    latencies: list[float] = []
+    everyone = asyncio.Barrier(sessions)
+    address = f"{url.replace('http', 'ws', 1)}/ws"
+    started = time.perf_counter()
+    ended = await asyncio.gather(*(_episode(name, n, address, everyone, latencies) for n in range(sessions)))
+    cuts = statistics.quantiles(latencies, n=100)
+    return {
+        "benchmark": f"envs.{name}.open",
+        "sessions": sessions,
+        "episodes_complete": sum(ended) / sessions,
+        "target": COMPLETE_TARGET,
+        "steps": len(latencies),
+        "seconds": round(time.perf_counter() - started, 2),
+        "p95_ms": round(cuts[94] * 1000, 2),
+        "p99_ms": round(cuts[98] * 1000, 2),
+    }
+
+
+def measure_open(name: str, sessions: int) -> dict[str, Any]:
+    """Start one server with as many slots and open them all."""
+    _raise_descriptor_limit(sessions)
+    with environment_server(name, "--slots", str(sessions)) as server:
+        return asyncio.run(_open_at_once(name, server.url, sessions))
+
+
+def _raise_descriptor_limit(sessions: int) -> None:
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    wanted = sessions * 2 + 256
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
+
+
 async def _measure(name: str, url: str, sessions: int, seconds: float) -> dict[str, Any]:
     latencies: list[float] = []
     started = time.perf_counter()
@@ -150,9 +209,12 @@ def main() -> int:
     parser.add_argument("--names", nargs="+", choices=list(EPISODES), default=list(EPISODES))
     parser.add_argument("--sessions", type=int, nargs="+", default=[16, 256])
     parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--open", type=int, default=2048, help="sessions open at once on the tools server; 0 skips it")
     options = parser.parse_args()
     for name in options.names:
         print(json.dumps(measure(name, options.sessions, options.seconds)), flush=True)
+    if options.open:
+        print(json.dumps(measure_open("tools", options.open)), flush=True)
     return 0
 
 

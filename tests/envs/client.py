@@ -61,7 +61,7 @@ def running_server(
     with log.open("wb") as stderr:
         process = subprocess.Popen(words, cwd=ROOT, stderr=stderr)
     try:
-        yield Server(process, log, _port_of(log, process), token)
+        yield Server(process, log, port_of(log, process), token)
     finally:
         process.terminate()
         process.wait(10)
@@ -80,7 +80,8 @@ def run_module(module: str, *words: str, **environ: str) -> subprocess.Completed
     )
 
 
-def _port_of(log: Path, process: subprocess.Popen[bytes]) -> int:
+def port_of(log: Path, process: subprocess.Popen[bytes]) -> int:
+    """The port that a server says it listens on, once it does."""
     ends_at = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < ends_at and process.poll() is None:
         for line in log.read_text().splitlines():
