@@ -1,8 +1,9 @@
 """Steps a second of environment servers: ``python benchmarks/envs.py [--names tools toolbench bfcl webshop]``.
 
 Each server runs in a process of its own on one core, the clients on another; prints JSON. What is played: ``tools`` a
-calculator call ten times an episode; ``bfcl`` the gold calls of all 800 entries, resets included; ``webshop`` on the
-generated catalogue of 1,000 products twice a search, the first hit, its description and back, then a purchase.
+calculator call ten times an episode; ``toolbench`` the recorded calls of a query, twice; ``bfcl`` the gold calls of all
+800 entries, resets included; ``webshop`` on 1,000 generated products twice a search, the first hit, its
+description and back, then a purchase. At the end 2,048 sessions are open at once, each for one episode.
 """
 
 from __future__ import annotations
@@ -51,6 +52,21 @@ def tools_episode(number: int, told: Told) -> Iterator[dict[str, Any]]:
         yield {"tool_calls": [call]}
 
 
+def toolbench_episode(number: int, told: Told) -> Iterator[dict[str, Any]]:
+    """The gold calls of one query of the own world, each twice, all of them recorded; the last one is Finish."""
+    yield {"task": {"index": number}, "seed": 0}
+    *calls, finish = _planned(number)
+    for call in [*calls, *calls, finish]:
+        yield {"tool_calls": [call]}
+
+
+@cache
+def _planned(number: int) -> list[dict[str, Any]]:
+    from envs.toolbench.world_tasks import draw_task, gold_calls
+
+    return [{"id": "1", "name": call.function, "arguments": call.arguments} for call in gold_calls(draw_task(number))]
+
+
 def bfcl_episode(number: int, told: Told) -> Iterator[dict[str, Any]]:
     """The gold calls of one entry."""
     names = list(_gold())
@@ -86,6 +102,7 @@ def webshop_episode(number: int, told: Told) -> Iterator[dict[str, Any]]:
 
 EPISODES: dict[str, Callable[[int, Told], Iterator[dict[str, Any]]]] = {
     "tools": tools_episode,
+    "toolbench": toolbench_episode,
     "bfcl": bfcl_episode,
     "webshop": webshop_episode,
 }

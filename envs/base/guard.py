@@ -82,7 +82,7 @@ class Guard:
         if token is not None and not hmac.compare_digest(sent, b"Bearer " + token.encode()):
             return 401, "UNAUTHORIZED", "A valid bearer token is needed."
         if scope["path"] not in (self._paths if scope["type"] == "http" else {"/ws"}):
-            return 404, "NOT_FOUND", "This server has only /ws, /health and /validate."
+            return 404, "NOT_FOUND", "There is nothing at this path."
         return None
 
 

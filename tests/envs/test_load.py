@@ -137,7 +137,7 @@ def wait_for(look: Callable[[], Any]) -> Any:
     return found
 
 
-@pytest.mark.parametrize("name", ["bfcl", "webshop"])
+@pytest.mark.parametrize("name", ["toolbench", "bfcl", "webshop"])
 def test_the_larger_servers_prove_themselves_too(name: str, tmp_path: Path) -> None:
     with running_server(tmp_path, module=f"envs.{name}") as server:
         status, body = http(server, "/validate")

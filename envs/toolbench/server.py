@@ -1,0 +1,177 @@
+"""The environment: one episode is one query, some calls of its APIs, and Finish."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Any
+
+from envs.base import EnvironmentRefusal, ToolEnvironment
+from envs.toolbench.answers import FINAL_ANSWER, GAVE_UP, INPUT_ERROR, OK, UNKNOWN_FUNCTION, Answer, Answerer
+from envs.toolbench.documents import Api
+from envs.toolbench.rewards import Episode, reward_parts
+from envs.toolbench.schemas import FINISH, GIVE_ANSWER, GIVE_UP
+from envs.toolbench.speech import DIALECTS, MAX_CALLS_PER_TURN, MAX_NAME_LENGTH, Action, Dialect, Outcome
+from envs.toolbench.speech import GAVE_UP as GAVE_UP_TEXT
+from envs.toolbench.tasks import Speech, TaskSet, read_row, resolve
+from envs.wire import Message, Observation, StepRequest, ToolCall
+
+DEFAULT_MAX_TURNS = 12
+DEFAULT_MAX_OBSERVATION = 1024
+
+# What upstream's environment says about Finish; its braces and quotes are like that.
+ANSWERED = '{"response":"successfully giving the final answer."}'
+RESTARTED = '{"response":"chose to give up and restart"}'
+NO_RETURN_TYPE = '{error:"must have "return_type""}'
+NO_FINAL_ANSWER = '{error:"must have "final_answer""}'
+BAD_RETURN_TYPE = '{error:""return_type" is not a valid choice"}'
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How episodes are played. ``max_observation`` is in characters."""
+
+    speech: Speech = "native"
+    max_turns: int = DEFAULT_MAX_TURNS
+    max_observation: int = DEFAULT_MAX_OBSERVATION
+
+
+class ToolbenchEnvironment(ToolEnvironment):
+    """Plays queries of one task set with one answerer; both are shared by all sessions."""
+
+    def __init__(self, answerer: Answerer, tasks: TaskSet, rules: Rules | None = None) -> None:
+        self._answerer = answerer
+        self._tasks = tasks
+        self._rules = rules or Rules()
+        self._episode: Episode | None = None
+        self._dialect: Dialect = DIALECTS[self._rules.speech]
+
+    def reset(self, task: dict[str, Any], seed: int, episode_id: str) -> Observation:
+        """Open the query that the row names or carries; without one, a query is drawn by seed."""
+        self._episode = None
+        row = read_row(task)
+        chosen = resolve(row, seed, self._tasks, self._answerer.library)
+        speech = row.speech or self._rules.speech
+        self._dialect = DIALECTS[speech]
+        self._episode = Episode(chosen)
+        # A row with its own prompt keeps it: the trainer would otherwise show the model both.
+        messages = row.conversation or self._dialect.opening(chosen)
+        info = {"turn": 0, "query_id": chosen.query_id, "speech": speech, "apis": len(chosen.by_function)}
+        return Observation(messages=messages, tools=self._dialect.tools(chosen), info=info)
+
+    async def step(self, request: StepRequest) -> Observation:
+        """Play one turn; its calls are answered in order."""
+        episode = self._episode
+        if episode is None:
+            raise EnvironmentRefusal("No episode is open: send reset first.")
+        episode.turn += 1
+        action = self._dialect.read(request)
+        if episode.form is None:
+            episode.form = action.form
+        outcomes = [] if action.error is not None else await self._play(episode, action)
+        messages = self._dialect.render(request, action, outcomes)
+        return self._observe(episode, outcomes, messages)
+
+    async def _play(self, episode: Episode, action: Action) -> list[Outcome]:
+        """Answer the calls up to a Finish that counts; those that have to wait do so side by side."""
+        episode.valid_turns += 1
+        outcomes: list[Outcome] = []
+        waiting: list[Awaitable[None]] = []
+        for number, call in enumerate(action.calls):
+            if episode.ending in ("answer", "give_up"):
+                outcomes.append(Outcome(call, _error("The task is over."), INPUT_ERROR))
+            elif number >= MAX_CALLS_PER_TURN:
+                limit = f"At most {MAX_CALLS_PER_TURN} calls a turn are answered."
+                outcomes.append(self._refused(episode, call, limit))
+            elif call.name == FINISH:
+                outcomes.append(_finish(episode, call))
+            else:
+                outcomes.append(self._call(episode, call, waiting))
+        if waiting:
+            await asyncio.gather(*waiting)
+        return outcomes
+
+    def _call(self, episode: Episode, call: ToolCall, waiting: list[Awaitable[None]]) -> Outcome:
+        """The outcome; where something has to be waited for, what fills it later joins ``waiting``."""
+        functions = episode.task.by_function
+        api = functions.get(call.name) or functions.get(call.name.lower().replace(" ", "_"))
+        if api is None:
+            error = f"No such function name: {call.name[:MAX_NAME_LENGTH]}"
+            return self._refused(episode, call, error, UNKNOWN_FUNCTION)
+        outcome = Outcome(call, "", OK)
+        answer = self._answerer.quick(api.name, api, call.arguments)
+        if answer is None:
+            waiting.append(self._wait(episode, outcome, api))
+        else:
+            self._fill(episode, outcome, api.name.function, answer)
+        return outcome
+
+    async def _wait(self, episode: Episode, outcome: Outcome, api: Api) -> None:
+        answer = await self._answerer.wait(api.name, api, outcome.call.arguments)
+        self._fill(episode, outcome, api.name.function, answer)
+
+    def _fill(self, episode: Episode, outcome: Outcome, function: str, answer: Answer) -> None:
+        outcome.status, outcome.source = answer.status, answer.source
+        outcome.content = self._cut(json.dumps(answer.body))
+        if answer.error.strip():
+            episode.calls_failed += 1
+            return
+        episode.calls_ok += 1
+        response = answer.body.get("response") if isinstance(answer.body, dict) else None
+        if episode.task.gold and isinstance(response, dict):
+            episode.obtained |= {(function, str(value)) for value in response.values()}
+
+    def _refused(self, episode: Episode, call: ToolCall, error: str, status: int = INPUT_ERROR) -> Outcome:
+        episode.calls_failed += 1
+        return Outcome(call, _error(error), status)
+
+    def _cut(self, text: str) -> str:
+        limit = self._rules.max_observation
+        return text if len(text) <= limit else f"{text[:limit]}..."
+
+    def _observe(self, episode: Episode, outcomes: list[Outcome], messages: list[Message]) -> Observation:
+        """What the turn led to; the last one carries the rewards. Nobody knows the answers of upstream's queries."""
+        info: dict[str, Any] = {
+            "turn": episode.turn,
+            "status": outcomes[-1].status if outcomes else INPUT_ERROR,
+            "calls": [
+                {"function": item.call.name[:MAX_NAME_LENGTH], "source": item.source, "status": item.status}
+                for item in outcomes
+            ],
+        }
+        finished = episode.ending in ("answer", "give_up")
+        if not finished and episode.turn < self._rules.max_turns:
+            return Observation(messages=messages, info=info)
+        self._episode = None
+        if finished:
+            info["finish"] = episode.ending
+            # In text the end needs no Observation: nothing is read after it.
+            if messages and messages[0].role == "user":
+                messages = [Message(role="user", content=GAVE_UP_TEXT)] if episode.ending == "give_up" else []
+        else:
+            info["truncated"] = True
+        parts = reward_parts(episode)
+        return Observation(messages=messages, done=True, reward=parts.get("answer"), reward_parts=parts, info=info)
+
+
+def _finish(episode: Episode, call: ToolCall) -> Outcome:
+    """Finish as upstream's environment takes it: what lacks something is an error, and the episode goes on."""
+    kind = call.arguments.get("return_type")
+    final = call.arguments.get("final_answer")
+    if kind == GIVE_UP:
+        episode.ending = "give_up"
+        return Outcome(call, RESTARTED, GAVE_UP, "finish")
+    if kind == GIVE_ANSWER and final is not None:
+        episode.ending = "answer"
+        episode.final_answer = final if isinstance(final, str) else json.dumps(final)
+        return Outcome(call, ANSWERED, FINAL_ANSWER, "finish")
+    episode.ending = "other"
+    if kind is None:
+        return Outcome(call, NO_RETURN_TYPE, INPUT_ERROR)
+    return Outcome(call, NO_FINAL_ANSWER if kind == GIVE_ANSWER else BAD_RETURN_TYPE, INPUT_ERROR)
+
+
+def _error(text: str) -> str:
+    return json.dumps({"error": text, "response": ""})
