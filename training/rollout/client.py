@@ -90,8 +90,6 @@ class Socket:
             if exc.sent is not None and exc.sent.code == 1009:
                 raise EnvironmentProtocolError(f"The answer to {kind} is larger than 4 MB.") from exc
             raise EnvironmentUnreachable(f"The environment hung up during {kind}: {short(exc)}.") from exc
-        except TimeoutError:
-            raise  # the deadline's own
         except (OSError, WebSocketException) as exc:
             raise EnvironmentUnreachable(f"The connection broke during {kind}: {short(exc)}.") from exc
 
