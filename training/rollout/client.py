@@ -74,6 +74,8 @@ class Socket:
         except InvalidStatus as exc:
             raise refusal(exc.response.status_code) from exc
         except (InvalidHandshake, WebSocketException, EOFError) as exc:
+            if isinstance(exc, EOFError) or isinstance(exc.__cause__, EOFError):  # it died while we shook hands
+                raise EnvironmentUnreachable("The environment hung up while we connected.") from exc
             raise EnvironmentProtocolError(f"The environment does not speak websocket: {short(exc)}.") from exc
         except (OSError, ValueError) as exc:
             raise EnvironmentUnreachable(f"The environment cannot be reached: {short(exc)}.") from exc

@@ -213,7 +213,8 @@ class ReplicaSession:
 
     async def _recover(self, request: StepRequest, lost: TiltyardError) -> Observation:
         """The answer to the turn whose server was lost, from a replay. Raises the loss when there can be none."""
-        await self._leave(gone=isinstance(lost, EnvironmentUnreachable))
+        url = await self._leave(gone=isinstance(lost, EnvironmentUnreachable))
+        avoided = {url} if len(self._replicas.all) > 1 else set()  # at first: it may come back meanwhile
         if not self._config.deterministic:
             raise _hinted(lost, "The environment is not marked as deterministic, so its episodes cannot be replayed.")
         for attempt in range(self._config.attempts):
@@ -221,7 +222,7 @@ class ReplicaSession:
             if attempt:
                 await asyncio.sleep(REPLAY_PAUSE_S * 2**attempt)
             try:
-                if not await self._replay():
+                if not await self._replay(avoided if attempt == 0 else set()):
                     await self._leave(gone=False)
                     raise _hinted(lost, "Its replay gave other answers: the environment is not deterministic.")
                 answer = await self._open_inner().step(request)
@@ -233,9 +234,9 @@ class ReplicaSession:
             return answer
         raise _hinted(lost, "No other replica took the episode over.")
 
-    async def _replay(self) -> bool:
+    async def _replay(self, avoided: set[str]) -> bool:
         """Play the episode up to now on another replica; whether every answer is the one that was seen."""
-        if not _same(await self._start(self._reset), self._seen[0]):
+        if not _same(await self._start(self._reset, avoided), self._seen[0]):
             return False
         self._arrived()
         for request, seen in zip(self._steps, self._seen[1:], strict=True):

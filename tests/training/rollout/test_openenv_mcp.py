@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from envs.wire import StepRequest, ToolCall
 from tests.servers import running, wait_for_http
-from tests.training.helpers import demonstration_rows, events, job_config, of_type, scripted_server, write_rows
+from tests.training.helpers import (
+    ScriptedEngine,
+    call_text,
+    demonstration_rows,
+    job_config,
+    of_type,
+    scripted_server,
+    write_rows,
+)
 from tests.training.rollout.foreign import call, play, say, settings
 from tests.training.rollout.test_openenv_text import observed
 from training.errors import EnvironmentFault, EnvironmentProtocolError, TiltyardError
+from training.journal import Journal
+from training.policy.engine import Sample
 from training.preflight import preflight
 from training.rollout.protocols import check_server
 from webapp.ops.embedded import free_port
-
-ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(scope="module")
@@ -82,22 +89,39 @@ def test_a_bad_list_of_tools_has_its_typed_error(listed: str, expected: type[Til
         play(settings(url, "openenv-mcp"), [])
 
 
-def test_grpo_trains_against_it(server: str, starter_folder: Path, tmp_path: Path) -> None:
+class Speaker(ScriptedEngine):
+    """Rollouts with an even number say the word that the environment waits for, the others another one."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        super().__init__(tokenizer, [call_text("red")])
+        self._other = ScriptedEngine(tokenizer, [call_text("blue"), "It is said."])
+
+    async def generate(self, prompt_ids: list[int], *, max_tokens: int, seed: int, episode: str = "") -> Sample:
+        generate = super().generate if int(episode[-1]) % 2 == 0 else self._other.generate
+        return await generate(prompt_ids, max_tokens=max_tokens, seed=seed, episode=episode)
+
+
+def test_grpo_trains_against_it(server: str, starter_folder: Path, tokenizer: Any, tmp_path: Path) -> None:
+    from training.algorithms.base import Job
+    from training.algorithms.grpo import run_grpo
+
     config = job_config(
         data={"train": str(write_rows(tmp_path / "rows.jsonl", demonstration_rows(), prompts_only=True))},
         model={"source": str(starter_folder)},
-        environment={"url": server, "protocol": "openenv-mcp", "name": "echo-tools"},
-        rewards={"components": [{"name": "coherence", "weight": 1.0}]},
-        run={"device": "cpu", "threads": 1, "max_steps": 2, "seed": 7},
+        environment={"url": server, "protocol": "openenv-mcp", "name": "echo-tools", "step_timeout_s": 20},
     )
     checks = {check.check: check for check in preflight(config, load_template=False)}
     assert checks["environment"].message == "echo-tools 0.3 answers."
     assert checks["slots"].ok and "does not tell" in checks["slots"].message
-    (tmp_path / "job.yaml").write_text(yaml.safe_dump(config.model_dump(mode="json")))
-    words = [sys.executable, "-m", "training", "run", str(tmp_path / "job.yaml"), "--run-dir", str(tmp_path / "run")]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, timeout=120)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    assert events(tmp_path / "run")[-1].status == "succeeded"
+    job = Job(config, tmp_path / "run", Journal(tmp_path / "run"), threading.Event(), 1, None)
+    run_grpo(job, engine=Speaker(tokenizer))
     ends = of_type(tmp_path / "run", "rollout_finished")
     assert len(ends) == 16 and [end.error for end in ends] == [None] * 16
-    assert all(set(end.parts) == {"coherence"} for end in ends)
+    assert {(end.rollout[-1] in "02", end.parts["task_success"], end.turns) for end in ends} == {
+        (True, 1.0, 1), (False, 0.0, 2)
+    }  # fmt: skip
+    said = {m.content for turn in of_type(tmp_path / "run", "turn") for m in turn.messages if m.role == "tool"}
+    assert said == {"You said red.", "You said blue."}
+    metrics = of_type(tmp_path / "run", "metrics")
+    assert [event.step for event in metrics] == [1, 2] and all(event.values["grad_norm"] > 0 for event in metrics)
+    assert all(event.values["reward"] == 0.5 for event in metrics)

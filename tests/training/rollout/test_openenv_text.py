@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 
 from tests.training.helpers import error, scripted_server
-from tests.training.rollout.foreign import play, say, settings
-from training.errors import EnvironmentFault, EnvironmentProtocolError, TiltyardError
+from tests.training.rollout.foreign import call, play, say, settings
+from training.errors import (
+    EnvironmentFault,
+    EnvironmentFull,
+    EnvironmentProtocolError,
+    EnvironmentTimeout,
+    EnvironmentUnreachable,
+    TiltyardError,
+)
 from training.rollout.protocols import check_server
 
 Frames = list[dict[str, Any]]
@@ -74,6 +82,30 @@ def test_a_bad_answer_has_its_typed_error(answer: str, expected: type[TiltyardEr
 
     with scripted_server(behave) as url, pytest.raises(expected):
         play(settings(url, "openenv-text"), [say("x")])
+
+
+@pytest.mark.parametrize("protocol", ["openenv-text", "openenv-mcp"])
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [("hangs", EnvironmentTimeout), ("hangs up", EnvironmentUnreachable), ("sends 5 MB", EnvironmentProtocolError),
+     ("sends nothing readable", EnvironmentProtocolError), ("is full", EnvironmentFull)],
+)  # fmt: skip
+def test_a_fault_in_mid_episode_has_its_typed_error(protocol: str, fault: str, expected: type[TiltyardError]) -> None:
+    async def behave(socket: Any, frame: dict[str, Any], turn: int) -> str | bytes | None:
+        if turn < 2:
+            return observed(text="begin", tools=[{"name": "echo", "input_schema": {}}])
+        if fault == "hangs":
+            await asyncio.sleep(5)
+        if fault == "hangs up":
+            socket.transport.abort()
+            return None
+        if fault == "is full":
+            return error("CAPACITY_REACHED")
+        return observed(text="x" * (5 << 20)) if fault == "sends 5 MB" else b"\xff\x00"
+
+    turns = [call("echo", text="a"), call("echo", text="b")]
+    with scripted_server(behave) as url, pytest.raises(expected):
+        play(settings(url, protocol), turns)
 
 
 def test_a_server_without_health_is_no_server() -> None:
