@@ -109,9 +109,9 @@ def test_text_is_a_message_whatever_it_holds() -> None:
 
 
 PIECES = ["Thought:", "\nAction:", "\nAction Input:", "search[", "click[", "]", "[", "ls(", ")", "a=", "{", "}", '"',
-          "'", "\\", "\n", "```", "<think>", "</think>", "<tool_call>", "</tool_call>", "1e999", "NaN", "\x00", "\ud800",
-          "é",
-          "lambda: 0", "**", ",", ":", "0" * 5000, "((((", "x.y", "f'{", "\\N{", "…", " " * 50]  # fmt: skip
+          "'", "\\", "\n", "```", "<think>", "</think>", "<tool_call>", "</tool_call>", "1e999", "NaN", "\x00",
+          "\ud800", "é", "lambda: 0", "**", ",", ":", "0" * 5000, "((((", "x.y", "f'{",
+          "\\N{", "…", " " * 50]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", DIALECTS)
