@@ -104,7 +104,6 @@ def measure_ours(model_folder: Path, folder: Path, url: str, rounds: int) -> dic
 
 def make_collector(model_folder: Path, folder: Path, url: str) -> tuple[Any, Any]:
     """Our loop on the model as a GRPO run sets it up: (collector, engine)."""
-    from training.algorithms.grpo import _open_session
     from training.algorithms.loading import load_model, load_tokenizer, prepare_device, stop_ids
     from training.config import config_load
     from training.data.reader import load_rows
@@ -114,6 +113,7 @@ def make_collector(model_folder: Path, folder: Path, url: str) -> tuple[Any, Any
     from training.rewards.scoring import score_episode
     from training.rollout.collector import Collector
     from training.rollout.dialects import DIALECTS
+    from training.rollout.replicas import Replicas
     from training.rollout.tokens import ChatTemplate
     from training.rollout.trajectory import Player
 
@@ -125,7 +125,7 @@ def make_collector(model_folder: Path, folder: Path, url: str) -> tuple[Any, Any
     tokenizer, _ = load_tokenizer(model_folder)
     model = load_model(config, model_folder, device)
     engine = TransformersEngine(model, stop_ids=stop_ids(model, tokenizer), params=SamplingParams())
-    session = partial(_open_session, config)
+    session = Replicas(config.environment).open
     template, parse = ChatTemplate(tokenizer), DIALECTS["hermes"]
     player = Player(engine, template, parse, config.rollout, config.environment, session)
     scorer = partial(score_episode, components=config.rewards.components)

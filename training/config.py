@@ -229,6 +229,9 @@ class RewardsConfig(Group):
     )
 
 
+Dialect = Literal["auto", "hermes", "toolbench", "bfcl", "webshop", "text"]
+
+
 class RolloutConfig(Group):
     """How trajectories are sampled."""
 
@@ -277,6 +280,19 @@ class RolloutConfig(Group):
         unit=_("tokens"),
         ge=8,
         le=262144,
+    )
+    dialect: Dialect = option(
+        "auto",
+        title=_("Dialect"),
+        help=_("How the model writes its calls. What it writes is only read; the chat template shows it how."),
+        choices={
+            "auto": _("by the environment: text where the action is a text, Hermes elsewhere"),
+            "hermes": _("Hermes and Qwen: JSON in tool_call tags"),
+            "toolbench": _("ToolBench: Thought, Action, Action Input"),
+            "bfcl": _("BFCL: a list of Python calls"),
+            "webshop": _("WebShop: search[words] and click[value]"),
+            "text": _("no calls: the whole text is the answer"),
+        },
     )
     temperature: float = option(
         1.0, title=_("Temperature"), help=_("Randomness of sampling; higher explores more."), gt=0, le=5

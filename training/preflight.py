@@ -132,7 +132,7 @@ def _dataset(config: JobConfig) -> Text:
 
 
 def _environment(config: JobConfig) -> Text:
-    from training.rollout.client import check_health
+    from training.rollout.protocols import check_environment
 
     if not config.environment.url:
         if config.environment.name:
@@ -141,22 +141,30 @@ def _environment(config: JobConfig) -> Text:
                 _("Set environment.url, or start it."),
             )
         return _say(_("No environment: each rollout is one turn, judged by the rewards alone."))
-    health = check_health(config.environment)
-    return _say(_("%(name)s answers: %(status)s."), name=f"{health.name} {health.version}", status=health.status)
+    answers = check_environment(config.environment)
+    found = [answer for answer in answers if not isinstance(answer, TiltyardError)]
+    if len(found) < len(answers):
+        text = _("%(missing)s of %(count)s replicas do not answer.")
+        raise _Problem(
+            _say(text, missing=len(answers) - len(found), count=len(answers)), _("Start them, or take them away.")
+        )
+    return _say(_("%(name)s answers."), name=" ".join(part for part in (found[0].name, found[0].version) if part))
 
 
 def _slots(config: JobConfig) -> Text:
-    from training.rollout.client import check_health
+    from training.rollout.protocols import check_environment
 
     needed = config.rollouts_per_step
     if not config.environment.url:
         return _say(_("No environment, so no slots are needed."))
-    health = check_health(config.environment)
-    free = health.slots - health.sessions
+    found = [answer for answer in check_environment(config.environment) if not isinstance(answer, TiltyardError)]
+    if any(facts.slots is None or facts.free is None for facts in found):
+        return _say(_("The server does not tell how many sessions it takes; %(needed)s run at once."), needed=needed)
+    free, slots = sum(facts.free or 0 for facts in found), sum(facts.slots or 0 for facts in found)
     if free < needed:
         text = _("%(needed)s rollouts run at once, but the environment has %(free)s of %(slots)s slots free.")
         raise _Problem(
-            _say(text, needed=needed, free=free, slots=health.slots),
+            _say(text, needed=needed, free=free, slots=slots),
             _("Start it with more --slots, or lower rollout.prompts_per_step."),
         )
     return _say(_("%(free)s free slots for %(needed)s rollouts."), free=free, needed=needed)

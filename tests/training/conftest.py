@@ -10,6 +10,12 @@ import pytest
 from tests.training.helpers import demonstration_rows
 
 
+@pytest.fixture(autouse=True)
+def _an_operators_own_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the supervisor's allow-list, so that servers of tests on any port may be reached."""
+    monkeypatch.delenv("TILTYARD_OUTBOUND_ALLOW", raising=False)
+
+
 @pytest.fixture(scope="session")
 def starter_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An untrained starter model with its tokenizer."""

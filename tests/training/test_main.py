@@ -167,7 +167,7 @@ def test_a_signal_stops_a_grpo_run_that_waits_for_a_hung_environment(
     """A real process against an environment that never answers a step; its health is answered by a small server."""
     with scripted_server(_slow) as url:
         script = (
-            "import sys, training.algorithms.grpo as g; g.check_health = lambda c: None\n"
+            "import sys, training.algorithms.grpo as g; g.check_environment = lambda c: None\n"
             "from training.__main__ import main; sys.exit(main(sys.argv[1:]))"
         )
         config = config_file(

@@ -26,9 +26,10 @@ from training.policy.transformers_engine import TransformersEngine
 from training.rewards.base import Episode, Score
 from training.rewards.registry import default_components
 from training.rewards.scoring import score_episode, validate_components
-from training.rollout.client import Session, SocketSession, check_health
 from training.rollout.collector import Collector, Rollout, StepRollouts
-from training.rollout.dialects import DIALECTS
+from training.rollout.dialects import choose_dialect
+from training.rollout.protocols import check_environment
+from training.rollout.replicas import Replicas
 from training.rollout.tokens import ChatTemplate
 from training.rollout.trajectory import Player
 
@@ -47,7 +48,7 @@ def run_grpo(job: Job, *, scorer: Scorer | None = None, engine: Any = None) -> N
     job.journal.write(PhaseChanged(phase="preparing", step=0))
     components = reward_components(config)
     if config.environment.url:
-        check_health(config.environment)
+        check_environment(config.environment)
     rows = _load_rows(config)
     job.check_stop()
     device = prepare_device(config)
@@ -144,10 +145,10 @@ class _Rollouts:
         player = Player(
             engine=engine,
             template=self._template,
-            parse=DIALECTS["hermes"],
+            parse=choose_dialect(config),
             rollout=config.rollout,
             environment=config.environment,
-            open_session=partial(_open_session, config) if config.environment.url else None,
+            open_session=Replicas(config.environment).open if config.environment.url else None,
         )
         self._engine = engine
         self._collector = Collector(
@@ -170,10 +171,6 @@ class _Rollouts:
             self._job.log(f"Step {step}: all rollouts are excluded, so the weights stay as they are.", "warning")
         self._job.journal.write(PhaseChanged(phase="training", step=step))
         return trl_batch(result, self._template.eos_id, mask_truncated=self._job.config.grpo.mask_truncated)
-
-
-async def _open_session(config: JobConfig) -> Session:
-    return await SocketSession(config.environment).__aenter__()
 
 
 def trl_batch(result: StepRollouts, eos_id: int, *, mask_truncated: bool) -> dict[str, list[Any]]:

@@ -29,8 +29,8 @@ from training.errors import (
 from training.journal import RolloutStatus
 from training.policy.engine import Engine, Sample
 from training.rewards.base import Episode
-from training.rollout.client import Session
 from training.rollout.dialects import ParsedTurn
+from training.rollout.session import Session
 from training.rollout.tokens import ChatTemplate, Tools
 
 RETRY_BASE_S = 0.25
@@ -133,6 +133,7 @@ class Player:
             self.engine.release(task.episode_id)
             if session is not None:
                 trajectory.latencies += session.latencies
+                trajectory.env_errors += session.failures
                 await session.close()
             trajectory.seconds = time.monotonic() - began
         return trajectory
@@ -150,6 +151,7 @@ class Player:
             except BaseException as exc:
                 if session is not None:
                     trajectory.latencies += session.latencies
+                    trajectory.env_errors += session.failures
                     await session.close()
                 if not isinstance(exc, _RETRIED) or attempt == self.environment.attempts:
                     raise

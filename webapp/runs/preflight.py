@@ -207,7 +207,8 @@ def _run_trainer(config: JobConfig) -> tuple[int | None, bytes]:
 def _environment() -> dict[str, str]:
     kept = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     threads = {"OMP_NUM_THREADS": "2", "TOKENIZERS_PARALLELISM": "false"}
-    return {**kept, **threads, "LANG": "C.UTF-8", "PYTHONPATH": str(settings.BASE_DIR)}
+    allow = {"TILTYARD_OUTBOUND_ALLOW": ",".join(item for item in settings.OUTBOUND_ALLOW if item)}
+    return {**kept, **threads, **allow, "LANG": "C.UTF-8", "PYTHONPATH": str(settings.BASE_DIR)}
 
 
 def _title(name: str) -> str:

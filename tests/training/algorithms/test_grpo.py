@@ -33,7 +33,7 @@ NAMES = {
 @pytest.fixture
 def no_health(monkeypatch: pytest.MonkeyPatch) -> None:
     """The scripted server speaks only websocket."""
-    monkeypatch.setattr("training.algorithms.grpo.check_health", lambda config: None)
+    monkeypatch.setattr("training.algorithms.grpo.check_environment", lambda config: None)
 
 
 def by_length(episode: Episode) -> Score:

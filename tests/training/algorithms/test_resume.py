@@ -56,7 +56,7 @@ def test_sft_of_three_plus_three_steps_equals_six(make_job: MakeJob, monkeypatch
 def test_grpo_of_three_plus_three_steps_equals_six(make_job: MakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sampling is fixed by seed, step and position, so even the rollouts of a resumed run are the same."""
     with scripted_server() as url:
-        monkeypatch.setattr("training.algorithms.grpo.check_health", lambda config: None)
+        monkeypatch.setattr("training.algorithms.grpo.check_environment", lambda config: None)
         groups = {
             "environment": {"url": url},
             "rewards": {"components": COMPONENTS},

@@ -1,15 +1,34 @@
 """Dialects: how a family of models writes tool calls. A dialect turns completion text into a ``ParsedTurn``.
 
-Adding one is a module beside ``hermes.py`` with a ``parse`` function and a line in ``DIALECTS``.
+Adding one is a module beside ``hermes.py`` with a ``parse`` function, a line in ``DIALECTS`` and its name in
+``training.config.Dialect``. Dialects only read: sampled ids are carried through, so nothing is written back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from training.rollout.dialects import hermes
+from training.config import JobConfig
+from training.rollout.dialects import bfcl, hermes, text, toolbench, webshop
 from training.rollout.dialects.base import ParsedTurn
 
-DIALECTS: dict[str, Callable[[str, str], ParsedTurn]] = {"hermes": hermes.parse}
+Parse = Callable[[str, str], ParsedTurn]
+DIALECTS: dict[str, Parse] = {
+    "hermes": hermes.parse,
+    "toolbench": toolbench.parse,
+    "bfcl": bfcl.parse,
+    "webshop": webshop.parse,
+    "text": text.parse,
+}
+TEXT_PROTOCOLS = frozenset({"openenv-text", "agentgym"})
 
-__all__ = ["DIALECTS", "ParsedTurn"]
+__all__ = ["DIALECTS", "ParsedTurn", "choose_dialect"]
+
+
+def choose_dialect(config: JobConfig) -> Parse:
+    """The job's dialect; ``auto`` reads no calls where the environment's action is a text."""
+    name: str = config.rollout.dialect
+    if name == "auto":
+        text_actions = bool(config.environment.url) and config.environment.protocol in TEXT_PROTOCOLS
+        name = "text" if text_actions else "hermes"
+    return DIALECTS[name]

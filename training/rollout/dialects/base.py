@@ -1,8 +1,10 @@
-"""What every dialect returns."""
+"""What every dialect returns, and how all of them read JSON."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
+from typing import Any
 
 from envs.wire import ToolCall
 
@@ -17,3 +19,18 @@ class ParsedTurn:
     text: str
     tool_calls: list[ToolCall] = field(default_factory=list)
     parse_error: str | None = None
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+# Stops where the value ends, and takes no NaN.
+json_decoder = json.JSONDecoder(parse_constant=_no_constant)
+
+
+def json_reason(exc: Exception) -> str:
+    """Why some JSON could not be read, in words for the model."""
+    if isinstance(exc, json.JSONDecodeError):
+        return f"{exc.msg} at character {exc.pos}"
+    return "it is nested too deeply" if isinstance(exc, RecursionError) else str(exc)[:80]

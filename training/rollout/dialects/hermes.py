@@ -6,22 +6,14 @@ The JSON is read with a decoder that stops where the value ends, so braces, nest
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from envs.wire import ToolCall
-from training.rollout.dialects.base import ParsedTurn
+from training.rollout.dialects.base import ParsedTurn, json_decoder, json_reason
 from training.rollout.plain import json_problem
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 MAX_CALLS = 16
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
-
-
-_decoder = json.JSONDecoder(parse_constant=_no_constant)
 
 
 def parse(text: str, call_prefix: str) -> ParsedTurn:
@@ -51,9 +43,9 @@ def _read_call(text: str, start: int, call_id: str) -> tuple[ToolCall | None, st
     while at < len(text) and text[at].isspace():
         at += 1
     try:
-        value, end = _decoder.raw_decode(text, at)
+        value, end = json_decoder.raw_decode(text, at)
     except (ValueError, RecursionError) as exc:
-        return None, f"The tool call is not valid JSON: {_reason(exc)}.", _after_broken(text, start)
+        return None, f"The tool call is not valid JSON: {json_reason(exc)}.", _after_broken(text, start)
     rest = len(text) - len(text[end:].lstrip())
     closed = text.startswith(CLOSE, rest)
     after = rest + len(CLOSE) if closed else end
@@ -72,9 +64,9 @@ def _call_of(value: Any, call_id: str) -> tuple[ToolCall | None, str | None]:
     arguments = value.get("arguments", {})
     if isinstance(arguments, str):  # some models write the arguments as JSON in a string
         try:
-            arguments = _decoder.decode(arguments) if arguments.strip() else {}
+            arguments = json_decoder.decode(arguments) if arguments.strip() else {}
         except (ValueError, RecursionError) as exc:
-            return None, f'The "arguments" of {name[:64]} are not valid JSON: {_reason(exc)}.'
+            return None, f'The "arguments" of {name[:64]} are not valid JSON: {json_reason(exc)}.'
     if arguments is None:
         arguments = {}
     if not isinstance(arguments, dict):
@@ -90,9 +82,3 @@ def _after_broken(text: str, start: int) -> int:
     if close >= 0 and (nested < 0 or close < nested):
         return close + len(CLOSE)
     return nested if nested >= 0 else len(text)
-
-
-def _reason(exc: Exception) -> str:
-    if isinstance(exc, json.JSONDecodeError):
-        return f"{exc.msg} at character {exc.pos}"
-    return "it is nested too deeply" if isinstance(exc, RecursionError) else str(exc)[:80]

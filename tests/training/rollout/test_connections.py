@@ -1,0 +1,151 @@
+"""With the supervisor's allow-list the trainer connects only to addresses that it has checked."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any
+
+import pytest
+
+from envs.wire import ResetRequest
+from tests.training.helpers import scripted_server
+from tests.training.rollout.foreign import Asked, Reply, call, http_server, play, settings
+from tests.training.rollout.test_mcp import Mcp
+from tests.training.rollout.test_virtual import ROW, Virtual
+from training.addresses import AddressRefused, AllowList, parse_place
+from training.errors import EnvironmentUnreachable
+from training.rollout import connections
+from training.rollout.protocols import check_server, open_session
+from training.rollout.protocols.base import ServerFacts
+
+INTERNAL = ["http://169.254.169.254", "http://127.0.0.1:6379", "http://[::ffff:10.0.0.1]", "http://10.0.0.7:8000",
+            "http://2130706433:8000", "http://user@8.8.8.8", "http://0.0.0.0:80", "http://[::1]:8000"]  # fmt: skip
+
+
+def allow(monkeypatch: pytest.MonkeyPatch, *entries: str) -> None:
+    monkeypatch.setenv("TILTYARD_OUTBOUND_ALLOW", ",".join(entries))
+
+
+def port_of(url: str) -> str:
+    return url.rpartition(":")[2]
+
+
+@pytest.mark.parametrize("url", INTERNAL)
+@pytest.mark.parametrize("protocol", ["openenv", "openenv-mcp", "agentgym", "virtual", "mcp"])
+def test_a_private_address_is_refused_before_anything_is_sent(
+    protocol: str, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allow(monkeypatch)
+    reached: list[Any] = []
+    monkeypatch.setattr(socket.socket, "connect", lambda self, address: reached.append(address))
+    with pytest.raises(AddressRefused) as caught:
+        check_server(settings(url, protocol))
+    with pytest.raises(AddressRefused):
+        play(settings(url, protocol), [call("code_for_barcode_monster")], {**ROW, "session_id": 1})
+    assert reached == [] and caught.value.code == "environment_unreachable" and caught.value.message.endswith(".")
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:{}", "http://localhost:{}"])
+def test_an_allowed_address_is_played_and_the_name_stays_in_host(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    hosts: list[str] = []
+    server = Virtual()
+
+    def look(asked: Asked) -> Reply:
+        hosts.append(asked.headers["host"])
+        return server(asked)
+
+    answers = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0))]
+    monkeypatch.setattr(asyncio.BaseEventLoop, "getaddrinfo", _resolver(answers))
+    with http_server(look) as base:
+        allow(monkeypatch, f"127.0.0.1:{port_of(base)}")
+        address = url.format(port_of(base))
+        play(settings(address, "virtual"), [call("code_for_barcode_monster", code="1")], ROW)
+    assert hosts == [address.removeprefix("http://")]
+
+
+def _resolver(*rounds: list[Any]) -> Any:
+    """A resolver that answers differently each time, as a rebinding one does; the last answer stays."""
+    left = list(rounds)
+
+    async def getaddrinfo(self: Any, host: Any, port: Any, **more: Any) -> list[Any]:
+        found = left.pop(0) if len(left) > 1 else left[0]
+        return [(*answer[:4], (answer[4][0], port)) for answer in found]
+
+    return getaddrinfo
+
+
+def _ipv4(text: str) -> Any:
+    return (socket.AF_INET, socket.SOCK_STREAM, 6, "", (text, 0))
+
+
+@pytest.mark.parametrize("protocol", ["openenv", "mcp"])
+def test_a_name_that_answers_differently_the_second_time_gains_nothing(
+    protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first answer is allowed and taken; the second would lead to the machine's metadata."""
+    monkeypatch.setattr(
+        asyncio.BaseEventLoop, "getaddrinfo", _resolver([_ipv4("127.0.0.1")], [_ipv4("169.254.169.254")])
+    )
+    if protocol == "mcp":
+        with http_server(Mcp()) as url:
+            allow(monkeypatch, f"127.0.0.1:{port_of(url)}")
+            assert play(settings(f"http://rebind.example:{port_of(url)}/mcp", "mcp"), [call("add", a=1)])
+        return
+
+    async def reset(url: str) -> None:
+        session = await open_session(settings(url, "openenv"))
+        assert (await session.reset(ResetRequest())).tools
+        await session.close()
+
+    with scripted_server() as url:
+        allow(monkeypatch, f"127.0.0.1:{port_of(url)}")
+        asyncio.run(reset(f"http://rebind.example:{port_of(url)}"))
+
+
+def test_every_address_of_a_name_must_be_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    allow(monkeypatch, "127.0.0.1:8000")
+    monkeypatch.setattr(asyncio.BaseEventLoop, "getaddrinfo", _resolver([_ipv4("127.0.0.1"), _ipv4("10.0.0.7")]))
+    for protocol in ("openenv", "virtual"):
+        with pytest.raises(AddressRefused):
+            check_server(settings("http://two.example:8000", protocol))
+
+
+def test_the_next_address_is_tried_when_one_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asyncio.BaseEventLoop, "getaddrinfo", _resolver([_ipv4("127.0.0.2"), _ipv4("127.0.0.1")]))
+    with http_server(Virtual()) as url:
+        allow(monkeypatch, f"127.0.0.1:{port_of(url)}", f"127.0.0.2:{port_of(url)}")
+        facts = check_server(settings(f"http://two.example:{port_of(url)}", "virtual"))
+    assert isinstance(facts, ServerFacts)
+
+
+def test_a_peer_that_is_not_the_checked_address_is_refused() -> None:
+    with pytest.raises(AddressRefused, match="another address"):
+        connections._require_peer(("10.0.0.7", 80), PUBLIC)
+    connections._require_peer(("::ffff:93.184.215.14", 80, 0, 0), PUBLIC)
+
+
+PUBLIC = connections.plain_address("93.184.215.14")
+
+
+def test_without_the_variable_the_operators_addresses_are_taken() -> None:
+    with http_server(Virtual()) as url:
+        assert check_server(settings(url, "virtual"))
+
+
+def test_an_unknown_name_is_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def unknown(self: Any, *args: Any, **more: Any) -> list[Any]:
+        raise socket.gaierror("no such name")
+
+    allow(monkeypatch)
+    monkeypatch.setattr(asyncio.BaseEventLoop, "getaddrinfo", unknown)
+    for protocol in ("openenv", "virtual"):
+        with pytest.raises(EnvironmentUnreachable, match="not known"):
+            check_server(settings("http://nowhere.example", protocol))
+
+
+def test_allow_list_entries_that_are_none_allow_nothing() -> None:
+    allowed = AllowList(["", "x", "127.0.0.1", "10.0.0.0/99", ":80", "localhost:x"])
+    place = parse_place("http://127.0.0.1:8000")
+    with pytest.raises(AddressRefused):
+        allowed.check(connections.plain_address("127.0.0.1"), place.host, place.port)

@@ -1,0 +1,126 @@
+"""BFCL's dialect: a list of Python calls, ``[cd(folder="a"), ls(a=True)]``, or a single one.
+
+The list is read as a syntax tree and never run: only names, keywords and literal values pass. Reasoning in
+``<think>`` tags is kept as text. Nothing a model writes raises.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from typing import Any
+
+from envs.wire import ToolCall
+from training.rollout.dialects.base import ParsedTurn
+from training.rollout.plain import json_problem
+
+MAX_CALLS, MAX_CHARS = 64, 65_536
+_START = re.compile(r"\[\s*[A-Za-z_][\w.]*\s*\(")
+_SINGLE = re.compile(r"[A-Za-z_][\w.]*\(")
+_WORDS = {"true": True, "false": False, "null": None, "none": None}
+_THINK_END = "</think>"
+
+
+class _Unreadable(ValueError):
+    """What is wrong, as a sentence for the model."""
+
+
+def parse(text: str, call_prefix: str) -> ParsedTurn:
+    """Split a completion into text and calls; the calls get ids ``<call_prefix>0``, ``<call_prefix>1``, …"""
+    before, written, after = _cut(text)
+    if not written:
+        return ParsedTurn(text.strip())
+    said = "\n".join(part for part in (before.strip(), after.strip()) if part)
+    try:
+        found = [_call(node) for node in _nodes(written)]
+    except _Unreadable as exc:
+        return ParsedTurn(said, parse_error=str(exc))
+    calls = [ToolCall(id=f"{call_prefix}{n}", name=name, arguments=values) for n, (name, values) in enumerate(found)]
+    return ParsedTurn(said, calls)
+
+
+def _cut(text: str) -> tuple[str, str, str]:
+    """The text before the calls, the calls as written, the text after them."""
+    begin = text.rfind(_THINK_END)
+    begin = 0 if begin < 0 else begin + len(_THINK_END)
+    body = text[begin:]
+    start = _START.search(body)
+    if start is not None:
+        end = body.rfind("]") + 1
+        end = end if end > start.start() else len(body)
+        return text[: begin + start.start()], body[start.start() : end], _without_fence(body[end:])
+    stripped = body.strip().strip("`").strip()
+    if _SINGLE.match(stripped) and stripped.endswith(")"):
+        return text[:begin], f"[{stripped}]", ""
+    return text, "", ""
+
+
+def _without_fence(text: str) -> str:
+    return "" if text.strip() == "```" else text
+
+
+def _nodes(written: str) -> list[ast.expr]:
+    if len(written) > MAX_CHARS:
+        raise _Unreadable("The list of calls is too long.")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a model's strings may hold escapes that Python warns of
+            node = ast.parse(written, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as exc:
+        reason = exc.msg if isinstance(exc, SyntaxError) else type(exc).__name__
+        raise _Unreadable(f"The list of calls cannot be read: {str(reason)[:120]}.") from exc
+    if not isinstance(node, ast.List):
+        raise _Unreadable("The calls are not one list.")
+    if len(node.elts) > MAX_CALLS:
+        raise _Unreadable(f"More than {MAX_CALLS} tool calls in one turn.")
+    return node.elts
+
+
+def _call(node: ast.expr) -> tuple[str, dict[str, Any]]:
+    if not isinstance(node, ast.Call):
+        raise _Unreadable("The list holds something that is not a call.")
+    name = _name(node.func)
+    if node.args:
+        raise _Unreadable(f"{name[:64]} has an argument without a name; write name=value.")
+    values: dict[str, Any] = {}
+    for keyword in node.keywords:
+        if keyword.arg is None:
+            raise _Unreadable(f"{name[:64]} unpacks its arguments; write name=value.")
+        values[keyword.arg] = _value(keyword.value, name)
+    if (problem := json_problem([name, values])) is not None:
+        raise _Unreadable(f"{name[:64]} cannot be called: {problem}.")
+    return name, values
+
+
+def _name(node: ast.expr) -> str:
+    """A name, with the class before it if there is one; other environments have dots in names."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name) or len(parts) > 4:
+        raise _Unreadable("A call has no plain name.")
+    return ".".join([node.id, *reversed(parts)])
+
+
+def _value(node: ast.expr, name: str, depth: int = 0) -> Any:
+    """A literal as JSON has it."""
+    if depth > 32:
+        raise _Unreadable(f"An argument of {name[:64]} is nested too deeply.")
+    match node:
+        case ast.Constant(value=str() | int() | float() | bool() | None as value) if value == value:
+            if not isinstance(value, float) or abs(value) != float("inf"):
+                return value
+        case ast.Name(id=word) if word in _WORDS:
+            return _WORDS[word]
+        case ast.UnaryOp(op=ast.USub() | ast.UAdd() as sign, operand=ast.Constant(value=int() | float() as value)):
+            if not isinstance(value, bool) and abs(value) != float("inf"):
+                return -value if isinstance(sign, ast.USub) else value
+        case ast.List(elts=items) | ast.Tuple(elts=items):
+            return [_value(item, name, depth + 1) for item in items]
+        case ast.Dict(keys=keys, values=items):
+            if all(isinstance(key, ast.Constant) and isinstance(key.value, str) for key in keys):
+                pairs = zip(keys, items, strict=True)
+                return {str(getattr(key, "value", "")): _value(item, name, depth + 1) for key, item in pairs}
+    raise _Unreadable(f"An argument of {name[:64]} is not a plain value.")

@@ -1,0 +1,191 @@
+"""What every session with an environment is and shares, whatever protocol it speaks.
+
+Each stage has one deadline over all its reads, so a server that drips bytes is cut off as surely as one that hangs.
+Whatever goes wrong leaves as a typed error of ``training/errors.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Protocol
+
+from envs.wire import Observation, ResetRequest, StepRequest
+from training.config import EnvironmentConfig
+from training.errors import (
+    EnvironmentFault,
+    EnvironmentFull,
+    EnvironmentProtocolError,
+    EnvironmentTimeout,
+    EnvironmentUnreachable,
+    TiltyardError,
+)
+from training.rollout.plain import json_problem
+
+MAX_MESSAGE_BYTES = 4 << 20
+CLOSE_TIMEOUT_S = 0.5
+BUSY_STATUSES = (429, 503)
+
+
+class SessionLost(EnvironmentFault):
+    """The server answers, but it no longer knows this episode."""
+
+
+class Session(Protocol):
+    """One episode with one environment.
+
+    ``latencies`` are the seconds each answer took, in order; ``failures`` counts what failed and was made good.
+    """
+
+    latencies: list[float]
+    failures: int
+
+    async def reset(self, request: ResetRequest) -> Observation: ...
+
+    async def step(self, request: StepRequest) -> Observation: ...
+
+    async def close(self) -> None: ...
+
+
+class Waits:
+    """The seconds that an episode may still wait for its environment, and those that each answer took.
+
+    The episode limit counts only these waits, so a slow policy is never blamed on the environment.
+    """
+
+    def __init__(self, episode_timeout_s: float) -> None:
+        self._left_s = episode_timeout_s
+        self.latencies: list[float] = []
+
+    @asynccontextmanager
+    async def stage(self, kind: str, limit: float) -> AsyncIterator[None]:
+        """One deadline over everything inside. Raises ``EnvironmentTimeout``."""
+        allowed = min(limit, self._left_s)
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(allowed):
+                yield
+        except TimeoutError as exc:
+            which = "the episode's" if allowed < limit else "its"
+            raise EnvironmentTimeout(f"No answer to {kind} within {which} limit of {allowed:.3g} s.") from exc
+        finally:
+            waited = time.monotonic() - began
+            self._left_s -= waited
+            self.latencies.append(waited)
+
+
+class BaseSession:
+    """A session of a protocol that is not our own. Subclasses say how an episode begins, goes on and ends.
+
+    ``_rewarded`` keeps the environment's reward over the turns: our wire wants cumulative truths.
+    """
+
+    def __init__(self, config: EnvironmentConfig, reward: str = "last") -> None:
+        self._config = config
+        self._waits = Waits(config.episode_timeout_s)
+        self._sums = reward == "sum"
+        self._reward: float | None = None
+        self.latencies = self._waits.latencies
+        self.failures = 0
+
+    async def reset(self, request: ResetRequest) -> Observation:
+        """Begin the episode."""
+        async with self._waits.stage("reset", self._config.reset_timeout_s):
+            return await self._begin(request)
+
+    async def step(self, request: StepRequest) -> Observation:
+        """Play one turn; all calls of the turn share its limit."""
+        async with self._waits.stage("step", self._config.step_timeout_s):
+            return await self._play(request)
+
+    async def close(self) -> None:
+        """Say goodbye; never raises, never waits long."""
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await self._end()
+        except (TimeoutError, TiltyardError, OSError):
+            return
+
+    async def _begin(self, request: ResetRequest) -> Observation:
+        raise NotImplementedError
+
+    async def _play(self, request: StepRequest) -> Observation:
+        raise NotImplementedError
+
+    async def _end(self) -> None:
+        return
+
+    def _rewarded(self, value: object) -> float | None:
+        """The reward so far, after an answer that gave ``value``. Booleans are the success of a task."""
+        if value is None:
+            return self._reward
+        number = require_number("reward", float(value) if isinstance(value, bool) else value)
+        self._reward = number + (self._reward or 0.0) if self._sums else number
+        return self._reward
+
+
+def require_number(name: str, value: object) -> float:
+    """A finite number; a coerced string or NaN would poison a whole group."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise EnvironmentProtocolError(f"The environment's {name} is not a finite number: {str(value)[:60]!r}.")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise EnvironmentProtocolError(f"The environment's {name} is not a finite number: {str(value)[:60]!r}.")
+    return number
+
+
+def require_flag(name: str, value: object) -> bool:
+    """True or false; nothing else is taken for one."""
+    if not isinstance(value, bool):
+        raise EnvironmentProtocolError(f"The environment's `{name}` is neither true nor false.")
+    return value
+
+
+def decode(raw: bytes | str) -> Any:
+    """JSON that others wrote, and that can be passed on. Raises ``EnvironmentProtocolError``."""
+    try:
+        text = raw if isinstance(raw, str) else raw.decode("utf-8")
+        value = json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as exc:
+        raise EnvironmentProtocolError(f"The environment answered something that is not JSON: {short(exc)}.") from exc
+    if (problem := json_problem(value, text)) is not None:
+        raise EnvironmentProtocolError(f"The environment's answer cannot be used: {problem}.")
+    return value
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def as_text(value: Any) -> str:
+    """What a model reads of a value: text as it is, anything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def refusal(status: int) -> TiltyardError:
+    """What an HTTP status other than success means for whoever asked."""
+    if status in (401, 403):
+        return EnvironmentUnreachable(
+            f"The environment refused us (HTTP {status}).", hint="Check the environment's access token."
+        )
+    if status in BUSY_STATUSES:
+        return EnvironmentFull(f"The environment is too busy (HTTP {status}).")
+    if 300 <= status < 400:
+        return EnvironmentUnreachable(
+            f"The environment redirects elsewhere (HTTP {status}), and redirects are not followed.",
+            hint="Register the address that it redirects to.",
+        )
+    return EnvironmentUnreachable(f"The environment refused the connection (HTTP {status}).")
+
+
+def short(exc: BaseException) -> str:
+    """An exception in a few words, for the end of a sentence."""
+    text = str(exc) or type(exc).__name__
+    return text[:200].rstrip(".")
