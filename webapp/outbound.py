@@ -41,6 +41,8 @@ SERVICE_PORTS = frozenset({
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Resolver = Callable[[str, int], list[str]]
+Pairs = frozenset[tuple[str, int]]
+NOTHING: Pairs = frozenset()
 _GLOBAL_V6 = ipaddress.ip_network("2000::/3")
 _NAT64 = (ipaddress.ip_network("64:ff9b::/96"), ipaddress.ip_network("64:ff9b:1::/48"))
 # Special ranges that the ``ipaddress`` of some Pythons calls global: relays, Oracle's metadata, documentation.
@@ -83,22 +85,32 @@ class Reply(NamedTuple):
     body: bytes
 
 
-def target_of(url: str, *, resolve: Resolver | None = None) -> Target:
-    """Check an address without connecting to it. Raises ``OutboundRefused`` with a sentence."""
+def target_of(url: str, *, resolve: Resolver | None = None, ours: Pairs = NOTHING) -> Target:
+    """Check an address without connecting to it. Raises ``OutboundRefused`` with a sentence.
+
+    ``ours`` are the ``host:port`` pairs of servers that we started ourselves: they may be private.
+    """
     scheme, host, port, path = _parse(url)
     found = tuple(_plain(ipaddress.ip_address(text)) for text in _resolve(host, port, resolve or _system_resolve))
     for address in found:
-        _check(address, host, port)
+        _check(address, host, port, ours)
     return Target(scheme, host, port, path, found)
 
 
-def fetch(url: str, *, resolve: Resolver | None = None, total_s: float | None = None) -> Reply:
+def fetch(
+    url: str,
+    *,
+    resolve: Resolver | None = None,
+    total_s: float | None = None,
+    token: str = "",
+    ours: Pairs = NOTHING,
+) -> Reply:
     """GET a small document. Raises ``OutboundRefused``, or an environment error that says what went wrong."""
     deadline = time.monotonic() + (total_s or TOTAL_LIMIT_S)
-    target = target_of(url, resolve=resolve)
+    target = target_of(url, resolve=resolve, ours=ours)
     with contextlib.closing(_connect(target, deadline)) as stream:
         try:
-            return _exchange(stream, target, deadline)
+            return _exchange(stream, target, deadline, token)
         except TimeoutError as exc:
             raise _too_slow() from exc
         except h11.ProtocolError as exc:
@@ -184,11 +196,11 @@ def _is_public(address: Address) -> bool:
     return isinstance(address, ipaddress.IPv4Address) or (address in _GLOBAL_V6 and not _is_translated(address))
 
 
-def _check(address: Address, host: str, port: int) -> None:
+def _check(address: Address, host: str, port: int, ours: Pairs) -> None:
     """Refuse an address that is neither public nor allow-listed."""
     if address.is_link_local or address.is_multicast or address.is_unspecified:
         raise OutboundRefused(_("This is a link-local, multicast or unset address, which is never allowed."))
-    if (host.rstrip("."), port) in _allowed_pairs() or (str(address), port) in _allowed_pairs():
+    if {(host.rstrip("."), port), (str(address), port)} & (_allowed_pairs() | ours):
         return
     if port in SERVICE_PORTS:
         raise OutboundRefused(_("Port %(port)s belongs to another kind of service.") % {"port": port})
@@ -261,7 +273,7 @@ def _secure(raw: socket.socket, target: Target, deadline: float) -> socket.socke
         raise EnvironmentUnreachable(_("The server's TLS certificate or handshake was not accepted.")) from exc
 
 
-def _exchange(stream: socket.socket, target: Target, deadline: float) -> Reply:
+def _exchange(stream: socket.socket, target: Target, deadline: float, token: str) -> Reply:
     """Send the request and read the answer within the limits."""
     peer = h11.Connection(h11.CLIENT, max_incomplete_event_size=16 * 1024)
     host = f"[{target.host}]" if ":" in target.host else target.host
@@ -270,6 +282,8 @@ def _exchange(stream: socket.socket, target: Target, deadline: float) -> Reply:
         ("Accept", "application/json"), ("Accept-Encoding", "identity"),
         ("User-Agent", "tiltyard"), ("Connection", "close"),
     ]  # fmt: skip
+    if token:
+        headers.append(("Authorization", f"Bearer {token}"))
     stream.settimeout(_left(deadline))
     stream.sendall(peer.send(h11.Request(method="GET", target=target.path, headers=headers)) or b"")
     stream.sendall(peer.send(h11.EndOfMessage()) or b"")
