@@ -58,7 +58,7 @@ def objects(
         "environments": (environment := make_environment(url="http://127.0.0.1:1")).pk,
         "environment_id": environment.pk, "models": model.pk, "rollouts": rollout.pk,
         "members": newcomer.pk,
-        "slug": project.slug, "token": "not-a-token", "step": 1,
+        "slug": project.slug, "token": "not-a-token", "step": 1, "number": 1,
     }  # fmt: skip
 
 

@@ -34,7 +34,11 @@ def room_of(environment: Environment) -> Room:
     answers = [item for item in outcomes if isinstance(item, Answer)]
     problem = next((item for item in outcomes if isinstance(item, TiltyardError)), None)
     return Room(
-        len(answers), len(servers), _sum([item.slots for item in answers]), _sum([item.free for item in answers]), problem
+        len(answers),
+        len(servers),
+        _sum([item.slots for item in answers]),
+        _sum([item.free for item in answers]),
+        problem,
     )
 
 

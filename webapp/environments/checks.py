@@ -48,7 +48,7 @@ class Server(NamedTuple):
 
     url: str
     protocol: str = NATIVE
-    options: dict[str, Any] = {}  # noqa: RUF012 - never written to
+    options: dict[str, Any] = {}
     token: str = ""
     ours: Pairs = NOTHING
 
@@ -123,9 +123,7 @@ def require_identity(answer: Answer, wanted: str) -> None:
 
 def validation_of(server: Server) -> Validation:
     """Have a server of our own protocol play its gold and bad answers. Raises ``TiltyardError``."""
-    reply = fetch(
-        server.url.rstrip("/") + "/validate", token=server.token, ours=server.ours, total_s=VALIDATE_LIMIT_S
-    )
+    reply = fetch(server.url.rstrip("/") + "/validate", token=server.token, ours=server.ours, total_s=VALIDATE_LIMIT_S)
     if reply.status == 404:
         return Validation(ok=False, episodes=0, problems=[_("The server has no validation of its own.")])
     _require_ok(reply)

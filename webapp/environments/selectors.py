@@ -45,7 +45,12 @@ class HealthView(NamedTuple):
 def environments_of(project: Project) -> QuerySet[Environment]:
     """The project's environments by name, each with its replicas."""
     replicas = Prefetch("replicas", Replica.objects.order_by("number"))
-    return Environment.objects.filter(project=project).select_related("project").prefetch_related(replicas).order_by("name")
+    return (
+        Environment.objects.filter(project=project)
+        .select_related("project")
+        .prefetch_related(replicas)
+        .order_by("name")
+    )
 
 
 def environment_named(project: Project, name: str) -> Environment | None:
@@ -111,7 +116,10 @@ def baseline_texts(baselines: list[dict[str, Any]]) -> list[str]:
 
 def baseline_short(baselines: list[dict[str, Any]]) -> list[str]:
     """“rules 0.79 / 58%”."""
-    return [f"{str(item.get('name', ''))[:80]} {figure(item['reward'], 2)} / {percent(item['success'])}" for item in baselines]
+    return [
+        f"{str(item.get('name', ''))[:80]} {figure(item['reward'], 2)} / {percent(item['success'])}"
+        for item in baselines
+    ]
 
 
 class ReplicaRow(NamedTuple):

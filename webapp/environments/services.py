@@ -240,5 +240,3 @@ def environment_delete(*, environment: Environment) -> None:
     pk = environment.pk
     environment.delete()
     transaction.on_commit(lambda: files_forget(pk))
-
-

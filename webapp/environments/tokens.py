@@ -16,7 +16,7 @@ from webapp.outbound import NOTHING, Pairs, target_of
 from webapp.storage import environment_dir
 from webapp.teams.models import Project
 
-TOKEN_FILE, CONTAINER_FILE = "token", "token-for-containers"  # noqa: S105 - names of files
+TOKEN_FILE, CONTAINER_FILE = "token", "token-for-containers"
 TOKEN_BYTES = 32
 
 

@@ -44,7 +44,7 @@ def trainer_env(parent_fd: int, access: Mapping[str, str] = NO_ACCESS) -> dict[s
     ours = access.get("TILTYARD_OUTBOUND_ALLOW", "")
     allow = ",".join(item for item in [*settings.OUTBOUND_ALLOW, ours] if item)
     named = {"PYTHONUNBUFFERED": "1", "TILTYARD_PARENT_FD": str(parent_fd)}
-    return env | named | access | {"TILTYARD_OUTBOUND_ALLOW": allow}
+    return {**env, **named, **access, "TILTYARD_OUTBOUND_ALLOW": allow}
 
 
 class Trainer:

@@ -11,12 +11,12 @@ from django.core.cache import cache
 from django.core.exceptions import ValidationError
 from django.test import Client
 from django.urls import reverse
+from webapp.environments.tasks import check_one
 
 from training.errors import EnvironmentUnreachable
 from webapp.environments import services
 from webapp.environments.models import Environment
 from webapp.environments.selectors import health_view
-from webapp.environments.tasks import check_one
 from webapp.outbound import Reply
 from webapp.teams.models import Project, User
 

@@ -22,9 +22,17 @@ from django.conf import settings
 from django.utils.translation import gettext as _
 
 from webapp.environments.builtin import builtins
-from webapp.environments.launchers.base import HOST, LOG_LINES, Handle, LaunchError, Owned, Started, kept_port
+from webapp.environments.launchers.base import (
+    HOST,
+    LOG_LINES,
+    Handle,
+    LaunchError,
+    Owned,
+    Started,
+    kept_port,
+    last_lines,
+)
 from webapp.environments.launchers.base import LOG_BYTES as TAIL_BYTES
-from webapp.environments.launchers.base import last_lines
 from webapp.environments.models import Environment, Replica
 from webapp.environments.tokens import token_path
 from webapp.ops.embedded import die_with_parent, free_port
