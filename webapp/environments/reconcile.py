@@ -28,7 +28,7 @@ from webapp.environments.models import Environment, Kind, Replica, ReplicaState
 logger = logging.getLogger(__name__)
 MAX_DEATHS = 5
 QUICK_S = 30.0  # a server that lived longer begins with a clean record
-PAUSE_S, PAUSE_MAX_S = 0.5, 30.0
+PAUSE_S, PAUSE_MAX_S = 0.2, 30.0
 GRACE_S = 5.0
 START_LIMIT_S = 180.0  # a catalogue of 200,000 products takes half a minute to open
 SILENT_LIMIT_S = 60.0

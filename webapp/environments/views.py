@@ -60,9 +60,9 @@ def environment_new(request: HttpRequest, slug: str) -> HttpResponse:
     """Register an environment in one of three ways; a server at an address is checked first."""
     project = project_for(request.user, slug, need=Role.EDITOR)
     if request.method == "GET":
-        first = {"kind": Kind.PROCESS, "program": request.GET["program"], "name": request.GET["program"]}
-        form = EnvironmentForm(initial=first if request.GET.get("program") in builtins() else None)
-        return _form(request, project, form)
+        program = request.GET.get("program", "")
+        first = {"kind": Kind.PROCESS, "program": program, "name": program} if program in builtins() else None
+        return _form(request, project, EnvironmentForm(initial=first))
     form = EnvironmentForm(request.POST)
     findings: list[Any] = []
     if form.is_valid() and not probe_allowed(request.user):
