@@ -92,7 +92,8 @@ def _state(environment: Environment, replicas: list[Replica], healthy: list[Repl
         return "ok" if whole else "degraded"
     if environment.launched and not environment.wanted:
         return "stopping" if replicas else "stopped"
-    if any(item.state in (ReplicaState.FAILED, ReplicaState.UNHEALTHY) for item in replicas):
+    broken = (ReplicaState.FAILED, ReplicaState.UNHEALTHY)
+    if any(item.state in broken or (item.error and not item.handle) for item in replicas):
         return "bad"
     if environment.launched:
         return "starting"

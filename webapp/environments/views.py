@@ -74,8 +74,10 @@ def environment_new(request: HttpRequest, slug: str) -> HttpResponse:
         try:
             made = make(project=project, user=user, **values)
         except ValidationError as exc:
-            findings = exc.findings if isinstance(exc, RegistrationRefused) else []
-            add_errors(form, exc)
+            if isinstance(exc, RegistrationRefused):
+                findings = exc.findings  # they say all of it
+            else:
+                add_errors(form, exc)
         else:
             said = _("%(name)s starts now.") if made.launched else _("%(name)s answers and is registered.")
             messages.success(request, said % {"name": made.name})

@@ -6,6 +6,15 @@ import { last } from "./series.js";
 
 /** @typedef {{name: string, values: (number | null)[]}} Series */
 
+/** @param {string} iso a moment; Plotly knows no zones, so it gets the reader's own wall clock. */
+export function wallClock(iso) {
+  const at = new Date(iso);
+  return new Date(at.getTime() - at.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
+}
+
+/** @param {number | null} value */
+const shownFigure = (value) => (Number.isInteger(value) ? String(value) : figure(value));
+
 const MARGIN = { l: 46, r: 10, t: 6, b: 20 };
 
 /**
@@ -34,19 +43,21 @@ export function drawTimeChart(node, history, plotly) {
   const colour = (/** @type {string} */ name) => css.getPropertyValue(name).trim();
   const series = seriesOf(node, history);
   const errors = node.getAttribute("data-chart") === "errors";
+  const at = history.at.map(wallClock);
   if (errors) drawErrorLegend(node, series);
-  const traces = series.map((line, at) => {
-    const key = Number(node.querySelector(`[data-series="${CSS.escape(line.name)}"]`)?.getAttribute("data-curve") ?? at);
+  const traces = series.map((line, place) => {
+    const item = node.querySelector(`[data-series="${CSS.escape(line.name)}"]`);
+    const key = Number(item?.getAttribute("data-curve") ?? place);
     const tone = colour(`--curve-${key % 8}`);
-    const shared = { x: history.at, y: line.values, hoverinfo: errors ? "x+y+name" : "x+y", name: line.name, showlegend: false };
+    const shared = { x: at, y: line.values, hoverinfo: errors ? "x+y+name" : "x+y", name: line.name, showlegend: false };
     return errors
       ? { ...shared, type: "bar", marker: { color: tone } }
-      : { ...shared, type: "scatter", mode: history.at.length < 3 ? "markers" : "lines", connectgaps: false, line: { color: tone, width: 1.5 } };
+      : { ...shared, type: "scatter", mode: at.length < 3 ? "markers" : "lines", connectgaps: false, line: { color: tone, width: 1.5 } };
   });
   for (const line of series) {
     const item = node.querySelector(`[data-series="${CSS.escape(line.name)}"] b`);
     const sum = line.values.reduce((all, value) => (all ?? 0) + (value ?? 0), 0);
-    setText(item, figure(errors ? sum : last(line.values)));
+    setText(item, shownFigure(errors ? sum : last(line.values)));
   }
   const axis = { color: colour("--ink-3"), gridcolor: colour("--line"), linecolor: colour("--line"), zeroline: false, tickfont: { size: 10 } };
   const layout = {
@@ -59,7 +70,7 @@ export function drawTimeChart(node, history, plotly) {
     dragmode: "zoom",
     font: { family: colour("--font-text"), size: 11, color: colour("--ink-2") },
     showlegend: false,
-    xaxis: { ...axis, type: "date", showgrid: false, showline: true, nticks: 6 },
+    xaxis: { ...axis, type: "date", tickformat: "%H:%M", hoverformat: "%d %b %H:%M", showgrid: false, showline: true, nticks: 6 },
     yaxis: { ...axis, fixedrange: true, nticks: 5, rangemode: "tozero", exponentformat: "e" },
   };
   const plot = node.querySelector(".chart-plot");

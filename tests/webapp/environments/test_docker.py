@@ -72,9 +72,9 @@ def test_a_container_is_confined_answers_and_ends(launcher: DockerLauncher, envi
     bindings = [binding for found in host["PortBindings"].values() for binding in found]
     assert [binding["HostIp"] for binding in bindings] == ["127.0.0.1"]
     assert [(one.environment_id, one.number) for one in launcher.list_owned()] == [(str(environment.pk), 1)]
+    assert any("server.listening" in line for line in launcher.logs(replica))
     again = launcher.start(replica)
     assert again.url == started.url and not launcher.alive(started.handle)
-    assert launcher.logs(replica)
     launcher.stop(again.handle, force=True)
     assert launcher.list_owned() == [] and not launcher.alive(again.handle)
 
