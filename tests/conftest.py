@@ -20,7 +20,7 @@ from django.utils import timezone
 
 from training.config import JobConfig
 from webapp.datasets.models import Dataset, DatasetState
-from webapp.environments.models import Environment
+from webapp.environments.models import Environment, ReplicaState
 from webapp.rewards.models import RewardSpec
 from webapp.runs.models import Run
 from webapp.teams.models import Membership, Project, Role, Team, User
@@ -144,14 +144,21 @@ def make_reward_spec(project: Project) -> Builder:
 
 @pytest.fixture
 def make_environment(project: Project) -> Builder:
-    """``make_environment(**fields)``: registered and healthy, at the tools server's address (started or not)."""
+    """``make_environment(**fields)``: registered and healthy, at the tools server's address (started or not).
+
+    One of another ``kind`` has no replica: nobody has started it.
+    """
     numbers = itertools.count(1)
 
     def make(**over: Any) -> Environment:
         url = f"http://127.0.0.1:{os.environ['TILTYARD_TEST_TOOLS_PORT']}"
         fields = {"project": project, "name": f"tools-{next(numbers)}", "url": url, "server_name": "tools",
                   "healthy": True, "checked_at": timezone.now()}  # fmt: skip
-        return Environment.objects.create(**(fields | over))
+        environment = Environment.objects.create(**(fields | over))
+        if not environment.launched:
+            state = ReplicaState.HEALTHY if environment.healthy else ReplicaState.UNHEALTHY
+            environment.replicas.create(number=1, url=environment.url, state=state, health=environment.health)
+        return environment
 
     return make
 

@@ -31,6 +31,8 @@ TOTAL_LIMIT_S = 10.0
 MAX_BODY_BYTES = 1024**2
 
 Resolver = Callable[[str, int], list[str]]
+Pairs = frozenset[tuple[str, int]]
+NOTHING: Pairs = frozenset()
 _resolvers = ThreadPoolExecutor(max_workers=8, thread_name_prefix="resolve")
 
 
@@ -55,12 +57,15 @@ class Reply(NamedTuple):
     body: bytes
 
 
-def target_of(url: str, *, resolve: Resolver | None = None) -> Target:
-    """Check an address without connecting to it. Raises ``OutboundRefused`` with a sentence."""
+def target_of(url: str, *, resolve: Resolver | None = None, ours: Pairs = NOTHING) -> Target:
+    """Check an address without connecting to it. Raises ``OutboundRefused`` with a sentence.
+
+    ``ours`` are the ``host:port`` pairs of servers that we started ourselves: they may be private.
+    """
     with _translated():
         scheme, host, port, path = parse_place(url)
         found = tuple(plain_address(text) for text in _resolve(host, port, resolve or _system_resolve))
-        allowed = AllowList(settings.OUTBOUND_ALLOW)
+        allowed = AllowList([*settings.OUTBOUND_ALLOW, *(f"{name}:{number}" for name, number in ours)])
         for address in found:
             allowed.check(address, host, port)
     return Target(scheme, host, port, path, found)
@@ -76,13 +81,20 @@ def _translated() -> Iterator[None]:
         raise OutboundRefused(_(exc.template) % exc.values, hint=hint) from exc
 
 
-def fetch(url: str, *, resolve: Resolver | None = None, total_s: float | None = None) -> Reply:
+def fetch(
+    url: str,
+    *,
+    resolve: Resolver | None = None,
+    total_s: float | None = None,
+    token: str = "",
+    ours: Pairs = NOTHING,
+) -> Reply:
     """GET a small document. Raises ``OutboundRefused``, or an environment error that says what went wrong."""
     deadline = time.monotonic() + (total_s or TOTAL_LIMIT_S)
-    target = target_of(url, resolve=resolve)
+    target = target_of(url, resolve=resolve, ours=ours)
     with contextlib.closing(_connect(target, deadline)) as stream:
         try:
-            return _exchange(stream, target, deadline)
+            return _exchange(stream, target, deadline, token)
         except TimeoutError as exc:
             raise _too_slow() from exc
         except h11.ProtocolError as exc:
@@ -154,7 +166,7 @@ def _secure(raw: socket.socket, target: Target, deadline: float) -> socket.socke
         raise EnvironmentUnreachable(_("The server's TLS certificate or handshake was not accepted.")) from exc
 
 
-def _exchange(stream: socket.socket, target: Target, deadline: float) -> Reply:
+def _exchange(stream: socket.socket, target: Target, deadline: float, token: str) -> Reply:
     """Send the request and read the answer within the limits."""
     peer = h11.Connection(h11.CLIENT, max_incomplete_event_size=16 * 1024)
     host = f"[{target.host}]" if ":" in target.host else target.host
@@ -163,6 +175,8 @@ def _exchange(stream: socket.socket, target: Target, deadline: float) -> Reply:
         ("Accept", "application/json"), ("Accept-Encoding", "identity"),
         ("User-Agent", "tiltyard"), ("Connection", "close"),
     ]  # fmt: skip
+    if token:
+        headers.append(("Authorization", f"Bearer {token}"))
     stream.settimeout(_left(deadline))
     stream.sendall(peer.send(h11.Request(method="GET", target=target.path, headers=headers)) or b"")
     stream.sendall(peer.send(h11.EndOfMessage()) or b"")

@@ -186,7 +186,6 @@ CELERY_TASK_ROUTES = {"runs.supervise": {"queue": "train"}}
 CELERY_BEAT_SCHEDULE = {
     "reap": {"task": "runs.reap", "schedule": 5.0, "options": {"expires": 5}},
     "outbox": {"task": "runs.send_outbox", "schedule": 2.0, "options": {"expires": 5}},
-    "environments": {"task": "environments.check_all", "schedule": 15.0, "options": {"expires": 15}},
 }
 CELERY_BEAT_SCHEDULE_FILENAME = str(DATA_DIR / "celerybeat-schedule")
 CELERY_TASK_TIME_LIMIT = None  # the train queue has none; short tasks set their own
@@ -219,6 +218,8 @@ OUTBOUND_ALLOW = env_list("TILTYARD_OUTBOUND_ALLOW", [])
 if _services.get("tools_address"):
     OUTBOUND_ALLOW.append(_services["tools_address"])
 TOOLS_URL = _services.get("tools_url", "")
+# Names of images (without tag) that editors may start as environments; `*` lets them start any that is on the machine.
+ENVIRONMENT_IMAGES = env_list("TILTYARD_ENVIRONMENT_IMAGES", ["tiltyard-env-*"])
 
 # --- Logs -----------------------------------------------------------------------------------------------------------
 LOGGING = {

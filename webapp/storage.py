@@ -23,6 +23,21 @@ def attempt_dir(run_id: UUID, attempt: int) -> Path:
     return run_dir(run_id) / str(int(attempt))
 
 
+def environments_dir() -> Path:
+    """Folder of the environments that we start: who runs, and a folder for each."""
+    return Path(settings.DATA_DIR) / "environments"
+
+
+def environment_dir(environment_id: UUID) -> Path:
+    """Folder of one environment: its token, and a log for each replica."""
+    return environments_dir() / str(UUID(str(environment_id)))
+
+
+def replica_log(environment_id: UUID, number: int) -> Path:
+    """What one replica printed."""
+    return environment_dir(environment_id) / f"replica-{int(number)}.log"
+
+
 def inside(root: Path, relative: str) -> Path:
     """``root / relative`` if it stays inside root without following links; ``ValueError`` otherwise."""
     path = (root / relative).resolve()

@@ -114,7 +114,7 @@ class Journey:
         self.page.fill("#id_name", "tools")
         self.page.fill("#id_url", url)
         self.page.click("main form button.button-primary")
-        self.page.wait_for_url(re.compile(r"/environments/$"))
+        self.page.wait_for_url(re.compile(r"/environments/[0-9a-f-]{36}/$"))
 
     def fill_run(self, name: str, *, dataset: str, reward: str, steps: int) -> None:
         """Through the form, over to YAML, where the steps are set, and back."""

@@ -60,7 +60,8 @@ TABLE: dict[str, dict[str, Who]] = {
     PROJECT + "rewards/" + OWN_PK + "delete/": WRITE,
     PROJECT + "environments/": READ,
     PROJECT + "environments/new/": FORM,
-    **{PROJECT + "environments/" + OWN_PK + tail: WRITE for tail in ("check/", "delete/")},
+    **{PROJECT + "environments/" + OWN_PK + tail: READ for tail in ("", "history/", "replicas/<int:number>/log/")},
+    **{PROJECT + "environments/" + OWN_PK + tail: WRITE for tail in ("check/", "scale/", "restart/", "delete/")},
     PROJECT + "models/": READ,
     PROJECT + "models/new/": FORM,
     PROJECT + "models/" + OWN_PK + "delete/": WRITE,
@@ -79,6 +80,8 @@ TABLE: dict[str, dict[str, Who]] = {
     API + "datasets/<uuidstr:dataset_id>": READ,
     API + "rewards/<uuidstr:spec_id>": READ,
     API + "environments/<uuidstr:environment_id>": READ,
+    API + "environments/<uuidstr:environment_id>/scale": WRITE,
+    API + "environments/<uuidstr:environment_id>/restart": WRITE,
     API + "^.*$": dict.fromkeys(("GET", "POST", "PUT", "PATCH", "DELETE"), Who.NOBODY),
 }
 # The least body that an operation of the API understands; who may not write must hear so before anything else.
@@ -87,6 +90,7 @@ BODIES: dict[str, dict[str, object]] = {
     API + "projects/<slug:slug>/rewards": {"name": "r", "components": [{"name": "coherence", "weight": 1}]},
     API + "projects/<slug:slug>/environments": {"name": "e", "url": "http://10.0.0.1"},
     API + "projects/<slug:slug>/datasets": {"name": "d"},  # sent as a form
+    API + "environments/<uuidstr:environment_id>/scale": {"wanted": 1},
 }
 # Sockets: the close code for a stranger and an anonymous visitor is checked with the socket's own policy.
 SOCKETS: dict[str, Who] = {"ws/runs/<uuid:run_id>/": Who.READ, "": Who.NOBODY}

@@ -58,7 +58,7 @@ def objects(
         "environments": (environment := make_environment(url="http://127.0.0.1:1")).pk,
         "environment_id": environment.pk, "models": model.pk, "rollouts": rollout.pk,
         "members": newcomer.pk,
-        "slug": project.slug, "token": "not-a-token", "step": 1,
+        "slug": project.slug, "token": "not-a-token", "step": 1, "number": 1,
     }  # fmt: skip
 
 
@@ -150,7 +150,7 @@ def test_objects_are_not_reached_through_another_project(
 def test_unknown_id_is_404(route: str, cast: dict[str | None, Client], objects: dict[str, Any]) -> None:
     unknown = {key: uuid.uuid4() if isinstance(value, uuid.UUID) else value for key, value in objects.items()}
     for method in TABLE[route]:
-        assert _send(cast["alice"], method, _address(route, unknown)).status_code == 404
+        assert _send(cast["alice"], method, _address(route, unknown), route).status_code == 404
 
 
 @pytest.mark.parametrize("route", [route for route in ROUTES if "POST" in TABLE.get(route, {}) and "^" not in route])

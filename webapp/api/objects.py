@@ -13,13 +13,18 @@ from ninja.errors import HttpError
 from ninja.files import UploadedFile
 
 from webapp.api.base import caller, page_of
-from webapp.api.schemas import EnvironmentIn, RewardSpecIn, dataset_out, environment_out, reward_out
+from webapp.api.schemas import EnvironmentIn, RewardSpecIn, ScaleIn, dataset_out, environment_out, reward_out
 from webapp.datasets.models import Dataset
 from webapp.datasets.selectors import datasets_of
 from webapp.datasets.services import dataset_create, too_large_sentence
-from webapp.environments.models import Environment
+from webapp.environments.models import Environment, Kind
 from webapp.environments.selectors import environments_of
-from webapp.environments.services import environment_register
+from webapp.environments.services import (
+    environment_launch,
+    environment_register,
+    environment_restart,
+    environment_scale,
+)
 from webapp.pages import probe_allowed
 from webapp.rewards.models import RewardSpec
 from webapp.rewards.selectors import specs_of
@@ -88,15 +93,37 @@ def environments_list(request: HttpRequest, slug: str, page: int = 1, per_page: 
 
 @router.post("/projects/{slug:slug}/environments", tags=["environments"], response={201: dict[str, Any]})
 def environment_new(request: HttpRequest, slug: str, body: EnvironmentIn) -> Status[dict[str, Any]]:
-    """Register a server; it is asked who it is first."""
-    project = project_for(caller(request), slug, need=Role.EDITOR)
-    if not probe_allowed(caller(request)):
+    """Register a server, which is asked who it is first, or have servers started."""
+    project, user = project_for(caller(request), slug, need=Role.EDITOR), caller(request)
+    if sum(bool(way) for way in (body.url, body.program, body.image)) != 1:
+        raise ValidationError({"url": _("Give one of url, program and image.")})
+    if not probe_allowed(user):
         raise HttpError(429, "")
-    made = environment_register(project=project, user=caller(request), name=body.name, url=body.url)
-    return Status(201, environment_out(made))
+    both = {"name", "protocol", "options"}
+    if body.url:
+        values = body.model_dump(include=both | {"url", "token", "server_name", "accept"})
+        return Status(201, environment_out(environment_register(project=project, user=user, **values)))
+    values = body.model_dump(include=both | {"program", "image", "slots", "cpus", "memory_mb", "pids", "wanted"})
+    kind = Kind.PROCESS if body.program else Kind.DOCKER
+    return Status(201, environment_out(environment_launch(project=project, user=user, kind=kind, **values)))
 
 
 @router.get("/environments/{uuid:environment_id}", tags=["environments"])
 def environment_get(request: HttpRequest, environment_id: UUID) -> dict[str, Any]:
-    """One server and its last check."""
+    """One environment, its last check and its replicas."""
     return environment_out(object_for(caller(request), Environment, environment_id))
+
+
+@router.post("/environments/{uuid:environment_id}/scale", tags=["environments"])
+def environment_scaled(request: HttpRequest, environment_id: UUID, body: ScaleIn) -> dict[str, Any]:
+    """Say how many replicas are wanted; 0 stops all. They start and stop within seconds."""
+    environment = object_for(caller(request), Environment, environment_id, need=Role.EDITOR)
+    return environment_out(environment_scale(environment=environment, wanted=body.wanted))
+
+
+@router.post("/environments/{uuid:environment_id}/restart", tags=["environments"])
+def environment_restarted(request: HttpRequest, environment_id: UUID) -> dict[str, Any]:
+    """Restart every replica."""
+    environment = object_for(caller(request), Environment, environment_id, need=Role.EDITOR)
+    environment_restart(environment=environment)
+    return environment_out(environment)

@@ -7,9 +7,9 @@ from typing import Any
 from django.urls import reverse
 from pydantic import BaseModel, ConfigDict, Field
 
-from training.config import RewardComponent
+from training.config import Protocol, RewardComponent
 from webapp.datasets.models import Dataset
-from webapp.environments.models import Environment
+from webapp.environments.models import MAX_REPLICAS, Environment
 from webapp.rewards.models import RewardSpec
 from webapp.runs.models import Run
 from webapp.runs.selectors import run_view
@@ -40,10 +40,31 @@ class RewardSpecIn(Body):
 
 
 class EnvironmentIn(Body):
-    """A server to register."""
+    """An environment: a server at `url`, or servers that are started from a built-in `program` or an `image`.
+
+    A server at an address is refused when it does not prove itself, unless `accept` is true.
+    """
 
     name: str = Field(min_length=1, max_length=80)
-    url: str = Field(min_length=1, max_length=500)
+    url: str = Field(default="", max_length=500)
+    token: str = Field(default="", max_length=500)
+    server_name: str = Field(default="", max_length=80)
+    accept: bool = False
+    protocol: Protocol = "openenv"
+    options: dict[str, Any] = Field(default_factory=dict)
+    program: str = Field(default="", max_length=40)
+    image: str = Field(default="", max_length=200)
+    slots: int = Field(default=128, ge=1, le=4096)
+    cpus: float = Field(default=1.0, ge=0.1, le=64)
+    memory_mb: int = Field(default=1024, ge=64, le=262_144)
+    pids: int = Field(default=128, ge=8, le=4096)
+    wanted: int = Field(default=1, ge=0, le=MAX_REPLICAS)
+
+
+class ScaleIn(Body):
+    """How many replicas are wanted."""
+
+    wanted: int = Field(ge=0, le=MAX_REPLICAS)
 
 
 def project_out(project: Project) -> dict[str, Any]:
@@ -92,14 +113,26 @@ def reward_out(spec: RewardSpec) -> dict[str, Any]:
 
 
 def environment_out(environment: Environment) -> dict[str, Any]:
-    """A registered server and its last check."""
+    """An environment, its last check, and the servers that play it now."""
     return {
         "id": str(environment.pk),
         "name": environment.name,
         "reference": environment.reference,
+        "kind": environment.kind,
         "url": environment.url,
+        "program": environment.program,
+        "image": environment.image,
+        "protocol": environment.protocol,
+        "options": environment.options,
+        "wanted": environment.wanted,
+        "replicas": [
+            {"number": item.number, "url": item.url, "state": item.state, "health": item.health, "error": item.error,
+             "restarts": item.restarts}
+            for item in environment.replicas.all()
+        ],
+        "validation": environment.validation,
         "server_name": environment.server_name,
         "healthy": environment.healthy,
         "health": environment.health,
         "checked_at": environment.checked_at.isoformat() if environment.checked_at else None,
-    }
+    }  # fmt: skip

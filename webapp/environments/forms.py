@@ -1,22 +1,133 @@
-"""The form that registers a server."""
+"""The form that registers an environment: at an address, from a built-in server, or from an image."""
 
 from __future__ import annotations
 
-from django import forms
-from django.utils.translation import gettext_lazy as _
+import json
+from typing import Any
 
+from django import forms
+from django.core.exceptions import ValidationError
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from training.config import EnvironmentConfig
+from webapp.environments.builtin import builtins
+from webapp.environments.models import MAX_REPLICAS, Kind
 from webapp.ids import name_validator
 from webapp.outbound import MAX_URL_CHARS
 
+MAX_OPTIONS_CHARS = 8_192
+NEEDS = {Kind.URL: "url", Kind.PROCESS: "program", Kind.DOCKER: "image"}
+WAYS = [
+    (Kind.URL, gettext_lazy("At an address: a server that somebody runs")),
+    (Kind.PROCESS, gettext_lazy("Built-in server: Tiltyard starts it as a process")),
+    (Kind.DOCKER, gettext_lazy("Container image: Tiltyard starts it with Docker")),
+]
+
+
+def protocol_choices() -> list[tuple[str, str]]:
+    """The protocols of ``EnvironmentConfig``, in the reader's language."""
+    extra: Any = EnvironmentConfig.model_fields["protocol"].json_schema_extra
+    return [(value, _(text)) for value, text in extra["choices"].items()]
+
+
+def program_choices() -> list[tuple[str, str]]:
+    """The built-in servers with what they are about."""
+    return [(item.name, f"{item.name} {item.version} · {', '.join(item.tags)}") for item in builtins().values()]
+
 
 class EnvironmentForm(forms.Form):
-    """Name and address; the address itself is judged by ``webapp.outbound``."""
+    """The address itself is judged by ``webapp.outbound``, an image by the administrator's patterns."""
 
     name = forms.CharField(
-        label=_("Name"), max_length=80, validators=[name_validator], help_text=_("How runs of this project name it.")
+        label=gettext_lazy("Name"), max_length=80, validators=[name_validator],
+        help_text=gettext_lazy("How runs of this project name it."),
+    )  # fmt: skip
+    kind = forms.ChoiceField(
+        label=gettext_lazy("Where it runs"), choices=WAYS, initial=Kind.URL, widget=forms.RadioSelect, required=False
     )
     url = forms.CharField(
-        label=_("Server URL"),
-        max_length=MAX_URL_CHARS,
-        help_text=_("http:// or https:// address of the server. It is asked for its name before it is saved."),
-    )
+        label=gettext_lazy("Server URL"), max_length=MAX_URL_CHARS, required=False,
+        help_text=gettext_lazy("http:// or https:// address of the server."),
+    )  # fmt: skip
+    token = forms.CharField(
+        label=gettext_lazy("Access token"), max_length=500, required=False, strip=True,
+        widget=forms.PasswordInput(attrs={"autocomplete": "off"}),
+        help_text=gettext_lazy("Sent to the server as a bearer token. It is kept in a file and never shown again."),
+    )  # fmt: skip
+    server_name = forms.CharField(
+        label=gettext_lazy("Identity"), max_length=80, required=False,
+        help_text=gettext_lazy("The environment that must answer there, such as webshop. Empty takes what answers."),
+    )  # fmt: skip
+    protocol = forms.ChoiceField(
+        label=gettext_lazy("Protocol"), choices=protocol_choices, initial="openenv", required=False,
+        help_text=gettext_lazy("How the server is spoken to."),
+    )  # fmt: skip
+    options = forms.CharField(
+        label=gettext_lazy("Protocol options"), required=False, max_length=MAX_OPTIONS_CHARS,
+        widget=forms.Textarea(attrs={"rows": 3, "class": "mono", "spellcheck": "false"}),
+        help_text=gettext_lazy("A JSON object with what the protocol needs beside the address, if anything."),
+    )  # fmt: skip
+    program = forms.ChoiceField(
+        label=gettext_lazy("Server"), choices=program_choices, required=False,
+        help_text=gettext_lazy("It listens on this machine only, behind a token of its own."),
+    )  # fmt: skip
+    image = forms.CharField(
+        label=gettext_lazy("Image"), max_length=200, required=False,
+        help_text=gettext_lazy("Name of an image on this machine, such as tiltyard-env-webshop. Nothing is pulled."),
+    )  # fmt: skip
+    wanted = forms.IntegerField(
+        label=gettext_lazy("Replicas"), initial=1, min_value=0, max_value=MAX_REPLICAS, required=False,
+        help_text=gettext_lazy("Servers that run at once; can be changed at any time."),
+    )  # fmt: skip
+    slots = forms.IntegerField(
+        label=gettext_lazy("Slots"), initial=128, min_value=1, max_value=4096, required=False,
+        help_text=gettext_lazy("Sessions of each replica."),
+    )  # fmt: skip
+    memory_mb = forms.IntegerField(
+        label=gettext_lazy("Memory limit"), initial=1024, min_value=64, max_value=262_144, required=False,
+        help_text=gettext_lazy("Of each replica."),
+    )  # fmt: skip
+    cpus = forms.FloatField(
+        label=gettext_lazy("CPU limit"), initial=1.0, min_value=0.1, max_value=64, required=False,
+        help_text=gettext_lazy("Of each replica."),
+    )  # fmt: skip
+    pids = forms.IntegerField(
+        label=gettext_lazy("Process limit"), initial=128, min_value=8, max_value=4096, required=False,
+        help_text=gettext_lazy("Processes and threads of each container."),
+    )  # fmt: skip
+    accept = forms.BooleanField(label=gettext_lazy("Register anyway"), required=False)
+
+    def clean_options(self) -> dict[str, Any]:
+        """The options as an object."""
+        text = self.cleaned_data["options"].strip()
+        try:
+            found = json.loads(text) if text else {}
+        except (ValueError, RecursionError) as exc:
+            raise ValidationError(_("This is not JSON: %(why)s.") % {"why": str(exc)[:120]}) from exc
+        if not isinstance(found, dict):
+            raise ValidationError(_("Write a JSON object, such as {}."))
+        return found
+
+    def clean(self) -> dict[str, Any]:
+        """Fill in what was left empty, and ask for what the chosen way needs."""
+        data = super().clean() or {}
+        data["kind"] = data.get("kind") or Kind.URL
+        for name, field in self.fields.items():
+            if data.get(name) in (None, "") and name not in self.errors and field.initial is not None:
+                data[name] = field.initial
+        needed = NEEDS[data["kind"]]
+        if not data.get(needed) and needed not in self.errors:
+            self.add_error(needed, _("This is needed."))
+        return data
+
+    def chosen(self) -> dict[str, Any]:
+        """What the service of the chosen way takes."""
+        data = self.cleaned_data
+        common = ("name", "protocol", "options")
+        names = {
+            Kind.URL: (*common, "url", "token", "server_name", "accept"),
+            Kind.PROCESS: ("name", "kind", "program", "wanted", "slots", "memory_mb", "cpus"),
+            Kind.DOCKER: (*common, "kind", "image", "wanted", "slots", "memory_mb", "cpus", "pids"),
+        }[data["kind"]]
+        return {name: data[name] for name in names}

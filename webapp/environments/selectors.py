@@ -1,35 +1,56 @@
-"""Reading environments."""
+"""Reading environments: what lists, pages and charts show."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
 
-from django.db.models import QuerySet
+from django.db.models import Prefetch, QuerySet
 from django.utils import timezone
+from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext as _
 
-from webapp.environments.models import Environment
+from webapp.environments.checks import validation_sentence
+from webapp.environments.models import Environment, EnvironmentSample, Replica, ReplicaState
+from webapp.environments.watch import largest, total
+from webapp.runs.models import Run
 from webapp.teams.models import Project
+from webapp.teams.templatetags.ui import figure, percent
 
 STALE_AFTER_S = 90
+HISTORY = timedelta(hours=24)
+POINTS = 480  # a chart is no wider
+RUNS_SHOWN = 10
 
 
 class HealthView(NamedTuple):
-    """What a row of the list says about one server."""
+    """What a row of the list says about one environment."""
 
-    state: str  # ok, degraded, bad, unknown
+    state: str  # ok, degraded, bad, unknown, starting, stopped
     version: str
     sessions: int | None
     slots: int | None
+    steps_per_s: float | None
+    p50_ms: float | None
+    p95_ms: float | None
+    healthy: int
+    replicas: int
     checked_s: int | None
     stale: bool
     error: str
     hint: str
+    baselines: list[str]
 
 
 def environments_of(project: Project) -> QuerySet[Environment]:
-    """The project's environments by name."""
-    return Environment.objects.filter(project=project).select_related("project").order_by("name")
+    """The project's environments by name, each with its replicas."""
+    replicas = Prefetch("replicas", Replica.objects.order_by("number"))
+    return (
+        Environment.objects.filter(project=project)
+        .select_related("project")
+        .prefetch_related(replicas)
+        .order_by("name")
+    )
 
 
 def environment_named(project: Project, name: str) -> Environment | None:
@@ -38,22 +59,153 @@ def environment_named(project: Project, name: str) -> Environment | None:
 
 
 def health_view(environment: Environment) -> HealthView:
-    """The last check of an environment in the words of the list."""
-    health = environment.health if isinstance(environment.health, dict) else {}
-    error = health.get("error") or {}
+    """An environment in the words of the list: sums over the replicas that answer."""
+    replicas = list(environment.replicas.all())
+    healthy = [item for item in replicas if item.state == ReplicaState.HEALTHY]
+    said = [item.health for item in healthy]
+    loads = [item.get("load") or {} for item in said]
+    error = _error(environment, replicas) if not healthy else {}
     checked_s = None
     if environment.checked_at:
         checked_s = max(0, int((timezone.now() - environment.checked_at).total_seconds()))
-    state = "unknown"
-    if environment.healthy is not None:
-        state = "bad" if not environment.healthy else ("degraded" if health.get("status") == "degraded" else "ok")
     return HealthView(
-        state=state,
-        version=str(health.get("version", ""))[:80],
-        sessions=health.get("sessions"),
-        slots=health.get("slots"),
+        state=_state(environment, replicas, healthy),
+        version=str(environment.health.get("version", ""))[:80],
+        sessions=total(item.get("sessions") for item in said),
+        slots=total(item.get("slots") for item in said),
+        steps_per_s=total(load.get("steps_per_s") for load in loads),
+        p50_ms=largest(load.get("p50_ms") for load in loads),
+        p95_ms=largest(load.get("p95_ms") for load in loads),
+        healthy=len(healthy),
+        replicas=environment.wanted,
         checked_s=checked_s,
-        stale=checked_s is not None and checked_s > STALE_AFTER_S,
+        stale=checked_s is not None and checked_s > STALE_AFTER_S and environment.wanted > 0,
         error=_(str(error.get("message", ""))) if error.get("message") else "",
         hint=_(str(error.get("hint", ""))) if error.get("hint") else "",
+        baselines=baseline_texts(environment.baselines()),
     )
+
+
+def _state(environment: Environment, replicas: list[Replica], healthy: list[Replica]) -> str:
+    if healthy:
+        whole = len(healthy) >= environment.wanted and all(item.health.get("status") != "degraded" for item in healthy)
+        return "ok" if whole else "degraded"
+    if environment.launched and not environment.wanted:
+        return "stopping" if replicas else "stopped"
+    broken = (ReplicaState.FAILED, ReplicaState.UNHEALTHY)
+    if any(item.state in broken or (item.error and not item.handle) for item in replicas):
+        return "bad"
+    if environment.launched:
+        return "starting"
+    return "unknown" if environment.healthy is None else ("ok" if environment.healthy else "bad")
+
+
+def _error(environment: Environment, replicas: list[Replica]) -> dict[str, Any]:
+    found = next((item.error for item in replicas if item.error), None)
+    return found or (environment.health.get("error") if not environment.launched else None) or {}
+
+
+def baseline_texts(baselines: list[dict[str, Any]]) -> list[str]:
+    """“rules: 0.79 mean, 58% success over 300 episodes”."""
+    return [
+        _("%(name)s: %(reward)s mean, %(success)s success over %(episodes)s episodes")
+        % {"name": str(item.get("name", ""))[:80], "reward": f"{item['reward']:.2f}",
+           "success": percent(item["success"]), "episodes": item["episodes"]}
+        for item in baselines
+    ]  # fmt: skip
+
+
+def baseline_short(baselines: list[dict[str, Any]]) -> list[str]:
+    """“rules 0.79 / 58%”."""
+    return [
+        f"{str(item.get('name', ''))[:80]} {figure(item['reward'], 2)} / {percent(item['success'])}"
+        for item in baselines
+    ]
+
+
+class ReplicaRow(NamedTuple):
+    """One replica as the table shows it."""
+
+    number: int
+    url: str
+    state: str
+    label: str
+    badge: str
+    sessions: int | None
+    slots: int | None
+    steps_per_s: float | None
+    p95_ms: float | None
+    started_at: datetime | None
+    restarts: int
+    restarting: bool
+    error: str
+    hint: str
+    log: list[str]
+
+
+BADGES = {"starting": "preparing", "healthy": "ok", "unhealthy": "bad", "stopping": "stopping", "failed": "failed"}
+
+
+def replica_rows(environment: Environment) -> list[ReplicaRow]:
+    """The replicas by number; figures only of those that answer."""
+    return [_replica_row(item) for item in environment.replicas.all()]
+
+
+def _replica_row(item: Replica) -> ReplicaRow:
+    said = item.health if item.state == ReplicaState.HEALTHY else {}
+    load, error = said.get("load") or {}, item.error or {}
+    return ReplicaRow(
+        item.number,
+        item.url,
+        item.state,
+        str(ReplicaState(item.state).label),
+        BADGES[item.state],
+        said.get("sessions"),
+        said.get("slots"),
+        load.get("steps_per_s"),
+        load.get("p95_ms"),
+        item.started_at,
+        item.restarts,
+        bool(item.wish),
+        _(str(error["message"])) if error.get("message") else "",
+        _(str(error["hint"])) if error.get("hint") else "",
+        [str(line) for line in error.get("log", [])],
+    )
+
+
+class ValidationView(NamedTuple):
+    """The last proof."""
+
+    ok: bool
+    sentence: str
+    at: datetime | None
+
+
+def validation_view(environment: Environment) -> ValidationView | None:
+    """What the last validation showed; ``None`` where there was none."""
+    found = environment.validation
+    if not found:
+        return None
+    return ValidationView(bool(found.get("ok")), validation_sentence(found), parse_datetime(str(found.get("at", ""))))
+
+
+def runs_on(environment: Environment) -> QuerySet[Run]:
+    """The newest runs whose config names this environment."""
+    runs = Run.objects.filter(project_id=environment.project_id, config__environment__name=environment.reference)
+    return runs.order_by("-created_at")[:RUNS_SHOWN]
+
+
+def history(environment: Environment) -> dict[str, Any]:
+    """The samples of the last day, thinned to what a chart can show; a bucket without a known value is a gap."""
+    rows = list(
+        EnvironmentSample.objects.filter(environment=environment, at__gte=timezone.now() - HISTORY).order_by("at")
+    )
+    size = -(-len(rows) // POINTS) or 1
+    buckets = [rows[at : at + size] for at in range(0, len(rows), size)]
+    codes = sorted({code for row in rows for code in row.errors})[:8]
+    names = ("sessions", "slots", "steps_per_s", "p50_ms", "p95_ms")
+    return {
+        "at": [bucket[-1].at.isoformat() for bucket in buckets],
+        **{name: [largest(getattr(row, name) for row in bucket) for bucket in buckets] for name in names},
+        "errors": {code: [sum(row.errors.get(code, 0) for row in bucket) for bucket in buckets] for code in codes},
+    }

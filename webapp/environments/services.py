@@ -1,19 +1,26 @@
-"""Writing environments. No request is sent inside a transaction."""
+"""Writing environments: what people want of them. No request is sent inside a transaction.
+
+Nothing here starts or stops a server: the keeper does, when it reads what these functions wrote.
+"""
 
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 from django.utils.translation import gettext as _
-from pydantic import ValidationError as ShapeError
 
-from envs.wire import WIRE_VERSION, Health
-from training.errors import EnvironmentProtocolError, TiltyardError
-from webapp.environments.models import Environment
-from webapp.outbound import fetch
+from training.errors import TiltyardError
+from webapp.environments.builtin import builtins
+from webapp.environments.checks import Answer, Examination, Finding, Server, ask, examine, require_identity
+from webapp.environments.checks import validation_of as ask_validation
+from webapp.environments.launchers.base import Handle, LaunchError
+from webapp.environments.launchers.docker import require_allowed
+from webapp.environments.models import MAX_REPLICAS, Environment, Kind, Replica, ReplicaState
+from webapp.environments.tokens import files_forget, ours, token_of, token_write
 from webapp.pages import clean_name
 from webapp.runs.models import Run
 from webapp.runs.states import TERMINAL
@@ -21,74 +28,215 @@ from webapp.teams.models import Project, User
 
 logger = logging.getLogger(__name__)
 MAX_ENVIRONMENTS = 100
+RESTART = "restart"
 
 
-def health_of(url: str) -> Health:
-    """Ask a server who it is. Raises ``TiltyardError`` with a sentence when it is not one of ours."""
-    reply = fetch(url.rstrip("/") + "/health")
-    if reply.status != 200:
-        raise EnvironmentProtocolError(_("The server answered with status %(status)s.") % {"status": reply.status})
-    try:
-        health = Health.model_validate_json(reply.body)
-    except (ShapeError, ValueError, RecursionError) as exc:
-        raise EnvironmentProtocolError(
-            _("Something answers there, but it does not identify itself as an environment server."),
-            hint=_("Check the address: /health must report name, version, sessions and slots."),
-        ) from exc
-    if health.wire_version != WIRE_VERSION:
-        raise EnvironmentProtocolError(
-            _("The server speaks version %(theirs)s of the protocol, and this is version %(ours)s.")
-            % {"theirs": health.wire_version, "ours": WIRE_VERSION}
-        )
-    if "\x00" in health.name + health.version or not health.name or len(health.name) > 80 or len(health.version) > 80:
-        raise EnvironmentProtocolError(_("The server's name or version is empty or too long."))
-    return health
+class RegistrationRefused(ValidationError):
+    """A server was asked and not taken; ``findings`` say what each check found."""
+
+    def __init__(self, errors: dict[str, list[str]], findings: list[Finding]) -> None:
+        super().__init__(errors)
+        self.findings = findings
 
 
-def environment_register(*, project: Project, user: User, name: str, url: str) -> Environment:
-    """Save a server after it identified itself. Raises ``ValidationError`` by field."""
-    environment = Environment(project=project, name=clean_name(name), url=url.strip().rstrip("/"), created_by=user)
+def environment_register(
+    *,
+    project: Project,
+    user: User,
+    name: str,
+    url: str,
+    protocol: str = "openenv",
+    options: dict[str, Any] | None = None,
+    token: str = "",
+    server_name: str = "",
+    accept: bool = False,
+) -> Environment:
+    """Save a server at an address after it proved itself. Raises ``ValidationError`` by field.
+
+    What may be accepted (``Finding.may_pass``) is refused under ``accept`` unless that is true.
+    """
+    environment = Environment(
+        project=project, name=_free_name(project, name), url=url.strip().rstrip("/"), created_by=user,
+        protocol=protocol, options=options or {},
+    )  # fmt: skip
+    found = examine(Server(environment.url, protocol, environment.options, token), wanted=server_name)
+    _require_passed(found, accept=accept)
+    now = timezone.now()
+    if found.answer is not None:
+        environment.server_name, environment.healthy = found.answer.name, True
+        environment.health, environment.checked_at = found.answer.model_dump(), now
+    if found.validation is not None:
+        environment.validation = found.validation | {"at": now.isoformat()}
+    return _save(environment, token=token)
+
+
+def environment_launch(
+    *,
+    project: Project,
+    user: User,
+    name: str,
+    kind: str,
+    program: str = "",
+    image: str = "",
+    protocol: str = "openenv",
+    options: dict[str, Any] | None = None,
+    slots: int = 128,
+    cpus: float = 1.0,
+    memory_mb: int = 1024,
+    pids: int = 128,
+    wanted: int = 1,
+) -> Environment:
+    """Save an environment whose servers the keeper starts. Raises ``ValidationError`` by field."""
+    environment = Environment(
+        project=project, name=_free_name(project, name), created_by=user, kind=kind, slots=slots, cpus=cpus,
+        memory_mb=memory_mb, pids=pids, wanted=_count(wanted),
+    )  # fmt: skip
+    if kind == Kind.PROCESS:
+        if program not in builtins():
+            raise ValidationError({"program": _("Choose one of the built-in servers.")})
+        environment.program = environment.server_name = program
+    else:
+        environment.image, environment.protocol, environment.options = image.strip(), protocol, options or {}
+        if not environment.image:
+            raise ValidationError({"image": _("Name the image.")})
+        try:
+            require_allowed(environment.image)
+        except LaunchError as exc:
+            raise ValidationError({"image": [exc.message, exc.hint]}) from exc
+    return _save(environment)
+
+
+def _free_name(project: Project, name: str) -> str:
+    name = clean_name(name)
     if Environment.objects.filter(project=project).count() >= MAX_ENVIRONMENTS:
         raise ValidationError(_("This project has as many environments as it may."))
-    if Environment.objects.filter(project=project, name=environment.name).exists():
+    if Environment.objects.filter(project=project, name=name).exists():
         raise ValidationError({"name": _("An environment with this name exists already.")})
-    try:
-        health = health_of(environment.url)
-    except TiltyardError as exc:
-        raise ValidationError({"url": [part for part in (exc.message, exc.hint) if part]}) from exc
-    environment.server_name = health.name
-    environment.healthy, environment.health, environment.checked_at = True, health.model_dump(), timezone.now()
+    return name
+
+
+def _require_passed(found: Examination, *, accept: bool) -> None:
+    for field, findings in (("url", found.refused), ("accept", [] if accept else found.doubtful)):
+        sentences = [part for item in findings for part in (item.sentence, item.hint) if part]
+        if sentences:
+            raise RegistrationRefused({field: sentences}, found.findings)
+
+
+def _save(environment: Environment, *, token: str = "") -> Environment:
+    """Write the row, the one replica of a server at an address, and the token."""
     try:
         with transaction.atomic():
             environment.save(force_insert=True)
+            if not environment.launched:
+                Replica.objects.create(
+                    environment=environment, number=1, url=environment.url, state=ReplicaState.HEALTHY,
+                    health=environment.health, checked_at=environment.checked_at,
+                )  # fmt: skip
     except IntegrityError as exc:
         raise ValidationError({"name": _("An environment with this name exists already.")}) from exc
-    logger.info("environment registered", extra={"environment_id": environment.pk, "project_id": project.pk})
+    if token or environment.launched:
+        token_write(environment.pk, token)
+    what = {"environment_id": environment.pk, "project_id": environment.project_id, "kind": environment.kind}
+    logger.info("environment registered", extra=what)
     return environment
 
 
-def environment_check(*, environment: Environment) -> Environment:
-    """Ask once more and store what it said; another identity than the registered one is a failure."""
-    try:
-        health = health_of(environment.url)
-        if environment.server_name and health.name != environment.server_name:
-            raise EnvironmentProtocolError(
-                _("Another server answers there now: it calls itself %(name)s.") % {"name": health.name}
-            )
-        values = {"healthy": True, "health": health.model_dump()}
-    except TiltyardError as exc:
-        values = {"healthy": False, "health": {"error": exc.info.model_dump(mode="json")}}
-    Environment.objects.filter(pk=environment.pk).update(checked_at=timezone.now(), **values)
+def _count(wanted: int) -> int:
+    if not 0 <= wanted <= MAX_REPLICAS:
+        raise ValidationError({"wanted": _("Between 0 and %(most)s replicas can run.") % {"most": MAX_REPLICAS}})
+    return wanted
+
+
+def environment_scale(*, environment: Environment, wanted: int) -> Environment:
+    """Say how many replicas are wanted; 0 stops all. The keeper does the rest."""
+    if not environment.launched:
+        raise ValidationError(_("This server was started elsewhere, so it cannot be started or stopped here."))
+    Environment.objects.filter(pk=environment.pk).update(wanted=_count(wanted))
+    logger.info("environment scaled", extra={"environment_id": environment.pk, "wanted": wanted})
     environment.refresh_from_db()
     return environment
 
 
+def environment_restart(*, environment: Environment, number: int | None = None) -> int:
+    """Wish that one replica, or every one, be restarted. How many that concerns."""
+    if not environment.launched:
+        raise ValidationError(_("This server was started elsewhere, so it cannot be started or stopped here."))
+    rows = Replica.objects.filter(environment=environment)
+    return (rows if number is None else rows.filter(number=number)).update(wish=RESTART)
+
+
+def server_of(environment: Environment, url: str) -> Server:
+    """How a replica of the environment is reached."""
+    return Server(url, environment.protocol, environment.options, token_of(environment.pk), ours(environment))
+
+
+def environment_check(*, environment: Environment) -> Environment:
+    """Ask once more who answers and have it prove itself; store what it said."""
+    addresses = environment.addresses()
+    if not addresses:
+        return environment
+    server = server_of(environment, addresses[0])
+    try:
+        answer = ask(server)
+        require_identity(answer, environment.server_name)
+    except TiltyardError as exc:
+        answer_store(environment, addresses[0], exc)
+    else:
+        answer_store(environment, addresses[0], answer)
+        validation_store(environment, server)
+    environment.refresh_from_db()
+    return environment
+
+
+def answer_store(
+    environment: Environment, url: str, outcome: Answer | TiltyardError, *, handle: Handle | None = None
+) -> None:
+    """Write what one replica answered, and sum the environment up; not if another process has its address now."""
+    now = timezone.now()
+    rows = Replica.objects.filter(environment_id=environment.pk, url=url)
+    if handle is not None:
+        rows = rows.filter(handle=handle)
+    if isinstance(outcome, Answer):
+        live = [ReplicaState.STARTING, ReplicaState.UNHEALTHY, ReplicaState.HEALTHY]
+        rows.filter(state__in=live).update(
+            state=ReplicaState.HEALTHY, health=outcome.model_dump(), error=None, checked_at=now
+        )
+        values: dict[str, Any] = {"healthy": True, "health": outcome.model_dump()}
+        if not environment.server_name:
+            values["server_name"] = outcome.name
+    else:
+        failing = [ReplicaState.HEALTHY, ReplicaState.UNHEALTHY]
+        # A server that we have just started is given its time; one at an address is simply not there.
+        failing += [] if environment.launched else [ReplicaState.STARTING]
+        error = outcome.info.model_dump(mode="json")
+        rows.filter(state__in=failing).update(state=ReplicaState.UNHEALTHY, error=error, checked_at=now)
+        others = Replica.objects.filter(environment_id=environment.pk, state=ReplicaState.HEALTHY).exists()
+        values = {"healthy": others}
+        if not others:
+            values["health"] = environment.health | {"error": error}
+    Environment.objects.filter(pk=environment.pk).update(checked_at=now, **values)
+
+
+def validation_store(environment: Environment, server: Server) -> None:
+    """Have a server prove itself and keep the outcome; a protocol without proof keeps none."""
+    if environment.protocol != "openenv":
+        return
+    try:
+        found = ask_validation(server).model_dump()
+    except TiltyardError as exc:
+        found = {"ok": False, "episodes": 0, "problems": [exc.message]}
+    found["at"] = timezone.now().isoformat()
+    Environment.objects.filter(pk=environment.pk).update(validation=found)
+
+
 def environment_delete(*, environment: Environment) -> None:
-    """Forget a server. Refused while a run that has not ended plays on it."""
-    used = Run.objects.filter(project=environment.project, resolved__environment__url=environment.url)
+    """Forget an environment; the keeper ends what still runs of it. Refused while an open run plays on it."""
+    used = Run.objects.filter(project_id=environment.project_id, config__environment__name=environment.reference)
     names = list(used.exclude(state__in=TERMINAL).values_list("name", flat=True)[:3])
     if names:
         raise ValidationError(
             _("It is used by a run that has not ended: %(runs)s.") % {"runs": ", ".join(names)}, code="conflict"
         )
+    pk = environment.pk
     environment.delete()
+    transaction.on_commit(lambda: files_forget(pk))

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from django.urls import URLPattern, path
 
-from webapp.environments import views
+from webapp.environments import control_views, views
 
 urlpatterns: list[URLPattern] = [
     path("", views.environment_list, name="environment-list"),
     path("new/", views.environment_new, name="environment-new"),
-    path("<uuid:pk>/check/", views.environment_recheck, name="environment-check"),
-    path("<uuid:pk>/delete/", views.environment_remove, name="environment-delete"),
+    path("<uuid:pk>/", views.environment_detail, name="environment-detail"),
+    path("<uuid:pk>/history/", views.environment_history, name="environment-history"),
+    path("<uuid:pk>/replicas/<int:number>/log/", views.replica_log_page, name="environment-log"),
+    path("<uuid:pk>/check/", control_views.environment_recheck, name="environment-check"),
+    path("<uuid:pk>/scale/", control_views.environment_scale_view, name="environment-scale"),
+    path("<uuid:pk>/restart/", control_views.environment_restart_view, name="environment-restart"),
+    path("<uuid:pk>/delete/", control_views.environment_remove, name="environment-delete"),
 ]

@@ -1,40 +1,55 @@
-"""Pages of environments."""
+"""Pages of environments: the list, registering, one environment, its history and logs."""
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 from uuid import UUID
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import ValidationError
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.views.decorators.http import require_GET, require_http_methods
 
+from training.errors import TiltyardError
+from webapp.environments.builtin import builtins
 from webapp.environments.forms import EnvironmentForm
-from webapp.environments.models import Environment
-from webapp.environments.selectors import environments_of, health_view
-from webapp.environments.services import environment_check, environment_delete, environment_register
+from webapp.environments.launchers import launchers
+from webapp.environments.models import MAX_REPLICAS, Environment, Kind
+from webapp.environments.selectors import (
+    environments_of,
+    health_view,
+    history,
+    replica_rows,
+    runs_on,
+    validation_view,
+)
+from webapp.environments.services import RegistrationRefused, environment_launch, environment_register
 from webapp.pages import add_errors, can_edit, probe_allowed
 from webapp.teams.access import object_for, project_for
 from webapp.teams.models import Project, Role, User
 
 
-def _own(request: HttpRequest, slug: str, pk: UUID, *, need: Role = Role.EDITOR) -> tuple[Project, Environment]:
+def own_environment(
+    request: HttpRequest, slug: str, pk: UUID, *, need: Role = Role.VIEWER
+) -> tuple[Project, Environment]:
+    """The environment of an address, for a person whose role reaches ``need``."""
     project = project_for(request.user, slug, need=need)
-    within = Environment.objects.filter(project=project).select_related("project")
-    return project, object_for(request.user, Environment, pk, need=need, within=within)
+    return project, object_for(request.user, Environment, pk, need=need, within=environments_of(project))
 
 
 @login_required
 @require_GET
 def environment_list(request: HttpRequest, slug: str) -> HttpResponse:
-    """All servers of the project; the table asks for itself again every few seconds."""
+    """All environments of the project; the table asks for itself again every few seconds."""
     project = project_for(request.user, slug)
     rows = [(item, health_view(item)) for item in environments_of(project)]
-    context = {"project": project, "rows": rows, "can_edit": can_edit(project)}
+    context = {
+        "project": project, "rows": rows, "can_edit": can_edit(project), "builtins": builtins(), "most": MAX_REPLICAS,
+    }  # fmt: skip
     fragment = request.headers.get("HX-Request") == "true"
     return render(request, "environments/_table.html" if fragment else "environments/list.html", context)
 
@@ -42,47 +57,92 @@ def environment_list(request: HttpRequest, slug: str) -> HttpResponse:
 @login_required
 @require_http_methods(["GET", "POST"])
 def environment_new(request: HttpRequest, slug: str) -> HttpResponse:
-    """Register a server by its address."""
+    """Register an environment in one of three ways; a server at an address is checked first."""
     project = project_for(request.user, slug, need=Role.EDITOR)
-    form = EnvironmentForm(request.POST or None)
     if request.method == "GET":
-        return render(request, "environments/new.html", {"project": project, "form": EnvironmentForm()})
+        program = request.GET.get("program", "")
+        first = {"kind": Kind.PROCESS, "program": program, "name": program} if program in builtins() else None
+        return _form(request, project, EnvironmentForm(initial=first))
+    form = EnvironmentForm(request.POST)
+    findings: list[Any] = []
     if form.is_valid() and not probe_allowed(request.user):
         form.add_error(None, _("That was many checks in one minute; wait a little."))
-        return render(request, "environments/new.html", {"project": project, "form": form}, status=429)
+        return _form(request, project, form, status=429)
     if form.is_valid():
+        values, user = form.chosen(), cast(User, request.user)
+        make = environment_register if form.cleaned_data["kind"] == Kind.URL else environment_launch
         try:
-            made = environment_register(project=project, user=cast(User, request.user), **form.cleaned_data)
+            made = make(project=project, user=user, **values)
         except ValidationError as exc:
-            add_errors(form, exc)
+            if isinstance(exc, RegistrationRefused):
+                findings = exc.findings  # they say all of it
+            else:
+                add_errors(form, exc)
         else:
-            messages.success(request, _("%(name)s answers and is registered.") % {"name": made.name})
-            return redirect("environment-list", slug=slug)
-    return render(request, "environments/new.html", {"project": project, "form": form}, status=422)
+            said = _("%(name)s starts now.") if made.launched else _("%(name)s answers and is registered.")
+            messages.success(request, said % {"name": made.name})
+            return redirect("environment-detail", slug=slug, pk=made.pk)
+    return _form(request, project, form, findings=findings, status=422)
+
+
+def _form(
+    request: HttpRequest, project: Project, form: EnvironmentForm, *, findings: list[Any] | None = None,
+    status: int = 200,
+) -> HttpResponse:  # fmt: skip
+    found = findings or []
+    resources = {item.name: {"memory_mb": item.memory_mb, "cpus": item.cpus} for item in builtins().values()}
+    context = {
+        "project": project, "form": form, "findings": found, "resources": resources,
+        "doubtful": any(not item.ok for item in found) and all(item.ok or item.may_pass for item in found),
+    }  # fmt: skip
+    return render(request, "environments/new.html", context, status=status)
+
+
+def live_context(project: Project, environment: Environment) -> dict[str, Any]:
+    """What the live part of an environment's page shows."""
+    return {
+        "project": project, "item": environment, "health": health_view(environment),
+        "replicas": replica_rows(environment), "validation": validation_view(environment),
+        "can_edit": can_edit(project), "most": MAX_REPLICAS,
+    }  # fmt: skip
 
 
 @login_required
-@require_POST
-def environment_recheck(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """Check one server now."""
-    project, environment = _own(request, slug, pk)
-    if not probe_allowed(request.user):
-        return HttpResponse(_("That was many checks in one minute; wait a little."), status=429)
-    environment = environment_check(environment=environment)
+@require_GET
+def environment_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """One environment; its live part asks for itself again every few seconds."""
+    project, environment = own_environment(request, slug, pk)
+    context = live_context(project, environment)
     if request.headers.get("HX-Request") == "true":
-        context = {"project": project, "item": environment, "health": health_view(environment), "can_edit": True}
-        return render(request, "environments/_row.html", context)
-    return redirect("environment-list", slug=slug)
+        return render(request, "environments/_live.html", context)
+    urls = {"history": reverse("environment-history", args=[slug, pk])}
+    return render(request, "environments/detail.html", context | {"runs": runs_on(environment), "data": urls})
 
 
 @login_required
-@require_POST
-def environment_remove(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """Forget one server."""
-    _project, environment = _own(request, slug, pk)
+@require_GET
+def environment_history(request: HttpRequest, slug: str, pk: UUID) -> JsonResponse:
+    """The load of the last day, for the charts."""
+    _project, environment = own_environment(request, slug, pk)
+    return JsonResponse(history(environment))
+
+
+@login_required
+@require_GET
+def replica_log_page(request: HttpRequest, slug: str, pk: UUID, number: int) -> HttpResponse:
+    """The last lines that one replica printed; what it prints is text, whatever it looks like."""
+    project, environment = own_environment(request, slug, pk)
+    replica = next((item for item in environment.replicas.all() if item.number == number), None)
+    if replica is None:
+        raise Http404
+    lines, problem = [], ""
     try:
-        environment_delete(environment=environment)
-        messages.success(request, _("%(name)s was removed.") % {"name": environment.name})
-    except ValidationError as exc:
-        messages.error(request, " ".join(exc.messages))
-    return redirect("environment-list", slug=slug)
+        if environment.launched:
+            lines = launchers()[environment.kind].logs(replica)
+        else:
+            problem = _("This server was started elsewhere, so its log is there too.")
+    except TiltyardError as exc:
+        problem = " ".join(part for part in (exc.message, exc.hint) if part)
+    context = {"project": project, "item": environment, "replica": replica, "lines": lines, "problem": problem}
+    fragment = request.headers.get("HX-Request") == "true"
+    return render(request, "environments/_log.html" if fragment else "environments/log.html", context)

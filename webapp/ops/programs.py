@@ -81,6 +81,13 @@ def web_program(host: str, port: int, *, behind_proxy: bool) -> Program:
     return Program("web", APP, argv)
 
 
+def keeper_program(ready: Path) -> Program:
+    """Starts, checks and ends environment servers. Only its head is signalled: it ends its servers itself."""
+    argv = [sys.executable, "manage.py", "keep_environments"]
+    return Program("keeper", APP, argv, stop_as_group=False, stop_wait_s=STOP_WAIT_S,
+                   env={READY_VARIABLE: str(ready / "keeper")})  # fmt: skip
+
+
 def celery_programs(ready: Path, devices: Sequence[str]) -> list[Program]:
     """A training worker for each device (one where there is none), the short worker, and beat.
 

@@ -4,7 +4,7 @@
 2. End what an `up` that was killed has left (processes.json), then look whether the port is free.
 3. Start supervisord, through it PostgreSQL and Redis (unless DATABASE_URL and REDIS_URL name others).
 4. Write services.json, from which every Django process reads its addresses; migrate; make the first user and team.
-5. Start the web server, the workers, beat and the tools environment; wait until each answers.
+5. Start the web server, the workers, beat, the keeper and the tools environment; wait until each answers.
 6. Watch. Each look notes all processes by pid and start time, for 2. of the next start.
 7. On Ctrl-C, SIGTERM or an error: supervisord stops the groups in order, then whatever still lives of the noted ones.
 
@@ -48,7 +48,15 @@ from webapp.ops.embedded import (
 )
 from webapp.ops.manager import Manager
 from webapp.ops.processes import Known, Ledger, alive, end, family, wait_gone
-from webapp.ops.programs import Program, celery_programs, gpus, service_program, tools_program, web_program
+from webapp.ops.programs import (
+    Program,
+    celery_programs,
+    gpus,
+    keeper_program,
+    service_program,
+    tools_program,
+    web_program,
+)
 
 READY_LIMIT_S = 120.0
 WATCH_EVERY_S = 2.0
@@ -193,8 +201,8 @@ class Up:
             programs = self._prepare_services()
         tools = tools_program(tools_port)
         web = web_program(self.options.host, self.options.port, behind_proxy=self.options.behind_proxy)
-        celery = celery_programs(ready, gpus())
-        self._manager = Manager(self.data, self.options.root, [*programs.values(), tools, web, *celery])
+        workers = [keeper_program(ready), *celery_programs(ready, gpus())]
+        self._manager = Manager(self.data, self.options.root, [*programs.values(), tools, web, *workers])
         self.manager.start(self._environment())
         self._note()
         self.manager.run(*programs.values(), tools)
@@ -202,11 +210,11 @@ class Up:
         self._write_services(tools_port)
         with self.console.stage(_("Database up to date")):
             link = self._prepare_site(tools_port, tools_before)
-        self.manager.run(web, *celery)
+        self.manager.run(web, *workers)
         self._wait_for(_("Tools environment"), tools, lambda: _answers(f"http://127.0.0.1:{tools_port}/health"))
         self._wait_for(_("Web server"), web, lambda: _answers(self.options.address))
-        titles = {"worker-short": _("Worker"), "beat": _("Clock")}
-        for program in celery:
+        titles = {"worker-short": _("Worker"), "beat": _("Clock"), "keeper": _("Keeper of environments")}
+        for program in workers:
             title = titles.get(program.name, _("Training worker"))
             self._wait_for(title, program, (ready / program.name).exists)
         self._note()

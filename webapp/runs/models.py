@@ -25,6 +25,9 @@ class Run(UuidModel):
     resolved = models.JSONField(
         default=dict, help_text="the same with references replaced by what they meant at launch"
     )
+    baselines = models.JSONField(
+        default=list, help_text="envs.wire.Baseline of the environment at launch; later changes do not alter them"
+    )
     state = models.CharField(max_length=12, choices=RunState.choices, default=RunState.DRAFT, db_index=True)
     phase = models.CharField(max_length=12, blank=True)
     step = models.PositiveIntegerField(default=0)

@@ -22,6 +22,7 @@ from webapp.teams.templatetags.ui import duration, figure, percent
 EVENTS_PAGE = 200
 EVENT_KINDS = ("state", "attempt", "warning")  # phases and log lines would bury them
 LOG_LINES = 2000
+ENVIRONMENTS_OWN = "task_success"  # the reward component that hands the environment's reward on
 TABS = ("curves", "rollouts", "log", "config", "events")
 TILES = {
     "grpo": [
@@ -114,10 +115,22 @@ def page_data(run: Run, urls: dict[str, str], tab: str) -> dict[str, Any]:
         "urls": urls,
         "weights": weights,
         "per_step": expected,
+        "baselines": _baseline_lines(run, list(weights.items())),
         "tiles": dict(TILES.get(run.kind, TILES["grpo"])),
         "terminal": sorted(TERMINAL),
         "stall_after": settings.STALL_AFTER_S,
     }
+
+
+def _baseline_lines(run: Run, weights: list[tuple[str, float]]) -> dict[str, list[dict[str, Any]]]:
+    """Dashed lines by chart. A baseline is the environment's own reward, which is the chart ``reward`` only where
+    nothing else is rewarded; its success rate is always that of ``rollouts/task_success``."""
+    lines = {"rollouts/task_success": [{"name": item["name"], "y": item["success"]} for item in run.baselines]}
+    if weights == [(ENVIRONMENTS_OWN, 1.0)]:
+        lines["reward"] = [{"name": item["name"], "y": item["reward"]} for item in run.baselines]
+    if ENVIRONMENTS_OWN in dict(weights):
+        lines["components"] = [{"name": item["name"], "y": item["reward"]} for item in run.baselines]
+    return {key: items for key, items in lines.items() if items}
 
 
 def actions(run: Run, *, editor: bool) -> dict[str, bool]:

@@ -22,11 +22,14 @@ from django.conf import settings
 from django.utils.translation import gettext as _
 
 from training.config import JobConfig, config_to_yaml
-from training.errors import ConfigError, EnvironmentUnreachable, TiltyardError
+from training.errors import ConfigError, TiltyardError
 from training.rewards.scoring import validate_components
-from webapp.environments.services import health_of
+from webapp.environments.capacity import replicas_to_add, room_of
+from webapp.environments.models import Environment
+from webapp.environments.selectors import environment_named
+from webapp.environments.tokens import reach, trainer_access
 from webapp.failures import failure
-from webapp.outbound import OutboundRefused, target_of
+from webapp.outbound import OutboundRefused
 from webapp.runs.resolve import resolve
 from webapp.teams.models import Project
 
@@ -34,7 +37,8 @@ logger = logging.getLogger(__name__)
 WALL_LIMIT_S = 30.0
 MAX_OUTPUT_BYTES = 256 * 1024
 KEEP_FREE_BYTES = 2 * 1024**3
-ASKED_BEFORE = frozenset({"environment", "slots", "rewards"})  # said once already when they are all right
+ASKED_BEFORE = frozenset({"environment", "rewards"})  # said once already when they are all right
+COUNTED_HERE = "slots"  # over all replicas, with an offer to start more
 _processes = threading.BoundedSemaphore(2)  # each imports torch; more at once would starve the pages
 _PASSED_ON = (
     "PATH",
@@ -46,6 +50,13 @@ _PASSED_ON = (
     "TILTYARD_DATA_DIR",
     "TMPDIR",
 )
+
+
+class Offer(NamedTuple):
+    """What a person may do about a finding: start so many more replicas of this environment."""
+
+    environment: Environment
+    more: int
 
 
 class Check(NamedTuple):
@@ -61,6 +72,7 @@ class Check(NamedTuple):
     hard: bool = False
     path: str = ""
     detail: str = ""
+    offer: Offer | None = None
 
     @property
     def sentence(self) -> str:
@@ -95,14 +107,15 @@ def preflight(project: Project, config: JobConfig, *, full: bool = True) -> Outc
         return Outcome([Check(_("References"), False, rest if placed else exc.message, exc.hint, True,
                               path if placed else "")], None)  # fmt: skip
     checks = [Check(_("References"), True, _("Dataset, model, environment and reward were found."))]
-    if resolved.kind == "grpo":
+    environment = environment_named(project, config.environment.name.removeprefix("environment:"))
+    if environment is not None and resolved.kind == "grpo":
         checks.append(_check_rewards(resolved))
-        checks.append(_check_address(resolved))
+        checks.append(_check_address(resolved, environment))
     checks.append(_check_disk())
     if full and not any(check.hard and not check.ok for check in checks):
-        if resolved.kind == "grpo":
-            checks.append(_check_server(resolved))
-        checks += _trainer_checks(resolved)
+        if environment is not None and resolved.kind == "grpo":
+            checks.append(_check_room(resolved, environment))
+        checks += _trainer_checks(resolved, trainer_access(project, config.environment.name))
     return Outcome(checks, resolved)
 
 
@@ -115,38 +128,45 @@ def _check_rewards(config: JobConfig) -> Check:
     return Check(_("Rewards"), True, message, "", True)
 
 
-def _check_address(config: JobConfig) -> Check:
-    """The same decision as at registration: a config may carry an address that nobody registered."""
+def _check_address(config: JobConfig, environment: Environment) -> Check:
+    """The same decision as at registration: what may be reached can have changed since."""
     title = _("Environment address")
     if not config.environment.url:
-        sentence = _("No environment is chosen, so nothing would answer the model's tool calls.")
-        return Check(title, False, sentence, _("Choose a registered environment."), True, "environment.name")
+        sentence = _("No server of environment “%(name)s” runs.") % {"name": environment.name}
+        offer = Offer(environment, 1) if environment.launched else None
+        hint = _("Start one here or on the environment's page, then check again.")
+        return Check(title, False, sentence, hint, False, "environment.name", offer=offer)
     try:
-        target_of(config.environment.url)
+        for url in (config.environment.url, *config.environment.replicas):
+            reach(environment, url)
     except OutboundRefused as exc:
         return Check(title, False, exc.message, exc.hint, True, "environment.url")
-    except EnvironmentUnreachable as exc:
-        return Check(title, False, exc.message, exc.hint, False, "environment.name")
     except TiltyardError as exc:
         return Check(title, False, exc.message, exc.hint, False, "environment.name")
     return Check(title, True, _("The address may be reached from here."))
 
 
-def _check_server(config: JobConfig) -> Check:
-    """Whether the server answers now, and has room for the rollouts of one step."""
-    title = _("Environment server")
-    try:
-        health = health_of(config.environment.url)
-    except TiltyardError as exc:
-        hint = exc.hint or _("Start the server, or choose another environment.")
-        return Check(title, False, exc.message, hint, False, "environment.name")
-    free, needed = max(0, health.slots - health.sessions), config.rollouts_per_step
-    counts = {"free": free, "slots": health.slots, "needed": needed}
-    if free < needed:
+def _check_room(config: JobConfig, environment: Environment) -> Check:
+    """Whether its servers answer now, and together have room for the rollouts of one step."""
+    title, needed, room = _("Environment server"), config.rollouts_per_step, room_of(environment)
+    more = replicas_to_add(environment, room, needed)
+    offer = Offer(environment, more) if more else None
+    if not room.answering:
+        message = room.problem.message if room.problem else _("None of its servers runs.")
+        hint = (room.problem.hint if room.problem else "") or _("Start the server, or choose another environment.")
+        return Check(title, False, message, hint, False, "environment.name", offer=offer)
+    if room.free is None:
+        return Check(title, True, _("It answers, but does not say how many sessions are free."))
+    counts = {"free": room.free, "slots": room.slots, "needed": needed, "replicas": room.answering}
+    if room.free < needed:
         message = _("%(free)s of %(slots)s sessions are free, and one step plays %(needed)s at once.") % counts
         hint = _("Rollouts would wait or be excluded. Give the server more slots, or make steps smaller.")
-        return Check(title, False, message, hint, False, "environment.name")
-    return Check(title, True, _("It answers; %(free)s of %(slots)s sessions are free, %(needed)s are needed.") % counts)
+        return Check(title, False, message, hint, False, "environment.name", offer=offer)
+    if room.answering == 1:
+        sentence = _("It answers; %(free)s of %(slots)s sessions are free, %(needed)s are needed.")
+    else:
+        sentence = _("%(replicas)s replicas answer; %(free)s of %(slots)s sessions are free, %(needed)s are needed.")
+    return Check(title, True, sentence % counts)
 
 
 def _check_disk() -> Check:
@@ -156,13 +176,13 @@ def _check_disk() -> Check:
     return Check(_("Disk"), free >= KEEP_FREE_BYTES, message, "" if free >= KEEP_FREE_BYTES else _("Free some space."))
 
 
-def _trainer_checks(config: JobConfig) -> list[Check]:
+def _trainer_checks(config: JobConfig, access: dict[str, str]) -> list[Check]:
     """What the trainer itself finds, or one soft problem that says why it could not be asked."""
     title = _("Trainer")
     if not _processes.acquire(timeout=WALL_LIMIT_S / 2):
         return [Check(title, False, _("Other preflights are running."), _("Try again in a moment."))]
     try:
-        code, output = _run_trainer(config)
+        code, output = _run_trainer(config, access)
     finally:
         _processes.release()
     if code is None:
@@ -177,7 +197,7 @@ def _trainer_checks(config: JobConfig) -> list[Check]:
     return found
 
 
-def _run_trainer(config: JobConfig) -> tuple[int | None, bytes]:
+def _run_trainer(config: JobConfig, access: dict[str, str]) -> tuple[int | None, bytes]:
     """Run the command with a minimal environment; ``None`` when it had to be killed."""
     with tempfile.TemporaryDirectory(prefix="preflight-", dir=settings.DATA_DIR) as folder:
         path = Path(folder) / "config.yaml"
@@ -185,7 +205,7 @@ def _run_trainer(config: JobConfig) -> tuple[int | None, bytes]:
         with open(Path(folder) / "out", "w+b") as out, open(Path(folder) / "err", "w+b") as err:
             child = subprocess.Popen(
                 [sys.executable, "-m", "training", "preflight", str(path), "--json"],
-                cwd=settings.BASE_DIR, env=_environment(), stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                cwd=settings.BASE_DIR, env=_environment() | access, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
                 start_new_session=True,
             )  # fmt: skip
             try:
@@ -241,6 +261,9 @@ def _parse(output: bytes) -> list[Check] | None:
     """The trainer's findings; ``None`` when it said nothing readable."""
     try:
         raw: Any = json.loads(output)
-        return [_finding(item) for item in raw if not (item["ok"] and item["check"] in ASKED_BEFORE)]
+        return [
+            _finding(item) for item in raw
+            if item["check"] != COUNTED_HERE and not (item["ok"] and item["check"] in ASKED_BEFORE)
+        ]  # fmt: skip
     except (ValueError, TypeError, KeyError, RecursionError):
         return None

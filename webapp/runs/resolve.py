@@ -9,9 +9,9 @@ folder, a URL) is refused here. Every ``ConfigError`` starts with the option it 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from django.conf import settings
 from django.utils.translation import gettext as _
@@ -33,10 +33,11 @@ HUB_ID = re.compile(r"^(?:[A-Za-z0-9][\w-]{0,95}/)?[A-Za-z0-9](?:[\w]|[.-](?![.-
 
 @dataclass(frozen=True)
 class Resolved:
-    """The config the trainer gets, and the run whose final model it must wait for."""
+    """The config the trainer gets, the run whose final model it must wait for, and what simple policies reach."""
 
     config: JobConfig
     after: Run | None = None
+    baselines: list[dict[str, Any]] = field(default_factory=list)
 
 
 def resolve(project: Project, config: JobConfig) -> Resolved:
@@ -44,10 +45,11 @@ def resolve(project: Project, config: JobConfig) -> Resolved:
     plain = config.model_copy(deep=True)
     after = _model(project, plain)
     plain.data.train = _dataset(project, plain.data.train)
-    if plain.kind == "grpo":
-        _environment(project, plain)
-        _rewards(project, plain)
-    return Resolved(plain, after)
+    if plain.kind != "grpo":
+        return Resolved(plain, after)
+    environment = _environment(project, plain)
+    _rewards(project, plain)
+    return Resolved(plain, after, environment.baselines())
 
 
 def _refuse(option: str, sentence: str) -> NoReturn:
@@ -132,7 +134,7 @@ def _model_of_run(project: Project, config: JobConfig, name: str) -> Run | None:
     return run
 
 
-def _environment(project: Project, config: JobConfig) -> None:
+def _environment(project: Project, config: JobConfig) -> Environment:
     option, reference = "environment.name", config.environment.name
     if not reference:
         _refuse(option, _("choose an environment."))
@@ -144,6 +146,7 @@ def _environment(project: Project, config: JobConfig) -> None:
         _refuse(option, _("there is no environment “%s” in this project.") % name[:120])
     # Every registered value replaces what the config said: an address that was only typed was never checked.
     config.environment = config.environment.model_copy(update=found.job_values())
+    return found
 
 
 def _rewards(project: Project, config: JobConfig) -> None:

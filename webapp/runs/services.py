@@ -133,6 +133,7 @@ def _resolved_fields(config: JobConfig, resolved: Resolved | None) -> dict[str, 
     after = resolved.after
     return {
         "resolved": resolved.config.model_dump(mode="json"),
+        "baselines": resolved.baselines,
         "after": after if after is not None and after.state != RunState.SUCCEEDED else None,
         "total_steps": config.run.max_steps,
     }

@@ -17,6 +17,7 @@ from django.utils.text import slugify
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_POST
 
+from webapp.environments.selectors import baseline_short
 from webapp.failures import failure
 from webapp.pages import can_edit, page_number
 from webapp.rollouts.selectors import current_step, step_rollouts
@@ -106,6 +107,7 @@ def _by_state(project: Project, run: Run) -> dict[str, Any]:
         "project": project,
         "run": run,
         "view": view,
+        "baselines": baseline_short(run.baselines),
         "failure": failure(view["error"]),
         "stalled": stalled(view),
         "can": page.actions(run, editor=can_edit(project)),

@@ -5,6 +5,7 @@ import { figure } from "./format.js";
 import { decimate, last, positive, smooth, valueAt } from "./series.js";
 
 /** @typedef {{name: string, label: string, x: number[], y: (number | null)[]}} Line */
+/** @typedef {{name: string, y: number}} Baseline */
 /** @typedef {import("./curves.js").Spec} Spec */
 /** @typedef {import("./curves.js").Curves} Curves */
 
@@ -12,6 +13,26 @@ const MARGIN = { l: 46, r: 10, t: 6, b: 20 };
 const POINTS = 800;
 const DOUBLE_CLICK_MS = 320;
 export const COMPONENT = /^rewards\/(.+)\/mean$/;
+
+/**
+ * A dashed line across the chart for each simple policy, with its name; Plotly scales the axis by them too.
+ * @param {Baseline[]} baselines
+ * @param {string} ink
+ * @param {boolean} log
+ */
+export function baselineShapes(baselines, ink, log) {
+  const usable = baselines.filter((item) => !log || item.y > 0);
+  const at = (/** @type {number} */ y) => (log ? Math.log10(y) : y);
+  return {
+    shapes: usable.map((item) => ({
+      type: "line", xref: "paper", x0: 0, x1: 1, y0: item.y, y1: item.y, line: { color: ink, width: 1, dash: "dash" },
+    })),
+    annotations: usable.map((item) => ({
+      text: item.name, xref: "paper", x: 1, xanchor: "right", y: at(item.y), yanchor: "bottom", showarrow: false,
+      font: { size: 10, color: ink },
+    })),
+  };
+}
 
 export class Chart {
   /**
@@ -108,6 +129,7 @@ export class Chart {
       dragmode: "zoom",
       font: { family: colour("--font-text"), size: 11, color: colour("--ink-2") },
       showlegend: false,
+      ...baselineShapes(this.all.options.baselines[this.spec.key] ?? [], colour("--ink-3"), this.all.view.log),
       xaxis: {
         ...axis,
         showgrid: false,

@@ -57,7 +57,7 @@ export function specsOf(state, kind, added) {
 export class Curves {
   /**
    * @param {HTMLElement} box
-   * @param {{plotly: any, onRemove: (key: string) => void, onStep: (step: number) => void}} options
+   * @param {{plotly: any, baselines: Record<string, import("./chart.js").Baseline[]>, onRemove: (key: string) => void, onStep: (step: number) => void}} options
    */
   constructor(box, options) {
     this.box = box;

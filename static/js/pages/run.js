@@ -20,7 +20,7 @@ let dirty = new Set();
 let skewMs = 0;
 const $ = (/** @type {string} */ id) => /** @type {HTMLElement} */ (document.getElementById(id));
 
-const curves = new CurvePanel({ state, view, kind: page.kind, onView: keepView, onStep: openStep });
+const curves = new CurvePanel({ state, view, kind: page.kind, baselines: page.baselines, onView: keepView, onStep: openStep });
 const reader =
   page.kind === "sft"
     ? null

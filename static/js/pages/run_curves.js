@@ -8,11 +8,12 @@ import { last } from "../lib/series.js";
 const $ = (/** @type {string} */ id) => /** @type {HTMLElement} */ (document.getElementById(id));
 
 export class CurvePanel {
-  /** @param {{state: import("../lib/state.js").State, view: import("../lib/view.js").View, kind: string, onView: () => void, onStep: (step: number) => void}} options */
+  /** @param {{state: import("../lib/state.js").State, view: import("../lib/view.js").View, kind: string, baselines: Record<string, import("../lib/chart.js").Baseline[]>, onView: () => void, onStep: (step: number) => void}} options */
   constructor(options) {
     this.options = options;
     this.curves = new Curves($("charts"), {
       plotly: /** @type {any} */ (window).Plotly,
+      baselines: options.baselines,
       onStep: options.onStep,
       onRemove: (key) => this.change(() => (options.view.add = options.view.add.filter((name) => name !== key))),
     });

@@ -37,8 +37,8 @@ def config(make_dataset: Any, make_environment: Any, settings: Any) -> JobConfig
 def trainer(monkeypatch: pytest.MonkeyPatch) -> list[Check]:
     """What the slow checks find; a test may add to it."""
     found = [Check("Model", True, "fits")]
-    monkeypatch.setattr(preflight, "_trainer_checks", lambda config: found)
-    monkeypatch.setattr(preflight, "_check_server", lambda config: Check("Environment server", True))
+    monkeypatch.setattr(preflight, "_trainer_checks", lambda config, access: found)
+    monkeypatch.setattr(preflight, "_check_room", lambda config, environment: Check("Environment server", True))
     return found
 
 
@@ -227,13 +227,13 @@ def test_the_trainer_is_asked_in_a_process_of_its_own(
     script.write_text('#!/bin/sh\necho \'[{"check": "model", "ok": false, "message": "m", "hint": "h"}]\'; env >&2\n')
     script.chmod(0o700)
     monkeypatch.setattr(preflight.sys, "executable", str(script))
-    assert preflight._trainer_checks(config) == [Check("Model", False, "m", "h")]
+    assert preflight._trainer_checks(config, {}) == [Check("Model", False, "m", "h")]
     script.write_text("#!/bin/sh\nsleep 30\n")
     monkeypatch.setattr(preflight, "WALL_LIMIT_S", 0.3)
-    assert "longer than" in preflight._trainer_checks(config)[0].message
+    assert "longer than" in preflight._trainer_checks(config, {})[0].message
     script.write_text("#!/bin/sh\necho nonsense; exit 3\n")
     monkeypatch.setattr(preflight, "WALL_LIMIT_S", 10)
-    assert "did not work" in preflight._trainer_checks(config)[0].message
+    assert "did not work" in preflight._trainer_checks(config, {})[0].message
     assert "DATABASE_URL" not in preflight._environment()
 
 

@@ -9,7 +9,7 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import connection
 
-from webapp.environments.models import Environment
+from webapp.environments.models import Environment, Kind
 from webapp.ops.login_links import login_link_create, login_link_path
 from webapp.ops.site import site_prepare
 
@@ -33,6 +33,6 @@ class Command(BaseCommand):
         user = site_prepare(demo=options["demo"])
         if options["tools_moved"]:
             old, new = options["tools_moved"]
-            Environment.objects.filter(url__in=[old, f"{old}/"]).update(url=new)
+            Environment.objects.filter(url__in=[old, f"{old}/"], kind=Kind.URL).update(url=new)
         token = login_link_create(user=user)
         self.stdout.write(json.dumps({"username": user.username, "login_path": login_link_path(token)}))

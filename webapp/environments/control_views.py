@@ -1,0 +1,106 @@
+"""What people do to an environment. Each writes a wish; the keeper makes it so."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+from django.views.decorators.http import require_POST
+
+from webapp.environments.models import MAX_REPLICAS, Environment
+from webapp.environments.selectors import health_view
+from webapp.environments.services import (
+    environment_check,
+    environment_delete,
+    environment_restart,
+    environment_scale,
+)
+from webapp.environments.views import live_context, own_environment
+from webapp.pages import probe_allowed
+from webapp.teams.models import Project, Role
+
+TOO_MANY = 99
+
+
+def _answer(request: HttpRequest, project: Project, environment: Environment, said: str, *, ok: bool) -> HttpResponse:
+    """The part of the page that asked, or the environment's page."""
+    if request.headers.get("HX-Request") != "true":
+        (messages.success if ok else messages.error)(request, said)
+        return redirect("environment-detail", slug=project.slug, pk=environment.pk)
+    if request.GET.get("part") == "preflight":
+        return render(request, "environments/_offered.html", {"said": said, "ok": ok})
+    return render(request, "environments/_live.html", live_context(project, environment) | {"said": "" if ok else said})
+
+
+@login_required
+@require_POST
+def environment_recheck(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """Ask one environment now, and have it prove itself."""
+    project, environment = own_environment(request, slug, pk, need=Role.EDITOR)
+    if not probe_allowed(request.user):
+        return HttpResponse(_("That was many checks in one minute; wait a little."), status=429)
+    environment_check(environment=environment)
+    _project, environment = own_environment(request, slug, pk, need=Role.EDITOR)
+    if request.GET.get("part") == "row":
+        context = {"project": project, "item": environment, "health": health_view(environment), "can_edit": True}
+        return render(request, "environments/_row.html", context)
+    return _answer(request, project, environment, _("%(name)s was asked.") % {"name": environment.name}, ok=True)
+
+
+@login_required
+@require_POST
+def environment_scale_view(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """Set how many replicas are wanted (``wanted``), or how many more (``add``, also negative)."""
+    project, environment = own_environment(request, slug, pk, need=Role.EDITOR)
+    wanted, more = _number(request.POST.get("wanted", "")), _number(request.POST.get("add", ""))
+    if more is not None:
+        wanted = min(MAX_REPLICAS, max(0, environment.wanted + more))
+    try:
+        if wanted is None:
+            raise ValidationError(_("Say how many replicas are wanted."))
+        environment = environment_scale(environment=environment, wanted=wanted)
+    except ValidationError as exc:
+        return _answer(request, project, environment, " ".join(exc.messages), ok=False)
+    said = ngettext("%(count)d replica is wanted now.", "%(count)d replicas are wanted now.", wanted)
+    return _answer(request, project, environment, said % {"count": wanted}, ok=True)
+
+
+@login_required
+@require_POST
+def environment_restart_view(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """Restart one replica (``number``), or all."""
+    project, environment = own_environment(request, slug, pk, need=Role.EDITOR)
+    try:
+        count = environment_restart(environment=environment, number=_number(request.POST.get("number", "")))
+    except ValidationError as exc:
+        return _answer(request, project, environment, " ".join(exc.messages), ok=False)
+    said = ngettext("%(count)d replica restarts.", "%(count)d replicas restart.", count) % {"count": count}
+    return _answer(request, project, environment, said, ok=True)
+
+
+@login_required
+@require_POST
+def environment_remove(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """Forget one environment."""
+    _project, environment = own_environment(request, slug, pk, need=Role.EDITOR)
+    try:
+        environment_delete(environment=environment)
+    except ValidationError as exc:
+        messages.error(request, " ".join(exc.messages))
+        return redirect("environment-detail", slug=slug, pk=pk)
+    messages.success(request, _("%(name)s was removed.") % {"name": environment.name})
+    return redirect("environment-list", slug=slug)
+
+
+def _number(text: str) -> int | None:
+    """A small whole number, or ``None`` for anything else."""
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) < 4):
+        return None
+    return max(-TOO_MANY, min(TOO_MANY, int(text)))

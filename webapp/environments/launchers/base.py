@@ -1,0 +1,69 @@
+"""What every launcher can do. Only the keeper starts and stops; pages read logs."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+from training.errors import EnvironmentFault
+from webapp.environments.models import Replica
+from webapp.logs import redact
+from webapp.runs.text import clean_text
+
+Handle = dict[str, Any]
+LOG_LINES, LOG_BYTES, LINE_CHARS = 200, 128 << 10, 1_000
+HOST = "127.0.0.1"
+
+
+class LaunchError(EnvironmentFault):
+    """A server could not be started or looked at; the sentence says what to do."""
+
+
+class Started(NamedTuple):
+    """A server that was begun: what its launcher knows it by, and where it will answer."""
+
+    handle: Handle
+    url: str
+
+
+class Owned(NamedTuple):
+    """Something of ours that runs, whether or not a row still names it."""
+
+    environment_id: str
+    number: int
+    handle: Handle
+
+
+class Launcher(Protocol):
+    """One way to run servers. Every method may raise ``LaunchError``; none waits long."""
+
+    def start(self, replica: Replica) -> Started:
+        """Begin a server, at the address that it had before where that is possible."""
+        ...
+
+    def stop(self, handle: Handle, *, force: bool = False) -> None:
+        """Ask it to end, or end it now. What has ended already is well."""
+        ...
+
+    def alive(self, handle: Handle) -> bool:
+        """Whether it still runs."""
+        ...
+
+    def logs(self, replica: Replica, lines: int = LOG_LINES) -> list[str]:
+        """The last lines that it printed, without secrets."""
+        ...
+
+    def list_owned(self) -> list[Owned]:
+        """Everything of this installation that runs."""
+        ...
+
+
+def kept_port(replica: Replica) -> int:
+    """The port that the replica had before, or 0."""
+    port = replica.url.rpartition(":")[2]
+    return int(port) if port.isdigit() else 0
+
+
+def last_lines(raw: bytes, lines: int) -> list[str]:
+    """Output as a page may show it."""
+    text = raw[-LOG_BYTES:].decode("utf-8", "replace").splitlines()[-lines:]
+    return [redact(clean_text(line[:LINE_CHARS])) for line in text if line.strip()]

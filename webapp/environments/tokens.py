@@ -1,0 +1,84 @@
+"""Access tokens of environments: files that only we can read, never columns.
+
+A server that we start gets its token as a file; one at an address has the token that its registration was given. The
+trainer of a run gets it in its environment, beside the addresses that are ours although they are private.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from uuid import UUID
+
+from webapp.environments.models import Environment
+from webapp.ops.embedded import write_private
+from webapp.outbound import NOTHING, Pairs, target_of
+from webapp.storage import environment_dir
+from webapp.teams.models import Project
+
+TOKEN_FILE, CONTAINER_FILE = "token", "token-for-containers"
+TOKEN_BYTES = 32
+
+
+def token_write(environment_id: UUID, token: str = "") -> str:
+    """Keep this token, or a new one. Its path."""
+    folder = environment_dir(environment_id)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    write_private(folder / TOKEN_FILE, token or secrets.token_urlsafe(TOKEN_BYTES))
+    return str(folder / TOKEN_FILE)
+
+
+def token_of(environment_id: UUID) -> str:
+    """The token, or nothing."""
+    try:
+        return (environment_dir(environment_id) / TOKEN_FILE).read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
+
+
+def token_path(environment_id: UUID) -> str:
+    """The file with the token of a server that we start; made when it is missing."""
+    path = environment_dir(environment_id) / TOKEN_FILE
+    return str(path) if path.exists() else token_write(environment_id)
+
+
+def container_token_path(environment_id: UUID) -> str:
+    """The token for a container, whose user is none of this machine's.
+
+    The file itself may be read by all, because a bind mount shows it with its own mode; the folder around it is 0700.
+    """
+    path = environment_dir(environment_id) / CONTAINER_FILE
+    token_path(environment_id)
+    write_private(path, token_of(environment_id))
+    path.chmod(0o444)
+    return str(path)
+
+
+def files_forget(environment_id: UUID) -> None:
+    """Remove the token and the logs of an environment that was deleted."""
+    shutil.rmtree(environment_dir(environment_id), ignore_errors=True)
+
+
+def ours(environment: Environment) -> Pairs:
+    """The ``host:port`` pairs of its replicas, if it was we who started them: exactly those may be private."""
+    if not environment.launched:
+        return NOTHING
+    pairs = (replica.url.removeprefix("http://").rpartition(":") for replica in environment.replicas.all())
+    return frozenset((host, int(port)) for host, _colon, port in pairs if host and port.isdigit())
+
+
+def trainer_access(project: Project, name: str) -> dict[str, str]:
+    """What a trainer needs in its environment to play on the environment that its config names by reference."""
+    found = Environment.objects.filter(project=project, name=name.removeprefix("environment:")).first()
+    if found is None:
+        return {}
+    token, pairs = token_of(found.pk), ours(found)
+    access = {"TILTYARD_ENV_TOKEN": token} if token else {}
+    if pairs:
+        access["TILTYARD_OUTBOUND_ALLOW"] = ",".join(sorted(f"{host}:{port}" for host, port in pairs))
+    return access
+
+
+def reach(environment: Environment, url: str) -> None:
+    """Whether an address of this environment may be reached. Raises ``OutboundRefused`` with a sentence."""
+    target_of(url, ours=ours(environment))
