@@ -25,6 +25,7 @@ from django.utils.translation import gettext as _
 from training.addresses import MAX_URL_CHARS as MAX_URL_CHARS  # the registration form's limit is this client's
 from training.addresses import SCHEMES, Address, AddressRefused, AllowList, literal_address, parse_place, plain_address
 from training.errors import EnvironmentProtocolError, EnvironmentTimeout, EnvironmentUnreachable
+from training.rollout.connections import Access
 
 CONNECT_LIMIT_S = 5.0
 TOTAL_LIMIT_S = 10.0
@@ -65,10 +66,19 @@ def target_of(url: str, *, resolve: Resolver | None = None, ours: Pairs = NOTHIN
     with _translated():
         scheme, host, port, path = parse_place(url)
         found = tuple(plain_address(text) for text in _resolve(host, port, resolve or _system_resolve))
-        allowed = AllowList([*settings.OUTBOUND_ALLOW, *(f"{name}:{number}" for name, number in ours)])
+        allowed = _allowed(ours)
         for address in found:
             allowed.check(address, host, port)
     return Target(scheme, host, port, path, found)
+
+
+def access(token: str, ours: Pairs = NOTHING) -> Access:
+    """What the adapters of ``training.rollout.protocols`` may reach when they are used here."""
+    return Access(_allowed(ours), token)
+
+
+def _allowed(ours: Pairs) -> AllowList:
+    return AllowList([*settings.OUTBOUND_ALLOW, *(f"{name}:{number}" for name, number in ours)])
 
 
 @contextlib.contextmanager

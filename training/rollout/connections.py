@@ -1,9 +1,10 @@
-"""Connections of the trainer to environment servers: only to addresses that were checked, and only there.
+"""Connections to environment servers: only to addresses that were checked, and only there.
 
-When ``TILTYARD_OUTBOUND_ALLOW`` is set, as the supervisor sets it, a host is resolved once, every address it has must
-pass the policy of ``training/addresses.py``, and the connection goes to one of those addresses; the name stays in Host
-and SNI. A command line without the variable is its operator's own and goes where it is told. Redirects and the proxies
-of the environment are never followed.
+Under an allow-list a host is resolved once, every address it has must pass the policy of ``training/addresses.py``, and
+the connection goes to one of those addresses; the name stays in Host and SNI. The supervisor gives a trainer its list
+and the server's token as ``TILTYARD_OUTBOUND_ALLOW`` and ``TILTYARD_ENV_TOKEN``; a process that speaks to several
+servers (the web) gives them with ``reaching``. A command line with neither is its operator's own and goes where it is
+told. Redirects and the proxies of the environment are never followed.
 """
 
 from __future__ import annotations
@@ -12,6 +13,10 @@ import asyncio
 import os
 import socket
 import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -25,14 +30,38 @@ TOKEN_VARIABLE = "TILTYARD_ENV_TOKEN"  # noqa: S105 - the name of a variable, no
 MAX_TRIED = 4
 
 
+@dataclass(frozen=True)
+class Access:
+    """What the connections of one context may reach, and the token that they show there."""
+
+    allowed: AllowList
+    token: str = ""
+
+
+_access: ContextVar[Access | None] = ContextVar("access", default=None)
+
+
+@contextmanager
+def reaching(access: Access) -> Iterator[None]:
+    """Sessions that are opened inside go only where ``access`` says, whatever this process's own variables are."""
+    reset = _access.set(access)
+    try:
+        yield
+    finally:
+        _access.reset(reset)
+
+
 def auth_headers() -> dict[str, str]:
-    """The bearer token of the environment registration, when the supervisor handed one over."""
-    token = os.environ.get(TOKEN_VARIABLE, "")
+    """The bearer token of the environment registration, when one was handed over."""
+    access = _access.get()
+    token = os.environ.get(TOKEN_VARIABLE, "") if access is None else access.token
     return {"Authorization": f"Bearer {token}"} if token else {}
 
 
 def allow_list() -> AllowList | None:
-    """The supervisor's allow-list; ``None`` where nobody set one, and so nothing is checked."""
+    """The allow-list; ``None`` where nobody set one, and so nothing is checked."""
+    if (access := _access.get()) is not None:
+        return access.allowed
     text = os.environ.get(ALLOW_VARIABLE)
     return None if text is None else AllowList(text.split(","))
 

@@ -6,16 +6,18 @@ Our own protocol is asked over ``webapp.outbound``. Foreign protocols are asked 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from django.utils.translation import gettext as _
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic import ValidationError as ShapeError
 
 from envs.wire import WIRE_VERSION, Baseline, Health, Load, Validation
-from training.config import EnvironmentConfig
+from training.config import EnvironmentConfig, Protocol
 from training.errors import EnvironmentProtocolError, EnvironmentUnreachable, TiltyardError
-from webapp.outbound import NOTHING, Pairs, Reply, fetch, target_of
+from training.rollout.connections import reaching
+from training.rollout.protocols import check_options, check_server
+from webapp.outbound import NOTHING, Pairs, Reply, access, fetch, target_of
 from webapp.runs.text import clean_text
 
 VALIDATE_LIMIT_S = 30.0
@@ -139,7 +141,7 @@ def examine(server: Server, *, wanted: str = "") -> Examination:
     title = _("Health")
     try:
         if server.protocol != NATIVE:
-            _check_options(server)
+            check_options(cast(Protocol, server.protocol), server.options)
         answer = ask(server)
         findings.append(Finding(title, True, _("The server answers.")))
         title = _("Identity")
@@ -203,38 +205,23 @@ def _require_ok(reply: Reply) -> None:
         raise EnvironmentProtocolError(_("The server answered with status %(status)s.") % {"status": reply.status})
 
 
-# --- The seam to the adapters: agreed with training.rollout.protocols ------------------------------------------------
 def _config(server: Server) -> EnvironmentConfig:
     try:
-        return EnvironmentConfig(url=server.url, protocol=server.protocol, options=server.options)  # type: ignore[arg-type]
+        return EnvironmentConfig(url=server.url, protocol=cast(Protocol, server.protocol), options=server.options)
     except ShapeError as exc:
         raise EnvironmentProtocolError(_("This is no protocol that Tiltyard speaks.")) from exc
 
 
-def _check_options(server: Server) -> None:
-    """``check_options(protocol, options)`` raises a ``TiltyardError`` that names the option."""
-    try:
-        from training.rollout.protocols import check_options
-    except ImportError as exc:
-        raise _not_here(server.protocol) from exc
-    check_options(server.protocol, server.options)
-
-
 def _ask_foreign(server: Server) -> Answer:
-    """``check_server(config, url)`` gives name, version, slots, free (``None``: not said) and deterministic."""
-    target_of(server.url, ours=server.ours)
-    try:
-        from training.rollout.protocols import check_server
-    except ImportError as exc:
-        raise _not_here(server.protocol) from exc
-    facts = check_server(_config(server), server.url)
+    """What the protocol's own adapter finds out; ``None`` for what it cannot know."""
+    target_of(server.url, ours=server.ours)  # its sentences are in the reader's language
+    with reaching(access(server.token, server.ours)):
+        facts = check_server(_config(server), server.url)
     used = None if facts.slots is None or facts.free is None else facts.slots - facts.free
     return Answer(
-        name=facts.name, version=facts.version, slots=facts.slots, sessions=used, deterministic=facts.deterministic
-    )
-
-
-def _not_here(protocol: str) -> EnvironmentProtocolError:
-    return EnvironmentProtocolError(
-        _("Servers of the protocol %(protocol)s cannot be asked by this version.") % {"protocol": protocol}
+        name=facts.name,
+        version=facts.version or "",
+        slots=facts.slots,
+        sessions=used,
+        deterministic=facts.deterministic is True,
     )

@@ -16,6 +16,7 @@ from tests.training.rollout.test_virtual import ROW, Virtual
 from training.addresses import AddressRefused, AllowList, parse_place
 from training.errors import EnvironmentUnreachable
 from training.rollout import connections
+from training.rollout.connections import Access
 from training.rollout.protocols import check_server, open_session
 from training.rollout.protocols.base import ServerFacts
 
@@ -131,6 +132,25 @@ PUBLIC = connections.plain_address("93.184.215.14")
 def test_without_the_variable_the_operators_addresses_are_taken() -> None:
     with http_server(Virtual()) as url:
         assert check_server(settings(url, "virtual"))
+
+
+def test_a_context_may_reach_only_what_it_names_with_its_own_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens: list[str] = []
+    server = Virtual()
+
+    def look(asked: Asked) -> Reply:
+        tokens.append(asked.headers.get("authorization", ""))
+        return server(asked)
+
+    monkeypatch.setenv("TILTYARD_ENV_TOKEN", "the-process-s-own-token")
+    with http_server(look) as url:
+        allow(monkeypatch, f"127.0.0.1:{port_of(url)}")
+        with connections.reaching(Access(AllowList([]))), pytest.raises(AddressRefused):
+            check_server(settings(url, "virtual"))
+        with connections.reaching(Access(AllowList([f"127.0.0.1:{port_of(url)}"]), "its-own-token")):
+            check_server(settings(url, "virtual"))
+        check_server(settings(url, "virtual"))
+    assert tokens == ["Bearer its-own-token", "Bearer the-process-s-own-token"]
 
 
 def test_an_unknown_name_is_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
