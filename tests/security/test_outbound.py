@@ -15,6 +15,8 @@ import pytest
 from training.errors import TiltyardError
 from webapp import outbound
 from webapp.outbound import OutboundRefused, fetch, target_of
+from webapp.runs import preflight
+from webapp.runs.trainer import trainer_env
 
 INTERNAL_HOSTS = [
     "127.0.0.1", "127.1", "127.0.1", "127.255.255.254", "0", "0.0.0.0", "2130706433", "0x7f000001", "0x7f.1",
@@ -270,6 +272,12 @@ def test_allow_list_takes_host_and_port_or_networks(settings: Any) -> None:
     for url in ("http://169.254.169.254/", "http://evil/"):
         with pytest.raises(OutboundRefused):
             target_of(url, resolve=resolve)
+
+
+def test_the_trainer_and_its_preflight_are_given_the_allow_list(settings: Any) -> None:
+    settings.OUTBOUND_ALLOW = ["127.0.0.1:8700", "", "10.1.0.0/16"]
+    for environment in (trainer_env(3), preflight._environment()):
+        assert environment["TILTYARD_OUTBOUND_ALLOW"] == "127.0.0.1:8700,10.1.0.0/16"
 
 
 def test_a_real_small_document_is_read(settings: Any) -> None:

@@ -26,7 +26,7 @@ from training.errors import (
     EnvironmentUnreachable,
     TiltyardError,
 )
-from training.rollout.connections import auth_headers, dial
+from training.rollout.connections import auth_headers, dial, tls
 from training.rollout.http import HttpLink, http_failure
 from training.rollout.plain import json_problem
 from training.rollout.session import (
@@ -60,6 +60,7 @@ class Socket:
                 self._socket = await _Connect(
                     target,
                     sock=await dial(self._url),
+                    ssl=tls() if target.startswith("wss:") else None,
                     additional_headers=auth_headers(),
                     max_size=MAX_MESSAGE_BYTES,
                     max_queue=4,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -40,7 +41,7 @@ Answer = Callable[[Asked], Reply | Raw]
 
 
 @contextlib.contextmanager
-def http_server(answer: Answer, port: int = 0) -> Iterator[str]:
+def http_server(answer: Answer, tls: ssl.SSLContext | None = None) -> Iterator[str]:
     """An HTTP server whose ``answer`` gives each reply, or writes to the socket itself. Yields its URL."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -75,7 +76,9 @@ def http_server(answer: Answer, port: int = 0) -> Iterator[str]:
         def log_message(self, *args: Any) -> None:
             return
 
-    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
     try:

@@ -208,7 +208,7 @@ def test_a_wrong_option_is_named(options: dict[str, Any], where: str) -> None:
 
 
 def test_our_webshop_is_played_over_its_agentgym_routes() -> None:
-    with environment_server("webshop") as server:
+    with environment_server("webshop", "--products", "60") as server:
         config = settings(server.url, "agentgym", options={"identity": "ok"}, reset_timeout_s=20, step_timeout_s=20)
         assert check_server(config).name == "ok"
         first, searched, wrong = play(

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from envs.wire import ResetRequest
 from tests.training.helpers import scripted_server
@@ -15,7 +22,7 @@ from tests.training.rollout.test_mcp import Mcp
 from tests.training.rollout.test_virtual import ROW, Virtual
 from training.addresses import AddressRefused, AllowList, parse_place
 from training.errors import EnvironmentUnreachable
-from training.rollout import connections
+from training.rollout import client, connections
 from training.rollout.connections import Access
 from training.rollout.protocols import check_server, open_session
 from training.rollout.protocols.base import ServerFacts
@@ -127,6 +134,55 @@ def test_a_peer_that_is_not_the_checked_address_is_refused() -> None:
 
 
 PUBLIC = connections.plain_address("93.184.215.14")
+
+
+def _certificate(folder: Path, name: str) -> Path:
+    """A key and a certificate of its own for a name."""
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
+    who = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    made = (
+        x509.CertificateBuilder(who, who, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    plain = (serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    path = folder / "pair.pem"
+    path.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, *plain) + made.public_bytes(serialization.Encoding.PEM)
+    )
+    return path
+
+
+@pytest.mark.parametrize("checked", [True, False])
+def test_tls_is_spoken_to_the_address_in_the_name_of_the_host(
+    checked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names: list[str | None] = []
+    pair = _certificate(tmp_path, "env.example")
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(pair)
+    server.sni_callback = lambda stream, name, context: names.append(name)
+    monkeypatch.setattr(asyncio.BaseEventLoop, "getaddrinfo", _resolver([_ipv4("127.0.0.1")]))
+    with http_server(Virtual(), server) as url:
+        if checked:
+            allow(monkeypatch, f"127.0.0.1:{port_of(url)}")
+        named, other = (f"https://{name}.example:{port_of(url)}" for name in ("env", "other"))
+        for protocol in ("virtual", "openenv"):  # a certificate that nobody vouches for
+            with pytest.raises(EnvironmentUnreachable, match="certificate"):
+                play(settings(named, protocol), [call("code_for_barcode_monster")], ROW)
+        trusting = ssl.create_default_context(cafile=str(pair))
+        monkeypatch.setattr(connections, "tls", lambda: trusting)
+        monkeypatch.setattr(client, "tls", lambda: trusting)
+        names.clear()
+        assert check_server(settings(named, "virtual"))
+        with pytest.raises(EnvironmentUnreachable, match="HTTP 404"):  # it speaks TLS, but no websocket
+            play(settings(named, "openenv"), [])
+        assert names == ["env.example"] * 2
+        for protocol in ("virtual", "openenv"):  # a certificate for another name
+            with pytest.raises(EnvironmentUnreachable, match="certificate"):
+                play(settings(other, protocol), [call("code_for_barcode_monster")], ROW)
 
 
 def test_without_the_variable_the_operators_addresses_are_taken() -> None:

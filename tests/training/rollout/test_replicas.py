@@ -12,6 +12,7 @@ import pytest
 from benchmarks.environment import environment_server
 from envs.wire import Observation, ResetRequest, StepRequest, ToolCall
 from tests.training.helpers import TOOLS, error, observation, scripted_server
+from tests.training.rollout.foreign import Reply, http_server
 from training.config import EnvironmentConfig
 from training.errors import EnvironmentFault, EnvironmentFull, EnvironmentUnreachable
 from training.rollout import replicas as module
@@ -222,9 +223,10 @@ def test_rests_grow_and_failures_at_once_count_once() -> None:
 
 
 def test_a_job_may_begin_while_one_replica_answers() -> None:
-    with environment_server("tools") as server:
-        answers = check_environment(config_of(NOBODY, server.url, name="tools"))
-    assert isinstance(answers[0], EnvironmentUnreachable) and isinstance(answers[1], ServerFacts)
-    assert answers[1].name == "tools" and answers[1].deterministic is not None
+    health = {"name": "tools", "version": "2", "sessions": 3, "slots": 8, "deterministic": True}
+    with http_server(lambda asked: Reply(200, health)) as url:
+        answers = check_environment(config_of(NOBODY, url, name="tools"))
+    assert isinstance(answers[0], EnvironmentUnreachable)
+    assert answers[1] == ServerFacts("tools", "2", slots=8, free=5, deterministic=True)
     with pytest.raises(EnvironmentUnreachable):
         check_environment(config_of(NOBODY, "http://127.0.0.1:7"))

@@ -46,15 +46,16 @@ class McpEnvironmentSession(OpenEnvSession):
 
     async def _begin(self, request: ResetRequest) -> Observation:
         first = await self._reset(request)
-        over = self._over
+        over, reward = self._over, self._reward
         listed = await self._ask("step", {"type": "list_tools"})
         metadata = listed.get("metadata")
         if isinstance(metadata, dict) and metadata.get("error"):
             raise EnvironmentFault(f"The environment could not list its tools: {str(metadata['error'])[:300]}")
+        self._over, self._reward = over, reward  # listing is no step of the episode
         tools = mcp_tools(listed.get("tools"), "input_schema", self._wanted)
         text = first_text(first, TEXT_FIELDS) or first_text(_mapping(first.get("metadata")), TEXT_FIELDS) or ""
         messages = opening(request.task, text)
-        return Observation(messages=messages, tools=tools, done=over, reward=self._reward)
+        return Observation(messages=messages, tools=tools, done=over, reward=reward)
 
     async def _play(self, request: StepRequest) -> Observation:
         messages = await answer_calls(request, self._call, lambda: self._over)
