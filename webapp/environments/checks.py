@@ -1,24 +1,33 @@
 """What a server is asked before it is trusted: who it is, how much room it has, whether it can prove itself.
 
 Our own protocol is asked over ``webapp.outbound``. Foreign protocols are asked by the adapters of
-``training.rollout.protocols``, after the same decision about the address.
+``training.rollout.protocols`` in a process of their own, after the same decision about the address.
 """
 
 from __future__ import annotations
 
+import json
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from django.conf import settings
 from django.utils.translation import gettext as _
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic import ValidationError as ShapeError
 
 from envs.wire import WIRE_VERSION, Baseline, Health, Load, Validation
-from training.config import EnvironmentConfig
-from training.errors import EnvironmentProtocolError, EnvironmentUnreachable, TiltyardError
+from training.errors import EnvironmentProtocolError, EnvironmentTimeout, EnvironmentUnreachable, TiltyardError
 from webapp.outbound import NOTHING, Pairs, Reply, fetch, target_of
 from webapp.runs.text import clean_text
 
+logger = logging.getLogger(__name__)
 VALIDATE_LIMIT_S = 30.0
+FOREIGN_LIMIT_S = 20.0
+PASSED_ON = ("PATH", "HOME", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR")
 NATIVE = "openenv"
 MAX_PROBLEMS = 5
 
@@ -138,8 +147,6 @@ def examine(server: Server, *, wanted: str = "") -> Examination:
     findings: list[Finding] = []
     title = _("Health")
     try:
-        if server.protocol != NATIVE:
-            _check_options(server)
         answer = ask(server)
         findings.append(Finding(title, True, _("The server answers.")))
         title = _("Identity")
@@ -203,38 +210,39 @@ def _require_ok(reply: Reply) -> None:
         raise EnvironmentProtocolError(_("The server answered with status %(status)s.") % {"status": reply.status})
 
 
-# --- The seam to the adapters: agreed with training.rollout.protocols ------------------------------------------------
-def _config(server: Server) -> EnvironmentConfig:
-    try:
-        return EnvironmentConfig(url=server.url, protocol=server.protocol, options=server.options)  # type: ignore[arg-type]
-    except ShapeError as exc:
-        raise EnvironmentProtocolError(_("This is no protocol that Tiltyard speaks.")) from exc
-
-
-def _check_options(server: Server) -> None:
-    """``check_options(protocol, options)`` raises a ``TiltyardError`` that names the option."""
-    try:
-        from training.rollout.protocols import check_options
-    except ImportError as exc:
-        raise _not_here(server.protocol) from exc
-    check_options(server.protocol, server.options)
-
-
+# --- The seam to the adapters ----------------------------------------------------------------------------------------
 def _ask_foreign(server: Server) -> Answer:
-    """``check_server(config, url)`` gives name, version, slots, free (``None``: not said) and deterministic."""
+    """Let ``foreign.py`` ask, with the token and the addresses of this server alone in its environment."""
     target_of(server.url, ours=server.ours)
+    allow = [*settings.OUTBOUND_ALLOW, *(f"{host}:{port}" for host, port in sorted(server.ours))]
+    env = {name: os.environ[name] for name in PASSED_ON if name in os.environ} | {
+        "PYTHONPATH": str(settings.BASE_DIR), "LANG": "C.UTF-8", "TILTYARD_ENV_TOKEN": server.token,
+        "TILTYARD_OUTBOUND_ALLOW": ",".join(allow),
+    }  # fmt: skip
+    values = {"url": server.url, "protocol": server.protocol, "options": server.options}
     try:
-        from training.rollout.protocols import check_server
-    except ImportError as exc:
-        raise _not_here(server.protocol) from exc
-    facts = check_server(_config(server), server.url)
-    used = None if facts.slots is None or facts.free is None else facts.slots - facts.free
+        done = subprocess.run(
+            [sys.executable, str(Path(__file__).with_name("foreign.py"))], input=json.dumps(values).encode(), env=env,
+            cwd=settings.BASE_DIR, capture_output=True, timeout=FOREIGN_LIMIT_S, start_new_session=True,
+        )  # fmt: skip
+        said = json.loads(done.stdout)
+    except subprocess.TimeoutExpired as exc:
+        raise EnvironmentTimeout(_("The server did not answer in time.")) from exc
+    except ValueError as exc:
+        logger.warning("a foreign check said nothing: %s", done.stderr[-500:].decode("utf-8", "replace"))
+        raise EnvironmentProtocolError(_("The server's answer was not understood.")) from exc
+    if "error" in said:
+        raise _reported(said["error"])
+    facts = said["facts"]
+    used = None if facts["slots"] is None or facts["free"] is None else max(0, facts["slots"] - facts["free"])
     return Answer(
-        name=facts.name, version=facts.version, slots=facts.slots, sessions=used, deterministic=facts.deterministic
-    )
+        name=facts["name"], version=facts["version"] or "", slots=facts["slots"], sessions=used,
+        deterministic=facts["deterministic"] is True,
+    )  # fmt: skip
 
 
-def _not_here(protocol: str) -> EnvironmentProtocolError:
-    return EnvironmentProtocolError(
-        _("Servers of the protocol %(protocol)s cannot be asked by this version.") % {"protocol": protocol}
-    )
+def _reported(error: dict[str, str]) -> TiltyardError:
+    """An error of the other process, with its own code."""
+    found = EnvironmentProtocolError(_(error["message"]), hint=_(error["hint"]) if error.get("hint") else None)
+    found.code = error["code"]
+    return found

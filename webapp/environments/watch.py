@@ -14,14 +14,14 @@ from django.utils import timezone
 
 from envs.wire import Validation
 from training.errors import EnvironmentProtocolError, TiltyardError
-from webapp.environments.checks import Answer, Server, ask, require_identity, validation_of
+from webapp.environments.checks import NATIVE, Answer, Server, ask, require_identity, validation_of
 from webapp.environments.launchers.base import Handle
 from webapp.environments.models import Environment, EnvironmentSample, Replica, ReplicaState
 from webapp.environments.services import answer_store, server_of
 
 logger = logging.getLogger(__name__)
 LAUNCHED_EVERY_S, ADDRESS_EVERY_S = 5.0, 15.0
-STARTING_EVERY_S = 1.0
+STARTING_EVERY_S, FOREIGN_EVERY_S = 1.0, 60.0  # a foreign protocol is asked by a process of its own
 ASK_LIMIT_S = 5.0
 SAMPLE_EVERY_S = 15.0
 KEPT = timedelta(hours=24)
@@ -82,7 +82,9 @@ class Watch:
         del self._asked[replica.pk]
         future, handle = asked
         pause = LAUNCHED_EVERY_S if environment.launched else ADDRESS_EVERY_S
-        if environment.launched and replica.state == ReplicaState.STARTING:
+        if environment.protocol != NATIVE:
+            pause = FOREIGN_EVERY_S if replica.state == ReplicaState.HEALTHY else ADDRESS_EVERY_S
+        elif environment.launched and replica.state == ReplicaState.STARTING:
             pause = STARTING_EVERY_S
         self._due[replica.pk] = time.monotonic() + pause
         answer_store(environment, replica.url, future.result(), handle=handle)
@@ -94,7 +96,7 @@ class Watch:
             del self._proofs[environment.pk]
             found = asked.result().model_dump() | {"at": timezone.now().isoformat()}
             Environment.objects.filter(pk=environment.pk).update(validation=found)
-        if asked is not None or environment.validation is not None or environment.protocol != "openenv":
+        if asked is not None or environment.validation is not None or environment.protocol != NATIVE:
             return
         healthy = [item for item in environment.replicas.all() if item.state == ReplicaState.HEALTHY]
         if environment.launched and healthy:

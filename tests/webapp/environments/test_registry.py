@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -15,7 +16,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from training.config import JobConfig
-from training.errors import EnvironmentTimeout
+from training.errors import EnvironmentTimeout, TiltyardError
 from webapp.environments import checks, services
 from webapp.environments.builtin import builtins
 from webapp.environments.capacity import Room, replicas_to_add, room_of
@@ -146,11 +147,35 @@ def test_built_in_servers_are_read_from_their_folder() -> None:
     assert builtins()["webshop"].memory_mb == 1024 and builtins()["tools"].tags[0] == "tool-use"
 
 
-def test_a_protocol_without_adapter_says_so(project: Project, bob: User, serve: Callable[..., None]) -> None:
-    serve()
-    with pytest.raises(services.RegistrationRefused) as caught:
-        services.environment_register(project=project, user=bob, name="s", url="http://8.8.8.8", protocol="nonsense")
-    assert caught.value.findings[0].ok is False
+def test_a_foreign_protocol_is_asked_with_its_own_token_and_addresses(
+    project: Project, bob: User, monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    """The adapters run in a process of their own; here its answers are ours."""
+    asked: dict[str, Any] = {}
+
+    def run(argv: list[str], **how: Any) -> subprocess.CompletedProcess[bytes]:
+        asked.update(how, argv=argv)
+        facts = {"name": "BabyAI", "version": None, "slots": None, "free": None, "deterministic": None}
+        return subprocess.CompletedProcess(argv, 0, json.dumps({"facts": facts}).encode(), b"")
+
+    settings.OUTBOUND_ALLOW = ["127.0.0.1:4321"]
+    monkeypatch.setattr(checks.subprocess, "run", run)
+    made = services.environment_register(project=project, user=bob, name="s", url="http://127.0.0.1:4321",
+                                         protocol="agentgym", options={"data_len": 3}, token="t" * 20)  # fmt: skip
+    assert made.server_name == "BabyAI" and made.validation is None and health_view(made).slots is None
+    assert (asked["env"]["TILTYARD_ENV_TOKEN"], asked["env"]["TILTYARD_OUTBOUND_ALLOW"]) == ("t" * 20, "127.0.0.1:4321")
+    assert "DATABASE_URL" not in asked["env"] and asked["timeout"] == checks.FOREIGN_LIMIT_S
+    assert json.loads(asked["input"])["options"] == {"data_len": 3}
+    services.environment_delete(environment=made)
+
+
+def test_the_process_that_asks_reports_in_words(tools_server: str) -> None:
+    """The real script, against a server that speaks something else."""
+    with pytest.raises(TiltyardError) as caught:
+        checks.ask(checks.Server(tools_server, "agentgym", {}))
+    assert caught.value.message and caught.value.code.startswith(("environment_", "config_"))
+    with pytest.raises(OutboundRefused):
+        checks.ask(checks.Server("http://169.254.169.254", "agentgym", {}))
 
 
 # --- Images -----------------------------------------------------------------------------------------------------------
