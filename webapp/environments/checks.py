@@ -222,7 +222,7 @@ def _ask_foreign(server: Server) -> Answer:
     values = {"url": server.url, "protocol": server.protocol, "options": server.options}
     try:
         done = subprocess.run(
-            [sys.executable, str(Path(__file__).with_name("foreign.py"))], input=json.dumps(values).encode(), env=env,
+            [sys.executable, "-P", str(Path(__file__).with_name("foreign.py"))], input=json.dumps(values).encode(), env=env,
             cwd=settings.BASE_DIR, capture_output=True, timeout=FOREIGN_LIMIT_S, start_new_session=True,
         )  # fmt: skip
         said = json.loads(done.stdout)

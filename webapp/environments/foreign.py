@@ -1,5 +1,7 @@
 """Ask a server that speaks a foreign protocol, in a process of its own: run as a script, without Django.
 
+Run it with ``-P``: this folder on Python's path would hide modules of the standard library (``selectors``).
+
 The adapters of ``training.rollout.protocols`` read their token and allow-list from the environment, as in a trainer; a
 process that serves many environments has no one value for these. Reads ``EnvironmentConfig`` values as JSON from
 standard input; prints ``{"facts": {…}}`` or ``{"error": ErrorInfo}``.
