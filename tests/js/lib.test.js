@@ -15,9 +15,11 @@ import {
   score,
   visible,
 } from "../../static/js/lib/format.js";
+import { baselineShapes } from "../../static/js/lib/chart.js";
 import { words } from "../../static/js/lib/log.js";
 import { counts, grouped, lastTool, modelTurns, rewardSpan } from "../../static/js/lib/rollouts.js";
 import { decimate, last, positive, smooth, sparkLines, valueAt } from "../../static/js/lib/series.js";
+import { wallClock } from "../../static/js/lib/timechart.js";
 import { readView, writeView } from "../../static/js/lib/view.js";
 
 const t = (/** @type {string} */ key, /** @type {Record<string, any>} */ values = {}) =>
@@ -149,4 +151,19 @@ test("events are said in one line", () => {
     "state queued → preparing",
   );
   assert.equal(words({ kind: "log", payload: { level: "info", message: "a\u202eb" } }), "info a[U+202E]b");
+});
+
+test("baselines are dashed lines, and a logarithmic axis has none at zero", () => {
+  const lines = [{ name: "rules", y: 0.1 }, { name: "nothing", y: 0 }];
+  const plain = baselineShapes(lines, "#000", false);
+  assert.deepEqual(plain.shapes.map((shape) => [shape.y0, shape.line.dash]), [[0.1, "dash"], [0, "dash"]]);
+  const log = baselineShapes(lines, "#000", true);
+  assert.deepEqual(log.shapes.map((shape) => shape.y0), [0.1]);
+  assert.deepEqual(log.annotations.map((note) => [note.text, note.y]), [["rules", -1]]);
+});
+
+test("a moment is drawn at the reader's own time of day", () => {
+  const iso = "2026-11-21T18:30:05.123456+00:00";
+  const at = new Date(iso);
+  assert.equal(wallClock(iso).slice(11, 16), `${String(at.getHours()).padStart(2, "0")}:${String(at.getMinutes()).padStart(2, "0")}`);
 });

@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 
 from training.errors import TiltyardError
 from webapp.environments.builtin import builtins
-from webapp.environments.checks import Answer, Examination, Finding, Server, ask, examine, require_identity
+from webapp.environments.checks import NATIVE, Answer, Examination, Finding, Server, ask, examine, require_identity
 from webapp.environments.checks import validation_of as ask_validation
 from webapp.environments.launchers.base import Handle, LaunchError
 from webapp.environments.launchers.docker import require_allowed
@@ -219,7 +219,7 @@ def answer_store(
 
 def validation_store(environment: Environment, server: Server) -> None:
     """Have a server prove itself and keep the outcome; a protocol without proof keeps none."""
-    if environment.protocol != "openenv":
+    if environment.protocol != NATIVE:
         return
     try:
         found = ask_validation(server).model_dump()

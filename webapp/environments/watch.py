@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from envs.wire import Validation
 from training.errors import EnvironmentProtocolError, TiltyardError
-from webapp.environments.checks import Answer, Server, ask, require_identity, validation_of
+from webapp.environments.checks import NATIVE, Answer, Server, ask, require_identity, validation_of
 from webapp.environments.launchers.base import Handle
 from webapp.environments.models import Environment, EnvironmentSample, Replica, ReplicaState
 from webapp.environments.services import answer_store, server_of
@@ -94,7 +94,7 @@ class Watch:
             del self._proofs[environment.pk]
             found = asked.result().model_dump() | {"at": timezone.now().isoformat()}
             Environment.objects.filter(pk=environment.pk).update(validation=found)
-        if asked is not None or environment.validation is not None or environment.protocol != "openenv":
+        if asked is not None or environment.validation is not None or environment.protocol != NATIVE:
             return
         healthy = [item for item in environment.replicas.all() if item.state == ReplicaState.HEALTHY]
         if environment.launched and healthy:

@@ -70,7 +70,7 @@ export function drawTimeChart(node, history, plotly) {
     dragmode: "zoom",
     font: { family: colour("--font-text"), size: 11, color: colour("--ink-2") },
     showlegend: false,
-    xaxis: { ...axis, type: "date", tickformat: "%H:%M", hoverformat: "%d %b %H:%M", showgrid: false, showline: true, nticks: 6 },
+    xaxis: { ...axis, type: "date", tickformat: "%H:%M", hoverformat: "%d %b %H:%M", range: [at[0], at[at.length - 1]], showgrid: false, showline: true, nticks: 6 },
     yaxis: { ...axis, fixedrange: true, nticks: 5, rangemode: "tozero", exponentformat: "e" },
   };
   const plot = node.querySelector(".chart-plot");

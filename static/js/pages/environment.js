@@ -24,7 +24,7 @@ async function refresh() {
 
 function draw() {
   if (!shown) return;
-  box.hidden = shown.at.length < 2;
+  box.hidden = shown.at.length < 2 || shown.slots.every((/** @type {number | null} */ value) => value === null);
   empty.hidden = !box.hidden;
   if (box.hidden) return;
   for (const node of box.querySelectorAll(".chart")) drawTimeChart(node, shown, /** @type {any} */ (window).Plotly);

@@ -165,9 +165,11 @@ def test_create_must_answer_a_number(created: Any) -> None:
 
 def test_another_environment_on_the_same_port_is_refused() -> None:
     with http_server(Guessing()) as url:
-        assert check_server(settings(url, "agentgym", options=BABYAI)).name == "This is environment BabyAI."
-        facts = check_server(settings(url, "agentgym", name="babyai"))
-        assert (facts.name, facts.slots, facts.free) == ("babyai", None, None)
+        assert check_server(settings(url, "agentgym", options=BABYAI)).name == "BabyAI"
+        facts = check_server(settings(url, "agentgym", name="BabyAI"))
+        assert (facts.name, facts.slots, facts.free) == ("BabyAI", None, None)
+        with pytest.raises(EnvironmentProtocolError, match="'BabyAI', not 'TextCraft'"):
+            check_server(settings(url, "agentgym", name="TextCraft"))
         with pytest.raises(EnvironmentProtocolError, match="BabyAI"):
             check_server(settings(url, "agentgym", options={"identity": "ok"}))
 
@@ -210,7 +212,7 @@ def test_a_wrong_option_is_named(options: dict[str, Any], where: str) -> None:
 def test_our_webshop_is_played_over_its_agentgym_routes() -> None:
     with environment_server("webshop", "--products", "60") as server:
         config = settings(server.url, "agentgym", options={"identity": "ok"}, reset_timeout_s=20, step_timeout_s=20)
-        assert check_server(config).name == "ok"
+        assert check_server(config).name == "AgentGym"
         first, searched, wrong = play(
             config, [say("Action: search[shirt]"), say("click[no such button]")], {"item_id": "webshop_3"}
         )

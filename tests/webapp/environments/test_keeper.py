@@ -128,7 +128,7 @@ def test_servers_end_with_their_keeper_and_return_with_the_next(keep: Keep, laun
     rows = wait_for(lambda: healthy(environment, 2), "two healthy replicas")
     assert environment_restart(environment=environment, number=2) == 1
     wait_for(lambda: environment.replicas.filter(number=2, restarts=1, wish="").exists(), "the wish")
-    pids = [row.handle["pid"] for row in environment.replicas.all()]
+    pids = [row.handle["pid"] for row in wait_for(lambda: healthy(environment, 2), "both healthy again")]
     keeper.kill()
     keeper.wait(timeout=10)
     wait_for(lambda: not any(psutil.pid_exists(pid) for pid in pids), "servers gone with their keeper")

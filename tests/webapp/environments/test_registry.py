@@ -14,8 +14,9 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from tests.training.rollout import foreign
 from training.config import JobConfig
-from training.errors import EnvironmentTimeout
+from training.errors import EnvironmentTimeout, TiltyardError
 from webapp.environments import checks, services
 from webapp.environments.builtin import builtins
 from webapp.environments.capacity import Room, replicas_to_add, room_of
@@ -146,11 +147,41 @@ def test_built_in_servers_are_read_from_their_folder() -> None:
     assert builtins()["webshop"].memory_mb == 1024 and builtins()["tools"].tags[0] == "tool-use"
 
 
-def test_a_protocol_without_adapter_says_so(project: Project, bob: User, serve: Callable[..., None]) -> None:
-    serve()
-    with pytest.raises(services.RegistrationRefused) as caught:
-        services.environment_register(project=project, user=bob, name="s", url="http://8.8.8.8", protocol="nonsense")
-    assert caught.value.findings[0].ok is False
+def test_a_foreign_protocol_is_asked_with_its_own_token_and_addresses(
+    project: Project, bob: User, settings: Any
+) -> None:
+    tokens: list[str] = []
+
+    def answer(asked: foreign.Asked) -> foreign.Reply:
+        tokens.append(asked.headers.get("authorization", ""))
+        return foreign.Reply(200, "This is environment BabyAI.")
+
+    with foreign.http_server(answer) as url:
+        settings.OUTBOUND_ALLOW = []
+        with pytest.raises(OutboundRefused):
+            checks.ask(checks.Server(url, "agentgym", {}))
+        assert tokens == []
+        settings.OUTBOUND_ALLOW = [url.removeprefix("http://")]
+        made = services.environment_register(
+            project=project,
+            user=bob,
+            name="s",
+            url=url,
+            protocol="agentgym",
+            options={"id_field": "id"},
+            token="t" * 20,
+        )
+        assert made.server_name == "BabyAI" and made.validation is None and health_view(made).slots is None
+        assert set(tokens) == {f"Bearer {'t' * 20}"}
+    services.environment_delete(environment=made)
+
+
+def test_a_server_of_another_protocol_is_a_sentence(tools_server: str) -> None:
+    with pytest.raises(TiltyardError) as caught:
+        checks.ask(checks.Server(tools_server, "agentgym", {}))
+    assert caught.value.code.startswith("environment_") and caught.value.message.endswith(".")
+    with pytest.raises(OutboundRefused):
+        checks.ask(checks.Server("http://169.254.169.254", "agentgym", {}))
 
 
 # --- Images -----------------------------------------------------------------------------------------------------------

@@ -41,6 +41,9 @@ def _(text: str) -> str:
     return text
 
 
+_NAMED = re.compile(r"This is environment (\w[\w -]{0,79})\.?")
+
+
 class Options(Group):
     """Options of the protocol ``agentgym``."""
 
@@ -221,7 +224,14 @@ async def ask_facts(config: EnvironmentConfig, url: str) -> ServerFacts:
         raise EnvironmentProtocolError(
             f"The server at this address says “{told[:100]}”, not “{options.identity}”.", hint="Fix the URL."
         )
-    return ServerFacts(config.name or told[:200] or "AgentGym")
+    named = _NAMED.fullmatch(told)
+    if named is None:  # WebShop's says "ok"
+        return ServerFacts(config.name or "AgentGym")
+    if config.name and config.name != named[1]:
+        raise EnvironmentProtocolError(
+            f"The server at this address is '{named[1]}', not '{config.name}'.", hint="Fix the URL or the name."
+        )
+    return ServerFacts(named[1])
 
 
 def _greeting(body: bytes) -> str:
