@@ -222,8 +222,8 @@ def _ask_foreign(server: Server) -> Answer:
     values = {"url": server.url, "protocol": server.protocol, "options": server.options}
     try:
         done = subprocess.run(
-            [sys.executable, "-P", str(Path(__file__).with_name("foreign.py"))], input=json.dumps(values).encode(), env=env,
-            cwd=settings.BASE_DIR, capture_output=True, timeout=FOREIGN_LIMIT_S, start_new_session=True,
+            [sys.executable, "-P", str(Path(__file__).with_name("foreign.py"))], input=json.dumps(values).encode(),
+            cwd=settings.BASE_DIR, env=env, capture_output=True, timeout=FOREIGN_LIMIT_S, start_new_session=True,
         )  # fmt: skip
         said = json.loads(done.stdout)
     except subprocess.TimeoutExpired as exc:
