@@ -7,10 +7,12 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from webapp.env import env_bool
 from webapp.ops.apps import READY_VARIABLE
 from webapp.ops.embedded import Service
 
@@ -19,6 +21,7 @@ PRIORITY = {SERVICES: 10, TOOLS: 20, APP: 30}  # started upwards, stopped downwa
 SHORT_CONCURRENCY = 2
 WS_MAX_BYTES = 65_536
 WS_PING_S = 20
+CONTAINER_PORT = 8000
 STOP_WAIT_S = 25  # a trainer gets settings.STOP_GRACE_S to leave; its supervisor some more
 
 
@@ -81,6 +84,11 @@ def web_program(host: str, port: int, *, behind_proxy: bool) -> Program:
     return Program("web", APP, argv)
 
 
+def keeper_program() -> Program:
+    """Keeps the environment servers that were started from the browser."""
+    return Program("keeper", APP, [sys.executable, "manage.py", "keep_environments"])
+
+
 def celery_programs(ready: Path, devices: Sequence[str]) -> list[Program]:
     """A training worker for each device (one where there is none), the short worker, and beat.
 
@@ -105,3 +113,11 @@ def celery_programs(ready: Path, devices: Sequence[str]) -> list[Program]:
                 env={**env, READY_VARIABLE: str(ready / name)})
         for name, argv, env in programs
     ]  # fmt: skip
+
+
+def container_programs() -> dict[str, Program]:
+    """What a container may be, by name: each runs by itself on all addresses, and says in /tmp that it is ready."""
+    behind_proxy = env_bool("TILTYARD_BEHIND_PROXY", False)
+    web = web_program("0.0.0.0", CONTAINER_PORT, behind_proxy=behind_proxy)  # noqa: S104 - the container decides
+    celery = celery_programs(Path(tempfile.gettempdir()), [])
+    return {program.name: program for program in (web, *celery, keeper_program())}
