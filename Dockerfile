@@ -20,8 +20,8 @@ FROM python:3.11-slim-bookworm
 # Nothing is written outside /data and /tmp. HOME is a scratch folder; downloaded models belong to the data.
 ENV PATH=/opt/venv/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HOME=/tmp \
     TILTYARD_DATA_DIR=/data HF_HOME=/data/huggingface
-RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin tiltyard \
-    && install -d -m 0700 -o tiltyard -g tiltyard /data
+RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin tiltyard \
+    && install -d -m 0700 -o tiltyard -g tiltyard /data /data/static
 COPY --from=packages /opt/venv /opt/venv
 
 WORKDIR /app

@@ -219,6 +219,8 @@ OUTBOUND_ALLOW = env_list("TILTYARD_OUTBOUND_ALLOW", [])
 if _services.get("tools_address"):
     OUTBOUND_ALLOW.append(_services["tools_address"])
 TOOLS_URL = _services.get("tools_url", "")
+# What the servers listed above by host:port expect of whoever plays there; no other server is told.
+ENVIRONMENT_TOKEN = env_str("TILTYARD_ENV_TOKEN")
 
 # --- Logs -----------------------------------------------------------------------------------------------------------
 LOGGING = {

@@ -84,9 +84,11 @@ def web_program(host: str, port: int, *, behind_proxy: bool) -> Program:
     return Program("web", APP, argv)
 
 
-def keeper_program() -> Program:
-    """Keeps the environment servers that were started from the browser."""
-    return Program("keeper", APP, [sys.executable, "manage.py", "keep_environments"])
+def keeper_program(ready: Path) -> Program:
+    """Starts, checks and ends environment servers. Only its head is signalled: it ends its servers itself."""
+    argv = [sys.executable, "manage.py", "keep_environments"]
+    return Program("keeper", APP, argv, stop_as_group=False, stop_wait_s=STOP_WAIT_S,
+                   env={READY_VARIABLE: str(ready / "keeper")})  # fmt: skip
 
 
 def celery_programs(ready: Path, devices: Sequence[str]) -> list[Program]:
@@ -116,8 +118,8 @@ def celery_programs(ready: Path, devices: Sequence[str]) -> list[Program]:
 
 
 def container_programs() -> dict[str, Program]:
-    """What a container may be, by name: each runs by itself on all addresses, and says in /tmp that it is ready."""
+    """What a container may be, by name: each runs by itself on all addresses, and says in /tmp that it lives."""
+    ready = Path(tempfile.gettempdir())
     behind_proxy = env_bool("TILTYARD_BEHIND_PROXY", False)
     web = web_program("0.0.0.0", CONTAINER_PORT, behind_proxy=behind_proxy)  # noqa: S104 - the container decides
-    celery = celery_programs(Path(tempfile.gettempdir()), [])
-    return {program.name: program for program in (web, *celery, keeper_program())}
+    return {program.name: program for program in (web, keeper_program(ready), *celery_programs(ready, []))}

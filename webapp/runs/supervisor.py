@@ -28,6 +28,7 @@ from django.db import InterfaceError, OperationalError, connection
 
 from training.config import JobConfig, config_to_yaml
 from training.errors import Boundary, ErrorInfo, TiltyardError
+from webapp.environments.site_token import site_access
 from webapp.registry.models import Checkpoint
 from webapp.runs import outbox
 from webapp.runs.history import Lease, LeaseLost, event_add
@@ -140,13 +141,13 @@ class Supervisor:
         if self._patiently(lambda: state_of(self.lease)) in {RunState.STOPPING, RunState.PAUSING}:
             return None
         try:
-            arguments = self._patiently(self._prepare)
+            arguments, access = self._patiently(self._prepare)
         except TiltyardError as exc:
             if isinstance(exc, LeaseLost):
                 raise
             return self._refused(exc.info)
         try:
-            self.trainer = Trainer(self.folder, arguments)
+            self.trainer = Trainer(self.folder, arguments, access)
         except OSError as exc:
             message = f"The trainer did not start: {exc}"
             return ErrorInfo(code="trainer_died", boundary=Boundary.TRAINER, message=message)
@@ -165,12 +166,14 @@ class Supervisor:
         rollouts_close(self.lease, upto=self.lease.attempt - 1)
         return False
 
-    def _prepare(self) -> list[str]:
-        """Write config.yaml for what the references mean now and return the trainer's arguments."""
+    def _prepare(self) -> tuple[list[str], dict[str, str]]:
+        """Write config.yaml for what the references mean now; the trainer's arguments, and its access to servers."""
         run = Run.objects.select_related("project").filter(pk=self.lease.run_id).first()
         if run is None:
             raise LeaseLost("The run has gone.")
-        plain = resolve(run.project, JobConfig.model_validate(run.config)).config
+        config = JobConfig.model_validate(run.config)
+        plain = resolve(run.project, config).config
+        access = site_access(plain.environment.url)
         Run.objects.filter(pk=run.pk, attempt=self.lease.attempt, lease_owner=self.lease.owner).update(
             resolved=plain.model_dump(mode="json")
         )
@@ -179,7 +182,7 @@ class Supervisor:
         config_file.write_text(config_to_yaml(plain), encoding="utf-8")
         arguments = [str(config_file), "--run-dir", str(self.folder), "--attempt", str(self.lease.attempt)]
         checkpoint = newest_checkpoint(run.pk)
-        return [*arguments, "--resume-from", str(checkpoint)] if checkpoint else arguments
+        return [*arguments, *(["--resume-from", str(checkpoint)] if checkpoint else [])], access
 
     def _refused(self, info: ErrorInfo) -> ErrorInfo:
         """A config that cannot be run is a typed failure, not a death: it is written as the attempt's outcome."""

@@ -15,7 +15,9 @@ import subprocess
 import sys
 import time
 from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from django.conf import settings
 
@@ -25,6 +27,7 @@ from webapp.runs.text import clean_text
 
 OUTPUT_NAME, PROCESS_NAME = "output.log", "trainer.json"
 TAIL_LINES, TAIL_BYTES, LINE_CHARS = 50, 64 << 10, 2_000
+NO_ACCESS: Mapping[str, str] = MappingProxyType({})
 # What a trainer may know of our environment: places and devices, never addresses of services or secrets.
 ENV_NAMES = frozenset({
     "PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "TMPDIR", "VIRTUAL_ENV", "PYTHONPATH", "LD_LIBRARY_PATH",
@@ -35,25 +38,28 @@ ENV_NAMES = frozenset({
 })  # fmt: skip
 
 
-def trainer_env(parent_fd: int) -> dict[str, str]:
-    """The child's whole environment."""
+def trainer_env(parent_fd: int, access: Mapping[str, str] = NO_ACCESS) -> dict[str, str]:
+    """The child's whole environment. ``access`` opens the run's own environment servers, and no others."""
     env = {name: value for name, value in os.environ.items() if name in ENV_NAMES}
-    allow = ",".join(item for item in settings.OUTBOUND_ALLOW if item)
-    return env | {"PYTHONUNBUFFERED": "1", "TILTYARD_PARENT_FD": str(parent_fd), "TILTYARD_OUTBOUND_ALLOW": allow}
+    ours = access.get("TILTYARD_OUTBOUND_ALLOW", "")
+    allow = ",".join(item for item in [*settings.OUTBOUND_ALLOW, ours] if item)
+    named = {"PYTHONUNBUFFERED": "1", "TILTYARD_PARENT_FD": str(parent_fd)}
+    return {**env, **named, **access, "TILTYARD_OUTBOUND_ALLOW": allow}
 
 
 class Trainer:
     """One running trainer."""
 
-    def __init__(self, folder: Path, arguments: list[str]) -> None:
+    def __init__(self, folder: Path, arguments: list[str], access: Mapping[str, str] = NO_ACCESS) -> None:
         command = getattr(settings, "TRAINER_COMMAND", [sys.executable, "-m", "training"])
         self.folder = folder
         read_fd, self._alive_fd = os.pipe()
         try:
             with open(folder / OUTPUT_NAME, "ab") as output:
                 self._process = subprocess.Popen(
-                    [*command, "run", *arguments], cwd=settings.BASE_DIR, env=trainer_env(read_fd), pass_fds=(read_fd,),
-                    stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+                    [*command, "run", *arguments], cwd=settings.BASE_DIR, env=trainer_env(read_fd, access),
+                    pass_fds=(read_fd,), stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                    start_new_session=True,
                 )  # fmt: skip
         except OSError:
             os.close(self._alive_fd)
