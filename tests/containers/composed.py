@@ -1,7 +1,7 @@
 """docker-compose.yml as an operator runs it, under a project name, port and .env of the test's own.
 
-Images are built where they do not exist yet or code has changed. Where pip finds its packages in a local folder, as on a
-machine without torch's own index, the folder is served to the builds on loopback.
+Images are built where they do not exist yet or code has changed. Where pip finds packages in a local folder, as on a
+machine that does not reach torch's own index, the folder is served to the builds on loopback.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ class Composed:
         argv = compose_argv()
         assert argv is not None, "neither `docker compose` nor docker-compose is here"
         compose_init(folder)
-        self.port, self.seconds = free_port(), {}
+        self.port = free_port()
+        self.seconds: dict[str, float] = {}
         self.env = {
             **{name: value for name, value in os.environ.items() if not name.startswith("TILTYARD_")},
             "TILTYARD_PORT": str(self.port), "TILTYARD_SECRETS": str(folder / ".secrets"),
@@ -88,11 +89,12 @@ class Composed:
         return done.stdout
 
     def build(self) -> None:
-        """Build every image that we start."""
+        """Build every image that we start, once."""
         began = time.monotonic()
+        services = yaml.safe_load(FILE.read_text())["services"]
+        first = {services[name]["image"]: name for name in services_here() if "build" in services[name]}
         with _wheels() as env:
-            self.run("build", *(name for name in services_here() if name != "prepare"), limit_s=BUILD_LIMIT_S,
-                     env={"BUILD_NETWORK": "host", **env})  # fmt: skip
+            self.run("build", *first.values(), limit_s=BUILD_LIMIT_S, env={"BUILD_NETWORK": "host", **env})
         self.seconds["build"] = time.monotonic() - began
 
     def up(self) -> None:

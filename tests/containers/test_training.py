@@ -79,8 +79,9 @@ def launch(visitor: Visitor, slug: str, name: str, *, environment: str, steps: i
         "model": {"source": "starter"},
         "data": {"train": f"dataset:{environment}@1"},
         "environment": {"name": f"environment:{environment}"},
-        # An untrained model solves nothing; how coherent its babble is differs enough to learn from.
-        "rewards": {"components": [{"name": "task_success", "weight": 1.0}, {"name": "coherence", "weight": 0.5}]},
+        # An untrained model solves nothing; the form of its babble differs enough to learn from.
+        "rewards": {"components": [{"name": "task_success", "weight": 1.0}, {"name": "coherence", "weight": 0.5},
+                                   {"name": "final_answer", "weight": 0.5}]},
         "rollout": {"prompts_per_step": 2, "num_generations": 4, "max_turns": 3, "max_turn_tokens": 24,
                     "max_completion_tokens": 1500, "max_prompt_tokens": 2200,
                     # Steps take half a second here, and a server takes ten to come back.
@@ -96,17 +97,16 @@ def rollouts(visitor: Visitor, run: str, steps: range) -> list[dict[str, Any]]:
 
 
 def test_all_are_up_and_locked_down(composed: Composed, capsys: pytest.CaptureFixture[str]) -> None:
-    published = {}
+    published: list[tuple[str, str, str]] = []
     for name in services_here():
         found = composed.inspect(name)
         host = found["HostConfig"]
         assert host["ReadonlyRootfs"] and host["CapDrop"] == ["ALL"] and host["Memory"] > 0 and host["PidsLimit"] > 0
         assert "no-new-privileges:true" in host["SecurityOpt"]
         assert found["RestartCount"] == 0
-        published |= {name: ports for ports in found["NetworkSettings"]["Ports"].values() if ports}
-    assert {name: [(one["HostIp"], one["HostPort"]) for one in ports] for name, ports in published.items()} == {
-        "web": [("127.0.0.1", str(composed.port))]
-    }
+        bound = [one for ports in found["NetworkSettings"]["Ports"].values() for one in ports or []]
+        published += [(name, one["HostIp"], one["HostPort"]) for one in bound]
+    assert published == [("web", "127.0.0.1", str(composed.port))]
     sizes = docker("images", "--format", "{{.Repository}} {{.Size}}").splitlines()
     with capsys.disabled():
         print(f"\n{composed.seconds}", *(line for line in sizes if line.startswith("tiltyard")), sep="\n")

@@ -1,7 +1,7 @@
 """`make compose-init`: the secrets of docker-compose.yml, made once into `.env`. Needs nothing but Python itself.
 
-`.env` is the one source: what stands there stays, what is missing is added. The environment servers run what models make
-up, so the token is not in their process environment but in a file, written from `.env` each time.
+`.env` is the one source: what stands there stays, what is missing is added. The environment servers run what models
+make up, so their token is not in their process environment but in a file, written from `.env` each time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,11 @@ def compose_init(root: Path) -> list[str]:
     values = env_read(before)
     wanted = DEFAULTS | {name: secrets.token_urlsafe(SECRET_BYTES) for name in SECRETS}
     # An empty secret is a missing one; an empty setting may be meant.
-    added = {name: value for name, value in wanted.items() if not values.get(name) and (name in SECRETS or name not in values)}
+    added = {
+        name: value
+        for name, value in wanted.items()
+        if not values.get(name) and (name in SECRETS or name not in values)
+    }
     if added:
         lines = "".join(f"{name}={value}\n" for name, value in added.items())
         _write(path, before + ("\n" if before and not before.endswith("\n") else "") + lines, 0o600)
