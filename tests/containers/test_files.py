@@ -61,6 +61,7 @@ def test_each_service_is_hardened_limited_watched_and_restarted(name: str) -> No
         [] if name != "postgres" else ["CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID"]
     )
     assert service["mem_limit"] and service["cpus"] and service["pids_limit"] > 0
+    assert service["logging"]["options"] == {"max-size": "10m", "max-file": "3"}
     assert service["tmpfs"][0] == "/tmp"  # noqa: S108 - a scratch folder inside
     if name == "prepare":  # runs once
         assert service["restart"] == "on-failure:3"
@@ -102,6 +103,13 @@ def test_no_secret_stands_in_the_file() -> None:
     assert names == set(SECRETS)
     assert ">" + "${REDIS_PASSWORD:?run `make compose-init` first}" in SERVICES["redis"]["command"]
     assert SERVICES["webshop"]["secrets"] == ["tiltyard_env_token"]
+
+
+def test_every_variable_of_the_file_is_documented() -> None:
+    names = {name for _path, value in texts(COMPOSE) for name in re.findall(r"\$\{([A-Z_]+)", value)}
+    pages = "".join((ROOT / "docs" / name).read_text() for name in ("containers.md", "settings.md"))
+    assert len(names) > 20
+    assert {name for name in names if f"`{name}`" not in pages} == set()
 
 
 def test_images_are_ours_or_pinned() -> None:
