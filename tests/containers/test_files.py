@@ -142,12 +142,14 @@ def test_each_container_of_the_site_is_a_program_and_watched_by_its_own_file() -
     assert "--host 0.0.0.0 --port 8000" in " ".join(programs["web"].argv)
 
 
-def test_compose_accepts_the_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("profile", ["cpu", "gpu"])
+def test_compose_accepts_the_file(profile: str, tmp_path: Path) -> None:
     argv = compose_argv()
     if argv is None:
         pytest.skip("neither `docker compose` nor docker-compose is here")
     compose_init(tmp_path)
-    env = {"PATH": os.environ["PATH"], "TILTYARD_SECRETS": str(tmp_path / ".secrets")}
+    env = {"PATH": os.environ["PATH"], "TILTYARD_SECRETS": str(tmp_path / ".secrets"),
+           "COMPOSE_PROFILES": profile}  # fmt: skip
     command = [*argv, "-f", str(FILE), "--env-file", str(tmp_path / ".env"), "config"]
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr

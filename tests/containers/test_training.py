@@ -181,3 +181,12 @@ def test_a_restarted_worker_takes_its_run_up_again(composed: Composed, visitor: 
     assert time.monotonic() - began < 60
     ended = visitor.wait(f"runs/{run}", lambda found: found["state"] in ENDED, "run ended", RUN_LIMIT_S)
     assert (ended["state"], ended["step"], ended["attempt"]) == ("succeeded", 40, 2)
+
+
+def test_the_backup_of_the_page_holds_database_and_data(composed: Composed, slug: str) -> None:
+    dumped = composed.run("exec", "-T", "postgres", "pg_dump", "-U", "tiltyard", "--table", "teams_project", "tiltyard")
+    assert slug in dumped and "COPY public.teams_project" in dumped
+    mount = f"{PROJECT}_data:/data:ro"
+    image = "python:3.11-slim-bookworm"
+    names = docker("run", "--rm", "--network", "none", "--volume", mount, image, "find", "/data", "-name", "rows.jsonl")
+    assert len(names.splitlines()) == len(PORTS)
