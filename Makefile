@@ -26,6 +26,12 @@ test: lint ## ruff, types and the default tests (no GPU, no network)
 test-slow: $(VENV)/.setup-test ## the tests that take minutes: chaos, long runs, recovery
 	$(PY) -m pytest -m "slow and not docker and not gpu"
 
+test-docker: $(VENV)/.setup-test ## build all images, start docker-compose.yml and train in it (needs Docker)
+	$(PY) -m pytest -m docker
+
+compose-init: ## make the secrets of docker-compose.yml in .env; then: docker compose up --detach
+	@$(PYTHON) webapp/ops/compose.py
+
 lint: $(VENV)/.setup-test ## ruff and types
 	$(VENV)/bin/ruff check .
 	$(PY) -m mypy webapp training envs
@@ -57,4 +63,4 @@ $(VENV)/.setup-test: requirements-test.lock $(VENV)/.setup
 	@$(PIP) -r requirements-test.lock
 	@touch $@
 
-.PHONY: help demo up setup test test-slow lint fmt bench messages lock
+.PHONY: help demo up setup test test-slow test-docker compose-init lint fmt bench messages lock

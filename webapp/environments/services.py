@@ -20,7 +20,7 @@ from webapp.environments.checks import validation_of as ask_validation
 from webapp.environments.launchers.base import Handle, LaunchError
 from webapp.environments.launchers.docker import require_allowed
 from webapp.environments.models import MAX_REPLICAS, Environment, Kind, Replica, ReplicaState
-from webapp.environments.tokens import files_forget, ours, token_of, token_write
+from webapp.environments.tokens import files_forget, ours, token_for, token_write
 from webapp.pages import clean_name
 from webapp.runs.models import Run
 from webapp.runs.states import TERMINAL
@@ -167,7 +167,7 @@ def environment_restart(*, environment: Environment, number: int | None = None) 
 
 def server_of(environment: Environment, url: str) -> Server:
     """How a replica of the environment is reached."""
-    return Server(url, environment.protocol, environment.options, token_of(environment.pk), ours(environment))
+    return Server(url, environment.protocol, environment.options, token_for(environment, url), ours(environment))
 
 
 def environment_check(*, environment: Environment) -> Environment:

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import secrets
 import shutil
+from urllib.parse import urlsplit
 from uuid import UUID
+
+from django.conf import settings
 
 from webapp.environments.models import Environment
 from webapp.ops.embedded import write_private
@@ -34,6 +37,20 @@ def token_of(environment_id: UUID) -> str:
         return (environment_dir(environment_id) / TOKEN_FILE).read_text(encoding="utf-8").strip()
     except OSError:
         return ""
+
+
+def site_token(url: str) -> str:
+    """The token of the servers that come with an installation (docker-compose.yml), or nothing.
+
+    The operator sets it together with their addresses; no other server may learn it, whoever registered that one.
+    """
+    listed = {entry.lower() for entry in settings.OUTBOUND_ALLOW if "/" not in entry}
+    return settings.ENVIRONMENT_TOKEN if urlsplit(url).netloc.lower() in listed else ""
+
+
+def token_for(environment: Environment, url: str) -> str:
+    """The token that a server of this environment is shown: its own, or the installation's."""
+    return token_of(environment.pk) or ("" if environment.launched else site_token(url))
 
 
 def token_path(environment_id: UUID) -> str:
@@ -72,7 +89,7 @@ def trainer_access(project: Project, name: str) -> dict[str, str]:
     found = Environment.objects.filter(project=project, name=name.removeprefix("environment:")).first()
     if found is None:
         return {}
-    token, pairs = token_of(found.pk), ours(found)
+    token, pairs = token_for(found, found.url), ours(found)
     access = {"TILTYARD_ENV_TOKEN": token} if token else {}
     if pairs:
         access["TILTYARD_OUTBOUND_ALLOW"] = ",".join(sorted(f"{host}:{port}" for host, port in pairs))

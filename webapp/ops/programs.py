@@ -7,10 +7,12 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from webapp.env import env_bool
 from webapp.ops.apps import READY_VARIABLE
 from webapp.ops.embedded import Service
 
@@ -19,6 +21,7 @@ PRIORITY = {SERVICES: 10, TOOLS: 20, APP: 30}  # started upwards, stopped downwa
 SHORT_CONCURRENCY = 2
 WS_MAX_BYTES = 65_536
 WS_PING_S = 20
+CONTAINER_PORT = 8000
 STOP_WAIT_S = 25  # a trainer gets settings.STOP_GRACE_S to leave; its supervisor some more
 
 
@@ -112,3 +115,11 @@ def celery_programs(ready: Path, devices: Sequence[str]) -> list[Program]:
                 env={**env, READY_VARIABLE: str(ready / name)})
         for name, argv, env in programs
     ]  # fmt: skip
+
+
+def container_programs() -> dict[str, Program]:
+    """What a container may be, by name: each runs by itself on all addresses, and says in /tmp that it lives."""
+    ready = Path(tempfile.gettempdir())
+    behind_proxy = env_bool("TILTYARD_BEHIND_PROXY", False)
+    web = web_program("0.0.0.0", CONTAINER_PORT, behind_proxy=behind_proxy)  # noqa: S104 - the container decides
+    return {program.name: program for program in (web, keeper_program(ready), *celery_programs(ready, []))}

@@ -23,6 +23,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         """Options."""
         parser.add_argument("--demo", action="store_true", help="make the project Demo too")
+        parser.add_argument("--no-link", action="store_true", help="print no login link: the output is kept in a log")
         parser.add_argument("--tools-moved", nargs=2, metavar=("OLD", "NEW"), help="new URL of the tools environment")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -34,5 +35,7 @@ class Command(BaseCommand):
         if options["tools_moved"]:
             old, new = options["tools_moved"]
             Environment.objects.filter(url__in=[old, f"{old}/"], kind=Kind.URL).update(url=new)
+        if options["no_link"]:
+            return
         token = login_link_create(user=user)
         self.stdout.write(json.dumps({"username": user.username, "login_path": login_link_path(token)}))

@@ -1,0 +1,238 @@
+"""What docker-compose.yml and the Dockerfiles promise, read from the files themselves. Needs no Docker."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import packages_distributions
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.containers.composed import FILE, ROOT, compose_argv
+from webapp.ops.compose import SECRETS, compose_init, env_read
+from webapp.ops.programs import container_programs
+
+COMPOSE: dict[str, Any] = yaml.safe_load(FILE.read_text())
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+ENVIRONMENTS = {"tools": 8101, "toolbench": 8102, "bfcl": 8103, "webshop": 8104}
+SITE = {"web", "prepare", "worker", "worker-gpu", "worker-short", "beat", "keeper"}
+HERE = sorted(path.parent.name for path in (ROOT / "envs").glob("*/Dockerfile"))
+SECRET_NAME = re.compile(r"PASSWORD|SECRET|TOKEN|KEY|AUTH|_URL$")
+REFERENCE = re.compile(r"\$\{([A-Z_]+):\?run `make compose-init` first\}")
+
+
+def test_all_that_was_promised_is_there() -> None:
+    others = {"postgres", "redis", "vllm"}
+    assert set(SERVICES) == SITE | set(ENVIRONMENTS) | others
+    profiles = {name: one["profiles"] for name, one in SERVICES.items() if "profiles" in one}
+    assert profiles == {"worker": ["cpu"], "worker-gpu": ["gpu"], "vllm": ["gpu"]}
+
+
+def test_only_the_web_server_is_published_and_only_to_this_machine() -> None:
+    published = {name: one["ports"] for name, one in SERVICES.items() if "ports" in one}
+    assert published == {"web": ["${TILTYARD_ADDRESS:-127.0.0.1}:${TILTYARD_PORT:-8000}:8000"]}
+    assert not [name for name, one in SERVICES.items() if {"network_mode", "privileged", "pid", "ipc"} & set(one)]
+
+
+def test_networks_keep_environments_from_the_database_and_the_world() -> None:
+    assert {name for name, one in COMPOSE["networks"].items() if one.get("internal")} == {"database", "environments"}
+    for name in ENVIRONMENTS:
+        assert SERVICES[name]["networks"] == ["environments"], name
+    assert SERVICES["postgres"]["networks"] == SERVICES["redis"]["networks"] == ["database"]
+    assert "database" not in SERVICES["vllm"]["networks"]
+    assert {name for name, one in SERVICES.items() if "database" in one["networks"]} == SITE | {"postgres", "redis"}
+    allowed = COMPOSE["x-settings"]["TILTYARD_OUTBOUND_ALLOW"].split(",")
+    assert allowed == [f"{name}:{port}" for name, port in ENVIRONMENTS.items()]
+
+
+@pytest.mark.parametrize("name", sorted(SERVICES))
+def test_each_service_is_hardened_limited_watched_and_restarted(name: str) -> None:
+    service = SERVICES[name]
+    assert service["read_only"] is True and service["cap_drop"] == ["ALL"] and service["init"] is True
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert service.get("cap_add", []) == (
+        [] if name != "postgres" else ["CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID"]
+    )
+    assert service["mem_limit"] and service["cpus"] and service["pids_limit"] > 0
+    assert service["logging"]["options"] == {"max-size": "10m", "max-file": "3"}
+    assert service["tmpfs"][0] == "/tmp"  # noqa: S108 - a scratch folder inside
+    if name == "prepare":  # runs once
+        assert service["restart"] == "on-failure:3"
+    else:
+        assert service["restart"] == "unless-stopped"
+        assert service["stop_grace_period"]
+        assert service["healthcheck"]["test"] and service["healthcheck"]["interval"]
+    # No folder of the machine, so no engine socket either: named or anonymous volumes only.
+    sources = [volume.split(":")[0] for volume in service.get("volumes", []) if ":" in volume]
+    assert set(sources) <= set(COMPOSE["volumes"])
+
+
+def test_trainers_have_time_to_save() -> None:
+    from django.conf import settings
+
+    seconds = int(SERVICES["worker"]["stop_grace_period"].removesuffix("s"))
+    assert seconds >= settings.CELERY_WORKER_SOFT_SHUTDOWN_TIMEOUT + settings.STOP_GRACE_S
+    assert SERVICES["worker-gpu"]["stop_grace_period"] == SERVICES["worker"]["stop_grace_period"]
+
+
+def texts(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """All texts of a part of the file with the keys that lead there."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from texts(item, f"{path}.{key}")
+    elif isinstance(value, list):
+        for item in value:
+            yield from texts(item, path)
+    elif isinstance(value, str):
+        yield path, value
+
+
+def test_no_secret_stands_in_the_file() -> None:
+    found = [(path, value) for path, value in texts(COMPOSE) if ".environment." in path and SECRET_NAME.search(path)]
+    assert len(found) > 10
+    literal = [(path, value) for path, value in found if not REFERENCE.search(value) and value]
+    assert literal == []
+    names = {match[1] for _path, value in texts(COMPOSE) for match in REFERENCE.finditer(value)}
+    assert names == set(SECRETS)
+    assert ">" + "${REDIS_PASSWORD:?run `make compose-init` first}" in SERVICES["redis"]["command"]
+    assert SERVICES["webshop"]["secrets"] == ["tiltyard_env_token"]
+
+
+def test_every_variable_of_the_file_is_documented() -> None:
+    names = {name for _path, value in texts(COMPOSE) for name in re.findall(r"\$\{([A-Z_]+)", value)}
+    pages = "".join((ROOT / "docs" / name).read_text() for name in ("containers.md", "settings.md"))
+    assert len(names) > 20
+    assert {name for name in names if f"`{name}`" not in pages} == set()
+
+
+def test_images_are_ours_or_pinned() -> None:
+    foreign = {one["image"] for one in SERVICES.values() if "build" not in one}
+    assert foreign == {"postgres:17", "redis:7", "vllm/vllm-openai:v0.31.0"}
+    for name in ENVIRONMENTS:
+        assert SERVICES[name]["image"] == f"tiltyard-env-{name}"
+        assert SERVICES[name]["build"]["dockerfile"] == f"envs/{name}/Dockerfile"
+    bases = {line for path in [ROOT / "Dockerfile", *(ROOT / "envs").glob("*/Dockerfile")]
+             for line in path.read_text().splitlines() if line.startswith("FROM ")}  # fmt: skip
+    assert {line.split()[1] for line in bases} == {"python:3.11-slim-bookworm"}
+
+
+def test_gpu_services_ask_for_the_nvidia_driver() -> None:
+    for name in ("worker-gpu", "vllm"):
+        (device,) = SERVICES[name]["deploy"]["resources"]["reservations"]["devices"]
+        assert (device["driver"], device["capabilities"]) == ("nvidia", ["gpu"]) and len(device["device_ids"]) == 1
+    assert "deploy" not in SERVICES["worker"]
+
+
+def test_each_container_of_the_site_is_a_program_and_watched_by_its_own_file() -> None:
+    programs = container_programs()
+    used = {name: one["command"][1] for name, one in SERVICES.items() if one.get("command", [""])[0] == "program"}
+    assert set(used.values()) == set(programs)
+    for name, program in used.items():
+        if program != "web":
+            ready = programs[program].env["TILTYARD_READY_FILE"]
+            assert SERVICES[name]["healthcheck"]["test"][1] == f'test -n "$$(find /tmp/{program} -mmin -1)"'
+            assert Path(ready).name == program
+    assert "--host 0.0.0.0 --port 8000" in " ".join(programs["web"].argv)
+
+
+@pytest.mark.parametrize("profile", ["cpu", "gpu"])
+def test_compose_accepts_the_file(profile: str, tmp_path: Path) -> None:
+    argv = compose_argv()
+    if argv is None:
+        pytest.skip("neither `docker compose` nor docker-compose is here")
+    compose_init(tmp_path)
+    env = {"PATH": os.environ["PATH"], "TILTYARD_SECRETS": str(tmp_path / ".secrets"),
+           "COMPOSE_PROFILES": profile}  # fmt: skip
+    command = [*argv, "-f", str(FILE), "--env-file", str(tmp_path / ".env"), "config"]
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    shown = yaml.safe_load(done.stdout)
+    assert (
+        shown["services"]["web"]["environment"]["TILTYARD_SECRET_KEY"]
+        == env_read((tmp_path / ".env").read_text())["TILTYARD_SECRET_KEY"]
+    )
+
+
+def test_without_secrets_nothing_starts(tmp_path: Path) -> None:
+    argv = compose_argv()
+    if argv is None:
+        pytest.skip("neither `docker compose` nor docker-compose is here")
+    (tmp_path / ".env").write_text("")
+    command = [*argv, "-f", str(FILE), "--env-file", str(tmp_path / ".env"), "config"]
+    done = subprocess.run(
+        command, cwd=ROOT, env={"PATH": os.environ["PATH"]}, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode != 0 and "make compose-init" in done.stderr
+
+
+# --- Dockerfiles ----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", HERE)
+def test_environments_share_one_dockerfile(name: str) -> None:
+    pattern = (ROOT / "envs" / "tools" / "Dockerfile").read_text().replace("tools", name)
+    wanted = pattern.replace("8101", str(ENVIRONMENTS[name])).splitlines()
+    lines = (ROOT / "envs" / name / "Dockerfile").read_text().splitlines()
+    own = [line for line in lines if line not in wanted]
+    assert [line for line in lines if line in wanted] == wanted
+    assert own == (["RUN pip install --no-deps -r requirements-nodeps.lock"] if name == "bfcl" else [])
+    check = SERVICES[name]["healthcheck"]["test"]
+    assert f"'http://127.0.0.1:{ENVIRONMENTS[name]}/health'" in check[-1]
+
+
+def listed(path: Path) -> set[str]:
+    """The names in a requirements file and in those it names, as PyPI spells them."""
+    found: set[str] = set()
+    for line in path.read_text().splitlines():
+        if line.startswith("-r "):
+            found |= listed(path.parent / line.removeprefix("-r "))
+        elif line and not line.startswith("#"):
+            found.add(re.split(r"[=<>~ ]", line)[0].lower())
+    return found
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_an_environment_installs_what_it_imports_as_the_lock_pins_it(name: str) -> None:
+    names = listed(ROOT / "envs" / name / "requirements.txt")
+    locked = listed(ROOT / "requirements.lock")
+    assert names <= locked and "torch" not in names
+    files = [
+        *(ROOT / "envs").glob("*.py"),
+        *(ROOT / "envs" / "base").glob("*.py"),
+        *(ROOT / "envs" / name).rglob("*.py"),
+    ]
+    modules = {module for path in files for module in imported(path)} - set(sys.stdlib_module_names) - {"envs"}
+    owners = packages_distributions()
+    extra = listed(ROOT / "requirements-nodeps.lock") if name == "bfcl" else set()
+    missing = {module for module in modules if not {one.lower() for one in owners[module]} & (names | extra)}
+    assert modules and missing == set()
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Top-level names that a file imports, wherever in it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.split(".")[0]
+
+
+def test_an_image_takes_in_only_what_is_named() -> None:
+    lines = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and line[0] != "#"]
+    assert lines[0] == "*"
+    taken = {line[1:] for line in lines if line[0] == "!"}
+    assert taken == {"manage.py", "requirements.lock", "requirements-nodeps.lock", "envs", "examples", "locale",
+                     "static", "templates", "training", "webapp"}  # fmt: skip
+
+
+def test_the_site_runs_as_nobody_in_particular_and_installs_before_it_copies_code() -> None:
+    text = (ROOT / "Dockerfile").read_text()
+    final = text.rpartition("\nFROM ")[2]
+    assert "\nUSER 10001\n" in final and "HEALTHCHECK" in final
+    assert final.index("COPY --from=packages") < final.index("COPY . .") < final.index("USER 10001")
+    assert "pip install" not in final

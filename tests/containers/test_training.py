@@ -1,0 +1,192 @@
+"""docker-compose.yml for real: images are built, everything comes up healthy, and runs train in it.
+
+Needs Docker and the base images; takes minutes. The figures of the build are printed.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.containers.browsing import Visitor
+from tests.containers.composed import PROJECT, ROOT, Composed, docker, docker_answers, services_here
+
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(3600)]
+PORTS = {"webshop": 8104, "bfcl": 8103}
+ENDED = {"succeeded", "failed", "cancelled"}
+RUN_LIMIT_S = 300.0
+ROWS = 32
+
+
+@pytest.fixture(scope="module")
+def composed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Composed]:
+    """The running project; it is taken down with its volumes."""
+    if not docker_answers():
+        pytest.skip("no Docker engine answers")
+    one = Composed(tmp_path_factory.mktemp("compose"))
+    one.down()
+    try:
+        one.build()
+        one.up()
+        yield one
+    finally:
+        one.down()
+
+
+@pytest.fixture(scope="module")
+def visitor(composed: Composed) -> Visitor:
+    """Somebody who used the documented way in."""
+    link = composed.run("exec", "-T", "web", "python", "manage.py", "login_link").strip()
+    assert link.startswith(f"{composed.address}/login/")
+    return Visitor(link)
+
+
+@pytest.fixture(scope="module")
+def slug(visitor: Visitor) -> str:
+    """A project with both servers registered and a dataset for each."""
+    slug = str(visitor.get("projects")["items"][0]["slug"])
+    for name, port in PORTS.items():
+        made = visitor.post(f"projects/{slug}/environments", name=name, url=f"http://{name}:{port}")
+        assert (made["server_name"], made["healthy"]) == (name, True)
+        sent = {"file": (f"{name}.jsonl", "\n".join(task_rows(name)).encode())}
+        dataset = visitor.post(f"projects/{slug}/datasets", name=name, files=sent)
+        path = f"datasets/{dataset['id']}"
+        checked = visitor.wait(path, lambda found: found["state"] != "checking", "dataset checked", 120)
+        assert (checked["state"], checked["rows"]) == ("ready", ROWS)
+    return slug
+
+
+def task_rows(name: str) -> list[str]:
+    """The first tasks of an environment; those of the shop get a conversation, which every dataset row has."""
+    chosen = {"webshop": ["--count", str(ROWS)], "bfcl": ["--split", "base"]}[name]
+    argv = [sys.executable, "-m", f"envs.{name}", "tasks", *chosen, "--output", "-"]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120)
+    rows = [json.loads(line) for line in done.stdout.splitlines()[:ROWS]]
+    said = [{"role": "user", "content": "Buy what the instruction says."}]
+    return [json.dumps({"messages": said, **row}) for row in rows]
+
+
+def launch(visitor: Visitor, slug: str, name: str, *, environment: str, steps: int) -> str:
+    """Launch a short GRPO run of the starter model; its id."""
+    config = {
+        "kind": "grpo",
+        "model": {"source": "starter"},
+        "data": {"train": f"dataset:{environment}@1"},
+        "environment": {"name": f"environment:{environment}"},
+        # An untrained model solves nothing; the form of its babble differs enough to learn from.
+        "rewards": {"components": [{"name": "task_success", "weight": 1.0}, {"name": "coherence", "weight": 0.5},
+                                   {"name": "final_answer", "weight": 0.5}]},
+        "rollout": {"prompts_per_step": 2, "num_generations": 4, "max_turns": 3, "max_turn_tokens": 24,
+                    "max_completion_tokens": 1500, "max_prompt_tokens": 2200,
+                    # Steps take half a second here, and a server takes ten to come back.
+                    "failure_pause_steps": 100},
+        "run": {"max_steps": steps, "threads": 1},
+    }  # fmt: skip
+    return str(visitor.post(f"projects/{slug}/runs", name=name, config=config)["id"])
+
+
+def rollouts(visitor: Visitor, run: str, steps: range) -> list[dict[str, Any]]:
+    """All rollouts of some steps."""
+    return [item for step in steps for item in visitor.get(f"runs/{run}/steps/{step}/rollouts")["items"]]
+
+
+def test_all_are_up_and_locked_down(composed: Composed, capsys: pytest.CaptureFixture[str]) -> None:
+    published: list[tuple[str, str, str]] = []
+    for name in services_here():
+        found = composed.inspect(name)
+        host = found["HostConfig"]
+        assert host["ReadonlyRootfs"] and host["CapDrop"] == ["ALL"] and host["Memory"] > 0 and host["PidsLimit"] > 0
+        assert "no-new-privileges:true" in host["SecurityOpt"]
+        assert found["RestartCount"] == 0
+        bound = [one for ports in found["NetworkSettings"]["Ports"].values() for one in ports or []]
+        published += [(name, one["HostIp"], one["HostPort"]) for one in bound]
+    assert published == [("web", "127.0.0.1", str(composed.port))]
+    sizes = docker("images", "--format", "{{.Repository}} {{.Size}}").splitlines()
+    with capsys.disabled():
+        print(f"\n{composed.seconds}", *(line for line in sizes if line.startswith("tiltyard")), sep="\n")
+
+
+@pytest.mark.parametrize("name", ["tools", "bfcl", "webshop"])
+def test_an_environment_reaches_neither_the_database_nor_the_world(composed: Composed, name: str) -> None:
+    addresses = {
+        service: composed.inspect(service)["NetworkSettings"]["Networks"][f"{PROJECT}_database"]["IPAddress"]
+        for service in ("postgres", "redis")
+    }
+    targets = [(addresses["postgres"], 5432), (addresses["redis"], 6379), ("1.1.1.1", 443), ("169.254.169.254", 80)]
+    probe = (
+        "import os, socket, sys\n"
+        "def reached(place):\n"
+        "    try: socket.create_connection(place, timeout=2).close()\n"
+        "    except OSError: return False\n"
+        "    return True\n"
+        f"print(os.getuid(), [reached(place) for place in {targets!r}], 'token' in str(os.environ).lower())"
+    )
+    assert composed.run("exec", "-T", name, "python", "-c", probe).strip() == "10001 [False, False, False, False] False"
+
+
+def test_a_server_without_the_token_answers_nobody(composed: Composed) -> None:
+    ask = (
+        "import urllib.request as r, urllib.error as e\n"
+        "try: r.urlopen('http://webshop:8104/validate', timeout=20)\n"
+        "except e.HTTPError as error: print(error.code)"
+    )
+    assert composed.run("exec", "-T", "web", "python", "-c", ask).strip() == "401"
+
+
+@pytest.mark.parametrize("environment", sorted(PORTS))
+def test_a_run_trains_against_the_containerised_server(visitor: Visitor, slug: str, environment: str) -> None:
+    run = launch(visitor, slug, f"trains-on-{environment}", environment=environment, steps=3)
+    ended = visitor.wait(f"runs/{run}", lambda found: found["state"] in ENDED, "run ended", RUN_LIMIT_S)
+    assert (ended["state"], ended["step"], ended["attempt"], ended["error"]) == ("succeeded", 3, 1, None)
+    played = rollouts(visitor, run, range(1, 4))
+    assert len(played) == 24 and not [item for item in played if item["status"] == "excluded"]
+    norms = visitor.get(f"runs/{run}/metrics", name="grad_norm")["curves"]["grad_norm"]["values"]
+    assert len(norms) == 3 and max(norms) > 0
+
+
+def test_a_killed_environment_costs_its_rollouts_and_not_the_run(
+    composed: Composed, visitor: Visitor, slug: str
+) -> None:
+    steps = 60
+    run = launch(visitor, slug, "survives", environment="webshop", steps=steps)
+    path = f"runs/{run}"
+    visitor.wait(path, lambda found: found["step"] >= 2, "two steps", RUN_LIMIT_S)
+    docker("kill", composed.container("webshop"))
+    killed_at = visitor.get(path)["step"]
+    seen = visitor.wait(path, lambda found: found["step"] > killed_at + 2, "goes on without its server", 60)
+    assert seen["state"] == "running"
+    lost = [one for one in rollouts(visitor, run, range(1, seen["step"] + 1)) if one["status"] == "excluded"]
+    assert lost and all(one["reward"] is None for one in lost)
+    assert {one["error"]["boundary"] for one in lost} == {"environment"}
+    assert "environment_unreachable" in {one["error"]["code"] for one in lost}
+
+    docker("start", composed.container("webshop"))
+    ended = visitor.wait(path, lambda found: found["state"] in ENDED, "run ended", RUN_LIMIT_S)
+    assert (ended["state"], ended["step"], ended["attempt"]) == ("succeeded", steps, 1)
+    last = rollouts(visitor, run, range(steps, steps + 1))
+    assert last and not [one for one in last if one["status"] == "excluded"]
+
+
+def test_a_restarted_worker_takes_its_run_up_again(composed: Composed, visitor: Visitor, slug: str) -> None:
+    run = launch(visitor, slug, "restarted", environment="webshop", steps=40)
+    visitor.wait(f"runs/{run}", lambda found: found["step"] >= 3, "three steps", RUN_LIMIT_S)
+    began = time.monotonic()
+    composed.run("restart", "worker")
+    assert time.monotonic() - began < 60
+    ended = visitor.wait(f"runs/{run}", lambda found: found["state"] in ENDED, "run ended", RUN_LIMIT_S)
+    assert (ended["state"], ended["step"], ended["attempt"]) == ("succeeded", 40, 2)
+
+
+def test_the_backup_of_the_page_holds_database_and_data(composed: Composed, slug: str) -> None:
+    dumped = composed.run("exec", "-T", "postgres", "pg_dump", "-U", "tiltyard", "--table", "teams_project", "tiltyard")
+    assert slug in dumped and "COPY public.teams_project" in dumped
+    mount = f"{PROJECT}_data:/data:ro"
+    image = "python:3.11-slim-bookworm"
+    names = docker("run", "--rm", "--network", "none", "--volume", mount, image, "find", "/data", "-name", "rows.jsonl")
+    assert len(names.splitlines()) == len(PORTS)
