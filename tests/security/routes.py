@@ -58,10 +58,12 @@ TABLE: dict[str, dict[str, Who]] = {
     PROJECT + "rewards/" + OWN_PK + "edit/": FORM,
     PROJECT + "rewards/" + OWN_PK + "try/": {"POST": Who.READ},
     PROJECT + "rewards/" + OWN_PK + "delete/": WRITE,
+    PROJECT + "rewards/cases/" + OWN_PK + "delete/": WRITE,
     PROJECT + "environments/": READ,
     PROJECT + "environments/new/": FORM,
     **{PROJECT + "environments/" + OWN_PK + tail: READ for tail in ("", "history/", "replicas/<int:number>/log/")},
     **{PROJECT + "environments/" + OWN_PK + tail: WRITE for tail in ("check/", "scale/", "restart/", "delete/")},
+    **{PROJECT + "environments/" + OWN_PK + tail: {"GET": Who.WRITE} for tail in ("play/", "play/row/")},
     PROJECT + "models/": READ,
     PROJECT + "models/new/": FORM,
     PROJECT + "models/" + OWN_PK + "delete/": WRITE,
@@ -93,7 +95,11 @@ BODIES: dict[str, dict[str, object]] = {
     API + "environments/<uuidstr:environment_id>/scale": {"wanted": 1},
 }
 # Sockets: the close code for a stranger and an anonymous visitor is checked with the socket's own policy.
-SOCKETS: dict[str, Who] = {"ws/runs/<uuid:run_id>/": Who.READ, "": Who.NOBODY}
+SOCKETS: dict[str, Who] = {
+    "ws/runs/<uuid:run_id>/": Who.READ,
+    "ws/environments/<uuid:environment_id>/play/": Who.WRITE,
+    "": Who.NOBODY,
+}
 
 
 def routes(resolver: URLResolver | None = None, prefix: str = "") -> Iterator[str]:

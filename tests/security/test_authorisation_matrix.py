@@ -20,6 +20,7 @@ from tests.security.routes import API, BODIES, SOCKETS, TABLE, Who, routes
 from webapp.asgi import application
 from webapp.live.routing import websocket_urlpatterns
 from webapp.registry.models import RegisteredModel
+from webapp.rewards.models import RewardCase
 from webapp.rollouts.models import Rollout
 from webapp.teams.models import Membership, Project, User
 
@@ -51,12 +52,14 @@ def objects(
     run = make_run()
     model = RegisteredModel.objects.create(project=project, name="small", kind="hub", source="a/b")
     newcomer = Membership.objects.create(team=project.team, user=User.objects.create_user("dana"))
+    case = RewardCase.objects.create(project=project, name="case", messages=[], prompt_length=0)
     rollout = Rollout.objects.create(run=run, attempt=1, step=1, group=0, index=0, started_at=timezone.now(), seq=1)
     return {
         "runs": run.pk, "run_id": run.pk, "datasets": (data := make_dataset()).pk, "dataset_id": data.pk,
         "rewards": (spec := make_reward_spec()).pk, "spec_id": spec.pk,
         "environments": (environment := make_environment(url="http://127.0.0.1:1")).pk,
         "environment_id": environment.pk, "models": model.pk, "rollouts": rollout.pk,
+        "cases": case.pk,
         "members": newcomer.pk,
         "slug": project.slug, "token": "not-a-token", "step": 1, "number": 1,
     }  # fmt: skip
@@ -187,4 +190,6 @@ async def test_sockets(
     await socket.wait(timeout=10)
     assert connected == (persona in ALLOWED[SOCKETS[route]])
     if not connected:
-        assert code == (4401 if persona is None and SOCKETS[route] is Who.READ else 4404)
+        nobody = SOCKETS[route] is Who.NOBODY
+        member = persona == "rita" and not nobody
+        assert code == (4401 if persona is None and not nobody else 4403 if member else 4404)

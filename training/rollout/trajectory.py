@@ -7,7 +7,6 @@ the policy become the rollout's typed error and exclude it; what the model does 
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 import time
 from collections.abc import Awaitable, Callable
@@ -29,6 +28,7 @@ from training.errors import (
 from training.journal import RolloutStatus
 from training.policy.engine import Engine, Sample
 from training.rewards.base import Episode
+from training.rollout.conversation import heard, opening
 from training.rollout.dialects import ParsedTurn
 from training.rollout.session import Session
 from training.rollout.tokens import ChatTemplate, Tools
@@ -164,9 +164,7 @@ class Player:
     def _prompt(self, task: Task, trajectory: Trajectory, first: Observation | None) -> None:
         messages, tools = list(task.messages), task.tools
         if first is not None:
-            # An environment that owns the whole prompt repeats the row's messages; one that does not, adds to them.
-            repeated = _same_texts(first.messages[: len(messages)], messages)
-            messages = list(first.messages) if repeated else messages + first.messages
+            messages = opening(messages, first)
             tools = first.tools if first.tools is not None else tools
         if not messages:
             raise DataError("The row has no messages and the environment gave none.")
@@ -200,7 +198,7 @@ class Player:
             StepRequest(message=parsed.text, tool_calls=parsed.tool_calls, parse_error=parsed.parse_error)
         )
         _take_rewards(trajectory, answer)
-        added = _with_new_tools(answer)
+        added = heard(answer)
         if added:
             trajectory.messages += added
             on_turn(added, 0, time.monotonic() - began)
@@ -262,24 +260,3 @@ def _take_rewards(trajectory: Trajectory, answer: Observation) -> None:
     if answer.reward is not None:
         trajectory.env_reward = answer.reward
     trajectory.env_parts.update(answer.reward_parts)
-
-
-def _with_new_tools(answer: Observation) -> list[Message]:
-    """The answer's messages; tools that appear mid-episode are written into the last of them.
-
-    The prompt that lists the tools was tokenised already and must not change, so the model hears of new ones here.
-    """
-    if not answer.tools or answer.done:
-        return list(answer.messages)
-    lines = "\n".join(json.dumps(tool, ensure_ascii=False) for tool in answer.tools)
-    note = f"The functions you may call are now:\n{lines}"
-    if not answer.messages:
-        return [Message(role="user", content=note)]
-    *earlier, last = answer.messages
-    return [*earlier, last.model_copy(update={"content": f"{last.content}\n{note}"})]
-
-
-def _same_texts(left: list[Message], right: list[Message]) -> bool:
-    return len(left) == len(right) and all(
-        a.role == b.role and a.content == b.content for a, b in zip(left, right, strict=True)
-    )

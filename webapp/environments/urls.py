@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.urls import URLPattern, path
 
 from webapp.environments import control_views, views
+from webapp.environments.playground.urls import urlpatterns as playground_urls
 
 urlpatterns: list[URLPattern] = [
     path("", views.environment_list, name="environment-list"),
@@ -16,4 +17,5 @@ urlpatterns: list[URLPattern] = [
     path("<uuid:pk>/scale/", control_views.environment_scale_view, name="environment-scale"),
     path("<uuid:pk>/restart/", control_views.environment_restart_view, name="environment-restart"),
     path("<uuid:pk>/delete/", control_views.environment_remove, name="environment-delete"),
+    *playground_urls,
 ]

@@ -1,4 +1,4 @@
-"""Reward specs: named, versioned lists of weighed components."""
+"""Reward specs: named, versioned lists of weighed components; and episodes that a spec is tested on."""
 
 from __future__ import annotations
 
@@ -31,3 +31,28 @@ class RewardSpec(UuidModel):
     def reference(self) -> str:
         """How a job's config names this version."""
         return f"reward:{self.name}@{self.version}"
+
+
+class RewardCase(UuidModel):
+    """A finished episode with the scores that a good spec gives it."""
+
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="reward_cases")
+    name = models.CharField(_("name"), max_length=80, validators=[name_validator])
+    environment = models.CharField(max_length=80, blank=True, help_text="name of the environment that played it")
+    messages = models.JSONField(help_text="the whole conversation: list of envs.wire.Message")
+    prompt_length = models.PositiveIntegerField(help_text="how many of the messages came from the task")
+    row = models.JSONField(default=dict, help_text="the task, as rewards see it")
+    env_reward = models.FloatField(null=True, help_text="None where the environment gave no verdict")
+    env_parts = models.JSONField(default=dict)
+    truncated = models.BooleanField(default=False, help_text="ended before the environment said that it was done")
+    expected = models.JSONField(default=dict, help_text="{component: [lowest, highest]}")
+    total = models.JSONField(null=True, help_text="[lowest, highest] of the weighted sum, or None")
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["project", "name"], name="reward_case_name_once")]
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name

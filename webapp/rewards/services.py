@@ -29,7 +29,7 @@ MAX_CONVERSATION_BYTES = 64 * 1024
 MAX_MESSAGES = 200
 TRY_LIMIT_S = 5.0
 # Components are our own functions over a bounded text, so a thread that outlives its limit still ends by itself.
-_scorers = ThreadPoolExecutor(max_workers=2, thread_name_prefix="try-reward")
+scorers = ThreadPoolExecutor(max_workers=2, thread_name_prefix="try-reward")
 
 
 def reward_spec_save(
@@ -98,7 +98,7 @@ def reward_try(*, components: list[RewardComponent], text: str) -> Tried:
     """Score a pasted conversation. Raises ``ValidationError`` with a sentence for whatever is wrong with it."""
     episode = _episode(text)
     try:
-        score = _scorers.submit(score_episode, episode, components).result(timeout=TRY_LIMIT_S)
+        score = scorers.submit(score_episode, episode, components).result(timeout=TRY_LIMIT_S)
     except FutureTimeout as exc:
         raise ValidationError(_("Scoring took longer than %(s)g seconds.") % {"s": TRY_LIMIT_S}) from exc
     except TiltyardError as exc:

@@ -13,4 +13,5 @@ urlpatterns: list[URLPattern] = [
     path("<uuid:pk>/edit/", views.reward_edit, name="reward-edit"),
     path("<uuid:pk>/try/", views.reward_try, name="reward-try"),
     path("<uuid:pk>/delete/", views.reward_remove, name="reward-delete"),
+    path("cases/<uuid:pk>/delete/", views.reward_case_remove, name="reward-case-delete"),
 ]

@@ -11,14 +11,15 @@ from django.core.exceptions import ValidationError
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils.functional import SimpleLazyObject
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from training.config import RewardComponent
 from webapp.pages import add_errors, can_edit, page_number
-from webapp.rewards import selectors, services
+from webapp.rewards import cases, selectors, services
 from webapp.rewards.forms import RewardSpecForm, TryForm
-from webapp.rewards.models import RewardSpec
+from webapp.rewards.models import RewardCase, RewardSpec
 from webapp.teams.access import object_for, project_for
 from webapp.teams.models import Project, Role, User
 
@@ -93,7 +94,7 @@ def _detail(request: HttpRequest, project: Project, spec: RewardSpec, **more: An
         "project": project, "spec": spec, "parts": selectors.parts_of(spec), "versions": versions,
         "compared": compared if compared and compared.pk != spec.pk else None, "changes": changes,
         "runs": selectors.runs_using(spec).order_by("-created_at")[:20], "can_edit": can_edit(project),
-        "try_form": TryForm(), **more,
+        "try_form": TryForm(), "cases": SimpleLazyObject(lambda: cases.cases_under(spec)), **more,
     }  # fmt: skip
 
 
@@ -135,3 +136,25 @@ def reward_remove(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         return redirect("reward-detail", slug=slug, pk=pk)
     messages.success(request, _("%(name)s was deleted.") % {"name": spec})
     return redirect("reward-list", slug=slug)
+
+
+@login_required
+@require_POST
+def reward_case_remove(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """Delete one test case; back to the page that showed it."""
+    project = project_for(request.user, slug, need=Role.EDITOR)
+    case = object_for(request.user, RewardCase, pk, need=Role.EDITOR, within=cases.cases_of(project))
+    cases.reward_case_delete(case=case)
+    messages.success(request, _("The test case %(name)s was deleted.") % {"name": case.name})
+    spec = selectors.specs_of(project).filter(pk=_uuid(request.POST.get("spec"))).first()
+    if spec is None:
+        return redirect("reward-list", slug=slug)
+    return redirect("reward-detail", slug=slug, pk=spec.pk)
+
+
+def _uuid(text: str | None) -> UUID:
+    """The id that a form sent; nobody's where it is none."""
+    try:
+        return UUID(text or "")
+    except ValueError:
+        return UUID(int=0)

@@ -1,0 +1,116 @@
+"""Adding rows to a dataset: its rows never change, so the rows and the new ones become its next version.
+
+1. The newest version must have been checked: what stands in an unchecked one is not known yet.
+2. The file is written before the lock is taken; under the project's lock the base must still be the newest, else the
+   rows of whoever was faster would be missing, and it starts again.
+3. From there on the version is an upload like any other: it is checked in a process of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import uuid
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.utils.translation import gettext as _
+
+from training.data.schema import RowError, check_tree, row_from_dict
+from webapp.datasets.models import Dataset, DatasetState
+from webapp.datasets.selectors import datasets_of
+from webapp.datasets.services import KEEP_FREE_BYTES, check_enqueue, too_large_sentence
+from webapp.pages import clean_name
+from webapp.storage import dataset_dir
+from webapp.teams.models import Project, User
+
+logger = logging.getLogger(__name__)
+MAX_ROWS = 1000
+TRIES = 3
+
+
+def dataset_append(
+    *, project: Project, user: User | None, name: str, rows: list[dict[str, Any]], file_name: str
+) -> Dataset:
+    """The next version of a dataset with these rows at its end. Raises ``ValidationError`` with a sentence."""
+    name, lines = clean_name(name), _lines(rows)
+    for _number in range(TRIES):
+        base = _base(project, name)
+        dataset = Dataset(id=uuid.uuid4(), project=project, name=name, file_name=file_name, created_by=user)
+        try:
+            dataset.bytes = _write(dataset, base, lines)
+            if _insert(dataset, base):
+                logger.info("rows appended", extra={"dataset_id": dataset.pk, "project_id": project.pk})
+                return dataset
+        except BaseException:
+            shutil.rmtree(dataset_dir(dataset.id), ignore_errors=True)
+            raise
+        shutil.rmtree(dataset_dir(dataset.id), ignore_errors=True)
+    raise ValidationError(_("Somebody else is adding to “%(name)s”. Try again in a moment.") % {"name": name})
+
+
+def _lines(rows: list[dict[str, Any]]) -> bytes:
+    """The rows as the lines of a file, each of which the check will accept."""
+    if not 1 <= len(rows) <= MAX_ROWS:
+        raise ValidationError(_("Between 1 and %(n)s rows can be added at once.") % {"n": MAX_ROWS})
+    texts = []
+    for row in rows:
+        try:
+            check_tree(row)
+            row_from_dict(row)
+        except RowError as exc:
+            raise ValidationError(_("A dataset cannot hold this row: %(reason)s.") % {"reason": exc}) from exc
+        texts.append(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
+    return "".join(texts).encode()
+
+
+def _base(project: Project, name: str) -> Dataset | None:
+    """The version to add to; ``None`` where the name is new. A rejected version has no rows and is passed over."""
+    versions = datasets_of(project).filter(name=name).exclude(state=DatasetState.REJECTED)
+    newest = versions.order_by("-version").first()
+    if newest is not None and newest.state == DatasetState.CHECKING:
+        raise ValidationError(_("%(name)s is still being checked. Try again in a moment.") % {"name": str(newest)})
+    if newest is not None and newest.state == DatasetState.NEEDS_CHOICE:
+        raise ValidationError(
+            _("%(name)s has bad rows. Decide on its page whether to go on without them.") % {"name": str(newest)}
+        )
+    return newest
+
+
+def _write(dataset: Dataset, base: Dataset | None, lines: bytes) -> int:
+    """The file of the new version, readable by us only; gives its size."""
+    try:
+        size = (base.rows_path.stat().st_size if base else 0) + len(lines)
+        if size > settings.MAX_UPLOAD_BYTES:
+            raise ValidationError(too_large_sentence())
+        if shutil.disk_usage(settings.DATA_DIR).free < size * 2 + KEEP_FREE_BYTES:
+            raise ValidationError(_("The server's disk is nearly full, so the file was not kept."))
+        dataset.upload_path.parent.mkdir(parents=True, mode=0o700)
+        handle = os.open(dataset.upload_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(handle, "wb") as target:
+            if base is not None:
+                with base.rows_path.open("rb") as source:
+                    shutil.copyfileobj(source, target, 1 << 20)
+            target.write(lines)
+    except OSError as exc:
+        sentence = _("The rows could not be stored: %(reason)s.") % {"reason": exc.strerror or "I/O error"}
+        raise ValidationError(sentence) from exc
+    return size
+
+
+def _insert(dataset: Dataset, base: Dataset | None) -> bool:
+    """Save the row if the base is still the newest version; whether it was."""
+    with transaction.atomic():
+        Project.objects.select_for_update().filter(pk=dataset.project_id).first()
+        versions = Dataset.objects.filter(project=dataset.project, name=dataset.name).order_by("-version")
+        usable = versions.exclude(state=DatasetState.REJECTED).values_list("pk", flat=True).first()
+        if usable != (base.pk if base else None):
+            return False
+        dataset.version = (versions.values_list("version", flat=True).first() or 0) + 1
+        dataset.save(force_insert=True)
+        transaction.on_commit(lambda: check_enqueue(dataset.id))
+    return True

@@ -1,0 +1,241 @@
+"""The playground's socket: one tab, one environment, at most one session of it (docs/environments.md has the frames).
+
+1. Authenticate, ask ``teams.access`` for an editor, count; only then accept. Viewers may look at what others did, but a
+   session takes a slot from somebody's training, so playing needs the role that may launch runs.
+2. A command runs in a task of its own, one at a time, so that a tab that closes is heard while an environment is slow;
+   closing cancels the command and gives the slot back.
+3. A session that nobody uses for ``IDLE_S`` is ended, with a sentence; what was played stays for ``KEEP_S``.
+4. The right to play is checked again every ``RECHECK_S``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+from urllib.parse import parse_qs
+from uuid import UUID
+
+from channels.generic.websocket import AsyncWebsocketConsumer
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.db import DatabaseError, InterfaceError, connection
+from django.utils import translation
+from django.utils.translation import gettext as _
+
+from envs.wire import Message
+from training.errors import TiltyardError
+from webapp.environments.playground import commands as c
+from webapp.environments.playground.play import Play, PlayRefused, reach_of
+from webapp.environments.playground.saves import save
+from webapp.environments.playground.seats import authorise, leave, take
+from webapp.environments.playground.tasks import start_of
+from webapp.failures import failure
+from webapp.live.consumers import BAD_FRAME, TOO_MANY, Closed
+from webapp.live.feed import in_database
+from webapp.live.frames import encode
+
+logger = logging.getLogger(__name__)
+IDLE_S, KEEP_S, RECHECK_S, WATCH_S, SEND_LIMIT_S = 600.0, 3600.0, 25.0, 1.0, 30.0
+T = TypeVar("T")
+_threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="playground")
+
+
+class PlayConsumer(AsyncWebsocketConsumer):
+    """One tab that plays one environment by hand."""
+
+    channel_layer_alias = ""
+
+    async def connect(self) -> None:
+        """Authenticate, authorise, count, accept, say hello."""
+        self.environment_id: UUID = self.scope["url_route"]["kwargs"]["environment_id"]
+        self.counted = False
+        self.play: Play | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.watch: asyncio.Task[None] | None = None
+        self.used_at, self.language = time.monotonic(), self._language()
+        try:
+            user, environment = await in_database(lambda: authorise(self.scope, self.environment_id, again=False))
+        except Closed as closed:
+            await self.close(closed.code)
+            return
+        except (DatabaseError, InterfaceError):
+            await self.close(1013)
+            return
+        if not take(user.pk, environment.pk):
+            await self.accept()  # a browser learns no code of a socket that was never open, and this one needs words
+            await self.close(TOO_MANY)
+            return
+        self.counted, self.user_id, self.environment = True, user.pk, environment
+        await self.accept()
+        self.watch = asyncio.create_task(self._watch(), name=f"watch-{environment.pk}")
+        await self._say("hello", environment=environment.name, frame_bytes=c.FRAME_BYTES, calls=c.MAX_CALLS)
+
+    async def disconnect(self, code: int) -> None:
+        """Cut off whatever runs, and give the slot back."""
+        if not self.counted:
+            return
+        self.counted = False
+        for task in (self.watch, self.task):
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError, Exception):
+                    await task
+        if self.play is not None:
+            await self.play.end()
+        # Only now: a second tab that got in earlier would find its slot still taken.
+        leave(self.user_id, self.environment_id)
+
+    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
+        """One command at a time; what is no command closes the socket."""
+        command = c.command_of(text_data)
+        if command is None:
+            await self.close(BAD_FRAME)
+        elif isinstance(command, c.Ping):
+            await self._say("pong")
+        elif self.task is not None and not self.task.done():
+            with translation.override(self.language):
+                await self._problem(command, "busy", _("The last request is still being answered."))
+        else:
+            self.used_at = time.monotonic()
+            self.task = asyncio.create_task(self._obey(command), name=f"play-{self.environment_id}")
+
+    async def _obey(self, command: c.Command) -> None:
+        """Run a command in the person's language."""
+        try:
+            with translation.override(self.language):
+                await self._answer(command)
+        except Closed as closed:
+            await self.close(closed.code)
+        except Exception:  # the boundary of the socket
+            logger.exception("playground failed", extra={"action": "play", "environment_id": self.environment_id})
+            await self.close(1011)
+        self.used_at = time.monotonic()
+
+    async def _answer(self, command: c.Command) -> None:
+        """Run a command; each thing that can go wrong with it is a sentence."""
+        try:
+            await self._run(command)
+        except PlayRefused as refused:
+            await self._problem(command, refused.code, str(refused))
+        except ValidationError as exc:
+            await self._problem(command, "invalid", " ".join(exc.messages))
+        except TiltyardError as exc:
+            told = failure(exc.info.model_dump(mode="json"))
+            if told is not None:  # an error has a code, so there always is one
+                await self._problem(command, told.code, told.title, told.hint, told.detail)
+        except (DatabaseError, InterfaceError):
+            await self._problem(command, "database", _("The database does not answer. Try again in a moment."))
+
+    async def _run(self, command: c.Command) -> None:
+        if isinstance(command, c.Reset):
+            await self._reset(command)
+        elif isinstance(command, c.Step):
+            await self._step(command)
+        elif isinstance(command, c.Close):
+            if self.play is not None:
+                await self.play.end()
+            await self._state("ended", reason="")
+        elif isinstance(command, c.SaveRow | c.SaveCase):
+            await self._save(command)
+
+    async def _reset(self, command: c.Reset) -> None:
+        # The registration as it is now: its address may have changed, and so may the right to use it.
+        _user, self.environment = await in_database(lambda: authorise(self.scope, self.environment_id, again=True))
+        start = await self._aside(start_of, self.environment.project, command.source)
+        reach = await self._aside(reach_of, self.environment)
+        again = self.play is not None and self.play.is_open
+        if self.play is not None:
+            await self.play.end()
+        self.play = Play(reach, self.environment.name)
+        began = time.monotonic()
+        messages = await self.play.reset(start, command.seed, again=again)
+        await self._state("opened", messages=messages, seconds=time.monotonic() - began, seed=command.seed)
+
+    async def _step(self, command: c.Step) -> None:
+        if self.play is None:
+            raise PlayRefused("no_episode", _("No episode is open. Choose a task and start one."))
+        said, added, seconds = await self.play.step(command)
+        await self._state("answer", said=said.model_dump(mode="json"), messages=added, seconds=seconds)
+
+    async def _save(self, command: c.SaveRow | c.SaveCase) -> None:
+        episode = self.play.episode if self.play is not None else None
+        if episode is None:
+            raise PlayRefused("no_episode", _("There is no episode to save. Choose a task and start one."))
+        await in_database(lambda: authorise(self.scope, self.environment_id, again=True))
+        saved = await self._aside(save, episode, self.environment, self.user_id, command)
+        await self._say("saved", **saved._asdict())
+
+    async def _aside(self, action: Callable[..., T], *arguments: Any) -> T:
+        """In a thread, in the person's language, which threads do not inherit. Not in those of the live view: reading
+        row 900,000 of a dataset, or copying one, takes a while.
+        """
+
+        def run() -> T:
+            try:
+                with translation.override(self.language):
+                    return action(*arguments)
+            finally:
+                connection.close()
+
+        return await asyncio.get_running_loop().run_in_executor(_threads, run)
+
+    async def _watch(self) -> None:
+        """Once a second: is the session still used, may the person still be here."""
+        check_at = time.monotonic() + RECHECK_S
+        while True:
+            await asyncio.sleep(WATCH_S)
+            now = time.monotonic()
+            try:
+                if now >= check_at:
+                    check_at = now + RECHECK_S
+                    await in_database(lambda: authorise(self.scope, self.environment_id, again=True))
+                if self.task is not None and not self.task.done():
+                    continue
+                if now - self.used_at > KEEP_S:
+                    raise Closed(1000)
+                if self.play is not None and self.play.is_open and now - self.used_at > IDLE_S:
+                    await self.play.end()
+                    with translation.override(self.language):
+                        sentence = _("Nothing was played for %(n)s minutes, so the slot was given back.")
+                        await self._state("ended", reason=sentence % {"n": round(IDLE_S / 60)})
+            except Closed as closed:
+                await self.close(closed.code)
+                return
+            except (DatabaseError, InterfaceError):
+                continue
+
+    async def _state(self, kind: str, messages: list[Message] | None = None, **more: Any) -> None:
+        """Tell what happened and how the episode stands."""
+        play = self.play
+        episode = play.episode if play is not None else None
+        state: dict[str, Any] = {"open": play is not None and play.is_open}
+        if episode is not None:
+            state |= {
+                "episode": episode.id, "turns": episode.turns, "done": episode.done, "reward": episode.reward,
+                "parts": episode.parts, "info": episode.info, "tools": episode.known_tools,
+            }  # fmt: skip
+        told = [message.model_dump(mode="json", exclude_none=True) for message in messages or []]
+        await self._say(kind, messages=told, state=state, **more)
+
+    async def _problem(self, command: c.Command, code: str, title: str, hint: str = "", detail: str = "") -> None:
+        of = getattr(command, "type", "")
+        await self._state("problem", of=of, code=code, title=title, hint=hint, detail=detail)
+
+    async def _say(self, frame: str, /, **values: Any) -> None:
+        try:
+            await asyncio.wait_for(self.send(text_data=encode({"type": frame, **values})), SEND_LIMIT_S)
+        except TimeoutError as exc:
+            raise Closed(TOO_MANY) from exc
+
+    def _language(self) -> str:
+        """The page's language; sockets have no middleware that knows it."""
+        asked = parse_qs(self.scope["query_string"].decode("ascii", "replace")).get("language", [""])[0]
+        try:
+            return translation.get_supported_language_variant(asked[:20])
+        except LookupError:
+            return str(settings.LANGUAGE_CODE)

@@ -1,0 +1,72 @@
+"""One episode played by hand, as the server remembers it: what is saved is made from this, never from the browser."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from envs.wire import Message, Observation, ToolCall
+from training.rollout.conversation import heard, opening
+
+
+@dataclass
+class Played:
+    """An episode so far. ``task`` is what the environment was given; ``row`` says where it came from."""
+
+    id: str
+    environment: str
+    task: dict[str, Any]
+    seed: int
+    origin: str = ""
+    messages: list[Message] = field(default_factory=list)
+    prompt_length: int = 0
+    tools: list[dict[str, Any]] | None = None
+    known_tools: list[dict[str, Any]] | None = None
+    turns: int = 0
+    done: bool = False
+    reward: float | None = None
+    parts: dict[str, float] = field(default_factory=dict)
+    info: dict[str, Any] = field(default_factory=dict)
+    size: int = 0
+
+    def begin(self, prompt: list[Message], tools: list[dict[str, Any]] | None, first: Observation) -> list[Message]:
+        """Take the environment's first word in; the opening conversation comes back."""
+        self.messages = opening(prompt, first)
+        self.prompt_length = len(self.messages)
+        self.tools = self.known_tools = first.tools if first.tools is not None else tools
+        self._take(first)
+        self._grow(self.messages)
+        return list(self.messages)
+
+    def calls(self, wanted: list[tuple[str, dict[str, Any]]]) -> list[ToolCall]:
+        """The calls of the next turn with ids, made as a rollout makes them."""
+        return [
+            ToolCall(id=f"call_{self.turns}_{number}", name=name, arguments=arguments)
+            for number, (name, arguments) in enumerate(wanted)
+        ]
+
+    def answered(self, said: Message, answer: Observation) -> list[Message]:
+        """Take one turn and its answer in; what the environment said comes back."""
+        added = heard(answer)
+        self.turns += 1
+        self.messages += [said, *added]
+        if answer.tools is not None:
+            self.known_tools = answer.tools
+        self._take(answer)
+        self._grow([said, *added])
+        return added
+
+    @property
+    def policy_turns(self) -> int:
+        """Turns that the person played."""
+        return sum(message.role == "assistant" for message in self.messages[self.prompt_length :])
+
+    def _take(self, answer: Observation) -> None:
+        """Rewards are cumulative truths: a later answer replaces what an earlier one said."""
+        if answer.reward is not None:
+            self.reward = answer.reward
+        self.parts.update(answer.reward_parts)
+        self.info, self.done = answer.info, answer.done
+
+    def _grow(self, messages: list[Message]) -> None:
+        self.size += sum(len(message.model_dump_json()) for message in messages)

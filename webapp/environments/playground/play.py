@@ -1,0 +1,160 @@
+"""One person's session with one environment: at most one episode is open, and every way out gives its slot back."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from typing import Any, NamedTuple
+
+from django.utils.translation import gettext as _
+from pydantic import ValidationError as ShapeError
+
+from envs.wire import Message, Observation, ResetRequest, StepRequest
+from training.config import EnvironmentConfig
+from training.errors import EnvironmentFault, EnvironmentFull, TiltyardError
+from training.rollout import protocols
+from training.rollout.connections import Access, reaching
+from training.rollout.plain import json_problem
+from training.rollout.session import Session
+from webapp.environments.models import Environment
+from webapp.environments.playground.commands import Step
+from webapp.environments.playground.episode import Played
+from webapp.environments.playground.tasks import Start
+from webapp.environments.tokens import ours, token_of
+from webapp.outbound import access, target_of
+from webapp.runs.text import clean_json
+
+MAX_TURNS = 200
+MAX_TRANSCRIPT_BYTES = 8 << 20
+FULL_AGAIN_S = 0.5
+
+
+class PlayRefused(Exception):
+    """What was asked cannot be done now; the text is a sentence for the person."""
+
+    def __init__(self, code: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.code = code
+
+
+class Reach(NamedTuple):
+    """How an environment is spoken to, and what may be reached on the way there."""
+
+    config: EnvironmentConfig
+    access: Access
+
+
+def reach_of(environment: Environment) -> Reach:
+    """The reach of a registration as it is now. Raises ``OutboundRefused``, and ``PlayRefused`` for an unusable one."""
+    try:
+        config = EnvironmentConfig.model_validate(environment.job_values())
+    except ShapeError as exc:
+        sentence = _("This environment's registration is not complete; check it on the environments page.")
+        raise PlayRefused("registration", sentence) from exc
+    pairs = ours(environment)
+    target_of(config.url, ours=pairs)  # its sentences are in the person's language; connecting checks once more
+    return Reach(config, access(token_of(environment.pk), pairs))
+
+
+async def open_session(reach: Reach) -> Session:
+    """The one place where the playground connects."""
+    with reaching(reach.access):
+        return await protocols.open_session(reach.config)
+
+
+class Play:
+    """One episode and its session. Only one of its methods runs at a time; the socket sees to that."""
+
+    def __init__(self, reach: Reach, name: str) -> None:
+        self._reach, self._name = reach, name
+        self._session: Session | None = None
+        self.episode: Played | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a slot of the environment is held."""
+        return self._session is not None
+
+    async def reset(self, start: Start, seed: int, *, again: bool) -> list[Message]:
+        """Begin the episode on a session of its own. Raises environment errors; then nothing is open.
+
+        ``again`` tells that the tab has just left another session of this environment.
+        """
+        episode = Played(uuid.uuid4().hex, self._name, start.task, seed, start.origin)
+        self._session = await self._connect(again=again)
+        try:
+            request = ResetRequest(task=start.task, seed=seed, episode_id=episode.id)
+            first = await self._session.reset(request)
+        except BaseException:
+            await self.end()
+            raise
+        shown = episode.begin(start.messages, start.tools, _plain(first))
+        self.episode = episode
+        if first.done:
+            await self.end()
+        return shown
+
+    async def _connect(self, *, again: bool) -> Session:
+        """A session; an environment that has not noticed yet that we left its only slot is asked twice."""
+        try:
+            return await open_session(self._reach)
+        except EnvironmentFull:
+            if not again:
+                raise
+        await asyncio.sleep(FULL_AGAIN_S)
+        return await open_session(self._reach)
+
+    async def step(self, command: Step) -> tuple[Message, list[Message], float]:
+        """Play one turn: what was said, what was answered, and the seconds that took.
+
+        A fault that the environment reports leaves the episode open: it said no to this turn. After any other failure
+        a late answer could be taken for the next one, so the session ends.
+        """
+        episode, session = self.episode, self._session
+        if episode is None or session is None:
+            raise PlayRefused("no_episode", _("No episode is open. Choose a task and start one."))
+        if episode.turns >= MAX_TURNS:
+            await self.end()
+            raise PlayRefused("too_long", _("An episode of the playground ends after %(n)s turns.") % {"n": MAX_TURNS})
+        said = _said(episode, command)
+        began = time.monotonic()
+        try:
+            answer = _plain(await session.step(StepRequest(message=said.content, tool_calls=said.tool_calls or [])))
+        except TiltyardError as exc:
+            if type(exc) is not EnvironmentFault:  # its kin mean that the episode itself is lost
+                await self.end()
+            raise
+        seconds = time.monotonic() - began
+        added = episode.answered(said, answer)
+        if answer.done:
+            await self.end()
+        elif episode.size > MAX_TRANSCRIPT_BYTES:
+            await self.end()
+            raise PlayRefused("too_long", _("The conversation has grown beyond 8 MB, so the episode was ended."))
+        return said, added, seconds
+
+    async def end(self) -> None:
+        """Give the slot back; what was played stays. Never raises."""
+        session, self._session = self._session, None
+        if session is not None:
+            await asyncio.shield(session.close())
+
+
+def _said(episode: Played, command: Step) -> Message:
+    """The turn as it goes into the transcript. Raises ``PlayRefused`` for arguments that no environment could read."""
+    try:
+        wanted = [(str(clean_json(call.name)), clean_json(call.arguments)) for call in command.tool_calls]
+        problem = json_problem([arguments for _name, arguments in wanted])
+    except RecursionError:
+        problem = "it is nested too deeply"
+    if problem is not None:
+        raise PlayRefused("bad_arguments", _("The arguments cannot be sent: %(reason)s.") % {"reason": problem})
+    calls = episode.calls(wanted)
+    return Message(role="assistant", content=clean_json(command.message), tool_calls=calls or None)
+
+
+def _plain(observation: Observation) -> Observation:
+    """The observation without what PostgreSQL and ``JSON.parse`` refuse."""
+    cleaned: dict[str, Any] = clean_json(observation.model_dump(mode="json"))
+    return Observation.model_validate(cleaned)

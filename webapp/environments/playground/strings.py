@@ -1,0 +1,78 @@
+"""What the playground's scripts say."""
+
+from __future__ import annotations
+
+from django.utils.translation import gettext as _
+
+from webapp.teams.strings import run_strings
+
+
+def playground_strings() -> dict[str, str]:
+    """Those of a transcript, and the playground's own."""
+    return {**run_strings(), **_state(), **_acting(), **_saving()}
+
+
+def _state() -> dict[str, str]:
+    return {
+        "play.connecting": _("connecting"),
+        "play.ready": _("ready"),
+        "play.playing": _("episode open"),
+        "play.over": _("episode over"),
+        "play.closed": _("episode ended"),
+        "play.lost": _("not connected"),
+        "play.waiting": _("waiting for the environment"),
+        "play.latency": _("{n} ms"),
+        "play.done_yes": _("yes"),
+        "play.done_no": _("no"),
+        "play.not_yet": _("not yet"),
+        "play.start": _("Choose a task and start an episode; what is said appears here."),
+        "play.close.4401": _("You have been logged out. Log in again to go on."),
+        "play.close.4403": _("Your role does not allow playing here; ask an owner of your team."),
+        "play.close.4404": _("This environment was removed."),
+        "play.close.4429": _(
+            "You play this environment in another tab already, or four environments at once. Close one, then reload."
+        ),
+        "play.close.4400": _("The server did not understand this page. Reload it."),
+        "play.close.other": _("The connection was lost and with it the episode. Reload the page to start again."),
+        "play.empty_info": _("The environment told nothing."),
+        "play.items": _("{n} entries"),
+    }
+
+
+def _acting() -> dict[str, str]:
+    return {
+        "play.text_tab": _("Text"),
+        "play.message": _("Message"),
+        "play.message_beside": _("Message beside the calls"),
+        "play.optional": _("optional"),
+        "play.send_text": _("Send the text"),
+        "play.send_call": _("Call it"),
+        "play.send_queued": _("Send {n} calls"),
+        "play.unqueue": _("Remove"),
+        "play.no_parameters": _("This tool takes no arguments."),
+        "play.required": _("This argument is required."),
+        "play.not_number": _("This must be a number."),
+        "play.not_integer": _("This must be a whole number."),
+        "play.not_json": _("This is not valid JSON."),
+        "play.not_object": _('This must be a JSON object, such as {"a": 1}.'),
+        "play.not_list": _("This must be a JSON list, such as [1, 2]."),
+        "play.unset": _("not set"),
+        "play.true": _("true"),
+        "play.false": _("false"),
+        "play.default": _("If left empty: {value}"),
+        "play.example": _("For example: {value}"),
+        "play.too_large": _("This is larger than the {n} KB that one turn may have."),
+        "play.too_many_calls": _("A turn has at most {n} calls."),
+    }
+
+
+def _saving() -> dict[str, str]:
+    return {
+        "play.task_not_json": _("The task is not a JSON object."),
+        "play.seed_bad": _("The seed is a whole number from 0 to 2147483647."),
+        "play.row_failed": _("The row could not be read. Try again."),
+        "play.no_dataset": _("Choose a dataset first."),
+        "play.saved_row": _("Added to {name}."),
+        "play.saved_case": _("Saved as the reward test case {name}."),
+        "play.range_bad": _("A range needs two numbers, the lower one first."),
+    }

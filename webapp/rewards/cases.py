@@ -1,0 +1,150 @@
+"""Reward test cases: recorded episodes and the scores that they should get."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import time
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import Any, NamedTuple
+
+from django.core.exceptions import ValidationError
+from django.db import IntegrityError, transaction
+from django.db.models import QuerySet
+from django.utils.translation import gettext as _
+from pydantic import ValidationError as ShapeError
+
+from envs.wire import Message
+from training.config import RewardComponent
+from training.errors import TiltyardError
+from training.rewards.base import Episode
+from training.rewards.registry import COMPONENTS
+from training.rewards.scoring import score_episode
+from webapp.pages import clean_name
+from webapp.rewards.models import RewardCase, RewardSpec
+from webapp.rewards.services import scorers
+from webapp.teams.models import Project, User
+
+logger = logging.getLogger(__name__)
+MAX_CASES = 200
+MAX_SHOWN = 50
+MAX_CASE_BYTES = 1 << 20
+SCORE_LIMIT_S = 5.0
+
+
+def cases_of(project: Project) -> QuerySet[RewardCase]:
+    """The project's cases by name."""
+    return RewardCase.objects.filter(project=project).select_related("project", "created_by").order_by("name")
+
+
+def reward_case_create(*, case: RewardCase, project: Project, user: User | None) -> RewardCase:
+    """Save a case. Raises ``ValidationError`` with a sentence for what is wrong with it."""
+    case.project, case.created_by, case.name = project, user, clean_name(case.name)
+    if not case.expected and case.total is None:
+        raise ValidationError(_("Say what you expect: a range for the total, or for at least one component."))
+    unknown = [name for name in case.expected if name not in COMPONENTS]
+    if unknown:
+        raise ValidationError(_("There is no reward component “%(name)s”.") % {"name": unknown[0][:80]})
+    for low, high in [*case.expected.values(), *([case.total] if case.total is not None else [])]:
+        if not (math.isfinite(low) and math.isfinite(high) and low <= high):
+            raise ValidationError(_("A range runs from the lower number to the higher one."))
+    if len(json.dumps([case.messages, case.row])) > MAX_CASE_BYTES:
+        raise ValidationError(_("The episode is larger than 1 MB, too large for a test case."))
+    if RewardCase.objects.filter(project=project).count() >= MAX_CASES:
+        raise ValidationError(_("This project has as many reward test cases as it may."))
+    try:
+        with transaction.atomic():
+            case.save(force_insert=True)
+    except IntegrityError as exc:
+        raise ValidationError(_("A reward test case with this name exists already.")) from exc
+    logger.info("reward case saved", extra={"case_id": case.pk, "project_id": project.pk})
+    return case
+
+
+def reward_case_delete(*, case: RewardCase) -> None:
+    """Forget a case."""
+    case.delete()
+
+
+class Mark(NamedTuple):
+    """One score of one case: the value (``None``: missing), the expected range, and the verdict (``None``: unasked)."""
+
+    title: str
+    value: float | None
+    reason: str
+    expected: list[float] | None
+    passed: bool | None
+
+
+class CaseView(NamedTuple):
+    """One case under one spec; ``passed`` is ``None`` where nothing that the spec scores was expected."""
+
+    case: RewardCase
+    marks: list[Mark]
+    total: Mark
+    passed: bool | None
+
+
+def cases_under(spec: RewardSpec) -> list[CaseView]:
+    """The first cases of the project, scored by a spec; scores that did not come in time are missing."""
+    components = [RewardComponent.model_validate(part) for part in spec.components]
+    deadline = time.monotonic() + SCORE_LIMIT_S
+    asked = [(case, scorers.submit(_scores, case, components)) for case in cases_of(spec.project)[:MAX_SHOWN]]
+    views = []
+    for case, future in asked:
+        try:
+            found = future.result(timeout=max(0.0, deadline - time.monotonic()))
+        except FutureTimeout:
+            future.cancel()
+            late = _("Scoring took longer than %(s)g seconds.") % {"s": SCORE_LIMIT_S}
+            found = {part.name: (None, late) for part in components}
+        views.append(_view(case, components, found))
+    return views
+
+
+Scores = dict[str, tuple[float | None, str]]
+
+
+def _scores(case: RewardCase, components: list[RewardComponent]) -> Scores:
+    """Each component's value, or why it is missing: scored alone, so that none takes another with it."""
+    try:
+        messages = [Message.model_validate(item) for item in case.messages]
+    except ShapeError:
+        return {part.name: (None, "The stored conversation cannot be read.") for part in components}
+    episode = Episode(
+        messages=messages, prompt_length=case.prompt_length, row=case.row, env_reward=case.env_reward,
+        env_parts=case.env_parts, truncated=case.truncated,
+    )  # fmt: skip
+    found: Scores = {}
+    for part in components:
+        try:
+            found[part.name] = score_episode(episode, [part]).parts[part.name], ""
+        except TiltyardError as exc:
+            found[part.name] = None, exc.message
+    return found
+
+
+def _view(case: RewardCase, components: list[RewardComponent], found: Scores) -> CaseView:
+    marks = []
+    for part in components:
+        known, (value, reason) = COMPONENTS.get(part.name), found[part.name]
+        title = _(known.title) if known else part.name
+        marks.append(_mark(title, value, reason, case.expected.get(part.name)))
+    values = [found[part.name][0] for part in components]
+    total = None
+    if all(value is not None for value in values):
+        total = math.fsum(part.weight * (found[part.name][0] or 0.0) for part in components)
+    missing = "" if total is not None else _("A component is missing, so there is no total.")
+    whole = _mark(_("Reward"), total, missing, case.total)
+    verdicts = [mark.passed for mark in (*marks, whole) if mark.passed is not None]
+    return CaseView(case, marks, whole, all(verdicts) if verdicts else None)
+
+
+def _mark(title: str, value: float | None, reason: str, expected: Any) -> Mark:
+    """A missing value does not pass: what was expected of it was not seen."""
+    if expected is None:
+        return Mark(title, value, reason, None, None)
+    low, high = float(expected[0]), float(expected[1])
+    slack = 1e-9 * max(1.0, abs(low), abs(high))  # a weighted sum of 1.0 may be 0.9999999999
+    return Mark(title, value, reason, [low, high], value is not None and low - slack <= value <= high + slack)
