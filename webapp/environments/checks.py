@@ -141,7 +141,7 @@ def examine(server: Server, *, wanted: str = "") -> Examination:
     title = _("Health")
     try:
         if server.protocol != NATIVE:
-            check_options(cast(Protocol, server.protocol), server.options)
+            check_options(_config(server).protocol, server.options)
         answer = ask(server)
         findings.append(Finding(title, True, _("The server answers.")))
         title = _("Identity")
