@@ -21,7 +21,7 @@ from webapp.ops.programs import container_programs
 
 COMPOSE: dict[str, Any] = yaml.safe_load(FILE.read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
-ENVIRONMENTS = {"tools": 8101, "toolbench": 8102, "bfcl": 8103, "webshop": 8104}
+ENVIRONMENTS = {"tools": 8101, "toolbench": 8105, "bfcl": 8103, "webshop": 8104}
 SITE = {"web", "prepare", "worker", "worker-gpu", "worker-short", "beat", "keeper"}
 HERE = sorted(path.parent.name for path in (ROOT / "envs").glob("*/Dockerfile"))
 SECRET_NAME = re.compile(r"PASSWORD|SECRET|TOKEN|KEY|AUTH|_URL$")
@@ -183,6 +183,12 @@ def test_environments_share_one_dockerfile(name: str) -> None:
     assert own == (["RUN pip install --no-deps -r requirements-nodeps.lock"] if name == "bfcl" else [])
     check = SERVICES[name]["healthcheck"]["test"]
     assert f"'http://127.0.0.1:{ENVIRONMENTS[name]}/health'" in check[-1]
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_ports_are_those_of_the_manifests(name: str) -> None:
+    manifest = yaml.safe_load((ROOT / "envs" / name / "openenv.yaml").read_text())
+    assert (manifest["name"], manifest["port"]) == (name, ENVIRONMENTS[name])
 
 
 def listed(path: Path) -> set[str]:
