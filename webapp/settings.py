@@ -220,6 +220,8 @@ if _services.get("tools_address"):
 TOOLS_URL = _services.get("tools_url", "")
 # Names of images (without tag) that editors may start as environments; `*` lets them start any that is on the machine.
 ENVIRONMENT_IMAGES = env_list("TILTYARD_ENVIRONMENT_IMAGES", ["tiltyard-env-*"])
+# The name under which runs and pages reach servers that the keeper started as processes.
+REPLICA_HOST = env_str("TILTYARD_REPLICA_HOST", "127.0.0.1")
 # What the servers listed above by host:port expect of whoever plays there; no other server is told.
 ENVIRONMENT_TOKEN = env_str("TILTYARD_ENV_TOKEN")
 

@@ -27,7 +27,7 @@ from envs.toolbench.validate_data import validate_data
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-DEFAULT_PORT = 8102
+DEFAULT_PORT = 8105
 DEFAULT_SLOTS = 512
 MAX_ROWS = 1_000_000
 MAX_TURNS_LIMIT = 1000

@@ -23,7 +23,7 @@ from webapp.environments.launchers import launchers
 from webapp.environments.models import Environment, Kind, Replica, ReplicaState
 from webapp.environments.reconcile import Reconciler
 from webapp.environments.watch import Watch
-from webapp.ops.apps import say_ready
+from webapp.ops.apps import say_alive, say_ready
 
 logger = logging.getLogger(__name__)
 KEEPER_LOCK = 7_171_002  # any constant that nothing else locks
@@ -48,6 +48,7 @@ class Keeper:
             signal.signal(number, self._told)
         say_ready()
         while not self._stop.is_set():
+            say_alive()
             try:
                 if self._lead():
                     self.tick()

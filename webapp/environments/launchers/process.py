@@ -1,4 +1,6 @@
-"""Built-in servers as our own processes: ``python -m envs.<program>`` on loopback, ended by the kernel with the keeper.
+"""Built-in servers as our own processes: ``python -m envs.<program>``, ended by the kernel with the keeper.
+
+They listen on loopback, unless ``TILTYARD_REPLICA_HOST`` is the name by which others reach this machine or container.
 
 Limits are those that the system gives to one process: ``RLIMIT_DATA`` for memory (``RLIMIT_AS`` would count address
 space that numpy and threads only reserve), ``RLIMIT_NOFILE`` for sockets, an affinity for CPUs. There is none for CPU
@@ -66,9 +68,11 @@ class ProcessLauncher:
         port = free_port(kept_port(replica))
         log = replica_log(environment.pk, replica.number)
         token = token_path(environment.pk)
+        # Under another name it is reached from other containers or machines, which the token keeps out.
+        bound = HOST if settings.REPLICA_HOST == HOST else "0.0.0.0"  # noqa: S104
         _rotate(log)
         argv = [
-            sys.executable, "-m", f"envs.{environment.program}", "--host", HOST, "--port", str(port),
+            sys.executable, "-m", f"envs.{environment.program}", "--host", bound, "--port", str(port),
             "--slots", str(environment.slots), "--token-file", token,
         ]  # fmt: skip
         try:
@@ -82,7 +86,7 @@ class ProcessLauncher:
         self._children[child.pid] = child
         self._limit(child.pid, environment)
         who = self._note(child.pid, f"{environment.pk}/{replica.number}")
-        return Started({"pid": who.pid, "started": who.started}, f"http://{HOST}:{port}")
+        return Started({"pid": who.pid, "started": who.started}, f"http://{settings.REPLICA_HOST}:{port}")
 
     def stop(self, handle: Handle, *, force: bool = False) -> None:
         """SIGTERM, or SIGKILL, to its process group."""
