@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from envs.wire import Observation, ResetRequest, StepRequest
 from training.config import EnvironmentConfig
-from training.errors import EnvironmentFull, EnvironmentUnreachable, TiltyardError
+from training.errors import Boundary, EnvironmentFull, EnvironmentUnreachable, TiltyardError
 from training.rollout.protocols import addresses, ask_server, open_session
 from training.rollout.session import Session, SessionLost
 
@@ -115,6 +117,7 @@ class ReplicaSession:
         self._config = replicas.config
         self._inner: Session | None = None
         self._replica: Replica | None = None
+        self._url = self._config.url
         self._reset: ResetRequest | None = None
         self._seen: list[Observation] = []
         self._steps: list[StepRequest] = []
@@ -132,10 +135,40 @@ class ReplicaSession:
 
     async def connect(self) -> None:
         """Open a session on the best replica that takes one."""
-        await self._start(None)
+        with self._named():
+            await self._start(None)
 
     async def reset(self, request: ResetRequest) -> Observation:
         """Begin the episode, on the next replica if the first one turns out to be full or gone."""
+        with self._named():
+            return await self._begin(request)
+
+    async def step(self, request: StepRequest) -> Observation:
+        """Play one turn; a lost server is made good where that is sure to be the same episode."""
+        with self._named():
+            try:
+                answer = await self._open_inner().step(request)
+            except _LOST as exc:
+                answer = await self._recover(request, exc)
+        self._steps.append(request)
+        self._seen.append(answer)
+        return answer
+
+    async def close(self) -> None:
+        """Give the session back; never raises, never waits long."""
+        await self._leave(gone=False)
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Whose failure it is: whoever reads it may have several environments, and each several servers."""
+        try:
+            yield
+        except TiltyardError as error:
+            if error.boundary == Boundary.ENVIRONMENT:
+                error.message = f"{self._config.name or 'environment'} at {self._url}: {error.message}"
+            raise
+
+    async def _begin(self, request: ResetRequest) -> Observation:
         self._reset, self._steps = request, []
         inner = self._open_inner()
         try:
@@ -148,20 +181,6 @@ class ReplicaSession:
         self._arrived()
         self._seen = [first]
         return first
-
-    async def step(self, request: StepRequest) -> Observation:
-        """Play one turn; a lost server is made good where that is sure to be the same episode."""
-        try:
-            answer = await self._open_inner().step(request)
-        except _LOST as exc:
-            answer = await self._recover(request, exc)
-        self._steps.append(request)
-        self._seen.append(answer)
-        return answer
-
-    async def close(self) -> None:
-        """Give the session back; never raises, never waits long."""
-        await self._leave(gone=False)
 
     def _open_inner(self) -> Session:
         if self._inner is None:
@@ -179,7 +198,7 @@ class ReplicaSession:
         tried = set(tried or ())
         while (replica := self._replicas.pick(tried)) is not None:
             tried.add(replica.url)
-            self._replica = replica
+            self._replica, self._url = replica, replica.url
             replica.in_flight += 1
             try:
                 self._inner = await open_session(self._within_budget(), replica.url)

@@ -175,6 +175,29 @@ def test_when_none_can_be_reached_the_error_is_typed() -> None:
         asyncio.run(run(url))
 
 
+def test_a_failure_names_the_environment_and_the_server() -> None:
+    async def hang_up(socket: Any, frame: dict[str, Any], turn: int) -> str | None:
+        if turn == 0:
+            return observation()
+        await socket.close()
+        return None
+
+    async def lose(url: str) -> tuple[str, str]:
+        with pytest.raises(EnvironmentUnreachable) as opening:
+            await Replicas(config_of(NOBODY, name="webshop")).open()
+        session = await Replicas(config_of(url, name="shop", deterministic=False)).open()
+        await session.reset(ResetRequest())
+        with pytest.raises(EnvironmentUnreachable) as playing:
+            await session.step(CALC)
+        await session.close()
+        return opening.value.info.message, playing.value.info.message
+
+    with scripted_server(hang_up) as url:
+        opening, playing = asyncio.run(lose(url))
+    assert opening.startswith(f"webshop at {NOBODY}: The environment cannot be reached")
+    assert playing.startswith(f"shop at {url}: The environment hung up during step")
+
+
 def test_episodes_go_where_most_slots_are_free(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
