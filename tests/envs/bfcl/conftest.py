@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from envs.bfcl.package import installed_version
-from tests.envs.client import ROOT, Server, _port_of
+from tests.envs.client import ROOT, Server, port_of
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -27,7 +27,7 @@ def bfcl_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with log.open("wb") as stderr:
         process = subprocess.Popen([sys.executable, "-m", "envs.bfcl", "--port", "0"], cwd=ROOT, stderr=stderr)
     try:
-        yield Server(process, log, _port_of(log, process))
+        yield Server(process, log, port_of(log, process))
     finally:
         process.terminate()
         process.wait(10)
