@@ -20,7 +20,7 @@ from webapp.environments.checks import validation_of as ask_validation
 from webapp.environments.launchers.base import Handle, LaunchError
 from webapp.environments.launchers.docker import require_allowed
 from webapp.environments.models import MAX_REPLICAS, Environment, Kind, Replica, ReplicaState
-from webapp.environments.tokens import files_forget, ours, token_for, token_write
+from webapp.environments.tokens import files_forget, ours, site_token, token_for, token_write
 from webapp.pages import clean_name
 from webapp.runs.models import Run
 from webapp.runs.states import TERMINAL
@@ -59,7 +59,7 @@ def environment_register(
         project=project, name=_free_name(project, name), url=url.strip().rstrip("/"), created_by=user,
         protocol=protocol, options=options or {},
     )  # fmt: skip
-    found = examine(Server(environment.url, protocol, environment.options, token), wanted=server_name)
+    found = examine(Server(environment.url, protocol, environment.options, token or site_token(environment.url)), wanted=server_name)
     _require_passed(found, accept=accept)
     now = timezone.now()
     if found.answer is not None:

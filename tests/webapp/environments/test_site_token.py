@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from tests.training.rollout import foreign
 from webapp.environments.models import Environment
+from webapp.environments.services import environment_register
 from webapp.environments.tokens import site_token, token_write, trainer_access
 from webapp.runs.trainer import trainer_env
-from webapp.teams.models import Project
+from webapp.teams.models import Project, User
 
 
 @pytest.mark.parametrize(
@@ -42,3 +44,16 @@ def test_a_trainer_gets_it_unless_the_registration_names_its_own(project: Projec
     assert trainer_env(3, trainer_access(project, "environment:webshop"))["TILTYARD_ENV_TOKEN"] == "s3cret"
     token_write(made.pk, "its own token, given here")
     assert trainer_access(project, "environment:webshop")["TILTYARD_ENV_TOKEN"] == "its own token, given here"
+
+
+def test_a_listed_server_is_examined_with_it(project: Project, bob: User, settings: Any) -> None:
+    shown: list[str] = []
+
+    def answer(asked: foreign.Asked) -> foreign.Reply:
+        shown.append(asked.headers.get("authorization", ""))
+        return foreign.Reply(200, "This is environment BabyAI.")
+
+    with foreign.http_server(answer) as url:
+        settings.OUTBOUND_ALLOW, settings.ENVIRONMENT_TOKEN = [url.removeprefix("http://")], "s3cret"
+        environment_register(project=project, user=bob, name="babyai", url=url, protocol="agentgym")
+    assert set(shown) == {"Bearer s3cret"}

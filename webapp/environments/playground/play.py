@@ -21,7 +21,7 @@ from webapp.environments.models import Environment
 from webapp.environments.playground.commands import Step
 from webapp.environments.playground.episode import Played
 from webapp.environments.playground.tasks import Start
-from webapp.environments.tokens import ours, token_of
+from webapp.environments.tokens import ours, token_for
 from webapp.outbound import access, target_of
 from webapp.runs.text import clean_json
 
@@ -54,7 +54,7 @@ def reach_of(environment: Environment) -> Reach:
         raise PlayRefused("registration", sentence) from exc
     pairs = ours(environment)
     target_of(config.url, ours=pairs)  # its sentences are in the person's language; connecting checks once more
-    return Reach(config, access(token_of(environment.pk), pairs))
+    return Reach(config, access(token_for(environment, config.url), pairs))
 
 
 async def open_session(reach: Reach) -> Session:
