@@ -59,7 +59,8 @@ def environment_register(
         project=project, name=_free_name(project, name), url=url.strip().rstrip("/"), created_by=user,
         protocol=protocol, options=options or {},
     )  # fmt: skip
-    found = examine(Server(environment.url, protocol, environment.options, token or site_token(environment.url)), wanted=server_name)
+    server = Server(environment.url, protocol, environment.options, token or site_token(environment.url))
+    found = examine(server, wanted=server_name)
     _require_passed(found, accept=accept)
     now = timezone.now()
     if found.answer is not None:
