@@ -5,7 +5,10 @@ Needs Docker and the base images; takes minutes. The figures of the build are pr
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
+import shutil
 import subprocess
 import sys
 import time
@@ -13,6 +16,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import yaml
+from playwright.sync_api import sync_playwright
 
 from tests.containers.browsing import Visitor
 from tests.containers.composed import PROJECT, ROOT, Composed, docker, docker_answers, services_here
@@ -73,8 +78,13 @@ def task_rows(name: str) -> list[str]:
 
 
 def launch(visitor: Visitor, slug: str, name: str, *, environment: str, steps: int) -> str:
-    """Launch a short GRPO run of the starter model; its id."""
-    config = {
+    """Launch such a run; its id."""
+    return str(visitor.post(f"projects/{slug}/runs", name=name, config=config_of(environment, steps))["id"])
+
+
+def config_of(environment: str, steps: int) -> dict[str, Any]:
+    """A short GRPO run of the starter model."""
+    return {
         "kind": "grpo",
         "model": {"source": "starter"},
         "data": {"train": f"dataset:{environment}@1"},
@@ -88,7 +98,6 @@ def launch(visitor: Visitor, slug: str, name: str, *, environment: str, steps: i
                     "failure_pause_steps": 100},
         "run": {"max_steps": steps, "threads": 1},
     }  # fmt: skip
-    return str(visitor.post(f"projects/{slug}/runs", name=name, config=config)["id"])
 
 
 def rollouts(visitor: Visitor, run: str, steps: range) -> list[dict[str, Any]]:
@@ -112,7 +121,7 @@ def test_all_are_up_and_locked_down(composed: Composed, capsys: pytest.CaptureFi
         print(f"\n{composed.seconds}", *(line for line in sizes if line.startswith("tiltyard")), sep="\n")
 
 
-@pytest.mark.parametrize("name", ["tools", "bfcl", "webshop"])
+@pytest.mark.parametrize("name", ["tools", "toolbench", "bfcl", "webshop"])
 def test_an_environment_reaches_neither_the_database_nor_the_world(composed: Composed, name: str) -> None:
     addresses = {
         service: composed.inspect(service)["NetworkSettings"]["Networks"][f"{PROJECT}_database"]["IPAddress"]
@@ -140,14 +149,45 @@ def test_a_server_without_the_token_answers_nobody(composed: Composed) -> None:
 
 
 @pytest.mark.parametrize("environment", sorted(PORTS))
-def test_a_run_trains_against_the_containerised_server(visitor: Visitor, slug: str, environment: str) -> None:
-    run = launch(visitor, slug, f"trains-on-{environment}", environment=environment, steps=3)
-    ended = visitor.wait(f"runs/{run}", lambda found: found["state"] in ENDED, "run ended", RUN_LIMIT_S)
-    assert (ended["state"], ended["step"], ended["attempt"], ended["error"]) == ("succeeded", 3, 1, None)
+def test_a_run_launched_from_the_browser_trains(
+    composed: Composed, visitor: Visitor, slug: str, environment: str
+) -> None:
+    link = composed.run("exec", "-T", "web", "python", "manage.py", "login_link").strip()
+    name = f"trains-on-{environment}"
+    with chromium() as page:
+        page.goto(link)
+        page.click("main form button")
+        page.goto(f"{composed.address}/p/{slug}/runs/new/")
+        page.click("nav.tabs button.tab")
+        page.locator("#yaml-form textarea").fill(yaml.safe_dump(config_of(environment, 3)))
+        page.click("nav.tabs button.tab")
+        page.wait_for_selector("#run-form")
+        assert page.input_value("[name='environment.name']") == f"environment:{environment}"
+        page.fill("#id_name", name)
+        page.click("#launch")
+        page.wait_for_url(re.compile(r"/runs/[0-9a-f-]{36}/"))
+        run = page.url.rstrip("/").rpartition("/")[2].partition("?")[0]
+        page.wait_for_selector("#run-state[data-state=succeeded]", timeout=RUN_LIMIT_S * 1000)
+        if environment == "webshop":
+            assert "Baseline rules" in page.inner_text("main")
+    ended = visitor.get(f"runs/{run}")
+    assert (ended["name"], ended["state"], ended["step"], ended["attempt"]) == (name, "succeeded", 3, 1)
     played = rollouts(visitor, run, range(1, 4))
     assert len(played) == 24 and not [item for item in played if item["status"] == "excluded"]
     norms = visitor.get(f"runs/{run}/metrics", name="grad_norm")["curves"]["grad_norm"]["values"]
     assert len(norms) == 3 and max(norms) > 0
+
+
+@contextlib.contextmanager
+def chromium() -> Iterator[Any]:
+    """One tab of a real browser."""
+    with sync_playwright() as playwright:
+        options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=options)
+        page = browser.new_page()
+        page.set_default_timeout(60_000)
+        yield page
+        browser.close()
 
 
 def test_a_killed_environment_costs_its_rollouts_and_not_the_run(
@@ -165,6 +205,7 @@ def test_a_killed_environment_costs_its_rollouts_and_not_the_run(
     assert lost and all(one["reward"] is None for one in lost)
     assert {one["error"]["boundary"] for one in lost} == {"environment"}
     assert "environment_unreachable" in {one["error"]["code"] for one in lost}
+    assert all("webshop at http://webshop:8104: " in one["error"]["message"] for one in lost)
 
     docker("start", composed.container("webshop"))
     ended = visitor.wait(path, lambda found: found["state"] in ENDED, "run ended", RUN_LIMIT_S)
