@@ -69,7 +69,7 @@ class Reward:
         found = {"r_type": self.r_type, "r_att": self.r_att, "r_price": float(self.r_price)}
         if self.r_option is not None:
             found["r_option"] = self.r_option
-        return {**found, "success": float(self.score == 1.0), "score": self.score}
+        return {**found, "task_success": float(self.score == 1.0), "score": self.score}
 
 
 def score(

@@ -143,7 +143,7 @@ class WebshopEnvironment(ToolEnvironment):
         if self._turn >= MAX_TURNS:
             self._session = None
             info["truncated"] = True
-            nothing = {"success": 0.0, "score": 0.0}
+            nothing = {"task_success": 0.0, "score": 0.0}
             return Observation(messages=messages, done=True, reward=0.0, reward_parts=nothing, info=info)
         info |= {"valid": turn.valid, "available_actions": turn.page.available_actions}
         return Observation(messages=messages, info=info)

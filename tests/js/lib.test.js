@@ -18,7 +18,7 @@ import {
 import { baselineShapes } from "../../static/js/lib/chart.js";
 import { words } from "../../static/js/lib/log.js";
 import { counts, grouped, lastTool, modelTurns, rewardSpan } from "../../static/js/lib/rollouts.js";
-import { decimate, last, positive, smooth, sparkLines, valueAt } from "../../static/js/lib/series.js";
+import { decimate, flatRange, last, positive, smooth, sparkLines, valueAt } from "../../static/js/lib/series.js";
 import { wallClock } from "../../static/js/lib/timechart.js";
 import { readView, writeView } from "../../static/js/lib/view.js";
 
@@ -166,4 +166,13 @@ test("a moment is drawn at the reader's own time of day", () => {
   const iso = "2026-11-21T18:30:05.123456+00:00";
   const at = new Date(iso);
   assert.equal(wallClock(iso).slice(11, 16), `${String(at.getHours()).padStart(2, "0")}:${String(at.getMinutes()).padStart(2, "0")}`);
+});
+
+test("the axis of a constant begins at zero, so that a small one is not drawn as zero", () => {
+  assert.deepEqual(flatRange([1e-6, null, 1e-6]), [0, 2e-6]);
+  assert.deepEqual(flatRange([-3, -3]), [-6, 0]);
+  assert.deepEqual(flatRange([0, 0, 0]), [-0.05, 1]);
+  assert.equal(flatRange([1e-6, 2e-6]), null);
+  assert.equal(flatRange([null]), null);
+  assert.equal(flatRange([]), null);
 });

@@ -2,7 +2,7 @@
 /** One chart: a heading with the newest (or the pointed-at) figures, lines by Plotly, a crosshair. */
 import { h, icon, setAttr, setText, t } from "./dom.js";
 import { figure } from "./format.js";
-import { decimate, last, positive, smooth, valueAt } from "./series.js";
+import { decimate, flatRange, last, positive, smooth, valueAt } from "./series.js";
 
 /** @typedef {{name: string, label: string, x: number[], y: (number | null)[]}} Line */
 /** @typedef {{name: string, y: number}} Baseline */
@@ -117,6 +117,8 @@ export class Chart {
     };
     const range = this.all.range;
     const steps = this.lines.flatMap((line) => [line.x[0], line.x[line.x.length - 1]]).filter(Number.isFinite);
+    const baselines = this.all.options.baselines[this.spec.key] ?? [];
+    const flat = this.all.view.log ? null : flatRange([...this.lines.flatMap((line) => line.y), ...baselines.map((item) => item.y)]);
     const span = range ? range[1] - range[0] : Math.max(...steps) - Math.min(...steps);
     const layout = {
       // The arrays grow in place as points arrive; Plotly only looks at them again when this changes.
@@ -129,7 +131,7 @@ export class Chart {
       dragmode: "zoom",
       font: { family: colour("--font-text"), size: 11, color: colour("--ink-2") },
       showlegend: false,
-      ...baselineShapes(this.all.options.baselines[this.spec.key] ?? [], colour("--ink-3"), this.all.view.log),
+      ...baselineShapes(baselines, colour("--ink-3"), this.all.view.log),
       xaxis: {
         ...axis,
         showgrid: false,
@@ -145,6 +147,8 @@ export class Chart {
         fixedrange: true,
         nticks: 5,
         type: this.all.view.log ? "log" : "linear",
+        range: flat ?? undefined,
+        autorange: flat === null,
         exponentformat: "e",
         automargin: false,
       },

@@ -119,3 +119,15 @@ export function sparkLines(values, width, height, count = 48) {
   });
   return lines.filter((line) => line.length > 0).map((line) => line.join(" "));
 }
+
+/**
+ * The axis of values that are all the same: from 0, so that a learning rate of 1e-6 is not drawn as 0; null otherwise.
+ * @param {(number | null)[]} values
+ * @returns {[number, number] | null}
+ */
+export function flatRange(values) {
+  const known = values.filter((value) => value !== null && Number.isFinite(value));
+  const first = known[0] ?? null;
+  if (first === null || known.some((value) => value !== first)) return null;
+  return first === 0 ? [-0.05, 1] : [Math.min(0, 2 * first), Math.max(0, 2 * first)];
+}

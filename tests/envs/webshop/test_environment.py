@@ -103,7 +103,7 @@ def test_the_perfect_visit_scores_one_with_all_parts(shop: Shop) -> None:
         if not last.done:
             assert (last.reward, last.reward_parts) == (None, {})
     assert (last.done, last.reward) == (True, 1.0)
-    assert {"r_type", "r_att", "r_price", "success", "score"} <= last.reward_parts.keys()
+    assert {"r_type", "r_att", "r_price", "task_success", "score"} <= last.reward_parts.keys()
     assert text_of(last).startswith("Thank you for shopping with us!")
     with pytest.raises(EnvironmentRefusal):
         environment.step(StepRequest(message="again"))
@@ -174,7 +174,7 @@ def test_a_visit_without_a_purchase_ends_with_nothing(shop: Shop) -> None:
     environment, _ = opened(shop)
     answers = [environment.step(StepRequest(message="search[shoes]")) for _ in range(MAX_TURNS)]
     assert [answer.done for answer in answers] == [False] * (MAX_TURNS - 1) + [True]
-    assert (answers[-1].reward, answers[-1].reward_parts) == (0.0, {"success": 0.0, "score": 0.0})
+    assert (answers[-1].reward, answers[-1].reward_parts) == (0.0, {"task_success": 0.0, "score": 0.0})
     assert answers[-1].info["truncated"] is True
 
 

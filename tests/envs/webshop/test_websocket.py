@@ -18,7 +18,7 @@ def test_a_visit_over_the_websocket(shop: Shop, shop_server: Server) -> None:
             for step in perfect_steps(shop, session_id):
                 call = step.tool_calls[0]
                 last = await client.step("", (call.name, call.arguments))
-            assert last["observation"]["reward_parts"]["success"] == 1.0
+            assert last["observation"]["reward_parts"]["task_success"] == 1.0
             assert error_code(await client.send({"type": "step", "data": {}})) == "EXECUTION_ERROR"
             return last["reward"]
 
