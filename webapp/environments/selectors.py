@@ -116,11 +116,13 @@ def baseline_texts(baselines: list[dict[str, Any]]) -> list[str]:
 
 
 def baseline_short(baselines: list[dict[str, Any]]) -> list[str]:
-    """“rules 0.79 / 58%”."""
+    """“rules: reward 0.79, success 58%”."""
     return [
-        f"{str(item.get('name', ''))[:80]} {figure(item['reward'], 2)} / {percent(item['success'])}"
+        _("%(name)s: reward %(reward)s, success %(success)s")
+        % {"name": str(item.get("name", ""))[:80], "reward": figure(item["reward"], 2),
+           "success": percent(item["success"])}
         for item in baselines
-    ]
+    ]  # fmt: skip
 
 
 class ReplicaRow(NamedTuple):

@@ -15,7 +15,14 @@ CHOSEN = {"color": "dark blue", "size": "xl"}
 def test_the_perfect_purchase() -> None:
     reward = score(WANTED, CHOSEN, goal(WANTED))
     assert reward.score == 1.0
-    assert reward.parts == {"r_type": 1.0, "r_att": 1.0, "r_option": 1.0, "r_price": 1.0, "task_success": 1.0, "score": 1.0}
+    assert reward.parts == {
+        "r_type": 1.0,
+        "r_att": 1.0,
+        "r_option": 1.0,
+        "r_price": 1.0,
+        "task_success": 1.0,
+        "score": 1.0,
+    }
     assert (reward.w_att, reward.w_option, reward.w_price) == (2 / 5, 2 / 5, 1 / 5)
 
 

@@ -395,5 +395,5 @@ def test_baselines_at_launch_stay_with_the_run(
     run.refresh_from_db()
     assert run.baselines == [rules]
     page = client_for(bob).get(reverse("run-detail", args=[project.slug, run.pk]))
-    assert "Baseline rules 0.79 / 58%" in page.content.decode()
+    assert "Baseline rules: reward 0.79, success 58%" in page.content.decode()
     assert page.context["data"]["baselines"]["rollouts/task_success"] == [{"name": "rules", "y": 0.58}]
