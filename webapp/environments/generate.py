@@ -30,7 +30,8 @@ from webapp.teams.models import Project, User
 
 TIME_LIMIT_S = 300
 SAID_BYTES = 4 << 10
-SAID_CHARS = 300
+SAID_LINES, SAID_CHARS = 20, 300
+OUT_OF_MEMORY = ("MemoryError", "Cannot allocate memory", "failed to map segment")
 
 
 class OrderFailed(DataError):
@@ -100,11 +101,11 @@ def _failure(code: int, said: Path, path: Path, memory_mb: int) -> OrderFailed:
     """Why a child failed, from its last words; where its file was is nobody's business."""
     with said.open("rb") as log:
         log.seek(max(0, log.seek(0, os.SEEK_END) - SAID_BYTES))
-        lines = last_lines(log.read(), 1)
+        lines = last_lines(log.read(), SAID_LINES)
     last = lines[-1].replace(str(path), path.name)[:SAID_CHARS] if lines else f"exit code {code}"
     if path.is_file() and path.stat().st_size >= settings.MAX_UPLOAD_BYTES:
         return OrderFailed(_("The rows became larger than a dataset may be."), hint=_("Ask for fewer rows."))
-    if "MemoryError" in last or code == -signal.SIGKILL:
+    if code == -signal.SIGKILL or any(words in line for words in OUT_OF_MEMORY for line in lines):
         return OrderFailed(
             _("Writing the rows needed more than %(limit)s MB of memory.") % {"limit": memory_mb},
             hint=_("Raise the environment's memory limit."),

@@ -6,6 +6,8 @@ const resources = data("environment-resources") || {};
 const form = /** @type {HTMLFormElement} */ (document.getElementById("environment-form"));
 const field = (/** @type {string} */ name) => /** @type {HTMLInputElement} */ (form.elements.namedItem(name));
 const touched = new Set();
+// A form that came back keeps what was written into it.
+if (form.querySelector(".errorlist, .notice")) for (const name of ["memory_mb", "cpus"]) touched.add(name);
 
 for (const name of ["memory_mb", "cpus", "name"]) field(name).addEventListener("input", () => touched.add(name));
 form.addEventListener("change", suggest);
