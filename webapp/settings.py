@@ -159,7 +159,9 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 1024**2
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 500
 DATA_UPLOAD_MAX_NUMBER_FILES = 5
 MODELS_DIR = Path(env_str("TILTYARD_MODELS_DIR", str(DATA_DIR / "models")))
-for _folder in (DATA_DIR, FILE_UPLOAD_TEMP_DIR, MODELS_DIR):
+# The one folder below which editors choose data for servers that they start: catalogues, tool documents, queries.
+ENVIRONMENT_DATA_DIR = Path(env_str("TILTYARD_ENVIRONMENT_DATA_DIR", str(DATA_DIR / "environment-data")))
+for _folder in (DATA_DIR, FILE_UPLOAD_TEMP_DIR, MODELS_DIR, ENVIRONMENT_DATA_DIR):
     _folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
 # --- Jobs (Celery) --------------------------------------------------------------------------------------------------

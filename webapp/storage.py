@@ -38,6 +38,22 @@ def replica_log(environment_id: UUID, number: int) -> Path:
     return environment_dir(environment_id) / f"replica-{int(number)}.log"
 
 
+def environment_data_root() -> Path:
+    """Folder of the operator's data files that servers which we start may be given."""
+    return Path(settings.ENVIRONMENT_DATA_DIR)
+
+
+def environment_data(relative: str) -> Path:
+    """What stands there under ``relative``, such as ``toolbench/tools``; ``ValueError`` for any other place.
+
+    Only plain names: nothing hidden, nothing above, nothing that a link leads out to.
+    """
+    parts = relative.split("/")
+    if not all(part and part.isprintable() and not part.startswith(".") for part in parts):
+        raise ValueError("not a plain path")
+    return inside(environment_data_root(), relative)
+
+
 def inside(root: Path, relative: str) -> Path:
     """``root / relative`` if it stays inside root without following links; ``ValueError`` otherwise."""
     path = (root / relative).resolve()

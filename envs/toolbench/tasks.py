@@ -148,8 +148,11 @@ def _api(item: ListedApi, library: Library) -> Api:
 
 
 def task_rows(tasks: TaskSet, count: int, start: int = 0, speech: Speech = "native") -> Iterator[dict[str, Any]]:
-    """Dataset rows for ``count`` queries from ``start``; fewer where they end."""
+    """Dataset rows for ``count`` queries from ``start``, with the opening that a reset repeats; fewer at the end."""
+    from envs.toolbench.speech import DIALECTS  # it reads this module's tasks
+
     for index in range(start, min(start + count, len(tasks))):
         task = tasks.at(index)
         row = {"id": f"toolbench-{tasks.name}-{task.query_id}", "query_id": task.query_id, "task_set": tasks.name}
-        yield {**row, "speech": speech, "question": task.query}
+        messages = [{"role": item.role, "content": item.content} for item in DIALECTS[speech].opening(task)]
+        yield {**row, "speech": speech, "question": task.query, "messages": messages}

@@ -8,7 +8,7 @@ from typing import Any
 from envs.base import EnvironmentRefusal, ToolEnvironment
 from envs.webshop.actions import MAX_ARGUMENT_LENGTH, Action, find_action
 from envs.webshop.session import Session, Shop, Turn
-from envs.webshop.tasks import TaskRow, read_row
+from envs.webshop.tasks import TaskRow, opening, read_row
 from envs.wire import Message, Observation, StepRequest, ToolCall
 
 # As the published recipe: 25 turns of the assistant.
@@ -18,14 +18,6 @@ MAX_ANSWERED_CALLS = 16
 MAX_NAME_LENGTH = 64
 MAX_ERROR_LENGTH = 200
 
-SYSTEM_PROMPT = (
-    "You are shopping on a text website. The instruction says what to buy. Each turn, think briefly and then do one "
-    "action, as a tool call or as the last line of your message:\n"
-    "Action: search[keywords]\n"
-    "Action: click[value]\n"
-    "A value is something on the page that can be clicked: a button, a product's number or an option. Open a product, "
-    "choose the options that the instruction asks for, and end with click[Buy Now]."
-)
 NO_ACTION = "Please provide a valid action (search[...] or click[...])."
 ARGUMENTS = {"search": "keywords", "click": "value"}
 
@@ -62,7 +54,7 @@ class WebshopEnvironment(ToolEnvironment):
         self._turn = self._invalid = 0
         page = self._session.page
         return Observation(
-            messages=_opening(row, page.observation),
+            messages=opening(row, page.observation),
             tools=TOOLS,
             info={"turn": 0, "session_id": session_id, "available_actions": page.available_actions},
         )
@@ -151,13 +143,3 @@ class WebshopEnvironment(ToolEnvironment):
 
 def _action(name: str, value: str) -> Action:
     return Action("search" if name == "search" else "click", value.lower()[:MAX_ARGUMENT_LENGTH])
-
-
-def _opening(row: TaskRow, observation: str) -> list[Message]:
-    """The row's own messages, or ours, and then the first page as the user's turn."""
-    messages = list(row.conversation or []) or [Message(role="system", content=SYSTEM_PROMPT)]
-    last = messages[-1]
-    if last.role == "user":
-        # Chat templates want the roles to take turns.
-        return [*messages[:-1], last.model_copy(update={"content": f"{last.content}\n\n{observation}"})]
-    return [*messages, Message(role="user", content=observation)]

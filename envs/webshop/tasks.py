@@ -8,9 +8,17 @@ from typing import Any
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, StrictInt, field_validator
 
 from envs.base import rows as base_rows
-from envs.webshop.session import Shop
+from envs.webshop.session import Session, Shop
 from envs.wire import Message
 
+SYSTEM_PROMPT = (
+    "You are shopping on a text website. The instruction says what to buy. Each turn, think briefly and then do one "
+    "action, as a tool call or as the last line of your message:\n"
+    "Action: search[keywords]\n"
+    "Action: click[value]\n"
+    "A value is something on the page that can be clicked: a button, a product's number or an option. Open a product, "
+    "choose the options that the instruction asks for, and end with click[Buy Now]."
+)
 MAX_MESSAGES = 200
 MAX_CONTENT_LENGTH = 65536
 MAX_DIGITS = 9
@@ -68,8 +76,23 @@ def read_row(task: dict[str, Any]) -> TaskRow:
     return row
 
 
+def opening(row: TaskRow, page: str) -> list[Message]:
+    """The row's own messages, or ours, and then the first page as the user's turn, unless it is there already."""
+    messages = list(row.conversation or []) or [Message(role="system", content=SYSTEM_PROMPT)]
+    last = messages[-1]
+    if last.role != "user":
+        return [*messages, Message(role="user", content=page)]
+    if last.content.endswith(page):
+        return messages
+    # Chat templates want the roles to take turns.
+    return [*messages[:-1], last.model_copy(update={"content": f"{last.content}\n\n{page}"})]
+
+
 def task_rows(shop: Shop, count: int, start: int = 0) -> Iterator[dict[str, Any]]:
-    """Rows for ``count`` session ids from ``start``; fewer where the goals end."""
+    """Rows for ``count`` session ids from ``start``, with the opening that a reset repeats; fewer where goals end."""
     name = shop.catalogue.name
     for session_id in range(start, min(start + count, len(shop.goals))):
-        yield {"id": f"webshop-{name}-{session_id}", "session_id": session_id, "catalogue": name}
+        first = opening(TaskRow(), Session(shop, shop.goals[session_id]).page.observation)
+        messages = [{"role": message.role, "content": message.content} for message in first]
+        row = {"id": f"webshop-{name}-{session_id}", "session_id": session_id, "catalogue": name}
+        yield row | {"messages": messages}

@@ -61,9 +61,13 @@ TABLE: dict[str, dict[str, Who]] = {
     PROJECT + "rewards/cases/" + OWN_PK + "delete/": WRITE,
     PROJECT + "environments/": READ,
     PROJECT + "environments/new/": FORM,
-    **{PROJECT + "environments/" + OWN_PK + tail: READ for tail in ("", "history/", "replicas/<int:number>/log/")},
+    **{
+        PROJECT + "environments/" + OWN_PK + tail: READ
+        for tail in ("", "history/", "datasets/", "replicas/<int:number>/log/")
+    },
     **{PROJECT + "environments/" + OWN_PK + tail: WRITE for tail in ("check/", "scale/", "restart/", "delete/")},
     **{PROJECT + "environments/" + OWN_PK + tail: {"GET": Who.WRITE} for tail in ("play/", "play/row/")},
+    **{PROJECT + "environments/" + OWN_PK + tail: FORM for tail in ("edit/", "datasets/new/")},
     PROJECT + "models/": READ,
     PROJECT + "models/new/": FORM,
     PROJECT + "models/" + OWN_PK + "delete/": WRITE,

@@ -1,4 +1,4 @@
-"""The form that registers an environment: at an address, from a built-in server, or from an image."""
+"""The forms that register an environment (at an address, from a built-in server, from an image) and change one."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from training.config import EnvironmentConfig
-from webapp.environments.builtin import builtins
-from webapp.environments.models import MAX_REPLICAS, Kind
+from webapp.environments.builtin import BuiltIn, builtin_of_image, builtins
+from webapp.environments.models import MAX_REPLICAS, Environment, Kind
+from webapp.environments.option_fields import Group, OptionsForm
 from webapp.ids import name_validator
 from webapp.outbound import MAX_URL_CHARS
 
@@ -36,7 +37,28 @@ def program_choices() -> list[tuple[str, str]]:
     return [(item.name, f"{item.name} {item.version} · {', '.join(item.tags)}") for item in builtins().values()]
 
 
-class EnvironmentForm(forms.Form):
+class LimitsForm(OptionsForm):
+    """What each replica is started with."""
+
+    slots = forms.IntegerField(
+        label=gettext_lazy("Slots"), initial=128, min_value=1, max_value=4096, required=False,
+        help_text=gettext_lazy("Sessions of each replica."),
+    )  # fmt: skip
+    memory_mb = forms.IntegerField(
+        label=gettext_lazy("Memory limit"), initial=1024, min_value=64, max_value=262_144, required=False,
+        help_text=gettext_lazy("Of each replica."),
+    )  # fmt: skip
+    cpus = forms.FloatField(
+        label=gettext_lazy("CPU limit"), initial=1.0, min_value=0.1, max_value=64, required=False,
+        help_text=gettext_lazy("Of each replica."),
+    )  # fmt: skip
+    pids = forms.IntegerField(
+        label=gettext_lazy("Process limit"), initial=128, min_value=8, max_value=4096, required=False,
+        help_text=gettext_lazy("Processes and threads of each container."),
+    )  # fmt: skip
+
+
+class EnvironmentForm(LimitsForm):
     """The address itself is judged by ``webapp.outbound``, an image by the administrator's patterns."""
 
     name = forms.CharField(
@@ -80,23 +102,11 @@ class EnvironmentForm(forms.Form):
         label=gettext_lazy("Replicas"), initial=1, min_value=0, max_value=MAX_REPLICAS, required=False,
         help_text=gettext_lazy("Servers that run at once; can be changed at any time."),
     )  # fmt: skip
-    slots = forms.IntegerField(
-        label=gettext_lazy("Slots"), initial=128, min_value=1, max_value=4096, required=False,
-        help_text=gettext_lazy("Sessions of each replica."),
-    )  # fmt: skip
-    memory_mb = forms.IntegerField(
-        label=gettext_lazy("Memory limit"), initial=1024, min_value=64, max_value=262_144, required=False,
-        help_text=gettext_lazy("Of each replica."),
-    )  # fmt: skip
-    cpus = forms.FloatField(
-        label=gettext_lazy("CPU limit"), initial=1.0, min_value=0.1, max_value=64, required=False,
-        help_text=gettext_lazy("Of each replica."),
-    )  # fmt: skip
-    pids = forms.IntegerField(
-        label=gettext_lazy("Process limit"), initial=128, min_value=8, max_value=4096, required=False,
-        help_text=gettext_lazy("Processes and threads of each container."),
-    )  # fmt: skip
     accept = forms.BooleanField(label=gettext_lazy("Register anyway"), required=False)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.groups = [self.add_options(item.name, item.options) for item in builtins().values() if item.options]
 
     def clean_options(self) -> dict[str, Any]:
         """The options as an object."""
@@ -113,6 +123,7 @@ class EnvironmentForm(forms.Form):
         """Fill in what was left empty, and ask for what the chosen way needs."""
         data = super().clean() or {}
         data["kind"] = data.get("kind") or Kind.URL
+        data["arguments"] = self.read_options(self._chosen_group())
         for name, field in self.fields.items():
             if data.get(name) in (None, "") and name not in self.errors and field.initial is not None:
                 data[name] = field.initial
@@ -121,13 +132,50 @@ class EnvironmentForm(forms.Form):
             self.add_error(needed, _("This is needed."))
         return data
 
+    def _chosen_group(self) -> Group | None:
+        """The options of the server that was chosen; those of others do not matter."""
+        data = self.cleaned_data
+        program: BuiltIn | None = None
+        if data.get("kind") == Kind.PROCESS:
+            program = builtins().get(data.get("program", ""))
+        elif data.get("kind") == Kind.DOCKER and data.get("protocol") in ("", "openenv"):
+            program = builtin_of_image(data.get("image", ""))
+        return next((group for group in self.groups if program and group.name == program.name), None)
+
     def chosen(self) -> dict[str, Any]:
         """What the service of the chosen way takes."""
         data = self.cleaned_data
         common = ("name", "protocol", "options")
         names = {
             Kind.URL: (*common, "url", "token", "server_name", "accept"),
-            Kind.PROCESS: ("name", "kind", "program", "wanted", "slots", "memory_mb", "cpus"),
-            Kind.DOCKER: (*common, "kind", "image", "wanted", "slots", "memory_mb", "cpus", "pids"),
+            Kind.PROCESS: ("name", "kind", "program", "arguments", "wanted", "slots", "memory_mb", "cpus"),
+            Kind.DOCKER: (*common, "kind", "image", "arguments", "wanted", "slots", "memory_mb", "cpus", "pids"),
         }[data["kind"]]
         return {name: data[name] for name in names}
+
+
+class EnvironmentEditForm(LimitsForm):
+    """Limits and options of an environment that we start."""
+
+    def __init__(self, environment: Environment, data: Any = None) -> None:
+        super().__init__(data, initial={name: getattr(environment, name) for name in LimitsForm.base_fields})
+        program = environment.built_in
+        options = program.options if program else []
+        self.group = self.add_options(program.name, options, environment.arguments) if program and options else None
+        for name in LimitsForm.base_fields:
+            self.fields[name].required = True
+        if environment.kind != Kind.DOCKER:
+            del self.fields["pids"]
+
+    def clean(self) -> dict[str, Any]:
+        """The options as one value."""
+        data = super().clean() or {}
+        data["arguments"] = self.read_options(self.group)
+        return data
+
+    def chosen(self, environment: Environment) -> dict[str, Any]:
+        """What the service takes."""
+        data = self.cleaned_data
+        return {"pids": environment.pids} | {
+            name: data[name] for name in (*LimitsForm.base_fields, "arguments") if name in data
+        }

@@ -9,6 +9,8 @@ from django.core.validators import MaxValueValidator
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from webapp.datasets.models import Dataset
+from webapp.environments.builtin import BuiltIn, builtin_of_image, builtins
 from webapp.ids import UuidModel, name_validator
 from webapp.teams.models import Project
 
@@ -48,6 +50,9 @@ class Environment(UuidModel):
     image = models.CharField(max_length=200, blank=True, help_text="of kind docker")
     protocol = models.CharField(max_length=16, default="openenv", help_text="training.config.Protocol")
     options = models.JSONField(default=dict, help_text="what the protocol needs to know beside the address")
+    arguments = models.JSONField(
+        default=dict, help_text="chosen options of a built-in server (webapp.environments.options)"
+    )
     slots = models.PositiveIntegerField(default=128, help_text="sessions of each replica that we start")
     cpus = models.FloatField(default=1.0, help_text="limits of each replica that we start")
     memory_mb = models.PositiveIntegerField(default=1024)
@@ -77,6 +82,13 @@ class Environment(UuidModel):
     def launched(self) -> bool:
         """Whether its servers are started here."""
         return self.kind != Kind.URL
+
+    @property
+    def built_in(self) -> BuiltIn | None:
+        """The server of ours that is started: by name, or in an image of ours that speaks our protocol."""
+        if self.kind == Kind.PROCESS:
+            return builtins().get(self.program)
+        return builtin_of_image(self.image) if self.kind == Kind.DOCKER and self.protocol == "openenv" else None
 
     def addresses(self) -> list[str]:
         """Where it can be played now: the replicas that answer, else those that may answer soon."""
@@ -143,3 +155,33 @@ class EnvironmentSample(models.Model):
 
     def __str__(self) -> str:
         return f"{self.environment} at {self.at}"
+
+
+class OrderState(models.TextChoices):
+    """Where a dataset stands that an environment's program is to write."""
+
+    WAITING = "waiting", _("waiting")
+    WRITING = "writing", _("being written")
+    DONE = "done", _("written")
+    FAILED = "failed", _("failed")
+
+
+class DatasetOrder(UuidModel):
+    """A dataset that a person asked of a built-in environment. Its rows are checked like those of an upload."""
+
+    environment = models.ForeignKey(Environment, on_delete=models.CASCADE, related_name="orders")
+    name = models.CharField(max_length=80, validators=[name_validator])
+    command = models.CharField(max_length=40, help_text="of the program's x-datasets")
+    arguments = models.JSONField(default=dict, help_text="chosen options of the command")
+    state = models.CharField(max_length=8, choices=OrderState.choices, default=OrderState.WAITING)
+    error = models.JSONField(null=True, help_text="training.errors.ErrorInfo")
+    dataset = models.ForeignKey(Dataset, null=True, on_delete=models.SET_NULL, related_name="+")
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    created_at = models.DateTimeField(auto_now_add=True)
+    started_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["-created_at"]
+
+    def __str__(self) -> str:
+        return f"{self.name} of {self.environment}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -10,8 +11,12 @@ from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext as _
 
+from webapp.datasets.models import DatasetState
+from webapp.datasets.selectors import percent_of
 from webapp.environments.checks import validation_sentence
-from webapp.environments.models import Environment, EnvironmentSample, Replica, ReplicaState
+from webapp.environments.models import DatasetOrder, Environment, EnvironmentSample, Replica, ReplicaState
+from webapp.environments.orders import OPEN, orders_of
+from webapp.environments.strings import command_text, option_text
 from webapp.environments.watch import largest, total
 from webapp.runs.models import Run
 from webapp.teams.models import Project
@@ -21,6 +26,7 @@ STALE_AFTER_S = 90
 HISTORY = timedelta(hours=24)
 POINTS = 480  # a chart is no wider
 RUNS_SHOWN = 10
+ORDERS_SHOWN = 8
 
 
 class HealthView(NamedTuple):
@@ -123,6 +129,37 @@ def baseline_short(baselines: list[dict[str, Any]]) -> list[str]:
            "success": percent(item["success"])}
         for item in baselines
     ]  # fmt: skip
+
+
+def argument_texts(environment: Environment, *, only: Collection[str] | None = None) -> list[tuple[str, str]]:
+    """The options of its server that are not as the server has them by itself: what each is called, and its value."""
+    program = environment.built_in
+    found = []
+    for option in program.options if program else []:
+        value = environment.arguments.get(option.name)
+        if program and value is not None and (only is None or option.name in only):
+            text = option_text(program.name, option.name)
+            found.append((str(text.label), _("yes") if value is True else str(value)))
+    return found
+
+
+def order_rows(environment: Environment) -> dict[str, Any]:
+    """The newest datasets that were asked of it, and whether one is still under way."""
+    orders = list(orders_of(environment)[:ORDERS_SHOWN])
+    rows = [_order_row(order) for order in orders]
+    checking = (order.dataset is not None and order.dataset.state == DatasetState.CHECKING for order in orders)
+    return {"orders": rows, "busy": any(order.state in OPEN for order in orders) or any(checking)}
+
+
+def _order_row(order: DatasetOrder) -> dict[str, Any]:
+    error = order.error or {}
+    return {
+        "order": order,
+        "what": command_text(order.command).label,
+        "percent": percent_of(order.dataset) if order.dataset else 0,
+        "error": _(str(error["message"])) if error.get("message") else "",
+        "hint": _(str(error["hint"])) if error.get("hint") else "",
+    }
 
 
 class ReplicaRow(NamedTuple):

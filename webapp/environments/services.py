@@ -20,6 +20,7 @@ from webapp.environments.checks import validation_of as ask_validation
 from webapp.environments.launchers.base import Handle, LaunchError
 from webapp.environments.launchers.docker import require_allowed
 from webapp.environments.models import MAX_REPLICAS, Environment, Kind, Replica, ReplicaState
+from webapp.environments.options import arguments_clean
 from webapp.environments.tokens import files_forget, ours, site_token, token_for, token_write
 from webapp.pages import clean_name
 from webapp.runs.models import Run
@@ -81,6 +82,7 @@ def environment_launch(
     image: str = "",
     protocol: str = "openenv",
     options: dict[str, Any] | None = None,
+    arguments: dict[str, Any] | None = None,
     slots: int = 128,
     cpus: float = 1.0,
     memory_mb: int = 1024,
@@ -104,7 +106,14 @@ def environment_launch(
             require_allowed(environment.image)
         except LaunchError as exc:
             raise ValidationError({"image": [exc.message, exc.hint]}) from exc
+    environment.arguments = arguments_of(environment, arguments or {})
     return _save(environment)
+
+
+def arguments_of(environment: Environment, given: dict[str, Any]) -> dict[str, Any]:
+    """The options of its server as they are kept. Raises ``ValidationError`` by ``arguments.<option>``."""
+    program = environment.built_in
+    return arguments_clean(program.options if program else [], given, prefix="arguments.")
 
 
 def _free_name(project: Project, name: str) -> str:
@@ -232,12 +241,17 @@ def validation_store(environment: Environment, server: Server) -> None:
 
 def environment_delete(*, environment: Environment) -> None:
     """Forget an environment; the keeper ends what still runs of it. Refused while an open run plays on it."""
+    require_unused(environment)
+    pk = environment.pk
+    environment.delete()
+    transaction.on_commit(lambda: files_forget(pk))
+
+
+def require_unused(environment: Environment) -> None:
+    """Raises ``ValidationError`` while a run that has not ended plays on it."""
     used = Run.objects.filter(project_id=environment.project_id, config__environment__name=environment.reference)
     names = list(used.exclude(state__in=TERMINAL).values_list("name", flat=True)[:3])
     if names:
         raise ValidationError(
             _("It is used by a run that has not ended: %(runs)s.") % {"runs": ", ".join(names)}, code="conflict"
         )
-    pk = environment.pk
-    environment.delete()
-    transaction.on_commit(lambda: files_forget(pk))

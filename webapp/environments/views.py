@@ -20,9 +20,11 @@ from webapp.environments.forms import EnvironmentForm
 from webapp.environments.launchers import launchers
 from webapp.environments.models import MAX_REPLICAS, Environment, Kind
 from webapp.environments.selectors import (
+    argument_texts,
     environments_of,
     health_view,
     history,
+    order_rows,
     replica_rows,
     runs_on,
     validation_view,
@@ -103,7 +105,7 @@ def live_context(project: Project, environment: Environment) -> dict[str, Any]:
     return {
         "project": project, "item": environment, "health": health_view(environment),
         "replicas": replica_rows(environment), "validation": validation_view(environment),
-        "can_edit": can_edit(project), "most": MAX_REPLICAS,
+        "can_edit": can_edit(project), "most": MAX_REPLICAS, "arguments": argument_texts(environment),
     }  # fmt: skip
 
 
@@ -116,7 +118,9 @@ def environment_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpRespons
     if request.headers.get("HX-Request") == "true":
         return render(request, "environments/_live.html", context)
     urls = {"history": reverse("environment-history", args=[slug, pk])}
-    return render(request, "environments/detail.html", context | {"runs": runs_on(environment), "data": urls})
+    program = environment.built_in
+    context |= {"runs": runs_on(environment), "data": urls, "writes": bool(program and program.datasets)}
+    return render(request, "environments/detail.html", context | order_rows(environment))
 
 
 @login_required

@@ -96,7 +96,8 @@ class Watch:
             Environment.objects.filter(pk=environment.pk).update(validation=found)
         if asked is not None or environment.validation is not None or environment.protocol != NATIVE:
             return
-        healthy = [item for item in environment.replicas.all() if item.state == ReplicaState.HEALTHY]
+        # One that is about to restart would prove what is no longer wanted.
+        healthy = [item for item in environment.replicas.all() if item.state == ReplicaState.HEALTHY and not item.wish]
         if environment.launched and healthy:
             server = server_of(environment, healthy[0].url)
             self._proofs[environment.pk] = self._pool.submit(_proof, server)

@@ -6,21 +6,17 @@ the right ones. Everything here may be repeated: what exists already is used.
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 from django.conf import settings
-from django.core.files import File
 
 from training.config import JobConfig, RewardComponent, config_load
 from training.rewards.registry import default_components
 from webapp.datasets.models import Dataset, DatasetState
-from webapp.datasets.services import dataset_create
+from webapp.environments.generate import OrderFailed, dataset_generate
 from webapp.environments.models import Environment
 from webapp.environments.services import environment_register
 from webapp.rewards.models import RewardSpec
@@ -35,7 +31,7 @@ DEMONSTRATIONS, TASKS = 3000, 512
 # Most of what the warm-up imitates is careless, so that GRPO has something to take out within a minute.
 CARELESS = ("--careless", "0.75")
 WARM_UP, GRPO = "warm-up", "first-grpo"
-GENERATE_LIMIT_S, CHECK_LIMIT_S = 120, 180
+CHECK_LIMIT_S = 180
 USABLE = (DatasetState.READY, DatasetState.CHECKING)
 
 
@@ -74,15 +70,11 @@ def _dataset(
     found = Dataset.objects.filter(project=project, name=name, state__in=USABLE).order_by("-version").first()
     if found is not None:
         return found
-    with tempfile.TemporaryDirectory(dir=settings.FILE_UPLOAD_TEMP_DIR) as folder:
-        path = Path(folder) / f"{command}.jsonl"
-        argv = [sys.executable, "-m", "envs.tools", command, "--difficulty", "starter", "--count", str(count)]
-        argv += ["--output", str(path), *options]
-        done = subprocess.run(argv, cwd=settings.BASE_DIR, capture_output=True, text=True, timeout=GENERATE_LIMIT_S)
-        if done.returncode:
-            raise DemoError(f"`envs.tools {command}` failed: {done.stderr.strip()[-500:]}")
-        with path.open("rb") as file:
-            return dataset_create(project=project, user=user, name=name, file=File(file), file_name=path.name)
+    words = ["--difficulty", "starter", "--count", str(count), *options]
+    try:
+        return dataset_generate(project=project, user=user, name=name, program="tools", command=command, words=words)
+    except OrderFailed as exc:
+        raise DemoError(f"`envs.tools {command}` failed: {exc.message}") from exc
 
 
 def _wait_checked(dataset: Dataset) -> None:

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from envs.base import EnvironmentRefusal
-from envs.webshop.server import MAX_TURNS, NO_ACTION, SYSTEM_PROMPT, WebshopEnvironment
+from envs.webshop.server import MAX_TURNS, NO_ACTION, WebshopEnvironment
 from envs.webshop.session import Shop
-from envs.webshop.tasks import task_rows
+from envs.webshop.tasks import SYSTEM_PROMPT, task_rows
 from envs.webshop.validate import perfect_steps
 from envs.wire import Observation, StepRequest, ToolCall
 

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from django.core.exceptions import ValidationError
+from django.utils.translation import gettext as _
+
 from training.errors import EnvironmentFault
-from webapp.environments.models import Replica
+from webapp.environments.models import Environment, Replica
+from webapp.environments.options import Option, arguments_argv
 from webapp.logs import redact
 from webapp.runs.text import clean_text
 
@@ -61,6 +67,19 @@ def kept_port(replica: Replica) -> int:
     """The port that the replica had before, or 0."""
     port = replica.url.rpartition(":")[2]
     return int(port) if port.isdigit() else 0
+
+
+def option_words(environment: Environment, place: Callable[[Option, Path], str] | None = None) -> list[str]:
+    """The chosen options of a server of ours, as words of its command line."""
+    program = environment.built_in
+    try:
+        return arguments_argv(program.options, environment.arguments, place) if program else []
+    except ValidationError as exc:
+        said = "; ".join(f"{name}: {' '.join(texts)}" for name, texts in exc.message_dict.items())
+        raise LaunchError(
+            _("An option of the server is not possible any more: %(why)s") % {"why": said},
+            hint=_("Put the data back, or choose other options on the environment's page."),
+        ) from exc
 
 
 def last_lines(raw: bytes, lines: int) -> list[str]:

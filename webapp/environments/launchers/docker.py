@@ -10,6 +10,7 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
@@ -24,8 +25,10 @@ from webapp.environments.launchers.base import (
     Started,
     kept_port,
     last_lines,
+    option_words,
 )
 from webapp.environments.models import Environment, Replica
+from webapp.environments.options import Option
 from webapp.environments.tokens import container_token_path
 from webapp.ops.embedded import free_port, write_private
 from webapp.storage import environments_dir
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
 
 OWNER, ENVIRONMENT, REPLICA = "tiltyard.owner", "tiltyard.environment", "tiltyard.replica"
 TOKEN_PLACE = "/run/secrets/tiltyard_env_token"  # noqa: S105 - where our images look for it
+DATA_PLACE = "/run/tiltyard"
 CALL_LIMIT_S = 10
 LOG_LIMITS = {"max-size": "5m", "max-file": "2"}
 SCRATCH = {"/tmp": "rw,noexec,nosuid,size=64m"}  # noqa: S108 - inside the container
@@ -211,8 +215,19 @@ def _limits(environment: Environment) -> dict[str, Any]:
 
 def _server(environment: Environment) -> dict[str, Any]:
     """Options and token for a server of our own protocol."""
+    from docker.types import Mount
+
     if environment.protocol != "openenv":
         return {}
-    mount = {container_token_path(environment.pk): {"bind": TOKEN_PLACE, "mode": "ro"}}
+    token = {container_token_path(environment.pk): {"bind": TOKEN_PLACE, "mode": "ro"}}
     command = ["--host", "0.0.0.0", "--token-file", TOKEN_PLACE, "--slots", str(environment.slots)]  # noqa: S104
-    return {"volumes": mount, "command": command}
+    data: list[Mount] = []
+
+    def mounted(option: Option, path: Path) -> str:
+        """Data is shown to the container read-only, at a place of its option."""
+        inside = f"{DATA_PLACE}/{option.name}"
+        data.append(Mount(inside, str(path), type="bind", read_only=True))
+        return inside
+
+    command += option_words(environment, mounted)
+    return {"volumes": token, "mounts": data, "command": command}

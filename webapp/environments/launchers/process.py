@@ -33,6 +33,7 @@ from webapp.environments.launchers.base import (
     Started,
     kept_port,
     last_lines,
+    option_words,
 )
 from webapp.environments.launchers.base import LOG_BYTES as TAIL_BYTES
 from webapp.environments.models import Environment, Replica
@@ -73,12 +74,12 @@ class ProcessLauncher:
         _rotate(log)
         argv = [
             sys.executable, "-m", f"envs.{environment.program}", "--host", bound, "--port", str(port),
-            "--slots", str(environment.slots), "--token-file", token,
+            "--slots", str(environment.slots), "--token-file", token, *option_words(environment),
         ]  # fmt: skip
         try:
             with log.open("ab") as output:
                 child = subprocess.Popen(
-                    argv, cwd=settings.BASE_DIR, env=_environment(), stdin=subprocess.DEVNULL, stdout=output,
+                    argv, cwd=settings.BASE_DIR, env=program_environment(), stdin=subprocess.DEVNULL, stdout=output,
                     stderr=output, start_new_session=True, preexec_fn=die_with_parent,
                 )  # fmt: skip
         except OSError as exc:
@@ -158,8 +159,8 @@ def _of(handle: Handle) -> Known:
     return Known(int(handle.get("pid", -1)), float(handle.get("started", 0.0)))
 
 
-def _environment() -> dict[str, str]:
-    """A server learns places and its language, never addresses of services or secrets."""
+def program_environment() -> dict[str, str]:
+    """A program of ours learns places and its language, never addresses of services or secrets."""
     kept = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
     return {"LANG": "C.UTF-8", **kept, **FIXED, "PYTHONPATH": str(settings.BASE_DIR)}
 

@@ -1,0 +1,113 @@
+"""Rows of a dataset, written by ``python -m envs.<program> <command>`` in a limited process of its own.
+
+The child gets an argument list (no shell), an environment without secrets, and limits of time, memory and file size.
+Whatever happens to it, there is a dataset whose check begins, or an ``OrderFailed`` with a sentence.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.core.files import File
+from django.utils.translation import gettext as _
+
+from training.errors import DataError
+from webapp.datasets.models import Dataset
+from webapp.datasets.services import dataset_create
+from webapp.environments.launchers.base import last_lines
+from webapp.environments.launchers.process import program_environment
+from webapp.ops.embedded import die_with_parent
+from webapp.teams.models import Project, User
+
+TIME_LIMIT_S = 300
+SAID_BYTES = 4 << 10
+SAID_LINES, SAID_CHARS = 20, 300
+OUT_OF_MEMORY = ("MemoryError", "Cannot allocate memory", "failed to map segment")
+
+
+class OrderFailed(DataError):
+    """The rows could not be written; the sentence says why."""
+
+
+def dataset_generate(
+    *, project: Project, user: User | None, name: str, program: str, command: str, words: list[str],
+    memory_mb: int = 1024,
+) -> Dataset:  # fmt: skip
+    """Have a program write rows, and hand them in like an upload. Raises ``OrderFailed``."""
+    with tempfile.TemporaryDirectory(dir=settings.FILE_UPLOAD_TEMP_DIR) as folder:
+        path = Path(folder) / f"{program}-{command}.jsonl"
+        _write_rows([f"envs.{program}", command, *words, "--output", str(path)], path, memory_mb)
+        if not path.is_file() or not path.stat().st_size:
+            raise OrderFailed(
+                _("The environment has no rows there, so nothing was written."),
+                hint=_("Begin at an earlier task."),
+            )
+        try:
+            with path.open("rb") as file:
+                return dataset_create(project=project, user=user, name=name, file=File(file), file_name=path.name)
+        except ValidationError as exc:
+            raise OrderFailed(" ".join(exc.messages)) from exc
+
+
+def _write_rows(module: list[str], path: Path, memory_mb: int) -> None:
+    said = path.with_suffix(".log")
+    with said.open("wb") as log:
+        child = subprocess.Popen(
+            [sys.executable, "-m", *module], cwd=settings.BASE_DIR, env=program_environment(),
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, preexec_fn=die_with_parent,
+        )  # fmt: skip
+    try:
+        _limit(child.pid, memory_mb)
+        code = child.wait(timeout=TIME_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        raise OrderFailed(
+            _("Writing the rows took longer than %(limit)s seconds.") % {"limit": TIME_LIMIT_S},
+            hint=_("Ask for fewer rows."),
+        ) from None
+    finally:
+        _end(child)
+    if code:
+        raise _failure(code, said, path, memory_mb)
+
+
+def _limit(pid: int, memory_mb: int) -> None:
+    """Set what this system can limit; a child that has gone already needs none."""
+    memory, size = memory_mb << 20, settings.MAX_UPLOAD_BYTES
+    limits = {"RLIMIT_DATA": memory, "RLIMIT_FSIZE": size, "RLIMIT_CPU": TIME_LIMIT_S, "RLIMIT_CORE": 0}
+    with suppress(OSError, ValueError):
+        if hasattr(resource, "prlimit"):
+            for name, value in limits.items():
+                resource.prlimit(pid, getattr(resource, name), (value, value))
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """Kill what is left of the child's process group and reap it."""
+    if child.poll() is None:
+        with suppress(ProcessLookupError):  # it may end between the two calls
+            os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+
+
+def _failure(code: int, said: Path, path: Path, memory_mb: int) -> OrderFailed:
+    """Why a child failed, from its last words; where its file was is nobody's business."""
+    with said.open("rb") as log:
+        log.seek(max(0, log.seek(0, os.SEEK_END) - SAID_BYTES))
+        lines = last_lines(log.read(), SAID_LINES)
+    last = lines[-1].replace(str(path), path.name)[:SAID_CHARS] if lines else f"exit code {code}"
+    if path.is_file() and path.stat().st_size >= settings.MAX_UPLOAD_BYTES:
+        return OrderFailed(_("The rows became larger than a dataset may be."), hint=_("Ask for fewer rows."))
+    if code == -signal.SIGKILL or any(words in line for words in OUT_OF_MEMORY for line in lines):
+        return OrderFailed(
+            _("Writing the rows needed more than %(limit)s MB of memory.") % {"limit": memory_mb},
+            hint=_("Raise the environment's memory limit."),
+        )
+    return OrderFailed(_("The environment could not write the rows: %(why)s") % {"why": last})

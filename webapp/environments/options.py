@@ -1,0 +1,156 @@
+"""Options of built-in servers: declared beside each program, chosen in a form, handed over as an argument list.
+
+A manifest (``openenv.yaml``) lists them under ``x-options``, those of commands that write datasets under
+``x-datasets``. What was chosen is kept without what equals a default. No shell ever reads any of it, and no value can
+look like an option: choices are the manifest's own words, numbers are numbers, and places are absolute paths.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from django.core.exceptions import ValidationError
+from django.utils.translation import gettext as _
+from pydantic import BaseModel, ConfigDict, Field
+
+from webapp.storage import environment_data, environment_data_root
+
+Kind = Literal["choice", "flag", "integer", "number", "folder", "file"]
+PLACES = ("folder", "file")
+# A folder may lie in another, and a file in either.
+DEPTH = {"folder": 2, "file": 3}
+MAX_OFFERED, MAX_SCANNED = 500, 1_000
+MAX_PLACE_CHARS = 500
+
+
+class Option(BaseModel):
+    """One option of a program, ``--<name>`` on its command line. ``needs`` names one without which it means nothing."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field(pattern="^[a-z][a-z-]*$")
+    kind: Kind
+    choices: tuple[str, ...] = ()
+    default: str | int | float | None = None
+    minimum: int | None = None
+    maximum: int | None = None
+    needs: str = ""
+
+
+def arguments_clean(options: Sequence[Option], given: Mapping[str, Any], *, prefix: str = "") -> dict[str, Any]:
+    """What was chosen, without what equals a default. Raises ``ValidationError`` by ``prefix`` and option."""
+    known = {option.name: option for option in options}
+    errors: dict[str, str] = {}
+    chosen: dict[str, Any] = {}
+    for name, value in given.items():
+        if value is None or value == "":
+            continue
+        try:
+            if name not in known:
+                raise ValueError(_("There is no such option."))
+            _require(known[name], value)
+        except ValueError as exc:
+            errors[f"{prefix}{name}"] = str(exc)
+        else:
+            if value is not False and value != known[name].default:
+                chosen[name] = value
+    for option in options:
+        if option.name in chosen and option.needs and option.needs not in chosen:
+            errors[prefix + option.name] = _("This needs “%(other)s” too.") % {"other": option.needs}
+    if errors:
+        raise ValidationError(errors)
+    return chosen
+
+
+def _require(option: Option, value: Any) -> None:
+    """Raise ``ValueError`` with a sentence for a value that the option cannot have."""
+    if option.kind in PLACES:
+        place_find(option.kind, value)
+    elif option.kind == "flag":
+        if not isinstance(value, bool):
+            raise ValueError(_("Say yes or no."))
+    elif option.kind == "choice":
+        if value not in option.choices:
+            raise ValueError(_("Choose one of: %(names)s.") % {"names": ", ".join(option.choices)})
+    else:
+        _require_number(option, value)
+
+
+def _require_number(option: Option, value: Any) -> None:
+    whole = option.kind == "integer"
+    if isinstance(value, bool) or not isinstance(value, int if whole else int | float) or not math.isfinite(value):
+        raise ValueError(_("Write a whole number.") if whole else _("Write a number."))
+    low, high = option.minimum, option.maximum
+    if (low is not None and value < low) or (high is not None and value > high):
+        raise ValueError(_("Between %(low)s and %(high)s.") % {"low": low, "high": high})
+
+
+def arguments_argv(
+    options: Sequence[Option], arguments: Mapping[str, Any], place: Callable[[Option, Path], str] | None = None
+) -> list[str]:
+    """The words of a command line, in the manifest's order. ``place`` says where the program will find a path.
+
+    Checked once more, because folders go and manifests change. Raises ``ValidationError``.
+    """
+    chosen = arguments_clean(options, arguments)
+    words: list[str] = []
+    for option in options:
+        if option.name not in chosen:
+            continue
+        words.append(f"--{option.name}")
+        if option.kind in PLACES:
+            path = place_find(option.kind, chosen[option.name])
+            words.append(place(option, path) if place else str(path))
+        elif option.kind != "flag":
+            words.append(str(chosen[option.name]))
+    return words
+
+
+def place_find(kind: str, relative: Any) -> Path:
+    """A folder or file of the data folder; ``ValueError`` with a sentence for everything else."""
+    sentence = _("This is not in the data folder.")
+    if not isinstance(relative, str) or len(relative) > MAX_PLACE_CHARS or relative.count("/") >= DEPTH[kind]:
+        raise ValueError(sentence)
+    try:
+        path = environment_data(relative)
+        there = path.is_dir() if kind == "folder" else path.is_file()
+    except (ValueError, OSError):
+        raise ValueError(sentence) from None
+    if not there:
+        raise ValueError(sentence)
+    return path
+
+
+def places_offered(kind: str) -> list[str]:
+    """What a form offers: the first folders or files of the data folder, by name."""
+    found: list[str] = []
+    _look(kind, environment_data_root(), "", found)
+    return sorted(found)[:MAX_OFFERED]
+
+
+def _look(kind: str, folder: Path, prefix: str, found: list[str]) -> None:
+    try:
+        with os.scandir(folder) as entries:
+            names = sorted(entry.name for entry, _number in zip(entries, range(MAX_SCANNED), strict=False))
+    except OSError:
+        return
+    for name in names:
+        if len(found) >= MAX_OFFERED:
+            return
+        relative = prefix + name
+        if _is(kind, relative):
+            found.append(relative)
+        if relative.count("/") + 1 < DEPTH[kind] and _is("folder", relative):
+            _look(kind, folder / name, f"{relative}/", found)
+
+
+def _is(kind: str, relative: str) -> bool:
+    try:
+        place_find(kind, relative)
+    except ValueError:
+        return False
+    return True

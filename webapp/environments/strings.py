@@ -1,0 +1,77 @@
+"""What options of built-in servers are called, and what they do: manifests cannot be translated, so it stands here."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
+
+Text = str | Promise
+
+
+class OptionText(NamedTuple):
+    """One option in a form."""
+
+    label: Text
+    help: Text
+
+
+# By program and option; ``""`` where it means the same in all of them.
+OPTION_TEXTS: dict[tuple[str, str], OptionText] = {
+    ("", "count"): OptionText(_("Rows"), _("How many are written; fewer where the tasks end.")),
+    ("", "start"): OptionText(_("First task"), _("Leave some out to keep training and evaluation apart.")),
+    ("", "seed"): OptionText(_("Seed"), _("Same seed, same rows.")),
+    ("", "speech"): OptionText(
+        _("Speech"), _("native: tool calls of the chat template. text: actions written in the message.")
+    ),
+    ("bfcl", "errors"): OptionText(
+        _("Error texts"), _("standard: as the benchmark says them. augmented: with hints that a model can learn from.")
+    ),
+    ("bfcl", "compat"): OptionText(
+        _("Score as EnvTuning does"), _("With that code's known faults, to compare with its published figures.")
+    ),
+    ("bfcl", "split"): OptionText(_("Split"), _("One of the benchmark's four parts, or all.")),
+    ("webshop", "data"): OptionText(
+        _("Data folder"),
+        _("With WebShop's files items_shuffle*.json and items_ins_v2*.json. None: a made-up catalogue."),
+    ),
+    ("webshop", "products"): OptionText(_("Products"), _("Of the made-up catalogue; 200,000 need 650 MB.")),
+    ("webshop", "catalogue-seed"): OptionText(_("Catalogue seed"), _("Same seed, same made-up products.")),
+    ("webshop", "goals"): OptionText(
+        _("Goals"), _("synthetic: made from products. human: written by people, of a data folder that has them.")
+    ),
+    ("webshop", "reward"): OptionText(
+        _("Reward formula"), _("upstream: as published. fixed: with its fault mended, so that every goal can reach 1.")
+    ),
+    ("toolbench", "tools"): OptionText(
+        _("Tool documents"), _("Folder of <Category>/<tool>.json. Without any data the own world is played.")
+    ),
+    ("toolbench", "cache"): OptionText(_("Recorded responses"), _("Folder of StableToolBench's cache.")),
+    ("toolbench", "queries"): OptionText(_("Queries"), _("File with a list of queries and their APIs.")),
+    ("toolbench", "query-ids"): OptionText(_("Query ids"), _("File with the ids to play; none plays all queries.")),
+    ("toolbench", "max-turns"): OptionText(_("Turns"), _("An episode without Finish ends after so many.")),
+    ("toolbench", "dialect"): OptionText(_("Dialect"), _("Whose error texts the route /virtual answers.")),
+    ("tools", "difficulty"): OptionText(
+        _("Difficulty"), _("starter: for tiny models. easy, mixed: longer. chained: results of one call feed the next.")
+    ),
+    ("tools", "language"): OptionText(_("Language"), _("Of the questions: English, Chinese or both.")),
+    ("tools", "careless"): OptionText(
+        _("Careless share"), _("Share of conversations with a mistake, 0 to 1, so that training can take it out.")
+    ),
+}
+
+COMMAND_TEXTS: dict[str, OptionText] = {
+    "tasks": OptionText(_("Tasks"), _("What a GRPO run plays: prompts that the environment scores.")),
+    "demonstrations": OptionText(_("Demonstrations"), _("Whole conversations that a supervised run imitates.")),
+}
+
+
+def command_text(name: str) -> OptionText:
+    """The texts of a command that writes datasets."""
+    return COMMAND_TEXTS.get(name) or OptionText(name, "")
+
+
+def option_text(program: str, name: str) -> OptionText:
+    """The texts of an option; its bare name where somebody added one without."""
+    return OPTION_TEXTS.get((program, name)) or OPTION_TEXTS.get(("", name)) or OptionText(name, "")
