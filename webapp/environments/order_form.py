@@ -20,13 +20,13 @@ class OrderForm(OptionsForm):
 
     command = forms.ChoiceField(label=_("What"), widget=forms.RadioSelect)
     name = forms.CharField(
-        label=_("Name"), max_length=80, validators=[name_validator],
-        help_text=_("A name that exists already gets a new version; earlier versions stay as they are."),
+        label=_("Name"), max_length=80, validators=[name_validator], required=False,
+        help_text=_("Empty: after the environment and what it is. A name that exists already gets a new version."),
     )  # fmt: skip
 
     def __init__(self, environment: Environment, program: BuiltIn, data: Any = None) -> None:
         names = list(program.datasets)
-        super().__init__(data, initial={"command": names[0], "name": f"{environment.name}-{names[0]}"[:80]})
+        super().__init__(data, initial={"command": names[0]})
         self.environment, self.program = environment, program
         self.fields["command"].choices = [(name, command_text(name).label) for name in names]  # type: ignore[attr-defined]
         # Where the server has an option of the same name, the rows are as the server would have them.
@@ -38,6 +38,8 @@ class OrderForm(OptionsForm):
     def clean(self) -> dict[str, Any]:
         """The options of the chosen command as one value."""
         data = super().clean() or {}
+        if not data.get("name") and data.get("command"):
+            data["name"] = f"{self.environment.name[: 79 - len(data['command'])]}-{data['command']}"
         data["arguments"] = self.read_options(next((g for g in self.groups if g.name == data.get("command")), None))
         return data
 
