@@ -6,7 +6,6 @@ Needs Docker and the base images; takes minutes. The figures of the build are pr
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import shutil
 import subprocess
@@ -68,13 +67,11 @@ def slug(visitor: Visitor) -> str:
 
 
 def task_rows(name: str) -> list[str]:
-    """The first tasks of an environment; those of the shop get a conversation, which every dataset row has."""
+    """The first tasks of an environment."""
     chosen = {"webshop": ["--count", str(ROWS)], "bfcl": ["--split", "base"]}[name]
     argv = [sys.executable, "-m", f"envs.{name}", "tasks", *chosen, "--output", "-"]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120)
-    rows = [json.loads(line) for line in done.stdout.splitlines()[:ROWS]]
-    said = [{"role": "user", "content": "Buy what the instruction says."}]
-    return [json.dumps({"messages": said, **row}) for row in rows]
+    return done.stdout.splitlines()[:ROWS]
 
 
 def launch(visitor: Visitor, slug: str, name: str, *, environment: str, steps: int) -> str:

@@ -103,7 +103,8 @@ def environment_new(request: HttpRequest, slug: str, body: EnvironmentIn) -> Sta
     if body.url:
         values = body.model_dump(include=both | {"url", "token", "server_name", "accept"})
         return Status(201, environment_out(environment_register(project=project, user=user, **values)))
-    values = body.model_dump(include=both | {"program", "image", "slots", "cpus", "memory_mb", "pids", "wanted"})
+    own = {"program", "image", "arguments", "slots", "cpus", "memory_mb", "pids", "wanted"}
+    values = body.model_dump(include=both | own)
     kind = Kind.PROCESS if body.program else Kind.DOCKER
     return Status(201, environment_out(environment_launch(project=project, user=user, kind=kind, **values)))
 

@@ -54,6 +54,7 @@ class EnvironmentIn(Body):
     options: dict[str, Any] = Field(default_factory=dict)
     program: str = Field(default="", max_length=40)
     image: str = Field(default="", max_length=200)
+    arguments: dict[str, Any] = Field(default_factory=dict, description="options of the built-in server")
     slots: int = Field(default=128, ge=1, le=4096)
     cpus: float = Field(default=1.0, ge=0.1, le=64)
     memory_mb: int = Field(default=1024, ge=64, le=262_144)
@@ -122,6 +123,7 @@ def environment_out(environment: Environment) -> dict[str, Any]:
         "url": environment.url,
         "program": environment.program,
         "image": environment.image,
+        "arguments": environment.arguments,
         "protocol": environment.protocol,
         "options": environment.options,
         "wanted": environment.wanted,

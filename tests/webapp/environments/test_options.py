@@ -376,3 +376,16 @@ def test_a_name_that_is_no_text_is_not_offered(data: Path) -> None:
     (data / os.fsdecode(b"bad-\xff")).mkdir()
     (data / "line\nbreak").mkdir()
     assert all(name.isprintable() and "bad" not in name for name in places_offered("folder"))
+
+
+def test_the_api_takes_options_too(project: Project, bob: User) -> None:
+    client = Client()
+    client.force_login(bob)
+    where = f"/api/v1/projects/{project.slug}/environments"
+    body = {"name": "shop", "program": "webshop", "arguments": {"products": 60}, "wanted": 0}
+    made = client.post(where, body, content_type="application/json")
+    assert (made.status_code, made.json()["arguments"]) == (201, {"products": 60})
+    wrong = {"name": "other", "program": "webshop", "arguments": {"host": "0.0.0.0"}}
+    refused = client.post(where, wrong, content_type="application/json")
+    assert refused.status_code == 422 and "host" in refused.content.decode()
+    assert not Environment.objects.filter(name="other").exists()
