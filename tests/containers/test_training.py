@@ -154,13 +154,16 @@ def test_a_run_launched_from_the_browser_trains(
     with chromium() as page:
         page.goto(link)
         page.click("main form button")
+        page.wait_for_url(lambda url: "/login/" not in url)
         page.goto(f"{composed.address}/p/{slug}/runs/new/")
+        page.fill("#id_name", name)
+        page.select_option("[name='data.train']", f"dataset:{environment}@1")
+        page.select_option("[name='environment.name']", f"environment:{environment}")
         page.click("nav.tabs button.tab")
         page.locator("#yaml-form textarea").fill(yaml.safe_dump(config_of(environment, 3)))
         page.click("nav.tabs button.tab")
         page.wait_for_selector("#run-form")
-        assert page.input_value("[name='environment.name']") == f"environment:{environment}"
-        page.fill("#id_name", name)
+        assert page.input_value("[name='run.max_steps']") == "3"
         page.click("#launch")
         page.wait_for_url(re.compile(r"/runs/[0-9a-f-]{36}/"))
         run = page.url.rstrip("/").rpartition("/")[2].partition("?")[0]

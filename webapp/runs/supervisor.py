@@ -172,10 +172,13 @@ class Supervisor:
         if run is None:
             raise LeaseLost("The run has gone.")
         config = JobConfig.model_validate(run.config)
-        plain = resolve(run.project, config).config
+        found = resolve(run.project, config)
+        plain = found.config
         access = trainer_access(run.project, config.environment.name)
         Run.objects.filter(pk=run.pk, attempt=self.lease.attempt, lease_owner=self.lease.owner).update(
-            resolved=plain.model_dump(mode="json")
+            resolved=plain.model_dump(mode="json"),
+            # A server that had just been started knew no baseline yet when the run was launched.
+            baselines=run.baselines or found.baselines,
         )
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         config_file = self.folder / "config.yaml"
