@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal, get_origin
+
 import pytest
 
 from training.rewards.registry import COMPONENTS, default_components
@@ -188,4 +190,5 @@ def test_every_parameter_has_a_title_a_help_and_limits() -> None:
         assert component.title and component.help and "\n" not in component.help
         for name, field in component.params.model_fields.items():
             assert field.title and field.description, f"{component.name}.{name}"
-            assert field.metadata, f"{component.name}.{name} has no limits"
+            limited = bool(field.metadata) or field.annotation is bool or get_origin(field.annotation) is Literal
+            assert limited, f"{component.name}.{name} has no limits"
