@@ -1,4 +1,4 @@
-"""Makes docs/rewards.md from the components' own descriptions: `python -m training.rewards`; a test keeps it current."""
+"""Makes docs/rewards.md from the components themselves: `python -m training.rewards`; a test keeps it current."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from training.rewards.registry import FAMILIES
 _HEAD = """\
 # Reward components
 
-Made from `training/rewards/` by `python -m training.rewards`. A component is a function of one finished episode; a reward
+Made from `training/rewards/` by `python -m training.rewards`. A component is a function of a finished episode; a reward
 is a weighted sum of components. A component that cannot be computed is *missing*, never 0, and its rollout is excluded.
 Values under "examples" are checked by `Component.validate()`.
 
@@ -39,7 +39,7 @@ rewards:
 ```
 
 `categories` are compared with the row's `category`, `data_source`, `ability`, `split`, `extra_info.category` and
-`extra_info.dataset_type`. Advantages are TRL's: `(r − mean) / (std + 1e-4)` within the group, missing rollouts left out.
+`extra_info.dataset_type`. Advantages are TRL's: `(r − mean) / (std + 1e-4)` within the group, without missing rollouts.
 
 The variable in a judge's `key_variable` holds its key. Where addresses are checked (every supervised run), the
 operator also sets the same name with `_HOST`: the key goes to that host only. `TILTYARD_REWARD_MODELS` is the folder

@@ -63,8 +63,9 @@ class RewardSpecForm(forms.Form):
             prefix = f"{name}.params."
             params = [self[key] for key in self.fields if key.startswith(prefix)]
             changed = any(self.errors.get(field.name) for field in params) if self.is_bound else False
+            explained = " ".join(_(text) for text in (component.help, component.warning) if text)
             yield ComponentFields(
-                name, _(component.title), _(component.help), self[f"{name}.on"], self[f"{name}.weight"], params, changed
+                name, _(component.title), explained, self[f"{name}.on"], self[f"{name}.weight"], params, changed
             )
 
     def clean(self) -> dict[str, Any]:
