@@ -99,7 +99,7 @@ TOOLBENCH = (
             Example("without the words", SILENT, 0.0),
         ),
         warning=_(
-            "Off by default: 500 tokens are worth 5, ten times all other parts together, whatever they say. "
+            "Off by default: 500 tokens are worth 5, whatever they say; all other parts together are worth about 0.3. "
             "A policy learns to write on and on."
         ),
     ),
