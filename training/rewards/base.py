@@ -2,11 +2,13 @@
 
 A component sees one finished ``Episode`` and returns its raw value, or ``None`` when it has nothing to say about it
 (it could not be computed). A component that raises, or returns something that is not a finite number, makes the whole
-rollout *excluded*: missing is never 0. Components are registered in ``training/rewards/registry.py``, one line each.
+rollout *excluded*: missing is never 0. Each family of components is a package here and one line in
+``training/rewards/registry.py``.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +16,13 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from envs.wire import Message
+
+EXAMPLE_TOLERANCE = 1e-9
+
+
+def _(text: str) -> str:
+    """Mark a text for translation; the web interface translates it when it shows it."""
+    return text
 
 
 @dataclass(frozen=True)
@@ -24,7 +33,8 @@ class Episode:
     others from the policy (``assistant``) and the environment (``tool``, ``user``). A tool message that reports a
     failure starts with ``Error:`` or ``错误:``. ``env_reward`` and ``env_parts`` are the environment's own truth,
     ``None``/empty where it has none.
-    ``parse_errors`` counts model turns whose tool call could not be parsed.
+    ``parse_errors`` counts model turns whose tool call could not be parsed; ``tokens`` counts what the model wrote,
+    where somebody counted.
     """
 
     messages: list[Message]
@@ -34,6 +44,7 @@ class Episode:
     env_parts: dict[str, float] = field(default_factory=dict)
     parse_errors: int = 0
     truncated: bool = False
+    tokens: int | None = None
 
     @property
     def policy_messages(self) -> list[Message]:
@@ -50,12 +61,30 @@ class Episode:
 class Params(BaseModel):
     """Base of a component's parameters; every field has a title, a help text and limits."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", protected_namespaces=())
+
+    def problems(self) -> list[str]:
+        """What still has to be filled in before a run can score, one sentence each. Defaults are always valid."""
+        return []
+
+
+@dataclass(frozen=True)
+class Example:
+    """A worked example: an episode and the value it gets under ``params``. ``None``: the component is missing."""
+
+    what: str
+    episode: Episode
+    expected: float | None
+    params: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Component:
-    """A registered component: what a form shows, and the function that scores."""
+    """A registered component: what a form shows, the function that scores, and where its formula comes from.
+
+    ``low`` and ``high`` bound the value under default parameters. ``outside`` components ask something beside the
+    episode (a judge, a model): they take time, and the web never asks them. ``warning`` says what goes wrong with it.
+    """
 
     name: str
     title: str
@@ -65,11 +94,31 @@ class Component:
     default_weight: float = 1.0
     low: float = 0.0
     high: float = 1.0
+    source: str = ""
+    formula: str = ""
+    examples: tuple[Example, ...] = ()
+    warning: str = ""
+    outside: bool = False
+
+    def validate(self) -> list[str]:
+        """One sentence for each worked example that does not come out as it should; empty when all do."""
+        problems = []
+        for example in self.examples:
+            value = self.score(example.episode, self.params.model_validate(example.params))
+            if not _same(value, example.expected):
+                problems.append(f"`{self.name}`, {example.what}: {value} instead of {example.expected}.")
+        return problems
+
+
+def _same(value: float | None, expected: float | None) -> bool:
+    if value is None or expected is None:
+        return value is expected
+    return math.isclose(value, expected, rel_tol=EXAMPLE_TOLERANCE, abs_tol=EXAMPLE_TOLERANCE)
 
 
 @dataclass(frozen=True)
 class Score:
-    """Raw component values of one episode and their weighted sum."""
+    """Raw component values of one episode, and the reward that they add up to."""
 
     parts: dict[str, float]
     total: float

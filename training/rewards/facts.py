@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from envs.wire import ToolCall
+from envs.wire import Message, ToolCall
 from training.rewards.base import Episode
 
 ERROR_PREFIXES = ("Error:", "错误:")
@@ -19,24 +19,44 @@ class CallOutcome(NamedTuple):
     error: str | None
 
 
-def call_outcomes(episode: Episode) -> list[CallOutcome]:
-    """All calls in order with their answers.
+class Turn(NamedTuple):
+    """One turn of the policy and what came after it, up to the next one."""
 
-    A tool message belongs to the open call of the turn before it with the same id, or to the first unanswered one when
-    the message has no id. Messages that answer no call (such as a complaint about an unreadable one) are left out.
-    """
-    done: list[CallOutcome] = []
-    turn: list[CallOutcome] = []
+    said: Message
+    answers: list[Message]
+
+
+def turns_of(episode: Episode) -> list[Turn]:
+    """The policy's turns in order. What comes before the first of them is nobody's answer."""
+    turns: list[Turn] = []
     for message in episode.messages[episode.prompt_length :]:
         if message.role == "assistant":
-            done += turn
-            turn = [CallOutcome(call, None, None) for call in message.tool_calls or []]
-        elif message.role == "tool":
-            for i, (call, result, _) in enumerate(turn):
-                if result is None and message.tool_call_id in (None, "", call.id):
-                    turn[i] = CallOutcome(call, message.content, _error(message.content))
-                    break
-    return done + turn
+            turns.append(Turn(message, []))
+        elif turns:
+            turns[-1].answers.append(message)
+    return turns
+
+
+def outcomes_of(turn: Turn) -> list[CallOutcome]:
+    """The calls of a turn with their answers.
+
+    A tool message belongs to the open call with the same id, or to the first unanswered one when the message has no
+    id. Messages that answer no call (such as a complaint about an unreadable one) are left out.
+    """
+    calls = [CallOutcome(call, None, None) for call in turn.said.tool_calls or []]
+    for message in turn.answers:
+        if message.role != "tool":
+            continue
+        for i, (call, result, _) in enumerate(calls):
+            if result is None and message.tool_call_id in (None, "", call.id):
+                calls[i] = CallOutcome(call, message.content, _error(message.content))
+                break
+    return calls
+
+
+def call_outcomes(episode: Episode) -> list[CallOutcome]:
+    """All calls in order with their answers."""
+    return [outcome for turn in turns_of(episode) for outcome in outcomes_of(turn)]
 
 
 def question(episode: Episode) -> str:
@@ -45,6 +65,16 @@ def question(episode: Episode) -> str:
     if prompt:
         return prompt[-1]
     return next((m.content for m in episode.messages[episode.prompt_length :] if m.role == "user"), "")
+
+
+def row_value(row: dict[str, Any], path: str) -> Any:
+    """The value of a row at a dotted path such as ``reward_model.ground_truth``, or ``None``."""
+    value: Any = row
+    for key in path.split("."):
+        if not isinstance(value, dict):
+            return None
+        value = value.get(key)
+    return value
 
 
 def _error(text: str) -> str | None:

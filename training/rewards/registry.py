@@ -1,19 +1,31 @@
-"""All reward components by name. A new one is one function with its ``Params`` and one line here."""
+"""All families of reward components. A new one is a package beside these and one line here."""
 
 from __future__ import annotations
 
 from training.config import RewardComponent
 from training.rewards.base import Component
-from training.rewards.outcome import TASK_SUCCESS
+from training.rewards.bfcl import BFCL
+from training.rewards.general import GENERAL
+from training.rewards.helloagents import HELLOAGENTS
+from training.rewards.judge import JUDGE
+from training.rewards.model_based import MODEL_BASED
+from training.rewards.outcome import OUTCOME
 from training.rewards.tool_calling import TOOL_CALLING
+from training.rewards.toolbench import TOOLBENCH
+from training.rewards.webshop import WEBSHOP
 
-COMPONENTS: dict[str, Component] = {
-    component.name: component
-    for component in (
-        *TOOL_CALLING,
-        TASK_SUCCESS,
-    )
+FAMILIES: dict[str, tuple[Component, ...]] = {
+    "tool_calling": TOOL_CALLING,
+    "outcome": OUTCOME,
+    "toolbench": TOOLBENCH,
+    "bfcl": BFCL,
+    "webshop": WEBSHOP,
+    "helloagents": HELLOAGENTS,
+    "general": GENERAL,
+    "judge": JUDGE,
+    "model_based": MODEL_BASED,
 }
+COMPONENTS: dict[str, Component] = {component.name: component for family in FAMILIES.values() for component in family}
 
 
 def default_components() -> list[RewardComponent]:

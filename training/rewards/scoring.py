@@ -1,8 +1,9 @@
 """Score one episode with a list of components; check such a list before a run.
 
-Scoring is pure: the same episode and components always give the same score. The total is the plain weighted sum and is
-never clamped, so that weights can be replayed later on the stored parts. The seed clamps its total to [0, 1]; with its
-weights, which sum to 1, and its parts, which lie in [0, 1], that never changes anything.
+Scoring is pure: the same episode and components always give the same score (a judge's verdicts are kept). The total is
+never clamped, so that weights can be replayed later on the stored raw parts; how parts become terms and terms a total
+is in ``training/rewards/combining.py``. The seed clamps its total to [0, 1]; with its weights, which sum to 1, and its
+parts, which lie in [0, 1], that never changes anything.
 """
 
 from __future__ import annotations
@@ -15,25 +16,35 @@ from pydantic import ValidationError
 from training.config import RewardComponent
 from training.errors import ConfigError, RewardFault, boundary
 from training.rewards.base import Component, Episode, Params, Score
+from training.rewards.combining import categories_of, counts_for, terms_of, total_of
 from training.rewards.registry import COMPONENTS
 
 
-def score_episode(episode: Episode, components: list[RewardComponent]) -> Score:
-    """Raw component values and their weighted sum.
+def score_episode(
+    episode: Episode, components: list[RewardComponent], *, step: int = 0, ask_outside: bool = True
+) -> Score:
+    """Raw values of the components that count for the row, and the reward at a step.
 
-    Raises ``RewardFault`` naming the component that raised, had nothing to say (``None``) or gave no finite number:
-    the rollout is then excluded. Raises ``ConfigError`` for an empty list, an unknown name or bad parameters, which
-    concern the run and not the rollout.
+    Raises ``RewardFault`` naming the component that raised, had nothing to say (``None``) or gave no finite number, or
+    when no component counts: the rollout is then excluded. Raises ``ConfigError`` for an empty list, an unknown name
+    or bad parameters, which concern the run and not the rollout. Without ``ask_outside`` judges and models are not
+    asked, and so missing.
     """
     if not components:
         raise ConfigError("No reward components are set.", hint="Add a component, or use the default ones.")
+    categories = categories_of(episode.row)
     parts: dict[str, float] = {}
     for chosen in components:
         component, params = _resolve(chosen)
+        if not counts_for(chosen, categories):
+            continue
+        if component.outside and not ask_outside:
+            raise RewardFault(f"`{chosen.name}` asks a judge or a model, which is not done here.")
         with boundary(RewardFault, f"scoring `{chosen.name}`"):
             parts[chosen.name] = _number(chosen.name, component.score(episode, params))
-    total = math.fsum(chosen.weight * parts[chosen.name] for chosen in components)
-    return Score(parts=parts, total=total)
+    if not parts:
+        raise RewardFault("No reward component counts for a row of this category.", hint="Fix the categories.")
+    return Score(parts=parts, total=total_of(terms_of(parts, components, step), components))
 
 
 def validate_components(components: list[RewardComponent]) -> list[str]:
@@ -49,10 +60,24 @@ def validate_components(components: list[RewardComponent]) -> list[str]:
             problems.append(_unknown(chosen.name))
             continue
         try:
-            known.params.model_validate(chosen.params)
+            params = known.params.model_validate(chosen.params)
         except ValidationError as exc:
             problems += _sentences(chosen.name, exc)
-    return problems
+        else:
+            problems += [f"`{chosen.name}`: {text}" for text in params.problems()]
+    return problems + [text for chosen in components if (text := _gate_problem(chosen, components))]
+
+
+def _gate_problem(chosen: RewardComponent, components: list[RewardComponent]) -> str | None:
+    """A gate hangs on another component that counts wherever the gated one does."""
+    if chosen.gate is None:
+        return None
+    gate = next((item for item in components if item.name == chosen.gate.component), None)
+    if gate is None or gate is chosen:
+        return f"The gate of `{chosen.name}` needs `{chosen.gate.component}` as another component, with weight 0 maybe."
+    if gate.categories and not (chosen.categories and set(chosen.categories) <= set(gate.categories)):
+        return f"The gate of `{chosen.name}` needs `{gate.name}` to count for the same categories."
+    return None
 
 
 def _resolve(chosen: RewardComponent) -> tuple[Component, Params]:

@@ -15,6 +15,7 @@ KEY_NGRAMS = 12
 """How many CJK n-grams of a result stand for "its first words": about one short sentence."""
 
 _HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\u3040-\u30ff\U00020000-\U0003ffff"
+_WORD = re.compile(r"\w+")
 _CJK_RUN = re.compile(f"[{_HAN}]+")
 _TOKEN = re.compile(rf"[{_HAN}]+|[^\W{_HAN}]+")
 
@@ -50,3 +51,15 @@ def mentions(result: str, answer: str, *, words: int, min_chars: int, n: int, sh
     every = (gram for run in _CJK_RUN.finditer(head) for gram in ngrams(run.group(), n))
     grams = list(islice(dict.fromkeys(islice(every, KEY_NGRAMS * 4)), KEY_NGRAMS))
     return bool(grams) and sum(gram in answer for gram in grams) >= share * len(grams)
+
+
+def literal_share(wanted: str, text: str) -> float:
+    """The seed's own share: words are runs of letters and digits, so a Chinese sentence is one word."""
+    asked = set(_WORD.findall(wanted.lower()))
+    return len(asked & set(_WORD.findall(text.lower()))) / len(asked) if asked else 0.0
+
+
+def literal_mentions(result: str, answer: str, *, words: int, min_chars: int) -> bool:
+    """The seed's own rule: the result's words as they stand, in the answer in lower case."""
+    answer = answer.lower()
+    return any(len(word) >= min_chars and word in answer for word in result[:HEAD_CHARS].split()[:words])

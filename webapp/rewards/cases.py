@@ -19,6 +19,7 @@ from envs.wire import Message
 from training.config import RewardComponent
 from training.errors import TiltyardError
 from training.rewards.base import Episode
+from training.rewards.combining import categories_of, counts_for, terms_of, total_of
 from training.rewards.registry import COMPONENTS
 from training.rewards.scoring import score_episode
 from webapp.pages import clean_name
@@ -103,6 +104,12 @@ def cases_under(spec: RewardSpec) -> list[CaseView]:
     return views
 
 
+def _value(episode: Episode, part: RewardComponent) -> float:
+    """The raw value of one component, also for rows that it does not count for: a case asks about the function."""
+    alone = part.model_copy(update={"categories": []})
+    return score_episode(episode, [alone], ask_outside=False).parts[part.name]
+
+
 Scores = dict[str, tuple[float | None, str]]
 
 
@@ -119,7 +126,7 @@ def _scores(case: RewardCase, components: list[RewardComponent]) -> Scores:
     found: Scores = {}
     for part in components:
         try:
-            found[part.name] = score_episode(episode, [part]).parts[part.name], ""
+            found[part.name] = _value(episode, part), ""
         except TiltyardError as exc:
             found[part.name] = None, exc.message
     return found
@@ -134,7 +141,9 @@ def _view(case: RewardCase, components: list[RewardComponent], found: Scores) ->
     values = [found[part.name][0] for part in components]
     total = None
     if all(value is not None for value in values):
-        total = math.fsum(part.weight * (found[part.name][0] or 0.0) for part in components)
+        counted = [part for part in components if counts_for(part, categories_of(case.row))]
+        parts = {part.name: found[part.name][0] or 0.0 for part in counted}
+        total = total_of(terms_of(parts, counted), counted)
     missing = "" if total is not None else _("A component is missing, so there is no total.")
     whole = _mark(_("Reward"), total, missing, case.total)
     verdicts = [mark.passed for mark in (*marks, whole) if mark.passed is not None]

@@ -41,6 +41,7 @@ class RewardSpecForm(forms.Form):
     def __init__(self, *args: Any, components: list[RewardComponent] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         chosen = {part.name: part for part in (default_components() if components is None else components)}
+        self._start = chosen
         for name, component in COMPONENTS.items():
             part = chosen.get(name)
             self.fields[f"{name}.on"] = forms.BooleanField(
@@ -62,8 +63,9 @@ class RewardSpecForm(forms.Form):
             prefix = f"{name}.params."
             params = [self[key] for key in self.fields if key.startswith(prefix)]
             changed = any(self.errors.get(field.name) for field in params) if self.is_bound else False
+            explained = " ".join(_(text) for text in (component.help, component.warning) if text)
             yield ComponentFields(
-                name, _(component.title), _(component.help), self[f"{name}.on"], self[f"{name}.weight"], params, changed
+                name, _(component.title), explained, self[f"{name}.on"], self[f"{name}.weight"], params, changed
             )
 
     def clean(self) -> dict[str, Any]:
@@ -83,7 +85,9 @@ class RewardSpecForm(forms.Form):
         params = {key.removeprefix(prefix): cleaned[key] for key in self.fields if key.startswith(prefix)}
         try:
             COMPONENTS[name].params.model_validate(params)
-            return RewardComponent(name=name, weight=cleaned[f"{name}.weight"], params=params)
+            # What the form does not show (clip, gate, …) stays as it was.
+            start = self._start.get(name) or RewardComponent(name=name, weight=1)
+            return start.model_copy(update={"weight": cleaned[f"{name}.weight"], "params": params})
         except ShapeError as exc:
             for error in exc.errors(include_url=False, include_input=False):
                 self._place(prefix, error)

@@ -18,6 +18,7 @@ from envs.wire import Message
 from training.config import RewardComponent
 from training.errors import TiltyardError
 from training.rewards.base import Episode
+from training.rewards.combining import terms_of
 from training.rewards.registry import COMPONENTS
 from training.rewards.scoring import score_episode, validate_components
 from webapp.pages import clean_name
@@ -66,7 +67,7 @@ def _checked(components: list[RewardComponent]) -> list[RewardComponent]:
 
 
 def _stored(part: RewardComponent) -> dict[str, Any]:
-    """A component as it is stored: only parameters that differ from their defaults, so equal specs look equal."""
+    """A component as it is stored: only what differs from its defaults, so equal specs look equal."""
     model = COMPONENTS[part.name].params
     params = model.model_validate(part.params).model_dump(mode="json", exclude_defaults=True)
     defaults = model().model_dump(mode="json")
@@ -74,6 +75,7 @@ def _stored(part: RewardComponent) -> dict[str, Any]:
         "name": part.name,
         "weight": part.weight,
         "params": {key: value for key, value in params.items() if value != defaults.get(key)},
+        **part.model_dump(mode="json", exclude_defaults=True, exclude={"name", "weight", "params"}),
     }
 
 
@@ -98,14 +100,16 @@ def reward_try(*, components: list[RewardComponent], text: str) -> Tried:
     """Score a pasted conversation. Raises ``ValidationError`` with a sentence for whatever is wrong with it."""
     episode = _episode(text)
     try:
-        score = scorers.submit(score_episode, episode, components).result(timeout=TRY_LIMIT_S)
+        score = scorers.submit(score_episode, episode, components, ask_outside=False).result(timeout=TRY_LIMIT_S)
     except FutureTimeout as exc:
         raise ValidationError(_("Scoring took longer than %(s)g seconds.") % {"s": TRY_LIMIT_S}) from exc
     except TiltyardError as exc:
         raise ValidationError(exc.message) from exc
+    terms = terms_of(score.parts, components)
     parts = [
-        (_(COMPONENTS[part.name].title), score.parts[part.name], part.weight, part.weight * score.parts[part.name])
+        (_(COMPONENTS[part.name].title), score.parts[part.name], part.weight, part.weight * terms[part.name])
         for part in components
+        if part.name in score.parts
     ]
     return Tried(parts, score.total)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal, get_origin
+
 import pytest
 
 from training.rewards.registry import COMPONENTS, default_components
@@ -188,4 +190,28 @@ def test_every_parameter_has_a_title_a_help_and_limits() -> None:
         assert component.title and component.help and "\n" not in component.help
         for name, field in component.params.model_fields.items():
             assert field.title and field.description, f"{component.name}.{name}"
-            assert field.metadata, f"{component.name}.{name} has no limits"
+            limited = bool(field.metadata) or field.annotation is bool or get_origin(field.annotation) is Literal
+            assert limited, f"{component.name}.{name} has no limits"
+
+
+@pytest.mark.parametrize(
+    ("result", "answer", "expected"),
+    [
+        ("sunny today in Rome", "It is Sunny", 1.0),
+        ("Sunny", "it is sunny", 0.3),  # the seed looks for the word as it stands, in the answer in lower case
+        ("北京今天晴", "北京今天晴朗", 1.0),
+        ("北京在今天的天气：晴朗", "北京天气晴朗", 0.3),
+    ],
+)
+def test_the_seeds_own_rule_for_results(result: str, answer: str, expected: float) -> None:
+    assert (
+        score("result_use", episode("q", says("", "a"), tool(result, "a"), says(answer)), words="literal") == expected
+    )
+
+
+def test_the_seeds_own_rule_sees_a_chinese_sentence_as_one_word() -> None:
+    played = episode("深圳天气", says("深圳的天气很好"))
+    assert score("final_answer", played, words="literal") == pytest.approx(0.3)
+    assert score("final_answer", played) == pytest.approx(0.3 + 0.3 * 2 / 3)
+    english = episode("hello world", says("Hello, World! " + "x" * 20))
+    assert score("final_answer", english, words="literal") == 1.0

@@ -105,6 +105,40 @@ def test_unknown_component_is_refused(project: Project, bob: User) -> None:
         reward_spec_save(project=project, user=bob, name="x", components=[RewardComponent(name="os_system", weight=1)])
 
 
+def test_what_the_form_does_not_show_survives_an_edit(
+    project: Project, bob: User, client_for: Callable[..., Client]
+) -> None:
+    gate = {"component": "task_success", "above": 0.5}
+    parts = [
+        RewardComponent.model_validate({"name": "coherence", "weight": 1, "clip": [0, 1], "gate": gate}),
+        RewardComponent(name="task_success", weight=1),
+    ]
+    first = reward_spec_save(project=project, user=bob, name="mine", components=parts)
+    assert first.components[0] == {"name": "coherence", "weight": 1.0, "params": {}, "clip": [0.0, 1.0], "gate": gate}
+    client = client_for(bob)
+    form = RewardSpecForm(initial={"name": "mine"}, components=parts)
+    data = {name: form[name].value() for name in form.fields}
+    data = {key: "\n".join(value) if isinstance(value, list) else value for key, value in data.items()}
+    data = {key: value for key, value in data.items() if value is not False and value is not None}
+    client.post(reverse("reward-edit", args=[project.slug, first.pk]), data | {"coherence.weight": "0.5"})
+    second = RewardSpec.objects.get(version=2)
+    assert second.components[0]["weight"] == 0.5 and second.components[0]["gate"] == gate
+    assert client.get(reverse("reward-detail", args=[project.slug, second.pk])).status_code == 200
+
+
+def test_trying_applies_gate_and_clip_and_asks_no_judge() -> None:
+    parts = [
+        RewardComponent.model_validate({"name": "coherence", "weight": 1, "gate": {"component": "task_success"}}),
+        RewardComponent.model_validate({"name": "task_success", "weight": 2, "clip": [0, 0.5]}),
+    ]
+    won = reward_try(components=parts, text=json.dumps({"messages": TALK, "env_reward": 1}))
+    lost = reward_try(components=parts, text=json.dumps({"messages": TALK, "env_reward": 0}))
+    assert won.total == pytest.approx(won.parts[0][1] + 2 * 0.5) and lost.total == 0.0
+    judge = RewardComponent(name="judge", weight=1, params={"url": "http://127.0.0.1:9/v1", "model": "m"})
+    with pytest.raises(ValidationError, match="not done here"):
+        reward_try(components=[judge], text=json.dumps(TALK))
+
+
 def test_try_scores_a_conversation() -> None:
     tried = reward_try(components=default_components(), text=json.dumps(TALK))
     assert len(tried.parts) == 5

@@ -3,7 +3,8 @@
 source: SEED 2 (huangweiding/demo, multiturn_with_toolcall); every constant of its formula is a parameter with the
 seed's value as default. Differs, in all components:
 
-- Words are compared without regard to case, and Chinese text by character n-grams (``training/rewards/text.py``).
+- Words are compared without regard to case, and Chinese text by character n-grams (``training/rewards/text.py``);
+  ``words: literal`` compares them as the seed does.
 - Surrounding white space never counts as length.
 - English error wordings stand beside the seed's Chinese ones.
 - A turn whose call could not be parsed counts as a call of its own (``unparsed_score``); the seed overlooked it.
@@ -11,18 +12,13 @@ seed's value as default. Differs, in all components:
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from training.rewards.base import Component, Episode, Params
+from training.rewards.base import Episode, Params, _
 from training.rewards.facts import call_outcomes, question
-from training.rewards.text import mentions, overlap_share
-
-
-def _(text: str) -> str:
-    """Mark a text for translation; the web interface translates it when it shows it."""
-    return text
+from training.rewards.text import literal_mentions, literal_share, mentions, overlap_share
 
 
 def _part(default: float, title: str, help: str) -> Any:
@@ -119,6 +115,17 @@ def tool_necessity(episode: Episode, params: NecessityParams) -> float:
 class TextParams(Params):
     """How texts are compared, shared by the components that look for tool results in the answer."""
 
+    words: Literal["ngrams", "literal"] = Field(
+        "ngrams",
+        title=_("Words"),
+        description=_("What is compared."),
+        json_schema_extra={
+            "choices": {
+                "ngrams": _("words, and pieces of Chinese text"),
+                "literal": _("the seed's rule: what stands between spaces, so a Chinese sentence is one word"),
+            }
+        },
+    )
     ngram: int = _count(2, _("CJK n-gram"), _("Characters of one piece of Chinese text."), low=1, high=4)
     cjk_share: float = Field(
         0.3,
@@ -151,20 +158,27 @@ def result_use(episode: Episode, params: ResultUseParams) -> float:
         if item.error is not None:
             quoted = bool(item.error) and item.error.casefold() in answer.casefold()
             values.append(params.quoted_error_score if quoted else 0.0)
-        elif mentions(
-            item.result,
-            answer,
-            words=params.key_words,
-            min_chars=params.min_word_chars,
-            n=params.ngram,
-            share=params.cjk_share,
-        ):
+        elif _takes_up(answer, item.result, params):
             values.append(1.0)
         else:
             is_long = len(answer) > params.long_answer_chars
             # Without a result text there is nothing to take up; the seed gives nothing for it.
             values.append((params.long_answer_score if is_long else params.short_answer_score) if item.result else 0.0)
     return sum(values) / len(values) if values else params.no_results_score
+
+
+def _takes_up(answer: str, result: str, params: ResultUseParams | FinalAnswerParams) -> bool:
+    """Whether the answer takes up the beginning of a result."""
+    if params.words == "literal":
+        return literal_mentions(result, answer, words=params.key_words, min_chars=params.min_word_chars)
+    return mentions(
+        result,
+        answer,
+        words=params.key_words,
+        min_chars=params.min_word_chars,
+        n=params.ngram,
+        share=params.cjk_share,
+    )
 
 
 class FinalAnswerParams(TextParams):
@@ -199,20 +213,12 @@ def final_answer(episode: Episode, params: FinalAnswerParams) -> float:
         value -= params.short_penalty
     elif len(answer) <= params.max_chars:
         value += params.length_bonus
-    value += params.overlap_bonus * overlap_share(question(episode), answer, params.ngram)
+    asked = question(episode)
+    literal = params.words == "literal"
+    share = literal_share(asked, answer) if literal else overlap_share(asked, answer, params.ngram)
+    value += params.overlap_bonus * share
     for item in call_outcomes(episode):
-        if (
-            item.result
-            and item.error is None
-            and mentions(
-                item.result,
-                answer,
-                words=params.key_words,
-                min_chars=params.min_word_chars,
-                n=params.ngram,
-                share=params.cjk_share,
-            )
-        ):
+        if item.result and item.error is None and _takes_up(answer, item.result, params):
             value += params.result_bonus
     return min(1.0, max(0.0, value))
 
@@ -234,47 +240,3 @@ def coherence(episode: Episode, params: CoherenceParams) -> float:
     says = [bool(turn.content.strip()) for turn in turns]
     followed = sum(bool(turn.tool_calls) and after for turn, after in zip(turns, says[1:], strict=False))
     return min(1.0, params.base_score + params.text_bonus * sum(says) / len(says) + params.follow_bonus * followed)
-
-
-TOOL_CALLING = (
-    Component(
-        "tool_call_correctness",
-        _("Tool call correctness"),
-        _("Calls that the tools accepted."),
-        tool_call_correctness,
-        CorrectnessParams,
-        0.30,
-    ),
-    Component(
-        "tool_necessity",
-        _("Tool necessity"),
-        _("Tools called when the question needs one, and only then."),
-        tool_necessity,
-        NecessityParams,
-        0.20,
-    ),
-    Component(
-        "result_use",
-        _("Use of results"),
-        _("The final answer takes up what the tools returned."),
-        result_use,
-        ResultUseParams,
-        0.20,
-    ),
-    Component(
-        "final_answer",
-        _("Final answer"),
-        _("Length of the answer and its likeness to the question."),
-        final_answer,
-        FinalAnswerParams,
-        0.20,
-    ),
-    Component(
-        "coherence",
-        _("Coherence"),
-        _("Turns say something, and calls lead to an answer."),
-        coherence,
-        CoherenceParams,
-        0.10,
-    ),
-)

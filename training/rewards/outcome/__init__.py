@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from training.rewards.base import Component, Episode, Params
+from training.rewards.base import Component, Episode, Example, Params, _
+from training.rewards.samples import played, says
 
 
-def _(text: str) -> str:
-    """Mark a text for translation; the web interface translates it when it shows it."""
-    return text
-
-
-class TaskSuccessParams(Params):
-    """Parameters of ``task_success``."""
+class VerdictParams(Params):
+    """What an episode is worth that ran out before the environment gave its verdict."""
 
     cut_off: float | None = Field(
         0.0,
@@ -28,7 +24,7 @@ class TaskSuccessParams(Params):
     )
 
 
-def task_success(episode: Episode, params: TaskSuccessParams) -> float | None:
+def task_success(episode: Episode, params: VerdictParams) -> float | None:
     """The environment's reward as it stands.
 
     ``None`` where an episode that came to its end has none: the environment failed to judge it, which is not 0. An
@@ -44,5 +40,13 @@ TASK_SUCCESS = Component(
     _("Task success"),
     _("The environment's own reward for the task."),
     task_success,
-    TaskSuccessParams,
+    VerdictParams,
+    source="the environment server (`reward` of its last observation)",
+    formula="reward",
+    examples=(
+        Example("the environment says 0.25", played("q", says("a"), env_reward=0.25), 0.25),
+        Example("cut off without a verdict", played("q", says("a"), truncated=True), 0.0),
+        Example("ended without a verdict", played("q", says("a")), None),
+    ),
 )
+OUTCOME = (TASK_SUCCESS,)

@@ -1,0 +1,55 @@
+"""Regular expressions that a person typed, matched against what a model wrote: both may be hostile.
+
+The ``regex`` package stops a match after its time limit, which Python's own cannot. Compiling has none, so patterns
+are short, their fixed repetitions small together, and recursion, fuzzy matching and named lists are refused.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from functools import lru_cache
+from typing import Any
+
+import regex
+
+from training.errors import RewardTimeout
+
+MAX_PATTERN_CHARS = 500
+MAX_TEXT_CHARS = 100_000
+MAX_REPEATS = 2_000
+LIMIT_S = 1.0
+_COUNT = re.compile(r"\{\s*(\d{1,9})")
+_REFUSED = re.compile(r"\(\?(?:R|&|P>|[+-]?\d)|\\L<|\{[^{}]*[a-zA-Z<]")
+
+
+def pattern_problem(pattern: str) -> str | None:
+    """What is wrong with a pattern, as a sentence without its end stop, or ``None``."""
+    if len(pattern) > MAX_PATTERN_CHARS:
+        return f"the pattern has more than {MAX_PATTERN_CHARS} characters"
+    if _REFUSED.search(pattern):
+        return "recursion, fuzzy matching and named lists are not allowed"
+    if math.prod(max(1, int(count)) for count in _COUNT.findall(pattern)) > MAX_REPEATS:
+        return f"the repetitions such as {{9}} make more than {MAX_REPEATS} together"
+    try:
+        _compiled(pattern)
+    except (regex.error, ValueError, OverflowError, RecursionError) as exc:
+        return f"the pattern cannot be read: {str(exc)[:120]}"
+    return None
+
+
+def found(pattern: str, text: str, *, whole: bool = False) -> bool:
+    """Whether the pattern matches the text, or the whole of it. Raises ``RewardTimeout`` when that takes too long."""
+    matcher = _compiled(pattern)
+    match = matcher.fullmatch if whole else matcher.search
+    try:
+        return match(text[:MAX_TEXT_CHARS], timeout=LIMIT_S) is not None
+    except TimeoutError as exc:
+        raise RewardTimeout(
+            f"A pattern took longer than {LIMIT_S:g} s.", hint="Write it without repetitions inside repetitions."
+        ) from exc
+
+
+@lru_cache(maxsize=256)
+def _compiled(pattern: str) -> Any:
+    return regex.compile(pattern, regex.V0)

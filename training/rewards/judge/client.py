@@ -1,0 +1,213 @@
+"""Asks an OpenAI-compatible endpoint: checked addresses, a bounded answer, one time limit for all of it.
+
+Scoring runs in threads; all asking happens on one event loop in a thread of its own, so that the number of requests at
+once is one number for each endpoint. Every failure is a typed reward error: the rollout is missing, never 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextvars
+import json
+import os
+import random
+import threading
+from collections import Counter
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import httpx
+
+from training.addresses import parse_place
+from training.errors import RewardFault, RewardTimeout, TiltyardError
+from training.rollout.connections import allow_list, http_client
+
+MAX_REPLY_BYTES = 1 << 20
+CONNECT_LIMIT_S = 10.0
+RETRY_BASE_S, RETRY_CAP_S = 0.5, 8.0
+RETRIED = frozenset({408, 409, 429, 500, 502, 503, 504})
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where the judge is and how it is asked. ``key_variable`` names the variable that holds the key."""
+
+    url: str
+    model: str
+    key_variable: str = ""
+    concurrency: int = 8
+    timeout_s: float = 25.0
+    attempts: int = 2
+    max_tokens: int = 300
+
+
+class Usage:
+    """What the judges of this process were asked: requests, failures, cached replies, tokens; by model."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, Counter[str]] = {}
+        self._lock = threading.Lock()
+
+    def add(self, model: str, **counts: float) -> None:
+        """Count something."""
+        with self._lock:
+            self._counts.setdefault(model, Counter()).update(counts)
+
+    def of(self, model: str) -> dict[str, float]:
+        """Counts so far: requests, failures, cached, prompt_tokens, completion_tokens, cost."""
+        with self._lock:
+            return dict(self._counts.get(model, Counter()))
+
+
+usage = Usage()
+
+
+def ask(endpoint: Endpoint, messages: list[dict[str, str]]) -> tuple[str, dict[str, int]]:
+    """The judge's text and its token counts. Raises ``RewardFault`` or ``RewardTimeout``."""
+    usage.add(endpoint.model, requests=1)
+    context = contextvars.copy_context()
+    future: concurrent.futures.Future[tuple[str, dict[str, int]]] = concurrent.futures.Future()
+    loop = _loop()
+    loop.call_soon_threadsafe(lambda: _start(loop, endpoint, messages, future, context))
+    try:
+        # The task has the same limit and always ends; the second is for the loop to say so.
+        return future.result(timeout=endpoint.timeout_s + 1)
+    except (TimeoutError, concurrent.futures.TimeoutError) as exc:
+        usage.add(endpoint.model, failures=1)
+        raise RewardTimeout(
+            f"The judge {endpoint.model} did not answer within {endpoint.timeout_s:g} s.",
+            hint="Raise its time limit, or ask fewer at once.",
+        ) from exc
+    except TiltyardError:
+        usage.add(endpoint.model, failures=1)
+        raise
+
+
+@lru_cache(maxsize=1)
+def _loop() -> asyncio.AbstractEventLoop:
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="judge", daemon=True).start()
+    return loop
+
+
+def _start(
+    loop: asyncio.AbstractEventLoop,
+    endpoint: Endpoint,
+    messages: list[dict[str, str]],
+    future: concurrent.futures.Future[tuple[str, dict[str, int]]],
+    context: contextvars.Context,
+) -> None:
+    """Begin asking in the caller's context, which may carry the addresses that it may reach."""
+    task = loop.create_task(_ask(endpoint, messages), context=context)
+    _asking.add(task)
+    task.add_done_callback(lambda done: _settle(done, future))
+
+
+_asking: set[asyncio.Task[Any]] = set()
+_slots: dict[tuple[str, str], tuple[int, asyncio.Semaphore]] = {}
+
+
+def _settle(done: asyncio.Task[Any], future: concurrent.futures.Future[Any]) -> None:
+    _asking.discard(done)
+    if (error := done.exception()) is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(done.result())
+
+
+def _slot(endpoint: Endpoint) -> asyncio.Semaphore:
+    """The endpoint's own count of requests at once; a changed number starts a new count."""
+    key = (endpoint.url, endpoint.model)
+    if key not in _slots or _slots[key][0] != endpoint.concurrency:
+        _slots[key] = (endpoint.concurrency, asyncio.Semaphore(endpoint.concurrency))
+    return _slots[key][1]
+
+
+async def _ask(endpoint: Endpoint, messages: list[dict[str, str]]) -> tuple[str, dict[str, int]]:
+    body = {
+        "model": endpoint.model,
+        "messages": messages,
+        "temperature": 0,
+        "max_tokens": endpoint.max_tokens,
+    }
+    async with asyncio.timeout(endpoint.timeout_s), _slot(endpoint):
+        try:
+            async with http_client(CONNECT_LIMIT_S) as client:
+                # The environment's token is not the judge's.
+                client.headers.pop("Authorization", None)
+                client.headers.update(_key_header(endpoint))
+                return await _tries(client, endpoint, body)
+        except TiltyardError as exc:
+            if isinstance(exc, (RewardFault, RewardTimeout)):
+                raise
+            raise RewardFault(f"The judge cannot be asked: {exc.message}", hint=exc.hint) from exc
+        except (httpx.HTTPError, httpx.InvalidURL, OSError) as exc:
+            raise RewardFault(
+                f"The judge cannot be reached: {type(exc).__name__}.", hint="Fix its address, or start it."
+            ) from exc
+
+
+async def _tries(client: httpx.AsyncClient, endpoint: Endpoint, body: dict[str, Any]) -> tuple[str, dict[str, int]]:
+    """Ask again after a refusal that may pass, with growing pauses."""
+    for attempt in range(endpoint.attempts):
+        last = attempt == endpoint.attempts - 1
+        try:
+            status, data = await _post(client, f"{endpoint.url.rstrip('/')}/chat/completions", body)
+        except httpx.TransportError:
+            if last:
+                raise
+        else:
+            if status == 200:
+                return _read(data)
+            if last or status not in RETRIED:
+                raise RewardFault(f"The judge answered with HTTP {status}.", hint="Look at its address, model and key.")
+        pause = min(RETRY_CAP_S, RETRY_BASE_S * 2**attempt)
+        await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads retries, guards nothing
+    raise AssertionError("unreachable")
+
+
+async def _post(client: httpx.AsyncClient, url: str, body: dict[str, Any]) -> tuple[int, bytes]:
+    data = bytearray()
+    async with client.stream("POST", url, json=body) as answer:
+        async for chunk in answer.aiter_raw():
+            data += chunk
+            if len(data) > MAX_REPLY_BYTES:
+                raise RewardFault("The judge's answer is larger than 1 MB.")
+        return answer.status_code, bytes(data)
+
+
+def _read(data: bytes) -> tuple[str, dict[str, int]]:
+    try:
+        value = json.loads(data)
+        text = value["choices"][0]["message"]["content"]
+        counted = value.get("usage") or {}
+        tokens = {name: int(counted.get(name) or 0) for name in ("prompt_tokens", "completion_tokens")}
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as exc:
+        raise RewardFault(
+            "The judge's answer is no chat completion.", hint="Is it an OpenAI-compatible server?"
+        ) from exc
+    if not isinstance(text, str):
+        raise RewardFault("The judge answered without text.")
+    return text, tokens
+
+
+def _key_header(endpoint: Endpoint) -> dict[str, str]:
+    """The key, if one is named. Where addresses are checked it goes only to the host that the operator set beside it.
+
+    Otherwise whoever writes a reward spec could send the operator's key anywhere.
+    """
+    if not endpoint.key_variable:
+        return {}
+    key = os.environ.get(endpoint.key_variable, "")
+    if not key:
+        raise RewardFault(f"The variable {endpoint.key_variable} is not set.", hint="Set it to the judge's key.")
+    if allow_list() is not None:
+        allowed = os.environ.get(f"{endpoint.key_variable}_HOST", "")
+        if parse_place(endpoint.url).host.lower() != allowed.strip().lower():
+            raise RewardFault(
+                f"{endpoint.key_variable} may not be sent to this judge.",
+                hint=f"The operator sets {endpoint.key_variable}_HOST to the judge's host.",
+            )
+    return {"Authorization": f"Bearer {key}"}

@@ -1,0 +1,92 @@
+"""What a judge needs to know, shared by all judged components."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from training.addresses import AddressRefused, parse_place
+from training.rewards.base import Params, _
+from training.rewards.judge.client import Endpoint
+
+
+class JudgeParams(Params):
+    """Where the judge is, and its limits."""
+
+    url: str = Field(
+        "",
+        title=_("Judge address"),
+        description=_("An OpenAI-compatible endpoint, such as http://127.0.0.1:8000/v1."),
+        max_length=500,
+    )
+    model: str = Field("", title=_("Judge model"), description=_("The model that is asked."), max_length=200)
+    key_variable: str = Field(
+        "",
+        title=_("Key variable"),
+        description=_("The environment variable of the trainer that holds the key, JUDGE_KEY or JUDGE_KEY_…; "
+                      "the key itself is never stored."),
+        max_length=64,
+        pattern=r"^(JUDGE_KEY(_[A-Z0-9]{1,50})?)?$",
+    )  # fmt: skip
+    concurrency: int = Field(8, title=_("Asked at once"), description=_("Requests in flight at most."), ge=1, le=256)
+    timeout_s: float = Field(
+        25.0,
+        title=_("Judge limit"),
+        description=_("Longest wait for a verdict, queue and retries included, in seconds. Keep it below the "
+                      "scoring limit."),
+        gt=0,
+        le=600,
+    )  # fmt: skip
+    attempts: int = Field(2, title=_("Attempts"), description=_("How often a refused request is sent."), ge=1, le=5)
+    max_tokens: int = Field(
+        300, title=_("Verdict tokens"), description=_("Longest verdict, in tokens."), ge=16, le=8192
+    )
+    max_chars: int = Field(
+        20_000,
+        title=_("Transcript characters"),
+        description=_("Of longer transcripts the judge sees the beginning and the end."),
+        ge=500,
+        le=500_000,
+    )
+    price_in: float = Field(
+        0.0, title=_("Price of input"), description=_("Cost of a million tokens that are sent."), ge=0, le=10_000
+    )
+    price_out: float = Field(
+        0.0, title=_("Price of output"), description=_("Cost of a million tokens that come back."), ge=0, le=10_000
+    )
+
+    def problems(self) -> list[str]:
+        """An address and a model are needed."""
+        found = [] if self.model else ["The judge has no model."]
+        try:
+            parse_place(self.url)
+        except AddressRefused as exc:
+            found.append(f"The judge has no usable address: {exc.message}" if self.url else "The judge has no address.")
+        return found
+
+    def endpoint(self) -> Endpoint:
+        """How the client is told."""
+        return Endpoint(
+            self.url, self.model, self.key_variable, self.concurrency, self.timeout_s, self.attempts, self.max_tokens
+        )
+
+
+class RubricParams(JudgeParams):
+    """Parameters of ``judge``."""
+
+    rubric: str = Field(
+        "Judge how well the assistant did what the user asked. Look at what was really done, not at what is claimed.",
+        title=_("Rubric"),
+        description=_("What the judge is told. {question}, {answer}, {truth} and {transcript} are filled in; "
+                      "a rubric without {transcript} gets it below."),
+        max_length=8000,
+    )  # fmt: skip
+    truth_field: str = Field(
+        "", title=_("Answer field"), description=_("Path of the right answer in the row, for {truth}."), max_length=200
+    )
+    lowest: float = Field(0.0, title=_("Lowest mark"), description=_("The mark that is worth 0."), ge=-1000, le=1000)
+    highest: float = Field(10.0, title=_("Highest mark"), description=_("The mark that is worth 1."), ge=-1000, le=1000)
+
+    def problems(self) -> list[str]:
+        """... and marks that rise."""
+        marks = [] if self.lowest < self.highest else ["The judge's highest mark must be above the lowest."]
+        return super().problems() + marks

@@ -1,0 +1,26 @@
+"""Numbers in texts, read the way answers write them: ``1,053``, ``$12.50``, ``-3``, ``40%``, ``1/2`` is two."""
+
+from __future__ import annotations
+
+import math
+import re
+
+MAX_CHARS = 100_000
+_NUMBER = re.compile(r"(?<![\w.])[-−+]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d{1,100})(?:\.\d{1,100})?(?:[eE][-+]?\d{1,3})?")
+
+
+def numbers(text: str) -> list[float]:
+    """The finite numbers of a text's last ``MAX_CHARS`` characters, in order."""
+    found = (_to_float(piece) for piece in _NUMBER.findall(text[-MAX_CHARS:]))
+    return [number for number in found if math.isfinite(number)]
+
+
+def first_number(text: str) -> float | None:
+    """The first number of a text."""
+    match = _NUMBER.search(text[:MAX_CHARS])
+    number = _to_float(match[0]) if match else math.nan
+    return number if math.isfinite(number) else None
+
+
+def _to_float(piece: str) -> float:
+    return float(piece.replace(",", "").replace("−", "-"))
