@@ -529,17 +529,7 @@ class JobConfig(Group):
             raise ValueError("rewards.components: each component may appear once")
         if names and math.isclose(sum(abs(component.weight) for component in self.rewards.components), 0):
             raise ValueError("rewards.components: all weights are 0, so every reward would be 0")
-        self._check_trained_with()
         return self
-
-    def _check_trained_with(self) -> None:
-        """What the reward library can do and the trainer does not do yet must not be ignored in silence."""
-        plain = {"name", "weight", "params"}
-        for component in self.rewards.components:
-            if more := component.model_dump(exclude_defaults=True).keys() - plain:
-                raise ValueError(f"rewards.components: training does not apply {', '.join(sorted(more))} yet")
-        if self.rewards.aggregation != "sum_then_normalize":
-            raise ValueError("rewards.aggregation: training does not apply normalize_then_sum yet")
 
     @property
     def rollouts_per_step(self) -> int:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from training.journal import PhaseChanged
 from training.policy.sampling import SamplingParams
 from training.policy.transformers_engine import TransformersEngine
 from training.rewards.base import Episode, Score
+from training.rewards.combining import terms_of
 from training.rewards.registry import default_components
 from training.rewards.scoring import score_episode, validate_components
 from training.rollout.collector import Collector, Rollout, StepRollouts
@@ -62,7 +62,7 @@ def run_grpo(job: Job, *, scorer: Scorer | None = None, engine: Any = None) -> N
     job.check_stop()
     model = load_model(config, folder, device)
     callback = JournalCallback(job)
-    rollouts = _Rollouts(job, callback, rows, template, scorer or partial(score_episode, components=components))
+    rollouts = _Rollouts(job, callback, rows, template, components, scorer)
     trainer = _make_trainer(job, model, tokenizer, rows, components, rollouts, callback, device)
     own_engine = engine is None
     if own_engine:
@@ -129,13 +129,21 @@ class _Rollouts:
     """TRL's ``rollout_func``: plays the prompts it is given and hands back ids, masks and reward parts."""
 
     def __init__(
-        self, job: Job, callback: JournalCallback, rows: Sequence[Row], template: ChatTemplate, scorer: Scorer
+        self,
+        job: Job,
+        callback: JournalCallback,
+        rows: Sequence[Row],
+        template: ChatTemplate,
+        components: list[RewardComponent],
+        scorer: Scorer | None,
     ) -> None:
         self._job = job
         self._callback = callback
         self._rows = rows
         self._template = template
-        self._scorer = scorer
+        self._components = components
+        self._scorer = scorer or self._score
+        self._step = 0
         self._engine: Any = None
         self._collector: Collector | None = None
 
@@ -155,6 +163,9 @@ class _Rollouts:
             config, self._rows, player, self._scorer, self._job.journal, self._job.stop, self._job.attempt
         )
 
+    def _score(self, episode: Episode) -> Score:
+        return score_episode(episode, self._components, step=self._step)
+
     def close(self) -> None:
         """Close the event loop."""
         if self._collector is not None:
@@ -162,7 +173,7 @@ class _Rollouts:
 
     def __call__(self, prompts: list[str], trainer: Any) -> dict[str, list[Any]]:
         assert self._collector is not None  # noqa: S101 - attach() ran before training
-        step = trainer.state.global_step + 1
+        self._step = step = trainer.state.global_step + 1
         with self._engine.sampling():
             result = self._collector.collect(step, [int(prompt) for prompt in prompts])
         self._callback.extra = dict(result.figures)
@@ -194,11 +205,15 @@ def _trl_row(rollout: Rollout, eos_id: int, mask_truncated: bool) -> tuple[Any, 
     return trajectory.prompt_ids, trajectory.completion_ids, trajectory.logprobs, mask, rollout.parts
 
 
-def reward_function(name: str) -> Callable[..., list[float | None]]:
-    """A TRL reward function that returns the stored part ``name``, or ``None`` for excluded rollouts."""
+def reward_function(name: str, components: list[RewardComponent]) -> Callable[..., list[float | None]]:
+    """A TRL reward function that returns the term of the stored part ``name``.
+
+    ``None`` for excluded rollouts, and for rows that the component does not count for.
+    """
 
     def stored(**kwargs: Any) -> list[float | None]:
-        return [None if parts is None else parts[name] for parts in kwargs[PARTS_FIELD]]
+        step = kwargs["trainer_state"].global_step + 1
+        return [None if parts is None else terms_of(parts, components, step).get(name) for parts in kwargs[PARTS_FIELD]]
 
     stored.__name__ = name  # TRL names the metric after it
     return stored
@@ -221,6 +236,7 @@ def grpo_arguments(config: JobConfig, run_dir: Path, device: str, weights: list[
         "loss_type": config.grpo.loss_type,
         "scale_rewards": config.grpo.scale_rewards,
         "reward_weights": weights,
+        "multi_objective_aggregation": config.rewards.aggregation,
         "shuffle_dataset": False,  # row_order() has done it, and a resumed run must see the same order
         "use_vllm": False,
         "log_completions": False,
@@ -252,7 +268,7 @@ def _make_trainer(
     arguments = grpo_arguments(config, job.run_dir, device, [component.weight for component in components])
     return GRPOTrainer(
         model=model,
-        reward_funcs=[reward_function(component.name) for component in components],
+        reward_funcs=[reward_function(component.name, components) for component in components],
         args=GRPOConfig(**arguments),
         train_dataset=Dataset.from_dict({"prompt": [str(index) for index in order]}),
         processing_class=tokenizer,

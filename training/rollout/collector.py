@@ -2,8 +2,8 @@
 
 1. ``collect`` starts one task for each rollout; none waits for another.
 2. A rollout that ends is scored at once, in a thread with a time limit; a failure excludes it.
-3. When the last rollout of a group is scored its advantages are journalled (at the end of the step with ``batch``
-   scaling).
+3. When the last rollout of a group is scored its advantages are journalled (at the end of the step where they hang
+   on the whole batch: ``batch`` scaling and ``normalize_then_sum``).
 4. A watcher looks at the stop flag every ``WATCH_S`` and cancels all tasks; ``StopRequested`` leaves ``collect``.
 5. Too many failures over too many steps in a row end the run with the boundary that failed most.
 """
@@ -31,6 +31,8 @@ from training.journal import (
     RolloutStarted,
     TurnAdded,
 )
+from training.rewards.combining import advantages, terms_of
+from training.rewards.registry import default_components
 from training.rollout.advantages import GroupStatistics, group_statistics, reward_std
 from training.rollout.figures import step_figures
 from training.rollout.scoring import Scorer, Scoring
@@ -238,20 +240,35 @@ class _Step:
         )
         members = self._open.setdefault(group, {})
         members[index] = rollout
-        if len(members) == self._size and self._c._config.grpo.scale_rewards != "batch":
+        config = self._c._config
+        waits = config.grpo.scale_rewards == "batch" or config.rewards.aggregation == "normalize_then_sum"
+        if len(members) == self._size and not waits:
             self._close_group(group, None)
 
     def close_groups(self, rollouts: list[Rollout]) -> list[GroupStatistics]:
-        """Statistics of all groups in order; journals those that waited for the batch's standard deviation."""
+        """Statistics of all groups in order; journals those that waited for the whole batch."""
         batch_std = reward_std([rollout.reward for rollout in rollouts])
+        combined = self._combined(rollouts)
         for group in sorted(self._open):
-            self._close_group(group, batch_std)
+            begin = group * self._size
+            self._close_group(group, batch_std, combined[begin : begin + self._size] if combined else None)
         return [self._statistics[group] for group in sorted(self._statistics)]
 
-    def _close_group(self, group: int, batch_std: float | None) -> None:
+    def _combined(self, rollouts: list[Rollout]) -> list[float | None] | None:
+        """Advantages of the whole batch under ``normalize_then_sum``, else ``None``."""
+        rewards = self._c._config.rewards
+        if rewards.aggregation == "sum_then_normalize":
+            return None
+        chosen = rewards.components or default_components()
+        terms = [None if r.parts is None else terms_of(r.parts, chosen, self._step) for r in rollouts]
+        return advantages(terms, chosen, self._size, aggregation=rewards.aggregation)
+
+    def _close_group(self, group: int, batch_std: float | None, combined: list[float | None] | None = None) -> None:
         members = [rollout for _, rollout in sorted(self._open.pop(group).items())]
         rewards = [rollout.reward for rollout in members]
         result = group_statistics(rewards, scale=self._c._config.grpo.scale_rewards, batch_std=batch_std)
+        if combined is not None:
+            result = result._replace(advantages=combined)
         self._statistics[group] = result
         self._c._write(
             GroupScored(

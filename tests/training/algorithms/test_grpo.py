@@ -15,6 +15,7 @@ from training.algorithms.base import JournalCallback, row_order
 from training.algorithms.grpo import PARTS_FIELD, grpo_arguments, run_grpo, trl_batch
 from training.errors import ConfigError, EnvironmentUnreachable, RewardFault
 from training.rewards.base import Episode, Score
+from training.rewards.combining import terms_of, total_of
 from training.rollout.advantages import GroupStatistics
 from training.rollout.collector import Rollout, StepRollouts
 from training.rollout.trajectory import Trajectory
@@ -106,6 +107,46 @@ def test_journalled_advantages_are_the_ones_trl_trained_with(
     first = of_type(job.run_dir, "metrics")[0].values
     kept = [e.reward for e in ends[:8] if e.reward is not None]
     assert first["reward"] == pytest.approx(sum(kept) / len(kept), abs=1e-5)
+
+
+SHAPED = [
+    {"name": "repetition", "weight": 1, "params": {"scope": "all", "ngram": 1}, "clip": [0.2, 0.9], "scale": [0, 0.9]},
+    {"name": "length_budget", "weight": 0.5, "gate": {"component": "repetition", "above": 0.7},
+     "params": {"scope": "all", "min_chars": 50, "max_chars": 60, "zero_chars": 99}, "schedule": {"end": 4, "last": 0}},
+    {"name": "language", "weight": 2, "categories": ["elsewhere"]},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("aggregation", ["sum_then_normalize", "normalize_then_sum"])
+@pytest.mark.usefixtures("no_health")
+def test_shaped_rewards_are_trained_as_they_are_journalled(
+    make_job: MakeJob, monkeypatch: pytest.MonkeyPatch, aggregation: str
+) -> None:
+    """Clip, scale, gate, schedule and categories reach TRL; the journal keeps raw values."""
+    from trl import GRPOTrainer
+
+    seen: list[torch.Tensor] = []
+    original = GRPOTrainer._generate_and_score_completions
+
+    def spy(self: Any, inputs: Any) -> Any:
+        output = original(self, inputs)
+        seen.append(output["advantages"].clone())
+        return output
+
+    monkeypatch.setattr(GRPOTrainer, "_generate_and_score_completions", spy)
+    with scripted_server() as url:
+        job = make_job(environment={"url": url}, rewards={"components": SHAPED, "aggregation": aggregation})
+        run_grpo(job)
+    for step, advantages in enumerate(seen, start=1):
+        groups = sorted((g for g in of_type(job.run_dir, "group_scored") if g.step == step), key=lambda g: g.group)
+        ours = [advantage for group in groups for advantage in group.advantages]
+        assert advantages.tolist() == pytest.approx(ours, abs=2e-3) and any(abs(a) > 0.1 for a in ours)
+    ends = of_type(job.run_dir, "rollout_finished")
+    components = job.config.rewards.components
+    for end in ends:
+        assert set(end.parts) == {"repetition", "length_budget"}
+        step = int(end.rollout.split("-s")[1].split("-")[0])
+        assert end.reward == pytest.approx(total_of(terms_of(end.parts, components, step), components))
 
 
 @pytest.mark.usefixtures("no_health")

@@ -163,16 +163,3 @@ def test_moved_weights_on_10000_rollouts_take_less_than_300_ms() -> None:
     began = time.thread_time()
     advantages([terms_of(parts, spec, 3) for parts in recorded], spec, 8)
     assert time.thread_time() - began < 0.3
-
-
-@pytest.mark.parametrize(
-    "rewards",
-    [
-        {"components": [{"name": "coherence", "weight": 1, "clip": [0, 1]}]},
-        {"components": [{"name": "coherence", "weight": 1, "schedule": {"end": 5, "last": 0}}]},
-        {"aggregation": "normalize_then_sum"},
-    ],
-)
-def test_what_training_does_not_apply_yet_is_refused_and_not_ignored(rewards: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"training does not apply \w+ yet"):
-        JobConfig.model_validate({"rewards": rewards})
