@@ -76,7 +76,7 @@ def convert(source: Path, options: ConvertOptions) -> Converted:
         done = _spool(opened, spool, target, options)
         parts, done.lineage = _parts(len(spool), options)
         for path, numbers in zip(outputs, parts, strict=True):
-            done.outputs[str(path)] = _write(path, target, _Part(spool, numbers))
+            done.outputs[str(path)] = _write(path, target, _Part(spool, numbers, _is_guide(opened, target)))
     return done
 
 
@@ -95,9 +95,14 @@ def _outputs(options: ConvertOptions) -> list[Path]:
     return [train, val]
 
 
+def _is_guide(source: Source, target: str) -> bool:
+    """Whether this is what ToolBench's converter does."""
+    return target == "verl" and source.format is TOOLBENCH
+
+
 def _spool(source: Source, spool: Spool, target: str, options: ConvertOptions) -> Converted:
     """Write every good row to the spool, and count the others."""
-    is_guide = target == "verl" and source.format is TOOLBENCH
+    is_guide = _is_guide(source, target)
     write = writers()[target]
     done = Converted(format=source.format.name, rows_in=0, rows=0, bad_rows=0, bad=[], outputs={})
     for record in islice(source.records(), min(options.max_samples or CheckLimits.max_rows, CheckLimits.max_rows)):
@@ -127,14 +132,13 @@ def _parts(count: int, options: ConvertOptions) -> tuple[list[list[int]], Lineag
 class _Part:
     """Rows of the spool by number; ToolBench's rows are numbered within their part."""
 
-    def __init__(self, spool: Spool, numbers: list[int]) -> None:
-        self._spool, self._numbers = spool, numbers
+    def __init__(self, spool: Spool, numbers: list[int], is_guide: bool) -> None:
+        self._spool, self._numbers, self._is_guide = spool, numbers, is_guide
 
     def __call__(self) -> Iterator[Value]:
         for index, value in enumerate(self._spool.rows(self._numbers)):
-            info = value.get("extra_info")
-            if value.get("data_source") == "toolbench" and isinstance(info, dict) and "sample_id" in info:
-                info["index"] = index
+            if self._is_guide:
+                value["extra_info"]["index"] = index
             yield value
 
 
@@ -165,4 +169,3 @@ def _whole(path: Path) -> Iterator[Any]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-

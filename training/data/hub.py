@@ -57,6 +57,7 @@ def _pick(names: list[str], where: str) -> str:
 
 
 def _fetched(name: str, folder: Path) -> Path:
+    import httpx
     from huggingface_hub import HfApi, hf_hub_download
     from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 
@@ -66,16 +67,14 @@ def _fetched(name: str, folder: Path) -> Path:
         picked = _pick(sorted(sizes), name)
         if sizes[picked] > MAX_HUB_BYTES:
             raise DataError(f"{picked} of {name} is larger than {MAX_HUB_BYTES >> 30} GB.")
-        hf_hub_download(
-            name, picked, repo_type="dataset", revision=info.sha, local_dir=folder, etag_timeout=TIMEOUT_S
-        )
+        hf_hub_download(name, picked, repo_type="dataset", revision=info.sha, local_dir=folder, etag_timeout=TIMEOUT_S)
     except DataError:
         raise
     except RepositoryNotFoundError as exc:
         raise DataError(
             f"Hugging Face has no dataset {name} that is open to all.", hint="Check the name, or give a file."
         ) from exc
-    except (HfHubHTTPError, OSError, ValueError, RuntimeError) as exc:
+    except (HfHubHTTPError, httpx.HTTPError, OSError, ValueError, RuntimeError) as exc:
         raise DataError(
             f"There is no file {name}, and the dataset {name} of Hugging Face cannot be reached "
             f"({type(exc).__name__}).",

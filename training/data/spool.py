@@ -16,7 +16,7 @@ class Spool(AbstractContextManager["Spool"]):
     """A temporary file of JSON lines with the place of each; 8 bytes of memory a row."""
 
     def __init__(self) -> None:
-        self._file = cast(BinaryIO, tempfile.TemporaryFile(prefix="tiltyard-rows-"))
+        self._file = cast(BinaryIO, tempfile.TemporaryFile(prefix="tiltyard-rows-"))  # noqa: SIM115 - closed on exit
         self._places = array("Q")
 
     def add(self, value: dict[str, Any]) -> None:

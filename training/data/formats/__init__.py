@@ -18,22 +18,10 @@ from training.data.formats import (
 from training.data.formats.base import DataFormat, Evidence, Sample
 from training.errors import DataError
 
-FORMATS: dict[str, DataFormat] = {
-    module.FORMAT.name: module.FORMAT
-    for module in (
-        conversation,
-        openai,
-        sharegpt,
-        swift,
-        verl,
-        toolbench,
-        queries,
-        bfcl,
-        agentgym,
-        gsm8k,
-        columns,
-    )  # fmt: skip
-}
+_MODULES = (
+    conversation, openai, sharegpt, swift, verl, toolbench, queries, bfcl, agentgym, gsm8k, columns,
+)  # fmt: skip
+FORMATS: dict[str, DataFormat] = {module.FORMAT.name: module.FORMAT for module in _MODULES}
 ENOUGH = 0.25
 """Certainty below which nothing was recognised."""
 
