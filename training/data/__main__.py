@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from training.data.check import run
+from training.data.check import ROWS_NAME, run
 from training.data.limits import CheckLimits
 from training.data.options import CheckOptions, Cut, ReadOptions
 from training.errors import TiltyardError
@@ -92,6 +92,8 @@ def _json(text: str, flag: str) -> object:
 
 
 def _check(args: argparse.Namespace) -> int:
+    if (args.output_dir / ROWS_NAME).resolve() == args.input.resolve():
+        raise TiltyardError("The input would be overwritten.", hint="Choose another output folder.")
     limits = CheckLimits(
         max_rows=args.max_rows,
         memory_bytes=args.memory_mb << 20,

@@ -35,8 +35,10 @@ class Checks:
         found: list[Remark] = [*row.notes, *turn_remarks(row)]
         if not row.is_plain:
             found += tool_remarks(row)
-        found += self._answer(row)
-        found += self._category(row)
+        if self.options.answer_fields:
+            found += self._answer(row)
+        if self.categories:
+            found += self._category(row)
         if self.options.window and length > self.options.window:
             found.append(("too_long", {"length": length, "unit": self.unit, "limit": self.options.window}))
         found += self._repeated(row, line)
@@ -47,14 +49,13 @@ class Checks:
 
     def _answer(self, row: Row) -> Iterator[Remark]:
         fields = self.options.answer_fields
-        if fields and all(value_at(row.extra, field) in (None, "", [], {}) for field in fields):
+        if all(value_at(row.extra, field) in (None, "", [], {}) for field in fields):
             yield "answer_missing", {"fields": " or ".join(fields)}
 
     def _category(self, row: Row) -> Iterator[Remark]:
-        if self.categories:
-            category = value_at(row.extra, self.options.category_field)
-            if category not in self.categories:
-                yield "category_unknown", {"category": shown(category)}
+        category = value_at(row.extra, self.options.category_field)
+        if not isinstance(category, str) or category not in self.categories:
+            yield "category_unknown", {"category": shown(category)}
 
     def _repeated(self, row: Row, line: int) -> Iterator[Remark]:
         key = content_hash(row)

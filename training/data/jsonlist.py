@@ -91,7 +91,10 @@ def _items(buffer: _Buffer) -> Iterator[Raw]:
     else:
         while True:
             number += 1
-            yield _item(buffer, number)
+            item = _item(buffer, number)
+            yield item
+            if item.error is not None and item.error.code == "list_cut_off":
+                return
             following = buffer.peek()
             if following == "]":
                 buffer.at += 1
@@ -138,9 +141,9 @@ def _decode(buffer: _Buffer) -> Any:
             size = len(buffer.text) - buffer.at
             if size > MAX_LINE_BYTES:
                 raise RowError("row_long", limit=MAX_LINE_BYTES >> 20) from None
+            line, column = buffer.place(exc.pos)
             if _may_go_on(buffer, exc) and buffer.more():
                 continue
-            line, column = buffer.place(exc.pos)
             raise RowError("json", detail=f"{exc.msg} at line {line}, column {column} of the file") from None
         except RowError:
             raise

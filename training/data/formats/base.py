@@ -48,10 +48,15 @@ class DataFormat:
     """A row in this format's own spelling. Raises ``RowError`` where the format cannot hold it."""
     written_as: str = "jsonl"
     options: tuple[str, ...] = field(default=("cut",))
+    takes_messages: bool = False
+    """Whether rows with a list under `messages` can be of it; else they are rows in our own spelling."""
 
     def evidence(self, sample: Sample) -> Evidence | None:
         """Whether and why the sample is of this format."""
-        found = self.recognise(sample)
+        rows = sample.rows
+        if not self.takes_messages:
+            rows = [row for row in rows if not isinstance(row.get("messages"), list)]
+        found = self.recognise(sample._replace(rows=rows))
         if found is None or not sample.rows:
             return None
         count, why = found

@@ -116,4 +116,5 @@ FORMAT = DataFormat(
     recognise=_recognise,
     read=_read,
     options=("cut", "mapping", "shape"),
+    takes_messages=True,
 )

@@ -53,4 +53,5 @@ FORMAT = DataFormat(
     recognise=_recognise,
     read=each(row_from_dict),
     write=write,
+    takes_messages=True,
 )

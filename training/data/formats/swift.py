@@ -50,4 +50,5 @@ FORMAT = DataFormat(
     recognise=_recognise,
     read=each(row_from_dict),
     write=write,
+    takes_messages=True,
 )
