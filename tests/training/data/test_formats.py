@@ -143,6 +143,13 @@ def test_a_table_maps_as_a_person_says(tmp_path: Path) -> None:
         open_dataset(tmp_path / "t.csv")
 
 
+@pytest.mark.parametrize("count", [1, 19, 20, 21, 400])
+def test_a_table_of_any_length_is_whole(tmp_path: Path, count: int) -> None:
+    (tmp_path / "t.csv").write_text("question,answer\n" + "".join(f"q{n},a\n" for n in range(count)))
+    rows = load_rows(tmp_path / "t.csv")
+    assert [row.messages[0].content for row in rows] == [f"q{n}" for n in range(count)]
+
+
 def test_broken_csv_loses_no_row_silently(tmp_path: Path) -> None:
     bad = b'question,answer\na,b\n"open,c\nd,e\n' + b'f,"g"h\n' + b"\xff,i\nj,k\n"
     (tmp_path / "t.csv").write_bytes(bad)

@@ -106,3 +106,32 @@ def test_rows_in_are_rows_kept_and_rows_listed(tmp_path: Path, rows: list[bytes]
     records = list(read_records(path))
     assert [record.line for record in records] == expected
     assert all((record.row is None) == bool(record.reason) for record in records)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["list", "csv", "open_text", "brackets"])
+def test_large_files_stream_in_constant_memory(tmp_path: Path, form: str) -> None:
+    """100 MB in 300 MB of address space: a list with bad items, a table, a text that never ends, only brackets."""
+    from training.data.limits import CheckLimits
+    from training.data.runner import run_check
+
+    item = json.dumps({"messages": [{"role": "user", "content": "天气 weather " * 40}]}, ensure_ascii=False)
+    count = (100 << 20) // len(item.encode())
+    with open(tmp_path / "upload", "w", encoding="utf-8") as file:
+        if form == "list":
+            file.write(
+                '[{"a": tru},' + (item + ",\n") * (count // 2) + '{"b": 1, "b": 2},' + (item + ",") * (count // 2)
+            )
+            file.write(item)
+        elif form == "csv":
+            file.write("question,answer\n" + f'"{item[:900].replace(chr(34), "")}",1\n' * count)
+        else:
+            file.write('[{"a": "' + "x" * (100 << 20) if form == "open_text" else "[" * (100 << 20))
+    report = run_check(tmp_path / "upload", tmp_path / "out", limits=CheckLimits(memory_bytes=300 << 20))
+    if form == "list":
+        assert report["rows"] == count // 2 * 2 + 1
+        assert report["codes"].keys() >= {"json", "key_twice", "list_cut_off"}
+    elif form == "csv":
+        assert report["rows"] == count
+    else:
+        assert report["verdict"] == "rejected" and report["bad_rows"] == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 from training.data.formats.base import DataFormat, Sample, Value, converted, fits, without
 from training.data.options import ColumnMapping, ReadOptions
@@ -50,7 +51,7 @@ def _read(raws: Iterator[Raw], options: ReadOptions) -> Iterator[Record]:
     first: list[Raw] = []
     mapping = options.mapping
     if mapping is None:
-        first = [raw for raw, _ in zip(raws, range(_CANDIDATES), strict=False)]
+        first = list(islice(raws, _CANDIDATES))
         rows = [raw.value for raw in first if raw.value is not None]
         mapping = suggest(Sample("", rows, [name for row in rows[:1] for name in row]))
     if mapping is None:
