@@ -20,7 +20,12 @@ PARENT_VARIABLE = "TILTYARD_PARENT_FD"
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command and return the exit code: 0 succeeded, 1 failed, 2 bad usage or config, 4 stopped."""
-    options = _parser().parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    if words[:1] == ["data"]:
+        from training.data.__main__ import main as data_main
+
+        return data_main(words[1:])
+    options = _parser().parse_args(words)
     if options.command == "schema":
         print(json.dumps(JobConfig.model_json_schema(), ensure_ascii=False, indent=2))
         return 0
@@ -59,6 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("config", type=Path, help="YAML file of options")
     check.add_argument("--json", action="store_true", help="print JSON")
     commands.add_parser("schema", help="print the JSON schema of the config")
+    commands.add_parser("data", help="check and convert datasets: data --help", add_help=False)
     commands.add_parser("docs", help="print the page docs/configuration.md")
     return parser
 

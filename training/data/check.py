@@ -12,22 +12,25 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import NamedTuple, TextIO
 
-from training.data.jsonl import Record, read_jsonl
-from training.data.limits import MAX_LINE_BYTES, CheckLimits
-from training.data.parquet import measure as measure_parquet
-from training.data.parquet import read_parquet
+from training.data.checks import Checks
+from training.data.encode import encoded
+from training.data.limits import CheckLimits
+from training.data.options import CheckOptions, ReadOptions
+from training.data.problems import RowError
+from training.data.raw import Record
+from training.data.reader import Source, open_dataset
 from training.data.report import ESTIMATE, Measure, Report, Statistics, tokenizer_measure
-from training.data.schema import RowError, check_tree
-from training.data.sniff import Format, open_regular, sniff
+from training.data.sniff import open_regular
 from training.errors import DataError
 
 ROWS_NAME = "rows.jsonl"
 REPORT_NAME = "report.json"
 PROGRESS_EVERY_S = 0.1
+PROGRESS_EVERY_ROWS = 32
 
 
 class Progress(NamedTuple):
@@ -61,6 +64,8 @@ def check_file(
     max_rows: int = CheckLimits.max_rows,
     preview: int = 20,
     tokenizer: Path | None = None,
+    reading: ReadOptions | None = None,
+    checking: CheckOptions | None = None,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> Report:
     """Check ``source`` and write ``rows.jsonl`` and ``report.json`` into ``output_dir``, which must exist.
@@ -71,10 +76,11 @@ def check_file(
     report = Report()
     try:
         report.bytes, report.sha256 = _digest(source)
-        found = sniff(source)
-        report.format.name, report.format.evidence = found.name, found.evidence
+        found = open_dataset(source, reading, max_rows)
+        report.format.name = found.opened.container  # type: ignore[assignment]
+        report.format.rows, report.format.evidence = found.format.name, [*found.opened.evidence, *found.reasons]
         statistics = Statistics(_measure(tokenizer, report), preview)
-        _stream(source, found, output_dir, max_rows, statistics, on_progress)
+        _stream(found, output_dir, max_rows, statistics, Checks(checking or CheckOptions()), on_progress)
         statistics.fill(report)
         _judge(report, max_rows)
     except DataError as exc:
@@ -99,62 +105,72 @@ def print_progress(progress: Progress, stream: TextIO = sys.stdout) -> None:
     print(json.dumps(progress._asdict()), file=stream, flush=True)
 
 
-def run(source: Path, output_dir: Path, limits: CheckLimits, preview: int, tokenizer: Path | None) -> int:
+def run(
+    source: Path,
+    output_dir: Path,
+    limits: CheckLimits,
+    preview: int,
+    tokenizer: Path | None,
+    reading: ReadOptions | None = None,
+    checking: CheckOptions | None = None,
+) -> int:
     """The child's work. Exit code 0 when the file could be read, 2 when it could not be at all."""
     apply_limits(limits)
     output_dir.mkdir(parents=True, exist_ok=True)
     report = check_file(
-        source, output_dir, max_rows=limits.max_rows, preview=preview, tokenizer=tokenizer, on_progress=print_progress
+        source,
+        output_dir,
+        max_rows=limits.max_rows,
+        preview=preview,
+        tokenizer=tokenizer,
+        reading=reading,
+        checking=checking,
+        on_progress=print_progress,
     )
     return 0 if report.rows or report.bad_rows else 2
 
 
 def _stream(
-    source: Path,
-    found: Format,
+    source: Source,
     output_dir: Path,
     max_rows: int,
     statistics: Statistics,
+    checks: Checks,
     on_progress: Callable[[Progress], None] | None,
 ) -> None:
     """Copy the good rows and count all of them; stops one row after ``max_rows``. Raises ``DataError``."""
-    total, records = _open(source, found, max_rows)
-    due = 0.0
-    offset = 0
+    checks.unit = statistics.measure.unit
+    total, offset, due = source.opened.total, 0, 0.0
     with open(output_dir / ROWS_NAME, "w", encoding="utf-8") as rows:
-        for record in records:
+        for number, record in enumerate(source.records()):
             offset = record.offset
-            try:
-                if record.row is None:
-                    raise RowError(record.reason)
-                normal = record.row.normal()
-                rows.write(_encoded(normal))
-                statistics.add(record.row, normal)
-            except RowError as exc:
-                statistics.add_bad(record.line, str(exc))
+            _take(record, rows, statistics, checks)
             if statistics.rows + statistics.bad_rows > max_rows:
                 break
-            if on_progress and time.monotonic() >= due:
+            if on_progress and not number % PROGRESS_EVERY_ROWS and time.monotonic() >= due:
                 due = time.monotonic() + PROGRESS_EVERY_S
                 on_progress(Progress(offset, total, statistics.rows, statistics.bad_rows))
     if on_progress:
         on_progress(Progress(offset, total, statistics.rows, statistics.bad_rows))
 
 
-def _encoded(normal: dict[str, Any]) -> str:
-    """A row as a line that ``read_jsonl`` takes again. Raises ``RowError`` where normalising made it break a limit."""
-    check_tree(normal)
-    line = json.dumps(normal, ensure_ascii=False, allow_nan=False) + "\n"
-    if len(line) > MAX_LINE_BYTES // 4 and len(line.encode()) > MAX_LINE_BYTES:
-        raise RowError(f"the row is longer than {MAX_LINE_BYTES >> 20} MB")
-    return line
-
-
-def _open(source: Path, found: Format, max_rows: int) -> tuple[int, Iterator[Record]]:
-    """Total bytes to read and the records. Raises ``DataError``."""
-    if found.name == "parquet":
-        return measure_parquet(source, max_rows), read_parquet(source)
-    return source.stat().st_size, read_jsonl(source)
+def _take(record: Record, rows: TextIO, statistics: Statistics, checks: Checks) -> None:
+    """One row: written and counted, or listed as bad."""
+    row = record.row
+    try:
+        if row is None:
+            raise record.error or RowError("not_object")
+        normal = row.normal()
+        line = encoded(normal, known=row.as_read)
+        length = statistics.length_of(row)
+        remarks = checks.remarks(row, record.line, length)
+    except RowError as exc:
+        statistics.add_bad(record.line, exc)
+        return
+    rows.write(line)
+    statistics.add(row, normal, length)
+    if remarks:
+        statistics.add_remarks(record.line, remarks)
 
 
 def _judge(report: Report, max_rows: int) -> None:
@@ -163,7 +179,8 @@ def _judge(report: Report, max_rows: int) -> None:
     if every > max_rows:
         report.message = f"The file has more than {max_rows} rows. Split it into smaller files."
     elif not every:
-        report.message = "The file has no rows, only empty lines." if report.format.name == "jsonl" else "No rows."
+        is_lines = report.format.name == "jsonl"
+        report.message = "The file has no rows, only empty lines." if is_lines else "The file has no rows."
     elif not report.rows:
         first = report.bad[0]
         report.message = f"None of the {every} rows can be used. Line {first.line}: {first.reason}."

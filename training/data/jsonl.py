@@ -1,33 +1,22 @@
-"""Stream conversation JSONL in constant memory: one JSON object per line, UTF-8, BOM and CRLF accepted."""
+"""Stream JSON Lines in constant memory: one JSON object per line, UTF-8, BOM and CRLF accepted."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 from training.data.limits import MAX_LINE_BYTES
-from training.data.schema import Row, RowError, row_from_dict, strict_loads
+from training.data.problems import RowError
+from training.data.raw import Raw
 from training.data.sniff import open_regular
+from training.data.strict import strict_loads
 
-_BOM = b"\xef\xbb\xbf"
-
-
-class Record(NamedTuple):
-    """One row of a file, or the reason why it has none.
-
-    ``line`` counts from 1 (rows in parquet). ``offset`` is how many bytes were read so far: of the file, or of the
-    decoded data in parquet.
-    """
-
-    line: int
-    offset: int
-    row: Row | None
-    reason: str = ""
+BOM = b"\xef\xbb\xbf"
 
 
-def read_jsonl(path: Path) -> Iterator[Record]:
-    """Yield a record for each line that is not blank. Raises ``DataError`` when the file cannot be opened."""
+def read_values(path: Path) -> Iterator[Raw]:
+    """Yield a row for each line that is not blank. Raises ``DataError`` when the file cannot be opened."""
     with open_regular(path) as file:
         number = offset = 0
         while line := file.readline(MAX_LINE_BYTES + 2):
@@ -39,30 +28,31 @@ def read_jsonl(path: Path) -> Iterator[Record]:
                     offset += len(rest)
                     if rest.endswith(b"\n"):
                         break
-                yield Record(number, offset, None, f"the line is longer than {MAX_LINE_BYTES >> 20} MB")
+                yield Raw(number, offset, None, RowError("line_long", limit=MAX_LINE_BYTES >> 20))
                 continue
-            if number == 1 and line.startswith(_BOM):
-                line, start = line[len(_BOM) :], len(_BOM)
+            if number == 1 and line.startswith(BOM):
+                line, start = line[len(BOM) :], len(BOM)
             if not line.strip():
                 continue
             try:
-                yield Record(number, offset, _row(line, start))
+                yield Raw(number, offset, _value(line, start))
             except RowError as exc:
-                reason = str(exc)
-                if not ended and "JSON" in reason:
-                    reason = "the last line is cut off: the file ends in the middle of it"
-                yield Record(number, offset, None, reason)
+                yield Raw(number, offset, None, RowError("cut_off") if not ended and exc.code == "json" else exc)
 
 
-def _row(line: bytes, start: int) -> Row:
-    """One line, which begins at byte ``start`` of the file, as a row. Raises ``RowError``."""
-    if b"\0" in line:
-        raise RowError(f"holds a NUL byte at byte {start + line.index(0)} of the file")
-    try:
-        text = line.decode()
-    except UnicodeDecodeError as exc:
-        raise RowError(f"not UTF-8: byte {start + exc.start} of the file cannot be decoded") from None
-    value = strict_loads(text)
+def _value(line: bytes, start: int) -> dict[str, Any]:
+    """One line, which begins at byte ``start`` of the file, as an object. Raises ``RowError``."""
+    value = strict_loads(decoded(line, start))
     if not isinstance(value, dict):
-        raise RowError("the line is not a JSON object")
-    return row_from_dict(value)
+        raise RowError("not_object")
+    return value
+
+
+def decoded(line: bytes, start: int) -> str:
+    """Bytes from byte ``start`` of the file as text. Raises ``RowError``."""
+    if b"\0" in line:
+        raise RowError("nul_byte", byte=start + line.index(0))
+    try:
+        return line.decode()
+    except UnicodeDecodeError as exc:
+        raise RowError("utf8", byte=start + exc.start) from None

@@ -15,6 +15,13 @@ MAX_COLUMNS = 200
 MAX_BAD_ROWS_LISTED = 100
 MAX_REASON_CHARS = 200
 """A reason never echoes more than this."""
+MAX_FINDINGS_LISTED = 100
+"""Remarks listed one by one; all are counted."""
+MAX_HASHES = 1_000_000
+"""Rows that are remembered to find duplicates and tasks that two datasets share."""
+MAX_CATEGORIES = 200
+MAX_HUB_BYTES = 4 << 30
+"""Largest file that is fetched from Hugging Face."""
 MAX_PARQUET_LEAVES = 2000
 """Most leaf columns of a parquet file."""
 PARQUET_DECODED_BYTES = 2 << 30

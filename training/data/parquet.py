@@ -1,4 +1,4 @@
-"""Stream conversation parquet files with a cap on what they decode to.
+"""Stream parquet files with a cap on what they decode to.
 
 A parquet footer cannot be trusted (10 MB of run-length codes can decode to 100 GB), so the file is decoded twice: once
 only to count decoded bytes and rows, batch by batch, and then to read the rows. The cap on decoded bytes is the smaller
@@ -7,13 +7,13 @@ of 2 GB and 100 × file size + 64 MB: real text compresses at most some 10 to 20
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from training.data.jsonl import Record
 from training.data.limits import (
     MAX_COLUMNS,
     MAX_PARQUET_LEAVES,
@@ -21,14 +21,18 @@ from training.data.limits import (
     PARQUET_DECODED_BYTES,
     PARQUET_RATIO,
 )
-from training.data.schema import CONVERSATION_KEYS, RowError, check_tree, row_from_dict
+from training.data.problems import RowError
+from training.data.raw import Raw
 from training.data.sniff import open_regular
+from training.data.strict import check_tree, strict_loads
 from training.errors import DataError
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
 
 BATCH_ROWS = 256
+JSON_COLUMNS = b"tiltyard.json"
+"""Key of the file's metadata under which our writer lists the fields that it stored as JSON text."""
 
 
 def decoded_cap(file_bytes: int) -> int:
@@ -41,11 +45,6 @@ def measure(path: Path, max_rows: int) -> int:
     with _opened(path) as file:
         if len(file.schema_arrow.names) > MAX_COLUMNS or file.metadata.num_columns > MAX_PARQUET_LEAVES:
             raise DataError(f"The file has too many columns; {MAX_COLUMNS} are allowed.")
-        if not set(CONVERSATION_KEYS) & set(file.schema_arrow.names):
-            raise DataError(
-                "The file has no conversation column.",
-                hint=f"Name one of its columns {' or '.join(CONVERSATION_KEYS)}.",
-            )
         cap = decoded_cap(os.path.getsize(path))
         decoded = rows = 0
         for batch in file.iter_batches(batch_size=BATCH_ROWS, use_threads=False):
@@ -61,20 +60,48 @@ def measure(path: Path, max_rows: int) -> int:
         return decoded
 
 
-def read_parquet(path: Path) -> Iterator[Record]:
-    """Yield a record for each row, numbered from 1. Call ``measure`` first. Raises ``DataError``."""
+def columns(path: Path) -> list[str]:
+    """The names of the top-level columns. Raises ``DataError``."""
+    with _opened(path) as file:
+        return list(file.schema_arrow.names)
+
+
+def read_values(path: Path) -> Iterator[Raw]:
+    """Yield each row, numbered from 1. Call ``measure`` first. Raises ``DataError``."""
     number = decoded = 0
     with _opened(path) as file:
+        as_text = json_columns(file.schema_arrow.metadata or {})
         for batch in file.iter_batches(batch_size=BATCH_ROWS, use_threads=False):
             share = batch.nbytes // max(1, batch.num_rows)
-            for raw in batch.to_pylist():
+            for value in batch.to_pylist():
                 number += 1
                 decoded += share
                 try:
-                    check_tree(raw)
-                    yield Record(number, decoded, row_from_dict(raw))
+                    check_tree(value)
+                    for path_of in as_text:
+                        _decode_at(value, path_of)
+                    yield Raw(number, decoded, value)
                 except RowError as exc:
-                    yield Record(number, decoded, None, str(exc))
+                    yield Raw(number, decoded, None, exc)
+
+
+def json_columns(metadata: dict[bytes, bytes]) -> list[list[str]]:
+    """Which fields our own writer stored as JSON text, as paths of names."""
+    try:
+        paths = json.loads(metadata.get(JSON_COLUMNS, b"[]"))
+    except ValueError:
+        return []
+    is_usable = isinstance(paths, list) and all(
+        isinstance(path, list) and path and all(isinstance(name, str) for name in path) for path in paths
+    )
+    return paths if is_usable else []
+
+
+def _decode_at(value: Any, path: list[str]) -> None:
+    for name in path[:-1]:
+        value = value.get(name) if isinstance(value, dict) else None
+    if isinstance(value, dict) and isinstance(value.get(path[-1]), str):
+        value[path[-1]] = strict_loads(value[path[-1]])
 
 
 @contextmanager

@@ -12,22 +12,17 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, Field
 
-from training.data.limits import MAX_BAD_ROWS_LISTED, MAX_COLUMNS
-from training.data.schema import Row, conversation_key
+from training.data.limits import MAX_BAD_ROWS_LISTED, MAX_CATEGORIES, MAX_COLUMNS, MAX_FINDINGS_LISTED
+from training.data.problems import Finding, RowError, finding
+from training.data.schema import Row
 
 SHORT_ROWS, SHORT_BARS = 64, 12
 
 MAX_TURNS_SHOWN = 50
 PREVIEW_TEXT_CHARS = 500
 PREVIEW_ITEMS = 50
+LANGUAGE_CHARS = 200
 _CJK = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]")
-
-
-class BadRow(BaseModel):
-    """A row that cannot be used. ``line`` counts from 1; ``reason`` has at most 200 characters."""
-
-    line: int
-    reason: str
 
 
 class Lengths(BaseModel):
@@ -44,7 +39,9 @@ class Lengths(BaseModel):
 class FormatFound(BaseModel):
     """What the file was read as, and why."""
 
-    name: Literal["jsonl", "parquet", "unknown"] = "unknown"
+    name: Literal["jsonl", "json", "csv", "parquet", "unknown"] = "unknown"
+    rows: str = ""
+    """Name of the format of its rows, of ``formats.FORMATS``."""
     evidence: list[str] = Field(default_factory=list)
 
 
@@ -52,14 +49,20 @@ class Report(BaseModel):
     """Outcome of a check. ``rows`` are the usable ones; ``turns`` counts messages in a row ("50+" and more together).
 
     ``columns`` are the keys besides conversation and tools with how many rows have them. ``preview`` holds the first
-    rows with long texts shortened. With verdict ``rejected`` there is no ``rows.jsonl``.
+    rows with long texts shortened. ``bad`` are rows that are left out, ``findings`` remarks on rows that are kept: the
+    first of them; ``codes`` counts all of both by their code. With verdict ``rejected`` there is no ``rows.jsonl``.
     """
 
     verdict: Literal["ok", "bad_rows", "rejected"] = "rejected"
     message: str = ""
     rows: int = 0
     bad_rows: int = 0
-    bad: list[BadRow] = Field(default_factory=list)
+    bad: list[Finding] = Field(default_factory=list)
+    findings: list[Finding] = Field(default_factory=list)
+    codes: dict[str, int] = Field(default_factory=dict)
+    tools: dict[str, int] = Field(default_factory=dict)
+    categories: dict[str, int] = Field(default_factory=dict)
+    languages: dict[str, int] = Field(default_factory=dict)
     bytes: int = 0
     sha256: str = ""
     columns: dict[str, int] = Field(default_factory=dict)
@@ -109,47 +112,92 @@ class Statistics:
         self.measure = measure
         self.preview_rows = preview_rows
         self.rows = self.bad_rows = 0
-        self.bad: list[BadRow] = []
+        self.bad: list[Finding] = []
         self.columns: Counter[str] = Counter()
         self.roles: Counter[str] = Counter()
         self.keys: Counter[str] = Counter()
         self.turns: Counter[int] = Counter()
         self.lengths = array("I")
+        self.findings: list[Finding] = []
+        self.codes: Counter[str] = Counter()
+        self.tools: Counter[int] = Counter()
+        self.categories: Counter[str] = Counter()
+        self.languages: Counter[str] = Counter()
         self.preview: list[dict[str, Any]] = []
 
-    def add_bad(self, line: int, reason: str) -> None:
+    def add_bad(self, line: int, error: RowError) -> None:
         """Count a bad row; the first ones are listed."""
         self.bad_rows += 1
+        self.codes[error.code] += 1
         if len(self.bad) < MAX_BAD_ROWS_LISTED:
-            self.bad.append(BadRow(line=line, reason=reason))
+            self.bad.append(error.finding(line))
 
-    def add(self, row: Row, normal: dict[str, Any]) -> None:
-        """Count a good row; ``normal`` is its form in ``rows.jsonl``."""
+    def add(self, row: Row, normal: dict[str, Any], length: int) -> None:
+        """Count a good row; ``normal`` is its form in ``rows.jsonl``, ``length`` what ``length_of`` gave."""
         self.rows += 1
-        self.keys[conversation_key(row.raw) or ""] += 1
-        self.columns.update(k for k in row.extra if k in self.columns or len(self.columns) < MAX_COLUMNS)
-        self.roles.update(message.role for message in row.messages)
+        self.keys[row.spelling.key] += 1
+        for name in row.extra:
+            if name in self.columns or len(self.columns) < MAX_COLUMNS:
+                self.columns[name] += 1
+        for message in row.messages:
+            self.roles[message.role] += 1
         self.turns[min(len(row.messages), MAX_TURNS_SHOWN)] += 1
-        self.lengths.append(sum(self._length(message) for message in row.messages))
+        self.lengths.append(length)
+        self.tools[min(len(row.tools or row.offered), MAX_TURNS_SHOWN)] += 1
+        self.languages[_language(row)] += 1
+        category = row.extra.get("category")
+        if isinstance(category, str) and (category in self.categories or len(self.categories) < MAX_CATEGORIES):
+            self.categories[category[:100]] += 1
         if len(self.preview) < self.preview_rows:
             self.preview.append(shorten(normal))
 
+    def add_remarks(self, line: int, remarks: list[tuple[str, dict[str, str | int]]]) -> None:
+        """Count remarks on a good row; the first ones are listed."""
+        for code, values in remarks:
+            self.codes[code] += 1
+            if len(self.findings) < MAX_FINDINGS_LISTED:
+                self.findings.append(finding(line, code, values))
+
+    def length_of(self, row: Row) -> int:
+        """Length of a row in the unit of the measure."""
+        return sum(self._length(message) for message in row.messages)
+
     def _length(self, message: Any) -> int:
-        calls = "".join(call.name + str(call.arguments) for call in message.tool_calls or [])
-        return self.measure.length(message.content) + (self.measure.length(calls) if calls else 0)
+        length = self.measure.length(message.content)
+        if message.tool_calls:
+            length += self.measure.length("".join(call.name + str(call.arguments) for call in message.tool_calls))
+        return length
 
     def fill(self, report: Report) -> None:
         """Write everything counted into a report."""
         report.rows, report.bad_rows, report.bad = self.rows, self.bad_rows, self.bad
         report.columns, report.roles = dict(self.columns), dict(self.roles)
-        report.turns = {
-            f"{n}+" if n == MAX_TURNS_SHOWN else str(n): count for n, count in sorted(self.turns.items())
-        }  # fmt: skip
+        report.turns, report.tools = _by_number(self.turns), _by_number(self.tools)
+        report.findings, report.codes = self.findings, dict(self.codes.most_common())
+        report.categories, report.languages = dict(self.categories.most_common()), dict(self.languages)
         report.length = length_histogram(self.lengths, self.measure.unit)
         report.preview = self.preview
         report.format.evidence += [
-            f"{count} rows have their messages under `{key}`." for key, count in self.keys.items()
+            f"{count} rows have their messages under `{key}`." for key, count in self.keys.items() if key
         ]
+
+
+def _by_number(counts: Counter[int]) -> dict[str, int]:
+    return {f"{n}+" if n == MAX_TURNS_SHOWN else str(n): count for n, count in sorted(counts.items())}
+
+
+def _language(row: Row) -> str:
+    """What the first user turn is written in: `latin`, `cjk`, `both` or `other`; `none` without one."""
+    text = next((message.content for message in row.messages if message.role == "user"), "")[:LANGUAGE_CHARS]
+    if not text:
+        return "none"
+    if text.isascii():
+        return "latin"
+    cjk = len(_CJK.findall(text))
+    latin = sum(mark.isascii() and mark.isalpha() for mark in text)
+    if cjk and latin > cjk:
+        return "both"
+    return "cjk" if cjk else "latin" if latin * 2 > len(text) else "other"
 
 
 def length_histogram(lengths: array[int], unit: str) -> Lengths:

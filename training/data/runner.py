@@ -21,6 +21,7 @@ from typing import Any
 import training
 from training.data.check import REPORT_NAME, ROWS_NAME, Progress, write_report
 from training.data.limits import CheckLimits
+from training.data.options import CheckOptions, ReadOptions
 from training.data.report import Report
 
 MAX_REPORT_BYTES = 64 << 20
@@ -36,6 +37,8 @@ def run_check(
     on_progress: Callable[[Progress], None] | None = None,
     tokenizer: Path | None = None,
     preview: int = 20,
+    reading: ReadOptions | None = None,
+    checking: CheckOptions | None = None,
 ) -> dict[str, Any]:
     """Check ``source``; returns the report (fields of ``report.Report``), which also stands in ``report.json``.
 
@@ -48,7 +51,7 @@ def run_check(
         (output_dir / name).unlink(missing_ok=True)
     with open(output_dir / LOG_NAME, "wb") as log:
         child = subprocess.Popen(
-            _command(source, output_dir, limits, tokenizer, preview),
+            [*_command(source, output_dir, limits, tokenizer, preview), *_choices(reading, checking)],
             env=_environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -81,6 +84,15 @@ def _command(source: Path, output_dir: Path, limits: CheckLimits, tokenizer: Pat
         "--open-files", str(limits.open_files),
     ]  # fmt: skip
     return command + (["--tokenizer", str(tokenizer.absolute())] if tokenizer else [])
+
+
+def _choices(reading: ReadOptions | None, checking: CheckOptions | None) -> list[str]:
+    """What was chosen, as JSON, which the child validates again."""
+    words = []
+    for flag, options in (("--reading", reading), ("--checking", checking)):
+        if options is not None:
+            words += [f"{flag}={options.model_dump_json(exclude_defaults=True)}"]
+    return words
 
 
 def _environment() -> dict[str, str]:

@@ -1,24 +1,28 @@
-"""The internal schema of one dataset row, and how foreign spellings of it are read.
+"""The internal schema of one dataset row, and how foreign spellings of a conversation are read.
 
-A row holds a conversation under ``messages``, ``conversation``, ``conversations`` or ``prompt`` (the first of these
-that it has). Messages have ``role`` and ``content``, or ``from`` and ``value``. Tools are OpenAI function schemas, as
-a list or as JSON text of one. Everything else of the row is kept in ``extra``, in its order. sources: SEED 2's
-conversation JSONL, the agent rows of ms-swift, ShareGPT, verl's multi-turn rows (`systems.md` 2a).
+A conversation stands under ``messages``, ``conversation``, ``conversations`` or ``prompt`` (the first of these that the
+row has). Messages have ``role`` and ``content``, or ``from`` and ``value``. Tools are OpenAI function schemas, as a
+list or as JSON text of one. Everything else of the row is kept in ``extra``, in its order, and everything else of a
+message stays with it. Other formats (``formats/``) make the same rows from rows without a conversation.
 """
 
 from __future__ import annotations
 
-import json
-import math
-import re
-from typing import Any, NoReturn
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, Field
 
-from envs.wire import Message, ToolCall
-from training.data.limits import MAX_COLUMNS, MAX_DEPTH, MAX_FIELD_BYTES, MAX_REASON_CHARS
+from envs.wire import Message, Role, ToolCall
+from training.data.limits import MAX_COLUMNS
+from training.data.problems import RowError, kind, shown
+from training.data.strict import check_tree, strict_loads
+
+__all__ = ["Message", "Row", "RowError", "ToolCall", "check_tree", "conversation_key", "row_from_dict", "strict_loads"]
 
 CONVERSATION_KEYS = ("messages", "conversation", "conversations", "prompt")
+TASK_KEYS = ("item_id", "session_id", "query_id", "ground_truth")
+"""A row with one of these may have an empty conversation: the environment opens it."""
 ROLES = {
     "system": "system", "developer": "system",
     "user": "user", "human": "user",
@@ -27,45 +31,109 @@ ROLES = {
     "tool_call": "assistant", "function_call": "assistant",
 }  # fmt: skip
 CALL_ROLES = {"tool_call", "function_call"}
-_KNOWN_KEYS = {"role", "from", "content", "value", "tool_calls", "tool_call_id", "name"}
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_OURS = {"role", "content", "tool_calls", "tool_call_id", "name"}
+_CHAT_ROLES = {"system", "user", "assistant", "tool"}
+_set = object.__setattr__
+_NOTHING: dict[str, Any] = {}
+_PLAIN = {"role", "content"}
+Model = TypeVar("Model", bound=BaseModel)
 
 
-class RowError(ValueError):
-    """Why a row cannot be used, as one plain sentence without its end stop, at most ``MAX_REASON_CHARS`` long."""
+@dataclass
+class Spelling:
+    """How a row was spelled where it came from, so that it can be written back so. Not part of ``rows.jsonl``."""
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason if len(reason) <= MAX_REASON_CHARS else reason[: MAX_REASON_CHARS - 1] + "…")
+    key: str = "messages"
+    roles: list[str] = field(default_factory=list)
+    """The roles as they stood, one for each message."""
+    tools_as_text: bool = False
+    added: list[str] = field(default_factory=list)
+    """Extras that reading added; writing leaves them out."""
 
 
 class Row(BaseModel):
-    """One task or demonstration. ``raw`` is the whole row as it stood: what the environment gets as ``task``."""
+    """One task or demonstration. An empty conversation means that the environment opens it."""
 
-    messages: list[Message]
-    tools: list[dict[str, Any]] | None = None
-    extra: dict[str, Any] = Field(default_factory=dict)
-    raw: dict[str, Any] = Field(default_factory=dict, repr=False)
+    messages: list[Message] = Field(description="The conversation: system, user, assistant and tool messages.")
+    tools: list[dict[str, Any]] | None = Field(default=None, description="OpenAI function schemas that the row brings.")
+    extra: dict[str, Any] = Field(default_factory=dict, description="Every other field of the row, unchanged.")
+    raw: dict[str, Any] = Field(default_factory=dict, repr=False, description="What the environment gets as its task.")
+    others: list[dict[str, Any]] | None = Field(
+        default=None, repr=False, description="Fields of each message that are not ours, such as `loss`."
+    )
+    spelling: Spelling = Field(default_factory=Spelling, repr=False, description="How it was spelled.")
+    notes: list[tuple[str, dict[str, str | int]]] = Field(
+        default_factory=list, repr=False, description="Remarks that only the reader of its format can make."
+    )
+    made: bool = Field(default=False, repr=False, description="Whether its texts were put together here.")
+    offered: list[str] = Field(default_factory=list, repr=False, description="Tools that its text offers, by name.")
 
     def normal(self) -> dict[str, Any]:
-        """The row in our own spelling, fit for ``rows.jsonl``: messages, tools, then the extras in their order.
-
-        Fields of a message that are not ours stay with it unless several messages were joined into one.
-        """
-        theirs = self.raw.get(conversation_key(self.raw) or "", [])
-        others = theirs if len(theirs) == len(self.messages) else [{}] * len(self.messages)
-        row: dict[str, Any] = {
-            "messages": [
-                message.model_dump(exclude_none=True) | {k: v for k, v in other.items() if k not in _KNOWN_KEYS}
-                for message, other in zip(self.messages, others, strict=True)
-            ]
-        }
+        """The row in our own spelling, fit for ``rows.jsonl``: messages, tools, then the extras in their order."""
+        messages = [message_dict(message) for message in self.messages]
+        if self.others:
+            messages = [message | other for message, other in zip(messages, self.others, strict=True)]
+        row: dict[str, Any] = {"messages": messages}
         if self.tools is not None:
             row["tools"] = self.tools
-        return row | self.extra
+        row.update(self.extra)
+        return row
 
     def task(self) -> dict[str, Any]:
         """The task dict for the environment."""
         return self.raw
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it has neither tools nor calls."""
+        return self.tools is None and all(message.tool_calls is None for message in self.messages)
+
+    @property
+    def as_read(self) -> bool:
+        """Whether nothing of it was made or decoded here, so that what passed the reader still passes."""
+        return self.made is False and self.is_plain
+
+
+_ROW = set(Row.model_fields)
+
+
+def make_row(messages: list[Message], extra: dict[str, Any], **over: Any) -> Row:
+    """A row of a format without a conversation of our kind; its task is the row in our own spelling."""
+    row = Row.model_construct(messages=messages, extra=extra, **{"notes": [], "offered": [], "made": True, **over})
+    if "spelling" not in over:
+        row.spelling = Spelling()
+    row.raw = row.normal()
+    return row
+
+
+def message_dict(message: Message) -> dict[str, Any]:
+    """A message without what it has not; faster than pydantic's own."""
+    shown: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.tool_calls is not None:
+        shown["tool_calls"] = [
+            {"id": call.id, "name": call.name, "arguments": call.arguments} for call in message.tool_calls
+        ]
+    if message.tool_call_id is not None:
+        shown["tool_call_id"] = message.tool_call_id
+    if message.name is not None:
+        shown["name"] = message.name
+    return shown
+
+
+def plain(role: Role, content: str) -> Message:
+    """A message of known good parts, without pydantic's checks."""
+    values = {"role": role, "content": content, "tool_calls": None, "tool_call_id": None, "name": None}
+    return _bare(Message, values, _PLAIN)
+
+
+def _bare(model: type[Model], values: dict[str, Any], fields: set[str]) -> Model:
+    """What ``model_construct`` makes of a value for each field, at a fifth of its time: every row passes here."""
+    made = object.__new__(model)
+    _set(made, "__dict__", values)
+    _set(made, "__pydantic_fields_set__", fields)
+    _set(made, "__pydantic_extra__", None)
+    _set(made, "__pydantic_private__", None)
+    return made
 
 
 def conversation_key(raw: dict[str, Any]) -> str | None:
@@ -76,49 +144,85 @@ def conversation_key(raw: dict[str, Any]) -> str | None:
 def row_from_dict(raw: dict[str, Any]) -> Row:
     """A row from decoded JSON that ``check_tree`` has passed. Raises ``RowError``."""
     if len(raw) > MAX_COLUMNS:
-        raise RowError(f"the row has {len(raw)} columns; {MAX_COLUMNS} are allowed")
+        raise RowError("columns", count=len(raw), limit=MAX_COLUMNS)
     key = conversation_key(raw)
     if key is None:
-        raise RowError("the row has no conversation: expected a list under `conversation` or `messages`")
+        raise RowError("no_conversation")
     items = raw[key]
     if not isinstance(items, list):
-        raise RowError(f"`{key}` is {_kind(items)}, not a list of messages")
-    if not items:
-        raise RowError(f"`{key}` is empty: at least one message is needed")
+        raise RowError("conversation_type", key=key, kind=kind(items))
+    if not items and not any(name in raw for name in TASK_KEYS):
+        raise RowError("conversation_empty", key=key)
+    messages, others, roles = messages_of(items)
+    tools = raw.get("tools")
+    values: dict[str, Any] = {
+        "messages": messages,
+        "tools": None if tools is None else _tools(tools),
+        "extra": {name: value for name, value in raw.items() if name not in (key, "tools", "messages")},
+        "raw": raw,
+        "others": others if any(others) else None,
+        "spelling": Spelling(key, roles, isinstance(tools, str)),
+        "notes": [],
+        "made": False,
+        "offered": [],
+    }
+    return _bare(Row, values, _ROW)
+
+
+def messages_of(items: list[Any]) -> tuple[list[Message], list[dict[str, Any]], list[str]]:
+    """Messages, the fields of each that are not ours, and the roles as they stood. Raises ``RowError``."""
     messages: list[Message] = []
+    others: list[dict[str, Any]] = []
+    roles: list[str] = []
     joins = False
     for number, item in enumerate(items, 1):
+        if type(item) is dict and len(item) == 2:  # nearly all messages; nothing here can fail
+            role, content = item.get("role"), item.get("content")
+            if type(content) is str and type(role) is str and role in _CHAT_ROLES:
+                messages.append(plain(cast("Role", role), content))
+                others.append(_NOTHING)
+                roles.append(role)
+                joins = False
+                continue
         message, is_call = _message(item, number)
         if is_call and joins:  # calls in consecutive messages were made in one turn
             (messages[-1].tool_calls or []).extend(message.tool_calls or [])
         else:
             messages.append(message)
+            others.append(_NOTHING if len(item) == 2 else _others(item))
+            roles.append(item.get("role", item.get("from")))
         joins = is_call
-    extra = {name: value for name, value in raw.items() if name not in (key, "tools", "messages")}
-    return Row(messages=messages, tools=_tools(raw.get("tools")), extra=extra, raw=raw)
+    return messages, others, roles
+
+
+def _others(item: dict[str, Any]) -> dict[str, Any]:
+    taken = _OURS | ({"from"} if "role" not in item else set()) | ({"value"} if "content" not in item else set())
+    return {name: value for name, value in item.items() if name not in taken}
 
 
 def _message(item: Any, number: int) -> tuple[Message, bool]:
     """One message, and whether it is a bare call that joins the one before it."""
     where = f"message {number}"
     if not isinstance(item, dict):
-        raise RowError(f"{where} is {_kind(item)}, not an object with `role` and `content`")
+        raise RowError("message_type", where=where, kind=kind(item))
     role = item.get("role", item.get("from"))
     if role is None:
-        raise RowError(f"{where} has no role")
-    known = ROLES.get(role) if isinstance(role, str) else None
+        raise RowError("role_missing", where=where)
+    known = cast("Role | None", ROLES.get(role) if isinstance(role, str) else None)
     if known is None:
-        raise RowError(f"{where} has the unknown role {_shown(role)}; known are {', '.join(ROLES)}")
+        raise RowError("role_unknown", where=where, role=shown(role), known=", ".join(ROLES))
     content = item.get("content", item.get("value"))
     if role in CALL_ROLES:
         return Message(role="assistant", tool_calls=[_call(content, f"{where} (a {role})", f"call_{number}")]), True
+    if len(item) == 2 and isinstance(content, str):
+        return plain(known, content), False
     calls = _calls(item.get("tool_calls"), where) if known == "assistant" else None
     if content is None and calls:
         content = ""
     if content is None:
-        raise RowError(f"{where} has no content")
+        raise RowError("content_missing", where=where)
     if not isinstance(content, str):
-        raise RowError(f"the content of {where} is {_kind(content)}, not text")
+        raise RowError("content_type", where=where, kind=kind(content))
     ids = {name: _text_or_none(item.get(name), f"`{name}` of {where}") for name in ("name", "tool_call_id")}
     return Message(role=known, content=content, tool_calls=calls, **ids), False  # type: ignore[arg-type]
 
@@ -128,7 +232,7 @@ def _calls(value: Any, where: str) -> list[ToolCall] | None:
     if value is None or value == []:
         return None
     if not isinstance(value, list):
-        raise RowError(f"`tool_calls` of {where} is {_kind(value)}, not a list")
+        raise RowError("calls_type", where=where, kind=kind(value))
     return [_call(item, f"call {i} of {where}", f"call_{i}") for i, item in enumerate(value, 1)]
 
 
@@ -136,14 +240,14 @@ def _call(value: Any, where: str, default_id: str) -> ToolCall:
     """One call from an object or its JSON text: name and arguments, maybe wrapped in `function`."""
     value = _parsed(value, where)
     if not isinstance(value, dict):
-        raise RowError(f"{where} is {_kind(value)}, not an object with `name` and `arguments`")
+        raise RowError("call_type", where=where, kind=kind(value))
     inner = value["function"] if isinstance(value.get("function"), dict) else value
     name, arguments = inner.get("name"), inner.get("arguments")
     if not isinstance(name, str) or not name:
-        raise RowError(f"{where} has no tool name")
+        raise RowError("call_name", where=where)
     arguments = {} if arguments in (None, "") else _parsed(arguments, f"`arguments` of {where}")
     if not isinstance(arguments, dict):
-        raise RowError(f"`arguments` of {where} is {_kind(arguments)}, not an object")
+        raise RowError("call_arguments", where=where, kind=kind(arguments))
     return ToolCall(id=_text_or_none(value.get("id"), f"`id` of {where}") or default_id, name=name, arguments=arguments)
 
 
@@ -153,7 +257,7 @@ def _tools(value: Any) -> list[dict[str, Any]] | None:
         return None
     value = _parsed(value, "`tools`")
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-        raise RowError("`tools` is not a list of function schemas")
+        raise RowError("tools_type")
     return value
 
 
@@ -164,95 +268,10 @@ def _parsed(value: Any, where: str) -> Any:
     try:
         return strict_loads(value)
     except RowError as exc:
-        raise RowError(f"{where}: {exc}") from exc
-
-
-def strict_loads(text: str) -> Any:
-    """Decode JSON, refusing what would be lost or break later. Raises ``RowError``.
-
-    Refused: duplicate keys (the last would win silently), NaN and infinities (also as 1e999), numbers of thousands of
-    digits, NUL and lone surrogates (PostgreSQL stores neither), deep nesting, fields above ``MAX_FIELD_BYTES``.
-    """
-    try:
-        value = json.loads(text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_float)
-    except RowError:
-        raise
-    except RecursionError:
-        raise RowError(f"nested deeper than {MAX_DEPTH} levels") from None
-    except json.JSONDecodeError as exc:
-        raise RowError(f"not valid JSON: {exc.msg} at character {exc.pos + 1}") from None
-    except ValueError:
-        raise RowError("holds a number with too many digits") from None
-    if "\\u" in text or len(text) > MAX_FIELD_BYTES // 4 or text.count("[") + text.count("{") > MAX_DEPTH:
-        check_tree(value)  # otherwise nothing that it looks for can be there
-    return value
-
-
-def check_tree(value: Any) -> None:
-    """Refuse what no row may hold at any depth. Raises ``RowError``; does not recurse."""
-    stack: list[tuple[Any, int]] = [(value, 1)]
-    while stack:
-        node, depth = stack.pop()
-        if isinstance(node, str):
-            _check_text(node)
-        elif isinstance(node, dict | list):
-            if depth > MAX_DEPTH:
-                raise RowError(f"nested deeper than {MAX_DEPTH} levels")
-            if isinstance(node, dict):
-                for key in node:
-                    _check_text(key)
-            stack += [(child, depth + 1) for child in (node.values() if isinstance(node, dict) else node)]
-        elif isinstance(node, float):
-            if not math.isfinite(node):
-                raise RowError("holds NaN or an infinity, which are not numbers in JSON")
-        elif node is not None and not isinstance(node, bool | int):
-            raise RowError(f"holds a value of type {type(node).__name__}, which JSON cannot carry; store it as text")
-
-
-def _check_text(text: Any) -> None:
-    if not isinstance(text, str):
-        raise RowError(f"holds a key of type {type(text).__name__}")
-    if "\0" in text:
-        raise RowError("holds a NUL character (\\u0000)")
-    if not text.isascii() and _SURROGATE.search(text):
-        raise RowError("holds half of a surrogate pair (\\ud800 to \\udfff), which is not a character")
-    size = len(text) if text.isascii() or len(text) > MAX_FIELD_BYTES else len(text.encode())
-    if size > MAX_FIELD_BYTES:
-        raise RowError(f"a field is longer than {MAX_FIELD_BYTES >> 10} KB")
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result = dict(pairs)
-    if len(result) != len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1) if len(keys) < 1000 else "…"
-        raise RowError(f"the key {_shown(twice)} stands twice in one object")
-    return result
-
-
-def _constant(name: str) -> NoReturn:
-    raise RowError(f"holds {name}, which is not a number in JSON")
-
-
-def _float(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise RowError("holds a number too large to store, such as 1e999")
-    return value
+        raise exc.within(where) from exc
 
 
 def _text_or_none(value: Any, where: str) -> str | None:
     if value is None or isinstance(value, str):
         return value
-    raise RowError(f"{where} is {_kind(value)}, not text")
-
-
-def _shown(value: Any) -> str:
-    """A short, printable echo of a value."""
-    text = ascii(value) if not isinstance(value, str) else repr(value.encode(errors="replace").decode())
-    return text if len(text) <= 40 else text[:39] + "…"
-
-
-def _kind(value: Any) -> str:
-    kinds = {dict: "an object", list: "a list", str: "text", bool: "true or false", int: "a number", float: "a number"}
-    return "null" if value is None else kinds.get(type(value), type(value).__name__)
+    raise RowError("text_type", where=where, kind=kind(value))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import stat
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import BinaryIO, Literal, NamedTuple
 from training.errors import DataError
 
 HEAD_BYTES = 4096
+MAX_NAME_CHARS = 100
+"""A longer cell is no column name."""
 BINARY_HEAD_BYTES = 16
 """A NUL this early means a binary file; one further on is the fault of its line."""
 _UNPACK = "Unpack it and upload the file inside."
@@ -47,7 +50,7 @@ _UTF = (
 class Format(NamedTuple):
     """What a file is, and the sentences that say why."""
 
-    name: Literal["jsonl", "parquet"]
+    name: Literal["jsonl", "json", "csv", "parquet"]
     evidence: list[str]
 
 
@@ -86,6 +89,33 @@ def sniff(path: Path) -> Format:
         evidence.append("It has a UTF-8 byte order mark, which is skipped.")
     if b"\r\n" in head:
         evidence.append("Its lines end in CRLF.")
-    if head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"["):
-        evidence.append("It begins with `[`: one JSON list instead of one object per line?")
+    return _text_container(head.removeprefix(b"\xef\xbb\xbf"), evidence)
+
+
+def _text_container(head: bytes, evidence: list[str]) -> Format:
+    """How rows are written in a text file."""
+    first, _, rest = head.lstrip().partition(b"\n")
+    first = first.rstrip()
+    if first.startswith(b"["):
+        return Format("json", [*evidence, "It begins with `[`: one JSON list."])
+    if first.startswith(b"{"):
+        if rest.strip() and (first == b"{" or first.endswith((b"{", b"[", b","))):
+            return Format("json", [*evidence, "It begins with `{` and goes on over several lines: one JSON object."])
+        return Format("jsonl", evidence)
+    delimiter = delimiter_of(first.decode(errors="replace"))
+    if delimiter and rest.strip():
+        name = {",": "commas", ";": "semicolons", "\t": "tabs"}[delimiter]
+        return Format("csv", [*evidence, f"Its first line is a header of names between {name}: CSV."])
     return Format("jsonl", evidence)
+
+
+def delimiter_of(header: str) -> str | None:
+    """What separates the names of a CSV header; ``None`` when the line is none."""
+    for delimiter in (",", "\t", ";"):
+        try:
+            names = next(csv.reader([header], delimiter=delimiter, strict=True), [])
+        except csv.Error:
+            continue
+        if len(names) > 1 and all(name.strip() and len(name) <= MAX_NAME_CHARS for name in names):
+            return delimiter
+    return None

@@ -21,5 +21,5 @@ class DatasetForm(forms.Form):
         label=_("File"),
         max_length=10_000,
         allow_empty_file=True,
-        help_text=_("JSONL (one JSON object a line) or Parquet, each row a conversation under messages."),
+        help_text=_("JSON Lines, a JSON list, CSV or Parquet. What its rows are is recognised from their content."),
     )

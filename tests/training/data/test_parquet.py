@@ -53,7 +53,7 @@ def test_bad_rows_are_numbered(tmp_path: Path) -> None:
 
 
 def test_other_tables_are_refused(tmp_path: Path) -> None:
-    report = run_check(written(tmp_path, [{"question": "?"}]), tmp_path / "out")
+    report = run_check(written(tmp_path, [{"weather": "?"}]), tmp_path / "out")
     assert "no conversation column" in report["message"] and report["verdict"] == "rejected"
     report = run_check(written(tmp_path, [{"messages": ASK, **{f"c{i}": 1 for i in range(200)}}]), tmp_path / "out")
     assert "too many columns" in report["message"]

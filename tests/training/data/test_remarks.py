@@ -1,0 +1,148 @@
+"""Remarks on rows that are kept: each code once, with its line, its sentence and what to do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from training.data.check import check_file
+from training.data.options import CheckOptions, ReadOptions
+from training.data.problems import PROBLEMS, sentence
+from training.data.runner import run_check
+from training.errors import DataError
+
+USER = {"role": "user", "content": "hi"}
+SAYS = {"role": "assistant", "content": "ok"}
+PARAMETERS = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}, "days": {"type": "integer"}, "unit": {"enum": ["C", "F"]},
+                   "at": {"type": "array", "items": {"type": "number"}}},
+    "required": ["city"],
+}  # fmt: skip
+TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": PARAMETERS}}]
+
+
+def call(name: str = "weather", **arguments: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": "", "tool_calls": [{"id": "c", "name": name, "arguments": arguments}]}
+
+
+def result(call_id: str | None = None) -> dict[str, Any]:
+    return {"role": "tool", "content": "sunny", **({"tool_call_id": call_id} if call_id else {})}
+
+
+def report(tmp_path: Path, rows: list[dict[str, Any]], **options: Any) -> Any:
+    path = tmp_path / "in.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "out").mkdir(exist_ok=True)
+    return check_file(path, tmp_path / "out", checking=CheckOptions.model_validate(options))
+
+
+CASES: dict[str, tuple[dict[str, Any], str]] = {
+    "role_order": ({"messages": [USER, SAYS, {"role": "system", "content": "s"}]}, "message 3 (system) may not follow"),
+    "assistant first": ({"messages": [SAYS, USER]}, "message 1 (assistant) may not follow the beginning"),
+    "turn_empty": ({"messages": [{"role": "user", "content": " \n"}]}, "message 1 (user) says nothing"),
+    "call_unknown": ({"messages": [USER, call("dance")], "tools": TOOLS}, "message 2 calls 'dance', which is none"),
+    "required": ({"messages": [USER, call(days=1)], "tools": TOOLS}, "'city' is missing"),
+    "type": ({"messages": [USER, call(city="x", days="2")], "tools": TOOLS}, "'days' is text, not integer"),
+    "boolean": ({"messages": [USER, call(city="x", days=True)], "tools": TOOLS}, "true or false, not integer"),
+    "enum": ({"messages": [USER, call(city="x", unit="K")], "tools": TOOLS}, "'unit' is none of its choices"),
+    "unknown argument": ({"messages": [USER, call(city="x", y=1)], "tools": TOOLS}, "there is no argument 'y'"),
+    "item": ({"messages": [USER, call(city="x", at=[1, "2"])], "tools": TOOLS}, "an item of 'at' is text"),
+    "result_without_call": ({"messages": [USER, result("c")], "tools": TOOLS}, "no call asked for it"),
+    "result of another": ({"messages": [USER, call(city="x"), result("d")]}, "no call asked for it"),
+    "tool_schema": (
+        {"messages": [USER, call(city="x")], "tools": [{"name": "weather", "parameters": {"type": "array"}}]},
+        "the schema of tool 'weather' is not valid",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_remark_has_line_sentence_and_suggestion(tmp_path: Path, name: str) -> None:
+    row, words = CASES[name]
+    good = {"messages": [USER, call(city="x", days=2, unit="C", at=[1, 2.5]), result("c"), SAYS], "tools": TOOLS}
+    found = report(tmp_path, [good, row])
+    assert (found.verdict, found.rows, found.bad_rows) == ("ok", 2, 0)
+    told = next(finding for finding in found.findings if words in finding.reason)
+    assert all(finding.line == 2 for finding in found.findings)
+    assert told.suggestion == PROBLEMS[told.code].suggestion and sentence(told.code, told.values) == told.reason
+    assert found.codes[told.code] == sum(finding.code == told.code for finding in found.findings)
+
+
+def test_answers_categories_windows_and_duplicates(tmp_path: Path) -> None:
+    rows = [
+        {"messages": [USER], "ground_truth": "4", "category": "a", "id": 1},
+        {"messages": [USER], "reward_model": {"ground_truth": "4"}, "category": "a", "id": 2},
+        {"messages": [{"role": "user", "content": "word " * 100}], "ground_truth": "", "category": "b", "id": 3},
+    ]
+    options = {"answer_fields": ["ground_truth", "reward_model.ground_truth"], "categories": ["a"], "window": 50}
+    found = report(tmp_path, rows, **options)
+    assert [(finding.line, finding.code) for finding in found.findings] == [
+        (2, "duplicate"), (3, "answer_missing"), (3, "category_unknown"), (3, "too_long"),
+    ]  # fmt: skip
+    assert found.findings[0].values == {"first": 1}
+    assert found.findings[3].reason == "the row has 125 tokens (estimated); the window has 50"
+    assert found.categories == {"a": 2, "b": 1} and found.tools == {"0": 3} and found.languages == {"latin": 3}
+
+
+def test_a_remark_can_leave_a_row_out(tmp_path: Path) -> None:
+    rows = [{"messages": [USER]}, {"messages": [USER]}, {"messages": [SAYS]}]
+    found = report(tmp_path, rows, refuse=["duplicate"])
+    assert (found.verdict, found.rows, found.bad_rows) == ("bad_rows", 2, 1)
+    assert found.bad[0].code == "duplicate" and found.bad[0].line == 2
+    assert len((tmp_path / "out" / "rows.jsonl").read_text().splitlines()) == 2
+    assert "There is no check 'luck'" in report(tmp_path, rows, refuse=["luck"]).message
+
+
+def test_tasks_that_two_datasets_share_are_told(tmp_path: Path) -> None:
+    other = tmp_path / "val.jsonl"
+    other.write_text(json.dumps({"messages": [USER, {"role": "assistant", "content": "another answer"}]}) + "\n")
+    found = report(tmp_path, [{"messages": [{"role": "user", "content": "new"}]}, {"messages": [USER]}], other=other)
+    assert [(finding.line, finding.code) for finding in found.findings] == [(2, "leak")]
+
+
+def test_the_child_gets_the_choices(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("frage,x\nq,1\nq,1\n")
+    reading = ReadOptions.model_validate({"mapping": {"prompt": "frage"}})
+    found = run_check(path, tmp_path / "out", reading=reading, checking=CheckOptions(refuse=["duplicate"]))
+    assert (found["verdict"], found["rows"], found["codes"]) == ("bad_rows", 1, {"duplicate": 1})
+    assert found["format"]["name"] == "csv" and found["format"]["rows"] == "columns"
+    assert json.loads((tmp_path / "out" / "rows.jsonl").read_text()) == {
+        "messages": [{"role": "user", "content": "q"}], "frage": "q", "x": "1",
+    }  # fmt: skip
+
+
+def test_findings_are_listed_up_to_100_and_all_counted(tmp_path: Path) -> None:
+    found = report(tmp_path, [{"messages": [USER]}] * 150)
+    assert len(found.findings) == 100 and found.codes == {"duplicate": 149}
+
+
+def test_hostile_schemas_are_only_looked_at(tmp_path: Path) -> None:
+    hostile = [
+        {"name": "f", "parameters": {"$ref": "http://127.0.0.1:9/x", "properties": {"a": {"pattern": "(a+)+$"}}}},
+        {"name": "g", "parameters": {"properties": [], "required": 5}},
+    ]
+    messages = [USER, call("f", a="a" * 50 + "!"), result("c"), call("g", a=1)]
+    found = report(tmp_path, [{"messages": messages, "tools": hostile}])
+    assert found.rows == 1 and found.codes == {"tool_schema": 1}
+
+
+def test_every_code_has_a_sentence_that_can_be_filled() -> None:
+    import string
+
+    for code, problem in PROBLEMS.items():
+        names = {name for _, name, _, _ in string.Formatter().parse(problem.template) if name}
+        assert sentence(code, dict.fromkeys(names, "x")) and problem.suggestion, code
+
+
+def test_a_dataset_that_cannot_be_compared_is_a_sentence(tmp_path: Path) -> None:
+    found = report(tmp_path, [{"messages": [USER]}], other=tmp_path / "absent")
+    assert found.verdict == "rejected" and "cannot be opened" in found.message
+    with pytest.raises(DataError, match="There is no format"):
+        from training.data.reader import open_dataset
+
+        open_dataset(tmp_path / "in.jsonl", ReadOptions(format="nonsense"))

@@ -1,0 +1,47 @@
+"""The formats of datasets: one module each, and one line in this table."""
+
+from __future__ import annotations
+
+from training.data.formats import (
+    agentgym,
+    bfcl,
+    columns,
+    conversation,
+    gsm8k,
+    openai,
+    queries,
+    sharegpt,
+    swift,
+    toolbench,
+    verl,
+)
+from training.data.formats.base import DataFormat, Evidence, Sample
+from training.errors import DataError
+
+_MODULES = (
+    conversation, openai, sharegpt, swift, verl, toolbench, queries, bfcl, agentgym, gsm8k, columns,
+)  # fmt: skip
+FORMATS: dict[str, DataFormat] = {module.FORMAT.name: module.FORMAT for module in _MODULES}
+ENOUGH = 0.25
+"""Certainty below which nothing was recognised."""
+
+
+def recognise(sample: Sample) -> list[Evidence]:
+    """What the file can be, the surest first."""
+    found = [evidence for each in FORMATS.values() if (evidence := each.evidence(sample)) is not None]
+    return sorted(found, key=lambda evidence: -evidence.certainty)
+
+
+def format_of(name: str) -> DataFormat:
+    """A format by its name. Raises ``DataError``."""
+    if name not in FORMATS:
+        raise DataError(f"There is no format {name[:40]!r}.", hint=f"There are: {', '.join(FORMATS)}.")
+    return FORMATS[name]
+
+
+def choose(sample: Sample) -> tuple[DataFormat, Evidence | None]:
+    """The surest format; conversations, with nothing to show for it, where none is recognised."""
+    found = recognise(sample)
+    if found and found[0].certainty >= ENOUGH:
+        return FORMATS[found[0].format], found[0]
+    return FORMATS["conversation"], None

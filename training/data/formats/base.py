@@ -1,0 +1,120 @@
+"""What a format is: how it is recognised, read and, where it can be, written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel
+
+from training.data.options import ReadOptions
+from training.data.problems import RowError, kind
+from training.data.raw import Raw, Record
+from training.data.schema import Row
+
+Value = dict[str, Any]
+
+
+class Sample(NamedTuple):
+    """The first rows of a file, and how they are stored."""
+
+    container: str
+    rows: list[Value]
+    columns: list[str]
+
+
+class Evidence(BaseModel):
+    """How surely a file is of a format, and why in words."""
+
+    format: str
+    certainty: float
+    reasons: list[str]
+
+
+@dataclass(frozen=True)
+class DataFormat:
+    """One format. ``rank`` orders formats that all fit: the more a format asks of a row, the higher."""
+
+    name: str
+    title: str
+    about: str
+    example: str
+    rank: float
+    recognise: Callable[[Sample], tuple[int, str] | None]
+    """How many rows of the sample fit, and why; ``None`` where none does."""
+    read: Callable[[Iterator[Raw], ReadOptions], Iterator[Record]]
+    write: Callable[[Row], Value] | None = None
+    """A row in this format's own spelling. Raises ``RowError`` where the format cannot hold it."""
+    written_as: str = "jsonl"
+    options: tuple[str, ...] = field(default=("cut",))
+    takes_messages: bool = False
+    """Whether rows with a list under `messages` can be of it; else they are rows in our own spelling."""
+
+    def evidence(self, sample: Sample) -> Evidence | None:
+        """Whether and why the sample is of this format."""
+        rows = sample.rows
+        if not self.takes_messages:
+            rows = [row for row in rows if not isinstance(row.get("messages"), list)]
+        found = self.recognise(sample._replace(rows=rows))
+        if found is None or not sample.rows:
+            return None
+        count, why = found
+        return Evidence(
+            format=self.name,
+            certainty=round(self.rank * count / len(sample.rows), 3),
+            reasons=[f"{count} of the first {len(sample.rows)} rows {why}."],
+        )
+
+
+def fits(sample: Sample, test: Callable[[Value], bool], why: str) -> tuple[int, str] | None:
+    """How many rows pass a test."""
+    count = sum(bool(test(row)) for row in sample.rows)
+    return (count, why) if count else None
+
+
+def each(convert: Callable[[Value], Row]) -> Callable[[Iterator[Raw], ReadOptions], Iterator[Record]]:
+    """A reader that makes one row of each."""
+
+    def read(raws: Iterator[Raw], options: ReadOptions) -> Iterator[Record]:
+        return converted(raws, convert)
+
+    return read
+
+
+def converted(raws: Iterable[Raw], convert: Callable[[Value], Row]) -> Iterator[Record]:
+    """One record for each raw row, good or bad."""
+    for raw in raws:
+        if raw.value is None:
+            yield Record(raw.line, raw.offset, None, raw.error)
+            continue
+        try:
+            row = convert(raw.value)
+        except RowError as exc:
+            yield Record(raw.line, raw.offset, None, exc)
+        else:
+            yield Record(raw.line, raw.offset, row)
+
+
+def text_of(value: Value, key: str, name: str) -> str:
+    """A text that the format needs. Raises ``RowError``."""
+    found = value.get(key)
+    if not isinstance(found, str) or not found:
+        raise RowError("shape", format=name, detail=f"`{key}` is {kind(found)}, not text")
+    return found
+
+
+def without(value: Value, *keys: str) -> Value:
+    """The other fields, in their order."""
+    return {name: item for name, item in value.items() if name not in keys}
+
+
+def written_messages(row: Row, role_key: str, content_key: str, roles: dict[str, str]) -> list[Value]:
+    """The messages in another spelling: their roles as they stood, or as ``roles`` says."""
+    stood = row.spelling.roles
+    spelled = stood if len(stood) == len(row.messages) else [roles.get(m.role, m.role) for m in row.messages]
+    others = row.others or [{}] * len(row.messages)
+    return [
+        {role_key: role, content_key: message.content} | other
+        for role, message, other in zip(spelled, row.messages, others, strict=True)
+    ]

@@ -1,0 +1,166 @@
+"""BFCL multi-turn: questions, their answers and the documents of their functions, of v3 or of v4 and never of both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from training.data.formats.base import DataFormat, Sample, Value, converted, fits, text_of
+from training.data.formats.bfcl_versions import Watch, version_of_answer, version_of_document
+from training.data.options import ReadOptions
+from training.data.problems import RowError, kind
+from training.data.raw import Raw, Record
+from training.data.schema import Message, Row, Spelling, make_row, messages_of
+from training.errors import DataError
+
+NAME = "BFCL's multi-turn questions"
+CLASSES = {
+    "GorillaFileSystem": "gorilla_file_system", "MathAPI": "math_api", "MessageAPI": "message_api",
+    "TwitterAPI": "posting_api", "TicketAPI": "ticket_api", "TradingBot": "trading_bot",
+    "TravelAPI": "travel_booking", "VehicleControlAPI": "vehicle_control",
+}  # fmt: skip
+TYPES = {"dict": "object", "float": "number", "tuple": "array", "any": "string"}
+MAX_FILES = 50
+
+
+def _recognise(sample: Sample) -> tuple[int, str] | None:
+    def test(row: Value) -> bool:
+        question, truth = row.get("question"), row.get("ground_truth")
+        has_question = isinstance(question, list) and isinstance(row.get("involved_classes"), list)
+        return "id" in row and (has_question or (isinstance(truth, list) and len(row) == 2))
+
+    return fits(sample, test, "have an `id` with `question` and `involved_classes`, or with `ground_truth` alone")
+
+
+def read_documents(folder: Path, watch: Watch) -> dict[str, dict[str, Value]]:
+    """Class → function → document. Raises ``DataError`` for a folder without any, or of the other version."""
+    from training.data.containers import open_values
+
+    found: dict[str, dict[str, Value]] = {}
+    for name, stem in CLASSES.items():
+        path = folder / f"{stem}.json"
+        if not path.is_file():
+            continue
+        rows = [raw.value for raw in open_values(path).values() if raw.value is not None]
+        for row in rows:
+            _see(watch, version_of_document(row), path)
+        found[name] = {str(row.get("name")): row for row in rows}
+    if not found:
+        raise DataError(f"{folder.name} holds no function documents.", hint="Choose the folder multi_turn_func_doc.")
+    return found
+
+
+def read_answers(path: Path, watch: Watch) -> dict[str, list[Any]]:
+    """Id → ground truth, of one file or of all in a folder. Raises ``DataError``."""
+    from training.data.containers import open_values
+
+    files = sorted(path.glob("*.json"))[:MAX_FILES] if path.is_dir() else [path]
+    answers: dict[str, list[Any]] = {}
+    for file in files:
+        for raw in open_values(file).values():
+            value = raw.value or {}
+            if isinstance(value.get("id"), str) and isinstance(value.get("ground_truth"), list):
+                _see(watch, version_of_answer(value["id"], value["ground_truth"]), file)
+                answers[value["id"]] = value["ground_truth"]
+    if not answers:
+        raise DataError(f"{path.name} holds no answers.", hint='They look like {"id": …, "ground_truth": [[…]]}.')
+    return answers
+
+
+def _see(watch: Watch, version: str, path: Path) -> None:
+    try:
+        watch.see(version)
+    except RowError as exc:
+        raise DataError(
+            f"{path.name} is of BFCL {version}, and the data of {watch.version}; the two versions do not mix.",
+            hint="Take questions, answers and documents of one version.",
+        ) from exc
+
+
+def _read(raws: Iterator[Raw], options: ReadOptions) -> Iterator[Record]:
+    watch = Watch(options.version)
+    documents = read_documents(options.documents, watch) if options.documents else None
+    answers = read_answers(options.answers, watch) if options.answers else None
+
+    def convert(value: Value) -> Row:
+        name = text_of(value, "id", NAME)
+        messages, spelling = _opening(value)
+        extra, truth = dict(value), value.get("ground_truth")
+        if answers is not None and "ground_truth" not in value:
+            if name not in answers:
+                raise RowError("bfcl_unanswered", id=name[:60])
+            extra["ground_truth"] = truth = answers[name]
+            spelling.added.append("ground_truth")
+        watch.see_row(name, value.get("initial_config"), truth, value.get("bfcl_version"))
+        if watch.version and "bfcl_version" not in value and "question" in value:
+            extra["bfcl_version"] = watch.version
+            spelling.added.append("bfcl_version")
+        tools = None if documents is None else _tools(value, documents)
+        return make_row(messages, extra, tools=tools, spelling=spelling)
+
+    return converted(raws, convert)
+
+
+def _opening(value: Value) -> tuple[list[Message], Spelling]:
+    """The first turn; an answer alone has none."""
+    question = value.get("question")
+    if question is None and isinstance(value.get("ground_truth"), list):
+        return [], Spelling()
+    if not isinstance(question, list) or not question or not all(isinstance(turn, list) for turn in question):
+        raise RowError("shape", format=NAME, detail=f"`question` is {kind(question)}, not a list of turns")
+    messages, _, _ = messages_of(question[0])
+    return messages, Spelling()
+
+
+def _tools(value: Value, documents: dict[str, dict[str, Value]]) -> list[Value]:
+    """The schemas of the functions that are known from the start."""
+    missed = value.get("missed_function")
+    hidden = {name for names in (missed if isinstance(missed, dict) else {}).values() for name in names}
+    classes = value.get("involved_classes")
+    known = [name for name in classes if name in documents] if isinstance(classes, list) else []
+    return [tool_of(row) for name in known for row in documents[name].values() if row.get("name") not in hidden]
+
+
+def tool_of(document: Value) -> Value:
+    """A function document as an OpenAI function schema."""
+    function = {
+        "name": str(document.get("name")),
+        "description": str(document.get("description", "")),
+        "parameters": _schema(document.get("parameters", {})),
+    }
+    return {"type": "function", "function": function}
+
+
+def _schema(value: Any) -> Any:
+    """BFCL's type names as JSON schema has them."""
+    if isinstance(value, list):
+        return [_schema(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    changed = {name: _schema(item) for name, item in value.items()}
+    if isinstance(changed.get("type"), str):
+        changed["type"] = TYPES.get(changed["type"], changed["type"])
+    return changed
+
+
+def write(row: Row) -> Value:
+    """The question, or the answer that was read alone, without what reading added."""
+    if not isinstance(row.extra.get("id"), str) or not {"question", "ground_truth"} & set(row.extra):
+        raise RowError("shape", format=NAME, detail="it has no `id` with `question`")
+    return {name: value for name, value in row.extra.items() if name not in row.spelling.added}
+
+
+FORMAT = DataFormat(
+    name="bfcl",
+    title="BFCL multi-turn",
+    about="Questions of v3 or v4, with the answers (`answers`) and function documents (`documents`) beside them. The "
+    "version is told by content; the two are never mixed.",
+    example='{"id": "multi_turn_base_46", "question": [[{"role": "user", "content": "…"}]], "initial_config": {…}, '
+    '"involved_classes": ["GorillaFileSystem"]}',
+    rank=0.96,
+    recognise=_recognise,
+    read=_read,
+    write=write,
+    options=("answers", "documents", "version"),
+)

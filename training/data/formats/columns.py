@@ -1,0 +1,121 @@
+"""Any table: columns mapped by a person, or by their usual names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+from training.data.formats.base import DataFormat, Sample, Value, converted, fits, without
+from training.data.options import ColumnMapping, ReadOptions
+from training.data.problems import RowError, kind
+from training.data.raw import Raw, Record
+from training.data.schema import Row, make_row, plain, row_from_dict
+from training.data.strict import strict_loads
+from training.errors import DataError
+
+NAME = "rows of this mapping"
+USUAL: dict[str, tuple[str, ...]] = {
+    "messages": ("messages", "conversation", "conversations"),
+    "system": ("system", "system_prompt"),
+    "prompt": ("prompt", "question", "query", "instruction", "input", "problem"),
+    "answer": ("answer", "response", "output", "completion", "solution", "target", "ground_truth"),
+    "tools": ("tools", "functions"),
+    "category": ("category",),
+}
+_CANDIDATES = 20
+
+
+def suggest(sample: Sample) -> ColumnMapping | None:
+    """A mapping by the usual names of columns; ``None`` where no column can be the conversation or the prompt."""
+    texts = {name for row in sample.rows for name, value in row.items() if isinstance(value, str)}
+    found = {
+        part: next((name for name in names if name in texts or (name in sample.columns and part == "messages")), None)
+        for part, names in USUAL.items()
+    }
+    if found["messages"]:
+        found["prompt"] = None
+    if not found["messages"] and not found["prompt"]:
+        return None
+    return ColumnMapping(**{part: name for part, name in found.items() if name})
+
+
+def _recognise(sample: Sample) -> tuple[int, str] | None:
+    mapping = suggest(sample)
+    if mapping is None:
+        return None
+    key = mapping.messages or mapping.prompt or ""
+    return fits(sample, lambda row: row.get(key) is not None, f"have a column `{key}`")
+
+
+def _read(raws: Iterator[Raw], options: ReadOptions) -> Iterator[Record]:
+    first: list[Raw] = []
+    mapping = options.mapping
+    if mapping is None:
+        first = list(islice(raws, _CANDIDATES))
+        rows = [raw.value for raw in first if raw.value is not None]
+        mapping = suggest(Sample("", rows, [name for row in rows[:1] for name in row]))
+    if mapping is None:
+        raise DataError("No column is mapped.", hint="Choose the column with the prompt or with the messages.")
+    chosen = mapping
+
+    def rows_again() -> Iterator[Raw]:
+        yield from first
+        yield from raws
+
+    return converted(rows_again(), lambda value: _convert(value, chosen, options.shape))
+
+
+def _convert(value: Value, mapping: ColumnMapping, shape: str) -> Row:
+    named = [name for name in mapping.model_dump().values() if name]
+    if missing := next((name for name in named if name not in value), None):
+        raise RowError("shape", format=NAME, detail=f"there is no column `{missing}`")
+    tools = value.get(mapping.tools) if mapping.tools else None
+    made: Value = {"tools": tools} if tools else {}
+    if mapping.messages:
+        found = value[mapping.messages]
+        made["messages"] = _decoded(found, mapping.messages) if isinstance(found, str) else found
+    else:
+        made["messages"] = [{"role": "user", "content": _text(value, mapping.prompt or "")}]
+    row = row_from_dict(made)
+    if mapping.system and value[mapping.system]:
+        row.messages.insert(0, plain("system", _text(value, mapping.system)))
+        row.others = None if row.others is None else [{}, *row.others]
+        row.spelling.roles = ["system", *row.spelling.roles]
+    extra = without(value, *(name for name in (mapping.messages, mapping.tools) if name))
+    if mapping.answer and value[mapping.answer] not in (None, ""):
+        extra["ground_truth"] = value[mapping.answer]
+        if shape == "sft":
+            row.messages.append(plain("assistant", _text(value, mapping.answer)))
+            row.spelling.roles = []
+            row.others = None if row.others is None else [*row.others, {}]
+    if mapping.category:
+        extra["category"] = value[mapping.category]
+    return make_row(row.messages, extra, tools=row.tools, others=row.others, spelling=row.spelling)
+
+
+def _text(value: Value, name: str) -> str:
+    found = value[name]
+    if isinstance(found, str) and found:
+        return found
+    raise RowError("shape", format=NAME, detail=f"`{name}` is {'empty' if found == '' else kind(found)}, not text")
+
+
+def _decoded(text: str, name: str) -> object:
+    try:
+        return strict_loads(text)
+    except RowError as exc:
+        raise exc.within(f"`{name}`") from exc
+
+
+FORMAT = DataFormat(
+    name="columns",
+    title="A table with mapped columns",
+    about="CSV, parquet or JSON whose columns are mapped to prompt, answer, system text, messages, tools and category. "
+    "Usual names are found; every column stays with the row.",
+    example="question,answer",
+    rank=0.3,
+    recognise=_recognise,
+    read=_read,
+    options=("cut", "mapping", "shape"),
+    takes_messages=True,
+)

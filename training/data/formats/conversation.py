@@ -1,0 +1,39 @@
+"""Our own format: one conversation a row, in JSON Lines. Also what any other conversation is read as."""
+
+from __future__ import annotations
+
+from training.data.formats.base import DataFormat, Sample, Value, each, fits
+from training.data.schema import Row, conversation_key, message_dict, row_from_dict
+
+ANY_KIND = "hold a list of messages"
+
+
+def _recognise(sample: Sample) -> tuple[int, str] | None:
+    return fits(sample, lambda row: isinstance(row.get(conversation_key(row) or ""), list), ANY_KIND)
+
+
+def write(row: Row) -> Value:
+    """A row with its conversation under the key and with the roles that it had."""
+    stood = row.spelling.roles
+    messages = [message_dict(message) for message in row.messages]
+    if len(stood) == len(messages):
+        for message, role, own in zip(messages, stood, row.messages, strict=True):
+            message["role"] = role if own.tool_calls is None else own.role
+    if row.others:
+        messages = [message | other for message, other in zip(messages, row.others, strict=True)]
+    tools = {"tools": row.tools} if row.tools is not None else {}
+    return {row.spelling.key: messages, **tools, **row.extra}
+
+
+FORMAT = DataFormat(
+    name="conversation",
+    title="Conversations",
+    about="One conversation a row under `messages`, `conversation`, `conversations` or `prompt`. Roles of OpenAI, "
+    "ShareGPT, ms-swift and of multi-turn GRPO (`tool_result`) are understood; other fields stay with the row.",
+    example='{"conversation": [{"role": "user", "content": "25 * 37 + 128?"}]}',
+    rank=0.5,
+    recognise=_recognise,
+    read=each(row_from_dict),
+    write=write,
+    takes_messages=True,
+)

@@ -1,0 +1,52 @@
+"""ShareGPT: ``conversations`` of ``from`` and ``value``."""
+
+from __future__ import annotations
+
+import json
+
+from training.data.formats.base import DataFormat, Sample, Value, each, fits
+from training.data.schema import Row, row_from_dict
+
+ROLES = {"user": "human", "assistant": "gpt", "tool": "observation"}
+
+
+def _recognise(sample: Sample) -> tuple[int, str] | None:
+    def test(row: Value) -> bool:
+        items = row.get("conversations")
+        return (
+            isinstance(items, list)
+            and bool(items)
+            and all(isinstance(item, dict) and "from" in item and "value" in item for item in items)
+        )
+
+    return fits(sample, test, "have `conversations` of `from` and `value`")
+
+
+def write(row: Row) -> Value:
+    """Calls become messages of their own, from `function_call`."""
+    stood = row.spelling.roles
+    kept = stood if len(stood) == len(row.messages) and row.spelling.key == "conversations" else None
+    items: list[Value] = []
+    for number, message in enumerate(row.messages):
+        other = row.others[number] if row.others else {}
+        if message.content or not message.tool_calls:
+            role = kept[number] if kept and not message.tool_calls else ROLES.get(message.role, message.role)
+            items.append({"from": role, "value": message.content} | other)
+        for call in message.tool_calls or []:
+            text = json.dumps({"name": call.name, "arguments": call.arguments}, ensure_ascii=False)
+            items.append({"from": "function_call", "value": text})
+    tools = {"tools": json.dumps(row.tools, ensure_ascii=False)} if row.tools is not None else {}
+    return {"conversations": items, **tools, **row.extra}
+
+
+FORMAT = DataFormat(
+    name="sharegpt",
+    title="ShareGPT",
+    about="`conversations` of `from` (human, gpt, system, function_call, observation) and `value`.",
+    example='{"conversations": [{"from": "human", "value": "…"}, {"from": "gpt", "value": "…"}]}',
+    rank=0.75,
+    recognise=_recognise,
+    read=each(row_from_dict),
+    write=write,
+    written_as="json",
+)

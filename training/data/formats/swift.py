@@ -1,0 +1,54 @@
+"""ms-swift: agent rows, whose calls and results are messages of their own, and gym rows, which only name a task."""
+
+from __future__ import annotations
+
+import json
+
+from training.data.formats.base import DataFormat, Sample, Value, each, fits
+from training.data.schema import Row, message_dict, row_from_dict
+
+_OWN = {"tool_call", "tool_response"}
+
+
+def _recognise(sample: Sample) -> tuple[int, str] | None:
+    def test(row: Value) -> bool:
+        items = row.get("messages")
+        if not isinstance(items, list):
+            return False
+        roles = {item.get("role") for item in items if isinstance(item, dict) and isinstance(item.get("role"), str)}
+        return bool(roles & _OWN) or isinstance(row.get("env_config"), dict) or isinstance(row.get("tools"), str)
+
+    return fits(sample, test, "have tool_call and tool_response messages, tools as text, or an `env_config`")
+
+
+def write(row: Row) -> Value:
+    """Each call a message of its own, JSON as text, tools as text."""
+    stood = row.spelling.roles
+    kept = stood if len(stood) == len(row.messages) else None
+    items: list[Value] = []
+    for number, message in enumerate(row.messages):
+        other = row.others[number] if row.others else {}
+        if message.content or not message.tool_calls:
+            role = kept[number] if kept and not message.tool_calls else message.role
+            role = "tool_response" if role == "tool" and not kept else role
+            shown = message_dict(message) | {"role": role}
+            items.append({name: value for name, value in shown.items() if name != "tool_calls"} | other)
+        for call in message.tool_calls or []:
+            text = json.dumps({"name": call.name, "arguments": call.arguments}, ensure_ascii=False)
+            items.append({"role": "tool_call", "content": text})
+    tools = {"tools": json.dumps(row.tools, ensure_ascii=False)} if row.tools is not None else {}
+    return {**tools, "messages": items, **row.extra}
+
+
+FORMAT = DataFormat(
+    name="swift",
+    title="ms-swift agent and gym rows",
+    about="`messages` with roles tool_call and tool_response whose content is JSON text; parallel calls follow "
+    "each other; `tools` is JSON text. Gym rows carry an `env_config`.",
+    example='{"tools": "[…]", "messages": [{"role": "tool_call", "content": "{\\"name\\": …}"}]}',
+    rank=0.9,
+    recognise=_recognise,
+    read=each(row_from_dict),
+    write=write,
+    takes_messages=True,
+)

@@ -1,0 +1,83 @@
+"""Where a dataset comes from: a file, a folder of files, or a dataset of Hugging Face where that can be reached.
+
+A hub's own code is never run: the files of the dataset are fetched and read here like any upload.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from training.data.limits import MAX_HUB_BYTES
+from training.errors import DataError
+
+ENDINGS = (".parquet", ".jsonl", ".json", ".csv", ".tsv")
+TIMEOUT_S = 20.0
+_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
+_SPLITS = ("train", "")
+
+
+@contextmanager
+def resolved(source: str) -> Iterator[Path]:
+    """The one file to read. Raises ``DataError`` with a sentence about what is not there."""
+    path = Path(source).expanduser()
+    if path.is_dir():
+        yield _only(path)
+    elif path.exists() or not _ID.fullmatch(source):
+        yield path
+    else:
+        folder = Path(tempfile.mkdtemp(prefix="tiltyard-hub-"))
+        try:
+            yield _fetched(source, folder)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _only(folder: Path) -> Path:
+    """The dataset file of a folder: the only one, or the only one for training."""
+    files = sorted(path for path in folder.rglob("*") if path.suffix in ENDINGS and path.is_file())
+    return folder / _pick([path.relative_to(folder).as_posix() for path in files], folder.name)
+
+
+def _pick(names: list[str], where: str) -> str:
+    """One of the names: the only one, or the only one named for training. Raises ``DataError``."""
+    data = [name for name in names if name.endswith(ENDINGS)]
+    for split in _SPLITS:
+        found = [name for name in data if split in Path(name).name]
+        if len(found) == 1:
+            return found[0]
+    if not data:
+        raise DataError(f"{where} holds no {', '.join(ENDINGS)} file.")
+    some = ", ".join(data[:5])
+    raise DataError(f"{where} holds {len(data)} files, such as {some}.", hint="Name one of them.")
+
+
+def _fetched(name: str, folder: Path) -> Path:
+    import httpx
+    from huggingface_hub import HfApi, hf_hub_download
+    from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
+
+    try:
+        info = HfApi().dataset_info(name, timeout=TIMEOUT_S, files_metadata=True)
+        sizes = {entry.rfilename: int(entry.size or 0) for entry in info.siblings or []}
+        picked = _pick(sorted(sizes), name)
+        if sizes[picked] > MAX_HUB_BYTES:
+            raise DataError(f"{picked} of {name} is larger than {MAX_HUB_BYTES >> 30} GB.")
+        hf_hub_download(name, picked, repo_type="dataset", revision=info.sha, local_dir=folder, etag_timeout=TIMEOUT_S)
+    except DataError:
+        raise
+    except RepositoryNotFoundError as exc:
+        raise DataError(
+            f"Hugging Face has no dataset {name} that is open to all.", hint="Check the name, or give a file."
+        ) from exc
+    except (HfHubHTTPError, httpx.HTTPError, OSError, ValueError, RuntimeError) as exc:
+        raise DataError(
+            f"There is no file {name}, and the dataset {name} of Hugging Face cannot be reached "
+            f"({type(exc).__name__}).",
+            hint="Give a file, or try again with a connection.",
+        ) from exc
+    return folder / picked

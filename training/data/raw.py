@@ -1,0 +1,35 @@
+"""What a file's rows are before anybody knows their format."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from training.data.problems import RowError
+from training.data.schema import Row
+
+
+class Raw(NamedTuple):
+    """One decoded row, or why it could not be decoded.
+
+    ``line`` counts from 1: lines of JSON Lines and CSV, rows of parquet, items of a JSON list. ``offset`` is how many
+    bytes were read so far: of the file, or of the decoded data in parquet.
+    """
+
+    line: int
+    offset: int
+    value: dict[str, Any] | None
+    error: RowError | None = None
+
+
+class Record(NamedTuple):
+    """One row of a dataset, or the reason why it has none. Numbers as in ``Raw``."""
+
+    line: int
+    offset: int
+    row: Row | None
+    error: RowError | None = None
+
+    @property
+    def reason(self) -> str:
+        """Why there is no row, as a sentence without its end stop."""
+        return str(self.error) if self.error else ""

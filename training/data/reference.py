@@ -1,0 +1,116 @@
+"""Makes docs/data.md from the code's own descriptions: `python -m training data docs`; a test keeps it current."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+from pydantic import BaseModel
+
+from training.data import limits, options
+from training.data.convert import ConvertOptions, writers
+from training.data.formats import FORMATS
+from training.data.problems import PROBLEMS
+from training.data.schema import Row
+
+_INTRODUCTION = """# Datasets
+
+Made from `training/data/` by `python -m training data docs`.
+
+A file is JSON Lines, one JSON list or object, CSV or parquet; which, is told by its first bytes and never by its name.
+The format of its rows is recognised from its first {sample} rows and shown with the reason; another can be chosen, and
+the columns of a table can be mapped. Every row is kept or listed as bad with its line and a reason.
+
+```
+python -m training data preview --input FILE
+python -m training data check --input FILE --output-dir FOLDER
+python -m training data convert --input toolllama_G123_dfs_eval.json --split \\
+    --train_output train.parquet --val_output val.parquet --train_ratio 0.9 --max_samples 100
+```
+
+The last one does what ToolBench's converter does: the same columns, the same shuffle. `--to` writes another format,
+`--cut query` and `--cut last_turn` cut data of step prefixes. In place of a file stands a folder with one, or the id of
+a dataset on Hugging Face.
+"""
+_ROW = """
+## A row
+
+| field | what it is |
+|---|---|
+"""
+_MODELS: tuple[tuple[str, type[BaseModel]], ...] = (
+    ("Reading", options.ReadOptions),
+    ("Mapped columns", options.ColumnMapping),
+    ("Checking", options.CheckOptions),
+    ("Converting", ConvertOptions),
+    ("Splitting", options.SplitOptions),
+    ("Taking a subset", options.SubsetOptions),
+    ("Filtering: one rule", options.FilterRule),
+    ("Mixing", options.MixOptions),
+)
+
+
+def reference() -> str:
+    """The page as Markdown."""
+    from training.data.containers import SAMPLE_ROWS
+
+    parts = [_INTRODUCTION.format(sample=SAMPLE_ROWS), _ROW, *_fields(), _formats(), _cuts()]
+    parts += [_model(title, model) for title, model in _MODELS]
+    return "".join([*parts, _codes(), _limits()])
+
+
+def _fields() -> list[str]:
+    return [
+        f"| `{name}` | {field.description} |\n"
+        for name, field in Row.model_fields.items()
+        if name in ("messages", "tools", "extra")
+    ]
+
+
+def _formats() -> str:
+    lines = ["\n## Formats\n\n| name | rows | read | written |\n|---|---|---|---|\n"]
+    for each in FORMATS.values():
+        own = f"yes, as {each.written_as}" if each.write else "no"
+        example = each.example.replace("|", "\\|")
+        lines.append(f"| `{each.name}` | **{each.title}.** {each.about} `` {example} `` | yes | {own} |\n")
+    rest = ", ".join(f"`{name}`" for name in writers() if name not in FORMATS)
+    return "".join(lines) + f"\nAlso written: {rest}.\n"
+
+
+def _cuts() -> str:
+    lines = "".join(f"| `{cut.value}` | {words} |\n" for cut, words in options.CUT_WORDS.items())
+    return f"\n## Cutting\n\n| cut | what it does |\n|---|---|\n{lines}"
+
+
+def _model(title: str, model: type[BaseModel]) -> str:
+    lines = [f"\n## {title}\n\n{model.__doc__}\n\n| option | default | what it does |\n|---|---|---|\n"]
+    for name, field in model.model_fields.items():
+        default = "–" if field.is_required() else _shown(field.get_default(call_default_factory=True))
+        lines.append(f"| `{name}` | {default} | {field.description} |\n")
+    return "".join(lines)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Enum):
+        value = value.value
+    return "–" if value in (None, "", []) or isinstance(value, BaseModel) else f"`{value}`"
+
+
+def _codes() -> str:
+    lines = ["\n## Codes\n\nA row with a problem is left out; a remark is about a row that is kept.\n\n"]
+    lines.append("| code | | sentence | suggestion |\n|---|---|---|---|\n")
+    for code, problem in PROBLEMS.items():
+        weight = "problem" if problem.drops else "remark"
+        lines.append(f"| `{code}` | {weight} | {problem.template.replace('<', '&lt;')} | {problem.suggestion} |\n")
+    return "".join(lines)
+
+
+def _limits() -> str:
+    return (
+        "\n## Limits\n\n"
+        f"A row has at most {limits.MAX_LINE_BYTES >> 20} MB, a text {limits.MAX_FIELD_BYTES >> 10} KB, "
+        f"{limits.MAX_DEPTH} levels and {limits.MAX_COLUMNS} columns. A file has at most "
+        f"{limits.CheckLimits.max_rows:,} rows, and a parquet file decodes to at most "
+        f"{limits.PARQUET_DECODED_BYTES >> 30} GB and {limits.PARQUET_RATIO} times its size. Archives are refused. "
+        f"Duplicates and shared tasks are looked for among the first {limits.MAX_HASHES:,} rows.\n"
+    )

@@ -1,0 +1,95 @@
+"""Decode JSON, refusing what would be lost or break later.
+
+Refused: duplicate keys (the last would win silently), NaN and infinities (also as 1e999), numbers of thousands of
+digits, NUL and lone surrogates (PostgreSQL stores neither), deep nesting, fields above ``MAX_FIELD_BYTES``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any, NoReturn
+
+from training.data.limits import MAX_DEPTH, MAX_FIELD_BYTES
+from training.data.problems import RowError, shown
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def strict_loads(text: str) -> Any:
+    """The value of a JSON text. Raises ``RowError``."""
+    try:
+        value = DECODER.decode(text)
+    except RowError:
+        raise
+    except RecursionError:
+        raise RowError("deep", limit=MAX_DEPTH) from None
+    except json.JSONDecodeError as exc:
+        raise RowError("json", detail=f"{exc.msg} at character {exc.pos + 1}") from None
+    except ValueError:
+        raise RowError("digits") from None
+    check_decoded(value, text)
+    return value
+
+
+def check_decoded(value: Any, text: str) -> None:
+    """``check_tree`` where what it looks for can be in the text that ``value`` was decoded from."""
+    if "\\u" in text or len(text) > MAX_FIELD_BYTES // 4 or text.count("[") + text.count("{") > MAX_DEPTH:
+        check_tree(value)
+
+
+def check_tree(value: Any) -> None:
+    """Refuse what no row may hold at any depth. Raises ``RowError``; does not recurse."""
+    stack: list[tuple[Any, int]] = [(value, 1)]
+    while stack:
+        node, depth = stack.pop()
+        if isinstance(node, str):
+            _check_text(node)
+        elif isinstance(node, dict | list):
+            if depth > MAX_DEPTH:
+                raise RowError("deep", limit=MAX_DEPTH)
+            if isinstance(node, dict):
+                for key in node:
+                    _check_text(key)
+            stack += [(child, depth + 1) for child in (node.values() if isinstance(node, dict) else node)]
+        elif isinstance(node, float):
+            if not math.isfinite(node):
+                raise RowError("not_finite")
+        elif node is not None and not isinstance(node, bool | int):
+            raise RowError("value_type", type=type(node).__name__)
+
+
+def _check_text(text: Any) -> None:
+    if not isinstance(text, str):
+        raise RowError("key_type", type=type(text).__name__)
+    if "\0" in text:
+        raise RowError("nul")
+    if not text.isascii() and _SURROGATE.search(text):
+        raise RowError("surrogate")
+    size = len(text) if text.isascii() or len(text) > MAX_FIELD_BYTES else len(text.encode())
+    if size > MAX_FIELD_BYTES:
+        raise RowError("field_long", limit=MAX_FIELD_BYTES >> 10)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1) if len(keys) < 1000 else "…"
+        raise RowError("key_twice", key=shown(twice))
+    return result
+
+
+def _constant(name: str) -> NoReturn:
+    raise RowError("constant", name=name)
+
+
+def _float(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise RowError("number_large")
+    return value
+
+
+DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant, parse_float=_float)
