@@ -13,6 +13,7 @@ import pytest
 from tests.chaos.services import alive, wait_until
 from tests.chaos.truth import assert_exact
 from tests.webapp.runs.conftest import in_thread, stand_in
+from webapp.environments.models import Environment
 from webapp.registry.models import Checkpoint, RegisteredModel
 from webapp.rollouts.models import Rollout
 from webapp.runs import supervisor
@@ -60,6 +61,19 @@ def test_a_run_succeeds_and_its_model_is_registered(queued: Any) -> None:
     assert Checkpoint.objects.filter(run=run).count() == 4
     supervise(run.pk)
     assert Attempt.objects.filter(run=run).count() == 1
+
+
+def test_baselines_that_were_not_known_at_launch_are_kept_when_the_run_starts(queued: Any) -> None:
+    early, late = queued("sleep-1", steps=2), queued("sleep-1", steps=2)
+    rules = {"name": "rules", "reward": 0.791, "success": 0.58, "episodes": 300}
+    known = [{**rules, "reward": 0.5}]
+    assert early.baselines == []
+    Run.objects.filter(pk=late.pk).update(baselines=known)
+    Environment.objects.filter(project=early.project).update(health={"baselines": [rules]})
+    for run, wanted in ((early, [rules]), (late, known)):
+        supervise(run.pk)
+        run.refresh_from_db()
+        assert (run.state, run.baselines) == (RunState.SUCCEEDED, wanted)
 
 
 def test_a_typed_failure_ends_the_run(queued: Any) -> None:
