@@ -13,7 +13,8 @@ from django.utils.translation import gettext_lazy
 from pydantic import ValidationError as ShapeError
 
 from training.config import RewardComponent
-from training.rewards.registry import COMPONENTS, default_components
+from training.rewards.base import Component
+from training.rewards.registry import COMPONENTS, FAMILIES, default_components
 from webapp.fields import error_sentence, fields_of
 from webapp.ids import name_validator
 
@@ -28,6 +29,29 @@ class ComponentFields(NamedTuple):
     weight: BoundField
     params: list[BoundField]
     changed: bool
+
+
+class Family(NamedTuple):
+    """Components that belong together; those of which none is chosen are folded."""
+
+    title: str
+    parts: list[ComponentFields]
+    chosen: int
+    open: bool
+
+
+FAMILY_TITLES = {
+    "tool_calling": gettext_lazy("Tool calling"),
+    "outcome": gettext_lazy("The environment's own reward"),
+    "toolbench": gettext_lazy("ToolBench"),
+    "bfcl": gettext_lazy("BFCL and EnvTuning"),
+    "webshop": gettext_lazy("WebShop"),
+    "helloagents": gettext_lazy("HelloAgents"),
+    "general": gettext_lazy("Matches and budgets"),
+    "judge": gettext_lazy("A model as judge"),
+    "model_based": gettext_lazy("A reward model"),
+}
+ALWAYS_OPEN = "outcome"
 
 
 class RewardSpecForm(forms.Form):
@@ -57,16 +81,24 @@ class RewardSpecForm(forms.Form):
                     field.initial = part.params[key]
                 self.fields[f"{name}.params.{key}"] = field
 
-    def components_fields(self) -> Iterator[ComponentFields]:
+    def families(self) -> Iterator[Family]:
         """What the template shows, in the registry's order."""
-        for name, component in COMPONENTS.items():
-            prefix = f"{name}.params."
-            params = [self[key] for key in self.fields if key.startswith(prefix)]
-            changed = any(self.errors.get(field.name) for field in params) if self.is_bound else False
-            explained = " ".join(_(text) for text in (component.help, component.warning) if text)
-            yield ComponentFields(
-                name, _(component.title), explained, self[f"{name}.on"], self[f"{name}.weight"], params, changed
-            )
+        for family, components in FAMILIES.items():
+            parts = [self._fields_of(component) for component in components]
+            chosen = sum(bool(part.on.value()) for part in parts)
+            wrong = any(part.changed or part.weight.errors or part.on.errors for part in parts)
+            title = str(FAMILY_TITLES.get(family, family))
+            yield Family(title, parts, chosen, bool(chosen) or wrong or family == ALWAYS_OPEN)
+
+    def _fields_of(self, component: Component) -> ComponentFields:
+        prefix = f"{component.name}.params."
+        params = [self[key] for key in self.fields if key.startswith(prefix)]
+        changed = any(self.errors.get(field.name) for field in params) if self.is_bound else False
+        explained = " ".join(_(text) for text in (component.help, component.warning) if text)
+        return ComponentFields(
+            component.name, _(component.title), explained, self[f"{component.name}.on"],
+            self[f"{component.name}.weight"], params, changed,
+        )  # fmt: skip
 
     def clean(self) -> dict[str, Any]:
         """Make the components; what the models find stands beside the field it belongs to."""

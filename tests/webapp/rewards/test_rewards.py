@@ -174,3 +174,15 @@ def test_spec_in_use_is_not_deleted(
     make_run(config={"rewards": {"spec": spec.reference}})
     answer = client_for(bob).post(reverse("reward-delete", args=[project.slug, spec.pk]), follow=True)
     assert "not ended" in answer.content.decode() and RewardSpec.objects.exists()
+
+
+def test_families_without_a_choice_are_folded() -> None:
+    families = {family.title: family for family in RewardSpecForm().families()}
+    shown = {title: (family.chosen, len(family.parts), family.open) for title, family in families.items()}
+    assert shown["Tool calling"] == (5, 5, True)
+    assert shown["The environment's own reward"] == (0, 1, True)
+    assert shown["ToolBench"][0] == 0 and not families["ToolBench"].open
+    assert sum(len(family.parts) for family in families.values()) == len(COMPONENTS)
+    chosen = RewardSpecForm(components=[RewardComponent(name="webshop_score", weight=1.0)])
+    opened = [family.title for family in chosen.families() if family.open]
+    assert opened == ["The environment's own reward", "WebShop"]
