@@ -98,6 +98,7 @@ class Trajectory:
             env_parts=dict(self.env_parts),
             parse_errors=self.parse_errors,
             truncated=self.status == "truncated",
+            tokens=self.sampled_tokens,
         )
 
 
