@@ -188,8 +188,9 @@ def _exchange(stream: socket.socket, target: Target, deadline: float, token: str
     if token:
         headers.append(("Authorization", f"Bearer {token}"))
     stream.settimeout(_left(deadline))
-    stream.sendall(peer.send(h11.Request(method="GET", target=target.path, headers=headers)) or b"")
-    stream.sendall(peer.send(h11.EndOfMessage()) or b"")
+    request = peer.send(h11.Request(method="GET", target=target.path, headers=headers)) or b""
+    # In one piece: a server that answers the head and hangs up would break a second write.
+    stream.sendall(request + (peer.send(h11.EndOfMessage()) or b""))
     status, body = 0, bytearray()
     while True:
         event = peer.next_event()

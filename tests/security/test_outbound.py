@@ -71,6 +71,8 @@ class Listener:
     def _answer(self, peer: socket.socket) -> None:
         try:
             if self.handle:
+                # Hanging up with the request unread would reset the connection, and with it the answer.
+                peer.recv(65536)
                 self.handle(peer)
         except OSError:
             pass
