@@ -71,8 +71,6 @@ class Listener:
     def _answer(self, peer: socket.socket) -> None:
         try:
             if self.handle:
-                # Hanging up with the request unread would reset the connection, and with it the answer.
-                peer.recv(65536)
                 self.handle(peer)
         except OSError:
             pass
@@ -232,7 +230,12 @@ def test_proxies_of_the_environment_are_ignored(
     proxy = listen()
     monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{proxy.port}")
     monkeypatch.setenv("ALL_PROXY", f"http://127.0.0.1:{proxy.port}")
-    server = listen(lambda peer: peer.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"))
+
+    def answer(peer: socket.socket) -> None:
+        peer.recv(65536)  # hanging up with the request unread would reset the connection, and with it the answer
+        peer.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+    server = listen(answer)
     _allow(settings, server)
     assert fetch(f"http://127.0.0.1:{server.port}/health").body == b"ok"
     assert proxy.count == 0
