@@ -38,6 +38,7 @@ def real_house(
     with django_db_blocker.unblock(), pytest.MonkeyPatch.context() as patch:
         patch.setattr("webapp.runs.outbox._send", lambda row: False)
         patch.setattr("webapp.live.nudge.Nudger.put", lambda *_: None)
+        patch.setenv("TILTYARD_OUTBOUND_ALLOW", f"127.0.0.1:{port}")  # the trainer reaches nothing else that is private
         house = House(folder, "tests.chaos.real_settings")
         argv = [sys.executable, "-m", "envs.tools", "--port", str(port), "--delay-ms", "300"]
         with running(argv, folder / "tools.log") as child:
