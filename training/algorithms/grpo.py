@@ -23,7 +23,7 @@ from training.journal import PhaseChanged
 from training.policy.sampling import SamplingParams
 from training.policy.transformers_engine import TransformersEngine
 from training.rewards.base import Episode, Score
-from training.rewards.combining import terms_of
+from training.rewards.combining import term_of
 from training.rewards.registry import default_components
 from training.rewards.scoring import score_episode, validate_components
 from training.rollout.collector import Collector, Rollout, StepRollouts
@@ -205,17 +205,17 @@ def _trl_row(rollout: Rollout, eos_id: int, mask_truncated: bool) -> tuple[Any, 
     return trajectory.prompt_ids, trajectory.completion_ids, trajectory.logprobs, mask, rollout.parts
 
 
-def reward_function(name: str, components: list[RewardComponent]) -> Callable[..., list[float | None]]:
-    """A TRL reward function that returns the term of the stored part ``name``.
+def reward_function(component: RewardComponent) -> Callable[..., list[float | None]]:
+    """A TRL reward function that returns the term of the component's stored part.
 
     ``None`` for excluded rollouts, and for rows that the component does not count for.
     """
 
     def stored(**kwargs: Any) -> list[float | None]:
         step = kwargs["trainer_state"].global_step + 1
-        return [None if parts is None else terms_of(parts, components, step).get(name) for parts in kwargs[PARTS_FIELD]]
+        return [None if parts is None else term_of(component, parts, step) for parts in kwargs[PARTS_FIELD]]
 
-    stored.__name__ = name  # TRL names the metric after it
+    stored.__name__ = component.name  # TRL names the metric after it
     return stored
 
 
@@ -268,7 +268,7 @@ def _make_trainer(
     arguments = grpo_arguments(config, job.run_dir, device, [component.weight for component in components])
     return GRPOTrainer(
         model=model,
-        reward_funcs=[reward_function(component.name, components) for component in components],
+        reward_funcs=[reward_function(component) for component in components],
         args=GRPOConfig(**arguments),
         train_dataset=Dataset.from_dict({"prompt": [str(index) for index in order]}),
         processing_class=tokenizer,

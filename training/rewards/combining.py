@@ -45,22 +45,24 @@ def factor(schedule: RewardSchedule | None, step: int) -> float:
     return schedule.first + way * (schedule.last - schedule.first)
 
 
+def term_of(item: RewardComponent, parts: Mapping[str, float], step: int = 0) -> float | None:
+    """What a component's raw value becomes before its weight; ``None`` where it has none."""
+    value = parts.get(item.name)
+    if value is None:
+        return None
+    if item.gate is not None and not parts.get(item.gate.component, -math.inf) > item.gate.above:
+        return 0.0
+    if item.clip is not None:
+        value = min(max(value, item.clip[0]), item.clip[1])
+    if item.scale is not None:
+        value = (value - item.scale[0]) / (item.scale[1] - item.scale[0])
+    return value if item.schedule is None else value * factor(item.schedule, step)
+
+
 def terms_of(parts: Mapping[str, float], components: Sequence[RewardComponent], step: int = 0) -> dict[str, float]:
     """The terms of the components that have a raw value."""
-    terms: dict[str, float] = {}
-    for item in components:
-        value = parts.get(item.name)
-        if value is None:
-            continue
-        if item.gate is not None and not parts.get(item.gate.component, -math.inf) > item.gate.above:
-            terms[item.name] = 0.0
-            continue
-        if item.clip is not None:
-            value = min(max(value, item.clip[0]), item.clip[1])
-        if item.scale is not None:
-            value = (value - item.scale[0]) / (item.scale[1] - item.scale[0])
-        terms[item.name] = value if item.schedule is None else value * factor(item.schedule, step)
-    return terms
+    terms = ((item.name, term_of(item, parts, step)) for item in components)
+    return {name: term for name, term in terms if term is not None}
 
 
 def total_of(terms: Mapping[str, float], components: Sequence[RewardComponent]) -> float:

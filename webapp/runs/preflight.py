@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +32,7 @@ from webapp.environments.tokens import reach, trainer_access
 from webapp.failures import failure
 from webapp.outbound import OutboundRefused
 from webapp.runs.resolve import resolve
+from webapp.runs.trainer import access_env
 from webapp.teams.models import Project
 
 logger = logging.getLogger(__name__)
@@ -205,7 +207,7 @@ def _run_trainer(config: JobConfig, access: dict[str, str]) -> tuple[int | None,
         with open(Path(folder) / "out", "w+b") as out, open(Path(folder) / "err", "w+b") as err:
             child = subprocess.Popen(
                 [sys.executable, "-m", "training", "preflight", str(path), "--json"],
-                cwd=settings.BASE_DIR, env=_environment() | access, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                cwd=settings.BASE_DIR, env=_environment(access), stdin=subprocess.DEVNULL, stdout=out, stderr=err,
                 start_new_session=True,
             )  # fmt: skip
             try:
@@ -224,11 +226,10 @@ def _run_trainer(config: JobConfig, access: dict[str, str]) -> tuple[int | None,
             return code, output
 
 
-def _environment() -> dict[str, str]:
+def _environment(access: Mapping[str, str]) -> dict[str, str]:
     kept = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     threads = {"OMP_NUM_THREADS": "2", "TOKENIZERS_PARALLELISM": "false"}
-    allow = {"TILTYARD_OUTBOUND_ALLOW": ",".join(item for item in settings.OUTBOUND_ALLOW if item)}
-    return {**kept, **threads, **allow, "LANG": "C.UTF-8", "PYTHONPATH": str(settings.BASE_DIR)}
+    return {**kept, **threads, **access_env(access), "LANG": "C.UTF-8", "PYTHONPATH": str(settings.BASE_DIR)}
 
 
 def _title(name: str) -> str:

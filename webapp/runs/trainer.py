@@ -41,10 +41,15 @@ ENV_NAMES = frozenset({
 def trainer_env(parent_fd: int, access: Mapping[str, str] = NO_ACCESS) -> dict[str, str]:
     """The child's whole environment. ``access`` opens the run's own environment servers, and no others."""
     env = {name: value for name, value in os.environ.items() if name in ENV_NAMES}
+    named = {"PYTHONUNBUFFERED": "1", "TILTYARD_PARENT_FD": str(parent_fd)}
+    return {**env, **named, **access_env(access)}
+
+
+def access_env(access: Mapping[str, str]) -> dict[str, str]:
+    """What tells a child which servers it may reach: those that the installation allows, and the run's own."""
     ours = access.get("TILTYARD_OUTBOUND_ALLOW", "")
     allow = ",".join(item for item in [*settings.OUTBOUND_ALLOW, ours] if item)
-    named = {"PYTHONUNBUFFERED": "1", "TILTYARD_PARENT_FD": str(parent_fd)}
-    return {**env, **named, **access, "TILTYARD_OUTBOUND_ALLOW": allow}
+    return {**access, "TILTYARD_OUTBOUND_ALLOW": allow}
 
 
 class Trainer:

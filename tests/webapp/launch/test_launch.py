@@ -234,7 +234,7 @@ def test_the_trainer_is_asked_in_a_process_of_its_own(
     script.write_text("#!/bin/sh\necho nonsense; exit 3\n")
     monkeypatch.setattr(preflight, "WALL_LIMIT_S", 10)
     assert "did not work" in preflight._trainer_checks(config, {})[0].message
-    assert "DATABASE_URL" not in preflight._environment()
+    assert "DATABASE_URL" not in preflight._environment({})
 
 
 @pytest.mark.parametrize(
