@@ -281,8 +281,10 @@ def test_allow_list_takes_host_and_port_or_networks(settings: Any) -> None:
 
 def test_the_trainer_and_its_preflight_are_given_the_allow_list(settings: Any) -> None:
     settings.OUTBOUND_ALLOW = ["127.0.0.1:8700", "", "10.1.0.0/16"]
-    for environment in (trainer_env(3), preflight._environment()):
-        assert environment["TILTYARD_OUTBOUND_ALLOW"] == "127.0.0.1:8700,10.1.0.0/16"
+    own = {"TILTYARD_OUTBOUND_ALLOW": "127.0.0.1:8105"}
+    for access, allowed in (({}, "127.0.0.1:8700,10.1.0.0/16"), (own, "127.0.0.1:8700,10.1.0.0/16,127.0.0.1:8105")):
+        for environment in (trainer_env(3, access), preflight._environment(access)):
+            assert environment["TILTYARD_OUTBOUND_ALLOW"] == allowed
 
 
 def test_a_real_small_document_is_read(settings: Any) -> None:
