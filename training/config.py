@@ -238,6 +238,9 @@ Bounds = Annotated[
 class RewardComponent(BaseModel):
     """One named part of the reward: a registered function, its weight and its own parameters.
 
+    ``function`` says which function, where the name does not: two components may use one function with different
+    parameters.
+
     The raw value is clipped to ``clip``, mapped so that ``scale`` becomes 0 to 1, left out where its ``gate`` is
     closed, and multiplied by the weight and the ``schedule``'s factor, in this order. It is computed only for rows of
     its ``categories``; none means all rows. These five are for YAML and the API; the form keeps them as they are.
@@ -246,6 +249,7 @@ class RewardComponent(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")
+    function: str = Field(default="", pattern=r"^([a-z][a-z0-9_]{0,63})?$")
     weight: float = Field(ge=-100, le=100, allow_inf_nan=False)
     params: dict[str, Any] = Field(default_factory=dict)
     clip: Bounds | None = None
@@ -253,6 +257,11 @@ class RewardComponent(BaseModel):
     gate: RewardGate | None = None
     schedule: RewardSchedule | None = None
     categories: list[Annotated[str, Field(min_length=1, max_length=200)]] = Field(default_factory=list, max_length=100)
+
+    @property
+    def registered(self) -> str:
+        """The name under which its function is registered."""
+        return self.function or self.name
 
     @model_validator(mode="after")
     def _check_bounds(self) -> RewardComponent:

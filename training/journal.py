@@ -69,7 +69,10 @@ class Metrics(Event):
 
 
 class RolloutStarted(Event):
-    """A trajectory begins. ``group`` numbers the step's prompts from 0, ``index`` the group's generations from 0."""
+    """A trajectory begins. ``group`` numbers the step's prompts from 0, ``index`` the group's generations from 0.
+
+    ``row`` is the row's place in the dataset, from 0. ``policy`` names who plays where that is not the run's model.
+    """
 
     type: Literal["rollout_started"] = "rollout_started"
     rollout: str
@@ -78,6 +81,7 @@ class RolloutStarted(Event):
     index: int
     row: int | None = None
     task: str = ""
+    policy: str = ""
 
 
 class TurnAdded(Event):
@@ -95,13 +99,20 @@ class TurnAdded(Event):
 
 
 class RolloutFinished(Event):
-    """A trajectory ended. ``reward`` and parts are ``None`` when missing; an excluded rollout has no reward."""
+    """A trajectory ended. ``reward`` and parts are ``None`` when missing; an excluded rollout has no reward.
+
+    ``env_reward`` and ``env_parts`` are the environment's own words, so that other rewards can be computed later from
+    what is recorded.
+    """
 
     type: Literal["rollout_finished"] = "rollout_finished"
     rollout: str
     status: RolloutStatus
     reward: float | None = None
     parts: dict[str, float | None] = Field(default_factory=dict)
+    env_reward: float | None = None
+    env_parts: dict[str, float] = Field(default_factory=dict)
+    parse_errors: int = 0
     error: ErrorInfo | None = None
     turns: int = 0
     tokens: int = 0

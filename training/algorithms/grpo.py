@@ -58,12 +58,12 @@ def run_grpo(job: Job, *, scorer: Scorer | None = None, engine: Any = None) -> N
     if note:
         job.log(note, "warning")
     template = ChatTemplate(tokenizer)
-    rows = _playable(job, rows, template)
+    playable = _playable(job, rows, template)
     job.check_stop()
     model = load_model(config, folder, device)
     callback = JournalCallback(job)
     rollouts = _Rollouts(job, callback, rows, template, components, scorer)
-    trainer = _make_trainer(job, model, tokenizer, rows, components, rollouts, callback, device)
+    trainer = _make_trainer(job, model, tokenizer, playable, components, rollouts, callback, device)
     own_engine = engine is None
     if own_engine:
         engine = TransformersEngine(
@@ -74,7 +74,7 @@ def run_grpo(job: Job, *, scorer: Scorer | None = None, engine: Any = None) -> N
         )
     rollouts.attach(engine)
     job.check_stop()
-    job.started(len(rows), device, checkpoint_step(checkpoint))
+    job.started(len(playable), device, checkpoint_step(checkpoint))
     try:
         train(job, trainer, callback, checkpoint)
     finally:
@@ -98,20 +98,20 @@ def _load_rows(config: JobConfig) -> list[Row]:
     return load_rows(Path(config.data.train), config.data.max_rows)
 
 
-def _playable(job: Job, rows: list[Row], template: ChatTemplate) -> list[Row]:
-    kept, dropped = drop_long_prompts(rows, template, job.config.rollout.max_prompt_tokens)
-    if dropped:
+def _playable(job: Job, rows: list[Row], template: ChatTemplate) -> list[int]:
+    kept = short_prompts(rows, template, job.config.rollout.max_prompt_tokens)
+    if dropped := len(rows) - len(kept):
         job.log(f"{dropped} rows are left out: their prompts exceed rollout.max_prompt_tokens.", "warning")
     return kept
 
 
-def drop_long_prompts(rows: list[Row], template: ChatTemplate, limit: int) -> tuple[list[Row], int]:
-    """The rows whose own prompt fits, and how many did not. Tools that come from the environment are counted at play.
+def short_prompts(rows: list[Row], template: ChatTemplate, limit: int) -> list[int]:
+    """Indices of the rows whose own prompt fits. Tools that come from the environment are counted at play.
 
     Raises ``DataError`` when none fits.
     """
-    kept: list[Row] = []
-    for row in rows:
+    kept: list[int] = []
+    for index, row in enumerate(rows):
         # A token is at least one byte of text, so short texts need not be tokenised to know that they fit.
         size = sum(len(message.content.encode()) + 32 for message in row.messages)
         try:
@@ -119,10 +119,10 @@ def drop_long_prompts(rows: list[Row], template: ChatTemplate, limit: int) -> tu
         except TemplateError:
             fits = False
         if fits:
-            kept.append(row)
+            kept.append(index)
     if not kept:
         raise DataError("No row fits rollout.max_prompt_tokens.", hint="Raise the limit or shorten the rows.")
-    return kept, len(rows) - len(kept)
+    return kept
 
 
 class _Rollouts:
@@ -247,7 +247,7 @@ def _make_trainer(
     job: Job,
     model: Any,
     tokenizer: Any,
-    rows: Sequence[Row],
+    playable: list[int],
     components: list[RewardComponent],
     rollouts: _Rollouts,
     callback: JournalCallback,
@@ -260,7 +260,7 @@ def _make_trainer(
     config = job.config
     generations = -(-config.run.max_steps // config.grpo.num_iterations)
     order = row_order(
-        len(rows),
+        len(playable),
         generations * config.rollout.prompts_per_step,
         seed=config.run.seed,
         shuffle=config.data.shuffle,
@@ -270,7 +270,7 @@ def _make_trainer(
         model=model,
         reward_funcs=[reward_function(component) for component in components],
         args=GRPOConfig(**arguments),
-        train_dataset=Dataset.from_dict({"prompt": [str(index) for index in order]}),
+        train_dataset=Dataset.from_dict({"prompt": [str(playable[place]) for place in order]}),
         processing_class=tokenizer,
         callbacks=[callback],
         rollout_func=rollouts,

@@ -55,9 +55,9 @@ def validate_components(components: list[RewardComponent]) -> list[str]:
         if chosen.name in seen:
             problems.append(f"The reward component `{chosen.name}` is listed twice.")
         seen.add(chosen.name)
-        known = COMPONENTS.get(chosen.name)
+        known = COMPONENTS.get(chosen.registered)
         if known is None:
-            problems.append(_unknown(chosen.name))
+            problems.append(_unknown(chosen.registered))
             continue
         try:
             params = known.params.model_validate(chosen.params)
@@ -82,9 +82,9 @@ def _gate_problem(chosen: RewardComponent, components: list[RewardComponent]) ->
 
 def _resolve(chosen: RewardComponent) -> tuple[Component, Params]:
     """The registered component and its checked parameters. Raises ``ConfigError``."""
-    component = COMPONENTS.get(chosen.name)
+    component = COMPONENTS.get(chosen.registered)
     if component is None:
-        raise ConfigError(_unknown(chosen.name))
+        raise ConfigError(_unknown(chosen.registered))
     try:
         return component, component.params.model_validate(chosen.params)
     except ValidationError as exc:

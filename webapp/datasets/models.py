@@ -34,6 +34,11 @@ class Dataset(UuidModel):
     sha256 = models.CharField(max_length=64, blank=True)
     rows = models.PositiveIntegerField(default=0)
     bad_rows = models.PositiveIntegerField(default=0)
+    reading = models.JSONField(default=dict, help_text="training.data.options.ReadOptions, as chosen by a person")
+    checking = models.JSONField(default=dict, help_text="training.data.options.CheckOptions, with references for paths")
+    lineage = models.JSONField(
+        default=dict, help_text="{operation, options, parents: [{reference, sha256, rows}], rows}"
+    )
     progress = models.JSONField(default=dict)
     report = models.JSONField(default=dict)
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)

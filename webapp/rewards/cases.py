@@ -24,6 +24,7 @@ from training.rewards.registry import COMPONENTS
 from training.rewards.scoring import score_episode
 from webapp.pages import clean_name
 from webapp.rewards.models import RewardCase, RewardSpec
+from webapp.rewards.selectors import title_of
 from webapp.rewards.services import scorers
 from webapp.teams.models import Project, User
 
@@ -135,9 +136,8 @@ def _scores(case: RewardCase, components: list[RewardComponent]) -> Scores:
 def _view(case: RewardCase, components: list[RewardComponent], found: Scores) -> CaseView:
     marks = []
     for part in components:
-        known, (value, reason) = COMPONENTS.get(part.name), found[part.name]
-        title = _(known.title) if known else part.name
-        marks.append(_mark(title, value, reason, case.expected.get(part.name)))
+        value, reason = found[part.name]
+        marks.append(_mark(title_of(part), value, reason, case.expected.get(part.name)))
     values = [found[part.name][0] for part in components]
     total = None
     if all(value is not None for value in values):

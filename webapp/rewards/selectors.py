@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from django.db.models import Q, QuerySet
 from django.utils.translation import gettext as _
 
+from training.config import RewardComponent
 from training.rewards.registry import COMPONENTS
 from webapp.rewards.models import RewardSpec
 from webapp.runs.models import Run
@@ -41,6 +42,13 @@ def runs_using(spec: RewardSpec, *, active: bool = False) -> QuerySet[Run]:
     return runs.exclude(state__in=TERMINAL) if active else runs
 
 
+def title_of(part: RewardComponent) -> str:
+    """A component as a page names it: its function's title, and its own name where that is another one."""
+    known = COMPONENTS.get(part.registered)
+    title = _(known.title) if known else part.registered
+    return f"{title} ({part.name})" if part.function and part.function != part.name else title
+
+
 class PartView(NamedTuple):
     """One component of a spec as the page shows it; ``share`` is its part of the weights, in per cent."""
 
@@ -59,18 +67,18 @@ def parts_of(spec: RewardSpec) -> list[PartView]:
 
 
 def _part(part: dict[str, Any], total: float) -> PartView:
-    known, given = COMPONENTS.get(part["name"]), part.get("params") or {}
-    weight = float(part["weight"])
+    chosen = RewardComponent.model_validate(part)
+    known, given, weight = COMPONENTS.get(chosen.registered), chosen.params, chosen.weight
     share = round(100 * abs(weight) / total)
     if known is None:
-        return PartView(part["name"], part["name"], _("This component is no longer known."), weight, share, [])
+        return PartView(chosen.name, chosen.name, _("This component is no longer known."), weight, share, [])
     params = []
     for name, info in known.params.model_fields.items():
         default = info.get_default(call_default_factory=True)  # type: ignore[call-arg]
         value = given.get(name, default)
         shown = ", ".join(map(str, value)) if isinstance(value, list) else value
         params.append((_(info.title or name), shown, value != default))
-    return PartView(part["name"], _(known.title), _(known.help), weight, share, params)
+    return PartView(chosen.name, title_of(chosen), _(known.help), weight, share, params)
 
 
 class Change(NamedTuple):
@@ -91,10 +99,10 @@ def changes_between(older: RewardSpec, newer: RewardSpec) -> list[Change]:
 def _flat(spec: RewardSpec) -> dict[str, str]:
     flat = {}
     for part in spec.components:
-        known = COMPONENTS.get(part["name"])
-        title = _(known.title) if known else part["name"]
-        flat[f"{title} · {_('weight')}"] = f"{float(part['weight']):g}"
-        for key, value in (part.get("params") or {}).items():
+        chosen = RewardComponent.model_validate(part)
+        known, title = COMPONENTS.get(chosen.registered), title_of(chosen)
+        flat[f"{title} · {_('weight')}"] = f"{chosen.weight:g}"
+        for key, value in chosen.params.items():
             info = known.params.model_fields.get(key) if known else None
             label = _(info.title) if info and info.title else key
             flat[f"{title} · {label}"] = ", ".join(map(str, value)) if isinstance(value, list) else f"{value}"

@@ -23,7 +23,7 @@ from training.rewards.registry import COMPONENTS
 from training.rewards.scoring import score_episode, validate_components
 from webapp.pages import clean_name
 from webapp.rewards.models import RewardSpec
-from webapp.rewards.selectors import newest_named, runs_using
+from webapp.rewards.selectors import newest_named, runs_using, title_of
 from webapp.teams.models import Project, User
 
 MAX_CONVERSATION_BYTES = 64 * 1024
@@ -68,7 +68,7 @@ def _checked(components: list[RewardComponent]) -> list[RewardComponent]:
 
 def _stored(part: RewardComponent) -> dict[str, Any]:
     """A component as it is stored: only what differs from its defaults, so equal specs look equal."""
-    model = COMPONENTS[part.name].params
+    model = COMPONENTS[part.registered].params
     params = model.model_validate(part.params).model_dump(mode="json", exclude_defaults=True)
     defaults = model().model_dump(mode="json")
     return {
@@ -107,7 +107,7 @@ def reward_try(*, components: list[RewardComponent], text: str) -> Tried:
         raise ValidationError(exc.message) from exc
     terms = terms_of(score.parts, components)
     parts = [
-        (_(COMPONENTS[part.name].title), score.parts[part.name], part.weight, part.weight * terms[part.name])
+        (title_of(part), score.parts[part.name], part.weight, part.weight * terms[part.name])
         for part in components
         if part.name in score.parts
     ]

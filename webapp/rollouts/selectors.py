@@ -21,6 +21,7 @@ def rollout_view(rollout: Rollout) -> dict[str, Any]:
         "index": rollout.index,
         "row": rollout.row,
         "task": rollout.task,
+        "policy": rollout.policy,
         "status": rollout.status,
         "reward": finite(rollout.reward),
         "parts": rollout.parts,

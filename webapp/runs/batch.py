@@ -131,7 +131,7 @@ class Batch:
             id=key, run_id=self.run.pk, attempt=self.attempt, step=_int(event.step, "step"),
             group=_int(event.group, "group"), index=_int(event.index, "index"),
             row=None if event.row is None else _int(event.row, "row"),
-            task=clean_text(event.task), started_at=_time(event.t),
+            task=clean_text(event.task), policy=clean_text(event.policy)[:NAME_MAX], started_at=_time(event.t),
         )  # fmt: skip
 
     def _rollout(self, name: str) -> Rollout:
@@ -160,6 +160,8 @@ class Batch:
         rollout.turns, rollout.tokens = turns, tokens
         rollout.status = RolloutStatus(event.status)
         rollout.reward, rollout.parts = event.reward, clean_json(event.parts)
+        rollout.env_reward, rollout.env_parts = event.env_reward, clean_json(event.env_parts)
+        rollout.parse_errors = _int(event.parse_errors, "parse_errors")
         rollout.error = clean_json(event.error.model_dump(mode="json")) if event.error else None
         rollout.seconds, rollout.finished_at = event.seconds, at
         self.rollouts[rollout.pk] = rollout
