@@ -18,6 +18,7 @@ from training.algorithms.checkpoints import find_resume, save_checkpoint, save_f
 from training.config import JobConfig
 from training.errors import StopRequested
 from training.journal import CheckpointSaved, Journal, LogLine, Metrics, PhaseChanged, RunStarted
+from training.rewards.judge.cache import REPLIES_NAME, replies
 
 PACKAGES = ("torch", "transformers", "trl", "peft", "openenv")
 _NOT_METRICS = {"epoch", "total_flos"}
@@ -64,6 +65,12 @@ class Job:
                 pid=os.getpid(),
             )
         )
+
+    def keep_replies(self) -> None:
+        """Keep what judges answer in the run's folder, and use what earlier attempts were told: it was paid for."""
+        beside = self.run_dir.parent if self.run_dir.name == str(self.attempt) else None
+        earlier = [beside / str(number) / REPLIES_NAME for number in range(1, self.attempt)] if beside else []
+        replies.keep_in(self.run_dir / REPLIES_NAME, earlier)
 
     def find_checkpoint(self) -> Path | None:
         """The checkpoint to go on from: in ``resume_from``, else in the run's own folder when it saves any."""

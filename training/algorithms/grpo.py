@@ -47,6 +47,7 @@ def run_grpo(job: Job, *, scorer: Scorer | None = None, engine: Any = None) -> N
     config = job.config
     job.journal.write(PhaseChanged(phase="preparing", step=0))
     components = reward_components(config)
+    job.keep_replies()
     if config.environment.url:
         check_environment(config.environment)
     rows = _load_rows(config)

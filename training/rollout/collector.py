@@ -32,9 +32,10 @@ from training.journal import (
     TurnAdded,
 )
 from training.rewards.combining import advantages, terms_of
+from training.rewards.judge.client import usage
 from training.rewards.registry import default_components
 from training.rollout.advantages import GroupStatistics, group_statistics, reward_std
-from training.rollout.figures import step_figures
+from training.rollout.figures import judge_figures, step_figures
 from training.rollout.scoring import Scorer, Scoring
 from training.rollout.trajectory import Player, Task, Trajectory
 
@@ -106,6 +107,7 @@ class Collector:
         tasks = [asyncio.create_task(work.run_one(position)) for position in range(len(row_indices))]
         watcher = asyncio.create_task(self._watch(tasks))
         busy_before, began = self._player.engine.busy_seconds, time.monotonic()
+        asked_before = usage.total()
         try:
             outcomes = await asyncio.gather(*tasks, return_exceptions=True)
         finally:
@@ -121,7 +123,8 @@ class Collector:
         groups = work.close_groups(rollouts)
         busy = self._player.engine.busy_seconds - busy_before
         played = work.last_played - began
-        figures = step_figures(rollouts, groups) | {
+        figures = step_figures(rollouts, groups) | judge_figures(asked_before, usage.total())
+        figures |= {
             "timing/generation": min(busy, played),
             "timing/environment": max(0.0, played - busy),
             "timing/scoring": time.monotonic() - work.last_played,

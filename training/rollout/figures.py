@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,11 @@ def step_figures(rollouts: Sequence[Rollout], groups: Sequence[GroupStatistics])
         figures["env/latency_p50"] = percentile(latencies, 0.50)
         figures["env/latency_p95"] = percentile(latencies, 0.95)
     return figures
+
+
+def judge_figures(before: Counter[str], after: Counter[str]) -> dict[str, float]:
+    """What judges were asked between two counts: ``judge/requests``, ``judge/cost`` and so on; empty without judges."""
+    return {f"judge/{name}": float(after[name] - before[name]) for name in after} if after != before else {}
 
 
 def percentile(values: Sequence[float], share: float) -> float:

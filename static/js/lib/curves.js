@@ -19,6 +19,8 @@ export const GRPO_CURVES = [
   "learning_rate",
   "groups/zero_variance_share",
   "rollouts/excluded_share",
+  "judge/failures",
+  "judge/cost",
 ];
 export const SFT_CURVES = ["loss", "mean_token_accuracy", "grad_norm", "learning_rate", "timing/step"];
 

@@ -1,7 +1,7 @@
 """Replies of judges, kept by what was asked, so that the same transcript is never paid for twice.
 
 In memory by default; ``keep_in`` adds a file of one JSON object a line, in the run's directory, which is read again
-after a restart. Failures are never kept.
+after a restart and by later attempts. Failures are never kept.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import threading
 from collections import OrderedDict
+from collections.abc import Iterable
 from pathlib import Path
 
 MAX_REPLIES = 20_000
+REPLIES_NAME = "judge.jsonl"
 
 
 class ReplyCache:
@@ -22,15 +24,15 @@ class ReplyCache:
         self._file: Path | None = None
         self._lock = threading.Lock()
 
-    def keep_in(self, file: Path | None) -> None:
-        """Read a file's replies and append new ones to it; ``None`` keeps them in memory only."""
+    def keep_in(self, file: Path | None, earlier: Iterable[Path] = ()) -> None:
+        """Read the replies of ``earlier`` files and of this one, and append new ones to it; ``None``: memory only."""
         with self._lock:
             self._file = file
-            if file is None or not file.is_file():
-                return
-            with file.open(encoding="utf-8", errors="replace") as lines:
-                for line in lines:
-                    self._read(line)
+            for path in [*earlier, *([file] if file else [])]:
+                if path.is_file():
+                    with path.open(encoding="utf-8", errors="replace") as lines:
+                        for line in lines:
+                            self._read(line)
 
     def get(self, key: str) -> float | None:
         """The value that was given, or ``None``."""

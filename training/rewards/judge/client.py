@@ -55,6 +55,11 @@ class Usage:
         with self._lock:
             self._counts.setdefault(model, Counter()).update(counts)
 
+    def total(self) -> Counter[str]:
+        """Counts so far of all judges together."""
+        with self._lock:
+            return sum(self._counts.values(), Counter())
+
     def of(self, model: str) -> dict[str, float]:
         """Counts so far: requests, failures, cached, prompt_tokens, completion_tokens, cost."""
         with self._lock:
