@@ -63,10 +63,10 @@ def test_the_action_of_a_message_is_its_last(message: str, action: Action | None
 
 @pytest.mark.parametrize("text", ["search[" * 50_000, "[" * 200_000, "action:" * 50_000, "search[" + "[a" * 100_000])
 def test_hostile_text_takes_no_time(text: str) -> None:
-    started = time.perf_counter()
+    started = time.thread_time()  # the machine may be busy with something else
     find_action(text)
     parse_action(text)
-    assert time.perf_counter() - started < 1
+    assert time.thread_time() - started < 1
 
 
 def test_arguments_are_cut() -> None:
