@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 from training.algorithms.job import Job, row_order
+from training.algorithms.loading import STARTER
 from training.algorithms.tasks import playable, reward_components, task_rows
 from training.config import RewardComponent
 from training.data.schema import Row
@@ -42,8 +43,11 @@ def run_sample(job: Job) -> None:
     components = reward_components(config)
     if config.environment.url:
         check_environment(config.environment)
-    elif config.draws_tasks:
-        raise ConfigError("data.train: without an environment a run needs a dataset.", hint="Set data.train.")
+    if config.draws_tasks and not (config.environment.url and (config.policies or config.model.source != STARTER)):
+        raise ConfigError(
+            "data.train: without a dataset a run needs an environment that draws tasks, and no starter model.",
+            hint="Set data.train.",
+        )
     rows = task_rows(config)
     job.check_stop()
     with _scripted(job) if config.policies else _model(job, rows) as cast:

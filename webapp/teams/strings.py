@@ -147,6 +147,8 @@ def _curves() -> dict[str, str]:
         "metric.rollouts/task_success": _("Task success"),
         "metric.timing/step": _("Step time, s"),
         "metric.grad_norm": _("Gradient norm"),
+        "metric.groups/best_reward_mean": _("Best of group"),
+        "metric.groups/pass_share": _("Groups with a success"),
         "metric.mean_token_accuracy": _("Token accuracy"),
         "step": _("step"),
         "remove_curve": _("Remove {name}"),
