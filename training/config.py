@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from training.errors import ConfigError
 
 CONFIG_VERSION = 1
+Kind = Literal["grpo", "sft", "sample"]
 
 
 def _(text: str) -> str:
@@ -474,11 +475,42 @@ class SftConfig(Group):
     )
 
 
+Policy = Literal["empty", "repeat", "copy_prompt", "one_tool", "claim_success", "beg"]
+
+
+class SampleConfig(Group):
+    """Playing and scoring without training, used by jobs of kind `sample`."""
+
+    policies: list[Policy] = option(
+        list,
+        title=_("Scripted policies"),
+        help=_(
+            "Degenerate policies that play in the model's place, one rollout of each for every task; the generations "
+            "per prompt then do not count. None: the model plays."
+        ),
+        choices={
+            "empty": _("writes nothing"),
+            "repeat": _("writes one sentence over and over"),
+            "copy_prompt": _("gives the task back as its answer"),
+            "one_tool": _("calls one tool for ever"),
+            "claim_success": _("claims to be done without having done anything"),
+            "beg": _("asks for the full reward"),
+        },
+        max_length=6,
+    )
+
+
 class RunConfig(Group):
     """How long the job runs, how often it saves, and where."""
 
     max_steps: int = option(
-        100, title=_("Steps"), help=_("Optimiser steps."), unit=_("steps"), basic=True, ge=1, le=1_000_000
+        100,
+        title=_("Steps"),
+        help=_("Optimiser steps; where nothing is trained, batches of rollouts."),
+        unit=_("steps"),
+        basic=True,
+        ge=1,
+        le=1_000_000,
     )
     save_every: int = option(
         0,
@@ -500,14 +532,15 @@ class JobConfig(Group):
     """Everything that defines one job. ``JobConfig()`` with a dataset and an environment is a runnable GRPO job."""
 
     version: Literal[1] = Field(CONFIG_VERSION, title="Config version")  # type: ignore[arg-type]
-    kind: Literal["grpo", "sft"] = option(
+    kind: Kind = option(
         "grpo",
         title=_("Method"),
-        help=_("How the model is trained."),
+        help=_("How the model is trained, or that it only plays."),
         basic=True,
         choices={
             "grpo": _("GRPO: learn from rewarded rollouts"),
             "sft": _("SFT: learn from demonstrations"),
+            "sample": _("Sample: play and score, no training"),
         },
     )
     model: ModelConfig = Field(default_factory=ModelConfig, title=_("Model"))
@@ -517,6 +550,7 @@ class JobConfig(Group):
     rollout: RolloutConfig = Field(default_factory=RolloutConfig, title=_("Rollout"))
     grpo: GrpoConfig = Field(default_factory=GrpoConfig, title=_("GRPO"))
     sft: SftConfig = Field(default_factory=SftConfig, title=_("SFT"))
+    sample: SampleConfig = Field(default_factory=SampleConfig, title=_("Sample"))
     optim: OptimConfig = Field(default_factory=OptimConfig, title=_("Optimiser"))
     run: RunConfig = Field(default_factory=RunConfig, title=_("Run"))
 
@@ -525,8 +559,10 @@ class JobConfig(Group):
         """Rules that span options. A message starts with the option it belongs to, so a form can place it."""
         if self.kind == "sft":
             return self
+        if len(set(self.sample.policies)) != len(self.sample.policies):
+            raise ValueError("sample.policies: each policy may appear once")
         batch, micro = self.rollouts_per_step, self.optim.micro_batch_size
-        if micro and batch % micro:
+        if self.kind == "grpo" and micro and batch % micro:
             raise ValueError(
                 f"optim.micro_batch_size: {batch} rollouts per step (prompts × generations) "
                 f"cannot be divided into micro batches of {micro}"
@@ -541,9 +577,24 @@ class JobConfig(Group):
         return self
 
     @property
+    def policies(self) -> list[Policy]:
+        """The scripted policies that play; none where a model does."""
+        return self.sample.policies if self.kind == "sample" else []
+
+    @property
+    def draws_tasks(self) -> bool:
+        """Whether there is no dataset, so that the environment draws its tasks by seed."""
+        return self.kind == "sample" and not self.data.train
+
+    @property
+    def group_size(self) -> int:
+        """Rollouts of one prompt: one a scripted policy, else the generations."""
+        return len(self.policies) or self.rollout.num_generations
+
+    @property
     def rollouts_per_step(self) -> int:
-        """Rollouts in flight in one step: prompts × generations."""
-        return self.rollout.prompts_per_step * self.rollout.num_generations
+        """Rollouts in flight in one step: prompts × rollouts of one prompt."""
+        return self.rollout.prompts_per_step * self.group_size
 
 
 def config_from_yaml(text: str) -> JobConfig:

@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from envs.wire import Message
+from training.config import Kind
 from training.errors import ErrorInfo
 
 JOURNAL_VERSION = 1
@@ -40,10 +41,11 @@ class Event(BaseModel):
 
 
 class RunStarted(Event):
-    """The trainer is up. ``total_steps`` counts optimiser steps; ``from_step`` is above 0 after a resume."""
+    """The trainer is up. ``total_steps`` counts optimiser steps, or batches of rollouts where nothing is trained;
+    ``from_step`` is above 0 after a resume."""
 
     type: Literal["run_started"] = "run_started"
-    kind: Literal["grpo", "sft"]
+    kind: Kind
     total_steps: int
     from_step: int = 0
     rows: int | None = None

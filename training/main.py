@@ -22,6 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from training.algorithms.job import Job
 from training.config import JobConfig, config_to_yaml
 from training.errors import Boundary, ErrorInfo, StopRequested, StorageFull, TiltyardError
 from training.journal import Journal, LogLine, RunFinished
@@ -35,7 +36,7 @@ CONFIG_NAME = "config.yaml"
 def run_job(
     config: JobConfig, run_dir: Path, *, attempt: int = 1, resume_from: Path | None = None, progress: bool = True
 ) -> int:
-    """Train as the config says, in this process. Returns the exit code; the journal has the whole story."""
+    """Do what the config says, in this process. Returns the exit code; the journal has the whole story."""
     run_dir.mkdir(parents=True, exist_ok=True)
     stop = threading.Event()
     journal: Journal = ProgressJournal(run_dir) if progress else Journal(run_dir)
@@ -58,9 +59,6 @@ def _train(
     resume_from: Path | None,
 ) -> int:
     try:
-        # Imports of the training libraries take seconds; an early stop must not wait for them twice.
-        from training.algorithms.base import Job
-
         job = Job(config, run_dir, journal, stop, attempt, resume_from)
         ending.step = lambda: job.step
         _method(config.kind)(job)
@@ -73,7 +71,12 @@ def _train(
     return ending.write("succeeded")
 
 
-def _method(kind: str) -> Callable[[Any], None]:
+def _method(kind: str) -> Callable[[Job], None]:
+    # Imported only now: the training libraries take seconds.
+    if kind == "sample":
+        from training.algorithms.sample import run_sample
+
+        return run_sample
     if kind == "sft":
         from training.algorithms.sft import run_sft
 

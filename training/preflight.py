@@ -70,11 +70,13 @@ def preflight(config: JobConfig, *, load_template: bool = True) -> list[Check]:
 
     ``load_template`` False leaves out the template check, which takes seconds to import transformers.
     """
-    checks: list[tuple[str, Callable[[JobConfig], Text]]] = [("model", _model), ("dataset", _dataset)]
-    if config.kind == "grpo":
+    checks: list[tuple[str, Callable[[JobConfig], Text]]] = [] if config.policies else [("model", _model)]
+    checks.append(("dataset", _dataset))
+    if config.kind != "sft":
         checks += [("environment", _environment), ("slots", _slots), ("rewards", _rewards)]
-    checks.append(("batch", _batch))
-    if load_template and _local_folder(config) is not None:
+    if config.kind != "sample":
+        checks.append(("batch", _batch))
+    if load_template and not config.policies and _local_folder(config) is not None:
         checks.append(("template", _template))
     return [_run(name, check, config) for name, check in checks]
 
@@ -102,6 +104,11 @@ def _model(config: JobConfig) -> Text:
     if source == "starter":
         if config.kind == "grpo":
             return _say(_("A new tiny model that knows nothing yet: GRPO can hardly teach it. Train it by SFT first."))
+        if config.draws_tasks:
+            raise _Problem(
+                _say(_("The starter model is built from a dataset's words, and there is no dataset.")),
+                _("Choose a dataset, or a trained model."),
+            )
         return _say(_("A tiny model is built from the dataset's own words."))
     folder = _local_folder(config)
     if folder is None:
@@ -117,6 +124,8 @@ def _model(config: JobConfig) -> Text:
 def _dataset(config: JobConfig) -> Text:
     from training.data.reader import load_rows
 
+    if config.draws_tasks and config.environment.url:
+        return _say(_("No dataset: the environment draws its tasks by seed."))
     if not config.data.train:
         raise _Problem(_say(_("No dataset is chosen.")), _("Set data.train."))
     limit = min(config.data.max_rows or SAMPLE_ROWS, SAMPLE_ROWS)

@@ -137,6 +137,11 @@ def _field(info: FieldInfo, schema: dict[str, Any]) -> forms.Field | None:
         if "pattern" in schema:
             return forms.RegexField(schema["pattern"], **limits, **common)
         return forms.CharField(**limits, **common)
+    if typing.get_origin(kind) is list and typing.get_origin(typing.get_args(kind)[0]) is Literal:
+        meanings = typing.cast(dict[str, str], extra.get("choices") or {})
+        offered = [(value, _(meanings.get(value, value))) for value in typing.get_args(typing.get_args(kind)[0])]
+        widget = forms.CheckboxSelectMultiple
+        return forms.MultipleChoiceField(choices=offered, required=False, widget=widget, **common)
     if typing.get_origin(kind) in (list, types.GenericAlias) and typing.get_args(kind) == (str,):
         return LinesField(max_items=int(schema.get("maxItems", 200)), required=False, **common)
     return None

@@ -55,7 +55,7 @@ TABLE: dict[str, dict[str, Who]] = {
     PROJECT + "rewards/": READ,
     PROJECT + "rewards/new/": FORM,
     PROJECT + "rewards/" + OWN_PK: READ,
-    PROJECT + "rewards/" + OWN_PK + "edit/": FORM,
+    **{PROJECT + "rewards/" + OWN_PK + tail: FORM for tail in ("edit/", "sample/", "test-bed/")},
     PROJECT + "rewards/" + OWN_PK + "try/": {"POST": Who.READ},
     PROJECT + "rewards/" + OWN_PK + "delete/": WRITE,
     PROJECT + "rewards/cases/" + OWN_PK + "delete/": WRITE,

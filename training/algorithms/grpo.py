@@ -13,19 +13,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from training.algorithms.base import Job, JournalCallback, checkpoint_step, common_arguments, row_order, train
+from training.algorithms.base import JournalCallback, common_arguments, train
+from training.algorithms.job import Job, checkpoint_step, row_order
 from training.algorithms.loading import fetch_model, load_model, load_tokenizer, lora_config, prepare_device, stop_ids
+from training.algorithms.tasks import playable, reward_components, task_rows
 from training.config import JobConfig, RewardComponent
-from training.data.reader import load_rows
 from training.data.schema import Row
-from training.errors import ConfigError, DataError, TemplateError
 from training.journal import PhaseChanged
 from training.policy.sampling import SamplingParams
 from training.policy.transformers_engine import TransformersEngine
 from training.rewards.base import Episode, Score
 from training.rewards.combining import term_of
-from training.rewards.registry import default_components
-from training.rewards.scoring import score_episode, validate_components
+from training.rewards.scoring import score_episode
 from training.rollout.collector import Collector, Rollout, StepRollouts
 from training.rollout.dialects import choose_dialect
 from training.rollout.protocols import check_environment
@@ -50,7 +49,7 @@ def run_grpo(job: Job, *, scorer: Scorer | None = None, engine: Any = None) -> N
     job.keep_replies()
     if config.environment.url:
         check_environment(config.environment)
-    rows = _load_rows(config)
+    rows = task_rows(config)
     job.check_stop()
     device = prepare_device(config)
     checkpoint = job.find_checkpoint()
@@ -59,12 +58,12 @@ def run_grpo(job: Job, *, scorer: Scorer | None = None, engine: Any = None) -> N
     if note:
         job.log(note, "warning")
     template = ChatTemplate(tokenizer)
-    playable = _playable(job, rows, template)
+    places = playable(job, rows, template)
     job.check_stop()
     model = load_model(config, folder, device)
     callback = JournalCallback(job)
     rollouts = _Rollouts(job, callback, rows, template, components, scorer)
-    trainer = _make_trainer(job, model, tokenizer, playable, components, rollouts, callback, device)
+    trainer = _make_trainer(job, model, tokenizer, places, components, rollouts, callback, device)
     own_engine = engine is None
     if own_engine:
         engine = TransformersEngine(
@@ -75,55 +74,13 @@ def run_grpo(job: Job, *, scorer: Scorer | None = None, engine: Any = None) -> N
         )
     rollouts.attach(engine)
     job.check_stop()
-    job.started(len(playable), device, checkpoint_step(checkpoint))
+    job.started(len(places), device, checkpoint_step(checkpoint))
     try:
         train(job, trainer, callback, checkpoint)
     finally:
         rollouts.close()
         if own_engine:
             engine.close()
-
-
-def reward_components(config: JobConfig) -> list[RewardComponent]:
-    """The configured components or the default ones. Raises ``ConfigError`` when one is unknown or wrong."""
-    components = config.rewards.components or default_components()
-    problems = validate_components(components)
-    if problems:
-        raise ConfigError(f"rewards.components: {problems[0]}")
-    return components
-
-
-def _load_rows(config: JobConfig) -> list[Row]:
-    if not config.data.train:
-        raise ConfigError("data.train: a run needs a dataset.", hint="Set data.train to a JSONL file.")
-    return load_rows(Path(config.data.train), config.data.max_rows)
-
-
-def _playable(job: Job, rows: list[Row], template: ChatTemplate) -> list[int]:
-    kept = short_prompts(rows, template, job.config.rollout.max_prompt_tokens)
-    if dropped := len(rows) - len(kept):
-        job.log(f"{dropped} rows are left out: their prompts exceed rollout.max_prompt_tokens.", "warning")
-    return kept
-
-
-def short_prompts(rows: list[Row], template: ChatTemplate, limit: int) -> list[int]:
-    """Indices of the rows whose own prompt fits. Tools that come from the environment are counted at play.
-
-    Raises ``DataError`` when none fits.
-    """
-    kept: list[int] = []
-    for index, row in enumerate(rows):
-        # A token is at least one byte of text, so short texts need not be tokenised to know that they fit.
-        size = sum(len(message.content.encode()) + 32 for message in row.messages)
-        try:
-            fits = (size < limit and not row.tools) or len(template.prompt_ids(row.messages, row.tools)) <= limit
-        except TemplateError:
-            fits = False
-        if fits:
-            kept.append(index)
-    if not kept:
-        raise DataError("No row fits rollout.max_prompt_tokens.", hint="Raise the limit or shorten the rows.")
-    return kept
 
 
 class _Rollouts:
@@ -248,7 +205,7 @@ def _make_trainer(
     job: Job,
     model: Any,
     tokenizer: Any,
-    playable: list[int],
+    places: list[int],
     components: list[RewardComponent],
     rollouts: _Rollouts,
     callback: JournalCallback,
@@ -261,7 +218,7 @@ def _make_trainer(
     config = job.config
     generations = -(-config.run.max_steps // config.grpo.num_iterations)
     order = row_order(
-        len(playable),
+        len(places),
         generations * config.rollout.prompts_per_step,
         seed=config.run.seed,
         shuffle=config.data.shuffle,
@@ -271,7 +228,7 @@ def _make_trainer(
         model=model,
         reward_funcs=[reward_function(component) for component in components],
         args=GRPOConfig(**arguments),
-        train_dataset=Dataset.from_dict({"prompt": [str(playable[place]) for place in order]}),
+        train_dataset=Dataset.from_dict({"prompt": [str(places[place]) for place in order]}),
         processing_class=tokenizer,
         callbacks=[callback],
         rollout_func=rollouts,

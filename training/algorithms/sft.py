@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from training.algorithms.base import Job, JournalCallback, checkpoint_step, common_arguments, row_order, train
+from training.algorithms.base import JournalCallback, common_arguments, train
+from training.algorithms.job import Job, checkpoint_step, row_order
 from training.algorithms.loading import fetch_model, load_model, load_tokenizer, lora_config, prepare_device
 from training.data.reader import load_rows
 from training.data.schema import Row

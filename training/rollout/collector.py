@@ -93,7 +93,7 @@ class Collector:
         self._runner.close()
 
     def collect(self, step: int, row_indices: Sequence[int]) -> StepRollouts:
-        """Play one rollout for each entry of ``row_indices``, in groups of ``num_generations`` equal ones.
+        """Play one rollout for each entry of ``row_indices``, in groups of ``group_size`` equal ones.
 
         Raises ``StopRequested``, ``TooManyFailures`` or ``StorageFull``; failures of single rollouts are data.
         """
@@ -175,7 +175,7 @@ class _Step:
         self._c = collector
         self._step = step
         self._indices = row_indices
-        self._size = collector._config.rollout.num_generations
+        self._size = collector._config.group_size
         self._open: dict[int, dict[int, Rollout]] = {}
         self._playing = len(row_indices)
         self._statistics: dict[int, GroupStatistics] = {}
@@ -187,13 +187,22 @@ class _Step:
         row_index = self._indices[position]
         row = self._c._rows[row_index]
         name = f"a{self._c._attempt}-s{self._step}-g{group}-i{index}"
+        config = self._c._config
+        policy = config.policies[index] if config.policies else ""
         self._c._write(
             RolloutStarted(
-                rollout=name, step=self._step, group=group, index=index, row=row_index, task=_task_text(row.messages)
+                rollout=name,
+                step=self._step,
+                group=group,
+                index=index,
+                row=None if config.draws_tasks else row_index,
+                task=_task_text(row.messages),
+                policy=policy,
             )
         )
         turns = _TurnWriter(self._c, name)
-        trajectory = await self._c._player.play(self._task(row, row_index, group, index, name), turns)
+        task = self._task(row, row_index, group, index, name, policy)
+        trajectory = await self._c._player.play(task, turns)
         self._played()
         rollout = Rollout(name, row_index, trajectory)
         if trajectory.error is None:
@@ -201,7 +210,7 @@ class _Step:
         self._finish(rollout, group, index)
         return rollout
 
-    def _task(self, row: Row, row_index: int, group: int, index: int, name: str) -> Task:
+    def _task(self, row: Row, row_index: int, group: int, index: int, name: str, policy: str) -> Task:
         seed = self._c._config.run.seed
         return Task(
             row=row_index,
@@ -211,6 +220,7 @@ class _Step:
             episode_seed=mix_seed(seed, self._step, group) % 2**31,
             sample_seed=mix_seed(seed, self._step, group, index),
             episode_id=name,
+            policy=policy,
         )
 
     def _played(self) -> None:

@@ -7,7 +7,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from training.rollout.advantages import GroupStatistics
+from training.config import RewardComponent
+from training.rewards.combining import term_of
+from training.rollout.advantages import GroupStatistics, reward_std
 
 if TYPE_CHECKING:
     from training.rollout.collector import Rollout
@@ -52,3 +54,42 @@ def percentile(values: Sequence[float], share: float) -> float:
     """Nearest-rank percentile of at least one value."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+
+
+def sample_figures(
+    rollouts: Sequence[Rollout], group_size: int, components: Sequence[RewardComponent], step: int
+) -> dict[str, float]:
+    """What a trainer would add about rewards and lengths, and how often the best of a group is good.
+
+    ``groups/pass_share`` counts groups with at least one success among those whose environment tells of success.
+    """
+    kept = [rollout for rollout in rollouts if rollout.parts is not None and rollout.reward is not None]
+    if not kept:
+        return {}
+    figures = _spread("completions/{}_length", [float(rollout.trajectory.sampled_tokens) for rollout in kept])
+    rewards = [rollout.reward for rollout in kept if rollout.reward is not None]
+    figures["reward"] = sum(rewards) / len(rewards)
+    if (std := reward_std(list(rewards))) is not None:
+        figures["reward_std"] = std
+    for item in components:
+        terms = [term_of(item, rollout.parts or {}, step) for rollout in kept]
+        known = [term for term in terms if term is not None]
+        if known:
+            figures[f"rewards/{item.name}/mean"] = sum(known) / len(known)
+    groups = [rollouts[start : start + group_size] for start in range(0, len(rollouts), group_size)]
+    best = [max(found) for group in groups if (found := [r.reward for r in group if r.reward is not None])]
+    figures["groups/best_reward_mean"] = sum(best) / len(best)
+    passed = [max(found) >= 1.0 for group in groups if (found := _successes(group))]
+    if passed:
+        figures["groups/pass_share"] = sum(passed) / len(passed)
+    return figures
+
+
+def _successes(group: Sequence[Rollout]) -> list[float]:
+    kept = (rollout.trajectory.env_parts for rollout in group if rollout.parts is not None)
+    return [parts[SUCCESS_PART] for parts in kept if SUCCESS_PART in parts]
+
+
+def _spread(name: str, values: list[float]) -> dict[str, float]:
+    means = {"mean": sum(values) / len(values), "min": min(values), "max": max(values)}
+    return {name.format(what): value for what, value in means.items()}

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from envs.wire import Message
 from training.errors import TemplateError
@@ -29,6 +29,18 @@ _PROBE: list[dict[str, Any]] = [
     {"role": "assistant", "content": "", "tool_calls": [_PROBE_CALL]},
 ]
 _HINT = "Choose a model whose chat template keeps earlier turns as they were, such as Qwen2.5, Qwen3 or Llama 3."
+
+
+class Template(Protocol):
+    """How a conversation becomes ids, and what was written becomes text; ``eos_id`` ends a turn."""
+
+    eos_id: int
+
+    def prompt_ids(self, messages: list[Message], tools: Tools | None) -> list[int]: ...
+
+    def suffix_ids(self, messages: list[Message]) -> list[int]: ...
+
+    def decode(self, ids: list[int]) -> str: ...
 
 
 class ChatTemplate:

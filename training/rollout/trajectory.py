@@ -31,7 +31,7 @@ from training.rewards.base import Episode
 from training.rollout.conversation import heard, opening
 from training.rollout.dialects import ParsedTurn
 from training.rollout.session import Session
-from training.rollout.tokens import ChatTemplate, Tools
+from training.rollout.tokens import Template, Tools
 
 RETRY_BASE_S = 0.25
 RETRY_CAP_S = 5.0
@@ -43,7 +43,7 @@ OnTurn = Callable[[list[Message], int, float], None]
 
 @dataclass(frozen=True)
 class Task:
-    """What one rollout plays: a row of the dataset and the seed of its group."""
+    """What one rollout plays: a row of the dataset and the seed of its group; ``policy`` names a scripted player."""
 
     row: int
     messages: list[Message]
@@ -52,6 +52,7 @@ class Task:
     episode_seed: int
     sample_seed: int
     episode_id: str
+    policy: str = ""
 
 
 @dataclass
@@ -68,6 +69,7 @@ class Trajectory:
     mask: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     messages: list[Message] = field(default_factory=list)
+    tools: Tools | None = None
     prompt_length: int = 0
     status: RolloutStatus = "completed"
     error: TiltyardError | None = None
@@ -107,7 +109,7 @@ class Player:
     """What all rollouts of a run share; ``play`` runs one of them."""
 
     engine: Engine
-    template: ChatTemplate
+    template: Template
     parse: Callable[[str, str], ParsedTurn]
     rollout: RolloutConfig
     environment: EnvironmentConfig
@@ -171,7 +173,7 @@ class Player:
             raise DataError("The row has no messages and the environment gave none.")
         with boundary(DataError, "rendering the prompt"):
             trajectory.prompt_ids = self.template.prompt_ids(messages, tools)
-        trajectory.messages, trajectory.prompt_length = messages, len(messages)
+        trajectory.messages, trajectory.prompt_length, trajectory.tools = messages, len(messages), tools
         if first is not None:
             _take_rewards(trajectory, first)
         limit = self.rollout.max_prompt_tokens

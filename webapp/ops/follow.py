@@ -23,9 +23,9 @@ def run_line(run: Run) -> str:
         parts.append(_("step %(step)d/%(total)d") % {"step": run.step, "total": run.total_steps})
     elif run.state == RunState.QUEUED and run.after_id:
         parts.append(_("waits for %(name)s") % {"name": run.after.name if run.after else ""})
-    if run.kind == "grpo" and run.last_reward is not None:
+    if run.kind != "sft" and run.last_reward is not None:
         parts.append(_("reward %(value).3f") % {"value": run.last_reward})
-    elif run.kind == "sft" and (loss := _newest(run, "loss")) is not None:
+    elif (loss := _newest(run, "loss")) is not None:
         parts.append(_("loss %(value).3f") % {"value": loss})
     return "  " + " · ".join(parts)
 

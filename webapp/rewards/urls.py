@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import URLPattern, path
 
-from webapp.rewards import views
+from webapp.rewards import play_views, views
 
 urlpatterns: list[URLPattern] = [
     path("", views.reward_list, name="reward-list"),
@@ -12,6 +12,8 @@ urlpatterns: list[URLPattern] = [
     path("<uuid:pk>/", views.reward_detail, name="reward-detail"),
     path("<uuid:pk>/edit/", views.reward_edit, name="reward-edit"),
     path("<uuid:pk>/try/", views.reward_try, name="reward-try"),
+    path("<uuid:pk>/sample/", play_views.reward_sample, name="reward-sample"),
+    path("<uuid:pk>/test-bed/", play_views.reward_testbed, name="reward-testbed"),
     path("<uuid:pk>/delete/", views.reward_remove, name="reward-delete"),
     path("cases/<uuid:pk>/delete/", views.reward_case_remove, name="reward-case-delete"),
 ]

@@ -26,7 +26,8 @@ from webapp.teams.models import Project, Role, User
 ROWS_PER_PAGE = 50
 
 
-def _own(request: HttpRequest, slug: str, pk: UUID, *, need: Role = Role.VIEWER) -> tuple[Project, RewardSpec]:
+def own_spec(request: HttpRequest, slug: str, pk: UUID, *, need: Role = Role.VIEWER) -> tuple[Project, RewardSpec]:
+    """A spec of the project, for somebody who may do this with it."""
     project = project_for(request.user, slug, need=need)
     return project, object_for(request.user, RewardSpec, pk, need=need, within=selectors.specs_of(project))
 
@@ -58,7 +59,7 @@ def reward_new(request: HttpRequest, slug: str) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 def reward_edit(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Make the next version from this one."""
-    project, spec = _own(request, slug, pk, need=Role.EDITOR)
+    project, spec = own_spec(request, slug, pk, need=Role.EDITOR)
     return _edit(request, project, spec)
 
 
@@ -102,7 +103,7 @@ def _detail(request: HttpRequest, project: Project, spec: RewardSpec, **more: An
 @require_GET
 def reward_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """One version: its components, what it changed, who uses it, and a box to try it."""
-    project, spec = _own(request, slug, pk)
+    project, spec = own_spec(request, slug, pk)
     return render(request, "rewards/detail.html", _detail(request, project, spec))
 
 
@@ -110,7 +111,7 @@ def reward_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @require_POST
 def reward_try(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Score a pasted conversation. Nothing is stored, so viewers may too."""
-    project, spec = _own(request, slug, pk)
+    project, spec = own_spec(request, slug, pk)
     form, tried = TryForm(request.POST), None
     if form.is_valid():
         try:
@@ -128,7 +129,7 @@ def reward_try(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @require_POST
 def reward_remove(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Delete one version."""
-    _project, spec = _own(request, slug, pk, need=Role.EDITOR)
+    _project, spec = own_spec(request, slug, pk, need=Role.EDITOR)
     try:
         services.reward_spec_delete(spec=spec)
     except ValidationError as exc:

@@ -35,6 +35,7 @@ PATH_PREFIX = re.compile(r"([a-z_]+(?:\.[a-z_]+)*): (.+)", re.DOTALL)
 GROUPS_OF_KIND = {
     "grpo": ("model", "data", "environment", "rewards", "rollout", "grpo", "optim", "run"),
     "sft": ("model", "data", "sft", "optim", "run"),
+    "sample": ("model", "data", "environment", "rewards", "rollout", "sample", "run"),
 }
 MAX_OPTIONS = 200
 # Docstrings of the config's groups, repeated here only so that makemessages finds them; a test compares them.
@@ -46,6 +47,7 @@ GROUP_HELP = (
     gettext_noop("How trajectories are sampled."),
     gettext_noop("The loss. TRL's GRPOTrainer computes it."),
     gettext_noop("Supervised fine-tuning, used by jobs of kind `sft`."),
+    gettext_noop("Playing and scoring without training, used by jobs of kind `sample`."),
     gettext_noop("The optimiser (AdamW) and its batch."),
     gettext_noop("How long the job runs, how often it saves, and where."),
 )
@@ -147,8 +149,8 @@ class RunForm(forms.Form):
         for group, model, _info in option_groups():
             self._add(f"{group}.", model, getattr(start, group))
         self._reference_choices()
-        self.fields["data.train"].required = True
-        self.fields["environment.name"].required = self.kind == "grpo"
+        self.fields["data.train"].required = self.kind != "sample"
+        self.fields["environment.name"].required = self.kind != "sft"
 
     def _add(self, prefix: str, model: type[BaseModel], values: BaseModel) -> None:
         made = fields_of(model)

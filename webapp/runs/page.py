@@ -34,6 +34,15 @@ TILES = {
         ("groups/zero_variance_share", "percent"),
         ("timing/step", "duration"),
     ],
+    "sample": [
+        ("reward", "figure"),
+        ("rollouts/task_success", "percent"),
+        ("groups/pass_share", "percent"),
+        ("groups/best_reward_mean", "figure"),
+        ("groups/zero_variance_share", "percent"),
+        ("completions/mean_length", "figure"),
+        ("rollouts/excluded_share", "percent"),
+    ],
     "sft": [
         ("loss", "figure"),
         ("mean_token_accuracy", "percent"),
@@ -64,6 +73,8 @@ def tile_labels() -> dict[str, str]:
         "completions/mean_length": _("Length, tokens"),
         "rollouts/excluded_share": _("Excluded"),
         "groups/zero_variance_share": _("Groups without spread"),
+        "groups/pass_share": _("Groups with a success"),
+        "groups/best_reward_mean": _("Best of group"),
         "timing/step": _("Step time"),
         "loss": _("Loss"),
         "mean_token_accuracy": _("Token accuracy"),
@@ -104,9 +115,7 @@ def page_data(run: Run, urls: dict[str, str], tab: str) -> dict[str, Any]:
     """What the page's script needs to know beside the frames."""
     config = config_of(run)
     weights = {item.name: item.weight for item in config.rewards.components} if config else {}
-    expected = (
-        config.rollout.prompts_per_step * config.rollout.num_generations if config and run.kind == "grpo" else None
-    )
+    expected = config.rollouts_per_step if config and run.kind != "sft" else None
     return {
         "id": str(run.pk),
         "kind": run.kind,
@@ -142,6 +151,7 @@ def actions(run: Run, *, editor: bool) -> dict[str, bool]:
         "pause": editor and state in {RunState.PREPARING, RunState.RUNNING},
         "resume": editor and state == RunState.PAUSED,
         "clone": editor,
+        "lab": run.kind == "sample" and state == RunState.SUCCEEDED,
     }
 
 

@@ -110,12 +110,12 @@ def preflight(project: Project, config: JobConfig, *, full: bool = True) -> Outc
                               path if placed else "")], None)  # fmt: skip
     checks = [Check(_("References"), True, _("Dataset, model, environment and reward were found."))]
     environment = environment_named(project, config.environment.name.removeprefix("environment:"))
-    if environment is not None and resolved.kind == "grpo":
+    if environment is not None and resolved.kind != "sft":
         checks.append(_check_rewards(resolved))
         checks.append(_check_address(resolved, environment))
     checks.append(_check_disk())
     if full and not any(check.hard and not check.ok for check in checks):
-        if environment is not None and resolved.kind == "grpo":
+        if environment is not None and resolved.kind != "sft":
             checks.append(_check_room(resolved, environment))
         checks += _trainer_checks(resolved, trainer_access(project, config.environment.name))
     return Outcome(checks, resolved)

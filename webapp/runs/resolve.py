@@ -43,11 +43,14 @@ class Resolved:
 def resolve(project: Project, config: JobConfig) -> Resolved:
     """Replace every reference of ``config`` by what it means now in ``project``."""
     plain = config.model_copy(deep=True)
-    after = _model(project, plain)
-    plain.data.train = _dataset(project, plain.data.train)
-    if plain.kind != "grpo":
+    after = None if plain.policies else _model(project, plain)
+    if not plain.draws_tasks:
+        plain.data.train = _dataset(project, plain.data.train)
+    if plain.kind == "sft":
         return Resolved(plain, after)
     environment = _environment(project, plain)
+    if plain.draws_tasks and plain.environment.protocol != "openenv":
+        _refuse("data.train", _("choose a dataset: this environment does not draw tasks by itself."))
     _rewards(project, plain)
     return Resolved(plain, after, environment.baselines())
 
@@ -123,6 +126,8 @@ def _model_of_run(project: Project, config: JobConfig, name: str) -> Run | None:
     run = Run.objects.filter(project=project, name=name).first()
     if run is None:
         _refuse(option, _("there is no run “%s” in this project.") % name[:120])
+    if run.kind == "sample":
+        _refuse(option, _("run “%s” only played, so it has no model.") % run.name)
     if run.state in {RunState.FAILED, RunState.CANCELLED}:
         _refuse(option, _("run “%s” did not succeed, so it has no final model.") % run.name)
     if run.state != RunState.SUCCEEDED:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, get_args
 from uuid import UUID
 
 from django.conf import settings
 from django.db.models import DurationField, ExpressionWrapper, F, Q, QuerySet
 from django.db.models.functions import Coalesce, Greatest, Now
 
+from training.config import Kind
 from webapp.failures import Failure, failure
 from webapp.metrics import selectors as metrics
 from webapp.metrics.models import MetricPoint
@@ -26,6 +27,7 @@ from webapp.teams.models import Project
 Rows = dict[str, list[dict[str, Any]]]
 EVENTS_SHOWN = 200
 PAGE_MAX = 200
+KINDS = frozenset(get_args(Kind))
 KEYS = ("points", "rollouts", "turns", "groups", "events", "checkpoints")
 
 
@@ -242,7 +244,7 @@ def _filtered(rows: QuerySet[Run], filters: Mapping[str, str]) -> QuerySet[Run]:
         rows = rows.exclude(state__in=TERMINAL | {RunState.DRAFT})
     elif state in RunState.values:
         rows = rows.filter(state=state)
-    if kind in {"grpo", "sft"}:
+    if kind in KINDS:
         rows = rows.filter(kind=kind)
     if owner:
         rows = rows.filter(created_by__username=owner.replace("\x00", ""))

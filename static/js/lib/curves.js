@@ -22,7 +22,18 @@ export const GRPO_CURVES = [
   "judge/failures",
   "judge/cost",
 ];
+export const SAMPLE_CURVES = [
+  "reward",
+  "components",
+  "groups/best_reward_mean",
+  "groups/pass_share",
+  "completions/mean_length",
+  "groups/zero_variance_share",
+  "rollouts/excluded_share",
+];
 export const SFT_CURVES = ["loss", "mean_token_accuracy", "grad_norm", "learning_rate", "timing/step"];
+/** @type {Record<string, string[]>} */
+const CURVES = { grpo: GRPO_CURVES, sft: SFT_CURVES, sample: SAMPLE_CURVES };
 
 /**
  * The catalogue's title of a metric, else its own name.
@@ -43,7 +54,7 @@ export function specsOf(state, kind, added) {
   const names = Array.from(state.curves.keys());
   /** @type {Spec[]} */
   const specs = [];
-  for (const key of kind === "sft" ? SFT_CURVES : GRPO_CURVES) {
+  for (const key of CURVES[kind] ?? GRPO_CURVES) {
     const used =
       key === "components" ? names.filter((name) => COMPONENT.test(name)).sort() : names.includes(key) ? [key] : [];
     if (used.length) specs.push({ key, title: titleOf(key), names: used, removable: false });

@@ -73,7 +73,7 @@ function updateCard(node, row, span, selected) {
   if (node.dataset.sign === sign) return;
   node.dataset.sign = sign;
   setAttr(node, "data-status", row.status);
-  setText(node.querySelector(".rollout-index"), String(row.index));
+  setText(node.querySelector(".rollout-index"), row.policy ? plain(row.policy) : String(row.index));
   const running = row.status === "running";
   setText(node.querySelector(".rollout-reward"), running ? "…" : score(row.reward));
   setText(node.querySelector(".rollout-note"), noteOf(row));
@@ -91,7 +91,7 @@ function updateCard(node, row, span, selected) {
     t("rollout_label", {
       step: row.step,
       group: row.group,
-      index: row.index,
+      index: row.policy ? plain(row.policy) : row.index,
       status: t(`status.${row.status}`),
       reward: score(row.reward),
       advantage: score(row.advantage),
@@ -221,7 +221,7 @@ export function drawFlight(box, flying, turns, nowMs, ageText) {
     (node, row) => {
       const known = turns.get(row.id) || [];
       const count = known.length ? modelTurns(known) : row.turns;
-      setText(node.querySelector(".flight-task"), `${row.group}.${row.index} ${plain(row.task || "").slice(0, 80)}`);
+      setText(node.querySelector(".flight-task"), `${row.group}.${row.policy ? plain(row.policy) : row.index} ${plain(row.task || "").slice(0, 80)}`);
       const ticks = /** @type {HTMLElement} */ (node.querySelector(".flight-turns"));
       if (ticks.dataset.count !== String(count)) {
         ticks.dataset.count = String(count);

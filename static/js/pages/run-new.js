@@ -12,7 +12,8 @@ function show() {
     /** @type {HTMLElement} */ (part).hidden = !(part.getAttribute("data-kinds") || "").split(" ").includes(kind);
   }
   const prompts = control("rollout.prompts_per_step")?.valueAsNumber ?? NaN;
-  const generations = control("rollout.num_generations")?.valueAsNumber ?? NaN;
+  const scripted = kind === "sample" ? (form?.querySelectorAll("[name='sample.policies']:checked").length ?? 0) : 0;
+  const generations = scripted || (control("rollout.num_generations")?.valueAsNumber ?? NaN);
   const target = document.getElementById("rollouts-per-step");
   const product = prompts * generations;
   if (target) target.textContent = Number.isFinite(product) ? `${prompts} × ${generations} = ${product}` : "–";

@@ -149,7 +149,7 @@ export class RolloutPanel {
     }
     setAttr(link, "href", `${page.urls.rollout}${row.id}/`);
     const figures = row.reward === null ? t(`status.${row.status}`) : `${t("reward")} ${score(row.reward)}`;
-    setText($("reader-title"), `${row.step}.${row.group}.${row.index} · ${figures}`);
+    setText($("reader-title"), `${row.step}.${row.group}.${row.policy ? plain(row.policy) : row.index} · ${figures}`);
     setAttr($("reader-title"), "title", plain(row.task || "").slice(0, 500));
     this.transcript.show(row, state.turns.get(row.id) || []);
   }

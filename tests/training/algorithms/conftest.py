@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.training.helpers import demonstration_rows, job_config, write_rows
-from training.algorithms.base import Job
+from training.algorithms.job import Job
 from training.journal import Journal
 
 MakeJob = Callable[..., Job]

@@ -11,8 +11,9 @@ import torch
 
 from tests.training.algorithms.conftest import MakeJob
 from tests.training.helpers import echo_behaviour, error, of_type, scripted_server
-from training.algorithms.base import JournalCallback, row_order
+from training.algorithms.base import JournalCallback
 from training.algorithms.grpo import PARTS_FIELD, grpo_arguments, run_grpo, trl_batch
+from training.algorithms.job import row_order
 from training.errors import ConfigError, EnvironmentUnreachable, RewardFault
 from training.rewards.base import Episode, Score
 from training.rewards.combining import terms_of, total_of

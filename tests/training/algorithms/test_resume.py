@@ -9,8 +9,8 @@ import pytest
 from tests.training.algorithms.conftest import MakeJob
 from tests.training.algorithms.test_grpo import COMPONENTS, by_length
 from tests.training.helpers import of_type, scripted_server
-from training.algorithms.base import Job
 from training.algorithms.grpo import run_grpo
+from training.algorithms.job import Job
 from training.algorithms.sft import run_sft
 from training.errors import StopRequested
 

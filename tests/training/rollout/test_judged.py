@@ -10,7 +10,7 @@ from tests.training.helpers import job_config, scripted_server
 from tests.training.rewards.test_judge import Judge
 from tests.training.rewards.test_judge import judge as judge  # the fixture
 from tests.training.rollout.test_collector import Bench
-from training.algorithms.base import Job
+from training.algorithms.job import Job
 from training.config import RewardComponent
 from training.journal import Journal
 from training.rewards.base import Episode, Score

@@ -102,8 +102,8 @@ class Speaker(ScriptedEngine):
 
 
 def test_grpo_trains_against_it(server: str, starter_folder: Path, tokenizer: Any, tmp_path: Path) -> None:
-    from training.algorithms.base import Job
     from training.algorithms.grpo import run_grpo
+    from training.algorithms.job import Job
 
     config = job_config(
         data={"train": str(write_rows(tmp_path / "rows.jsonl", demonstration_rows(), prompts_only=True))},

@@ -22,13 +22,17 @@ DIALECTS: dict[str, Parse] = {
 }
 TEXT_PROTOCOLS = frozenset({"openenv-text", "agentgym"})
 
-__all__ = ["DIALECTS", "ParsedTurn", "choose_dialect"]
+__all__ = ["DIALECTS", "ParsedTurn", "choose_dialect", "dialect_name"]
+
+
+def dialect_name(config: JobConfig) -> str:
+    """The job's dialect; ``auto`` reads no calls where the environment's action is a text."""
+    if config.rollout.dialect != "auto":
+        return config.rollout.dialect
+    text_actions = bool(config.environment.url) and config.environment.protocol in TEXT_PROTOCOLS
+    return "text" if text_actions else "hermes"
 
 
 def choose_dialect(config: JobConfig) -> Parse:
-    """The job's dialect; ``auto`` reads no calls where the environment's action is a text."""
-    name: str = config.rollout.dialect
-    if name == "auto":
-        text_actions = bool(config.environment.url) and config.environment.protocol in TEXT_PROTOCOLS
-        name = "text" if text_actions else "hermes"
-    return DIALECTS[name]
+    """What reads the model's turns."""
+    return DIALECTS[dialect_name(config)]

@@ -1,0 +1,137 @@
+"""Sample: rollouts against the real environment, scored and journalled; nothing is trained.
+
+The model plays, or scripted policies do, which need no model, no tokenizer and no training library. A later attempt
+goes on after the last step that an earlier one finished.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, NamedTuple
+
+from training.algorithms.job import Job, row_order
+from training.algorithms.loading import STARTER
+from training.algorithms.tasks import playable, reward_components, task_rows
+from training.config import RewardComponent
+from training.data.schema import Row
+from training.errors import ConfigError
+from training.journal import JOURNAL_NAME, Metrics, PhaseChanged, read_events
+from training.rewards.base import Episode, Score
+from training.rewards.scoring import score_episode
+from training.rollout.collector import Collector
+from training.rollout.dialects import choose_dialect
+from training.rollout.figures import sample_figures
+from training.rollout.protocols import check_environment
+from training.rollout.replicas import Replicas
+from training.rollout.scripted import scripted_player
+from training.rollout.trajectory import Player
+
+
+class _Cast(NamedTuple):
+    """Who plays, on what device, and the context that sampling needs."""
+
+    player: Player
+    device: str
+    sampling: Any
+
+
+def run_sample(job: Job) -> None:
+    """Play and score ``run.max_steps`` batches. Raises typed errors, ``StopRequested`` among them."""
+    config = job.config
+    job.journal.write(PhaseChanged(phase="preparing", step=0))
+    components = reward_components(config)
+    job.keep_replies()
+    if config.environment.url:
+        check_environment(config.environment)
+    if config.draws_tasks and not (config.environment.url and (config.policies or config.model.source != STARTER)):
+        raise ConfigError(
+            "data.train: without a dataset a run needs an environment that draws tasks, and no starter model.",
+            hint="Set data.train.",
+        )
+    rows = task_rows(config)
+    job.check_stop()
+    with _scripted(job) if config.policies else _model(job, rows) as cast:
+        places = playable(job, rows, cast.player.template)
+        job.check_stop()
+        job.started(len(places), cast.device, _steps_done(job))
+        _play(job, rows, places, components, cast)
+
+
+def _play(job: Job, rows: list[Row], places: list[int], components: list[RewardComponent], cast: _Cast) -> None:
+    config = job.config
+    prompts, steps = config.rollout.prompts_per_step, config.run.max_steps
+    order = row_order(len(places), prompts * steps, seed=config.run.seed, shuffle=config.data.shuffle)
+
+    def score(episode: Episode) -> Score:
+        return score_episode(episode, components, step=job.step + 1)
+
+    collector = Collector(config, rows, cast.player, score, job.journal, job.stop, job.attempt)
+    try:
+        for step in range(job.step + 1, steps + 1):
+            job.check_stop()
+            chosen = [places[place] for place in order[(step - 1) * prompts : step * prompts]]
+            with cast.sampling():
+                result = collector.collect(step, [place for place in chosen for _ in range(config.group_size)])
+            figures = sample_figures(result.rollouts, config.group_size, components, step)
+            job.journal.write(Metrics(step=step, values=result.figures | figures))
+            job.step = step
+    finally:
+        collector.close()
+
+
+@contextmanager
+def _scripted(job: Job) -> Iterator[_Cast]:
+    yield _Cast(scripted_player(job.config), "none", nullcontext)
+
+
+@contextmanager
+def _model(job: Job, rows: list[Row]) -> Iterator[_Cast]:
+    """The model of the job, as GRPO would sample it."""
+    import torch
+
+    from training.algorithms.loading import fetch_model, load_model, load_tokenizer, prepare_device, stop_ids
+    from training.policy.sampling import SamplingParams
+    from training.policy.transformers_engine import TransformersEngine
+    from training.rollout.tokens import ChatTemplate
+
+    config = job.config
+    device = prepare_device(config)
+    tokenizer, note = load_tokenizer(folder := fetch_model(config, rows, job.run_dir))
+    if note:
+        job.log(note, "warning")
+    job.check_stop()
+    model = load_model(config, folder, device).to(device).eval()
+    engine = TransformersEngine(
+        model,
+        stop_ids=stop_ids(model, tokenizer),
+        params=SamplingParams(config.rollout.temperature, config.rollout.top_p, config.rollout.top_k),
+        autocast=torch.bfloat16 if device == "cuda" else None,
+    )
+    player = Player(
+        engine=engine,
+        template=ChatTemplate(tokenizer),
+        parse=choose_dialect(config),
+        rollout=config.rollout,
+        environment=config.environment,
+        open_session=Replicas(config.environment).open if config.environment.url else None,
+    )
+
+    def sampling() -> AbstractContextManager[None]:
+        return engine.sampling()
+
+    try:
+        yield _Cast(player, device, sampling)
+    finally:
+        engine.close()
+
+
+def _steps_done(job: Job) -> int:
+    """The last step that an earlier attempt of this run finished; its journal lies beside ours."""
+    for number in range(job.attempt - 1, 0, -1):
+        path = job.run_dir.parent / str(number) / JOURNAL_NAME
+        if job.run_dir.name == str(job.attempt) and path.is_file():
+            steps = [event.step for _, event in read_events(path, max_bytes=1 << 40) if isinstance(event, Metrics)]
+            if steps:
+                return max(steps)
+    return 0
