@@ -103,6 +103,17 @@ class ModelConfig(Group):
     lora_alpha: int = option(
         32, title=_("LoRA alpha"), help=_("Scale of the adapter, used when the rank is above 0."), ge=1, le=1024
     )
+    lora_dropout: float = option(
+        0.0, title=_("LoRA dropout"), help=_("Share of the adapter's inputs that is dropped in training."), ge=0, lt=1
+    )
+    lora_targets: str = option(
+        "all-linear",
+        title=_("LoRA targets"),
+        help=_("Layers that get an adapter: `all-linear`, or names with commas between, such as `q_proj,v_proj`."),
+        min_length=1,
+        max_length=500,
+        pattern=r"^[A-Za-z0-9_.-]+(,[A-Za-z0-9_.-]+)*$",
+    )
 
 
 class DataConfig(Group):
@@ -399,6 +410,33 @@ class GrpoConfig(Group):
         le=10,
     )
     epsilon: float = option(0.2, title=_("Clip ε"), help=_("Clipping range of the policy ratio."), gt=0, lt=1)
+    epsilon_high: float = option(
+        0.0,
+        title=_("Clip ε above"),
+        help=_("Clipping range above 1, where it is another than below (clip higher); 0 takes ε for both."),
+        ge=0,
+        lt=10,
+    )
+    delta: float = option(
+        0.0,
+        title=_("Ratio limit δ"),
+        help=_("The policy ratio counts at most this much, also for bad rollouts (dual clip); 0 is off."),
+        ge=0,
+        le=1000,
+    )
+    entropy_coef: float = option(
+        0.0,
+        title=_("Entropy weight"),
+        help=_("Rewards a policy that stays undecided; 0 is off."),
+        ge=0,
+        le=1,
+    )
+    importance_sampling: Literal["token", "sequence"] = option(
+        "token",
+        title=_("Ratio of"),
+        help=_("What the policy ratio is taken over."),
+        choices={"token": _("each token (GRPO)"), "sequence": _("the whole rollout (GSPO)")},
+    )
     num_iterations: int = option(
         1, title=_("Iterations per batch"), help=_("Optimiser passes over each batch (μ)."), ge=1, le=16
     )
@@ -447,11 +485,30 @@ class OptimConfig(Group):
         ge=0,
         le=4096,
     )
+    mini_batch_size: int = option(
+        0,
+        title=_("Mini batch"),
+        help=_(
+            "Rollouts of one update of the weights; 0 takes the whole step. A smaller one makes several updates of one "
+            "step's rollouts, and each counts as a step of the run."
+        ),
+        unit=_("rollouts"),
+        ge=0,
+        le=1_048_576,
+    )
     schedule: Literal["constant", "constant_with_warmup", "linear", "cosine"] = option(
         "constant", title=_("Schedule"), help=_("How the learning rate changes over the run.")
     )
     warmup_steps: int = option(
         0, title=_("Warm-up"), help=_("Steps over which the learning rate rises."), unit=_("steps"), ge=0, le=100000
+    )
+    warmup_share: float = option(
+        0.0,
+        title=_("Warm-up share"),
+        help=_("The warm-up as a share of all steps, where no number of steps is set above."),
+        unit=_("share"),
+        ge=0,
+        lt=1,
     )
     weight_decay: float = option(0.0, title=_("Weight decay"), help=_("Decay of AdamW."), ge=0, le=1)
     max_grad_norm: float = option(
@@ -561,12 +618,8 @@ class JobConfig(Group):
             return self
         if len(set(self.sample.policies)) != len(self.sample.policies):
             raise ValueError("sample.policies: each policy may appear once")
-        batch, micro = self.rollouts_per_step, self.optim.micro_batch_size
-        if self.kind == "grpo" and micro and batch % micro:
-            raise ValueError(
-                f"optim.micro_batch_size: {batch} rollouts per step (prompts × generations) "
-                f"cannot be divided into micro batches of {micro}"
-            )
+        if self.kind == "grpo":
+            self._check_batches()
         if self.rollout.max_turn_tokens > self.rollout.max_completion_tokens:
             raise ValueError("rollout.max_turn_tokens: one turn cannot be longer than the whole episode")
         names = [component.name for component in self.rewards.components]
@@ -575,6 +628,27 @@ class JobConfig(Group):
         if names and math.isclose(sum(abs(component.weight) for component in self.rewards.components), 0):
             raise ValueError("rewards.components: all weights are 0, so every reward would be 0")
         return self
+
+    def _check_batches(self) -> None:
+        batch, mini, micro = self.rollouts_per_step, self.optim.mini_batch_size, self.optim.micro_batch_size
+        if mini > batch:
+            raise ValueError(
+                f"optim.mini_batch_size: a mini batch of {mini} is larger than the batch: one step has {batch} rollouts "
+                "(prompts × generations)"
+            )
+        if mini and batch % mini:
+            raise ValueError(
+                f"optim.mini_batch_size: {batch} rollouts per step cannot be divided into mini batches of {mini}"
+            )
+        if micro and (mini or batch) % micro:
+            what = f"mini batches of {mini}" if mini else f"{batch} rollouts per step (prompts × generations)"
+            raise ValueError(f"optim.micro_batch_size: {what} cannot be divided into micro batches of {micro}")
+
+    @property
+    def updates_per_step(self) -> int:
+        """Updates of the weights that are made of one sampling of rollouts."""
+        mini = self.optim.mini_batch_size or self.rollouts_per_step
+        return self.rollouts_per_step // mini * self.grpo.num_iterations
 
     @property
     def policies(self) -> list[Policy]:

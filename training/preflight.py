@@ -193,7 +193,9 @@ def _rewards(config: JobConfig) -> Text:
 
 def _batch(config: JobConfig) -> Text:
     micro = config.optim.micro_batch_size
-    whole = config.sft.batch_size if config.kind == "sft" else config.rollouts_per_step
+    whole = config.sft.batch_size
+    if config.kind != "sft":
+        whole = config.optim.mini_batch_size or config.rollouts_per_step
     if micro and whole % micro:
         raise _Problem(
             _say(

@@ -1,4 +1,4 @@
-"""``python -m envs.bfcl``: serve, or write tasks, or validate."""
+"""``python -m envs.bfcl``: serve, or write tasks or demonstrations, or validate."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from functools import partial
 from envs.base.cli import EXIT_BAD_OPTIONS, add_server_options, serve
 from envs.base.rows import write_rows
 from envs.bfcl import NAME
-from envs.bfcl.package import SPLITS, VERSIONS, PackageMissing, installed_version
+from envs.bfcl.package import SPLITS, VERSIONS, PackageMissing, entries, installed_version
 
 DEFAULT_PORT = 8103
 DEFAULT_SLOTS = 512
-COMMANDS = ("tasks", "validate")
+COMMANDS = ("tasks", "demonstrations", "validate")
+MAX_ENTRIES = 200
+MAX_TURNS = 20  # more than any entry has
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -30,7 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
         return _complain(f"bfcl-eval with BFCL {installed} is installed, and {options.bfcl_version} was asked for.")
     if command == "validate":
         return _validate(options)
-    return _write_tasks(options) if command == "tasks" else _serve(options)
+    return _write_rows(options) if command else _serve(options)
 
 
 def _server_parser() -> argparse.ArgumentParser:
@@ -51,10 +53,15 @@ def _command_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m envs.bfcl")
     commands = parser.add_subparsers(dest="command", required=True)
     tasks = commands.add_parser("tasks", help="write a task row for each entry")
-    tasks.add_argument("--speech", choices=("native", "text"), default="native", help="how models speak in them")
-    tasks.add_argument("--output", required=True, help="JSONL file to write, - for standard output")
+    shown = commands.add_parser("demonstrations", help="write the gold conversation of each entry, for SFT")
+    for command in (tasks, shown):
+        command.add_argument("--speech", choices=("native", "text"), default="native", help="how models speak in them")
+        command.add_argument("--count", type=_count, default=MAX_ENTRIES, help="entries of each split (default 200)")
+        command.add_argument("--start", type=_start, default=0, help="first entry of each split (default 0)")
+        command.add_argument("--turns", type=_count, default=MAX_TURNS, help="turns of an entry at most")
+        command.add_argument("--output", required=True, help="JSONL file to write, - for standard output")
     validate = commands.add_parser("validate", help="check gold, bad and repeated episodes; exit code 1 on failure")
-    for command in (tasks, validate):
+    for command in (tasks, shown, validate):
         command.add_argument("--split", choices=SPLITS, help="one split (default all four)")
         _add_version(command)
     return parser
@@ -79,10 +86,32 @@ def _validate(options: argparse.Namespace) -> int:
     return 0 if summary["ok"] else 1
 
 
-def _write_tasks(options: argparse.Namespace) -> int:
+def _write_rows(options: argparse.Namespace) -> int:
+    from envs.bfcl.demonstrations import generate_demonstrations
     from envs.bfcl.server import generate_rows
+    from envs.bfcl.validate import ids_of
 
-    return write_rows(options.output, generate_rows(options.split, options.speech))
+    splits = SPLITS if options.split is None else (options.split,)
+    part = slice(options.start, options.start + options.count)
+    short = [[name for name in ids_of(split) if len(entries()[name]["question"]) <= options.turns] for split in splits]
+    ids = [name for names in short for name in names[part]]
+    generate = generate_rows if options.command == "tasks" else generate_demonstrations
+    return write_rows(options.output, generate(ids, options.speech))
+
+
+def _count(text: str) -> int:
+    return _between(text, 1)
+
+
+def _start(text: str) -> int:
+    return _between(text, 0)
+
+
+def _between(text: str, low: int) -> int:
+    value = int(text)
+    if not low <= value <= MAX_ENTRIES:
+        raise argparse.ArgumentTypeError(f"must be between {low} and {MAX_ENTRIES}")
+    return value
 
 
 def _complain(text: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -107,18 +107,17 @@ class BfclEnvironment(ToolEnvironment):
         return answer.model_copy(update={"done": True, "reward": reward, "reward_parts": parts, "info": info})
 
 
-def generate_rows(split: str | None, speech: Speech) -> Iterator[dict[str, Any]]:
-    """A dataset row for each entry of one split or of all: what plays it, and the messages it opens with."""
-    for name, entry in entries().items():
-        if split in (None, entry["split"]):
-            messages, _ = DIALECTS[speech].opening(resolve(read_row({"id": name}), 0))
-            yield {
-                "id": name,
-                "bfcl_version": installed_version(),
-                "split": entry["split"],
-                "speech": speech,
-                "messages": [{"role": message.role, "content": message.content} for message in messages],
-            }
+def generate_rows(ids: Sequence[str], speech: Speech) -> Iterator[dict[str, Any]]:
+    """A dataset row for each entry: what plays it, and the messages it opens with."""
+    for name in ids:
+        messages, _ = DIALECTS[speech].opening(resolve(read_row({"id": name}), 0))
+        yield {
+            "id": name,
+            "bfcl_version": installed_version(),
+            "split": entries()[name]["split"],
+            "speech": speech,
+            "messages": [{"role": message.role, "content": message.content} for message in messages],
+        }
 
 
 def facts() -> Facts:

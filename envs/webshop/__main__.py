@@ -1,4 +1,4 @@
-"""``python -m envs.webshop``: serve, or write tasks or a catalogue, or validate, or play the baseline."""
+"""``python -m envs.webshop``: serve, or write tasks, demonstrations or a catalogue, or validate, or play the baseline."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from envs.base.rows import write_rows
 from envs.webshop import NAME, VERSION
 from envs.webshop.baseline import run_baseline
 from envs.webshop.catalogue import CatalogueError, load_catalogue
+from envs.webshop.demonstrations import generate_demonstrations
 from envs.webshop.generator import DEFAULT_PRODUCTS, MAX_PRODUCTS, generated_catalogue, write_catalogue
 from envs.webshop.goals import GOAL_KINDS
 from envs.webshop.reward import VARIANTS
@@ -33,7 +34,7 @@ DEFAULT_PORT = 8104
 DEFAULT_SLOTS = 512
 MAX_ROWS = 10_000_000
 EXIT_FAILED, EXIT_BAD_OPTIONS = 1, 2
-COMMANDS = ("serve", "tasks", "validate", "baseline", "generate")
+COMMANDS = ("serve", "tasks", "demonstrations", "validate", "baseline", "generate")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -85,6 +86,9 @@ def _command(options: argparse.Namespace) -> int:
     shop = open_shop(options)
     if options.command == "tasks":
         return write_rows(options.output, task_rows(shop, options.count, options.start))
+    if options.command == "demonstrations":
+        ids = range(options.start, min(options.start + options.count, len(shop.goals)))
+        return write_rows(options.output, generate_demonstrations(shop, ids, options.speech))
     if options.command == "baseline":
         last = min(options.start + options.count, len(shop.goals))
         result = run_baseline(shop, range(options.start, last))
@@ -103,6 +107,10 @@ def _parser() -> argparse.ArgumentParser:
     _add_shop_options(command)
     command = commands.add_parser("tasks", help="write dataset rows, one for each session id")
     _add_range_options(command, count=512)
+    command.add_argument("--output", required=True, help="JSONL file to write, - for standard output")
+    command = commands.add_parser("demonstrations", help="write visits that buy what is wanted, for SFT")
+    _add_range_options(command, count=512)
+    command.add_argument("--speech", choices=("native", "text"), default="native", help="how models speak in them")
     command.add_argument("--output", required=True, help="JSONL file to write, - for standard output")
     command = commands.add_parser("baseline", help="play the three-rule policy and print its figures")
     _add_range_options(command, count=300)

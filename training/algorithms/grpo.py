@@ -178,12 +178,13 @@ def reward_function(component: RewardComponent) -> Callable[..., list[float | No
 
 
 def grpo_arguments(config: JobConfig, run_dir: Path, device: str, weights: list[float]) -> dict[str, Any]:
-    """Arguments of TRL's ``GRPOConfig``. One optimiser step is prompts × generations rollouts, in micro batches."""
+    """Arguments of TRL's ``GRPOConfig``: prompts × generations rollouts, a mini batch each update, in micro batches."""
     batch = config.rollouts_per_step
-    micro = config.optim.micro_batch_size or batch
+    mini = config.optim.mini_batch_size or batch
+    micro = config.optim.micro_batch_size or mini
     return common_arguments(config, run_dir, device) | {
         "per_device_train_batch_size": micro,
-        "gradient_accumulation_steps": batch // micro,
+        "gradient_accumulation_steps": mini // micro,
         "steps_per_generation": batch // micro,
         "num_iterations": config.grpo.num_iterations,
         "num_generations": config.rollout.num_generations,
@@ -191,6 +192,10 @@ def grpo_arguments(config: JobConfig, run_dir: Path, device: str, weights: list[
         "temperature": config.rollout.temperature,
         "beta": config.grpo.beta,
         "epsilon": config.grpo.epsilon,
+        "epsilon_high": config.grpo.epsilon_high or None,
+        "delta": config.grpo.delta or None,
+        "entropy_coef": config.grpo.entropy_coef,
+        "importance_sampling_level": config.grpo.importance_sampling,
         "loss_type": config.grpo.loss_type,
         "scale_rewards": config.grpo.scale_rewards,
         "reward_weights": weights,
@@ -216,7 +221,7 @@ def _make_trainer(
     from trl import GRPOConfig, GRPOTrainer
 
     config = job.config
-    generations = -(-config.run.max_steps // config.grpo.num_iterations)
+    generations = -(-config.run.max_steps // config.updates_per_step)
     order = row_order(
         len(places),
         generations * config.rollout.prompts_per_step,

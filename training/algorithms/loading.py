@@ -117,10 +117,12 @@ def lora_config(config: JobConfig) -> Any:
         return None
     from peft import LoraConfig
 
+    targets = config.model.lora_targets
     return LoraConfig(
         r=config.model.lora_rank,
         lora_alpha=config.model.lora_alpha,
-        target_modules="all-linear",
+        lora_dropout=config.model.lora_dropout,
+        target_modules=targets if targets == "all-linear" else targets.split(","),
         task_type="CAUSAL_LM",
     )
 

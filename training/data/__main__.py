@@ -1,4 +1,4 @@
-"""Command line of datasets: ``python -m training.data check|convert|preview|formats|docs``."""
+"""Command line of datasets: ``python -m training.data check|convert|preview|problems|docs``."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from training.data.check import ROWS_NAME, run
 from training.data.limits import CheckLimits
 from training.data.options import CheckOptions, Cut, ReadOptions
+from training.data.word_problems import LANGUAGES, MAX_STEPS, word_problems
 from training.errors import TiltyardError
 
 EXIT_USAGE = 2
@@ -21,7 +22,7 @@ def main(argv: list[str] | None = None) -> int:
     """Parse arguments and do it. Returns the exit code: 0, or 2 when the input cannot be read at all."""
     args = _parser().parse_args(argv)
     try:
-        return int({"check": _check, "convert": _convert, "preview": _preview, "docs": _docs}[args.command](args))
+        return int(COMMANDS[args.command](args))
     except TiltyardError as exc:
         sys.stderr.write(f"{exc.message} {exc.hint}".strip() + "\n")
     except ValidationError as exc:
@@ -52,6 +53,13 @@ def _parser() -> argparse.ArgumentParser:
     preview.add_argument("--input", required=True, help="dataset file")
     preview.add_argument("--rows", type=int, default=10, help="rows at most")
     _reading_options(preview)
+    problems = commands.add_parser("problems", help="write our own word problems in GSM8K's form")
+    problems.add_argument("--count", type=int, default=1000, help="rows (default 1000)")
+    problems.add_argument("--seed", type=int, default=0, help="same seed, same rows (default 0)")
+    problems.add_argument("--language", choices=LANGUAGES, default="en", help="of the questions (default en)")
+    problems.add_argument("--steps", type=int, choices=range(1, MAX_STEPS + 1), default=2, help="calculations in each")
+    problems.add_argument("--shape", choices=["rl", "sft"], default="rl", help="question and answer, or worked for SFT")
+    problems.add_argument("--output", type=Path, required=True, help="JSONL file to write")
     commands.add_parser("docs", help="print the page docs/data.md")
     return parser
 
@@ -143,6 +151,16 @@ def _docs(args: argparse.Namespace) -> int:
 
     print(reference(), end="")
     return 0
+
+
+def _problems(args: argparse.Namespace) -> int:
+    rows = word_problems(args.count, seed=args.seed, language=args.language, steps=args.steps, shape=args.shape)
+    with args.output.open("w", encoding="utf-8") as file:
+        file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    return 0
+
+
+COMMANDS = {"check": _check, "convert": _convert, "preview": _preview, "problems": _problems, "docs": _docs}
 
 
 if __name__ == "__main__":

@@ -32,6 +32,9 @@ OPTION_TEXTS: dict[tuple[str, str], OptionText] = {
         _("Score as EnvTuning does"), _("With that code's known faults, to compare with its published figures.")
     ),
     ("bfcl", "split"): OptionText(_("Split"), _("One of the benchmark's four parts, or all.")),
+    ("bfcl", "count"): OptionText(_("Entries"), _("Of each split; a split has 200.")),
+    ("bfcl", "start"): OptionText(_("First entry"), _("Of each split. Keep some for evaluation.")),
+    ("bfcl", "turns"): OptionText(_("Turns at most"), _("Entries with more turns of the user are left out.")),
     ("webshop", "data"): OptionText(
         _("Data folder"),
         _("With WebShop's files items_shuffle*.json and items_ins_v2*.json. None: a made-up catalogue."),

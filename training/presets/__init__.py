@@ -1,0 +1,161 @@
+"""Presets: ready jobs that ship with the product, one YAML file each in this folder.
+
+A preset has two sizes: *full* with the values of the document it follows, and *test*, which trains the starter model on
+a CPU within minutes. Beside the config it says what it needs (an environment, a dataset, a reward spec, a run to start
+from), so that a page can find or make these, and from which document each value comes.
+
+``config`` holds what differs from the defaults of ``JobConfig``; ``test`` holds what the test size changes of ``needs``
+and ``config``. ``python -m training.presets`` prints docs/presets.md.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from training.config import JobConfig, RewardComponent
+from training.errors import ConfigError
+
+FOLDER = Path(__file__).parent
+WORD_PROBLEMS = "problems"
+Size = Literal["full", "test"]
+SIZES: tuple[Size, ...] = ("full", "test")
+Name = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,59}$")
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Text(_Part):
+    """A text in both languages of the interface."""
+
+    en: str = Field(min_length=1)
+    zh: str = Field(min_length=1)
+
+
+class EnvironmentNeed(_Part):
+    """A built-in environment server (a folder of ``envs/``) and the options that it is started with."""
+
+    program: str = Name
+    arguments: dict[str, Any] = Field(default_factory=dict)
+
+
+class DatasetNeed(_Part):
+    """Rows that a command of the environment writes; of ``problems``, our own word problems, which need none."""
+
+    command: str = Name
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    program: str = Field(default="", description="whose command it is, where the job itself needs no environment")
+
+
+class RewardNeed(_Part):
+    """A reward spec to save."""
+
+    name: str = Name
+    components: list[RewardComponent] = Field(min_length=1)
+
+
+class StartNeed(_Part):
+    """The run whose final model is trained on: the newest one of ``after`` (a preset), else one of ``preset``.
+
+    Runs belong to a preset by their name, ``<preset>-<number>``. Without ``preset`` none has to be made: the config's own
+    model stands where no run of ``after`` has succeeded.
+    """
+
+    preset: str = ""
+    after: str = ""
+
+
+class Needs(_Part):
+    """What has to be there before a run of the preset can be launched."""
+
+    environment: EnvironmentNeed | None = None
+    dataset: DatasetNeed | None = None
+    reward: RewardNeed | None = None
+    start: StartNeed | None = None
+
+
+class Change(_Part):
+    """What the test size changes; mappings are merged, ``null`` takes a need away."""
+
+    needs: dict[str, Any] = Field(default_factory=dict)
+    config: dict[str, Any] = Field(default_factory=dict)
+
+
+class Preset(_Part):
+    """One file. ``values`` says where an option's value comes from; ``notes`` what was decided, and what is left out."""
+
+    id: str = Name
+    title: Text
+    about: Text
+    system: Literal["toolbench", "bfcl", "tools", "reasoning", "webshop", "demo"]
+    order: int
+    role: Literal["main", "warm-up"] = "main"
+    source: str = Field(min_length=1)
+    needs: dict[str, Any] = Field(default_factory=dict)
+    config: dict[str, Any]
+    test: Change | None = None
+    values: dict[str, str] = Field(default_factory=dict)
+    notes: list[Text] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _check_sizes(self) -> Preset:
+        for size in self.sizes:
+            config, needs = self.config_for(size), self.needs_for(size)
+            if needs.reward is not None and config.kind != "grpo":
+                raise ValueError(f"{self.id}: only GRPO is rewarded")
+        for path in self.values:
+            group, _dot, option = path.partition(".")
+            if option not in getattr(type(getattr(self.config_for("full"), group)), "model_fields", {}):
+                raise ValueError(f"{self.id}: there is no option {path}")
+        return self
+
+    @property
+    def sizes(self) -> tuple[Size, ...]:
+        """What it comes in; without a test size it is small by itself."""
+        return SIZES if self.test else ("full",)
+
+    def config_for(self, size: Size) -> JobConfig:
+        """The job; what it needs is named only once it is found."""
+        return JobConfig.model_validate(merged(self.config, self._change(size).config))
+
+    def needs_for(self, size: Size) -> Needs:
+        """What the size needs."""
+        return Needs.model_validate(merged(self.needs, self._change(size).needs))
+
+    def run_name(self, size: Size) -> str:
+        """What names of its runs begin with."""
+        return f"{self.id}-test" if size == "test" and self.test else self.id
+
+    def _change(self, size: Size) -> Change:
+        return self.test if size == "test" and self.test else Change()
+
+
+def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """``base`` with ``over`` laid on it, mappings key by key."""
+    result = dict(base)
+    for key, value in over.items():
+        old = result.get(key)
+        result[key] = merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return result
+
+
+def preset_read(path: Path) -> Preset:
+    """A preset file. Raises ``ConfigError``."""
+    try:
+        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return Preset.model_validate({"id": path.stem, **raw})
+    except (OSError, yaml.YAMLError, ValidationError, TypeError) as exc:
+        raise ConfigError(f"The preset {path.name} cannot be read: {exc}") from exc
+
+
+@lru_cache(maxsize=1)
+def presets() -> dict[str, Preset]:
+    """All presets by id, in the order in which they are shown. Read once: they come with the code."""
+    found = sorted((preset_read(path) for path in FOLDER.glob("*.yaml")), key=lambda item: (item.order, item.id))
+    return {item.id: item for item in found}
