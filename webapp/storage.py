@@ -13,6 +13,11 @@ def dataset_dir(dataset_id: UUID) -> Path:
     return Path(settings.DATA_DIR) / "datasets" / str(UUID(str(dataset_id)))
 
 
+def rollout_set_dir(set_id: UUID) -> Path:
+    """Folder of one rollout set: its episodes, their columns, and the values that were computed from them."""
+    return Path(settings.DATA_DIR) / "rollout-sets" / str(UUID(str(set_id)))
+
+
 def run_dir(run_id: UUID) -> Path:
     """Folder of one run; each attempt has its own folder inside."""
     return Path(settings.DATA_DIR) / "runs" / str(UUID(str(run_id)))

@@ -59,6 +59,8 @@ TABLE: dict[str, dict[str, Who]] = {
     PROJECT + "rewards/" + OWN_PK + "try/": {"POST": Who.READ},
     PROJECT + "rewards/" + OWN_PK + "delete/": WRITE,
     PROJECT + "rewards/cases/" + OWN_PK + "delete/": WRITE,
+    PROJECT + "rewards/lab/" + OWN_PK + "score/": {"POST": Who.READ},
+    PROJECT + "rewards/lab/" + OWN_PK + "rollouts/<uuid:rollout>/": {"POST": Who.READ},
     PROJECT + "environments/": READ,
     PROJECT + "environments/new/": FORM,
     **{

@@ -35,13 +35,12 @@ def score_episode(
     categories = categories_of(episode.row)
     parts: dict[str, float] = {}
     for chosen in components:
-        component, params = _resolve(chosen)
+        component, params = resolve(chosen)
         if not counts_for(chosen, categories):
             continue
         if component.outside and not ask_outside:
             raise RewardFault(f"`{chosen.name}` asks a judge or a model, which is not done here.")
-        with boundary(RewardFault, f"scoring `{chosen.name}`"):
-            parts[chosen.name] = _number(chosen.name, component.score(episode, params))
+        parts[chosen.name] = raw_value(chosen.name, component, params, episode)
     if not parts:
         raise RewardFault("No reward component counts for a row of this category.", hint="Fix the categories.")
     return Score(parts=parts, total=total_of(terms_of(parts, components, step), components))
@@ -80,7 +79,13 @@ def _gate_problem(chosen: RewardComponent, components: list[RewardComponent]) ->
     return None
 
 
-def _resolve(chosen: RewardComponent) -> tuple[Component, Params]:
+def raw_value(name: str, component: Component, params: Params, episode: Episode) -> float:
+    """What a component says of an episode. Raises ``RewardFault`` where that is no finite number."""
+    with boundary(RewardFault, f"scoring `{name}`"):
+        return _number(name, component.score(episode, params))
+
+
+def resolve(chosen: RewardComponent) -> tuple[Component, Params]:
     """The registered component and its checked parameters. Raises ``ConfigError``."""
     component = COMPONENTS.get(chosen.registered)
     if component is None:

@@ -1,12 +1,16 @@
-"""Reward specs: named, versioned lists of weighed components; and episodes that a spec is tested on."""
+"""Reward specs, single episodes that a spec is tested on, and frozen sets of episodes for the reward lab."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 from django.conf import settings
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from webapp.ids import UuidModel, name_validator
+from webapp.runs.models import Run
+from webapp.storage import rollout_set_dir
 from webapp.teams.models import Project
 
 
@@ -56,3 +60,49 @@ class RewardCase(UuidModel):
 
     def __str__(self) -> str:
         return self.name
+
+
+class SetKind(models.TextChoices):
+    """Where the episodes of a rollout set come from."""
+
+    RUN = "run", _("a run")
+    PASTED = "pasted", _("pasted text")
+    CASES = "cases", _("reward test cases")
+
+
+class SetState(models.TextChoices):
+    """Where a rollout set stands between its making and its use."""
+
+    BUILDING = "building", _("building")
+    READY = "ready", _("ready")
+    FAILED = "failed", _("failed")
+
+
+class RolloutSet(UuidModel):
+    """A frozen set of finished episodes. It keeps what it holds when its run is deleted."""
+
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="rollout_sets")
+    name = models.CharField(_("name"), max_length=80, validators=[name_validator])
+    kind = models.CharField(max_length=10, choices=SetKind.choices)
+    run = models.ForeignKey(Run, null=True, on_delete=models.SET_NULL, related_name="rollout_sets")
+    run_name = models.CharField(max_length=80, blank=True, help_text="also of a run that is gone")
+    first_step = models.PositiveIntegerField(null=True, help_text="None: from the first")
+    last_step = models.PositiveIntegerField(null=True, help_text="None: to the newest")
+    state = models.CharField(max_length=10, choices=SetState.choices, default=SetState.BUILDING)
+    progress = models.JSONField(default=dict, help_text="{token, at, done, total} while it is built")
+    rollouts = models.PositiveIntegerField(default=0)
+    groups = models.PositiveIntegerField(default=0)
+    error = models.JSONField(null=True, help_text="training.errors.ErrorInfo of a set that could not be built")
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["-created_at"]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def folder(self) -> Path:
+        """Where its episodes and columns are."""
+        return rollout_set_dir(self.id)

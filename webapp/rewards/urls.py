@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from django.urls import URLPattern, path
+from django.urls import URLPattern, URLResolver, include, path
 
 from webapp.rewards import play_views, views
 
-urlpatterns: list[URLPattern] = [
+urlpatterns: list[URLPattern | URLResolver] = [
     path("", views.reward_list, name="reward-list"),
     path("new/", views.reward_new, name="reward-new"),
     path("<uuid:pk>/", views.reward_detail, name="reward-detail"),
@@ -15,5 +15,6 @@ urlpatterns: list[URLPattern] = [
     path("<uuid:pk>/sample/", play_views.reward_sample, name="reward-sample"),
     path("<uuid:pk>/test-bed/", play_views.reward_testbed, name="reward-testbed"),
     path("<uuid:pk>/delete/", views.reward_remove, name="reward-delete"),
+    path("lab/", include("webapp.rewards.lab.urls")),
     path("cases/<uuid:pk>/delete/", views.reward_case_remove, name="reward-case-delete"),
 ]

@@ -1,0 +1,349 @@
+"""What goes wrong with rewards most often, found in a set and shown by its rollouts.
+
+Every alarm has a rule with a threshold, figures that made it speak, and up to five rollouts as evidence. A rule that
+has too little to go by says nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from training.config import RewardComponent
+from training.rewards.base import _
+from training.rewards.combining import factor
+from training.rewards.lab.figures import correlation, within
+from training.rewards.lab.groups import Statistics, group_of, statistics
+from training.rewards.lab.outcome import Outcome
+from training.rewards.lab.table import Bools, Floats, Table
+from training.rewards.lab.terms import Scored
+from training.rewards.registry import COMPONENTS
+from training.rollout.advantages import ZERO_VARIANCE_TOLERANCE
+
+Severity = Literal["stop", "warn", "note"]
+MIN_ROLLOUTS = 8
+MIN_CASES = 3
+EVIDENCE = 5
+LOOP_REPEATS = 4
+LOOP_SHARE = 0.5
+PAID_SHARE = 0.9
+INVERTED_SHARE = 0.1
+LENGTH_R = 0.5
+LENGTH_GAIN = 0.25
+CUT_SHARE = 0.1
+FLAT_SHARE, FLAT_STOP = 0.3, 0.8
+PHANTOM_SHARE = 0.1
+DEGENERATE = ("empty", "repeat", "copy_prompt", "one_tool", "claim_success", "beg")
+"""Policies of the test-bed, by ``Rollout.policy``."""
+
+
+class Words(NamedTuple):
+    """An alarm's title, its sentence (%(name)s are its figures), and its rule as docs/rewards.md says it."""
+
+    title: str
+    sentence: str
+    rule: str
+
+
+ALARMS: dict[str, Words] = {
+    "looping_pays": Words(
+        _("Doing nothing useful pays"),
+        _("%(cases)s rollouts that repeat one call, or play a degenerate policy, earn %(mean)s on average; %(against)s "
+          "is what they are held against. A policy finds that before it finds the task."),
+        f"rollouts with {LOOP_REPEATS} or more identical calls that make at least half of all their calls, without "
+        "success where that is known, or played by a degenerate policy of the test-bed, each kind by itself: at least "
+        f"{MIN_CASES}, whose mean reward is at least {PAID_SHARE:g} of the mean of the successful others, or of all "
+        "others where success is unknown or absent; without others, of the highest reward that the spec can give",
+    ),
+    "shaping_over_outcome": Words(
+        _("Shaping outweighs the outcome"),
+        _("In %(cases)s of %(groups)s groups that hold better and worse outcomes, a worse one earns the most."),
+        "groups whose rollouts differ in outcome, in which one with a worse outcome has the highest reward: at least "
+        f"{MIN_CASES} of them and {INVERTED_SHARE:.0%}; or, with the outcome rewarded, everything else together "
+        "spreads wider (5th to 95th percentile) than the outcome's whole range is worth",
+    ),
+    "grows_with_length": Words(
+        _("Reward grows with length"),
+        _("Among rollouts of equal outcome, length and reward go together (r = %(r)s): the longest quarter earns "
+          "%(gain)s more than the shortest."),
+        f"correlation of reward and length, both less the mean of their outcome, of at least {LENGTH_R:g}, where the "
+        f"longest quarter earns more than the shortest by at least {LENGTH_GAIN:g} standard deviations of the reward",
+    ),
+    "cut_episodes_pay": Words(
+        _("Episodes that were cut off pay"),
+        _("%(cases)s of %(cut)s episodes that ended before their task did, unsolved, earn as much as solved ones "
+          "(%(mean)s against %(against)s)."),
+        "episodes cut off, or with turns of their task never reached, without success: at least "
+        f"{MIN_CASES} of them, and {CUT_SHARE:.0%}, earn at least {PAID_SHARE:g} of the mean of the solved ones; "
+        "without solved ones, of the highest reward that the spec can give",
+    ),
+    "constant_component": Words(
+        _("A component is always the same"),
+        _("It is %(value)s for all of %(rollouts)s rollouts, so it changes no advantage."),
+        f"a component with a weight whose term is the same for all of at least {MIN_ROLLOUTS} rollouts",
+    ),
+    "ceiling_below_one": Words(
+        _("The highest reward is below 1"),
+        _("No rollout can earn more than %(ceiling)s with these weights and limits."),
+        "the sum of the highest (for negative weights the lowest) terms of all components is below 1",
+    ),
+    "zero_variance": Words(
+        _("Groups without spread"),
+        _("In %(cases)s of %(groups)s groups all rewards are equal: nothing is learned from them."),
+        f"groups of two or more whose rewards are equal make {FLAT_SHARE:.0%} ({FLAT_STOP:.0%}: stop)",
+    ),
+    "phantom_groups": Words(
+        _("Groups that teach without a difference"),
+        _("In %(cases)s of %(groups)s groups rewards differ although all outcomes are the same: only shaping is "
+          "learned from them."),
+        f"groups whose rewards differ although their outcome does not make {PHANTOM_SHARE:.0%}",
+    ),
+    "outcome_missing": Words(
+        _("Nothing says whether the task was done"),
+        _("%(missing)s of %(rollouts)s rollouts have no outcome, neither in the reward nor from the environment."),
+        "no outcome is known for more than a tenth of the rollouts",
+    ),
+    "judge_missing": Words(
+        _("A judge or a model is missing"),
+        _("%(missing)s rollouts have no recorded value; it is not asked again here, so they are left out."),
+        "a component that asks outside has no recorded value for some rollout",
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """One alarm with the figures of its sentence, and places of rollouts that show it."""
+
+    code: str
+    severity: Severity
+    component: str | None
+    figures: dict[str, float]
+    places: list[int]
+
+
+class _Case(NamedTuple):
+    """What all rules look at."""
+
+    table: Table
+    found: Scored
+    outcome: Outcome | None
+    within: Statistics
+    success: Bools  # did the task; False where that is unknown
+    failed: Bools  # is known not to have done it
+
+    @property
+    def reward(self) -> Floats:
+        return self.found.reward
+
+
+def alarms_of(table: Table, found: Scored, outcome: Outcome | None) -> list[Alarm]:
+    """All alarms of a set under a spec, the gravest first."""
+    of = group_of(table)
+    value = np.full(table.size, np.nan) if outcome is None else outcome.value
+    best = float(np.nanmax(value)) if np.isfinite(value).any() else math.nan
+    known = found.included & np.isfinite(value)
+    # Full marks, where somebody has them: a set in which nobody did the task has no success.
+    success = known & (value >= max(best, 1.0) - 1e-9)
+    case = _Case(table, found, outcome, statistics(found.reward, of, table.groups), success, known & ~success)
+    rules = (_looping, _shaping, _length, _cut, _constant, _ceiling, _flat, _phantom, _no_outcome, _no_judge)
+    alarms = [alarm for rule in rules for alarm in rule(case)]
+    return sorted(alarms, key=lambda alarm: ("stop", "warn", "note").index(alarm.severity))
+
+
+def _looping(case: _Case) -> Iterator[Alarm]:
+    table = case.table
+    loops = (table.repeats >= LOOP_REPEATS) & (table.repeats >= LOOP_SHARE * table.actions) & ~case.success
+    names = {name: number for number, name in enumerate(table.meta["policies"])}
+    kinds = [table.policy == names[name] for name in DEGENERATE if name in names]
+    degenerate = np.any(kinds, axis=0) if kinds else np.zeros(table.size, np.bool_)
+    for kind in (*kinds, loops & ~degenerate):
+        paid = case.found.included & kind & ~case.success
+        if int(paid.sum()) < MIN_CASES:
+            continue
+        mean, against = float(case.reward[paid].mean()), _reference(case, ~(loops | degenerate))
+        if against is not None and mean >= PAID_SHARE * against and against > 0:
+            yield Alarm(
+                "looping_pays", "stop", _payer(case, paid),
+                {"cases": int(paid.sum()), "mean": mean, "against": against}, _highest(case.reward, paid),
+            )  # fmt: skip
+
+
+def _reference(case: _Case, honest: Bools) -> float | None:
+    """What rollouts earn that do the task, else those that try, else what the spec can give at most."""
+    honest = honest & case.found.included
+    for chosen in (honest & case.success, honest):
+        if int(chosen.sum()) >= MIN_CASES:
+            return float(case.reward[chosen].mean())
+    return ceiling(case.found.components)
+
+
+def _shaping(case: _Case) -> Iterator[Alarm]:
+    if case.outcome is None:
+        return
+    table, of = case.table, group_of(case.table)
+    value = np.where(case.found.included, case.outcome.value, np.nan)
+    seen = statistics(value, of, table.groups)
+    mixed = ~seen.flat & (seen.members >= 2)
+    best = np.isfinite(value) & (value >= seen.high[of] - ZERO_VARIANCE_TOLERANCE)
+    worse = np.isfinite(value) & ~best
+    top_best = statistics(np.where(best, case.reward, np.nan), of, table.groups).high
+    top_worse = statistics(np.where(worse, case.reward, np.nan), of, table.groups).high
+    inverted = mixed & (top_worse > top_best + ZERO_VARIANCE_TOLERANCE)
+    cases, groups = int(inverted.sum()), int(mixed.sum())
+    by_range = _shaping_range(case)
+    if (cases >= MIN_CASES and cases >= INVERTED_SHARE * groups) or by_range:
+        paid = inverted[of] & worse if cases else case.failed
+        yield Alarm(
+            "shaping_over_outcome", "stop", _payer(case, paid, but=case.outcome.name),
+            {"cases": cases, "groups": groups, **by_range}, _highest(case.reward, paid),
+        )  # fmt: skip
+
+
+def _shaping_range(case: _Case) -> dict[str, float]:
+    """How far shaping spreads, where that is wider than the outcome's whole range is worth."""
+    outcome = next((c for c in case.found.components if case.outcome and c.name == case.outcome.name), None)
+    if outcome is None or outcome.weight == 0 or int(case.found.included.sum()) < MIN_ROLLOUTS:
+        return {}
+    low, high = _bounds(outcome)
+    worth = abs(outcome.weight) * (high - low)
+    shaping = (case.reward - case.found.weighed(outcome))[case.found.included]
+    spread = float(np.subtract(*np.percentile(shaping, [95, 5])))
+    return {"shaping": spread, "outcome": worth} if spread > worth else {}
+
+
+def _length(case: _Case) -> Iterator[Alarm]:
+    included = case.found.included
+    by = np.zeros(case.table.size)
+    if case.outcome is not None:  # those without one are compared with one another
+        by = np.nan_to_num(case.outcome.value.round(1), nan=-math.inf)
+    reward = within(np.where(included, case.reward, np.nan), by)
+    length = within(np.where(included, case.table.length, np.nan), by)
+    r = correlation(reward, length)
+    if int(included.sum()) < MIN_ROLLOUTS or r is None or r < LENGTH_R:
+        return
+    low, high = np.nanpercentile(length, [25, 75])
+    gain = float(np.nanmean(reward[length >= high]) - np.nanmean(reward[length <= low]))
+    if gain < LENGTH_GAIN * float(np.nanstd(case.reward)):
+        return
+    longest = included & (length >= high)
+    parts = {item: correlation(case.found.weighed(item)[included], case.table.length[included])
+             for item in case.found.components}  # fmt: skip
+    spread = {item.name: (r_part or 0) * float(case.found.weighed(item)[included].std())
+              for item, r_part in parts.items()}  # fmt: skip
+    yield Alarm("grows_with_length", "warn", max(spread, key=lambda name: spread[name]), {"r": r, "gain": gain},
+                _highest(case.reward, longest))  # fmt: skip
+
+
+def _cut(case: _Case) -> Iterator[Alarm]:
+    cut = case.table.cut & case.failed
+    against = _reference(case, ~case.table.cut & case.success)
+    if against is None or against <= 0 or int(cut.sum()) < MIN_CASES:
+        return
+    paid = cut & (np.nan_to_num(case.reward, nan=-math.inf) >= PAID_SHARE * against)
+    cases = int(paid.sum())
+    if cases >= MIN_CASES and cases >= CUT_SHARE * int(cut.sum()):
+        figures = {"cases": cases, "cut": int(cut.sum()), "mean": float(case.reward[paid].mean()), "against": against}
+        yield Alarm("cut_episodes_pay", "stop", _payer(case, paid), figures, _highest(case.reward, paid))
+
+
+def _constant(case: _Case) -> Iterator[Alarm]:
+    for item in case.found.components:
+        term = case.found.terms[item.name][case.found.included]
+        term = term[np.isfinite(term)]
+        if item.weight and len(term) >= MIN_ROLLOUTS and float(np.ptp(term)) <= 1e-9:
+            figures = {"value": float(term[0]), "rollouts": len(term)}
+            yield Alarm("constant_component", "note", item.name, figures, _some(case.found.included))
+
+
+def _ceiling(case: _Case) -> Iterator[Alarm]:
+    top = ceiling(case.found.components)
+    if top is not None and top < 1 - 1e-9:
+        yield Alarm("ceiling_below_one", "note", None, {"ceiling": top}, [])
+
+
+def _flat(case: _Case) -> Iterator[Alarm]:
+    several = case.within.members >= 2
+    flat, groups = case.within.flat & several, int(several.sum())
+    if groups >= MIN_CASES and flat.sum() >= FLAT_SHARE * groups:
+        cases = int(flat.sum())
+        places = [int(case.table.starts[group]) for group in np.flatnonzero(flat)[:EVIDENCE]]
+        severity: Severity = "stop" if cases >= FLAT_STOP * groups else "warn"
+        yield Alarm("zero_variance", severity, None, {"cases": cases, "groups": groups}, places)
+
+
+def phantom_of(table: Table, found: Scored, outcome: Outcome | None, seen: Statistics) -> Bools:
+    """The groups whose rewards differ although the outcome of all their rollouts is known and the same."""
+    if outcome is None:
+        return np.zeros(table.groups, np.bool_)
+    value = statistics(np.where(found.included, outcome.value, np.nan), group_of(table), table.groups)
+    return np.asarray(~seen.flat & value.flat & (value.members == seen.members))
+
+
+def _phantom(case: _Case) -> Iterator[Alarm]:
+    phantom = phantom_of(case.table, case.found, case.outcome, case.within)
+    cases, groups = int(phantom.sum()), int((case.within.members >= 2).sum())
+    if cases >= MIN_CASES and cases >= PHANTOM_SHARE * groups:
+        places = [int(case.table.starts[group]) for group in np.flatnonzero(phantom)[:EVIDENCE]]
+        yield Alarm("phantom_groups", "note", None, {"cases": cases, "groups": groups}, places)
+
+
+def _no_outcome(case: _Case) -> Iterator[Alarm]:
+    unknown = case.found.included if case.outcome is None else case.found.included & np.isnan(case.outcome.value)
+    missing, rollouts = int(unknown.sum()), int(case.found.included.sum())
+    if missing > rollouts / 10:
+        yield Alarm("outcome_missing", "warn", None, {"missing": missing, "rollouts": rollouts}, _some(unknown))
+
+
+def _no_judge(case: _Case) -> Iterator[Alarm]:
+    for item in case.found.components:
+        known, missing = COMPONENTS.get(item.registered), case.found.missing[item.name]
+        if known is not None and known.outside and missing.any():
+            yield Alarm("judge_missing", "warn", item.name, {"missing": int(missing.sum())}, _some(missing))
+
+
+def ceiling(components: Sequence[RewardComponent]) -> float | None:
+    """The highest reward that a spec can give under its bounds; ``None`` where nothing bounds it."""
+    total = 0.0
+    for item in components:
+        low, high = _bounds(item)
+        top = max(item.weight * low, item.weight * high) if item.weight else 0.0
+        total += max(0.0, top) if item.gate is not None or item.categories else top
+    return total if math.isfinite(total) else None
+
+
+def _bounds(item: RewardComponent) -> tuple[float, float]:
+    """The lowest and highest term of a component, by its bounds under default parameters."""
+    known = COMPONENTS.get(item.registered)
+    low, high = (known.low, known.high) if known else (-math.inf, math.inf)
+    if item.clip is not None:
+        low, high = (min(max(end, item.clip[0]), item.clip[1]) for end in (low, high))
+    if item.scale is not None:
+        low, high = ((end - item.scale[0]) / (item.scale[1] - item.scale[0]) for end in (low, high))
+    if item.schedule is not None:
+        factors = [item.schedule.first, factor(item.schedule, item.schedule.end)]
+        ends = [end * by if by else 0.0 for end in (low, high) for by in factors]
+        low, high = min(ends), max(ends)
+    return low, high
+
+
+def _payer(case: _Case, paid: Bools, *, but: str = "") -> str | None:
+    """The component that gives these rollouts the most."""
+    paid = paid & case.found.included
+    given = {item.name: float(case.found.weighed(item)[paid].sum())
+             for item in case.found.components if item.name != but}  # fmt: skip
+    return max(given, key=lambda name: given[name]) if given and paid.any() else None
+
+
+def _highest(reward: Floats, chosen: Bools) -> list[int]:
+    places = np.flatnonzero(chosen)
+    order = np.argsort(-np.nan_to_num(reward[places], nan=-math.inf), kind="stable")
+    return [int(place) for place in places[order[:EVIDENCE]]]
+
+
+def _some(chosen: Bools) -> list[int]:
+    return [int(place) for place in np.flatnonzero(chosen)[:EVIDENCE]]

@@ -1,0 +1,49 @@
+"""Which figure says whether a rollout did its task: what all shaping is held against."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from training.rewards.lab.table import Floats, Table
+from training.rewards.lab.terms import Scored
+
+OUTCOMES = (
+    "task_success",
+    "bfcl_task_success",
+    "webshop_success",
+    "toolbench_pass",
+    "helloagents_accuracy",
+    "numeric_match",
+    "exact_match",
+    "webshop_score",
+)
+"""Functions that judge the task itself, the first that is there counts."""
+ENVIRONMENT = "task_success"
+
+
+class Outcome(NamedTuple):
+    """Its name, its values, and whether it is one of the spec's own components."""
+
+    name: str
+    value: Floats
+    rewarded: bool
+
+
+def outcome_of(table: Table, found: Scored) -> Outcome | None:
+    """The spec's outcome, else the one that the run recorded, else the environment's own; ``None`` without any."""
+    for function in OUTCOMES:
+        for item in found.components:
+            if item.registered == function and np.isfinite(found.parts[item.name]).any():
+                return Outcome(item.name, found.parts[item.name], item.weight != 0)
+    functions = {function: name for name, function in table.meta["functions"].items()}
+    for function in OUTCOMES:
+        name = functions.get(function)
+        if name is not None and np.isfinite(table.parts[name]).any():
+            return Outcome(name, table.parts[name], False)
+    for value in (table.env_success, table.env_reward):
+        if np.isfinite(value).any():
+            # An episode that ran out before the verdict did not do its task.
+            return Outcome(ENVIRONMENT, np.where(np.isnan(value) & table.cut, 0.0, value), False)
+    return None

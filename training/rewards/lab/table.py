@@ -1,0 +1,141 @@
+"""A rollout set as columns: one entry for each rollout, sorted by step, group and index."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.wire import Message
+from training.errors import DataError
+from training.rewards.base import Episode
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int32]
+Longs = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+Bytes = NDArray[np.uint8]
+
+COLUMNS_NAME, META_NAME, EPISODES_NAME, ROWS_NAME = "columns.npz", "meta.json", "episodes.jsonl", "rows.jsonl"
+STATUSES = ("completed", "truncated", "excluded")
+PART_PREFIX = "part:"
+
+
+@dataclass(frozen=True)
+class Table:
+    """The columns of a set. ``starts`` are where its groups begin, and the number of rollouts behind the last."""
+
+    folder: Path
+    ids: Bytes
+    step: Ints
+    group: Ints
+    index: Ints
+    starts: Longs
+    status: Bytes
+    excluded: Bools
+    cut: Bools
+    error: Ints
+    policy: Ints
+    category: Ints
+    length: Floats
+    actions: Ints
+    repeats: Ints
+    reward: Floats
+    env_reward: Floats
+    env_success: Floats
+    offsets: Longs
+    row: Ints
+    row_offsets: Longs
+    tasks: Bytes
+    task_ends: Longs
+    parts: dict[str, Floats]
+    meta: dict[str, Any]
+
+    @property
+    def size(self) -> int:
+        """How many rollouts there are."""
+        return len(self.step)
+
+    @property
+    def groups(self) -> int:
+        """How many groups there are."""
+        return len(self.starts) - 1
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the columns."""
+        own = (getattr(self, field.name) for field in fields(self))
+        columns = [item for item in own if isinstance(item, np.ndarray)] + list(self.parts.values())
+        return sum(int(column.nbytes) for column in columns)
+
+    def id_of(self, place: int) -> str:
+        """The id of the rollout at a place."""
+        return str(uuid.UUID(bytes=self.ids[place].tobytes()))
+
+    def place_of(self, rollout: uuid.UUID) -> int | None:
+        """Where the rollout with this id stands."""
+        found = np.flatnonzero((self.ids == np.frombuffer(rollout.bytes, np.uint8)).all(axis=1))
+        return int(found[0]) if len(found) else None
+
+    def group_at(self, place: int) -> int:
+        """The number of the group, from 0, that holds a place."""
+        return int(np.searchsorted(self.starts, place, side="right")) - 1
+
+    def task_of(self, group: int) -> str:
+        """What the group's task says."""
+        begin = int(self.task_ends[group - 1]) if group else 0
+        return self.tasks[begin : int(self.task_ends[group])].tobytes().decode("utf-8", "replace")
+
+    def reason_of(self, place: int) -> str:
+        """Why the rollout was excluded when it was recorded."""
+        number = int(self.error[place])
+        return str(self.meta["errors"][number]) if number >= 0 else ""
+
+
+def table_load(folder: Path) -> Table:
+    """The columns of a set. Raises ``DataError`` when they are gone or broken."""
+    try:
+        with np.load(folder / COLUMNS_NAME, allow_pickle=False) as found:
+            columns = {name: found[name] for name in found.files}
+        meta = json.loads((folder / META_NAME).read_text("utf-8"))
+        parts = {name: columns.pop(PART_PREFIX + name) for name in meta["parts"]}
+        return Table(folder=folder, parts=parts, meta=meta, **columns)
+    except (OSError, ValueError, KeyError, TypeError) as exc:
+        raise DataError("The files of this rollout set are gone or broken.", hint="Make the set again.") from exc
+
+
+def read_lines(path: Path, offsets: Longs, places: list[int]) -> list[Any]:
+    """The JSON values of some lines of a file whose lines begin at ``offsets``."""
+    values = []
+    with open(path, "rb") as file:
+        for place in places:
+            file.seek(int(offsets[place]))
+            values.append(json.loads(file.read(int(offsets[place + 1] - offsets[place]))))
+    return values
+
+
+def episode_at(table: Table, place: int) -> Episode:
+    """The whole episode at a place."""
+    raw = read_lines(table.folder / EPISODES_NAME, table.offsets, [place])[0]
+    number = int(table.row[place])
+    row = read_lines(table.folder / ROWS_NAME, table.row_offsets, [number])[0] if number >= 0 else {}
+    return episode_from(raw, row)
+
+
+def episode_from(raw: dict[str, Any], row: dict[str, Any]) -> Episode:
+    """A stored episode with its row."""
+    return Episode(
+        messages=[Message.model_validate(item) for item in raw["messages"]],
+        prompt_length=raw["prompt_length"],
+        row=row,
+        env_reward=raw["env_reward"],
+        env_parts=raw["env_parts"],
+        parse_errors=raw["parse_errors"],
+        truncated=raw["truncated"],
+        tokens=raw["tokens"],
+    )

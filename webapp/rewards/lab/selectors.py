@@ -1,0 +1,39 @@
+"""Reading rollout sets."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+
+from django.db.models import Q, QuerySet
+from django.utils import timezone
+
+from webapp.rewards.models import RolloutSet, SetState
+from webapp.runs.models import Run
+from webapp.teams.models import Project
+
+LOST_AFTER_S = 60
+
+
+def rollout_sets_of(project: Project) -> QuerySet[RolloutSet]:
+    """All rollout sets of a project, newest first."""
+    return RolloutSet.objects.filter(project=project).select_related("project", "run", "created_by")
+
+
+def set_of_run(run: Run) -> RolloutSet | None:
+    """The newest set of a run that can be used."""
+    return rollout_sets_of(run.project).filter(run=run, state=SetState.READY).first()
+
+
+def percent_of(rollout_set: RolloutSet) -> int:
+    """How far the building has come, 0 to 100."""
+    total = int(rollout_set.progress.get("total") or 0)
+    return min(100, round(100 * int(rollout_set.progress.get("done") or 0) / total)) if total else 0
+
+
+def lost_sets() -> QuerySet[RolloutSet]:
+    """Sets whose builder has said nothing for too long: its worker was killed, or the message was lost."""
+    silent_since = time.time() - LOST_AFTER_S
+    return RolloutSet.objects.filter(
+        state=SetState.BUILDING, created_at__lt=timezone.now() - timedelta(seconds=LOST_AFTER_S)
+    ).filter(Q(progress__at__isnull=True) | Q(progress__at__lt=silent_since))
