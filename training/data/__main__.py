@@ -6,11 +6,12 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import get_args
 
 from pydantic import ValidationError
 
-from training.data.check import ROWS_NAME, run
-from training.data.limits import CheckLimits
+from training.data.check import ROWS_NAME, Ask, apply_limits, run
+from training.data.limits import PREVIEW_LIMITS, CheckLimits
 from training.data.options import CheckOptions, Cut, ReadOptions
 from training.data.word_problems import LANGUAGES, MAX_STEPS, word_problems
 from training.errors import TiltyardError
@@ -48,10 +49,13 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("--open-files", type=int, default=default.open_files, help="open files at most")
     check.add_argument("--reading", default="{}", help="how the file is read, as JSON (docs/data.md)")
     check.add_argument("--checking", default="{}", help="what is checked, as JSON (docs/data.md)")
+    check.add_argument("--ask", choices=get_args(Ask), default="never", help="when to stop and ask how it is read")
     _convert_options(commands.add_parser("convert", help="convert a file, maybe in two parts"))
     preview = commands.add_parser("preview", help="show the first rows as they would come out")
     preview.add_argument("--input", required=True, help="dataset file")
     preview.add_argument("--rows", type=int, default=10, help="rows at most")
+    preview.add_argument("--limited", action="store_true", help="for a file of a stranger, under limits; all as JSON")
+    preview.add_argument("--reading", default="{}", help="with --limited: how the file is read, as JSON")
     _reading_options(preview)
     problems = commands.add_parser("problems", help="write our own word problems in GSM8K's form")
     problems.add_argument("--count", type=int, default=1000, help="rows (default 1000)")
@@ -110,7 +114,7 @@ def _check(args: argparse.Namespace) -> int:
     )
     reading = ReadOptions.model_validate_json(args.reading)
     checking = CheckOptions.model_validate_json(args.checking)
-    return run(args.input, args.output_dir, limits, args.preview, args.tokenizer, reading, checking)
+    return run(args.input, args.output_dir, limits, args.preview, args.tokenizer, reading, checking, args.ask)
 
 
 def _convert(args: argparse.Namespace) -> int:
@@ -137,11 +141,16 @@ def _convert(args: argparse.Namespace) -> int:
 
 def _preview(args: argparse.Namespace) -> int:
     from training.data.hub import resolved
-    from training.data.reader import preview
+    from training.data.preview import preview, safe_preview
 
+    if args.limited:
+        apply_limits(PREVIEW_LIMITS)
+        reading = ReadOptions.model_validate_json(args.reading)
+        print(safe_preview(Path(args.input), reading, args.rows).model_dump_json())
+        return 0
     with resolved(args.input) as source:
         shown = preview(source, _reading(args), args.rows)
-    body = shown._asdict() | {"bad": [finding.model_dump() for finding in shown.bad]}
+    body = shown.model_dump(mode="json", include={"format", "reasons", "rows", "bad"})
     print(json.dumps(body, ensure_ascii=False, indent=1))
     return 0 if shown.rows else EXIT_USAGE
 

@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import Literal, NamedTuple, TextIO
 
 from training.data.checks import Checks
 from training.data.encode import encoded
@@ -25,10 +25,14 @@ from training.data.raw import Record
 from training.data.reader import Source, open_dataset
 from training.data.report import ESTIMATE, Measure, Report, Statistics, tokenizer_measure
 from training.data.sniff import open_regular
+from training.data.words import _, said, told
 from training.errors import DataError
 
 ROWS_NAME = "rows.jsonl"
 REPORT_NAME = "report.json"
+FINDINGS_NAME = "findings.jsonl"
+Ask = Literal["never", "unsure", "always"]
+"""When a check stops and asks how the file is to be read."""
 PROGRESS_EVERY_S = 0.1
 PROGRESS_EVERY_ROWS = 32
 
@@ -67,30 +71,51 @@ def check_file(
     reading: ReadOptions | None = None,
     checking: CheckOptions | None = None,
     on_progress: Callable[[Progress], None] | None = None,
+    ask: Ask = "never",
 ) -> Report:
-    """Check ``source`` and write ``rows.jsonl`` and ``report.json`` into ``output_dir``, which must exist.
+    """Check ``source`` and write ``rows.jsonl``, ``findings.jsonl`` and ``report.json`` into ``output_dir``.
 
-    Always returns a report; what cannot be read at all has verdict ``rejected`` and format ``unknown`` or damaged.
+    The folder must exist. ``ask`` says when to stop before the first row with the verdict ``unsure``. Always returns a
+    report; what cannot be read at all has verdict ``rejected`` and format ``unknown`` or damaged.
     ``on_progress`` is called at most ten times a second. Raises ``OSError`` only when the results cannot be written.
     """
     report = Report()
     try:
         report.bytes, report.sha256 = _digest(source)
-        found = open_dataset(source, reading, max_rows)
+        found = open_dataset(source, reading, max_rows, ask=ask != "never")
+        report.recognised = found.recognised
         report.format.name = found.opened.container  # type: ignore[assignment]
-        report.format.rows, report.format.evidence = found.format.name, [*found.opened.evidence, *found.reasons]
-        statistics = Statistics(_measure(tokenizer, report), preview)
-        _stream(found, output_dir, max_rows, statistics, Checks(checking or CheckOptions()), on_progress)
-        statistics.fill(report)
-        _judge(report, max_rows)
+        report.format.rows = found.format.name
+        report.format.note([*found.opened.evidence, *found.reasons])
+        if _asks(found, ask):
+            report.verdict = "unsure"
+            _say(report, told(_("Say how the file is to be read.")))
+        else:
+            statistics = Statistics(_measure(tokenizer, report), preview)
+            _stream(found, output_dir, max_rows, statistics, Checks(checking or CheckOptions()), on_progress)
+            statistics.fill(report)
+            _judge(report, max_rows)
     except DataError as exc:
-        report.message = f"{exc.message} {exc.hint}".strip()
+        report.verdict = "rejected"
+        _say(report, exc.message, exc.hint)
     except MemoryError:
-        report.message = "Reading the file needs more memory than a check may use. Split it into smaller files."
-    if report.verdict == "rejected":
+        report.verdict = "rejected"
+        _say(report, told(_("Reading the file needs more memory than a check may use. Split it into smaller files.")))
+    if report.verdict in ("rejected", "unsure"):
         (output_dir / ROWS_NAME).unlink(missing_ok=True)
     write_report(report, output_dir)
     return report
+
+
+def _asks(source: Source, ask: Ask) -> bool:
+    """Whether to stop and ask. What was chosen already is not asked again."""
+    chosen = bool(source.options.format or source.options.mapping)
+    return ask == "always" or (ask == "unsure" and not chosen and source.recognised.asks)
+
+
+def _say(report: Report, *texts: str) -> None:
+    report.message = " ".join(text for text in texts if text)
+    report.told = [said(text) for text in texts if text]
 
 
 def write_report(report: Report, output_dir: Path) -> None:
@@ -113,6 +138,7 @@ def run(
     tokenizer: Path | None,
     reading: ReadOptions | None = None,
     checking: CheckOptions | None = None,
+    ask: Ask = "never",
 ) -> int:
     """The child's work. Exit code 0 when the file could be read, 2 when it could not be at all."""
     apply_limits(limits)
@@ -126,8 +152,9 @@ def run(
         reading=reading,
         checking=checking,
         on_progress=print_progress,
+        ask=ask,
     )
-    return 0 if report.rows or report.bad_rows else 2
+    return 0 if report.rows or report.bad_rows or report.verdict == "unsure" else 2
 
 
 def _stream(
@@ -141,7 +168,10 @@ def _stream(
     """Copy the good rows and count all of them; stops one row after ``max_rows``. Raises ``DataError``."""
     checks.unit = statistics.measure.unit
     total, offset, due = source.opened.total, 0, 0.0
-    with open(output_dir / ROWS_NAME, "w", encoding="utf-8") as rows:
+    with (
+        open(output_dir / ROWS_NAME, "w", encoding="utf-8") as rows,
+        open(output_dir / FINDINGS_NAME, "w", encoding="utf-8") as statistics.written,
+    ):
         for number, record in enumerate(source.records()):
             offset = record.offset
             _take(record, rows, statistics, checks)
@@ -177,18 +207,22 @@ def _judge(report: Report, max_rows: int) -> None:
     """Set verdict and message from the counts."""
     every = report.rows + report.bad_rows
     if every > max_rows:
-        report.message = f"The file has more than {max_rows} rows. Split it into smaller files."
+        _say(report, told(_("The file has more than {count} rows. Split it into smaller files."), count=max_rows))
     elif not every:
         is_lines = report.format.name == "jsonl"
-        report.message = "The file has no rows, only empty lines." if is_lines else "The file has no rows."
+        _say(report, told(_("The file has no rows, only empty lines.") if is_lines else _("The file has no rows.")))
     elif not report.rows:
         first = report.bad[0]
-        report.message = f"None of the {every} rows can be used. Line {first.line}: {first.reason}."
+        why = told(_("Line {line}: {reason}."), line=first.line, reason=first.reason)
+        why.values["reason"] = first.said
+        _say(report, told(_("None of the {count} rows can be used."), count=every), why)
     elif report.bad_rows:
         report.verdict = "bad_rows"
-        report.message = f"{report.rows} of {every} rows can be used; {report.bad_rows} are left out."
+        values = {"rows": report.rows, "count": every, "bad": report.bad_rows}
+        _say(report, told(_("{rows} of {count} rows can be used; {bad} are left out."), **values))
     else:
-        report.verdict, report.message = "ok", f"All {report.rows} rows can be used."
+        report.verdict = "ok"
+        _say(report, told(_("All {count} rows can be used."), count=report.rows))
 
 
 def _measure(tokenizer: Path | None, report: Report) -> Measure:
@@ -198,7 +232,8 @@ def _measure(tokenizer: Path | None, report: Report) -> Measure:
     try:
         return tokenizer_measure(tokenizer)
     except (OSError, ValueError, ImportError) as exc:
-        report.format.evidence.append(f"Lengths are estimated, because the tokenizer could not be used: {exc}.")
+        reason = told(_("Lengths are estimated, because the tokenizer could not be used: {reason}."), reason=str(exc))
+        report.format.note([reason])
         return ESTIMATE
 
 

@@ -11,6 +11,7 @@ from training.data.limits import MAX_HASHES
 from training.data.options import CheckOptions
 from training.data.problems import PROBLEMS, RowError, shown
 from training.data.schema import Row
+from training.data.words import _, told
 from training.errors import DataError
 
 Remark = tuple[str, dict[str, str | int]]
@@ -22,7 +23,10 @@ class Checks:
     def __init__(self, options: CheckOptions) -> None:
         unknown = set(options.refuse) - set(PROBLEMS)
         if unknown:
-            raise DataError(f"There is no check {min(unknown)!r}.", hint=f"There are: {', '.join(PROBLEMS)}.")
+            raise DataError(
+                told(_("There is no check {name}."), name=repr(min(unknown))),
+                hint=told(_("There are: {names}."), names=", ".join(PROBLEMS)),
+            )
         self.options = options
         self.refuse = set(options.refuse)
         self.categories = set(options.categories)

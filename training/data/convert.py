@@ -27,6 +27,7 @@ from training.data.problems import Finding, RowError
 from training.data.reader import Source, open_dataset
 from training.data.schema import Row
 from training.data.spool import Spool
+from training.data.words import _, told
 from training.errors import DataError
 
 Value = dict[str, Any]
@@ -70,7 +71,10 @@ def convert(source: Path, options: ConvertOptions) -> Converted:
     outputs = _outputs(options)
     target = options.to or ("verl" if all(path.suffix == ".parquet" for path in outputs) else OWN)
     if target not in writers():
-        raise DataError(f"{target[:40]!r} cannot be written.", hint=f"There are: {', '.join(writers())}.")
+        raise DataError(
+            told(_("{name} cannot be written."), name=repr(target[:40])),
+            hint=told(_("There are: {names}."), names=", ".join(writers())),
+        )
     opened = open_dataset(source, options.reading)
     with Spool() as spool:
         done = _spool(opened, spool, target, options)
@@ -83,7 +87,7 @@ def convert(source: Path, options: ConvertOptions) -> Converted:
 def _outputs(options: ConvertOptions) -> list[Path]:
     if not options.split:
         if options.output is None:
-            raise DataError("No output is given.", hint="Give --output, or --split with two outputs.")
+            raise DataError(_("No output is given."), hint=_("Give --output, or --split with two outputs."))
         return [options.output]
     train, val = options.train_output, options.val_output
     if options.output is not None:  # as ToolBench's converter names the parts
@@ -91,7 +95,7 @@ def _outputs(options: ConvertOptions) -> list[Path]:
         train = train or named.with_name(f"{named.stem}_train{named.suffix}")
         val = val or named.with_name(f"{named.stem}_val{named.suffix}")
     if train is None or val is None or train == val:
-        raise DataError("A split needs two outputs.", hint="Give --train_output and --val_output.")
+        raise DataError(_("A split needs two outputs."), hint=_("Give --train_output and --val_output."))
     return [train, val]
 
 

@@ -13,6 +13,7 @@ from training.data.problems import RowError
 from training.data.raw import Raw
 from training.data.sniff import delimiter_of, open_regular
 from training.data.strict import check_tree
+from training.data.words import _, told
 from training.errors import DataError
 
 
@@ -68,12 +69,18 @@ def _header(reader: Iterator[list[str]]) -> list[str]:
     try:
         header = next(reader)
     except (StopIteration, csv.Error) as exc:
-        raise DataError(f"The first line is not the header of a CSV file: {exc}.") from exc
+        raise DataError(told(_("The first line is not the header of a CSV file: {reason}."), reason=str(exc))) from exc
     names = [name.strip() for name in header]
     if len(names) > MAX_COLUMNS:
-        raise DataError(f"The file has {len(names)} columns; {MAX_COLUMNS} are allowed.")
+        raise DataError(
+            told(
+                _("The file has {count} columns; {limit} are allowed."),
+                count=len(names),
+                limit=MAX_COLUMNS,
+            )
+        )
     if len(set(names)) != len(names) or not all(names):
-        raise DataError("Two columns of the header have one name, or one has none.", hint="Name every column.")
+        raise DataError(_("Two columns of the header have one name, or one has none."), hint=_("Name every column."))
     return names
 
 

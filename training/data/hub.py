@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from training.data.limits import MAX_HUB_BYTES
+from training.data.words import _, told
 from training.errors import DataError
 
 ENDINGS = (".parquet", ".jsonl", ".json", ".csv", ".tsv")
@@ -51,9 +52,12 @@ def _pick(names: list[str], where: str) -> str:
         if len(found) == 1:
             return found[0]
     if not data:
-        raise DataError(f"{where} holds no {', '.join(ENDINGS)} file.")
+        raise DataError(told(_("{where} holds no {endings} file."), where=where, endings=", ".join(ENDINGS)))
     some = ", ".join(data[:5])
-    raise DataError(f"{where} holds {len(data)} files, such as {some}.", hint="Name one of them.")
+    raise DataError(
+        told(_("{where} holds {count} files, such as {some}."), where=where, count=len(data), some=some),
+        hint=_("Name one of them."),
+    )
 
 
 def _fetched(name: str, folder: Path) -> Path:
@@ -66,18 +70,29 @@ def _fetched(name: str, folder: Path) -> Path:
         sizes = {entry.rfilename: int(entry.size or 0) for entry in info.siblings or []}
         picked = _pick(sorted(sizes), name)
         if sizes[picked] > MAX_HUB_BYTES:
-            raise DataError(f"{picked} of {name} is larger than {MAX_HUB_BYTES >> 30} GB.")
+            raise DataError(
+                told(
+                    _("{picked} of {name} is larger than {limit} GB."),
+                    picked=picked,
+                    name=name,
+                    limit=MAX_HUB_BYTES >> 30,
+                )
+            )
         hf_hub_download(name, picked, repo_type="dataset", revision=info.sha, local_dir=folder, etag_timeout=TIMEOUT_S)
     except DataError:
         raise
     except RepositoryNotFoundError as exc:
         raise DataError(
-            f"Hugging Face has no dataset {name} that is open to all.", hint="Check the name, or give a file."
+            told(_("Hugging Face has no dataset {name} that is open to all."), name=name),
+            hint=_("Check the name, or give a file."),
         ) from exc
     except (HfHubHTTPError, httpx.HTTPError, OSError, ValueError, RuntimeError) as exc:
         raise DataError(
-            f"There is no file {name}, and the dataset {name} of Hugging Face cannot be reached "
-            f"({type(exc).__name__}).",
-            hint="Give a file, or try again with a connection.",
+            told(
+                _("There is no file {name}, and the dataset {name} of Hugging Face cannot be reached ({error})."),
+                name=name,
+                error=type(exc).__name__,
+            ),
+            hint=_("Give a file, or try again with a connection."),
         ) from exc
     return folder / picked

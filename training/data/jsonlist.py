@@ -19,6 +19,7 @@ from training.data.problems import RowError
 from training.data.raw import Raw
 from training.data.sniff import open_regular
 from training.data.strict import DECODER, check_decoded
+from training.data.words import _, told
 
 CHUNK_BYTES = 1 << 18
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -144,7 +145,15 @@ def _decode(buffer: _Buffer) -> Any:
             line, column = buffer.place(exc.pos)
             if _may_go_on(buffer, exc) and buffer.more():
                 continue
-            raise RowError("json", detail=f"{exc.msg} at line {line}, column {column} of the file") from None
+            raise RowError(
+                "json",
+                detail=told(
+                    _("{problem} at line {line}, column {column} of the file"),
+                    problem=told(exc.msg),
+                    line=line,
+                    column=column,
+                ),
+            ) from None
         except RowError:
             raise
         except ValueError:

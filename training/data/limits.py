@@ -17,6 +17,8 @@ MAX_REASON_CHARS = 200
 """A reason never echoes more than this."""
 MAX_FINDINGS_LISTED = 100
 """Remarks listed one by one; all are counted."""
+MAX_REMARKS_WRITTEN = 100_000
+"""Remarks that the file of a check's findings holds; bad rows are all in it."""
 MAX_HASHES = 1_000_000
 """Rows that are remembered to find duplicates and tasks that two datasets share."""
 MAX_CATEGORIES = 200
@@ -39,3 +41,7 @@ class CheckLimits:
     cpu_s: int = 600
     open_files: int = 64
     wall_s: float = 900.0
+
+
+PREVIEW_LIMITS = CheckLimits(cpu_s=10, wall_s=15.0)
+"""What a look at the first rows may take."""

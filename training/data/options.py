@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from training.data.words import _
+
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 
 
@@ -26,28 +28,28 @@ class Cut(StrEnum):
 
 
 CUT_WORDS = {
-    Cut.NONE: "Keep the whole conversation.",
-    Cut.QUERY: "From the query: cut at the first assistant turn, so that the model works the whole task.",
-    Cut.LAST_TURN: "Before the last assistant turn: the model makes one step from what was done before.",
+    Cut.NONE: _("Keep the whole conversation."),
+    Cut.QUERY: _("From the query: cut at the first assistant turn, so that the model works the whole task."),
+    Cut.LAST_TURN: _("Before the last assistant turn: the model makes one step from what was done before."),
 }
 
 
 class ColumnMapping(Options):
     """Which columns of a table become what. Columns that are not named stay with the row as they are."""
 
-    messages: Name | None = Field(default=None, description="Column with a list of messages, or JSON text of one.")
-    system: Name | None = Field(default=None, description="Column with the system text.")
-    prompt: Name | None = Field(default=None, description="Column with the user's text.")
+    messages: Name | None = Field(default=None, description=_("Column with a list of messages, or JSON text of one."))
+    system: Name | None = Field(default=None, description=_("Column with the system text."))
+    prompt: Name | None = Field(default=None, description=_("Column with the user's text."))
     answer: Name | None = Field(
-        default=None, description="Column with the expected answer; it becomes `ground_truth`, and a turn for SFT."
+        default=None, description=_("Column with the expected answer; it becomes `ground_truth`, and a turn for SFT.")
     )
-    tools: Name | None = Field(default=None, description="Column with function schemas, or JSON text of them.")
-    category: Name | None = Field(default=None, description="Column with the category; it becomes `category`.")
+    tools: Name | None = Field(default=None, description=_("Column with function schemas, or JSON text of them."))
+    category: Name | None = Field(default=None, description=_("Column with the category; it becomes `category`."))
 
     @model_validator(mode="after")
     def _has_a_text(self) -> ColumnMapping:
         if (self.messages is None) == (self.prompt is None):
-            raise ValueError("map either `messages` or `prompt`")
+            raise ValueError(_("map either `messages` or `prompt`"))
         return self
 
 
@@ -55,17 +57,22 @@ class ReadOptions(Options):
     """How a file is read."""
 
     format: Annotated[str, Field(max_length=40)] = Field(
-        default="", description="Name of the format; empty takes the one that is recognised."
+        default="", description=_("Name of the format; empty takes the one that is recognised.")
     )
-    mapping: ColumnMapping | None = Field(default=None, description="Columns of a table; only with format `columns`.")
-    cut: Cut = Field(default=Cut.NONE, description="Where conversations are cut.")
+    mapping: ColumnMapping | None = Field(
+        default=None, description=_("Columns of a table; only with format `columns`.")
+    )
+    cut: Cut = Field(default=Cut.NONE, description=_("Where conversations are cut."))
     shape: Literal["rl", "sft"] = Field(
-        default="rl", description="Questions with answers: `rl` keeps the answer aside, `sft` makes it the last turn."
+        default="rl",
+        description=_("Questions with answers: `rl` keeps the answer aside, `sft` makes it the last turn."),
     )
-    answers: Path | None = Field(default=None, description="BFCL: the answer file of the same split, or their folder.")
-    documents: Path | None = Field(default=None, description="BFCL: the folder of function documents; gives tools.")
-    version: Literal["", "v3", "v4"] = Field(default="", description="BFCL: the version; empty finds it out.")
-    ids: Path | None = Field(default=None, description="StableToolBench: the file of query ids to keep.")
+    answers: Path | None = Field(
+        default=None, description=_("BFCL: the answer file of the same split, or their folder.")
+    )
+    documents: Path | None = Field(default=None, description=_("BFCL: the folder of function documents; gives tools."))
+    version: Literal["", "v3", "v4"] = Field(default="", description=_("BFCL: the version; empty finds it out."))
+    ids: Path | None = Field(default=None, description=_("StableToolBench: the file of query ids to keep."))
 
 
 class CheckOptions(Options):
@@ -74,62 +81,66 @@ class CheckOptions(Options):
     answer_fields: list[Name] = Field(
         default_factory=list,
         max_length=20,
-        description="Fields of which each row needs one because the reward compares with it, such as `ground_truth` or "
-        "`reward_model.ground_truth`. Empty checks none.",
+        description=_(
+            "Fields of which each row needs one because the reward compares with it, such as `ground_truth` or "
+            "`reward_model.ground_truth`. Empty checks none."
+        ),
     )
-    window: Annotated[int, Field(ge=0)] = Field(default=0, description="Longest row in tokens; 0 checks none.")
+    window: Annotated[int, Field(ge=0)] = Field(default=0, description=_("Longest row in tokens; 0 checks none."))
     categories: list[Name] = Field(
-        default_factory=list, max_length=200, description="The categories that are known; empty checks none."
+        default_factory=list, max_length=200, description=_("The categories that are known; empty checks none.")
     )
-    category_field: Name = Field(default="category", description="Where a row's category stands.")
-    other: Path | None = Field(default=None, description="A second dataset that may not hold the same tasks.")
+    category_field: Name = Field(default="category", description=_("Where a row's category stands."))
+    other: Path | None = Field(default=None, description=_("A second dataset that may not hold the same tasks."))
     refuse: list[Name] = Field(
-        default_factory=list, max_length=50, description="Codes of remarks that leave a row out instead."
+        default_factory=list, max_length=50, description=_("Codes of remarks that leave a row out instead.")
     )
 
 
 class SplitOptions(Options):
     """Two parts: shuffled with a seed, then cut. Seed 42 is what ToolBench's converter uses."""
 
-    train_ratio: Annotated[float, Field(ge=0, le=1)] = Field(default=0.9, description="Share of the first part.")
-    seed: int = Field(default=42, description="Seed of the shuffle.")
+    train_ratio: Annotated[float, Field(ge=0, le=1)] = Field(default=0.9, description=_("Share of the first part."))
+    seed: int = Field(default=42, description=_("Seed of the shuffle."))
 
 
 class SubsetOptions(Options):
     """So many rows: the first, or drawn by a seed, in the order of the file."""
 
-    rows: Annotated[int, Field(ge=1)] = Field(description="How many rows.")
-    seed: int | None = Field(default=None, description="Seed of the draw; none takes the first rows.")
+    rows: Annotated[int, Field(ge=1)] = Field(description=_("How many rows."))
+    seed: int | None = Field(default=None, description=_("Seed of the draw; none takes the first rows."))
 
 
 class FilterRule(Options):
     """One condition on a row. A field is a dotted path such as `extra_info.category`; `length` counts characters."""
 
-    field: Name = Field(description="Dotted path in the row, or `turns`, `text` (all messages) or `tools`.")
-    equals: str | int | float | bool | None = Field(default=None, description="The field has this value.")
-    contains: str | None = Field(default=None, max_length=1000, description="The text holds this; a list has this.")
-    min_length: Annotated[int, Field(ge=0)] | None = Field(default=None, description="At least so long.")
-    max_length: Annotated[int, Field(ge=0)] | None = Field(default=None, description="At most so long.")
-    negate: bool = Field(default=False, description="Keep the rows that do not meet it.")
+    field: Name = Field(description=_("Dotted path in the row, or `turns`, `text` (all messages) or `tools`."))
+    equals: str | int | float | bool | None = Field(default=None, description=_("The field has this value."))
+    contains: str | None = Field(default=None, max_length=1000, description=_("The text holds this; a list has this."))
+    min_length: Annotated[int, Field(ge=0)] | None = Field(default=None, description=_("At least so long."))
+    max_length: Annotated[int, Field(ge=0)] | None = Field(default=None, description=_("At most so long."))
+    negate: bool = Field(default=False, description=_("Keep the rows that do not meet it."))
 
     @model_validator(mode="after")
     def _asks_something(self) -> FilterRule:
         if self.model_fields_set.isdisjoint({"equals", "contains", "min_length", "max_length"}):
-            raise ValueError("say what the field must equal or contain, or how long it must be")
+            raise ValueError(_("say what the field must equal or contain, or how long it must be"))
         return self
 
 
 class FilterOptions(Options):
     """Rows that meet all rules."""
 
-    rules: list[FilterRule] = Field(min_length=1, max_length=20, description="All of them must hold.")
+    rules: list[FilterRule] = Field(min_length=1, max_length=20, description=_("All of them must hold."))
 
 
 class MixOptions(Options):
     """Rows of several datasets, drawn by weight until one with weight is used up, or `rows` are drawn."""
 
     weights: list[Annotated[float, Field(gt=0, le=1e6)]] = Field(
-        min_length=1, max_length=20, description="One weight for each dataset."
+        min_length=1, max_length=20, description=_("One weight for each dataset.")
     )
-    rows: Annotated[int, Field(ge=1)] | None = Field(default=None, description="How many rows; none goes to the end.")
-    seed: int = Field(default=42, description="Seed of the draw.")
+    rows: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description=_("How many rows; none goes to the end.")
+    )
+    seed: int = Field(default=42, description=_("Seed of the draw."))

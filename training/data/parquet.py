@@ -25,6 +25,7 @@ from training.data.problems import RowError
 from training.data.raw import Raw
 from training.data.sniff import open_regular
 from training.data.strict import check_tree, strict_loads
+from training.data.words import _, told
 from training.errors import DataError
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def measure(path: Path, max_rows: int) -> int:
     """Decoded bytes of the file; stops early once it has more than ``max_rows`` rows. Raises ``DataError``."""
     with _opened(path) as file:
         if len(file.schema_arrow.names) > MAX_COLUMNS or file.metadata.num_columns > MAX_PARQUET_LEAVES:
-            raise DataError(f"The file has too many columns; {MAX_COLUMNS} are allowed.")
+            raise DataError(told(_("The file has too many columns; {limit} are allowed."), limit=MAX_COLUMNS))
         cap = decoded_cap(os.path.getsize(path))
         decoded = rows = 0
         for batch in file.iter_batches(batch_size=BATCH_ROWS, use_threads=False):
@@ -52,8 +53,10 @@ def measure(path: Path, max_rows: int) -> int:
             rows += batch.num_rows
             if decoded > cap:
                 raise DataError(
-                    f"The file decodes to more than {cap >> 20} MB, far more than its size allows.",
-                    hint="Split it into smaller files, or upload it as JSON Lines.",
+                    told(
+                        _("The file decodes to more than {limit} MB, far more than its size allows."), limit=cap >> 20
+                    ),
+                    hint=_("Split it into smaller files, or upload it as JSON Lines."),
                 )
             if rows > max_rows:
                 break
@@ -120,4 +123,9 @@ def _opened(path: Path) -> Iterator[ParquetFile]:
             raise MemoryError from exc
         except (pa.ArrowException, OSError, ValueError, OverflowError) as exc:
             # pyarrow's own texts can echo data, so only their kind is told
-            raise DataError(f"The parquet file is damaged: {type(exc).__name__} while reading it.") from exc
+            raise DataError(
+                told(
+                    _("The parquet file is damaged: {error} while reading it."),
+                    error=type(exc).__name__,
+                )
+            ) from exc

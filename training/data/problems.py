@@ -7,11 +7,13 @@ characters.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel, Field
 
 from training.data.limits import MAX_REASON_CHARS
+from training.data.words import Said, _, told, value_of
 
 
 class Problem(NamedTuple):
@@ -22,104 +24,125 @@ class Problem(NamedTuple):
     drops: bool = True
 
 
-_EXPORT_AGAIN = "Export the file again; the program that wrote it broke this row."
-_TEXT = "Save the file as UTF-8 text."
-_SHORTEN = "Shorten it, or leave the row out."
-_CHAT = "Write each message as an object with `role` and `content`."
+_EXPORT_AGAIN = _("Export the file again; the program that wrote it broke this row.")
+_TEXT = _("Save the file as UTF-8 text.")
+_SHORTEN = _("Shorten it, or leave the row out.")
+_CHAT = _("Write each message as an object with `role` and `content`.")
 
 PROBLEMS: dict[str, Problem] = {
     # how the file is written
-    "json": Problem("not valid JSON: {detail}", _EXPORT_AGAIN),
-    "cut_off": Problem("the last line is cut off: the file ends in the middle of it", "Upload the whole file."),
-    "list_cut_off": Problem("the list is cut off: the file ends before its closing bracket", "Upload the whole file."),
-    "list_rest": Problem("something follows the end of the list", "Write one JSON list, or one object per line."),
-    "list_comma": Problem("a comma is missing between two items of the list", _EXPORT_AGAIN),
-    "not_object": Problem("the line is not a JSON object", "Write one JSON object per line."),
-    "item_not_object": Problem("the item is not a JSON object", "Write a list of JSON objects."),
-    "csv": Problem("not valid CSV: {detail}", "Quote texts that hold commas, quotes or line ends."),
-    "csv_cells": Problem("the row has {count} cells; the header has {expected}", "Quote texts that hold commas."),
-    "line_long": Problem("the line is longer than {limit} MB", _SHORTEN),
-    "row_long": Problem("the row is longer than {limit} MB", _SHORTEN),
-    "utf8": Problem("not UTF-8: byte {byte} of the file cannot be decoded", _TEXT),
-    "utf8_row": Problem("not UTF-8: a byte of the row cannot be decoded", _TEXT),
-    "nul_byte": Problem("holds a NUL byte at byte {byte} of the file", _EXPORT_AGAIN),
-    "nul": Problem("holds a NUL character (\\u0000)", "Remove the character."),
+    "json": Problem(_("not valid JSON: {detail}"), _EXPORT_AGAIN),
+    "cut_off": Problem(_("the last line is cut off: the file ends in the middle of it"), _("Upload the whole file.")),
+    "list_cut_off": Problem(
+        _("the list is cut off: the file ends before its closing bracket"), _("Upload the whole file.")
+    ),
+    "list_rest": Problem(_("something follows the end of the list"), _("Write one JSON list, or one object per line.")),
+    "list_comma": Problem(_("a comma is missing between two items of the list"), _EXPORT_AGAIN),
+    "not_object": Problem(_("the line is not a JSON object"), _("Write one JSON object per line.")),
+    "item_not_object": Problem(_("the item is not a JSON object"), _("Write a list of JSON objects.")),
+    "csv": Problem(_("not valid CSV: {detail}"), _("Quote texts that hold commas, quotes or line ends.")),
+    "csv_cells": Problem(_("the row has {count} cells; the header has {expected}"), _("Quote texts that hold commas.")),
+    "line_long": Problem(_("the line is longer than {limit} MB"), _SHORTEN),
+    "row_long": Problem(_("the row is longer than {limit} MB"), _SHORTEN),
+    "utf8": Problem(_("not UTF-8: byte {byte} of the file cannot be decoded"), _TEXT),
+    "utf8_row": Problem(_("not UTF-8: a byte of the row cannot be decoded"), _TEXT),
+    "nul_byte": Problem(_("holds a NUL byte at byte {byte} of the file"), _EXPORT_AGAIN),
+    "nul": Problem(_("holds a NUL character (\\u0000)"), _("Remove the character.")),
     "surrogate": Problem(
-        "holds half of a surrogate pair (\\ud800 to \\udfff), which is not a character", "Remove the half character."
+        _("holds half of a surrogate pair (\\ud800 to \\udfff), which is not a character"),
+        _("Remove the half character."),
     ),
-    "deep": Problem("nested deeper than {limit} levels", "Store what is nested so deeply as JSON text."),
-    "digits": Problem("holds a number with too many digits", "Store the number as text."),
-    "number_large": Problem("holds a number too large to store, such as 1e999", "Store the number as text."),
-    "not_finite": Problem("holds NaN or an infinity, which are not numbers in JSON", "Write null instead."),
-    "constant": Problem("holds {name}, which is not a number in JSON", "Write null instead."),
-    "key_twice": Problem("the key {key} stands twice in one object", "Keep one of the two."),
-    "key_type": Problem("holds a key of type {type}", "Write keys as text."),
+    "deep": Problem(_("nested deeper than {limit} levels"), _("Store what is nested so deeply as JSON text.")),
+    "digits": Problem(_("holds a number with too many digits"), _("Store the number as text.")),
+    "number_large": Problem(_("holds a number too large to store, such as 1e999"), _("Store the number as text.")),
+    "not_finite": Problem(_("holds NaN or an infinity, which are not numbers in JSON"), _("Write null instead.")),
+    "constant": Problem(_("holds {name}, which is not a number in JSON"), _("Write null instead.")),
+    "key_twice": Problem(_("the key {key} stands twice in one object"), _("Keep one of the two.")),
+    "key_type": Problem(_("holds a key of type {type}"), _("Write keys as text.")),
     "value_type": Problem(
-        "holds a value of type {type}, which JSON cannot carry; store it as text", "Store it as text."
+        _("holds a value of type {type}, which JSON cannot carry; store it as text"), _("Store it as text.")
     ),
-    "field_long": Problem("a field is longer than {limit} KB", _SHORTEN),
-    "columns": Problem("the row has {count} columns; {limit} are allowed", "Leave out columns that nobody needs."),
+    "field_long": Problem(_("a field is longer than {limit} KB"), _SHORTEN),
+    "columns": Problem(
+        _("the row has {count} columns; {limit} are allowed"), _("Leave out columns that nobody needs.")
+    ),
     # what a row says
     "no_conversation": Problem(
-        "the row has no conversation: expected a list under `conversation` or `messages`",
-        "Name the list of messages `messages`, or choose another format or a column mapping.",
+        _("the row has no conversation: expected a list under `conversation` or `messages`"),
+        _("Name the list of messages `messages`, or choose another format or a column mapping."),
     ),
-    "conversation_type": Problem("`{key}` is {kind}, not a list of messages", _CHAT),
-    "conversation_empty": Problem("`{key}` is empty: at least one message is needed", "Leave the row out."),
-    "message_type": Problem("{where} is {kind}, not an object with `role` and `content`", _CHAT),
-    "role_missing": Problem("{where} has no role", "Give it the role user, assistant, system or tool."),
-    "role_unknown": Problem("{where} has the unknown role {role}; known are {known}", "Use one of the known roles."),
-    "content_missing": Problem("{where} has no content", "Write the text under `content`."),
-    "content_type": Problem("the content of {where} is {kind}, not text", "Only text can be trained on."),
-    "calls_type": Problem("`tool_calls` of {where} is {kind}, not a list", "Write a list of calls."),
+    "conversation_type": Problem(_("`{key}` is {kind}, not a list of messages"), _CHAT),
+    "conversation_empty": Problem(_("`{key}` is empty: at least one message is needed"), _("Leave the row out.")),
+    "message_type": Problem(_("{where} is {kind}, not an object with `role` and `content`"), _CHAT),
+    "role_missing": Problem(_("{where} has no role"), _("Give it the role user, assistant, system or tool.")),
+    "role_unknown": Problem(
+        _("{where} has the unknown role {role}; known are {known}"), _("Use one of the known roles.")
+    ),
+    "content_missing": Problem(_("{where} has no content"), _("Write the text under `content`.")),
+    "content_type": Problem(_("the content of {where} is {kind}, not text"), _("Only text can be trained on.")),
+    "calls_type": Problem(_("`tool_calls` of {where} is {kind}, not a list"), _("Write a list of calls.")),
     "call_type": Problem(
-        "{where} is {kind}, not an object with `name` and `arguments`", "Write `name` and `arguments`."
+        _("{where} is {kind}, not an object with `name` and `arguments`"), _("Write `name` and `arguments`.")
     ),
-    "call_name": Problem("{where} has no tool name", "Write the tool's name under `name`."),
-    "call_arguments": Problem("`arguments` of {where} is {kind}, not an object", "Write the arguments as an object."),
-    "text_type": Problem("{where} is {kind}, not text", "Write it as text."),
-    "tools_type": Problem("`tools` is not a list of function schemas", "Write OpenAI function schemas."),
-    "shape": Problem("the row is not one of {format}: {detail}", "Choose another format, or mend the row."),
+    "call_name": Problem(_("{where} has no tool name"), _("Write the tool's name under `name`.")),
+    "call_arguments": Problem(
+        _("`arguments` of {where} is {kind}, not an object"), _("Write the arguments as an object.")
+    ),
+    "text_type": Problem(_("{where} is {kind}, not text"), _("Write it as text.")),
+    "tools_type": Problem(_("`tools` is not a list of function schemas"), _("Write OpenAI function schemas.")),
+    "shape": Problem(_("the row is not one of {format}: {detail}"), _("Choose another format, or mend the row.")),
     "bfcl_mixed": Problem(
-        "the row is of BFCL {found} and the data of {expected}; the two versions do not mix",
-        "Take questions, answers and documents of one version.",
+        _("the row is of BFCL {found} and the data of {expected}; the two versions do not mix"),
+        _("Take questions, answers and documents of one version."),
     ),
-    "bfcl_unanswered": Problem("no answer with the id {id} was given", "Give the answer file of the same split."),
+    "bfcl_unanswered": Problem(_("no answer with the id {id} was given"), _("Give the answer file of the same split.")),
     # remarks
-    "role_order": Problem("{where} ({role}) may not follow {before}", "Put the turns in order.", drops=False),
-    "turn_empty": Problem("{where} ({role}) says nothing and calls nothing", "Leave the turn out.", drops=False),
+    "role_order": Problem(_("{where} ({role}) may not follow {before}"), _("Put the turns in order."), drops=False),
+    "turn_empty": Problem(_("{where} ({role}) says nothing and calls nothing"), _("Leave the turn out."), drops=False),
     "call_unknown": Problem(
-        "{where} calls {name}, which is none of the row's tools",
-        "Add the tool's schema, or mend the name.",
+        _("{where} calls {name}, which is none of the row's tools"),
+        _("Add the tool's schema, or mend the name."),
         drops=False,
     ),
     "call_breaks_schema": Problem(
-        "the arguments of {name} in {where} break its schema: {detail}",
-        "Mend the arguments or the schema.",
+        _("the arguments of {name} in {where} break its schema: {detail}"),
+        _("Mend the arguments or the schema."),
         drops=False,
     ),
-    "tool_schema": Problem("the schema of tool {name} is not valid", "Write parameters as JSON schema.", drops=False),
+    "tool_schema": Problem(
+        _("the schema of tool {name} is not valid"), _("Write parameters as JSON schema."), drops=False
+    ),
     "result_without_call": Problem(
-        "{where} is a tool's result, and no call asked for it", "Put the call before it.", drops=False
+        _("{where} is a tool's result, and no call asked for it"), _("Put the call before it."), drops=False
     ),
     "answer_missing": Problem(
-        "the row has no {fields}, which the reward compares with", "Add the expected answer.", drops=False
+        _("the row has no {fields}, which the reward compares with"), _("Add the expected answer."), drops=False
     ),
     "too_long": Problem(
-        "the row has {length} {unit}; the window has {limit}", "Choose a longer window or leave it out.", drops=False
+        _("the row has {length} {unit}; the window has {limit}"),
+        _("Choose a longer window or leave it out."),
+        drops=False,
     ),
-    "duplicate": Problem("the row says the same as line {first}", "Keep one of them.", drops=False),
-    "leak": Problem("the other dataset holds the same task", "Leave the row out of one of the two.", drops=False),
-    "category_unknown": Problem("the category {category} is not one of those chosen", "Mend the name.", drops=False),
+    "duplicate": Problem(_("the row says the same as line {first}"), _("Keep one of them."), drops=False),
+    "leak": Problem(_("the other dataset holds the same task"), _("Leave the row out of one of the two."), drops=False),
+    "category_unknown": Problem(
+        _("the category {category} is not one of those chosen"), _("Mend the name."), drops=False
+    ),
     "apis_unreadable": Problem(
-        "the list of APIs in the system text cannot be read: {detail}", "The text is kept as it is.", drops=False
+        _("the list of APIs in the system text cannot be read: {detail}"), _("The text is kept as it is."), drops=False
     ),
     "thinking_tag": Problem(
-        "the prompt asks for <thinking>, and the BFCL environment reads <think>",
-        "Use the environment's own prompt.",
+        _("the prompt asks for <thinking>, and the BFCL environment reads <think>"),
+        _("Use the environment's own prompt."),
         drops=False,
     ),
 }
+
+
+_KINDS = {
+    dict: _("an object"), list: _("a list"), str: _("text"), bool: _("true or false"), int: _("a number"),
+    float: _("a number"),
+}  # fmt: skip
 
 
 class Finding(BaseModel):
@@ -128,8 +151,13 @@ class Finding(BaseModel):
     line: int
     code: str
     reason: str = Field(description="The sentence without its end stop, at most 200 characters.")
-    values: dict[str, str | int] = Field(default_factory=dict)
+    values: dict[str, str | int | Said] = Field(default_factory=dict)
     suggestion: str = ""
+
+    @property
+    def said(self) -> Said:
+        """The sentence, for translation."""
+        return Said(template=PROBLEMS[self.code].template, values=self.values)
 
 
 class RowError(ValueError):
@@ -138,6 +166,11 @@ class RowError(ValueError):
     def __init__(self, code: str, **values: str | int) -> None:
         self.code, self.values = code, values
         super().__init__(sentence(code, values))
+
+    @property
+    def told(self) -> str:
+        """The sentence, with what it was made of."""
+        return told(PROBLEMS[self.code].template, **self.values)
 
     def within(self, where: str) -> RowError:
         """The same error of something inside the row, which the sentence then names."""
@@ -148,7 +181,7 @@ class RowError(ValueError):
         return finding(line, self.code, self.values)
 
 
-def sentence(code: str, values: dict[str, str | int]) -> str:
+def sentence(code: str, values: Mapping[str, str | int | Said]) -> str:
     """The sentence of a problem, cut at ``MAX_REASON_CHARS``."""
     text = PROBLEMS[code].template.format(**values)
     if "inside" in values:
@@ -158,7 +191,7 @@ def sentence(code: str, values: dict[str, str | int]) -> str:
 
 def finding(line: int, code: str, values: dict[str, str | int]) -> Finding:
     """A problem of the row at ``line``."""
-    kept = {name: value if isinstance(value, int) else value[:MAX_REASON_CHARS] for name, value in values.items()}
+    kept = {name: value_of(value, MAX_REASON_CHARS) for name, value in values.items()}
     suggestion = PROBLEMS[code].suggestion
     return Finding(line=line, code=code, reason=sentence(code, values), values=kept, suggestion=suggestion)
 
@@ -171,5 +204,4 @@ def shown(value: Any) -> str:
 
 def kind(value: Any) -> str:
     """What a decoded JSON value is, in words."""
-    kinds = {dict: "an object", list: "a list", str: "text", bool: "true or false", int: "a number", float: "a number"}
-    return "null" if value is None else kinds.get(type(value), type(value).__name__)
+    return told("null" if value is None else _KINDS.get(type(value), type(value).__name__))

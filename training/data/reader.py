@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from training.data.containers import Opened, open_values
 from training.data.cutting import cut_row
@@ -13,10 +13,11 @@ from training.data.formats import choose, format_of
 from training.data.formats.base import DataFormat, Evidence, Sample
 from training.data.limits import CheckLimits
 from training.data.options import Cut, ReadOptions
-from training.data.problems import Finding, RowError
+from training.data.problems import RowError
 from training.data.raw import Record
-from training.data.report import shorten
+from training.data.recognition import Recognition, recognition_of
 from training.data.schema import CONVERSATION_KEYS, Row
+from training.data.words import _, told
 from training.errors import DataError
 
 
@@ -27,6 +28,7 @@ class Source(NamedTuple):
     format: DataFormat
     reasons: list[str]
     options: ReadOptions
+    recognised: Recognition
 
     def records(self) -> Iterator[Record]:
         """Its rows, good and bad, converted and cut. Raises ``DataError``."""
@@ -34,39 +36,43 @@ class Source(NamedTuple):
         return records if self.options.cut is Cut.NONE else _cut(records, self.options.cut)
 
 
-class Preview(NamedTuple):
-    """The first rows of a file as they would come out."""
+def open_dataset(
+    path: Path, options: ReadOptions | None = None, max_rows: int = CheckLimits.max_rows, *, ask: bool = False
+) -> Source:
+    """Recognise a file, or take it for what ``options`` say. Raises ``DataError`` when it cannot be read at all.
 
-    format: str
-    reasons: list[str]
-    rows: list[dict[str, Any]]
-    bad: list[Finding]
-
-
-def open_dataset(path: Path, options: ReadOptions | None = None, max_rows: int = CheckLimits.max_rows) -> Source:
-    """Recognise a file, or take it for what ``options`` say. Raises ``DataError`` when it cannot be read at all."""
+    Where ``ask`` is set, a table that is not recognised is no error: ``recognised.asks`` then says that somebody has to
+    choose.
+    """
     options = options or ReadOptions()
     opened = open_values(path, max_rows)
-    if options.format or options.mapping:
-        return Source(opened, format_of(options.format or "columns"), ["Chosen by a person."], options)
     sample = opened.sample()
+    found = recognition_of(opened, sample)
+    if options.format or options.mapping:
+        reasons: list[str] = [told(_("Chosen by a person."))]
+        return Source(opened, format_of(options.format or "columns"), reasons, options, found)
     chosen, evidence = choose(sample)
-    if evidence is None:
+    if evidence is None and not ask:
         _refuse_tables(opened, sample)
-    return Source(opened, chosen, _reasons(chosen, evidence), options)
+    return Source(opened, chosen, _reasons(chosen, evidence), options, found)
 
 
 def _refuse_tables(opened: Opened, sample: Sample) -> None:
     names = opened.columns or [name for row in sample.rows[:1] for name in row]
     if opened.container in ("parquet", "csv") and not set(CONVERSATION_KEYS) & set(names):
         raise DataError(
-            "The file has no conversation column.",
-            hint=f"Name one of its columns {' or '.join(CONVERSATION_KEYS)}, or map its columns.",
+            _("The file has no conversation column."),
+            hint=told(
+                _("Name one of its columns {names}, or map its columns."),
+                names=" or ".join(CONVERSATION_KEYS),
+            ),
         )
 
 
 def _reasons(chosen: DataFormat, evidence: Evidence | None) -> list[str]:
-    return evidence.reasons if evidence else [f"Nothing was recognised; read as {chosen.title.lower()}."]
+    if evidence:
+        return evidence.reasons
+    return [told(_("Nothing was recognised; read as {format}."), format=told(chosen.title))]
 
 
 def _cut(records: Iterator[Record], cut: Cut) -> Iterator[Record]:
@@ -82,19 +88,6 @@ def read_records(path: Path, options: ReadOptions | None = None) -> Iterator[Rec
     yield from open_dataset(path, options).records()
 
 
-def preview(path: Path, options: ReadOptions | None = None, rows: int = 10) -> Preview:
-    """The first rows as ``options`` would make them, texts shortened. Raises ``DataError``."""
-    source = open_dataset(path, options)
-    good: list[dict[str, Any]] = []
-    bad: list[Finding] = []
-    for record in islice(source.records(), rows):
-        if record.row is not None:
-            good.append(shorten(record.row.normal()))
-        elif record.error is not None:
-            bad.append(record.error.finding(record.line))
-    return Preview(source.format.name, [*source.opened.evidence, *source.reasons], good, bad)
-
-
 def load_rows(path: Path | str, max_rows: int = 0) -> list[Row]:
     """All rows of a dataset, or its first ``max_rows`` where that is above 0.
 
@@ -103,8 +96,15 @@ def load_rows(path: Path | str, max_rows: int = 0) -> list[Row]:
     rows: list[Row] = []
     for record in islice(read_records(Path(path)), max_rows or None):
         if record.row is None:
-            raise DataError(f"{Path(path).name}, line {record.line}: {record.reason}.")
+            raise DataError(
+                told(
+                    _("{name}, line {line}: {reason}."),
+                    name=Path(path).name,
+                    line=record.line,
+                    reason=record.reason,
+                )
+            )
         rows.append(record.row)
     if not rows:
-        raise DataError(f"{Path(path).name} has no rows.")
+        raise DataError(told(_("{name} has no rows."), name=Path(path).name))
     return rows

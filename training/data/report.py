@@ -6,15 +6,23 @@ import re
 from array import array
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TextIO
 
 from pydantic import BaseModel, Field
 
-from training.data.limits import MAX_BAD_ROWS_LISTED, MAX_CATEGORIES, MAX_COLUMNS, MAX_FINDINGS_LISTED
+from training.data.limits import (
+    MAX_BAD_ROWS_LISTED,
+    MAX_CATEGORIES,
+    MAX_COLUMNS,
+    MAX_FINDINGS_LISTED,
+    MAX_REMARKS_WRITTEN,
+)
 from training.data.problems import Finding, RowError, finding
+from training.data.recognition import Recognition
 from training.data.schema import Row
+from training.data.words import Said, _, said, told
 
 SHORT_ROWS, SHORT_BARS = 64, 12
 
@@ -43,6 +51,14 @@ class FormatFound(BaseModel):
     rows: str = ""
     """Name of the format of its rows, of ``formats.FORMATS``."""
     evidence: list[str] = Field(default_factory=list)
+    told: list[Said] = Field(default_factory=list)
+    """The evidence, for translation."""
+
+    def note(self, evidence: Iterable[str]) -> None:
+        """Add to the evidence."""
+        texts = list(evidence)
+        self.evidence += [str(text) for text in texts]
+        self.told += [said(text) for text in texts]
 
 
 class Report(BaseModel):
@@ -50,11 +66,15 @@ class Report(BaseModel):
 
     ``columns`` are the keys besides conversation and tools with how many rows have them. ``preview`` holds the first
     rows with long texts shortened. ``bad`` are rows that are left out, ``findings`` remarks on rows that are kept: the
-    first of them; ``codes`` counts all of both by their code. With verdict ``rejected`` there is no ``rows.jsonl``.
+    first of them; ``codes`` counts all of both by their code. With verdict ``rejected`` there is no ``rows.jsonl``;
+    ``unsure`` asks how the file is to be read.
     """
 
-    verdict: Literal["ok", "bad_rows", "rejected"] = "rejected"
+    verdict: Literal["ok", "bad_rows", "unsure", "rejected"] = "rejected"
     message: str = ""
+    told: list[Said] = Field(default_factory=list)
+    """The message, for translation."""
+    recognised: Recognition = Field(default_factory=Recognition)
     rows: int = 0
     bad_rows: int = 0
     bad: list[Finding] = Field(default_factory=list)
@@ -124,13 +144,15 @@ class Statistics:
         self.categories: Counter[str] = Counter()
         self.languages: Counter[str] = Counter()
         self.preview: list[dict[str, Any]] = []
+        self.remarks = 0
+        self.written: TextIO | None = None
+        """Where every bad row goes, and the first ``MAX_REMARKS_WRITTEN`` remarks, one JSON line each."""
 
     def add_bad(self, line: int, error: RowError) -> None:
-        """Count a bad row; the first ones are listed."""
+        """Count a bad row; the first ones are listed, all of them go to the list."""
         self.bad_rows += 1
         self.codes[error.code] += 1
-        if len(self.bad) < MAX_BAD_ROWS_LISTED:
-            self.bad.append(error.finding(line))
+        self._list(self.bad, MAX_BAD_ROWS_LISTED, line, error.code, error.values)
 
     def add(self, row: Row, normal: dict[str, Any], length: int) -> None:
         """Count a good row; ``normal`` is its form in ``rows.jsonl``, ``length`` what ``length_of`` gave."""
@@ -155,8 +177,18 @@ class Statistics:
         """Count remarks on a good row; the first ones are listed."""
         for code, values in remarks:
             self.codes[code] += 1
-            if len(self.findings) < MAX_FINDINGS_LISTED:
-                self.findings.append(finding(line, code, values))
+            self.remarks += 1
+            if self.remarks <= MAX_REMARKS_WRITTEN:
+                self._list(self.findings, MAX_FINDINGS_LISTED, line, code, values)
+
+    def _list(self, shown: list[Finding], most: int, line: int, code: str, values: dict[str, str | int]) -> None:
+        if len(shown) >= most and self.written is None:
+            return
+        found = finding(line, code, values)
+        if len(shown) < most:
+            shown.append(found)
+        if self.written is not None:
+            self.written.write(found.model_dump_json(include={"line", "code", "values"}) + "\n")
 
     def length_of(self, row: Row) -> int:
         """Length of a row in the unit of the measure."""
@@ -177,9 +209,11 @@ class Statistics:
         report.categories, report.languages = dict(self.categories.most_common()), dict(self.languages)
         report.length = length_histogram(self.lengths, self.measure.unit)
         report.preview = self.preview
-        report.format.evidence += [
-            f"{count} rows have their messages under `{key}`." for key, count in self.keys.items() if key
-        ]
+        report.format.note(
+            told(_("{count} rows have their messages under `{key}`."), count=count, key=key)
+            for key, count in self.keys.items()
+            if key
+        )
 
 
 def _by_number(counts: Counter[int]) -> dict[str, int]:

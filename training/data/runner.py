@@ -19,12 +19,15 @@ from pathlib import Path
 from typing import Any
 
 import training
-from training.data.check import REPORT_NAME, ROWS_NAME, Progress, write_report
-from training.data.limits import CheckLimits
+from training.data.check import FINDINGS_NAME, REPORT_NAME, ROWS_NAME, Ask, Progress, write_report
+from training.data.limits import PREVIEW_LIMITS, CheckLimits
 from training.data.options import CheckOptions, ReadOptions
+from training.data.preview import Preview
 from training.data.report import Report
+from training.data.words import _, said, told
 
 MAX_REPORT_BYTES = 64 << 20
+MAX_PREVIEW_BYTES = 8 << 20
 LOG_NAME = "check.log"
 _READ_BYTES = 65536
 
@@ -39,6 +42,7 @@ def run_check(
     preview: int = 20,
     reading: ReadOptions | None = None,
     checking: CheckOptions | None = None,
+    ask: Ask = "never",
 ) -> dict[str, Any]:
     """Check ``source``; returns the report (fields of ``report.Report``), which also stands in ``report.json``.
 
@@ -47,11 +51,11 @@ def run_check(
     """
     limits = limits or CheckLimits()
     output_dir.mkdir(parents=True, exist_ok=True)
-    for name in (REPORT_NAME, ROWS_NAME):
+    for name in (REPORT_NAME, ROWS_NAME, FINDINGS_NAME):
         (output_dir / name).unlink(missing_ok=True)
     with open(output_dir / LOG_NAME, "wb") as log:
         child = subprocess.Popen(
-            [*_command(source, output_dir, limits, tokenizer, preview), *_choices(reading, checking)],
+            [*_command(source, output_dir, limits, tokenizer, preview), "--ask", ask, *_choices(reading, checking)],
             env=_environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -64,11 +68,44 @@ def run_check(
         _end(child)
     report = _read_report(output_dir) if in_time and child.returncode in (0, 2) else None
     if report is None:
-        rejected = Report(message=_reason(child.returncode, in_time, limits), bytes=_size(source))
+        reason = _reason(child.returncode, in_time, limits)
+        rejected = Report(message=reason, told=[said(reason)], bytes=_size(source))
         (output_dir / ROWS_NAME).unlink(missing_ok=True)
         write_report(rejected, output_dir)
         report = rejected.model_dump()
     return report
+
+
+def run_preview(source: Path, reading: ReadOptions | None = None, *, rows: int = 5) -> Preview:
+    """Look at the first rows of ``source`` in a limited child; whatever happens to it, there is an answer."""
+    command = [
+        sys.executable, "-P", "-m", "training.data", "preview", "--limited",
+        "--input", str(source.absolute()), "--rows", str(rows), *_choices(reading, None),
+    ]  # fmt: skip
+    limits = PREVIEW_LIMITS
+    child = subprocess.Popen(
+        command, env=_environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        output, in_time = _collect(child, time.monotonic() + limits.wall_s)
+    finally:
+        _end(child)
+    try:
+        if in_time and child.returncode == 0:
+            return Preview.model_validate_json(output)
+    except ValueError:
+        pass  # what it printed is not a preview: as when it was killed
+    return Preview(message=[said(_reason(child.returncode, in_time, limits))])
+
+
+def _collect(child: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, bool]:
+    """What the child prints until it ends, and whether that was in time and not too much."""
+    try:
+        output, _nothing = child.communicate(timeout=max(0.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        return b"", False
+    return output[: MAX_PREVIEW_BYTES + 1], len(output) <= MAX_PREVIEW_BYTES
 
 
 def _command(source: Path, output_dir: Path, limits: CheckLimits, tokenizer: Path | None, preview: int) -> list[str]:
@@ -157,12 +194,14 @@ def _read_report(output_dir: Path) -> dict[str, Any] | None:
 def _reason(code: int, in_time: bool, limits: CheckLimits) -> str:
     """One sentence for a child that left no report."""
     if not in_time:
-        return f"Reading the file took longer than {limits.wall_s:g} seconds. Split it into smaller files."
+        sentence = _("Reading the file took longer than {limit} seconds. Split it into smaller files.")
+        return told(sentence, limit=f"{limits.wall_s:g}")
     if code == -signal.SIGXCPU:
-        return f"Reading the file took more than {limits.cpu_s} seconds of processor time. Split it into smaller files."
+        sentence = _("Reading the file took more than {limit} seconds of processor time. Split it into smaller files.")
+        return told(sentence, limit=limits.cpu_s)
     if code in (-signal.SIGKILL, -signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS):
-        return "Reading the file needed more memory than a check may use, or the file broke its reader."
-    return f"The check stopped unexpectedly (exit code {code}); its log is {LOG_NAME}."
+        return told(_("Reading the file needed more memory than a check may use, or the file broke its reader."))
+    return told(_("The check stopped unexpectedly (exit code {code}); its log is {log}."), code=code, log=LOG_NAME)
 
 
 def _size(source: Path) -> int:

@@ -8,6 +8,7 @@ import stat
 from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple
 
+from training.data.words import _, told
 from training.errors import DataError
 
 HEAD_BYTES = 4096
@@ -15,29 +16,29 @@ MAX_NAME_CHARS = 100
 """A longer cell is no column name."""
 BINARY_HEAD_BYTES = 16
 """A NUL this early means a binary file; one further on is the fault of its line."""
-_UNPACK = "Unpack it and upload the file inside."
-_EXPORT = "Export the conversations as JSON Lines or parquet."
+_UNPACK = _("Unpack it and upload the file inside.")
+_EXPORT = _("Export the conversations as JSON Lines or parquet.")
 _MAGIC: tuple[tuple[bytes, str, str], ...] = (
-    (b"PK\x03\x04", "a zip archive (or an Office document)", _UNPACK),
-    (b"PK\x05\x06", "an empty zip archive", _UNPACK),
-    (b"\x1f\x8b", "gzip", _UNPACK),
-    (b"BZh", "bzip2", _UNPACK),
-    (b"\xfd7zXZ\x00", "xz", _UNPACK),
-    (b"\x28\xb5\x2f\xfd", "zstandard", _UNPACK),
-    (b"7z\xbc\xaf\x27\x1c", "7-Zip", _UNPACK),
-    (b"\x89PNG\r\n", "a PNG picture", _EXPORT),
-    (b"\xff\xd8\xff", "a JPEG picture", _EXPORT),
-    (b"GIF8", "a GIF picture", _EXPORT),
-    (b"%PDF", "a PDF document", _EXPORT),
-    (b"ARROW1", "an Arrow file", "Save it as parquet or JSON Lines."),
-    (b"SQLite format 3\x00", "an SQLite database", _EXPORT),
-    (b"\x7fELF", "a program", _EXPORT),
-    (b"MZ", "a program", _EXPORT),
-    (b"\x80\x02", "a Python pickle", _EXPORT),
-    (b"\x80\x04", "a Python pickle", _EXPORT),
-    (b"\x80\x05", "a Python pickle", _EXPORT),
-    (b"\x89HDF", "an HDF5 file", _EXPORT),
-    (b"\xd0\xcf\x11\xe0", "an old Office document", _EXPORT),
+    (b"PK\x03\x04", _("a zip archive (or an Office document)"), _UNPACK),
+    (b"PK\x05\x06", _("an empty zip archive"), _UNPACK),
+    (b"\x1f\x8b", _("gzip"), _UNPACK),
+    (b"BZh", _("bzip2"), _UNPACK),
+    (b"\xfd7zXZ\x00", _("xz"), _UNPACK),
+    (b"\x28\xb5\x2f\xfd", _("zstandard"), _UNPACK),
+    (b"7z\xbc\xaf\x27\x1c", _("7-Zip"), _UNPACK),
+    (b"\x89PNG\r\n", _("a PNG picture"), _EXPORT),
+    (b"\xff\xd8\xff", _("a JPEG picture"), _EXPORT),
+    (b"GIF8", _("a GIF picture"), _EXPORT),
+    (b"%PDF", _("a PDF document"), _EXPORT),
+    (b"ARROW1", _("an Arrow file"), _("Save it as parquet or JSON Lines.")),
+    (b"SQLite format 3\x00", _("an SQLite database"), _EXPORT),
+    (b"\x7fELF", _("a program"), _EXPORT),
+    (b"MZ", _("a program"), _EXPORT),
+    (b"\x80\x02", _("a Python pickle"), _EXPORT),
+    (b"\x80\x04", _("a Python pickle"), _EXPORT),
+    (b"\x80\x05", _("a Python pickle"), _EXPORT),
+    (b"\x89HDF", _("an HDF5 file"), _EXPORT),
+    (b"\xd0\xcf\x11\xe0", _("an old Office document"), _EXPORT),
 )
 _UTF = (
     (b"\xff\xfe\x00\x00", "UTF-32"),
@@ -59,10 +60,10 @@ def open_regular(path: Path) -> BinaryIO:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as exc:
-        raise DataError(f"The file cannot be opened: {exc.strerror}.") from exc
+        raise DataError(told(_("The file cannot be opened: {reason}."), reason=str(exc.strerror))) from exc
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise DataError("This is not a regular file.")
+        raise DataError(_("This is not a regular file."))
     return os.fdopen(descriptor, "rb")
 
 
@@ -71,41 +72,44 @@ def sniff(path: Path) -> Format:
     with open_regular(path) as file:
         head = file.read(HEAD_BYTES)
     if not head:
-        raise DataError("The file is empty.", hint="Upload a file with one JSON object per line.")
+        raise DataError(_("The file is empty."), hint=_("Upload a file with one JSON object per line."))
     if head.startswith(b"PAR1"):
-        return Format("parquet", ["The file begins with the parquet mark PAR1."])
+        return Format("parquet", [told(_("The file begins with the parquet mark PAR1."))])
     for magic, name, hint in _MAGIC:
         if head.startswith(magic):
-            raise DataError(f"The file is {name}, not JSON Lines or parquet.", hint=hint)
+            raise DataError(told(_("The file is {name}, not JSON Lines or parquet."), name=told(name)), hint=hint)
     for mark, name in _UTF:
         if head.startswith(mark):
-            raise DataError(f"The file is {name} text.", hint="Save it as UTF-8.")
+            raise DataError(told(_("The file is {name} text."), name=name), hint=_("Save it as UTF-8."))
     if b"\0" in head[:BINARY_HEAD_BYTES]:
         raise DataError(
-            f"The file is binary: byte {head.index(0)} is NUL.", hint="Save it as JSON Lines in UTF-8, or as parquet."
+            told(_("The file is binary: byte {byte} is NUL."), byte=head.index(0)),
+            hint=_("Save it as JSON Lines in UTF-8, or as parquet."),
         )
-    evidence = ["The file begins with text, not with the mark of a binary format."]
+    evidence: list[str] = [told(_("The file begins with text, not with the mark of a binary format."))]
     if head.startswith(b"\xef\xbb\xbf"):
-        evidence.append("It has a UTF-8 byte order mark, which is skipped.")
+        evidence.append(told(_("It has a UTF-8 byte order mark, which is skipped.")))
     if b"\r\n" in head:
-        evidence.append("Its lines end in CRLF.")
+        evidence.append(told(_("Its lines end in CRLF.")))
     return _text_container(head.removeprefix(b"\xef\xbb\xbf"), evidence)
 
 
 def _text_container(head: bytes, evidence: list[str]) -> Format:
     """How rows are written in a text file."""
-    first, _, rest = head.lstrip().partition(b"\n")
+    first, _end, rest = head.lstrip().partition(b"\n")
     first = first.rstrip()
     if first.startswith(b"["):
-        return Format("json", [*evidence, "It begins with `[`: one JSON list."])
+        return Format("json", [*evidence, told(_("It begins with `[`: one JSON list."))])
     if first.startswith(b"{"):
         if rest.strip() and (first == b"{" or first.endswith((b"{", b"[", b","))):
-            return Format("json", [*evidence, "It begins with `{` and goes on over several lines: one JSON object."])
+            evidence.append(told(_("It begins with `{` and goes on over several lines: one JSON object.")))
+            return Format("json", evidence)
         return Format("jsonl", evidence)
     delimiter = delimiter_of(first.decode(errors="replace"))
     if delimiter and rest.strip():
-        name = {",": "commas", ";": "semicolons", "\t": "tabs"}[delimiter]
-        return Format("csv", [*evidence, f"Its first line is a header of names between {name}: CSV."])
+        name = told({",": _("commas"), ";": _("semicolons"), "\t": _("tabs")}[delimiter])
+        evidence.append(told(_("Its first line is a header of names between {name}: CSV."), name=name))
+        return Format("csv", evidence)
     return Format("jsonl", evidence)
 
 

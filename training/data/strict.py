@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from training.data.limits import MAX_DEPTH, MAX_FIELD_BYTES
 from training.data.problems import RowError, shown
+from training.data.words import _, told
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -26,7 +27,9 @@ def strict_loads(text: str) -> Any:
     except RecursionError:
         raise RowError("deep", limit=MAX_DEPTH) from None
     except json.JSONDecodeError as exc:
-        raise RowError("json", detail=f"{exc.msg} at character {exc.pos + 1}") from None
+        raise RowError(
+            "json", detail=told(_("{problem} at character {place}"), problem=told(exc.msg), place=exc.pos + 1)
+        ) from None
     except ValueError:
         raise RowError("digits") from None
     check_decoded(value, text)

@@ -11,7 +11,8 @@ import pytest
 from training.data.formats import FORMATS
 from training.data.formats.literals import LiteralError, literal
 from training.data.options import Cut, ReadOptions
-from training.data.reader import load_rows, open_dataset, preview
+from training.data.preview import preview
+from training.data.reader import load_rows, open_dataset
 from training.errors import DataError
 
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}

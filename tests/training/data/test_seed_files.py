@@ -13,7 +13,8 @@ from training.data.convert import ConvertOptions, convert
 from training.data.formats.bfcl import read_answers, read_documents
 from training.data.formats.bfcl_versions import Watch
 from training.data.options import ReadOptions
-from training.data.reader import open_dataset, preview
+from training.data.preview import preview
+from training.data.reader import open_dataset
 
 QUERIES = {"G1_category": 153, "G1_instruction": 163, "G1_tool": 158, "G2_category": 124, "G2_instruction": 106,
            "G3_instruction": 61}  # fmt: skip

@@ -16,6 +16,7 @@ from training.data.formats import (
     verl,
 )
 from training.data.formats.base import DataFormat, Evidence, Sample
+from training.data.words import _, told
 from training.errors import DataError
 
 _MODULES = (
@@ -35,7 +36,10 @@ def recognise(sample: Sample) -> list[Evidence]:
 def format_of(name: str) -> DataFormat:
     """A format by its name. Raises ``DataError``."""
     if name not in FORMATS:
-        raise DataError(f"There is no format {name[:40]!r}.", hint=f"There are: {', '.join(FORMATS)}.")
+        raise DataError(
+            told(_("There is no format {name}."), name=repr(name[:40])),
+            hint=told(_("There are: {names}."), names=", ".join(FORMATS)),
+        )
     return FORMATS[name]
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from training.data.formats.base import DataFormat, Sample, Value, each, fits, text_of, without, written_messages
 from training.data.problems import RowError, kind
 from training.data.schema import Row, Spelling, make_row, messages_of
+from training.data.words import _, told
 
 NAME = "AgentGym's rows"
 _ROLES = {"user": "human", "assistant": "gpt"}
 
 
 def _recognise(sample: Sample) -> tuple[int, str] | None:
-    return fits(sample, lambda row: isinstance(row.get("item_id"), str), "name an episode by `item_id`")
+    return fits(sample, lambda row: isinstance(row.get("item_id"), str), _("name an episode by `item_id`"))
 
 
 def _convert(value: Value) -> Row:
@@ -20,7 +21,7 @@ def _convert(value: Value) -> Row:
     if items is None:
         return make_row([], without(value, "conversations"), spelling=_spelling(value, []))
     if not isinstance(items, list):
-        raise RowError("shape", format=NAME, detail=f"`conversations` is {kind(items)}, not a list")
+        raise RowError("shape", format=NAME, detail=told(_("`conversations` is {kind}, not a list"), kind=kind(items)))
     messages, others, roles = messages_of(items)
     return make_row(
         messages,
@@ -37,7 +38,7 @@ def _spelling(value: Value, roles: list[str]) -> Spelling:
 def write(row: Row) -> Value:
     """A trajectory, or an id whose conversation is null."""
     if not isinstance(row.extra.get("item_id"), str):
-        raise RowError("shape", format=NAME, detail="it has no `item_id`")
+        raise RowError("shape", format=NAME, detail=told(_("it has no `item_id`")))
     if not row.messages:
         return {**row.extra, "conversations": None} if row.spelling.key else dict(row.extra)
     items = written_messages(row, "from", "value", _ROLES)
@@ -46,9 +47,11 @@ def write(row: Row) -> Value:
 
 FORMAT = DataFormat(
     name="agentgym",
-    title="AgentTraj and AgentEval",
-    about="`item_id` such as webshop_6, and the trajectory under `conversations` (from human and gpt, with `loss`) or "
-    "null; an id alone is played from the environment's opening.",
+    title=_("AgentTraj and AgentEval"),
+    about=_(
+        "`item_id` such as webshop_6, and the trajectory under `conversations` (from human and gpt, with `loss`) or "
+        "null; an id alone is played from the environment's opening."
+    ),
     example='{"item_id": "webshop_5238", "conversations": null}',
     rank=0.96,
     recognise=_recognise,

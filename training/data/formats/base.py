@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel
-
 from training.data.options import ReadOptions
 from training.data.problems import RowError, kind
 from training.data.raw import Raw, Record
 from training.data.schema import Row
+from training.data.words import _, told
 
 Value = dict[str, Any]
 
@@ -24,7 +23,7 @@ class Sample(NamedTuple):
     columns: list[str]
 
 
-class Evidence(BaseModel):
+class Evidence(NamedTuple):
     """How surely a file is of a format, and why in words."""
 
     format: str
@@ -63,7 +62,9 @@ class DataFormat:
         return Evidence(
             format=self.name,
             certainty=round(self.rank * count / len(sample.rows), 3),
-            reasons=[f"{count} of the first {len(sample.rows)} rows {why}."],
+            reasons=[
+                told(_("{count} of the first {total} rows {why}."), count=count, total=len(sample.rows), why=told(why))
+            ],
         )
 
 
@@ -100,7 +101,7 @@ def text_of(value: Value, key: str, name: str) -> str:
     """A text that the format needs. Raises ``RowError``."""
     found = value.get(key)
     if not isinstance(found, str) or not found:
-        raise RowError("shape", format=name, detail=f"`{key}` is {kind(found)}, not text")
+        raise RowError("shape", format=name, detail=told(_("`{key}` is {kind}, not text"), key=key, kind=kind(found)))
     return found
 
 

@@ -12,6 +12,7 @@ from training.data.options import ReadOptions
 from training.data.problems import RowError, kind
 from training.data.raw import Raw, Record
 from training.data.schema import Message, Row, Spelling, make_row, messages_of
+from training.data.words import _, told
 from training.errors import DataError
 
 NAME = "BFCL's multi-turn questions"
@@ -30,7 +31,7 @@ def _recognise(sample: Sample) -> tuple[int, str] | None:
         has_question = isinstance(question, list) and isinstance(row.get("involved_classes"), list)
         return "id" in row and (has_question or (isinstance(truth, list) and len(row) == 2))
 
-    return fits(sample, test, "have an `id` with `question` and `involved_classes`, or with `ground_truth` alone")
+    return fits(sample, test, _("have an `id` with `question` and `involved_classes`, or with `ground_truth` alone"))
 
 
 def read_documents(folder: Path, watch: Watch) -> dict[str, dict[str, Value]]:
@@ -47,7 +48,10 @@ def read_documents(folder: Path, watch: Watch) -> dict[str, dict[str, Value]]:
             _see(watch, version_of_document(row), path)
         found[name] = {str(row.get("name")): row for row in rows}
     if not found:
-        raise DataError(f"{folder.name} holds no function documents.", hint="Choose the folder multi_turn_func_doc.")
+        raise DataError(
+            told(_("{name} holds no function documents."), name=folder.name),
+            hint=_("Choose the folder multi_turn_func_doc."),
+        )
     return found
 
 
@@ -64,7 +68,10 @@ def read_answers(path: Path, watch: Watch) -> dict[str, list[Any]]:
                 _see(watch, version_of_answer(value["id"], value["ground_truth"]), file)
                 answers[value["id"]] = value["ground_truth"]
     if not answers:
-        raise DataError(f"{path.name} holds no answers.", hint='They look like {"id": …, "ground_truth": [[…]]}.')
+        raise DataError(
+            told(_("{name} holds no answers."), name=path.name),
+            hint=_('They look like {"id": …, "ground_truth": [[…]]}.'),
+        )
     return answers
 
 
@@ -73,8 +80,13 @@ def _see(watch: Watch, version: str, path: Path) -> None:
         watch.see(version)
     except RowError as exc:
         raise DataError(
-            f"{path.name} is of BFCL {version}, and the data of {watch.version}; the two versions do not mix.",
-            hint="Take questions, answers and documents of one version.",
+            told(
+                _("{name} is of BFCL {version}, and the data of {expected}; the two versions do not mix."),
+                name=path.name,
+                version=version,
+                expected=watch.version,
+            ),
+            hint=_("Take questions, answers and documents of one version."),
         ) from exc
 
 
@@ -108,8 +120,12 @@ def _opening(value: Value) -> tuple[list[Message], Spelling]:
     if question is None and isinstance(value.get("ground_truth"), list):
         return [], Spelling()
     if not isinstance(question, list) or not question or not all(isinstance(turn, list) for turn in question):
-        raise RowError("shape", format=NAME, detail=f"`question` is {kind(question)}, not a list of turns")
-    messages, _, _ = messages_of(question[0])
+        raise RowError(
+            "shape",
+            format=NAME,
+            detail=told(_("`question` is {kind}, not a list of turns"), kind=kind(question)),
+        )
+    messages, *_others = messages_of(question[0])
     return messages, Spelling()
 
 
@@ -147,15 +163,17 @@ def _schema(value: Any) -> Any:
 def write(row: Row) -> Value:
     """The question, or the answer that was read alone, without what reading added."""
     if not isinstance(row.extra.get("id"), str) or not {"question", "ground_truth"} & set(row.extra):
-        raise RowError("shape", format=NAME, detail="it has no `id` with `question`")
+        raise RowError("shape", format=NAME, detail=told(_("it has no `id` with `question`")))
     return {name: value for name, value in row.extra.items() if name not in row.spelling.added}
 
 
 FORMAT = DataFormat(
     name="bfcl",
-    title="BFCL multi-turn",
-    about="Questions of v3 or v4, with the answers (`answers`) and function documents (`documents`) beside them. The "
-    "version is told by content; the two are never mixed.",
+    title=_("BFCL multi-turn"),
+    about=_(
+        "Questions of v3 or v4, with the answers (`answers`) and function documents (`documents`) beside them. The "
+        "version is told by content; the two are never mixed."
+    ),
     example='{"id": "multi_turn_base_46", "question": [[{"role": "user", "content": "…"}]], "initial_config": {…}, '
     '"involved_classes": ["GorillaFileSystem"]}',
     rank=0.96,

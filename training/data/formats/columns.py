@@ -11,6 +11,7 @@ from training.data.problems import RowError, kind
 from training.data.raw import Raw, Record
 from training.data.schema import Row, make_row, plain, row_from_dict
 from training.data.strict import strict_loads
+from training.data.words import _, told
 from training.errors import DataError
 
 NAME = "rows of this mapping"
@@ -44,7 +45,7 @@ def _recognise(sample: Sample) -> tuple[int, str] | None:
     if mapping is None:
         return None
     key = mapping.messages or mapping.prompt or ""
-    return fits(sample, lambda row: row.get(key) is not None, f"have a column `{key}`")
+    return fits(sample, lambda row: row.get(key) is not None, told(_("have a column `{name}`"), name=key))
 
 
 def _read(raws: Iterator[Raw], options: ReadOptions) -> Iterator[Record]:
@@ -55,7 +56,7 @@ def _read(raws: Iterator[Raw], options: ReadOptions) -> Iterator[Record]:
         rows = [raw.value for raw in first if raw.value is not None]
         mapping = suggest(Sample("", rows, [name for row in rows[:1] for name in row]))
     if mapping is None:
-        raise DataError("No column is mapped.", hint="Choose the column with the prompt or with the messages.")
+        raise DataError(_("No column is mapped."), hint=_("Choose the column with the prompt or with the messages."))
     chosen = mapping
 
     def rows_again() -> Iterator[Raw]:
@@ -68,7 +69,7 @@ def _read(raws: Iterator[Raw], options: ReadOptions) -> Iterator[Record]:
 def _convert(value: Value, mapping: ColumnMapping, shape: str) -> Row:
     named = [name for name in mapping.model_dump().values() if name]
     if missing := next((name for name in named if name not in value), None):
-        raise RowError("shape", format=NAME, detail=f"there is no column `{missing}`")
+        raise RowError("shape", format=NAME, detail=told(_("there is no column `{missing}`"), missing=missing))
     tools = value.get(mapping.tools) if mapping.tools else None
     made: Value = {"tools": tools} if tools else {}
     if mapping.messages:
@@ -97,7 +98,15 @@ def _text(value: Value, name: str) -> str:
     found = value[name]
     if isinstance(found, str) and found:
         return found
-    raise RowError("shape", format=NAME, detail=f"`{name}` is {'empty' if found == '' else kind(found)}, not text")
+    raise RowError(
+        "shape",
+        format=NAME,
+        detail=told(
+            _("`{name}` is {kind}, not text"),
+            name=name,
+            kind=told(_("empty")) if found == "" else kind(found),
+        ),
+    )
 
 
 def _decoded(text: str, name: str) -> object:
@@ -109,9 +118,11 @@ def _decoded(text: str, name: str) -> object:
 
 FORMAT = DataFormat(
     name="columns",
-    title="A table with mapped columns",
-    about="CSV, parquet or JSON whose columns are mapped to prompt, answer, system text, messages, tools and category. "
-    "Usual names are found; every column stays with the row.",
+    title=_("A table with mapped columns"),
+    about=_(
+        "CSV, parquet or JSON whose columns are mapped to prompt, answer, system text, messages, tools and category. "
+        "Usual names are found; every column stays with the row."
+    ),
     example="question,answer",
     rank=0.3,
     recognise=_recognise,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from training.data.formats.base import DataFormat, Sample, Value, each, fits
 from training.data.schema import Row, conversation_key, message_dict, row_from_dict
+from training.data.words import _
 
-ANY_KIND = "hold a list of messages"
+ANY_KIND = _("hold a list of messages")
 
 
 def _recognise(sample: Sample) -> tuple[int, str] | None:
@@ -27,9 +28,11 @@ def write(row: Row) -> Value:
 
 FORMAT = DataFormat(
     name="conversation",
-    title="Conversations",
-    about="One conversation a row under `messages`, `conversation`, `conversations` or `prompt`. Roles of OpenAI, "
-    "ShareGPT, ms-swift and of multi-turn GRPO (`tool_result`) are understood; other fields stay with the row.",
+    title=_("Conversations"),
+    about=_(
+        "One conversation a row under `messages`, `conversation`, `conversations` or `prompt`. Roles of OpenAI, "
+        "ShareGPT, ms-swift and of multi-turn GRPO (`tool_result`) are understood; other fields stay with the row."
+    ),
     example='{"conversation": [{"role": "user", "content": "25 * 37 + 128?"}]}',
     rank=0.5,
     recognise=_recognise,

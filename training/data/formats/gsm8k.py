@@ -9,6 +9,7 @@ from training.data.options import ReadOptions
 from training.data.problems import RowError
 from training.data.raw import Raw, Record
 from training.data.schema import Message, Row, Spelling, make_row, plain
+from training.data.words import _, told
 
 NAME = "GSM8K's or HelloAgents' rows"
 MARK = "####"
@@ -20,7 +21,7 @@ def _recognise(sample: Sample) -> tuple[int, str] | None:
             return isinstance(row.get("completion"), str) or ("ground_truth" in row and "full_answer" in row)
         return isinstance(row.get("question"), str) and MARK in str(row.get("answer", ""))
 
-    return fits(sample, test, "have a `question` whose `answer` ends with ####, or HelloAgents' columns")
+    return fits(sample, test, _("have a `question` whose `answer` ends with ####, or HelloAgents' columns"))
 
 
 def prompt_of(question: str) -> str:
@@ -41,7 +42,7 @@ def _read(raws: Iterator[Raw], options: ReadOptions) -> Iterator[Record]:
         question = text_of(value, "question", NAME)
         reasoning, final = split_answer(text_of(value, "answer", NAME))
         if not final:
-            raise RowError("shape", format=NAME, detail="`answer` does not end with #### and a result")
+            raise RowError("shape", format=NAME, detail=told(_("`answer` does not end with #### and a result")))
         messages = [plain("user", prompt_of(question))]
         if options.shape == "sft":
             messages.append(plain("assistant", f"{reasoning}\n\nFinal Answer: {final}"))
@@ -64,7 +65,7 @@ def write(row: Row) -> Value:
     """GSM8K's two columns."""
     if isinstance(row.extra.get("question"), str) and isinstance(row.extra.get("answer"), str):
         return without(row.extra, *row.spelling.added)
-    raise RowError("shape", format=NAME, detail="it has no `question` and `answer`")
+    raise RowError("shape", format=NAME, detail=told(_("it has no `question` and `answer`")))
 
 
 def write_sft(row: Row) -> Value:
@@ -85,15 +86,17 @@ def write_rl(row: Row) -> Value:
 def _texts(row: Row) -> tuple[str, str]:
     question, answer = row.extra.get("question"), row.extra.get("answer", row.extra.get("full_answer"))
     if not isinstance(question, str) or not isinstance(answer, str):
-        raise RowError("shape", format=NAME, detail="it has no `question` and `answer`")
+        raise RowError("shape", format=NAME, detail=told(_("it has no `question` and `answer`")))
     return question, answer
 
 
 FORMAT = DataFormat(
     name="gsm8k",
-    title="GSM8K and HelloAgents",
-    about="`question` and `answer` that ends with `#### 72`; or HelloAgents' `prompt` with `completion` (SFT) or "
-    "`ground_truth` (RL). The number becomes `ground_truth`.",
+    title=_("GSM8K and HelloAgents"),
+    about=_(
+        "`question` and `answer` that ends with `#### 72`; or HelloAgents' `prompt` with `completion` (SFT) or "
+        "`ground_truth` (RL). The number becomes `ground_truth`."
+    ),
     example='{"question": "Natalia sold clips …", "answer": "… #### 72"}',
     rank=0.95,
     recognise=_recognise,

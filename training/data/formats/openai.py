@@ -7,6 +7,7 @@ from typing import Any
 
 from training.data.formats.base import DataFormat, Sample, Value, each, fits
 from training.data.schema import Row, message_dict, row_from_dict
+from training.data.words import _
 
 
 def _recognise(sample: Sample) -> tuple[int, str] | None:
@@ -20,7 +21,7 @@ def _recognise(sample: Sample) -> tuple[int, str] | None:
             for item in messages
         )
 
-    return fits(sample, test, "have `messages` of OpenAI's roles with `tools` or `tool_calls`")
+    return fits(sample, test, _("have `messages` of OpenAI's roles with `tools` or `tool_calls`"))
 
 
 def write(row: Row) -> Value:
@@ -46,8 +47,8 @@ def write(row: Row) -> Value:
 
 FORMAT = DataFormat(
     name="openai",
-    title="OpenAI messages with tools",
-    about="`messages` with `tool_calls` and tool results, and the function schemas under `tools`.",
+    title=_("OpenAI messages with tools"),
+    about=_("`messages` with `tool_calls` and tool results, and the function schemas under `tools`."),
     example='{"messages": [{"role": "user", "content": "…"}], "tools": [{"type": "function", "function": {…}}]}',
     rank=0.8,
     recognise=_recognise,

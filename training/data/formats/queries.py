@@ -11,6 +11,7 @@ from training.data.options import ReadOptions
 from training.data.problems import RowError, kind
 from training.data.raw import Raw, Record
 from training.data.schema import Row, make_row, plain
+from training.data.words import _, told
 from training.errors import DataError
 
 NAME = "StableToolBench's queries"
@@ -28,7 +29,7 @@ def _recognise(sample: Sample) -> tuple[int, str] | None:
     return fits(
         sample,
         lambda row: (isinstance(row.get("query"), str) and isinstance(row.get("query_id"), int)) or _is_ids(row),
-        "have a `query` with a `query_id`, or are a table of query ids",
+        _("have a `query` with a `query_id`, or are a table of query ids"),
     )
 
 
@@ -36,10 +37,14 @@ def _convert(value: Value) -> Row:
     text = text_of(value, "query", NAME)
     query_id = value.get("query_id")
     if not isinstance(query_id, int) or isinstance(query_id, bool):
-        raise RowError("shape", format=NAME, detail=f"`query_id` is {kind(query_id)}, not a whole number")
+        raise RowError(
+            "shape",
+            format=NAME,
+            detail=told(_("`query_id` is {kind}, not a whole number"), kind=kind(query_id)),
+        )
     apis = value.get("api_list")
     if apis is not None and not (isinstance(apis, list) and all(isinstance(api, dict) for api in apis)):
-        raise RowError("shape", format=NAME, detail="`api_list` is no list of APIs")
+        raise RowError("shape", format=NAME, detail=told(_("`api_list` is no list of APIs")))
     names = [str(api.get("api_name")) for api in apis or []]
     return make_row([plain("user", text)], dict(value), offered=names)
 
@@ -60,7 +65,10 @@ def read_ids(path: Path) -> set[int]:
 
     first = next(iter(open_values(path).values()), None)
     if first is None or first.value is None or not _is_ids(first.value):
-        raise DataError(f"{path.name} is no table of query ids.", hint='It looks like {"588": 0, "608": 1}.')
+        raise DataError(
+            told(_("{name} is no table of query ids."), name=path.name),
+            hint=_('It looks like {"588": 0, "608": 1}.'),
+        )
     return {int(name) for name in first.value}
 
 
@@ -70,15 +78,17 @@ def write(row: Row) -> Value:
         return dict(row.extra)
     text = next((message.content for message in row.messages if message.role == "user"), None)
     if text is None or not isinstance(row.extra.get("query_id"), int):
-        raise RowError("shape", format=NAME, detail="it has no query with a query_id")
+        raise RowError("shape", format=NAME, detail=told(_("it has no query with a query_id")))
     return {"query": text, **row.extra}
 
 
 FORMAT = DataFormat(
     name="toolbench_queries",
-    title="StableToolBench queries",
-    about="A JSON list of queries with their `api_list` and `query_id`; or the table of ids alone, whose texts the "
-    "environment then knows. `ids` keeps only the queries of such a table.",
+    title=_("StableToolBench queries"),
+    about=_(
+        "A JSON list of queries with their `api_list` and `query_id`; or the table of ids alone, whose texts the "
+        "environment then knows. `ids` keeps only the queries of such a table."
+    ),
     example='[{"query_id": 588, "query": "…", "api_list": [{"category_name": "Search", "tool_name": "…"}]}]',
     rank=0.96,
     recognise=_recognise,

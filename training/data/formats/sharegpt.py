@@ -6,6 +6,7 @@ import json
 
 from training.data.formats.base import DataFormat, Sample, Value, each, fits
 from training.data.schema import Row, row_from_dict
+from training.data.words import _
 
 ROLES = {"user": "human", "assistant": "gpt", "tool": "observation"}
 
@@ -19,7 +20,7 @@ def _recognise(sample: Sample) -> tuple[int, str] | None:
             and all(isinstance(item, dict) and "from" in item and "value" in item for item in items)
         )
 
-    return fits(sample, test, "have `conversations` of `from` and `value`")
+    return fits(sample, test, _("have `conversations` of `from` and `value`"))
 
 
 def write(row: Row) -> Value:
@@ -41,8 +42,8 @@ def write(row: Row) -> Value:
 
 FORMAT = DataFormat(
     name="sharegpt",
-    title="ShareGPT",
-    about="`conversations` of `from` (human, gpt, system, function_call, observation) and `value`.",
+    title=_("ShareGPT"),
+    about=_("`conversations` of `from` (human, gpt, system, function_call, observation) and `value`."),
     example='{"conversations": [{"from": "human", "value": "…"}, {"from": "gpt", "value": "…"}]}',
     rank=0.75,
     recognise=_recognise,

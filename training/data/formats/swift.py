@@ -6,6 +6,7 @@ import json
 
 from training.data.formats.base import DataFormat, Sample, Value, each, fits
 from training.data.schema import Row, message_dict, row_from_dict
+from training.data.words import _
 
 _OWN = {"tool_call", "tool_response"}
 
@@ -18,7 +19,7 @@ def _recognise(sample: Sample) -> tuple[int, str] | None:
         roles = {item.get("role") for item in items if isinstance(item, dict) and isinstance(item.get("role"), str)}
         return bool(roles & _OWN) or isinstance(row.get("env_config"), dict) or isinstance(row.get("tools"), str)
 
-    return fits(sample, test, "have tool_call and tool_response messages, tools as text, or an `env_config`")
+    return fits(sample, test, _("have tool_call and tool_response messages, tools as text, or an `env_config`"))
 
 
 def write(row: Row) -> Value:
@@ -42,9 +43,11 @@ def write(row: Row) -> Value:
 
 FORMAT = DataFormat(
     name="swift",
-    title="ms-swift agent and gym rows",
-    about="`messages` with roles tool_call and tool_response whose content is JSON text; parallel calls follow "
-    "each other; `tools` is JSON text. Gym rows carry an `env_config`.",
+    title=_("ms-swift agent and gym rows"),
+    about=_(
+        "`messages` with roles tool_call and tool_response whose content is JSON text; parallel calls follow "
+        "each other; `tools` is JSON text. Gym rows carry an `env_config`."
+    ),
     example='{"tools": "[…]", "messages": [{"role": "tool_call", "content": "{\\"name\\": …}"}]}',
     rank=0.9,
     recognise=_recognise,

@@ -9,6 +9,7 @@ from training.data.formats.literals import LiteralError, literal
 from training.data.problems import RowError, shown
 from training.data.schema import Row, Spelling, make_row, messages_of
 from training.data.strict import strict_loads
+from training.data.words import _, told
 
 APIS = "access to the following APIs: "
 _ACTION = re.compile(r"\nAction: *(.*)\nAction Input: *")
@@ -25,7 +26,7 @@ def _recognise(sample: Sample) -> tuple[int, str] | None:
         first = items[0].get("value")
         return items[0].get("from") == "system" and isinstance(first, str) and (APIS in first or "AutoGPT" in first)
 
-    return fits(sample, test, "have `conversations` whose system text lists ToolBench's APIs")
+    return fits(sample, test, _("have `conversations` whose system text lists ToolBench's APIs"))
 
 
 def apis_of(system: str) -> list[Value]:
@@ -43,7 +44,7 @@ def _convert(value: Value) -> Row:
     text_of(value, "id", NAME) if "id" in value else None
     items = value.get("conversations")
     if not isinstance(items, list) or not items:
-        raise RowError("shape", format=NAME, detail="`conversations` is no list of turns")
+        raise RowError("shape", format=NAME, detail=told(_("`conversations` is no list of turns")))
     messages, others, roles = messages_of(items)
     row = make_row(
         messages,
@@ -72,22 +73,24 @@ def _note_calls(row: Row) -> None:
         try:
             strict_loads(message.content[found.end() :])
         except RowError as exc:
-            values: dict[str, str | int] = {"where": where, "name": shown(name), "detail": str(exc)}
+            values: dict[str, str | int] = {"where": where, "name": shown(name), "detail": exc.told}
             row.notes.append(("call_breaks_schema", values))
 
 
 def write(row: Row) -> Value:
     """A record with roles as ToolBench names them; native calls have no place in it."""
     if any(message.tool_calls for message in row.messages):
-        raise RowError("shape", format=NAME, detail="native tool calls cannot be written as ReAct text")
+        raise RowError("shape", format=NAME, detail=told(_("native tool calls cannot be written as ReAct text")))
     return {**row.extra, "conversations": written_messages(row, "from", "value", _ROLES)}
 
 
 FORMAT = DataFormat(
     name="toolbench",
-    title="ToolBench conversations",
-    about="A JSON list of `toolllama_*` records, one for each step prefix. The APIs in the system text are a Python "
-    "list, read safely for the checks; the text itself stays as it is.",
+    title=_("ToolBench conversations"),
+    about=_(
+        "A JSON list of `toolllama_*` records, one for each step prefix. The APIs in the system text are a Python "
+        "list, read safely for the checks; the text itself stays as it is."
+    ),
     example='[{"id": "Step 6: …", "conversations": [{"from": "system", "value": "You are AutoGPT, …"}]}]',
     rank=0.97,
     recognise=_recognise,

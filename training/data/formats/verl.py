@@ -12,6 +12,7 @@ from training.data.formats.bfcl_versions import Watch
 from training.data.options import ReadOptions
 from training.data.raw import Raw, Record
 from training.data.schema import Row, row_from_dict
+from training.data.words import _
 
 COLUMNS = ("data_source", "prompt", "ability", "reward_model", "extra_info")
 TOOLBENCH = "toolbench"
@@ -24,7 +25,7 @@ def _recognise(sample: Sample) -> tuple[int, str] | None:
         known = isinstance(row.get("reward_model"), dict) or isinstance(row.get("extra_info"), dict)
         return isinstance(row.get("prompt"), list) and known
 
-    return fits(sample, test, "have a list under `prompt`, and `reward_model` or `extra_info` beside it")
+    return fits(sample, test, _("have a list under `prompt`, and `reward_model` or `extra_info` beside it"))
 
 
 def _read(raws: Iterator[Raw], options: ReadOptions) -> Iterator[Record]:
@@ -114,9 +115,11 @@ def toolbench_row(row: Row, index: int, number: int) -> Value | None:
 
 FORMAT = DataFormat(
     name="verl",
-    title="verl",
-    about="Parquet or JSON Lines with `prompt`, `data_source`, `ability`, `reward_model` and `extra_info`, where "
-    "`interaction_kwargs` or `tools_kwargs` stand. EnvTuning, WebShop and GSM8K rows keep all of it.",
+    title=_("verl"),
+    about=_(
+        "Parquet or JSON Lines with `prompt`, `data_source`, `ability`, `reward_model` and `extra_info`, where "
+        "`interaction_kwargs` or `tools_kwargs` stand. EnvTuning, WebShop and GSM8K rows keep all of it."
+    ),
     example='{"data_source": "webshop", "prompt": […], "ability": "shopping", "reward_model": {…}, "extra_info": '
     '{"interaction_kwargs": {"name": "webshop", "session_id": 5238}}}',
     rank=0.95,
