@@ -18,6 +18,11 @@ def rollout_set_dir(set_id: UUID) -> Path:
     return Path(settings.DATA_DIR) / "rollout-sets" / str(UUID(str(set_id)))
 
 
+def export_file(dataset_id: UUID, export_id: UUID) -> Path:
+    """One file that was made of a dataset version for downloading."""
+    return dataset_dir(dataset_id) / "exports" / str(UUID(str(export_id)))
+
+
 def run_dir(run_id: UUID) -> Path:
     """Folder of one run; each attempt has its own folder inside."""
     return Path(settings.DATA_DIR) / "runs" / str(UUID(str(run_id)))

@@ -52,6 +52,10 @@ TABLE: dict[str, dict[str, Who]] = {
     PROJECT + "datasets/new/": FORM,
     **{PROJECT + "datasets/" + OWN_PK + tail: READ for tail in ("", "progress/")},
     **{PROJECT + "datasets/" + OWN_PK + tail: WRITE for tail in ("keep/", "delete/")},
+    PROJECT + "datasets/" + OWN_PK + "make/<slug:operation>/": FORM,
+    PROJECT + "datasets/" + OWN_PK + "count/": {"GET": Who.WRITE},
+    PROJECT + "datasets/" + OWN_PK + "export/": {"GET": Who.READ, "POST": Who.READ},
+    **{PROJECT + "datasets/" + OWN_PK + tail: READ for tail in ("exports/", "exports/<uuid:export_id>/")},
     PROJECT + "rewards/": READ,
     PROJECT + "rewards/new/": FORM,
     PROJECT + "rewards/" + OWN_PK: READ,
@@ -86,6 +90,8 @@ TABLE: dict[str, dict[str, Who]] = {
     API + "runs/<uuidstr:run_id>/steps/<int:step>/rollouts": READ,
     API + "runs/<uuidstr:run_id>/events": READ,
     API + "datasets/<uuidstr:dataset_id>": READ,
+    API + "datasets/<uuidstr:dataset_id>/make": WRITE,
+    API + "datasets/<uuidstr:dataset_id>/exports": {"GET": Who.READ, "POST": Who.READ},
     API + "rewards/<uuidstr:spec_id>": READ,
     API + "environments/<uuidstr:environment_id>": READ,
     API + "environments/<uuidstr:environment_id>/scale": WRITE,
@@ -98,6 +104,8 @@ BODIES: dict[str, dict[str, object]] = {
     API + "projects/<slug:slug>/rewards": {"name": "r", "components": [{"name": "coherence", "weight": 1}]},
     API + "projects/<slug:slug>/environments": {"name": "e", "url": "http://10.0.0.1"},
     API + "projects/<slug:slug>/datasets": {"name": "d"},  # sent as a form
+    API + "datasets/<uuidstr:dataset_id>/make": {"operation": "split", "names": ["train", "val"]},
+    API + "datasets/<uuidstr:dataset_id>/exports": {"to": "jsonl"},
     API + "environments/<uuidstr:environment_id>/scale": {"wanted": 1},
 }
 # Sockets: the close code for a stranger and an anonymous visitor is checked with the socket's own policy.

@@ -18,6 +18,7 @@ from django.utils import timezone
 
 from tests.security.routes import API, BODIES, SOCKETS, TABLE, Who, routes
 from webapp.asgi import application
+from webapp.datasets.models import Dataset, DatasetExport
 from webapp.live.routing import websocket_urlpatterns
 from webapp.registry.models import RegisteredModel
 from webapp.rewards.models import RewardCase
@@ -59,10 +60,18 @@ def objects(
         "rewards": (spec := make_reward_spec()).pk, "spec_id": spec.pk,
         "environments": (environment := make_environment(url="http://127.0.0.1:1")).pk,
         "environment_id": environment.pk, "models": model.pk, "rollouts": rollout.pk,
-        "cases": case.pk,
+        "cases": case.pk, "operation": "split", "export_id": _export(data).pk,
         "members": newcomer.pk,
         "slug": project.slug, "token": "not-a-token", "step": 1, "number": 1,
     }  # fmt: skip
+
+
+def _export(dataset: Dataset) -> DatasetExport:
+    """A file that can be downloaded."""
+    export = DatasetExport.objects.create(dataset=dataset, file_name="rows.jsonl", state="done")
+    export.path.parent.mkdir(parents=True, exist_ok=True)
+    export.path.write_text("{}")
+    return export
 
 
 def _address(route: str, objects: dict[str, Any]) -> str:

@@ -33,6 +33,8 @@ from training.errors import DataError
 Value = dict[str, Any]
 Writer = Callable[[Row], Value]
 OWN = "jsonl"
+GUIDE = "verl_toolbench"
+PROGRESS_ROWS = 256
 
 
 class ConvertOptions(Options):
@@ -63,11 +65,19 @@ class Converted(Options):
 def writers() -> dict[str, Writer]:
     """Name → how a row is written."""
     named: dict[str, Writer] = {name: each.write for name, each in FORMATS.items() if each.write is not None}
-    return {OWN: Row.normal, **named, "helloagents_sft": write_sft, "helloagents_rl": write_rl}
+    return {OWN: Row.normal, **named, GUIDE: _guide, "helloagents_sft": write_sft, "helloagents_rl": write_rl}
 
 
-def convert(source: Path, options: ConvertOptions) -> Converted:
-    """Convert a file. Raises ``DataError`` where it cannot be read or the choices do not go together."""
+def _guide(row: Row) -> Value:
+    """A row as ToolBench's converter writes it; its numbers are set where it is written."""
+    return toolbench_row(row, 0, 0) or {}
+
+
+def convert(source: Path, options: ConvertOptions, on_progress: Callable[[int], None] | None = None) -> Converted:
+    """Convert a file. Raises ``DataError`` where it cannot be read or the choices do not go together.
+
+    ``on_progress`` hears now and then how many rows have been read.
+    """
     outputs = _outputs(options)
     target = options.to or ("verl" if all(path.suffix == ".parquet" for path in outputs) else OWN)
     if target not in writers():
@@ -77,7 +87,7 @@ def convert(source: Path, options: ConvertOptions) -> Converted:
         )
     opened = open_dataset(source, options.reading)
     with Spool() as spool:
-        done = _spool(opened, spool, target, options)
+        done = _spool(opened, spool, target, options, on_progress)
         parts, done.lineage = _parts(len(spool), options)
         for path, numbers in zip(outputs, parts, strict=True):
             done.outputs[str(path)] = _write(path, target, _Part(spool, numbers, _is_guide(opened, target)))
@@ -101,16 +111,20 @@ def _outputs(options: ConvertOptions) -> list[Path]:
 
 def _is_guide(source: Source, target: str) -> bool:
     """Whether this is what ToolBench's converter does."""
-    return target == "verl" and source.format is TOOLBENCH
+    return target == GUIDE or (target == "verl" and source.format is TOOLBENCH)
 
 
-def _spool(source: Source, spool: Spool, target: str, options: ConvertOptions) -> Converted:
+def _spool(
+    source: Source, spool: Spool, target: str, options: ConvertOptions, on_progress: Callable[[int], None] | None
+) -> Converted:
     """Write every good row to the spool, and count the others."""
     is_guide = _is_guide(source, target)
     write = writers()[target]
     done = Converted(format=source.format.name, rows_in=0, rows=0, bad_rows=0, bad=[], outputs={})
     for record in islice(source.records(), min(options.max_samples or CheckLimits.max_rows, CheckLimits.max_rows)):
         done.rows_in += 1
+        if on_progress and not done.rows_in % PROGRESS_ROWS:
+            on_progress(done.rows_in)
         try:
             if record.row is None:
                 raise record.error or RowError("not_object")

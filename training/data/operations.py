@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from pydantic import BaseModel, Field
 
@@ -15,6 +15,7 @@ from training.data.checks import value_at
 from training.data.options import FilterOptions, FilterRule, MixOptions, SplitOptions, SubsetOptions
 
 Value = dict[str, Any]
+T = TypeVar("T")
 
 
 class Lineage(BaseModel):
@@ -112,19 +113,19 @@ def _holds(value: Any, rule: FilterRule) -> bool:
     return (rule.min_length or 0) <= len(value) and (rule.max_length is None or len(value) <= rule.max_length)
 
 
-class Mix:
+class Mix(Generic[T]):
     """Rows of several datasets by weight, each in its order: iterate over it, and ask for its lineage afterwards.
 
     It ends with the first dataset that is used up, so that the shares keep to the weights.
     """
 
-    def __init__(self, datasets: list[Iterable[Value]], options: MixOptions) -> None:
+    def __init__(self, datasets: list[Iterable[T]], options: MixOptions) -> None:
         if len(datasets) != len(options.weights):
             raise ValueError("one weight for each dataset")
         self._datasets, self._options = datasets, options
         self.taken = [0] * len(datasets)
 
-    def __iter__(self) -> Iterator[Value]:
+    def __iter__(self) -> Iterator[T]:
         draw = random.Random(self._options.seed)  # noqa: S311 - reproducible on purpose
         sources = [iter(rows) for rows in self._datasets]
         numbers = range(len(sources))

@@ -111,6 +111,21 @@ class SubsetOptions(Options):
     seed: int | None = Field(default=None, description=_("Seed of the draw; none takes the first rows."))
 
 
+class PickOptions(Options):
+    """Rows by their ids, in the order of the file."""
+
+    ids: list[Annotated[str, Field(min_length=1, max_length=200)]] = Field(
+        min_length=1, max_length=10_000, description="The ids that are wanted."
+    )
+    field: Name = Field(default="id", description="Dotted path of the id in the row.")
+
+
+class CutOptions(Options):
+    """Conversations that end where the model is to go on."""
+
+    cut: Literal[Cut.QUERY, Cut.LAST_TURN] = Field(description="Where conversations are cut.")
+
+
 class FilterRule(Options):
     """One condition on a row. A field is a dotted path such as `extra_info.category`; `length` counts characters."""
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from training.data.limits import MAX_DEPTH
 from training.data.parquet import JSON_COLUMNS
 
 BATCH_ROWS = 256
+BATCH_CHARS = 16 << 20
 INT64 = 1 << 63
 OPEN_STRUCTS = {(), ("extra_info",), ("reward_model",), ("extra_info", "interaction_kwargs"), ("prompt", "[]")}
 """Objects in which rows may lack keys: the row itself, verl's own, and messages."""
@@ -105,8 +105,16 @@ def write_parquet(path: Path, rows: Callable[[], Iterable[dict[str, Any]]]) -> i
 
 
 def _batches(rows: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    remaining = iter(rows)
-    while batch := list(islice(remaining, BATCH_ROWS)):
+    """Rows in groups that fit into memory, however long a row is."""
+    batch: list[dict[str, Any]] = []
+    chars = 0
+    for row in rows:
+        batch.append(row)
+        chars += len(str(row))
+        if len(batch) == BATCH_ROWS or chars > BATCH_CHARS:
+            yield batch
+            batch, chars = [], 0
+    if batch:
         yield batch
 
 

@@ -32,6 +32,22 @@ The last one does what ToolBench's converter does: the same columns, the same sh
 `--cut query` and `--cut last_turn` cut data of step prefixes. In place of a file stands a folder with one, or the id of
 a dataset on Hugging Face.
 """
+_BROWSER = """
+## In the browser
+
+The page of a dataset that is ready offers *Make of it*: split (two datasets, train and validation), take a subset (the
+first rows, a draw, or rows by their ids), filter (up to four rules, with a count of the rows they keep), mix with up to
+four others by weight, and cut conversations. What is made is a new version under its own name: its file is written from
+the checked rows of its parents, each row copied byte for byte, and checked like an upload. The parents stay as they are.
+
+Each version tells its lineage: what was done with which options, the versions it was made of with their content hashes
+and how many rows each gave, and what was made of it. Uploads, rows added by hand and datasets written by an environment
+say so.
+
+*Download* writes a version in any format above, whole or as two parts in a zip; `verl_toolbench` with *two parts* is
+what ToolBench's converter writes. Rows that a format cannot hold are counted, with the reason of the first. The API has
+the same: `POST /api/v1/datasets/ID/make` and `/exports` (its schema is at `/api/v1/openapi.json`).
+"""
 _ROW = """
 ## A row
 
@@ -45,6 +61,7 @@ _MODELS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("Converting", ConvertOptions),
     ("Splitting", options.SplitOptions),
     ("Taking a subset", options.SubsetOptions),
+    ("Taking rows by id", options.PickOptions),
     ("Filtering: one rule", options.FilterRule),
     ("Mixing", options.MixOptions),
 )
@@ -56,7 +73,7 @@ def reference() -> str:
 
     parts = [_INTRODUCTION.format(sample=SAMPLE_ROWS), _ROW, *_fields(), _formats(), _cuts()]
     parts += [_model(title, model) for title, model in _MODELS]
-    return "".join([*parts, _codes(), _limits()])
+    return "".join([*parts, _BROWSER, _codes(), _limits()])
 
 
 def _fields() -> list[str]:

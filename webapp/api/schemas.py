@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from training.config import Protocol, RewardComponent
 from webapp.datasets.models import Dataset
+from webapp.datasets.operations.lineage import lineage_dict
 from webapp.environments.models import MAX_REPLICAS, Environment
 from webapp.rewards.models import RewardSpec
 from webapp.runs.models import Run
@@ -97,7 +98,7 @@ def dataset_out(dataset: Dataset, *, full: bool = False) -> dict[str, Any]:
     if full:
         progress = {key: value for key, value in dataset.progress.items() if key != "token"}
         report = {key: value for key, value in dataset.report.items() if key != "preview"}
-        shown |= {"progress": progress, "report": report}
+        shown |= {"progress": progress, "report": report, "lineage": lineage_dict(dataset)}
     return shown
 
 

@@ -7,6 +7,7 @@ from django.urls import URLPattern, path, re_path
 
 from webapp.api.base import api, not_found, shaped
 from webapp.api.objects import router as objects
+from webapp.api.operations import router as operations
 from webapp.api.runs import router as runs
 from webapp.errors import error_body
 
@@ -24,6 +25,7 @@ def _patterns() -> list[URLPattern]:
     """The operations, each wrapped so that a wrong method answers in the one shape too."""
     api.add_router("", runs)
     api.add_router("", objects)
+    api.add_router("", operations)
     found = []
     for item in api.urls[0]:
         if isinstance(item, URLPattern) and item.name != "api-root":

@@ -22,6 +22,7 @@ from django.utils.translation import gettext as _
 
 from training.data.schema import RowError, check_tree, row_from_dict
 from webapp.datasets.models import Dataset, DatasetState
+from webapp.datasets.operations.lineage import parent_of
 from webapp.datasets.selectors import datasets_of
 from webapp.datasets.services import KEEP_FREE_BYTES, check_enqueue, too_large_sentence
 from webapp.pages import clean_name
@@ -41,6 +42,8 @@ def dataset_append(
     for _number in range(TRIES):
         base = _base(project, name)
         dataset = Dataset(id=uuid.uuid4(), project=project, name=name, file_name=file_name, created_by=user)
+        parents = [parent_of(base)] if base else []
+        dataset.lineage = {"operation": "append", "options": {"rows": len(rows)}, "parents": parents}
         try:
             dataset.bytes = _write(dataset, base, lines)
             if _insert(dataset, base):

@@ -9,7 +9,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from webapp.ids import UuidModel, name_validator
-from webapp.storage import dataset_dir
+from webapp.storage import dataset_dir, export_file
 from webapp.teams.models import Project
 
 
@@ -65,3 +65,39 @@ class Dataset(UuidModel):
     def rows_path(self) -> Path:
         """The good rows, normalised; what a job reads."""
         return dataset_dir(self.id) / "rows.jsonl"
+
+
+class ExportState(models.TextChoices):
+    """Where a file stands that was asked for."""
+
+    WAITING = "waiting", _("waiting")
+    WRITING = "writing", _("being written")
+    DONE = "done", _("written")
+    FAILED = "failed", _("failed")
+
+
+class DatasetExport(UuidModel):
+    """A dataset version in another format, as a file to download. The newest few of each dataset are kept."""
+
+    dataset = models.ForeignKey(Dataset, on_delete=models.CASCADE, related_name="exports")
+    options = models.JSONField(default=dict, help_text="webapp.datasets.operations.options.ExportOptions")
+    state = models.CharField(max_length=10, choices=ExportState.choices, default=ExportState.WAITING)
+    progress = models.JSONField(default=dict, help_text="{token, at, rows} while it is written")
+    file_name = models.CharField(max_length=255)
+    bytes = models.BigIntegerField(default=0)
+    rows = models.PositiveIntegerField(default=0)
+    left_out = models.PositiveIntegerField(default=0)
+    error = models.JSONField(null=True, help_text="training.errors.ErrorInfo, or why rows were left out")
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["-created_at"]
+
+    def __str__(self) -> str:
+        return f"{self.dataset} as {self.file_name}"
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return export_file(self.dataset_id, self.id)

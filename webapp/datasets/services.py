@@ -66,7 +66,7 @@ def dataset_create(*, project: Project, user: User | None, name: str, file: File
     )
     _store(file, dataset.upload_path)
     try:
-        _insert(dataset)
+        version_insert(dataset)
     except BaseException:
         shutil.rmtree(dataset_dir(dataset.id), ignore_errors=True)
         raise
@@ -99,7 +99,7 @@ def _store(file: File[bytes], path: Path) -> None:
             target.write(chunk)
 
 
-def _insert(dataset: Dataset) -> None:
+def version_insert(dataset: Dataset) -> None:
     """Save the row under the next version; of two uploads at once, the later one takes the number after."""
     for last_try in (False, False, False, True):
         newest = Dataset.objects.filter(project=dataset.project, name=dataset.name).aggregate(top=Max("version"))["top"]

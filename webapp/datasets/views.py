@@ -21,6 +21,7 @@ from webapp.datasets import selectors, services
 from webapp.datasets.forms import DatasetForm
 from webapp.datasets.handlers import OVERHEAD_BYTES, CountingUploadHandler
 from webapp.datasets.models import Dataset, DatasetState
+from webapp.datasets.operations.lineage import lineage_of
 from webapp.errors import error_body
 from webapp.pages import add_errors, can_edit, page_number
 from webapp.teams.access import object_for, project_for
@@ -123,6 +124,7 @@ def dataset_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         "can_edit": can_edit(project),
         "histogram": selectors.histogram_of(dataset.report),
         "preview": selectors.preview_of(dataset.report),
+        "lineage": lineage_of(dataset),
         "versions": selectors.versions_of(dataset)[:50],
         "runs": selectors.runs_using(dataset).order_by("-created_at")[:20],
     }

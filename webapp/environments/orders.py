@@ -20,6 +20,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from training.errors import TiltyardError
+from webapp.datasets.operations.lineage import origin_note
 from webapp.environments.builtin import BuiltIn, Command
 from webapp.environments.generate import TIME_LIMIT_S, OrderFailed, dataset_generate
 from webapp.environments.models import DatasetOrder, Environment, OrderState
@@ -95,6 +96,7 @@ def order_run(order_id: UUID | str) -> None:
         logger.exception("order could not be written", extra={"order_id": order_id})
         order_fail(order_id, OrderFailed(_("The rows could not be stored: %(why)s.") % {"why": exc.strerror}))
     else:
+        origin_note(dataset, environment=environment.name, command=order.command, arguments=order.arguments)
         DatasetOrder.objects.filter(pk=order_id).update(state=OrderState.DONE, dataset=dataset)
 
 

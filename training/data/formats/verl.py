@@ -89,11 +89,8 @@ def prompt_of(row: Row) -> list[Value]:
 def toolbench_row(row: Row, index: int, number: int) -> Value | None:
     """What ToolBench's converter writes; ``None`` where it leaves a row out. ``index`` counts within its output."""
     stood = row.spelling.roles
-    named = (
-        stood
-        if len(stood) == len(row.messages)
-        else ["function" if message.role == "tool" else message.role for message in row.messages]
-    )
+    is_ours = row.spelling.key == "messages" or len(stood) != len(row.messages)
+    named = ["function" if item.role == "tool" else item.role for item in row.messages] if is_ours else stood
     prompt = [
         {"role": role, "from": role, "content": message.content}
         for role, message in zip(named, row.messages, strict=True)

@@ -1,0 +1,83 @@
+"""Operations on datasets and files of them over the API."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from ninja import Router, Status
+from pydantic import Field
+
+from webapp.api.base import caller
+from webapp.api.schemas import Body, dataset_out
+from webapp.datasets.models import Dataset, DatasetExport, ExportState
+from webapp.datasets.operations.exports import export_order
+from webapp.datasets.operations.services import operation_order
+from webapp.datasets.operations.targets import ExportOptions
+from webapp.datasets.selectors import datasets_of
+from webapp.teams.access import object_for
+from webapp.teams.models import Role
+
+router = Router()
+
+
+class OperationIn(Body):
+    """What to make: options as docs/data.md has them, a name for each dataset, further parents of a mix."""
+
+    operation: str = Field(max_length=20, description="split, subset, pick, filter, mix or cut")
+    options: dict[str, Any] = Field(default_factory=dict)
+    names: list[str] = Field(min_length=1, max_length=2)
+    others: list[str] = Field(default_factory=list, max_length=19, description="references such as dataset:tasks@1")
+
+
+def export_out(export: DatasetExport) -> dict[str, Any]:
+    """A file; ``url`` serves it once it is written."""
+    dataset = export.dataset
+    address = reverse("dataset-export-file", args=[dataset.project.slug, dataset.pk, export.pk])
+    return {
+        "id": str(export.pk), "state": export.state, "file_name": export.file_name, "options": export.options,
+        "rows": export.rows, "left_out": export.left_out, "bytes": export.bytes, "error": export.error,
+        "url": address if export.state == ExportState.DONE else None,
+    }  # fmt: skip
+
+
+@router.post("/datasets/{uuid:dataset_id}/make", tags=["datasets"], response={201: list[dict[str, Any]]})
+def dataset_make(request: HttpRequest, dataset_id: UUID, body: OperationIn) -> Status[list[dict[str, Any]]]:
+    """Make one dataset of this one and maybe others, or two by a split; they are made and checked in the background."""
+    within = Dataset.objects.select_related("project")
+    dataset = object_for(caller(request), Dataset, dataset_id, need=Role.EDITOR, within=within)
+    others = [_other(dataset, reference) for reference in body.others]
+    made = operation_order(
+        parents=[dataset, *others], user=caller(request), operation=body.operation, options=body.options,
+        names=body.names,
+    )  # fmt: skip
+    return Status(201, [dataset_out(item, full=True) for item in made])
+
+
+def _other(dataset: Dataset, reference: str) -> Dataset:
+    name, _at, version = reference.removeprefix("dataset:").rpartition("@")
+    number = int(version) if version.isascii() and version.isdigit() and len(version) < 9 else 0
+    found = datasets_of(dataset.project).filter(name=name, version=number).first()
+    if found is None:
+        raise ValidationError({"others": _("There is no dataset %(name)s.") % {"name": reference[:100]}})
+    return found
+
+
+@router.post("/datasets/{uuid:dataset_id}/exports", tags=["datasets"], response={201: dict[str, Any]})
+def export_new(request: HttpRequest, dataset_id: UUID, body: ExportOptions) -> Status[dict[str, Any]]:
+    """Have a file written in another format; with `split`, two in a zip."""
+    within = Dataset.objects.select_related("project")
+    dataset = object_for(caller(request), Dataset, dataset_id, within=within)
+    return Status(201, export_out(export_order(dataset=dataset, user=caller(request), options=body)))
+
+
+@router.get("/datasets/{uuid:dataset_id}/exports", tags=["datasets"])
+def exports_list(request: HttpRequest, dataset_id: UUID) -> list[dict[str, Any]]:
+    """The files of a dataset, newest first."""
+    within = Dataset.objects.select_related("project")
+    dataset = object_for(caller(request), Dataset, dataset_id, within=within)
+    return [export_out(item) for item in dataset.exports.select_related("dataset__project")[:20]]

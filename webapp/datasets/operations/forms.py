@@ -1,0 +1,171 @@
+"""The forms of operations. Each gives what ``operation_order`` takes: options, names and further parents."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.utils.translation import gettext as _t
+from django.utils.translation import gettext_lazy as _
+
+from training.data.options import Cut
+from webapp.datasets.models import Dataset
+from webapp.datasets.operations.filter_form import FilterForm
+from webapp.datasets.operations.form_base import OperationForm, name_field, named, seed_field
+from webapp.datasets.operations.targets import targets
+from webapp.datasets.selectors import ready_datasets
+
+MIXED = 4
+
+
+class SplitForm(OperationForm):
+    """Two parts."""
+
+    operation, tail = "split", "train"
+    train_ratio = forms.FloatField(
+        label=_("Share of the training part"), min_value=0, max_value=1, initial=0.9,
+        widget=forms.NumberInput(attrs={"step": "any"}),
+        help_text=_("0.9 puts nine rows of ten into the training part."),
+    )  # fmt: skip
+    seed = seed_field(help_text=_("The rows are shuffled with it first. 42 is what ToolBench's converter uses."))
+    name = name_field(_("Name of the training part"))
+    validation_name = name_field(_("Name of the validation part"))
+
+    def __init__(self, dataset: Dataset, data: Any = None) -> None:
+        super().__init__(dataset, data)
+        self.fields["validation_name"].initial = named(dataset, "val")
+        self.order_fields(["train_ratio", "seed", "name", "validation_name"])
+
+    def options(self) -> dict[str, Any]:
+        """Ratio and seed."""
+        return {name: self.cleaned_data[name] for name in ("train_ratio", "seed")}
+
+    def names(self) -> list[str]:
+        """Both parts' names."""
+        return [self.cleaned_data["name"], self.cleaned_data["validation_name"]]
+
+
+class SubsetForm(OperationForm):
+    """Some of the rows."""
+
+    operation, tail = "subset", "subset"
+    way = forms.ChoiceField(
+        label=_("Which rows"), widget=forms.RadioSelect, initial="first",
+        choices=[("first", _("The first rows")), ("drawn", _("Rows drawn at random")), ("ids", _("Rows by their ids"))],
+    )  # fmt: skip
+    rows = forms.IntegerField(label=_("How many rows"), min_value=1, initial=75, required=False)
+    seed = seed_field(required=False, help_text=_("For rows that are drawn: the same seed draws the same rows."))
+    field = forms.CharField(
+        label=_("Column of the id"), max_length=200, initial="id", required=False,
+        help_text=_("A dotted path such as extra_info.sample_id."),
+    )  # fmt: skip
+    ids = forms.CharField(
+        label=_("Ids"), required=False, max_length=500_000, widget=forms.Textarea(attrs={"class": "mono", "rows": 5}),
+        help_text=_("One a line, or separated by commas."),
+    )  # fmt: skip
+
+    def clean(self) -> dict[str, Any]:
+        """What the chosen way needs."""
+        data = super().clean() or {}
+        if data.get("way") == "ids":
+            data["ids"] = [part.strip() for line in (data.get("ids") or "").splitlines() for part in line.split(",")]
+            data["ids"] = [name for name in data["ids"] if name]
+            if not data["ids"]:
+                self.add_error("ids", _t("Give at least one id."))
+        elif data.get("way") and not data.get("rows") and "rows" not in self.errors:
+            self.add_error("rows", _t("Say how many rows."))
+        return data
+
+    def chosen_operation(self) -> str:
+        """By ids is an operation of its own."""
+        return "pick" if self.cleaned_data["way"] == "ids" else "subset"
+
+    def options(self) -> dict[str, Any]:
+        """Of the chosen way."""
+        data = self.cleaned_data
+        if data["way"] == "ids":
+            return {"ids": data["ids"], "field": data["field"] or "id"}
+        return {"rows": data["rows"], "seed": (data["seed"] or 0) if data["way"] == "drawn" else None}
+
+
+class MixForm(OperationForm):
+    """Several datasets by weight."""
+
+    operation, tail = "mix", "mix"
+    weight = forms.FloatField(label=_("Weight"), min_value=0, max_value=1e6, initial=1)
+    rows = forms.IntegerField(
+        label=_("Rows"), min_value=1, required=False,
+        help_text=_("Empty: until one of the datasets is used up, so that the shares keep to the weights."),
+    )  # fmt: skip
+    seed = seed_field(help_text=_("The same seed draws the same mixture."))
+
+    def __init__(self, dataset: Dataset, data: Any = None) -> None:
+        super().__init__(dataset, data)
+        others = ready_datasets(dataset.project).exclude(pk=dataset.pk)
+        for number in range(1, MIXED + 1):
+            self.fields[f"dataset_{number}"] = forms.ModelChoiceField(
+                queryset=others, label=_("Dataset"), required=number == 1, empty_label="–",
+            )  # fmt: skip
+            self.fields[f"weight_{number}"] = forms.FloatField(
+                label=_("Weight"), min_value=0, max_value=1e6, initial=1, required=False
+            )
+
+    def others(self) -> list[dict[str, forms.BoundField]]:
+        """The further datasets as the page shows them."""
+        numbers = range(1, MIXED + 1)
+        return [{"dataset": self[f"dataset_{number}"], "weight": self[f"weight_{number}"]} for number in numbers]
+
+    def parents(self) -> list[Dataset]:
+        """This dataset and the others."""
+        chosen = (self.cleaned_data.get(f"dataset_{number}") for number in range(1, MIXED + 1))
+        return [self.dataset, *(item for item in chosen if item)]
+
+    def options(self) -> dict[str, Any]:
+        """Weights, rows and seed."""
+        data = self.cleaned_data
+        weights = [data["weight"]]
+        weights += [data.get(f"weight_{n}") or 0 for n in range(1, MIXED + 1) if data.get(f"dataset_{n}")]
+        return {"weights": weights, "rows": data["rows"], "seed": data["seed"]}
+
+
+class CutForm(OperationForm):
+    """Conversations up to where the model goes on."""
+
+    operation, tail = "cut", "cut"
+    cut = forms.ChoiceField(
+        label=_("Where"), widget=forms.RadioSelect, initial=Cut.QUERY.value,
+        choices=[
+            (Cut.QUERY.value, _("From the query: cut at the first assistant turn; the model works the whole task")),
+            (Cut.LAST_TURN.value, _("Before the last assistant turn: the model makes one step")),
+        ],
+    )  # fmt: skip
+
+    def options(self) -> dict[str, Any]:
+        """Where."""
+        return {"cut": self.cleaned_data["cut"]}
+
+
+FORMS: dict[str, type[OperationForm]] = {
+    form.operation: form for form in (SplitForm, SubsetForm, FilterForm, MixForm, CutForm)
+}
+
+
+class ExportForm(forms.Form):
+    """A file to download."""
+
+    to = forms.ChoiceField(label=_("Format"))
+    split = forms.BooleanField(
+        label=_("Two parts, training and validation"), required=False,
+        help_text=_("Shuffled with seed 42 and cut, as ToolBench's converter does; both files come in one zip."),
+    )  # fmt: skip
+    train_ratio = forms.FloatField(
+        label=_("Share of the training part"), min_value=0, max_value=1, initial=0.9,
+        widget=forms.NumberInput(attrs={"step": "any"}),
+    )  # fmt: skip
+    max_samples = forms.IntegerField(
+        label=_("Rows at most"), min_value=1, required=False, help_text=_("From the beginning; empty takes all.")
+    )
+
+    def __init__(self, data: Any = None) -> None:
+        super().__init__(data)
+        self.fields["to"].choices = [(target.name, target.label) for target in targets()]  # type: ignore[attr-defined]
