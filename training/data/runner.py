@@ -49,9 +49,24 @@ def run_check(
     output_dir.mkdir(parents=True, exist_ok=True)
     for name in (REPORT_NAME, ROWS_NAME):
         (output_dir / name).unlink(missing_ok=True)
-    with open(output_dir / LOG_NAME, "wb") as log:
+    command = [*_command(source, output_dir, limits, tokenizer, preview), *_choices(reading, checking)]
+    code, in_time = run_limited(command, output_dir / LOG_NAME, limits.wall_s, on_progress)
+    report = _read_report(output_dir) if in_time and code in (0, 2) else None
+    if report is None:
+        rejected = Report(message=failure_sentence(code, in_time, limits), bytes=_size(source))
+        (output_dir / ROWS_NAME).unlink(missing_ok=True)
+        write_report(rejected, output_dir)
+        report = rejected.model_dump()
+    return report
+
+
+def run_limited(
+    command: list[str], log_path: Path, wall_s: float, on_progress: Callable[[Progress], None] | None
+) -> tuple[int, bool]:
+    """Run a program of ours that limits itself and prints progress; its exit code, and whether it ended in time."""
+    with open(log_path, "wb") as log:
         child = subprocess.Popen(
-            [*_command(source, output_dir, limits, tokenizer, preview), *_choices(reading, checking)],
+            command,
             env=_environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -59,16 +74,10 @@ def run_check(
             start_new_session=True,
         )
     try:
-        in_time = _follow(child, time.monotonic() + limits.wall_s, on_progress)
+        in_time = _follow(child, time.monotonic() + wall_s, on_progress)
     finally:
         _end(child)
-    report = _read_report(output_dir) if in_time and child.returncode in (0, 2) else None
-    if report is None:
-        rejected = Report(message=_reason(child.returncode, in_time, limits), bytes=_size(source))
-        (output_dir / ROWS_NAME).unlink(missing_ok=True)
-        write_report(rejected, output_dir)
-        report = rejected.model_dump()
-    return report
+    return int(child.returncode), in_time
 
 
 def _command(source: Path, output_dir: Path, limits: CheckLimits, tokenizer: Path | None, preview: int) -> list[str]:
@@ -154,7 +163,7 @@ def _read_report(output_dir: Path) -> dict[str, Any] | None:
         return None
 
 
-def _reason(code: int, in_time: bool, limits: CheckLimits) -> str:
+def failure_sentence(code: int, in_time: bool, limits: CheckLimits) -> str:
     """One sentence for a child that left no report."""
     if not in_time:
         return f"Reading the file took longer than {limits.wall_s:g} seconds. Split it into smaller files."
