@@ -25,6 +25,10 @@ def main(arguments: list[str] | None = None) -> int:
         from training.data.__main__ import main as data_main
 
         return data_main(words[1:])
+    if words[:1] == ["import"]:
+        from training.imports.__main__ import main as import_main
+
+        return import_main(words[1:])
     options = _parser().parse_args(words)
     if options.command == "schema":
         print(json.dumps(JobConfig.model_json_schema(), ensure_ascii=False, indent=2))
@@ -65,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("--json", action="store_true", help="print JSON")
     commands.add_parser("schema", help="print the JSON schema of the config")
     commands.add_parser("data", help="check and convert datasets: data --help", add_help=False)
+    commands.add_parser("import", help="read runs of other trainers: import --help", add_help=False)
     commands.add_parser("docs", help="print the page docs/configuration.md")
     return parser
 

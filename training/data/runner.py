@@ -53,9 +53,25 @@ def run_check(
     output_dir.mkdir(parents=True, exist_ok=True)
     for name in (REPORT_NAME, ROWS_NAME, FINDINGS_NAME):
         (output_dir / name).unlink(missing_ok=True)
-    with open(output_dir / LOG_NAME, "wb") as log:
+    command = [*_command(source, output_dir, limits, tokenizer, preview), "--ask", ask, *_choices(reading, checking)]
+    code, in_time = run_limited(command, output_dir / LOG_NAME, limits.wall_s, on_progress)
+    report = _read_report(output_dir) if in_time and code in (0, 2) else None
+    if report is None:
+        reason = failure_sentence(code, in_time, limits)
+        rejected = Report(message=reason, told=[said(reason)], bytes=_size(source))
+        (output_dir / ROWS_NAME).unlink(missing_ok=True)
+        write_report(rejected, output_dir)
+        report = rejected.model_dump()
+    return report
+
+
+def run_limited(
+    command: list[str], log_path: Path, wall_s: float, on_progress: Callable[[Progress], None] | None
+) -> tuple[int, bool]:
+    """Run a program of ours that limits itself and prints progress; its exit code, and whether it ended in time."""
+    with open(log_path, "wb") as log:
         child = subprocess.Popen(
-            [*_command(source, output_dir, limits, tokenizer, preview), "--ask", ask, *_choices(reading, checking)],
+            command,
             env=_environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -63,17 +79,10 @@ def run_check(
             start_new_session=True,
         )
     try:
-        in_time = _follow(child, time.monotonic() + limits.wall_s, on_progress)
+        in_time = _follow(child, time.monotonic() + wall_s, on_progress)
     finally:
         _end(child)
-    report = _read_report(output_dir) if in_time and child.returncode in (0, 2) else None
-    if report is None:
-        reason = _reason(child.returncode, in_time, limits)
-        rejected = Report(message=reason, told=[said(reason)], bytes=_size(source))
-        (output_dir / ROWS_NAME).unlink(missing_ok=True)
-        write_report(rejected, output_dir)
-        report = rejected.model_dump()
-    return report
+    return int(child.returncode), in_time
 
 
 def run_preview(source: Path, reading: ReadOptions | None = None, *, rows: int = 5) -> Preview:
@@ -96,7 +105,7 @@ def run_preview(source: Path, reading: ReadOptions | None = None, *, rows: int =
             return Preview.model_validate_json(output)
     except ValueError:
         pass  # what it printed is not a preview: as when it was killed
-    return Preview(message=[said(_reason(child.returncode, in_time, limits))])
+    return Preview(message=[said(failure_sentence(child.returncode, in_time, limits))])
 
 
 def _collect(child: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, bool]:
@@ -191,7 +200,7 @@ def _read_report(output_dir: Path) -> dict[str, Any] | None:
         return None
 
 
-def _reason(code: int, in_time: bool, limits: CheckLimits) -> str:
+def failure_sentence(code: int, in_time: bool, limits: CheckLimits) -> str:
     """One sentence for a child that left no report."""
     if not in_time:
         sentence = _("Reading the file took longer than {limit} seconds. Split it into smaller files.")

@@ -1,0 +1,84 @@
+"""Zip archives of a run's files, unpacked as far as a cap allows.
+
+Names inside an archive never become paths: members are written as ``0``, ``1``, … into a folder of ours.
+"""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from training.data.sniff import open_regular
+from training.errors import DataError
+from training.imports.base import shown
+
+MAX_MEMBERS = 5000
+MAX_UNPACKED_BYTES = 8 << 30
+RATIO, ALLOWANCE_BYTES = 100, 64 << 20
+_PIECE_BYTES = 1 << 20
+_NOISE = ("__MACOSX/", ".DS_Store", "Thumbs.db")
+
+
+class Given(NamedTuple):
+    """A file to read and the name under which the person knows it."""
+
+    path: Path
+    name: str
+
+
+def is_archive(path: Path) -> bool:
+    """Whether the file begins as a zip archive does."""
+    with open_regular(path) as file:
+        return file.read(4) in (b"PK\x03\x04", b"PK\x05\x06")
+
+
+def unpack(given: Given, folder: Path, first: int) -> list[Given]:
+    """The files of an archive, written as ``folder/<first>`` and on. Raises ``DataError``."""
+    cap = min(MAX_UNPACKED_BYTES, RATIO * given.path.stat().st_size + ALLOWANCE_BYTES)
+    found: list[Given] = []
+    try:
+        with zipfile.ZipFile(given.path) as archive:
+            members = [each for each in archive.infolist() if not each.is_dir() and not _is_noise(each.filename)]
+            if len(members) > MAX_MEMBERS:
+                raise DataError(f"The archive holds {len(members)} files; {MAX_MEMBERS} are allowed.")
+            for member in members:
+                _refuse(member)
+                target = folder / str(first + len(found))
+                cap -= _write(archive, member, target, cap)
+                found.append(Given(target, member.filename))
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as exc:
+        raise DataError("The zip archive is damaged or of a kind that is not read.", hint="Pack the files again.") from exc
+    if not found:
+        raise DataError("The zip archive holds no files.")
+    return found
+
+
+def _is_noise(name: str) -> bool:
+    return name.startswith(_NOISE[0]) or PurePosixPath(name).name in _NOISE[1:]
+
+
+def _refuse(member: zipfile.ZipInfo) -> None:
+    name = member.filename
+    path = PurePosixPath(name.replace("\\", "/"))
+    if path.is_absolute() or ".." in path.parts or (path.parts and path.parts[0].endswith(":")):
+        raise DataError(f"The archive names a place outside itself: {shown(name)}.", hint="Pack the files again.")
+    if (member.external_attr >> 16) & 0o170000 == 0o120000:
+        raise DataError(f"The archive holds a link: {shown(name)}.", hint="Pack the files themselves.")
+    if member.flag_bits & 1:
+        raise DataError("The archive is encrypted.", hint="Pack the files without a password.")
+
+
+def _write(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path, cap: int) -> int:
+    """Unpack one member, counting what really comes out: its header may lie."""
+    size = 0
+    with archive.open(member) as source, open(target, "xb") as file:
+        while piece := source.read(_PIECE_BYTES):
+            size += len(piece)
+            if size > cap:
+                raise DataError("The archive unpacks to far more than its size allows.", hint="Give fewer files at once.")
+            file.write(piece)
+    if is_archive(target):
+        raise DataError(f"The archive holds another archive: {shown(member.filename)}.", hint="Unpack it first.")
+    return size

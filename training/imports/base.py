@@ -1,0 +1,120 @@
+"""What the readers of foreign files yield: figures of a step, rollouts, or why a row is neither."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from envs.wire import Message
+
+MAX_STEP = 2**31 - 1
+MAX_NAME_CHARS = 120
+MAX_REASON_CHARS = 200
+
+
+class BadRow(ValueError):
+    """Why a row cannot be used: one sentence without its end stop."""
+
+
+class Figures(NamedTuple):
+    """Metrics of one step under their own names. ``at`` is when, in Unix seconds, where the file tells."""
+
+    step: int
+    values: dict[str, float]
+    at: float | None = None
+
+
+class Sampled(NamedTuple):
+    """One rollout. Rollouts of one step with the same ``key`` form a group. ``None`` is missing, never 0.
+
+    The first ``prompt`` messages are the prompt. ``summed`` says that the reward is our sum of the parts.
+    """
+
+    step: int
+    key: str
+    messages: list[Message]
+    prompt: int
+    reward: float | None
+    parts: dict[str, float | None]
+    advantage: float | None = None
+    summed: bool = False
+
+
+class Item(NamedTuple):
+    """One row of a file: ``line`` counts from 1, ``offset`` is how many bytes were read so far."""
+
+    line: int
+    offset: int
+    value: Figures | Sampled | None = None
+    reason: str = ""
+    remark: str = ""
+
+
+class Reader(NamedTuple):
+    """One kind of file. ``recognise`` gives the reason why the file is of that kind, or ``""``."""
+
+    name: str
+    title: str
+    tool: str
+    about: str
+    recognise: Callable[[Path], str]
+    read: Callable[[Path, Notes], Iterator[Item]]
+
+
+class Notes:
+    """What a reader has to say about a whole file."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        """The file as the person knows it."""
+        self.sentences: list[str] = []
+        self.left_out: dict[str, str] = {}
+        """Columns that have no place in a run, and why."""
+
+    def say(self, sentence: str) -> None:
+        """Add a sentence once."""
+        if sentence not in self.sentences:
+            self.sentences.append(sentence)
+
+
+def step_of(value: Any) -> int:
+    """A step, which may stand there as text or as a float. Raises ``BadRow``."""
+    number = number_of(value)
+    if number is None:
+        raise BadRow("it names no step")
+    if not math.isfinite(number) or number != int(number) or not 0 <= number <= MAX_STEP:
+        raise BadRow(f"its step is {shown(value)}, not a whole number from 0")
+    return int(number)
+
+
+def number_of(value: Any) -> float | None:
+    """A number, also as text; ``None`` for nothing at all. Raises ``BadRow`` for anything else."""
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return None
+    if isinstance(value, bool | int | float):
+        try:
+            return float(value)
+        except OverflowError:
+            raise BadRow(f"{shown(value)} is too large a number") from None
+    if isinstance(value, str) and len(value) <= 64 and "_" not in value:
+        try:
+            return float(value)
+        except ValueError:
+            pass
+    raise BadRow(f"{shown(value)} is not a number")
+
+
+def known(value: float | None) -> float | None:
+    """A finite number, or ``None``: NaN is how tables write that something is missing."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def shown(value: Any) -> str:
+    """A short, printable echo of a value."""
+    try:
+        text = ascii(value)
+    except (ValueError, RecursionError):  # an integer of thousands of digits
+        text = type(value).__name__
+    return text if len(text) <= 40 else text[:39] + "…"

@@ -1,0 +1,259 @@
+"""Import files of one run: recognise each, read it, and leave a folder that ``manage.py import_run`` takes.
+
+The folder has ``journal.jsonl``, a minimal ``config.yaml``, ``output.log`` (the end of a console log) and
+``import.json`` (the report). Rows in are rows kept plus rows listed as bad.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from training.config import JobConfig, config_to_yaml
+from training.data.check import PROGRESS_EVERY_S, Progress
+from training.data.limits import CheckLimits
+from training.data.sniff import open_regular, sniff
+from training.errors import DataError
+from training.imports import console, rollouts, tables
+from training.imports.archive import Given, is_archive, unpack
+from training.imports.base import Figures, Notes, Reader, shown
+from training.imports.recorder import Recorder
+from training.imports.report import FileRead, ImportReport
+
+REPORT_NAME = "import.json"
+OUTPUT_NAME = "output.log"
+OUTPUT_TAIL_BYTES = 256 << 10
+MAX_NAME_CHARS = 200
+MAX_ROLLOUTS = 200_000
+MAX_POINTS = 5_000_000
+# Figures first, so that what a log says of a step is known before its rollouts are summed up.
+READERS: tuple[Reader, ...] = (
+    tables.CSV_READER,
+    tables.LINES_READER,
+    rollouts.DUMP_READER,
+    rollouts.COMPLETIONS_READER,
+    console.READER,
+)
+_ORDER = {reader.name: place for place, reader in enumerate((console.READER, *READERS[:-1]))}
+_COLOUR = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]")
+_UNNAMED = "another trainer"
+OnProgress = Callable[[Progress], None]
+
+
+def import_files(
+    files: Iterable[Given], output: Path, *, max_rows: int = CheckLimits.max_rows, on_progress: OnProgress | None = None
+) -> ImportReport:
+    """Read the files of one run into ``output``, which must exist. Always returns a report, and writes it there.
+
+    Raises ``OSError`` only where the folder cannot be written.
+    """
+    report = ImportReport()
+    folder = output / "unpacked"
+    try:
+        given = _unpacked([*files], folder)
+        _read_all(given, output, report, max_rows, on_progress)
+    except DataError as exc:
+        report.verdict, report.message = "rejected", f"{exc.message} {exc.hint}".strip()
+    except MemoryError:
+        report.verdict = "rejected"
+        report.message = "Reading the files needs more memory than an import may use. Give fewer files at once."
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    (output / REPORT_NAME).write_text(report.model_dump_json(indent=1), encoding="utf-8")
+    return report
+
+
+def _unpacked(files: list[Given], folder: Path) -> list[Given]:
+    """All files, those of archives in their place."""
+    folder.mkdir()
+    given: list[Given] = []
+    for file in files:
+        try:
+            given += unpack(file, folder, len(given)) if is_archive(file.path) else [file]
+        except DataError as exc:
+            raise _about(file.name, exc) from exc
+    if not given:
+        raise DataError("No file was given.")
+    return [Given(path, plain_name(name)) for path, name in given]
+
+
+def plain_name(name: str) -> str:
+    """A file's name as it is shown."""
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in name)[-MAX_NAME_CHARS:]
+
+
+def _about(name: str, exc: DataError) -> DataError:
+    return DataError(f"{plain_name(name)}: {exc.message}", hint=exc.hint)
+
+
+def recognise(given: Given) -> tuple[Reader, str]:
+    """What reads a file, and why. Raises ``DataError`` that says what the file is instead."""
+    sniff(given.path)  # says what a picture, a pickle or UTF-16 is
+    for reader in READERS:
+        if why := reader.recognise(given.path):
+            return reader, why
+    header = tables.header_of(given.path)
+    if header:
+        raise DataError(
+            f"The table has no column of steps; its columns are {shown(', '.join(header))}.",
+            hint=f"Name one of them {tables.STEPS[0]}.",
+        )
+    raise DataError(
+        "This is no file of a run that is known: there is no line such as “step:1 - reward:0.5”, and its rows are "
+        "neither rollouts nor metrics with a step.",
+        hint="Give verl's console log or rollout dumps, TRL's completions, or a table of metrics.",
+    )
+
+
+def _read_all(
+    given: list[Given], output: Path, report: ImportReport, max_rows: int, on_progress: OnProgress | None
+) -> None:
+    chosen = []
+    for file in given:
+        try:
+            chosen.append((file, *recognise(file)))
+        except DataError as exc:
+            raise _about(file.name, exc) from exc
+    chosen.sort(key=lambda each: (_ORDER[each[1].name], _natural(each[0].name)))
+    digest = _digest(file for file, _, _ in chosen)
+    begun = min(file.path.stat().st_mtime for file, _, _ in chosen)
+    recorder = Recorder(output, report, begun if begun > 0 else time.time())
+    pace = _Pace(sum(file.path.stat().st_size for file, _, _ in chosen), report, on_progress)
+    try:
+        for file, reader, why in chosen:
+            _read_one(file, reader, why, recorder, report, max_rows, pace)
+        report.tool = _tool(report)
+        _judge(report)
+        recorder.finish(report.tool, digest)
+    except BaseException:
+        recorder.abandon()
+        raise
+    config = JobConfig.model_validate({"run": {"max_steps": max(1, min(report.last_step, 1_000_000))}})
+    (output / "config.yaml").write_text(config_to_yaml(config, only_changed=True), encoding="utf-8")
+    _keep_output([file for file, reader, _ in chosen if reader is console.READER], output)
+
+
+def _read_one(
+    given: Given, reader: Reader, why: str, recorder: Recorder, report: ImportReport, max_rows: int, pace: _Pace
+) -> None:
+    size = given.path.stat().st_size
+    read = FileRead(name=given.name, kind=reader.name, tool=reader.tool, bytes=size, why=why)
+    report.files.append(read)
+    notes = Notes(given.name)
+    steps: set[int] = set()
+    repeated = 0
+    try:
+        for item in reader.read(given.path, notes):
+            read.rows_in += 1
+            _refuse_excess(report, max_rows)
+            if item.value is None:
+                report.list_bad(read, item.line, item.reason)
+            else:
+                read.rows += 1
+                if item.remark:
+                    report.remark(read, item.line, item.remark)
+                if isinstance(item.value, Figures):
+                    repeated += item.value.step in steps and len(item.value.values) > 1
+                    steps.add(item.value.step)
+                    recorder.figures(item.value)
+                else:
+                    recorder.rollout(item.value)
+            pace.at(item.offset)
+    except DataError as exc:
+        raise _about(given.name, exc) from exc
+    recorder.file_ended()
+    if repeated:
+        notes.say(f"{repeated} rows name a step that an earlier row has; of two figures the later one counts.")
+    pace.ended(size)
+    read.notes, read.left_out = notes.sentences, notes.left_out
+
+
+def _refuse_excess(report: ImportReport, max_rows: int) -> None:
+    if report.rows_in > max_rows:
+        raise DataError(f"The files have more than {max_rows} rows.", hint="Give fewer steps at once.")
+    if report.rollouts > MAX_ROLLOUTS or report.points > MAX_POINTS:
+        raise DataError(
+            f"The files hold more than {MAX_ROLLOUTS} rollouts or {MAX_POINTS} figures.", hint="Give fewer steps."
+        )
+
+
+class _Pace:
+    """Says how far all files together have been read, at most ten times a second."""
+
+    def __init__(self, total: int, report: ImportReport, say: OnProgress | None) -> None:
+        self.total, self.report, self.say = total, report, say
+        self.done, self.due = 0, 0.0
+
+    def at(self, offset: int) -> None:
+        """So much of the present file."""
+        if self.say is not None and time.monotonic() >= self.due:
+            self.due = time.monotonic() + PROGRESS_EVERY_S
+            kept = sum(file.rows for file in self.report.files)
+            self.say(Progress(min(self.done + offset, self.total), self.total, kept, self.report.bad_rows))
+
+    def ended(self, size: int) -> None:
+        """The present file is read."""
+        self.done += size
+        self.due = 0.0
+        self.at(0)
+
+
+def _tool(report: ImportReport) -> str:
+    """The trainer: what a file says, or whose names its metrics have."""
+    tools = sorted({file.tool for file in report.files if file.tool})
+    if tools:
+        return " + ".join(tools)
+    names = set(report.mapped)
+    if any(name.startswith(("critic", "actor")) for name in names):
+        return "verl"
+    return "TRL" if any(name.startswith("train/") for name in names) else _UNNAMED
+
+
+def _judge(report: ImportReport) -> None:
+    """Set verdict and message from the counts. Raises ``DataError`` when nothing can be used."""
+    kept, every = report.rows_in - report.bad_rows, report.rows_in
+    if not every:
+        raise DataError("The files hold no rows.")
+    if not kept:
+        first = report.bad[0]
+        raise DataError(f"None of the {every} rows can be used. {first.file}, line {first.line}: {first.reason}.")
+    report.verdict = "bad_rows" if report.bad_rows else "ok"
+    report.message = (
+        f"{kept} of {every} rows were read; {report.bad_rows} are left out."
+        if report.bad_rows
+        else f"All {every} rows were read."
+    )
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Sorts ``9.jsonl`` before ``10.jsonl``."""
+    return [(int(part), "") if part.isdecimal() and len(part) < 19 else (0, part) for part in re.split(r"(\d+)", name)]
+
+
+def _digest(files: Iterable[Given]) -> str:
+    """One SHA-256 over all files, whatever their names: the same run is imported once."""
+    digest = hashlib.sha256()
+    for given in files:
+        inner = hashlib.sha256()
+        with open_regular(given.path) as file:
+            while piece := file.read(1 << 20):
+                inner.update(piece)
+        digest.update(inner.digest())
+    return digest.hexdigest()
+
+
+def _keep_output(logs: list[Given], output: Path) -> None:
+    """The end of the last console log, without colours, as what the trainer printed."""
+    if not logs:
+        return
+    with open_regular(logs[-1].path) as file:
+        size = logs[-1].path.stat().st_size
+        file.seek(max(0, size - OUTPUT_TAIL_BYTES))
+        tail = file.read(OUTPUT_TAIL_BYTES)
+    if size > OUTPUT_TAIL_BYTES:
+        tail = tail.partition(b"\n")[2]
+    (output / OUTPUT_NAME).write_bytes(_COLOUR.sub(b"", tail).replace(b"\0", b""))

@@ -1,0 +1,236 @@
+"""Writes what was read as a journal: the events that our own trainer would have written.
+
+Figures come as they are read. Rollouts get their place (step, group, index) as they come, and are compared within their
+group once their file has ended; a file that goes on with a group compares it again. Figures of a step that no file
+gives are computed from its rollouts by the same functions as in a run of ours.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from envs.wire import Message
+from training.errors import Boundary, ErrorInfo
+from training.imports.base import Figures, Sampled
+from training.imports.names import mapped
+from training.imports.report import MAX_MAPPED, ImportReport
+from training.journal import (
+    JOURNAL_NAME,
+    Event,
+    GroupScored,
+    LogLine,
+    Metrics,
+    RolloutFinished,
+    RolloutStarted,
+    RunFinished,
+    RunStarted,
+    TurnAdded,
+)
+from training.rollout.advantages import GroupStatistics, group_statistics, reward_mean
+
+TASK_TEXT_CHARS = 200
+COUNTERS = ("rounds", "turns", "tokens", "length", "count", "calls")
+"""Last words of numbers that count something: their means are no reward component's."""
+NO_REWARD = ErrorInfo(
+    code="reward_fault", boundary=Boundary.REWARD, message="The file holds no reward for this rollout."
+)
+
+
+@dataclass
+class _Group:
+    number: int
+    rewards: list[float | None] = field(default_factory=list)
+    advantages: list[float | None] = field(default_factory=list)
+    turns: int = 0
+
+
+@dataclass
+class _Step:
+    at: float
+    groups: dict[str, _Group] = field(default_factory=dict)
+    sums: dict[str, tuple[float, int]] = field(default_factory=dict)
+    changed: bool = True
+
+
+class Recorder:
+    """One journal in the making. ``begun`` is the time of what has none."""
+
+    def __init__(self, folder: Path, report: ImportReport, begun: float) -> None:
+        self.folder, self.report, self.begun = folder, report, begun
+        self._body: BinaryIO = open(folder / f"{JOURNAL_NAME}.part", "wb")  # noqa: SIM115 - closed by finish()
+        self._count = 1  # the first line is written last
+        self._steps: dict[int, _Step] = {}
+        self._times: dict[int, float] = {}
+        self._given: dict[int, set[str]] = {}
+        self._names: set[str] = set()
+        self._last: dict[str, float] = {}
+        self._last_at = self._clock = begun
+
+    def figures(self, row: Figures) -> None:
+        """Take in the metrics of a step; of a step that comes twice, the later word counts."""
+        values, became = mapped(row.values)
+        at = self._time(row.step, row.at)
+        if len(self.report.mapped) < MAX_MAPPED:
+            self.report.mapped |= became
+        given = {name for name in values if name in _COMPUTED or name.startswith("rewards/")}
+        self._given.setdefault(row.step, set()).update(given)
+        self._note(row.step, values)
+        self._write(Metrics(step=row.step, values=values), at)
+
+    def rollout(self, row: Sampled) -> None:
+        """Take in one rollout: its turns, its reward, its place."""
+        step = self._steps.setdefault(row.step, _Step(self._time(row.step, None)))
+        step.changed = True
+        group = step.groups.setdefault(row.key, _Group(len(step.groups)))
+        name = f"{row.step}/{group.number}/{len(group.rewards)}"
+        turns = turns_of(row.messages, row.prompt)
+        spoken = sum(turn[0].role == "assistant" for turn in turns[1:])
+        task = next((item.content for item in reversed(row.messages[: row.prompt]) if item.role == "user"), "")
+        self._write(
+            RolloutStarted(
+                rollout=name, step=row.step, group=group.number, index=len(group.rewards), task=task[:TASK_TEXT_CHARS]
+            ),
+            step.at,
+        )
+        for number, messages in enumerate(turns):
+            self._write(TurnAdded(rollout=name, turn=number, messages=messages), step.at)
+        missing = row.reward is None
+        self._write(
+            RolloutFinished(
+                rollout=name, status="excluded" if missing else "completed", reward=row.reward, parts=row.parts,
+                error=NO_REWARD if missing else None, turns=spoken,
+            ),
+            step.at,
+        )  # fmt: skip
+        group.rewards.append(row.reward)
+        group.advantages.append(row.advantage)
+        group.turns += spoken
+        for part, value in row.parts.items():
+            total, number = step.sums.get(part, (0.0, 0))
+            step.sums[part] = (total + value, number + 1) if value is not None else (total, number)
+        self.report.rollouts += 1
+
+    def file_ended(self) -> None:
+        """Compare the groups that have grown."""
+        for number, step in sorted(self._steps.items()):
+            if step.changed:
+                for group in step.groups.values():
+                    self._score(number, step, group)
+                step.changed = False
+
+    def _score(self, number: int, step: _Step, group: _Group) -> None:
+        found = group_statistics(group.rewards)
+        given = [
+            theirs if theirs is not None else ours
+            for theirs, ours in zip(group.advantages, found.advantages, strict=True)
+        ]
+        names = [f"{number}/{group.number}/{index}" for index in range(len(group.rewards))]
+        self._write(
+            GroupScored(
+                step=number, group=group.number, rollouts=names, advantages=given, reward_mean=found.mean,
+                reward_std=found.std, zero_variance=found.zero_variance,
+            ),
+            step.at,
+        )  # fmt: skip
+
+    def finish(self, tool: str, digest: str) -> None:
+        """Write the figures that nobody gave, the last word, and the first line in front of all."""
+        for number, step in sorted(self._steps.items()):
+            computed = step_figures(step)
+            values = {name: value for name, value in computed.items() if name not in self._given.get(number, ())}
+            if values:
+                self._note(number, values)
+                self._write(Metrics(step=number, values=values), step.at)
+        report = self.report
+        report.groups = sum(len(step.groups) for step in self._steps.values())
+        report.metrics = len(self._names)
+        report.steps = len(self._times)
+        if report.last_step and self._last:  # the run's last figures are those of its last step, whatever came last
+            self._write(Metrics(step=report.last_step, values=self._last), self._last_at)
+        self._write(LogLine(message=_sentence(report)), self._last_at)
+        self._write(RunFinished(status="succeeded", step=report.last_step), max(self._times.values(), default=self.begun))
+        self._body.close()
+        self._head(tool, digest)
+
+    def _head(self, tool: str, digest: str) -> None:
+        versions = {"source": tool, "source_sha256": digest}
+        first = RunStarted(kind="grpo", total_steps=self.report.last_step, versions=versions, n=1)
+        first.t = min(self._times.values(), default=self.begun)
+        part = self.folder / f"{JOURNAL_NAME}.part"
+        with open(self.folder / JOURNAL_NAME, "wb") as journal, open(part, "rb") as body:
+            journal.write(first.model_dump_json().encode() + b"\n")
+            shutil.copyfileobj(body, journal, 1 << 20)
+        part.unlink()
+
+    def _time(self, step: int, at: float | None) -> float:
+        if at is not None:
+            self._times[step] = self._clock = at
+        return self._times.setdefault(step, self._clock)
+
+    def _note(self, step: int, values: dict[str, float]) -> None:
+        self._names.update(values)
+        self.report.points += len(values)
+        if step > self.report.last_step:
+            self.report.last_step, self._last = step, {}
+        if step == self.report.last_step:
+            self._last |= values
+            self._last_at = self._times.get(step, self.begun)
+
+    def _write(self, event: Event, at: float) -> None:
+        self._count += 1
+        event.n, event.t = self._count, at
+        self._body.write(event.model_dump_json().encode() + b"\n")
+
+    def abandon(self) -> None:
+        """Close what is open; nothing is left behind."""
+        self._body.close()
+        (self.folder / f"{JOURNAL_NAME}.part").unlink(missing_ok=True)
+
+
+_COMPUTED = frozenset({"reward", "reward_std", "groups/zero_variance_share", "rollouts/turns_mean",
+                       "rollouts/excluded", "rollouts/excluded_share"})  # fmt: skip
+
+
+def step_figures(step: _Step) -> dict[str, float]:
+    """A step's figures under the names of ``training.rollout.figures``; what cannot be computed is left out."""
+    groups = list(step.groups.values())
+    found: list[GroupStatistics] = [group_statistics(group.rewards) for group in groups]
+    rewards = [reward for group in groups for reward in group.rewards]
+    kept = [reward for reward in rewards if reward is not None]
+    figures = {
+        "rollouts/excluded": float(len(rewards) - len(kept)),
+        "rollouts/excluded_share": (len(rewards) - len(kept)) / len(rewards),
+        "groups/zero_variance_share": sum(each.zero_variance for each in found) / len(found),
+        "rollouts/turns_mean": sum(group.turns for group in groups) / len(rewards),
+    }
+    means = {"reward": reward_mean(rewards), "reward_std": reward_mean([each.std for each in found])}
+    figures |= {name: value for name, value in means.items() if value is not None}
+    for part, (total, count) in step.sums.items():
+        if count:
+            figures[part_metric(part)] = total / count
+    return figures
+
+
+def part_metric(part: str) -> str:
+    """The curve of a part's mean. A count of turns or tokens is no reward component."""
+    is_count = part.startswith("num_") or part.lower().replace("/", "_").rsplit("_", 1)[-1] in COUNTERS
+    return f"rollouts/{part}/mean" if is_count else f"rewards/{part}/mean"
+
+
+def turns_of(messages: list[Message], prompt: int) -> list[list[Message]]:
+    """The prompt, then each message of the model by itself and what answered it together."""
+    turns: list[list[Message]] = [messages[:prompt]]
+    for message in messages[prompt:]:
+        if message.role == "assistant" or len(turns) == 1 or turns[-1][0].role == "assistant":
+            turns.append([message])
+        else:
+            turns[-1].append(message)
+    return turns
+
+
+def _sentence(report: ImportReport) -> str:
+    files = ", ".join(file.name for file in report.files[:5]) + (", …" if len(report.files) > 5 else "")
+    return f"Imported from {report.tool}: {files}. {report.message}"

@@ -1,0 +1,157 @@
+"""Rows of JSON Lines and parquet files, streamed.
+
+As for datasets (``training.data``), what PostgreSQL cannot store or what hides something is refused with its line: NUL,
+lone surrogates, keys that stand twice, deep nesting. Other than there a text may be as long as its line, because a
+rollout is one text, and NaN is read as missing, because that is how trainers write it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from training.data import parquet
+from training.data.jsonl import BOM, decoded
+from training.data.limits import MAX_COLUMNS, MAX_DEPTH, MAX_LINE_BYTES
+from training.data.problems import RowError
+from training.data.sniff import open_regular
+from training.errors import DataError
+from training.imports.base import BadRow, shown
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+BATCH_ROWS = 64
+
+
+class Row(NamedTuple):
+    """One decoded row, or why it could not be decoded."""
+
+    line: int
+    offset: int
+    value: dict[str, Any] | None
+    reason: str = ""
+
+
+def read_json_lines(path: Path) -> Iterator[Row]:
+    """Yield a row for each line that is not blank. Raises ``DataError`` when the file cannot be opened."""
+    with open_regular(path) as file:
+        number = offset = 0
+        while line := file.readline(MAX_LINE_BYTES + 2):
+            number, start, ended = number + 1, offset, line.endswith(b"\n")
+            offset += len(line)
+            if not ended and len(line) > MAX_LINE_BYTES:
+                offset += _skip_line(file)
+                yield Row(number, offset, None, f"the line is longer than {MAX_LINE_BYTES >> 20} MB")
+                continue
+            if number == 1:
+                line = line.removeprefix(BOM)
+            if not line.strip():
+                continue
+            try:
+                yield Row(number, offset, _object(line, start))
+            except (BadRow, RowError) as exc:
+                is_cut = not ended and str(exc).startswith("not valid JSON")
+                yield Row(number, offset, None, "the file ends in the middle of this line" if is_cut else str(exc))
+
+
+def _skip_line(file: Any) -> int:
+    skipped = 0
+    while rest := file.readline(1 << 20):
+        skipped += len(rest)
+        if rest.endswith(b"\n"):
+            break
+    return skipped
+
+
+def _object(line: bytes, start: int) -> dict[str, Any]:
+    try:
+        value = _DECODER.decode(decoded(line, start))
+    except RecursionError:
+        raise BadRow(f"nested deeper than {MAX_DEPTH} levels") from None
+    except json.JSONDecodeError as exc:
+        raise BadRow(f"not valid JSON: {exc.msg} at character {exc.pos + 1}") from None
+    except (BadRow, RowError):
+        raise
+    except ValueError:
+        raise BadRow("holds a number with too many digits") from None
+    if not isinstance(value, dict):
+        raise BadRow("the line is not a JSON object")
+    check(value)
+    return value
+
+
+def check(value: Any) -> None:
+    """Refuse what cannot be stored, at any depth. Raises ``BadRow``; does not recurse."""
+    stack: list[tuple[Any, int]] = [(value, 1)]
+    while stack:
+        node, depth = stack.pop()
+        if isinstance(node, str):
+            _check_text(node)
+        elif isinstance(node, dict | list):
+            if depth > MAX_DEPTH:
+                raise BadRow(f"nested deeper than {MAX_DEPTH} levels")
+            if isinstance(node, dict):
+                if depth == 1 and len(node) > MAX_COLUMNS:
+                    raise BadRow(f"the row has {len(node)} columns; {MAX_COLUMNS} are allowed")
+                stack += [(key, depth + 1) for key in node]
+            stack += [(child, depth + 1) for child in (node.values() if isinstance(node, dict) else node)]
+        elif node is not None and not isinstance(node, bool | int | float):
+            raise BadRow(f"holds a value of type {type(node).__name__}")
+
+
+def _check_text(text: str) -> None:
+    if "\0" in text:
+        raise BadRow("holds a NUL character (\\u0000)")
+    if not text.isascii() and _SURROGATE.search(text):
+        raise BadRow("holds half of a surrogate pair (\\ud800 to \\udfff), which is not a character")
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise BadRow(f"the key {shown(twice)} stands twice in one object")
+    return result
+
+
+def _float(text: str) -> float | None:
+    value = float(text)
+    if not math.isfinite(value):
+        raise BadRow("holds a number too large to store, such as 1e999")
+    return value
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_pairs, parse_constant=lambda _name: None, parse_float=_float)
+
+
+def read_parquet(path: Path, max_rows: int) -> Iterator[Row]:
+    """Yield each row, numbered from 1; offsets are decoded bytes. Raises ``DataError``, also for a bomb."""
+    total = parquet.measure(path, max_rows)
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    number = seen = 0
+    with open_regular(path) as source:
+        try:
+            file = pq.ParquetFile(source, pre_buffer=False)
+            for batch in file.iter_batches(batch_size=BATCH_ROWS, use_threads=False):
+                share = batch.nbytes // max(1, batch.num_rows)
+                for value in batch.to_pylist():
+                    number, seen = number + 1, seen + share
+                    yield _checked(number, min(seen, total), value)
+        except pa.ArrowMemoryError as exc:
+            raise MemoryError from exc
+        except (pa.ArrowException, OSError, ValueError, OverflowError) as exc:
+            raise DataError(f"The parquet file is damaged: {type(exc).__name__} while reading it.") from exc
+
+
+def _checked(number: int, offset: int, value: dict[str, Any]) -> Row:
+    try:
+        check(value)
+    except BadRow as exc:
+        return Row(number, offset, None, str(exc))
+    return Row(number, offset, value)

@@ -1,0 +1,158 @@
+"""One text as the chat that it was made from.
+
+Trainers record what the tokenizer decoded: a whole conversation as a text. Where the marks of a chat template stand in
+it (ChatML, Llama 3) it is split there. Where special tokens were left out of the text, as verl does, a line that is
+nothing but a role begins a turn; a model that writes such a line itself cannot be told from the template then.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+from envs.wire import Message, ToolCall
+from training.imports.base import BadRow
+from training.imports.rows import check
+from training.rollout.dialects import hermes
+
+ROLES = {"system": "system", "user": "user", "assistant": "assistant", "tool": "tool", "ipython": "tool",
+         "developer": "system", "human": "user", "gpt": "assistant", "function": "tool"}  # fmt: skip
+MAX_TURNS = 2000
+_ROLE = r"(system|developer|user|assistant|tool|ipython)"
+
+
+class Markup(NamedTuple):
+    """How a family of templates marks turns: what begins one, what ends one, what else to drop."""
+
+    name: str
+    begins: re.Pattern[str]
+    ends: re.Pattern[str]
+
+
+MARKUPS = (
+    Markup(
+        "ChatML", re.compile(rf"<\|im_start\|>{_ROLE}\n"), re.compile(r"<\|im_end\|>\n?|<\|endoftext\|>\n?$")
+    ),
+    Markup(
+        "Llama 3",
+        re.compile(rf"<\|start_header_id\|>{_ROLE}<\|end_header_id\|>\n\n"),
+        re.compile(r"<\|eot_id\|>|<\|eom_id\|>|<\|end_of_text\|>$|<\|begin_of_text\|>"),
+    ),
+)
+PLAIN = Markup("plain roles", re.compile(rf"(?:^|(?<=\n)){_ROLE}\n"), re.compile(r"(?!)"))
+
+
+def split_texts(prompt: str, completion: str) -> tuple[list[Message], int, str]:
+    """Messages of a prompt and what followed it, how many of them are the prompt, and which marks told so.
+
+    Without marks: one user message and one assistant message.
+    """
+    markup = _markup(prompt)
+    if markup is None:
+        return [Message(role="user", content=prompt), _said(completion, 0)], 1, ""
+    begun = _pieces(markup, prompt, "")
+    if begun and begun[-1][0] == "assistant" and not begun[-1][1].strip():
+        begun.pop()  # the mark that asks the model to speak
+    followed = _pieces(markup, completion, "assistant")
+    messages = [Message(role=role, content=text) for role, text in begun]  # type: ignore[arg-type]
+    number = len(messages)
+    for index, (role, text) in enumerate(followed):
+        if role == "assistant":
+            messages.append(_said(text, index))
+        elif text or index:
+            messages.append(Message(role=role, content=text))  # type: ignore[arg-type]
+    return messages, number, markup.name
+
+
+def _markup(prompt: str) -> Markup | None:
+    """The marks that the prompt has. Plain roles count only where it begins with one and ends by asking for an answer."""
+    for markup in MARKUPS:
+        if markup.begins.search(prompt):
+            return markup
+    begins_so = PLAIN.begins.match(prompt) is not None
+    return PLAIN if begins_so and prompt.endswith("\nassistant\n") else None
+
+
+def _pieces(markup: Markup, text: str, role: str) -> list[tuple[str, str]]:
+    """Roles and texts; what stands before the first mark is ``role``'s, or dropped where there is none."""
+    pieces: list[tuple[str, str]] = []
+    position, current = 0, role
+    for found in markup.begins.finditer(text):
+        begun = ROLES[found[1]]
+        if markup is PLAIN and begun == current:
+            continue  # nobody takes two turns: the line belongs to the text
+        _add(pieces, current, text[position : found.start()], markup)
+        position, current = found.end(), begun
+        if len(pieces) >= MAX_TURNS:
+            break
+    _add(pieces, current, text[position:], markup)
+    return pieces
+
+
+def _add(pieces: list[tuple[str, str]], role: str, text: str, markup: Markup) -> None:
+    ended = markup.ends.sub("", text)
+    if role:
+        pieces.append((role, ended.removesuffix("\n")))
+
+
+def _said(text: str, turn: int) -> Message:
+    """What the model said, with the calls in it; a call that cannot be read stays text."""
+    parsed = hermes.parse(text, f"call_{turn}_") if hermes.OPEN in text else None
+    if parsed is None or parsed.parse_error or not parsed.tool_calls:
+        return Message(role="assistant", content=text)
+    return Message(role="assistant", content=parsed.text, tool_calls=parsed.tool_calls)
+
+
+def messages_of(value: Any, role: str) -> list[Message]:
+    """Messages of a column that holds a text or a list of chat messages. Raises ``BadRow``."""
+    if isinstance(value, str):
+        return [_said(value, 0) if role == "assistant" else Message(role=role, content=value)]  # type: ignore[arg-type]
+    if isinstance(value, dict):
+        value = [value]
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        raise BadRow("it holds neither a text nor a list of messages")
+    return [_message(item, number) for number, item in enumerate(value, 1)]
+
+
+def _message(item: dict[str, Any], number: int) -> Message:
+    role = ROLES.get(str(item.get("role") or item.get("from") or "")[:20])
+    if role is None:
+        raise BadRow(f"message {number} has no role that is known")
+    text = _text(item.get("content") if item.get("content") is not None else item.get("value"))
+    calls = [_call(call, f"call_{number}_{index}") for index, call in enumerate(item.get("tool_calls") or [])]
+    if role == "assistant" and not calls:
+        return _said(text, number)
+    name = item.get("name")
+    return Message(
+        role=role,  # type: ignore[arg-type]
+        content=text,
+        tool_calls=calls or None,
+        name=name if isinstance(name, str) and role == "tool" else None,
+    )
+
+
+def _text(content: Any) -> str:
+    """A message's text, which may stand there in parts; what is no text is named in its place."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    if isinstance(content, list):
+        parts = [part if isinstance(part, dict) else {"text": str(part)} for part in content]
+        return "\n".join(str(part.get("text") or f"[{part.get('type', 'part')}]") for part in parts)
+    return str(content)
+
+
+def _call(call: Any, call_id: str) -> ToolCall:
+    function = call.get("function", call) if isinstance(call, dict) else None
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        raise BadRow("a tool call has no name")
+    arguments = function.get("arguments")
+    if isinstance(arguments, str):
+        try:
+            arguments = hermes.json_decoder.decode(arguments)
+            check(arguments)
+        except (ValueError, RecursionError):
+            arguments = {"arguments": function["arguments"]}
+    if not isinstance(arguments, dict):
+        arguments = {}
+    # Parquet gives every call of a column the arguments of all of them, those of others as null.
+    return ToolCall(id=call_id, name=function["name"], arguments={k: v for k, v in arguments.items() if v is not None})
