@@ -22,7 +22,7 @@ FIELD_OF = {
 }  # fmt: skip
 
 
-class TestBedForm(forms.Form):
+class BedForm(forms.Form):
     """Which environment is played, on which tasks, and how long."""
 
     base_name = "test-bed of"
@@ -83,7 +83,7 @@ class TestBedForm(forms.Form):
         self.add_error(field if field in self.fields else None, sentence)
 
 
-class SampleForm(TestBedForm):
+class SampleForm(BedForm):
     """A model plays, several times on each task."""
 
     base_name = "sample of"
