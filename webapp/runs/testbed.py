@@ -30,7 +30,7 @@ class PolicyRow(NamedTuple):
     name: str
     meaning: str
     reward: float | None
-    parts: list[float | None]
+    parts: list[tuple[str, float | None]]
     turns: float | None
     tokens: float | None
     rollouts: int
@@ -86,7 +86,7 @@ def _row(
     share = 0.0 if reward is None or top <= 0 else max(0.0, min(1.0, reward / top))
     return PolicyRow(
         name, _(_meanings().get(name, name)), reward,
-        [_mean(row["parts"].get(item.name) for row in scored) for item in components],
+        [(item.name, _mean(row["parts"].get(item.name) for row in scored)) for item in components],
         _mean(row["turns"] for row in scored), _mean(row["tokens"] for row in scored), len(found),
         sum(row["status"] == RolloutStatus.EXCLUDED for row in found), round(100 * share), _level(reward, best),
     )  # fmt: skip
