@@ -124,10 +124,7 @@ def _field(info: FieldInfo, schema: dict[str, Any]) -> forms.Field | None:
         kind, common["required"] = inner[0], False
         schema = {key: value for part in schema.get("anyOf", []) for key, value in part.items()}
     if typing.get_origin(kind) is Literal:
-        choices = typing.cast(dict[str, str], extra.get("choices") or {})
-        options = [(value, f"{value} · {_(choices[value])}" if value in choices else value)
-                   for value in typing.get_args(kind)]  # fmt: skip
-        return forms.ChoiceField(choices=options, **common)
+        return forms.ChoiceField(choices=_choices(kind, extra), **common)
     if kind is bool:
         return forms.BooleanField(required=False, **common)
     if kind in (int, float):
@@ -138,13 +135,18 @@ def _field(info: FieldInfo, schema: dict[str, Any]) -> forms.Field | None:
             return forms.RegexField(schema["pattern"], **limits, **common)
         return forms.CharField(**limits, **common)
     if typing.get_origin(kind) is list and typing.get_origin(typing.get_args(kind)[0]) is Literal:
-        meanings = typing.cast(dict[str, str], extra.get("choices") or {})
-        offered = [(value, _(meanings.get(value, value))) for value in typing.get_args(typing.get_args(kind)[0])]
-        widget = forms.CheckboxSelectMultiple
+        offered, widget = _choices(typing.get_args(kind)[0], extra), forms.CheckboxSelectMultiple
         return forms.MultipleChoiceField(choices=offered, required=False, widget=widget, **common)
     if typing.get_origin(kind) in (list, types.GenericAlias) and typing.get_args(kind) == (str,):
         return LinesField(max_items=int(schema.get("maxItems", 200)), required=False, **common)
     return None
+
+
+def _choices(kind: Any, extra: dict[str, Any]) -> list[tuple[str, str]]:
+    """The values of a ``Literal``, each with its meaning where it has one."""
+    meanings = typing.cast(dict[str, str], extra.get("choices") or {})
+    return [(value, f"{value} · {_(meanings[value])}" if value in meanings else value)
+            for value in typing.get_args(kind)]  # fmt: skip
 
 
 def _number(kind: type, schema: dict[str, Any], common: dict[str, Any]) -> forms.Field:

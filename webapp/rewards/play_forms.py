@@ -22,7 +22,7 @@ FIELD_OF = {
 }  # fmt: skip
 
 
-class TestBedForm(forms.Form):
+class BedForm(forms.Form):
     """Which environment is played, on which tasks, and how long."""
 
     base_name = "test-bed of"
@@ -32,7 +32,7 @@ class TestBedForm(forms.Form):
     dataset = forms.ChoiceField(
         label=gettext_lazy("Tasks"), required=False,
         help_text=gettext_lazy(
-            "Rewards that compare with an answer of the row need a dataset; without one the environment draws its tasks."
+            "Rewards that compare with an answer in the row need a dataset; without one the environment draws tasks."
         ),
     )  # fmt: skip
     tasks = forms.IntegerField(label=gettext_lazy("Number of tasks"), min_value=1, max_value=256, initial=16)
@@ -83,7 +83,7 @@ class TestBedForm(forms.Form):
         self.add_error(field if field in self.fields else None, sentence)
 
 
-class SampleForm(TestBedForm):
+class SampleForm(BedForm):
     """A model plays, several times on each task."""
 
     base_name = "sample of"

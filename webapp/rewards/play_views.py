@@ -14,7 +14,7 @@ from django.views.decorators.http import require_http_methods
 
 from training.errors import ConfigError
 from webapp.pages import add_errors, probe_allowed
-from webapp.rewards.play_forms import SampleForm, TestBedForm
+from webapp.rewards.play_forms import BedForm, SampleForm
 from webapp.rewards.views import own_spec
 from webapp.runs.forms import split_path, suggested_name
 from webapp.runs.models import Run
@@ -27,7 +27,7 @@ from webapp.teams.models import Project, Role, User
 @require_http_methods(["GET", "POST"])
 def reward_testbed(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Let the scripted policies play, to see what the spec pays them."""
-    return _page(request, slug, pk, TestBedForm)
+    return _page(request, slug, pk, BedForm)
 
 
 @login_required
@@ -37,11 +37,11 @@ def reward_sample(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     return _page(request, slug, pk, SampleForm)
 
 
-def _page(request: HttpRequest, slug: str, pk: UUID, kind: type[TestBedForm]) -> HttpResponse:
+def _page(request: HttpRequest, slug: str, pk: UUID, kind: type[BedForm]) -> HttpResponse:
     project, spec = own_spec(request, slug, pk, need=Role.EDITOR)
     form = kind(request.POST if request.method == "POST" else None, project=project, spec=spec)
     context: dict[str, Any] = {
-        "project": project, "spec": spec, "form": form, "can_edit": True, "testbed": kind is TestBedForm,
+        "project": project, "spec": spec, "form": form, "can_edit": True, "testbed": kind is BedForm,
     }  # fmt: skip
     if not form.is_bound:
         return render(request, "rewards/play.html", context)
@@ -57,7 +57,7 @@ def _page(request: HttpRequest, slug: str, pk: UUID, kind: type[TestBedForm]) ->
     return render(request, "rewards/play.html", context, status=422)
 
 
-def _check(request: HttpRequest, project: Project, form: TestBedForm, context: dict[str, Any]) -> HttpResponse:
+def _check(request: HttpRequest, project: Project, form: BedForm, context: dict[str, Any]) -> HttpResponse:
     """The preflight alone."""
     if not probe_allowed(request.user):
         context["sentence"] = _("That was many checks in one minute; wait a little.")
@@ -67,7 +67,7 @@ def _check(request: HttpRequest, project: Project, form: TestBedForm, context: d
     return render(request, "runs/new_preflight.html" if fragment else "rewards/play.html", context)
 
 
-def _outcome(project: Project, form: TestBedForm) -> Outcome:
+def _outcome(project: Project, form: BedForm) -> Outcome:
     outcome = preflight(project, form.config())
     for check in outcome.checks:
         if check.hard and not check.ok:
@@ -75,7 +75,7 @@ def _outcome(project: Project, form: TestBedForm) -> Outcome:
     return outcome
 
 
-def _launch(request: HttpRequest, project: Project, form: TestBedForm) -> Run | None:
+def _launch(request: HttpRequest, project: Project, form: BedForm) -> Run | None:
     """The launched run, or ``None`` with the reason beside its field."""
     config, spec = form.config(), form.spec
     try:

@@ -30,7 +30,7 @@ class PolicyRow(NamedTuple):
     name: str
     meaning: str
     reward: float | None
-    parts: list[float | None]
+    parts: list[tuple[str, float | None]]
     turns: float | None
     tokens: float | None
     rollouts: int
@@ -39,7 +39,7 @@ class PolicyRow(NamedTuple):
     level: str
 
 
-class TestBed(NamedTuple):
+class PolicyTable(NamedTuple):
     """The table; ``best`` is ``None`` where it is not known, and ``why`` says why."""
 
     rows: list[PolicyRow]
@@ -49,7 +49,7 @@ class TestBed(NamedTuple):
     paid: list[str]
 
 
-def testbed_of(run: Run) -> TestBed | None:
+def policy_table(run: Run) -> PolicyTable | None:
     """The table of a run that scripted policies play; ``None`` for any other run."""
     config = config_of(run) if run.kind == "sample" else None
     if config is None or not config.policies:
@@ -64,7 +64,7 @@ def testbed_of(run: Run) -> TestBed | None:
     ]
     rows.sort(key=lambda row: -math.inf if row.reward is None else row.reward, reverse=True)
     paid = [row.name for row in rows if row.level == "bad"]
-    return TestBed(rows, [(item.name, title_of(item)) for item in components], best, why, paid)
+    return PolicyTable(rows, [(item.name, title_of(item)) for item in components], best, why, paid)
 
 
 def _newest(run: Run) -> list[dict[str, Any]]:
@@ -86,7 +86,7 @@ def _row(
     share = 0.0 if reward is None or top <= 0 else max(0.0, min(1.0, reward / top))
     return PolicyRow(
         name, _(_meanings().get(name, name)), reward,
-        [_mean(row["parts"].get(item.name) for row in scored) for item in components],
+        [(item.name, _mean(row["parts"].get(item.name) for row in scored)) for item in components],
         _mean(row["turns"] for row in scored), _mean(row["tokens"] for row in scored), len(found),
         sum(row["status"] == RolloutStatus.EXCLUDED for row in found), round(100 * share), _level(reward, best),
     )  # fmt: skip

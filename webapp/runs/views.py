@@ -26,7 +26,7 @@ from webapp.runs.models import Run
 from webapp.runs.selectors import run_list, run_view, runs_with_ages, stalled
 from webapp.runs.services import run_pause, run_resume, run_stop
 from webapp.runs.states import TERMINAL, RunState
-from webapp.runs.testbed import testbed_of
+from webapp.runs.testbed import policy_table
 from webapp.teams.access import object_for, project_for
 from webapp.teams.models import Project, Role, User
 from webapp.teams.templatetags.ui import url_or_none
@@ -109,7 +109,7 @@ def _by_state(project: Project, run: Run) -> dict[str, Any]:
         "run": run,
         "view": view,
         "baselines": baseline_short(run.baselines),
-        "testbed": testbed_of(run),
+        "testbed": policy_table(run),
         "failure": failure(view["error"]),
         "stalled": stalled(view),
         "can": page.actions(run, editor=can_edit(project)),
