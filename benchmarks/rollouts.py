@@ -105,11 +105,11 @@ def measure_ours(model_folder: Path, folder: Path, url: str, rounds: int) -> dic
 def make_collector(model_folder: Path, folder: Path, url: str) -> tuple[Any, Any]:
     """Our loop on the model as a GRPO run sets it up: (collector, engine)."""
     from training.algorithms.loading import load_model, load_tokenizer, prepare_device, stop_ids
-    from training.presets import presets
     from training.data.reader import load_rows
     from training.journal import Journal
     from training.policy.sampling import SamplingParams
     from training.policy.transformers_engine import TransformersEngine
+    from training.presets import presets
     from training.rewards.scoring import score_episode
     from training.rollout.collector import Collector
     from training.rollout.dialects import DIALECTS

@@ -28,6 +28,7 @@ FROZEN_TEMPERATURE = 0.05
 # What these say without an answer of the environment is the same for every rollout.
 NEED_ANSWERS = frozenset({"result_use", "coherence", "toolbench_call_share"})
 NEED_ENVIRONMENT = ("task_success", "bfcl_", "webshop_", "toolbench_")
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 CATEGORY = re.compile(r"G[123]_(category|instruction|tool)")
 
 
@@ -121,7 +122,7 @@ def _pretrained(config: JobConfig) -> bool:
     """Whether the model is a real one; one that a run is still to make is not known, so nothing is said."""
     folder = _folder(config)
     if folder is None:
-        return config.model.source != "starter" and not config.model.source.startswith("run:")
+        return HUB_ID.fullmatch(config.model.source) is not None
     try:
         return check_model_folder(folder).parameters >= PRETRAINED_FROM
     except TiltyardError:

@@ -7,7 +7,7 @@ from typing import Any, cast
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import ValidationError
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.http import content_disposition_header, urlencode
@@ -142,7 +142,8 @@ def run_needs(request: HttpRequest, slug: str) -> HttpResponse:
     project = project_for(request.user, slug, need=Role.EDITOR if making else Role.VIEWER)
     chosen = chosen_of(request.POST if making else request.GET, project)
     if chosen is None:
-        raise Http404
+        messages.error(request, _("There is no such preset."))
+        return redirect("run-new", slug)
     problem = ""
     if making:
         try:
