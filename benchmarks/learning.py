@@ -24,8 +24,8 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.environment import environment_server  # noqa: E402
 from training.journal import Metrics, read_events  # noqa: E402
+from training.presets import presets  # noqa: E402
 
-PRESETS = ROOT / "training" / "presets"
 WINDOW = 10
 # As webapp/ops/demo.py makes its data; that module needs Django, this one must not.
 DEMONSTRATIONS = ("--difficulty", "starter", "--careless", "0.75", "--count", "3000")
@@ -96,7 +96,7 @@ def make_data(command: str, options: tuple[str, ...], path: Path) -> None:
 
 def train(preset: str, folder: Path, seed: int, over: dict[str, dict[str, Any]]) -> None:
     """Run a preset with the seed and overrides as a process of its own."""
-    config = yaml.safe_load((PRESETS / f"{preset}.yaml").read_text(encoding="utf-8"))
+    config = presets()[preset].job_for("full").model_dump(mode="json")
     for group, values in {**over, "run": {"seed": seed, "device": "cpu"}}.items():
         config[group] = {**config.get(group, {}), **values}
     path = folder / f"{preset}.yaml"

@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.environment import environment_server  # noqa: E402
-from benchmarks.learning import PRESETS, TASKS, make_data, run_chain  # noqa: E402
+from benchmarks.learning import TASKS, make_data, run_chain  # noqa: E402
 
 PROMPTS, GENERATIONS = 8, 8
 TARGET = 1.5
@@ -105,11 +105,11 @@ def measure_ours(model_folder: Path, folder: Path, url: str, rounds: int) -> dic
 def make_collector(model_folder: Path, folder: Path, url: str) -> tuple[Any, Any]:
     """Our loop on the model as a GRPO run sets it up: (collector, engine)."""
     from training.algorithms.loading import load_model, load_tokenizer, prepare_device, stop_ids
-    from training.config import config_load
     from training.data.reader import load_rows
     from training.journal import Journal
     from training.policy.sampling import SamplingParams
     from training.policy.transformers_engine import TransformersEngine
+    from training.presets import presets
     from training.rewards.scoring import score_episode
     from training.rollout.collector import Collector
     from training.rollout.dialects import DIALECTS
@@ -117,7 +117,7 @@ def make_collector(model_folder: Path, folder: Path, url: str) -> tuple[Any, Any
     from training.rollout.tokens import ChatTemplate
     from training.rollout.trajectory import Player
 
-    config = config_load(PRESETS / "tools-demo-grpo.yaml")
+    config = presets()["tools-demo-grpo"].job_for("full")
     config.environment.url = url
     config.rollout.prompts_per_step, config.rollout.num_generations = PROMPTS, GENERATIONS
     config.run.threads = 0  # as by default; the demo's preset leaves a core to the browser and the web server

@@ -633,8 +633,8 @@ class JobConfig(Group):
         batch, mini, micro = self.rollouts_per_step, self.optim.mini_batch_size, self.optim.micro_batch_size
         if mini > batch:
             raise ValueError(
-                f"optim.mini_batch_size: a mini batch of {mini} is larger than the batch: one step has {batch} rollouts "
-                "(prompts × generations)"
+                f"optim.mini_batch_size: a mini batch of {mini} is larger than the batch: one step has {batch} "
+                "rollouts (prompts × generations)"
             )
         if mini and batch % mini:
             raise ValueError(

@@ -18,6 +18,7 @@ from pydantic import BaseModel, Field
 from training.config import JobConfig
 from training.errors import ConfigError, TiltyardError
 from training.model_check import check_model_folder
+from training.traps import Trap, traps
 
 SAMPLE_ROWS = 1000
 
@@ -54,6 +55,7 @@ class Check(BaseModel):
     """The outcome of one check, as forms and ``preflight --json`` show it.
 
     ``message`` is ``template % values`` where the sentence is our own; ``code`` is that of an error from elsewhere.
+    ``option`` is the one that it belongs to; a ``hard`` problem cannot be overridden.
     """
 
     check: str
@@ -63,6 +65,8 @@ class Check(BaseModel):
     template: str = ""
     values: dict[str, str | int] = Field(default_factory=dict)
     code: str = ""
+    option: str = ""
+    hard: bool = False
 
 
 def preflight(config: JobConfig, *, load_template: bool = True) -> list[Check]:
@@ -78,7 +82,13 @@ def preflight(config: JobConfig, *, load_template: bool = True) -> list[Check]:
         checks.append(("batch", _batch))
     if load_template and not config.policies and _local_folder(config) is not None:
         checks.append(("template", _template))
-    return [_run(name, check, config) for name, check in checks]
+    found = [_run(name, check, config) for name, check in checks]
+    return found + [_trap(item) for item in traps(config, load_template=load_template)]
+
+
+def _trap(found: Trap) -> Check:
+    check = _check("settings", False, Text(found.template, found.values), found.hint)
+    return check.model_copy(update={"option": found.option, "hard": found.hard})
 
 
 def _run(name: str, check: Callable[[JobConfig], Text], config: JobConfig) -> Check:
@@ -111,6 +121,8 @@ def _model(config: JobConfig) -> Text:
             )
         return _say(_("A tiny model is built from the dataset's own words."))
     folder = _local_folder(config)
+    if source.startswith("run:"):
+        return _say(_("It starts once %(source)s has trained its model."), source=source)
     if folder is None:
         if source.startswith((".", "/", "~")) or source.count("/") != 1:
             raise _Problem(_say(_("There is no model folder %(source)s."), source=source), _("Fix model.source."))

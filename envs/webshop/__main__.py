@@ -1,4 +1,4 @@
-"""``python -m envs.webshop``: serve, or write tasks, demonstrations or a catalogue, or validate, or play the baseline."""
+"""``python -m envs.webshop``: serve, write tasks, demonstrations or a catalogue, validate, or play the baseline."""
 
 from __future__ import annotations
 

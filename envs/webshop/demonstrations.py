@@ -31,7 +31,7 @@ def demonstration(shop: Shop, session_id: int, speech: Speech = "native") -> dic
 
 
 def _steps(shop: Shop, session_id: int) -> list[StepRequest]:
-    """The baseline's rules where they lead to the wanted product, because a model can learn those; else what must be."""
+    """The baseline's rules where they find the wanted product, because a model can learn those; else what must be."""
     session = Session(shop, shop.goals[session_id])
     product = session.goal.product
     if search_instruction(session)[:1] != [product.asin.lower()]:

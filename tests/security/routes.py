@@ -43,6 +43,7 @@ TABLE: dict[str, dict[str, Who]] = {
     PROJECT + "settings/members/<int:pk>/link/": {"POST": Who.OWN},
     PROJECT + "runs/new/": {"GET": Who.READ, "POST": Who.WRITE},
     PROJECT + "runs/new/preflight/": WRITE,
+    PROJECT + "runs/new/needs/": {"GET": Who.READ, "POST": Who.WRITE},
     PROJECT + "runs/new/yaml/": {"GET": Who.READ, "POST": Who.WRITE},
     PROJECT + "runs/": READ,
     **{PROJECT + "runs/" + OWN_PK + tail: READ for tail in ("", "parts/", "log/", "config/", "events/")},

@@ -37,7 +37,7 @@ CHANGES = (
     Change("gives {n} away", "送出{n}个", "-"),
     Change("loses {n}", "弄丢{n}个", "-"),
     Change("then has {n} times as many", "随后变成原来的{n}倍", "*"),
-    Change("shares them equally with others, {n} people in all, and keeps one share", "和大家平分，一共{n}人，留下一份", "/"),
+    Change("shares them equally among {n} people, keeping one share", "和大家平分，一共{n}人，留下一份", "/"),
 )  # fmt: skip
 
 

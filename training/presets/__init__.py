@@ -46,11 +46,11 @@ class EnvironmentNeed(_Part):
 
 
 class DatasetNeed(_Part):
-    """Rows that a command of the environment writes; of ``problems``, our own word problems, which need none."""
+    """Rows that a command of the environment writes; with ``problems`` our own word problems, which need none."""
 
     command: str = Name
     arguments: dict[str, Any] = Field(default_factory=dict)
-    program: str = Field(default="", description="whose command it is, where the job itself needs no environment")
+    program: Literal["", "problems"] = ""
 
 
 class RewardNeed(_Part):
@@ -63,8 +63,8 @@ class RewardNeed(_Part):
 class StartNeed(_Part):
     """The run whose final model is trained on: the newest one of ``after`` (a preset), else one of ``preset``.
 
-    Runs belong to a preset by their name, ``<preset>-<number>``. Without ``preset`` none has to be made: the config's own
-    model stands where no run of ``after`` has succeeded.
+    Runs belong to a preset by their name, ``<preset>-<number>``. Without ``preset`` none has to be made: the
+    config's own model stands where no run of ``after`` has succeeded.
     """
 
     preset: str = ""
@@ -88,7 +88,7 @@ class Change(_Part):
 
 
 class Preset(_Part):
-    """One file. ``values`` says where an option's value comes from; ``notes`` what was decided, and what is left out."""
+    """One file. ``values`` says where an option's value comes from; ``notes`` what was decided and what is left out."""
 
     id: str = Name
     title: Text
@@ -123,6 +123,13 @@ class Preset(_Part):
     def config_for(self, size: Size) -> JobConfig:
         """The job; what it needs is named only once it is found."""
         return JobConfig.model_validate(merged(self.config, self._change(size).config))
+
+    def job_for(self, size: Size) -> JobConfig:
+        """The job with its rewards in it, for a trainer without the web; data and servers are still to be named."""
+        config, needs = self.config_for(size), self.needs_for(size)
+        if needs.reward is not None:
+            config.rewards.components = list(needs.reward.components)
+        return config
 
     def needs_for(self, size: Size) -> Needs:
         """What the size needs."""

@@ -60,6 +60,10 @@ class ChatTemplate:
         text = self._render(messages_to_template(messages, self._special), tools, generate=True)
         return self._encode(text)
 
+    def text_of(self, messages: list[Message], *, generate: bool) -> str:
+        """A conversation as the model would read it. Raises ``TemplateError``."""
+        return self._render(messages_to_template(messages, self._special), None, generate=generate)
+
     def suffix_ids(self, messages: list[Message]) -> list[int]:
         """Ids that continue a conversation whose last sampled id is EOS, up to where the next model turn begins.
 

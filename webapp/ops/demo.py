@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 from django.conf import settings
 
-from training.config import JobConfig, RewardComponent, config_load
-from training.rewards.registry import default_components
+from training.config import JobConfig, RewardComponent
+from training.presets import presets
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.environments.generate import OrderFailed, dataset_generate
 from webapp.environments.models import Environment
@@ -25,8 +24,7 @@ from webapp.runs.models import Run
 from webapp.runs.services import run_create
 from webapp.teams.models import Project, User
 
-PRESETS = Path(settings.BASE_DIR) / "training" / "presets"
-SFT_PRESET, GRPO_PRESET = "tools-demo-sft.yaml", "tools-demo-grpo.yaml"
+SFT_PRESET, GRPO_PRESET = "tools-demo-sft", "tools-demo-grpo"
 DEMONSTRATIONS, TASKS = 3000, 512
 # Most of what the warm-up imitates is careless, so that GRPO has something to take out within a minute.
 CARELESS = ("--careless", "0.75")
@@ -51,12 +49,12 @@ def demo_create(*, project: Project, user: User, say: Callable[[str], None] = la
     demonstrations = _dataset(project, user, "tool-demonstrations", "demonstrations", DEMONSTRATIONS, CARELESS)
     tasks = _dataset(project, user, "tool-tasks", "tasks", TASKS)
     environment = _environment(project, user)
-    grpo = config_load(PRESETS / GRPO_PRESET)
-    spec = _reward_spec(project, user, grpo.rewards.components or default_components())
+    grpo, needs = presets()[GRPO_PRESET].config_for("full"), presets()[GRPO_PRESET].needs_for("full")
+    spec = _reward_spec(project, user, list(needs.reward.components) if needs.reward else [])
     for dataset in (demonstrations, tasks):
         _wait_checked(dataset)
     say(f"{demonstrations.rows} demonstrations, {tasks.rows} tasks, {len(spec.components)} reward components")
-    sft = config_load(PRESETS / SFT_PRESET)
+    sft = presets()[SFT_PRESET].config_for("full")
     sft.model.source, sft.data.train = "starter", demonstrations.reference
     grpo.model.source, grpo.data.train = f"run:{WARM_UP}", tasks.reference
     grpo.environment.name, grpo.environment.url = environment.reference, ""

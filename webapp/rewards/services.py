@@ -38,7 +38,7 @@ def reward_spec_save(
 ) -> RewardSpec:
     """Save the next version under a name; unchanged content gives the newest one back. Raises ``ValidationError``."""
     spec = RewardSpec(project=project, name=clean_name(name), created_by=user)
-    spec.components = [_stored(part) for part in _checked(components)]
+    spec.components = stored_components(_checked(components))
     for last_try in (False, False, False, True):
         newest = newest_named(project, spec.name)
         if newest is not None and newest.components == spec.components:
@@ -64,6 +64,11 @@ def _checked(components: list[RewardComponent]) -> list[RewardComponent]:
     if math.isclose(sum(abs(part.weight) for part in components), 0):
         raise ValidationError(_("All weights are 0, so every reward would be 0."))
     return components
+
+
+def stored_components(components: list[RewardComponent]) -> list[dict[str, Any]]:
+    """Checked components as a spec holds them."""
+    return [_stored(part) for part in components]
 
 
 def _stored(part: RewardComponent) -> dict[str, Any]:

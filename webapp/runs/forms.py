@@ -29,6 +29,7 @@ from webapp.ids import name_validator
 from webapp.registry.selectors import models_of, trained_runs
 from webapp.rewards.selectors import specs_of
 from webapp.runs.models import Run
+from webapp.runs.resolve import NO_ENVIRONMENT
 from webapp.teams.models import Project
 
 PATH_PREFIX = re.compile(r"([a-z_]+(?:\.[a-z_]+)*): (.+)", re.DOTALL)
@@ -60,6 +61,7 @@ class OptionField(NamedTuple):
     unit: str
     basic: bool
     path: str
+    warning: str = ""
 
 
 class OptionGroup(NamedTuple):
@@ -144,6 +146,7 @@ class RunForm(forms.Form):
         super().__init__(data, initial={"name": name, "idempotency_key": uuid.uuid4().hex})
         self.project = project
         self.config: JobConfig | None = None
+        self.warnings: dict[str, str] = {}
         start = config or JobConfig()
         self._add("", JobConfig, start)
         for group, model, _info in option_groups():
@@ -195,7 +198,8 @@ class RunForm(forms.Form):
             yield OptionGroup(
                 name, translated(info.title), translated((model.__doc__ or "").strip()),
                 [option for option in shown if option.basic], more, kinds,
-                name in GROUPS_OF_KIND[self.kind], any(self.errors.get(option.path) for option in more),
+                name in GROUPS_OF_KIND[self.kind],
+                any(self.errors.get(option.path) or option.warning for option in more),
             )  # fmt: skip
 
     def _option(self, group: str, key: str, info: FieldInfo) -> OptionField | None:
@@ -204,7 +208,7 @@ class RunForm(forms.Form):
             return None
         extra = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
         unit = str(extra.get("unit") or "")
-        return OptionField(self[path], translated(unit), bool(extra.get("basic")), path)
+        return OptionField(self[path], translated(unit), bool(extra.get("basic")), path, self.warnings.get(path, ""))
 
     def clean(self) -> dict[str, Any]:
         """Build the config; what it finds stands beside the option."""
@@ -254,15 +258,20 @@ def reference_choices(project: Project) -> dict[str, list[tuple[str, str]]]:
     return {
         "model.source": models,
         "data.train": [empty, *datasets],
-        "environment.name": [empty, *environments],
+        "environment.name": [empty, *environments, (NO_ENVIRONMENT, _("none · one turn, judged by the rewards alone"))],
         "rewards.spec": [("", _("— the components below, or the default ones —")), *rewards],
     }
 
 
-def suggested_name(project: Project, config: JobConfig, base: str = "") -> str:
-    """A run name that is not taken: ``<base or environment or dataset>-<kind>-<number>``."""
-    reference = config.environment.name or config.data.train or "run"
-    stem = base or f"{reference.partition(':')[2].partition('@')[0] or reference}-{config.kind}"
-    stem = re.sub(r"-\d+$", "", re.sub(r"[^\w.()+ -]", "-", stem)).strip(" -._")[:70] or "run"
+def suggested_name(project: Project, config: JobConfig, base: str = "", *, stem: str = "") -> str:
+    """A run name that is not taken: ``<base or environment or dataset>-<kind>-<number>``, or ``<stem>-<number>``."""
+    if not stem:
+        stem = _stem(config, base)
     taken = set(Run.objects.filter(project=project, name__startswith=f"{stem}-").values_list("name", flat=True))
     return next(name for number in range(1, len(taken) + 2) if (name := f"{stem}-{number}") not in taken)
+
+
+def _stem(config: JobConfig, base: str) -> str:
+    reference = config.environment.name or config.data.train or "run"
+    stem = base or f"{reference.partition(':')[2].partition('@')[0] or reference}-{config.kind}"
+    return re.sub(r"-\d+$", "", re.sub(r"[^\w.()+ -]", "-", stem)).strip(" -._")[:70] or "run"

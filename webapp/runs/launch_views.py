@@ -4,60 +4,35 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
-from django.utils.http import content_disposition_header
+from django.urls import reverse
+from django.utils.http import content_disposition_header, urlencode
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST
-from pydantic import ValidationError as ShapeError
 
 from training.config import JobConfig, config_to_yaml
 from training.errors import ConfigError
 from webapp.pages import add_errors, can_edit, probe_allowed
 from webapp.runs.forms import RunForm, suggested_name
-from webapp.runs.models import Run
+from webapp.runs.needs import situation
+from webapp.runs.needs_make import needs_make
 from webapp.runs.preflight import Outcome, preflight
-from webapp.runs.presets import preset_named, presets
 from webapp.runs.services import run_create
+from webapp.runs.start import cards, chosen_of, start_of
 from webapp.runs.yaml_text import YamlProblem, config_from_text
-from webapp.teams.access import object_for, project_for
+from webapp.teams.access import project_for
 from webapp.teams.models import Project, Role, User
 
 
-def _start(request: HttpRequest, project: Project) -> tuple[JobConfig, str]:
-    """The config that a new form shows, and the name to derive one from: a clone, a preset, or the defaults."""
-    source = request.GET.get("from") or request.GET.get("clone")
-    if source:
-        run = object_for(
-            request.user, Run, source, within=Run.objects.filter(project=project).select_related("project")
-        )
-        return _config_of(run), run.name
-    preset = preset_named(request.GET.get("preset", ""))
-    config = preset.config.model_copy(deep=True) if preset else JobConfig()
-    for key, (group, option) in {
-        "dataset": ("data", "train"), "model": ("model", "source"), "environment": ("environment", "name"),
-        "reward": ("rewards", "spec"),
-    }.items():  # fmt: skip
-        value = request.GET.get(key, "")
-        if 0 < len(value) <= 200:
-            setattr(getattr(config, group), option, value)
-    return config, preset.id if preset else ""
-
-
-def _config_of(run: Run) -> JobConfig:
-    """A run's config; options that no longer exist (an old run) are left at their defaults."""
-    try:
-        return JobConfig.model_validate(run.config)
-    except ShapeError:
-        return JobConfig()
-
-
 def _context(request: HttpRequest, project: Project, form: RunForm, **more: Any) -> dict[str, Any]:
+    chosen = more.pop("chosen", None)
     return {
-        "project": project, "form": form, "presets": presets(), "preset": request.GET.get("preset", ""),
-        "can_edit": can_edit(project), "tab": "form", **more,
+        "project": project, "form": form, "cards": cards(chosen), "chosen": chosen, "can_edit": can_edit(project),
+        "tab": "form", **more,
     }  # fmt: skip
 
 
@@ -67,9 +42,9 @@ def run_new(request: HttpRequest, slug: str) -> HttpResponse:
     """The form of a new run; POST checks, preflights and launches."""
     project = project_for(request.user, slug, need=Role.VIEWER if request.method == "GET" else Role.EDITOR)
     if request.method == "GET":
-        config, base = _start(request, project)
-        form = RunForm(project=project, config=config, name=suggested_name(project, config, base))
-        return render(request, "runs/new.html", _context(request, project, form))
+        start = start_of(request, project)
+        form = RunForm(project=project, config=start.config, name=start.name)
+        return render(request, "runs/new.html", _context(request, project, form, chosen=start.chosen))
     form = RunForm(request.POST, project=project)
     if not form.is_valid() or form.config is None:
         return render(request, "runs/new.html", _context(request, project, form), status=422)
@@ -92,10 +67,13 @@ def run_new(request: HttpRequest, slug: str) -> HttpResponse:
 
 
 def _place(form: RunForm, outcome: Outcome) -> None:
-    """Say hard problems beside their option too."""
+    """Say problems beside their option too: hard ones as errors, others as warnings."""
     for check in outcome.checks:
-        if check.hard and not check.ok and check.path in form.fields:
-            form.add_error(check.path, check.sentence)
+        if not check.ok and check.path in form.fields:
+            if check.hard:
+                form.add_error(check.path, check.sentence)
+            else:
+                form.warnings[check.path] = check.sentence
 
 
 @login_required
@@ -121,12 +99,10 @@ def run_yaml(request: HttpRequest, slug: str) -> HttpResponseBase:
     """The config as YAML: GET exports a run's (``?from=``), POST turns the form into YAML or YAML into the form."""
     project = project_for(request.user, slug, need=Role.VIEWER if request.method == "GET" else Role.EDITOR)
     if request.method == "GET":
-        config, base = _start(request, project)
-        return (
-            _download(config, base or "run")
-            if {"from", "clone"} & set(request.GET)
-            else _yaml_page(request, project, config)
-        )
+        start = start_of(request, project)
+        if start.source:
+            return _download(start.config, start.source)
+        return _yaml_page(request, project, start.config, name=start.name)
     if "yaml" in request.POST:
         return _from_yaml(request, project)
     form = RunForm(request.POST, project=project)
@@ -152,10 +128,41 @@ def _from_yaml(request: HttpRequest, project: Project) -> HttpResponse:
     return render(request, "runs/new.html", _context(request, project, form, imported=True))
 
 
-def _yaml_page(request: HttpRequest, project: Project, config: JobConfig, *, name: str = "") -> HttpResponse:
-    form = RunForm(project=project, config=config, name=name or suggested_name(project, config))
+def _yaml_page(request: HttpRequest, project: Project, config: JobConfig, *, name: str) -> HttpResponse:
+    form = RunForm(project=project, config=config, name=name)
     context = _context(request, project, form, tab="yaml", yaml=config_to_yaml(config))
     return render(request, "runs/new.html", context)
+
+
+@login_required
+@require_http_methods(["GET", "POST"])
+def run_needs(request: HttpRequest, slug: str) -> HttpResponse:
+    """What a preset needs: GET looks, POST makes what can be made now, and is repeated until nothing is under way."""
+    making = request.method == "POST"
+    project = project_for(request.user, slug, need=Role.EDITOR if making else Role.VIEWER)
+    chosen = chosen_of(request.POST if making else request.GET, project)
+    if chosen is None:
+        messages.error(request, _("There is no such preset."))
+        return redirect("run-new", slug)
+    problem = ""
+    if making:
+        try:
+            again = request.POST.get("go_on") != "yes"
+            needs_make(
+                project=project, user=cast(User, request.user), preset=chosen.preset, size=chosen.size, again=again
+            )
+        except ValidationError as exc:
+            problem = " ".join(exc.messages)
+        chosen = chosen._replace(now=situation(project, chosen.preset, chosen.size))
+    page = f"{reverse('run-new', args=[slug])}?{urlencode({'preset': chosen.preset.id, 'size': chosen.size})}"
+    if request.headers.get("HX-Request") != "true":
+        if problem:
+            messages.error(request, problem)
+        return redirect(page)
+    if making and not problem and chosen.now.settled:
+        return HttpResponse(headers={"HX-Redirect": page})  # the form is filled with what was made
+    context = {"project": project, "chosen": chosen, "making": making and not problem, "problem": problem}
+    return render(request, "runs/_needs.html", context | {"can_edit": can_edit(project)})
 
 
 def _download(config: JobConfig, name: str) -> HttpResponse:

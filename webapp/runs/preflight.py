@@ -31,6 +31,7 @@ from webapp.environments.selectors import environment_named
 from webapp.environments.tokens import reach, trainer_access
 from webapp.failures import failure
 from webapp.outbound import OutboundRefused
+from webapp.runs.models import Run
 from webapp.runs.resolve import resolve
 from webapp.runs.trainer import access_env
 from webapp.teams.models import Project
@@ -110,8 +111,11 @@ def preflight(project: Project, config: JobConfig, *, full: bool = True) -> Outc
                               path if placed else "")], None)  # fmt: skip
     checks = [Check(_("References"), True, _("Dataset, model, environment and reward were found."))]
     environment = environment_named(project, config.environment.name.removeprefix("environment:"))
-    if environment is not None and resolved.kind != "sft":
+    if resolved.kind != "sft":
         checks.append(_check_rewards(resolved))
+    if resolved.kind == "grpo":
+        checks += _check_pull(project, config)
+    if environment is not None and resolved.kind != "sft":
         checks.append(_check_address(resolved, environment))
     checks.append(_check_disk())
     if full and not any(check.hard and not check.ok for check in checks):
@@ -128,6 +132,17 @@ def _check_rewards(config: JobConfig) -> Check:
         return Check(_("Rewards"), False, sentence, "", True, "rewards.components", detail)
     message = _("%(count)s components can be scored.") % {"count": len(config.rewards.components)}
     return Check(_("Rewards"), True, message, "", True)
+
+
+def _check_pull(project: Project, config: JobConfig) -> list[Check]:
+    """A model that was fine-tuned has something to lose. The starter's chain has not, so nothing is said of it."""
+    run = Run.objects.filter(project=project, name=config.model.source.removeprefix("run:")).first()
+    if config.grpo.beta or run is None or run.kind != "sft" or not config.model.source.startswith("run:"):
+        return []
+    if run.config.get("model", {}).get("source") == "starter":
+        return []
+    sentence = _("Without a KL weight nothing holds the model to what “%(name)s” taught it.") % {"name": run.name}
+    return [Check(_("KL weight β"), False, sentence, _("0.001 to 0.04 is usual after SFT."), False, "grpo.beta")]
 
 
 def _check_address(config: JobConfig, environment: Environment) -> Check:
@@ -243,8 +258,17 @@ def _title(name: str) -> str:
         "batch": _("Batch size"),
         "template": _("Chat template"),
         "memory": _("Memory"),
+        "settings": _("Settings"),
     }
     return titles.get(name, name[:80])
+
+
+def _option_title(path: str) -> str:
+    """What an option is called; empty for a path that is none."""
+    group, _dot, name = path.partition(".")
+    found = JobConfig.model_fields.get(group)
+    info = getattr(found.annotation, "model_fields", {}).get(name) if found else None
+    return _(info.title) if info is not None and info.title else ""
 
 
 def _finding(item: dict[str, Any]) -> Check:
@@ -255,7 +279,8 @@ def _finding(item: dict[str, Any]) -> Check:
     if error is not None:
         return Check(title, ok, error.title, error.hint, detail=error.detail)
     message = (_(template) % item["values"])[:500] if template else said
-    return Check(title, ok, message, _(hint) if hint else "")
+    path = str(item.get("option") or "")[:80]
+    return Check(_option_title(path) or title, ok, message, _(hint) if hint else "", item.get("hard") is True, path)
 
 
 def _parse(output: bytes) -> list[Check] | None:

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from django.conf import settings
 from django.utils.translation import gettext as _
 
-from training.config import JobConfig, RewardComponent
+from training.config import EnvironmentConfig, JobConfig, RewardComponent
 from training.errors import ConfigError
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.environments.models import Environment
@@ -27,6 +27,8 @@ from webapp.runs.states import RunState
 from webapp.storage import inside
 from webapp.teams.models import Project
 
+# A run without an environment says so, so that one that was forgotten is not taken for it.
+NO_ENVIRONMENT = "none"
 # https://huggingface.co/docs/hub: one optional namespace, no leading or doubled dots and dashes.
 HUB_ID = re.compile(r"^(?:[A-Za-z0-9][\w-]{0,95}/)?[A-Za-z0-9](?:[\w]|[.-](?![.-])){0,95}$")
 
@@ -52,7 +54,7 @@ def resolve(project: Project, config: JobConfig) -> Resolved:
     if plain.draws_tasks and plain.environment.protocol != "openenv":
         _refuse("data.train", _("choose a dataset: this environment does not draw tasks by itself."))
     _rewards(project, plain)
-    return Resolved(plain, after, environment.baselines())
+    return Resolved(plain, after, environment.baselines() if environment else [])
 
 
 def _refuse(option: str, sentence: str) -> NoReturn:
@@ -139,10 +141,13 @@ def _model_of_run(project: Project, config: JobConfig, name: str) -> Run | None:
     return run
 
 
-def _environment(project: Project, config: JobConfig) -> Environment:
+def _environment(project: Project, config: JobConfig) -> Environment | None:
     option, reference = "environment.name", config.environment.name
+    if reference == NO_ENVIRONMENT:
+        config.environment = EnvironmentConfig()
+        return None
     if not reference:
-        _refuse(option, _("choose an environment."))
+        _refuse(option, _("choose an environment, or `none`."))
     if not reference.startswith("environment:"):
         _refuse(option, _("choose a registered environment; register its server first."))
     name = reference.removeprefix("environment:")

@@ -14,12 +14,12 @@ from django.urls import reverse
 from django.utils import translation
 
 from training.config import JobConfig, config_to_yaml
+from training.presets import presets
 from webapp.failures import CODES
 from webapp.runs import launch_views, preflight
 from webapp.runs.forms import GROUP_HELP, RunForm, option_groups, suggested_name
 from webapp.runs.models import Run
 from webapp.runs.preflight import Check
-from webapp.runs.presets import presets
 from webapp.runs.yaml_text import YamlProblem, config_from_text
 from webapp.teams.models import Project, User
 
@@ -171,10 +171,12 @@ def test_run_of_another_project_cannot_be_cloned(
 
 
 def test_presets_apply(project: Project, bob: User, client_for: Callable[..., Client]) -> None:
-    for preset in presets():
-        assert preset.english and preset.chinese
-        page = client_for(bob).get(reverse("run-new", args=[project.slug]), {"preset": preset.id})
-        assert page.status_code == 200
+    for preset in presets().values():
+        for size in preset.sizes:
+            asked = {"preset": preset.id, "size": size}
+            page = client_for(bob).get(reverse("run-new", args=[project.slug]), asked)
+            assert page.context["form"]["run.max_steps"].value() == preset.config_for(size).run.max_steps
+            assert page.context["form"]["name"].value() == f"{preset.run_name(size)}-1"
 
 
 def test_yaml_both_ways(project: Project, bob: User, config: JobConfig, client_for: Callable[..., Client]) -> None:

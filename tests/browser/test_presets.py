@@ -1,0 +1,130 @@
+"""Each preset in its test size, from the card to a trained run: real browser, workers, keeper, servers, trainer.
+
+Then the components that the run page shows are computed once more from what was recorded, by the same formulas.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.servers import make_child_env, running
+from training.config import RewardComponent
+from training.data.reader import load_rows
+from training.presets import presets
+from training.rewards.scoring import score_episode
+from webapp.datasets.models import Dataset
+from webapp.environments.models import Environment
+from webapp.metrics.models import MetricPoint
+from webapp.rollouts.episodes import episodes_of
+from webapp.rollouts.models import Rollout, RolloutStatus
+from webapp.runs.models import Run
+from webapp.teams.models import Project, User
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+pytestmark = [
+    pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(1500), pytest.mark.django_db(transaction=True),
+]  # fmt: skip
+MAIN = [item.id for item in presets().values() if item.role == "main" and item.test is not None]
+CREATE_LIMIT_MS, LAUNCH_LIMIT_MS, TRAIN_LIMIT_MS = 120_000, 90_000, 1_200_000
+TOLERANCE = 1e-9
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[None]:
+    """Two workers, beat and the keeper of environments, on this test's database."""
+    celery = [sys.executable, "-m", "celery", "-A", "webapp"]
+    worker = [*celery, "worker", "--without-gossip", "--without-mingle", "-c", "1"]
+    env = make_child_env()
+    with (
+        running([*worker, "-Q", "train", "-n", "train@%h"], tmp_path / "train.log", env),
+        running([*worker, "-Q", "short", "-n", "short@%h"], tmp_path / "short.log", env),
+        running([*celery, "beat", "--pidfile", "", "--schedule", str(tmp_path / "beat")], tmp_path / "beat.log", env),
+        running([sys.executable, "manage.py", "keep_environments"], tmp_path / "keeper.log", env),
+    ):
+        yield
+        Environment.objects.update(wanted=0)
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline and Environment.objects.filter(replicas__isnull=False).exists():
+            time.sleep(0.2)
+
+
+def create(page: Page, project: Project, preset: str) -> None:
+    """Press the one button, and wait until everything is there and the form is filled."""
+    page.goto(f"/p/{project.slug}/runs/new/?preset={preset}&size=test")
+    page.click("#create-needs")
+    page.wait_for_selector("#needs[data-ready=true]", timeout=CREATE_LIMIT_MS)
+
+
+def launch(page: Page) -> Run:
+    """Launch as the form stands; whatever the preflight says of it must be nothing."""
+    page.click("#launch")
+    page.wait_for_selector("#run-state, #preflight [data-ok=false], .errorlist", timeout=LAUNCH_LIMIT_MS)
+    assert re.search(r"/runs/[0-9a-f-]{36}/", page.url), page.inner_text("#preflight")
+    return Run.objects.get(pk=page.url.rstrip("/").rpartition("/")[2])
+
+
+def computed_again(run: Run) -> list[tuple[Rollout, dict[str, float], float]]:
+    """Every scored rollout of a run with its parts and reward as the formulas give them now."""
+    components = [RewardComponent.model_validate(item) for item in run.resolved["rewards"]["components"]]
+    dataset = Dataset.objects.get(name=run.config["data"]["train"].removeprefix("dataset:").partition("@")[0])
+    rows = {place: row.task() for place, row in enumerate(load_rows(dataset.rows_path))}
+    scored = Rollout.objects.filter(run=run).exclude(status=RolloutStatus.EXCLUDED)
+    rollouts = list(scored.order_by("step", "group", "index"))
+    found = []
+    for rollout, episode in episodes_of(rollouts, rows):
+        score = score_episode(episode, components, step=rollout.step)
+        found.append((rollout, score.parts, score.total))
+    assert len(found) == len(rollouts) > 0
+    return found
+
+
+@pytest.mark.parametrize("preset", MAIN)
+def test_a_preset_trains_from_its_card(
+    preset: str, project: Project, bob: User, page_for: Callable[..., Page], house: None
+) -> None:
+    page = page_for(bob)
+    page.set_default_timeout(30_000)
+    began = time.monotonic()
+    create(page, project, preset)
+    created = time.monotonic()
+    run = launch(page)
+    page.wait_for_selector("#run-state:is([data-state=succeeded], [data-state=failed])", timeout=TRAIN_LIMIT_MS)
+    run.refresh_from_db()
+    assert (run.state, run.error) == ("succeeded", None)
+    trained = time.monotonic()
+    figures = {"preset": preset, "create_s": round(created - began), "train_s": round(trained - created)}
+    if run.kind == "grpo":
+        figures |= check_rewards(page, run)
+    print(json.dumps(figures))
+
+
+def check_rewards(page: Page, run: Run) -> dict[str, Any]:
+    """What was stored and shown is what the formulas say of the recorded rollouts."""
+    groups: dict[tuple[int, int], set[float]] = {}
+    sums: dict[tuple[int, str], list[float]] = {}
+    for rollout, parts, total in computed_again(run):
+        assert rollout.parts == pytest.approx(parts, abs=TOLERANCE)
+        assert rollout.reward == pytest.approx(total, abs=TOLERANCE)
+        groups.setdefault((rollout.step, rollout.group), set()).add(round(total, 9))
+        for name, value in parts.items():
+            sums.setdefault((rollout.step, name), []).append(value)
+    shown = {(point.step, point.name): point.value for point in MetricPoint.objects.filter(run=run)}
+    for (step, name), values in sums.items():
+        assert shown[step, f"rewards/{name}/mean"] == pytest.approx(sum(values) / len(values), abs=1e-5)  # float32
+    assert any(len(rewards) > 1 for rewards in groups.values()), "every group has equal rewards: nothing to learn from"
+    page.click("[data-tab=rollouts]")
+    for name in {name for _step, name in sums}:
+        page.locator("main").get_by_text(name).first.wait_for(state="attached")
+    rewards = [value for (_step, name), value in sorted(shown.items()) if name == "reward"]
+    excluded = Rollout.objects.filter(run=run, status=RolloutStatus.EXCLUDED).count()
+    return {"first": round(rewards[0], 3), "last": round(rewards[-1], 3), "steps": len(rewards), "excluded": excluded}

@@ -1,0 +1,85 @@
+"""Every preset loads, what it needs exists, its rewards can be scored, its sizes pass the checks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from training.presets import Preset, presets
+from training.presets.reference import reference
+from training.rewards.scoring import validate_components
+from training.traps import traps
+from webapp.environments.builtin import builtins
+from webapp.environments.options import arguments_clean
+
+ROOT = Path(__file__).resolve().parents[2]
+# Windows and sizes as the models' own config.json say; the checks below would need the models otherwise.
+WINDOWS = {
+    "deepseek-ai/deepseek-llm-7b-chat": 4096,
+    "Qwen/Qwen2.5-7B-Instruct": 32768,
+    "Qwen/Qwen2.5-3B-Instruct": 32768,
+    "TinyLlama/TinyLlama-1.1B-Chat-v1.0": 2048,
+    "Qwen/Qwen3-0.6B": 40960,
+    "starter": 4096,
+}
+SYSTEMS = {"toolbench", "bfcl", "tools", "reasoning", "webshop"}
+
+
+@pytest.mark.parametrize("preset", presets().values(), ids=lambda preset: preset.id)
+def test_a_preset_is_whole(preset: Preset) -> None:
+    for size in preset.sizes:
+        config, needs = preset.job_for(size), preset.needs_for(size)
+        window = WINDOWS[config.model.source]
+        assert config.rollout.max_prompt_tokens + config.rollout.max_completion_tokens <= window or config.kind == "sft"
+        assert validate_components(config.rewards.components) == []
+        assert (config.kind == "grpo") == bool(config.rewards.components)
+        # Servers are named when they are found; only then is a missing one a trap.
+        config.environment.name = needs.environment.program if needs.environment else config.environment.name
+        assert traps(config, load_template=False) == []
+        if needs.environment is not None:
+            program = builtins()[needs.environment.program]
+            arguments_clean(program.options, needs.environment.arguments)
+        if needs.dataset is not None and not needs.dataset.program:
+            assert needs.environment is not None
+            arguments_clean(builtins()[needs.environment.program].datasets[needs.dataset.command].options,
+                            needs.dataset.arguments)  # fmt: skip
+        start = needs.start
+        assert start is None or {start.preset, start.after} - {""} <= set(presets())
+        if size == "test":
+            assert config.model.source == "starter" and config.run.max_steps <= 200
+            assert config.kind == "sft" or (start is not None and start.preset)
+
+
+def test_the_five_systems_come_first() -> None:
+    main = [item for item in presets().values() if item.role == "main" and item.test]
+    assert {item.system for item in main} == SYSTEMS
+    assert [item.system for item in presets().values()].index("demo") > max(
+        number for number, item in enumerate(presets().values()) if item in main
+    )
+
+
+def test_the_documents_values_stand() -> None:
+    """The figures of the five documents that matter most, by value."""
+    toolbench, stage_2 = presets()["toolbench"].config_for("full"), presets()["bfcl-stage-2"].config_for("full")
+    assert (toolbench.rollout.prompts_per_step, toolbench.rollout.num_generations, toolbench.rollout.max_turns) == (
+        512, 5, 5)  # fmt: skip
+    assert (toolbench.optim.learning_rate, toolbench.optim.warmup_share) == (5e-7, 0.285)
+    assert toolbench.updates_per_step == 10
+    assert (stage_2.grpo.beta, stage_2.grpo.epsilon_high, stage_2.grpo.delta, stage_2.rollout.num_generations) == (
+        0.1, 0.28, 10.0, 16)  # fmt: skip
+    rewards = {name: [part.name for part in presets()[name].job_for("full").rewards.components if part.weight]
+               for name in ("bfcl-stage-1", "bfcl-stage-2", "bfcl-stage-3")}  # fmt: skip
+    assert rewards == {
+        "bfcl-stage-1": ["bfcl_stage_1"],
+        "bfcl-stage-2": ["bfcl_progress_reached"],
+        "bfcl-stage-3": ["bfcl_progress_reached"],
+    }
+    reasoning, webshop = presets()["reasoning-grpo"].config_for("full"), presets()["webshop"].config_for("full")
+    assert (reasoning.optim.learning_rate, reasoning.grpo.beta) == (1e-6, 0.001)
+    assert (webshop.rollout.temperature, webshop.rollout.prompts_per_step, webshop.optim.learning_rate) == (
+        0.3, 128, 5e-7)  # fmt: skip
+
+
+def test_the_page_of_presets_is_current() -> None:
+    assert (ROOT / "docs" / "presets.md").read_text(encoding="utf-8") == reference()
