@@ -240,12 +240,16 @@ def _length(case: _Case) -> Iterator[Alarm]:
     if gain < LENGTH_GAIN * float(np.nanstd(case.reward)):
         return
     longest = included & (length >= high)
-    parts = {item: correlation(case.found.weighed(item)[included], case.table.length[included])
-             for item in case.found.components}  # fmt: skip
-    spread = {item.name: (r_part or 0) * float(case.found.weighed(item)[included].std())
-              for item, r_part in parts.items()}  # fmt: skip
-    yield Alarm("grows_with_length", "warn", max(spread, key=lambda name: spread[name]), {"r": r, "gain": gain},
-                _highest(case.reward, longest))  # fmt: skip
+    figures = {"r": r, "gain": gain}
+    yield Alarm("grows_with_length", "warn", _longest_payer(case), figures, _highest(case.reward, longest))
+
+
+def _longest_payer(case: _Case) -> str:
+    """The component whose part of the reward goes most with the length."""
+    included = case.found.included
+    length = case.table.length[included] - case.table.length[included].mean()
+    parts = {item.name: case.found.weighed(item)[included] for item in case.found.components}
+    return max(parts, key=lambda name: float((parts[name] * length).sum()))
 
 
 def _cut(case: _Case) -> Iterator[Alarm]:
