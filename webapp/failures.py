@@ -122,6 +122,11 @@ CODES: dict[str, Words] = {
         gettext_noop("The run that this one was to start from did not succeed."),
         gettext_noop("Mend and launch that run again, then clone this one."),
     ),
+    # webapp.rewards.lab
+    "set_unbuildable": Words(
+        gettext_noop("The rollout set could not be made."),
+        gettext_noop("The reason is below; mend it, then make the set again."),
+    ),
     "attempt_ended": Words(
         gettext_noop("Cut off: the attempt ended while this rollout was in flight."),
         gettext_noop("Nothing needs doing: the next attempt plays the step again."),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
@@ -78,6 +78,15 @@ class Example:
     params: dict[str, Any] = field(default_factory=dict)
 
 
+class Span(NamedTuple):
+    """A piece of the text of message ``message`` that earned or cost something; ``start == end == 0``: all of it."""
+
+    message: int
+    start: int
+    end: int
+    note: str
+
+
 @dataclass(frozen=True)
 class Component:
     """A registered component: what a form shows, the function that scores, and where its formula comes from.
@@ -99,6 +108,7 @@ class Component:
     examples: tuple[Example, ...] = ()
     warning: str = ""
     outside: bool = False
+    spans: Callable[[Episode, Any], list[Span]] | None = None
 
     def validate(self) -> list[str]:
         """One sentence for each worked example that does not come out as it should; empty when all do."""

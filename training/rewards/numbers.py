@@ -15,6 +15,13 @@ def numbers(text: str) -> list[float]:
     return [number for number in found if math.isfinite(number)]
 
 
+def last_number_at(text: str) -> tuple[int, int] | None:
+    """Where the last of ``numbers`` stands."""
+    skipped = max(0, len(text) - MAX_CHARS)
+    found = [match.span() for match in _NUMBER.finditer(text[skipped:]) if math.isfinite(_to_float(match[0]))]
+    return (found[-1][0] + skipped, found[-1][1] + skipped) if found else None
+
+
 def first_number(text: str) -> float | None:
     """The first number of a text."""
     match = _NUMBER.search(text[:MAX_CHARS])

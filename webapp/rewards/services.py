@@ -130,6 +130,11 @@ def _episode(text: str) -> Episode:
     except ValueError as exc:
         where = f" ({exc.msg}, {_('line')} {exc.lineno})" if isinstance(exc, json.JSONDecodeError) else ""
         raise ValidationError(_("This is not valid JSON") + where + ".") from exc
+    return conversation_of(raw)
+
+
+def conversation_of(raw: Any) -> Episode:
+    """A conversation, or an object with one and the environment's reward, as a finished episode."""
     env_reward = None
     if isinstance(raw, dict):
         env_reward = raw.get("env_reward")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from training.config import RewardComponent
 from training.rewards.base import Component, Episode, Example, Params, _
+from training.rewards.bfcl import spans
 from training.rewards.bfcl.codes import codes_of, from_codes
 from training.rewards.samples import played, says, user
 
@@ -64,6 +65,7 @@ BFCL = (
         _("BFCL format"),
         _("Share of rounds that kept the format."),
         _part("format_reward"),
+        spans=spans.form,
         source=SOURCE,
         formula="(rounds − rounds with code −3) / rounds",
         examples=(
@@ -78,6 +80,7 @@ BFCL = (
         _("BFCL tool calls"),
         _("Share of calls that ran without an error."),
         _part("tool_call_reward"),
+        spans=spans.calls,
         source=SOURCE,
         formula="rounds with code −1 / rounds with code −1 or −2; 0 without a call",
         examples=(
@@ -92,6 +95,7 @@ BFCL = (
         _("The first stage's score: format and tool calls together, from 0 to 2."),
         stage_1,
         high=2.0,
+        spans=spans.both,
         source=f"{SOURCE}, `format_reward`",
         formula="(1 if anything was called, else 0) · (format + tool calls)",
         examples=(

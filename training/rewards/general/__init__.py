@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from training.rewards.base import Component, Example, _
-from training.rewards.general import answers, shape
+from training.rewards.general import answers, shape, spans
 from training.rewards.samples import played, says, tool
 
 SOURCE = "Tiltyard"
@@ -27,6 +27,7 @@ GENERAL = (
         _("The final answer is the row's answer, white space aside."),
         answers.exact_match,
         answers.ExactParams,
+        spans=spans.answer,
         source=SOURCE,
         formula="1 if equal, else 0",
         examples=(
@@ -43,6 +44,7 @@ GENERAL = (
         _("The last number of the final answer is the row's number."),
         answers.numeric_match,
         answers.NumericParams,
+        spans=spans.number,
         source=SOURCE,
         formula="1 if |last number − right number| ≤ tolerance, else 0",
         examples=(
@@ -58,6 +60,7 @@ GENERAL = (
         _("The final answer matches a regular expression."),
         answers.regex_match,
         answers.RegexParams,
+        spans=spans.pattern,
         source=SOURCE,
         formula="1 if the pattern is found, else 0; missing after a second",
         examples=(
@@ -72,6 +75,7 @@ GENERAL = (
         _("The final answer is JSON that a schema accepts."),
         answers.json_schema_match,
         answers.SchemaParams,
+        spans=spans.answer,
         source=SOURCE,
         formula="1 if it is valid (JSON Schema 2020-12), else 0",
         examples=(

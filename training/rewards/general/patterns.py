@@ -40,14 +40,20 @@ def pattern_problem(pattern: str) -> str | None:
 
 def found(pattern: str, text: str, *, whole: bool = False) -> bool:
     """Whether the pattern matches the text, or the whole of it. Raises ``RewardTimeout`` when that takes too long."""
+    return first_match(pattern, text, whole=whole) is not None
+
+
+def first_match(pattern: str, text: str, *, whole: bool = False) -> tuple[int, int] | None:
+    """Where the pattern matches first. Raises ``RewardTimeout`` when that takes too long."""
     matcher = _compiled(pattern)
     match = matcher.fullmatch if whole else matcher.search
     try:
-        return match(text[:MAX_TEXT_CHARS], timeout=LIMIT_S) is not None
+        at = match(text[:MAX_TEXT_CHARS], timeout=LIMIT_S)
     except TimeoutError as exc:
         raise RewardTimeout(
             f"A pattern took longer than {LIMIT_S:g} s.", hint="Write it without repetitions inside repetitions."
         ) from exc
+    return None if at is None else (int(at.start()), int(at.end()))
 
 
 @lru_cache(maxsize=256)

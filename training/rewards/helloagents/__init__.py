@@ -12,8 +12,9 @@ from typing import Any, Literal
 from pydantic import Field
 
 from training.config import RewardComponent
-from training.rewards.base import Component, Episode, Example, Params, _
+from training.rewards.base import Component, Episode, Example, Params, Span, _
 from training.rewards.facts import row_value
+from training.rewards.helloagents import spans
 from training.rewards.numbers import first_number, numbers
 from training.rewards.samples import played, says
 
@@ -137,6 +138,17 @@ def extract(text: str) -> float | None:
     return None
 
 
+def accuracy_spans(episode: Episode, params: AccuracyParams) -> list[Span]:
+    """The number that is compared."""
+    return spans.found_number(episode, _MARKS, MAX_CHARS)
+
+
+def step_spans(episode: Episode, params: StepParams) -> list[Span]:
+    """The number that is compared, and the steps."""
+    markers = None if params.count == "lines" else _STEPS
+    return accuracy_spans(episode, params) + spans.steps(episode, markers, MAX_CHARS)
+
+
 def _text(episode: Episode) -> str:
     said = episode.policy_messages
     return said[-1].content if said else ""
@@ -167,6 +179,7 @@ HELLOAGENTS = (
         _("Whether the number that the solution ends in is the right one."),
         accuracy,
         AccuracyParams,
+        spans=accuracy_spans,
         source=SOURCE,
         formula="1 if |found − right| < tolerance, else 0; found after Final Answer:, ####, 答案是, Therefore, "
         "else the last number",
@@ -208,6 +221,7 @@ HELLOAGENTS = (
         StepParams,
         default_weight=0.3,
         high=1.5,
+        spans=step_spans,
         source=f"{SOURCE}; the code counts line breaks, the guide counts step marks",
         formula="r + min(step_bonus · steps, max_bonus)",
         examples=(

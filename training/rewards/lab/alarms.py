@@ -42,11 +42,13 @@ DEGENERATE = ("empty", "repeat", "copy_prompt", "one_tool", "claim_success", "be
 
 
 class Words(NamedTuple):
-    """An alarm's title, its sentence (%(name)s are its figures), and its rule as docs/rewards.md says it."""
+    """An alarm's title, its sentence (%(name)s are its figures), and its rule as docs/rewards.md says it. ``other`` is
+    said in place of the sentence where the second half of the rule made it speak."""
 
     title: str
     sentence: str
     rule: str
+    other: str = ""
 
 
 ALARMS: dict[str, Words] = {
@@ -65,6 +67,7 @@ ALARMS: dict[str, Words] = {
         "groups whose rollouts differ in outcome, in which one with a worse outcome has the highest reward: at least "
         f"{MIN_CASES} of them and {INVERTED_SHARE:.0%}; or, with the outcome rewarded, everything else together "
         "spreads wider (5th to 95th percentile) than the outcome's whole range is worth",
+        _("All that is not the outcome spreads over %(shaping)s; the outcome's whole range is worth %(worth)s."),
     ),
     "grows_with_length": Words(
         _("Reward grows with length"),
@@ -124,6 +127,12 @@ class Alarm:
     component: str | None
     figures: dict[str, float]
     places: list[int]
+    other: bool = False
+
+    @property
+    def sentence(self) -> str:
+        """Its sentence, before its figures are put in."""
+        return ALARMS[self.code].other if self.other else ALARMS[self.code].sentence
 
 
 class _Case(NamedTuple):
@@ -195,13 +204,13 @@ def _shaping(case: _Case) -> Iterator[Alarm]:
     top_worse = statistics(np.where(worse, case.reward, np.nan), of, table.groups).high
     inverted = mixed & (top_worse > top_best + ZERO_VARIANCE_TOLERANCE)
     cases, groups = int(inverted.sum()), int(mixed.sum())
-    by_range = _shaping_range(case)
-    if (cases >= MIN_CASES and cases >= INVERTED_SHARE * groups) or by_range:
-        paid = inverted[of] & worse if cases else case.failed
-        yield Alarm(
-            "shaping_over_outcome", "stop", _payer(case, paid, but=case.outcome.name),
-            {"cases": cases, "groups": groups, **by_range}, _highest(case.reward, paid),
-        )  # fmt: skip
+    if cases >= MIN_CASES and cases >= INVERTED_SHARE * groups:
+        paid = inverted[of] & worse
+        yield Alarm("shaping_over_outcome", "stop", _payer(case, paid, but=case.outcome.name),
+                    {"cases": cases, "groups": groups}, _highest(case.reward, paid))  # fmt: skip
+    elif figures := _shaping_range(case):
+        yield Alarm("shaping_over_outcome", "stop", _payer(case, case.found.included, but=case.outcome.name), figures,
+                    _highest(case.reward, case.failed), other=True)  # fmt: skip
 
 
 def _shaping_range(case: _Case) -> dict[str, float]:
@@ -213,7 +222,7 @@ def _shaping_range(case: _Case) -> dict[str, float]:
     worth = abs(outcome.weight) * (high - low)
     shaping = (case.reward - case.found.weighed(outcome))[case.found.included]
     spread = float(np.subtract(*np.percentile(shaping, [95, 5])))
-    return {"shaping": spread, "outcome": worth} if spread > worth else {}
+    return {"shaping": spread, "worth": worth} if spread > worth else {}
 
 
 def _length(case: _Case) -> Iterator[Alarm]:
@@ -231,12 +240,16 @@ def _length(case: _Case) -> Iterator[Alarm]:
     if gain < LENGTH_GAIN * float(np.nanstd(case.reward)):
         return
     longest = included & (length >= high)
-    parts = {item: correlation(case.found.weighed(item)[included], case.table.length[included])
-             for item in case.found.components}  # fmt: skip
-    spread = {item.name: (r_part or 0) * float(case.found.weighed(item)[included].std())
-              for item, r_part in parts.items()}  # fmt: skip
-    yield Alarm("grows_with_length", "warn", max(spread, key=lambda name: spread[name]), {"r": r, "gain": gain},
-                _highest(case.reward, longest))  # fmt: skip
+    figures = {"r": r, "gain": gain}
+    yield Alarm("grows_with_length", "warn", _longest_payer(case), figures, _highest(case.reward, longest))
+
+
+def _longest_payer(case: _Case) -> str:
+    """The component whose part of the reward goes most with the length."""
+    included = case.found.included
+    length = case.table.length[included] - case.table.length[included].mean()
+    parts = {item.name: case.found.weighed(item)[included] for item in case.found.components}
+    return max(parts, key=lambda name: float((parts[name] * length).sum()))
 
 
 def _cut(case: _Case) -> Iterator[Alarm]:

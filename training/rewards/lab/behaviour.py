@@ -15,7 +15,10 @@ from training.rewards.bfcl.codes import codes_of, from_codes
 CHARS_PER_TOKEN = 4.0
 """How long a token is taken to be where nobody counted them."""
 MAX_ACTION_CHARS = 4000
-_ACTION = re.compile(r"<tool_call>.*?</tool_call>|Action:.*?Action Input:.*", re.DOTALL)
+_ACTION = re.compile(
+    r"<tool_call>.*?</tool_call>|Action:.*?Action Input:.*|(?:search|click)\[[^\]\n]*\]|^\s*\[\w+\(.*\)\]\s*$",
+    re.DOTALL,
+)
 _THOUGHT = re.compile(r"<think>.*?</think>", re.DOTALL)
 
 
@@ -57,11 +60,10 @@ def _arguments(turn: Message) -> int:
 
 
 def _actions(turn: Message) -> Iterator[str]:
-    """The calls of a turn, also those that stand in its text; a turn without any is its text."""
+    """The calls of a turn, also those that stand in its text."""
     if turn.tool_calls:
         for call in turn.tool_calls:
             yield f"{call.name} {json.dumps(call.arguments, sort_keys=True)}"[:MAX_ACTION_CHARS]
         return
-    text = turn.content[: 4 * MAX_ACTION_CHARS]
-    found = _ACTION.findall(_THOUGHT.sub("", text))
-    yield from (piece[:MAX_ACTION_CHARS] for piece in found or [text.strip()[:MAX_ACTION_CHARS]])
+    text = _THOUGHT.sub("", turn.content[: 2 * MAX_ACTION_CHARS])
+    yield from (piece.strip()[:MAX_ACTION_CHARS] for piece in _ACTION.findall(text))

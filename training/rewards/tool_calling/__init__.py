@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from training.rewards.base import Component, Example, _
 from training.rewards.samples import played, says, tool
-from training.rewards.tool_calling import formulas
+from training.rewards.tool_calling import formulas, spans
 
 SOURCE = "multi-turn tool calling (huangweiding/demo), `reward_functions.py`"
 
@@ -29,6 +29,7 @@ TOOL_CALLING = (
         formulas.tool_call_correctness,
         formulas.CorrectnessParams,
         0.30,
+        spans=spans.calls,
         source=SOURCE,
         formula="mean over calls: 1 worked; 0.3 wrong arguments; 0.1 unknown tool; else 0. 0.5 without a call",
         examples=(
@@ -45,6 +46,7 @@ TOOL_CALLING = (
         formulas.tool_necessity,
         formulas.NecessityParams,
         0.20,
+        spans=spans.necessity,
         source=SOURCE,
         formula="1 needed and used, or neither; 0.3 needed and unused; 0.7 unneeded with a long answer, else 0.4",
         examples=(
@@ -60,6 +62,7 @@ TOOL_CALLING = (
         formulas.result_use,
         formulas.ResultUseParams,
         0.20,
+        spans=spans.results,
         source=f"{SOURCE}; differs: Chinese results are looked for by pieces of their text",
         formula="mean over results: 1 taken up; else 0.7 for a long answer, 0.3; failed: 0.5 told; 0.5 for none",
         examples=(
@@ -76,6 +79,7 @@ TOOL_CALLING = (
         formulas.final_answer,
         formulas.FinalAnswerParams,
         0.20,
+        spans=spans.results,
         source=f"{SOURCE}; differs: Chinese text is compared by pieces",
         formula="0.5, + 0.2 for 20 to 500 characters, − 0.2 below, + 0.3 · share of the question's words, "
         "+ 0.1 for each result taken up; 0.1 below 5 characters",

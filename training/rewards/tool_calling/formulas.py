@@ -36,7 +36,7 @@ def _words(default: list[str], title: str, help: str) -> Any:
     return Field(default_factory=lambda: list(default), title=title, description=help, max_length=200)
 
 
-def _holds(words: list[str], text: str) -> bool:
+def holds(words: list[str], text: str) -> bool:
     """Whether a non-empty word of the list stands in the text."""
     folded = text.casefold()
     return any(word and word.casefold() in folded for word in words)
@@ -70,9 +70,9 @@ def tool_call_correctness(episode: Episode, params: CorrectnessParams) -> float:
     def value(error: str | None) -> float:
         if error is None:
             return 1.0
-        if _holds(params.unknown_tool_words, error):
+        if holds(params.unknown_tool_words, error):
             return params.unknown_tool_score
-        return params.argument_error_score if _holds(params.argument_words, error) else params.other_error_score
+        return params.argument_error_score if holds(params.argument_words, error) else params.other_error_score
 
     outcomes = call_outcomes(episode)
     values = [params.other_error_score if item.result is None else value(item.error) for item in outcomes]
@@ -103,7 +103,7 @@ class NecessityParams(Params):
 
 def tool_necessity(episode: Episode, params: NecessityParams) -> float:
     """1 when tools were called exactly when the question needed one, else a part."""
-    needed, used = _holds(params.keywords, question(episode)), bool(call_outcomes(episode))
+    needed, used = holds(params.keywords, question(episode)), bool(call_outcomes(episode))
     if needed == used:
         return 1.0
     if needed:
@@ -158,7 +158,7 @@ def result_use(episode: Episode, params: ResultUseParams) -> float:
         if item.error is not None:
             quoted = bool(item.error) and item.error.casefold() in answer.casefold()
             values.append(params.quoted_error_score if quoted else 0.0)
-        elif _takes_up(answer, item.result, params):
+        elif takes_up(answer, item.result, params):
             values.append(1.0)
         else:
             is_long = len(answer) > params.long_answer_chars
@@ -167,7 +167,7 @@ def result_use(episode: Episode, params: ResultUseParams) -> float:
     return sum(values) / len(values) if values else params.no_results_score
 
 
-def _takes_up(answer: str, result: str, params: ResultUseParams | FinalAnswerParams) -> bool:
+def takes_up(answer: str, result: str, params: ResultUseParams | FinalAnswerParams) -> bool:
     """Whether the answer takes up the beginning of a result."""
     if params.words == "literal":
         return literal_mentions(result, answer, words=params.key_words, min_chars=params.min_word_chars)
@@ -218,7 +218,7 @@ def final_answer(episode: Episode, params: FinalAnswerParams) -> float:
     share = literal_share(asked, answer) if literal else overlap_share(asked, answer, params.ngram)
     value += params.overlap_bonus * share
     for item in call_outcomes(episode):
-        if item.result and item.error is None and _takes_up(answer, item.result, params):
+        if item.result and item.error is None and takes_up(answer, item.result, params):
             value += params.result_bonus
     return min(1.0, max(0.0, value))
 

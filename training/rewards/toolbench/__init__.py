@@ -7,7 +7,7 @@ import math
 from training.config import RewardComponent
 from training.rewards.base import Component, Example, _
 from training.rewards.samples import played, says, tool, user
-from training.rewards.toolbench import formulas
+from training.rewards.toolbench import formulas, spans
 from training.rewards.toolbench.judged import TOOLBENCH_PASS
 
 SEED = "ToolBench RL, seed version (`toolbench_reward.py`)"
@@ -36,6 +36,7 @@ TOOLBENCH = (
         _("How well the first turn keeps to Thought, Action and Action Input."),
         formulas.seed_format,
         default_weight=0.1,
+        spans=spans.form,
         source=SEED,
         formula="1 in order with valid JSON; 0.5 JSON invalid; 0.2 only Thought or Action; else 0",
         examples=(
@@ -55,6 +56,7 @@ TOOLBENCH = (
         default_weight=0.2,
         low=-math.inf,
         high=math.inf,
+        spans=spans.calls,
         source=SEED,
         formula="Σ over calls: call_bonus, or error_penalty for a failed one; Finish is none of them",
         examples=(
@@ -74,6 +76,7 @@ TOOLBENCH = (
         formulas.FinishParams,
         default_weight=0.3,
         high=0.5,
+        spans=spans.finish,
         source=SEED,
         formula="finish_bonus · (1 give_answer; give_up_share give_up_and_restart; other_share otherwise; 0 no Finish)",
         examples=(
@@ -91,6 +94,7 @@ TOOLBENCH = (
         formulas.TokenBonusParams,
         default_weight=0.0,
         high=math.inf,
+        spans=spans.tokens,
         source=f"{SEED}, `format_reward_per_token`",
         formula="per_token · tokens, if Thought: or Action: stands anywhere, else 0",
         examples=(
@@ -109,6 +113,7 @@ TOOLBENCH = (
         _("Share of turns with a readable action."),
         formulas.valid_turns,
         default_weight=0.1,
+        spans=spans.valid,
         source=MIDDLE,
         formula="valid turns / turns",
         examples=(Example("both", PERFECT, 1.0), Example("one of two", WORDS, 0.5), Example("none", SILENT, 0.0)),
@@ -120,6 +125,7 @@ TOOLBENCH = (
         formulas.call_share,
         formulas.CallShareParams,
         default_weight=0.2,
+        spans=spans.calls,
         source=MIDDLE,
         formula="1 − turns with an error / (turns − 1); single_turn_score for one turn",
         examples=(
@@ -136,6 +142,7 @@ TOOLBENCH = (
         formulas.finish,
         formulas.FinishMiddleParams,
         default_weight=0.3,
+        spans=spans.finish,
         source=MIDDLE,
         formula="1 give_answer; 0.5 give_up_and_restart; 0.3 otherwise; 0 no Finish",
         examples=(
@@ -153,6 +160,7 @@ TOOLBENCH = (
         formulas.LatestTurnParams,
         low=-math.inf,
         high=math.inf,
+        spans=spans.calls_before_last,
         source=LATEST,
         formula="Σ over all turns but the last: 0.1 valid and no API error; −0.1 API error; −0.2 invalid",
         examples=(
@@ -171,6 +179,7 @@ TOOLBENCH = (
         formulas.LatestFinishParams,
         low=-0.5,
         high=0.2,
+        spans=spans.last_turn,
         source=LATEST,
         formula="0.2 if the last turn is a Finish, else −0.5",
         examples=(Example("it is", PERFECT, 0.2), Example("it is not", SILENT, -0.5)),

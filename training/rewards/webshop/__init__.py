@@ -10,9 +10,9 @@ from pydantic import Field
 from training.rewards.base import Component, Episode, Example, Params, _
 from training.rewards.outcome import VerdictParams
 from training.rewards.samples import played, says, tool
+from training.rewards.webshop import spans
 
 SOURCE = "WebShop (princeton-nlp), `get_reward`"
-DONE_MARK = "Thank you for shopping with us!"
 _SCORE = re.compile(r"Your score \(min 0\.0, max 1\.0\) \[SEP\] ([01](?:\.\d+)?)(?!\d)")
 
 
@@ -76,7 +76,7 @@ def _shown(episode: Episode) -> float | None:
     for message in reversed(episode.messages[episode.prompt_length :]):
         if message.role == "assistant":
             continue
-        if not message.content.lstrip().startswith(DONE_MARK):
+        if not message.content.lstrip().startswith(spans.DONE_MARK):
             return None
         found = _SCORE.search(message.content[:20_000])
         return float(found[1]) if found else None
@@ -89,7 +89,9 @@ PERFECT = played("q", says("", "click"), tool("…"), env_reward=1.0, env_parts=
 HALF = played("q", says("", "click"), tool("…"), env_reward=1 / 3, env_parts=_HALF)
 NOTHING = played("q", says("a"), env_reward=0.0, env_parts={"task_success": 0.0, "score": 0.0})
 CUT = played("q", says("a"), truncated=True)
-_DONE = f"{DONE_MARK} [SEP] Your code: [SEP] None [SEP] Reward [SEP] Your score (min 0.0, max 1.0) [SEP] 0.75 [SEP] x"
+_DONE = (
+    f"{spans.DONE_MARK} [SEP] Your code: [SEP] None [SEP] Reward [SEP] Your score (min 0.0, max 1.0) [SEP] 0.75 [SEP] x"
+)
 PAGE = played("q", says("click[Buy Now]"), tool(_DONE))
 
 
@@ -113,6 +115,7 @@ WEBSHOP = (
         _("The environment's score of the purchase."),
         env_score,
         VerdictParams,
+        spans=spans.purchase,
         source=SOURCE,
         formula="r_type · (attributes met + options met + [price ≤ cap]) / (attributes + options + 1); 0 unless bought",
         examples=(
@@ -147,6 +150,7 @@ WEBSHOP = (
         _("1 for a perfect purchase."),
         success,
         VerdictParams,
+        spans=spans.purchase,
         source=f"{SOURCE}; success is a score of 1",
         formula="1 if score = 1, else 0",
         examples=(

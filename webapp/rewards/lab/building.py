@@ -1,0 +1,231 @@
+"""Filling a rollout set: from a run, from pasted text, from reward test cases. Memory does not grow with the run."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from billiard.exceptions import SoftTimeLimitExceeded
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.db.models import Max
+from pydantic import ValidationError as ShapeError
+
+from envs.wire import Message
+from training.config import RewardComponent
+from training.data.reader import read_records
+from training.errors import Boundary, DataError, TiltyardError
+from training.rewards.base import Episode
+from training.rewards.lab.table import COLUMNS_NAME, EPISODES_NAME, META_NAME, ROWS_NAME
+from training.rewards.lab.writing import MAX_ROLLOUTS, Recorded, SetWriter, message_head
+from training.rewards.registry import default_components
+from webapp.datasets.models import Dataset
+from webapp.rewards.cases import cases_of
+from webapp.rewards.lab.pasted import TEXT_NAME, conversations_of, grouped
+from webapp.rewards.lab.sets import SetLost, ours, recorded_rollouts, set_fail
+from webapp.rewards.models import RolloutSet, SetKind, SetState
+from webapp.rollouts.episodes import BATCH, episodes_of
+from webapp.rollouts.models import Rollout, RolloutStatus
+from webapp.runs.models import Run
+from webapp.runs.page import config_of
+
+logger = logging.getLogger(__name__)
+PROGRESS_EVERY_S = 0.5
+TOO_MANY = "A rollout set holds at most {limit:,} rollouts; these steps have {total:,}."
+Found = Iterator[tuple[Recorded, Episode | None]]
+
+
+def set_build(*, rollout_set: RolloutSet) -> None:
+    """Build a claimed set and write the outcome."""
+    token = str(rollout_set.progress["token"])
+    folder = rollout_set.folder / token
+    report = _reporter(rollout_set, token)
+    try:
+        _forget_others(rollout_set.folder, token)
+        with SetWriter(folder, _components(rollout_set)) as writer:
+            for record, episode in _found(rollout_set, folder, report):
+                writer.add(record, episode)
+                report(writer.rollouts, None)
+            writer.finish()
+        _finish(rollout_set, token, folder, writer)
+    except SetLost:
+        logger.info("rollout set given up", extra={"set_id": rollout_set.pk})
+    except (TiltyardError, ValidationError) as exc:
+        words = " ".join(exc.messages) if isinstance(exc, ValidationError) else f"{exc.message} {exc.hint}".strip()
+        set_fail(rollout_set=rollout_set, token=token, message=words)
+    except SoftTimeLimitExceeded:
+        set_fail(
+            rollout_set=rollout_set, token=token, message="Reading the rollouts took too long. Choose fewer steps."
+        )
+    except OSError as exc:
+        logger.exception("rollout set could not be written", extra={"set_id": rollout_set.pk})
+        words = f"The set could not be stored: {exc.strerror or 'I/O error'}."
+        set_fail(rollout_set=rollout_set, token=token, message=words)
+    except Exception as exc:  # one that nobody caught would be tried again for ever
+        logger.exception("rollout set failed", extra={"set_id": rollout_set.pk})
+        set_fail(rollout_set=rollout_set, token=token, message=f"Reading the rollouts failed ({type(exc).__name__}).")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _forget_others(folder: Path, token: str) -> None:
+    """Remove what earlier workers left that were killed."""
+    for path in folder.glob("*/"):
+        if path.name != token:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _reporter(rollout_set: RolloutSet, token: str) -> Callable[[int, int | None], None]:
+    """Write progress at most twice a second; raises ``SetLost`` when the set is no longer ours."""
+    last, known = 0.0, 0
+
+    def report(done: int, total: int | None) -> None:
+        nonlocal last, known
+        known = known if total is None else total
+        if time.monotonic() - last < PROGRESS_EVERY_S and total is None:
+            return
+        last = time.monotonic()
+        values = {"token": token, "at": time.time(), "done": done, "total": known}
+        if not ours(rollout_set, token).update(progress=values):
+            raise SetLost
+
+    return report
+
+
+def _components(rollout_set: RolloutSet) -> list[RewardComponent]:
+    """What the run was rewarded by, which tells what its recorded values are."""
+    config = config_of(rollout_set.run) if rollout_set.run else None
+    return (config.rewards.components or default_components()) if config else []
+
+
+def _found(rollout_set: RolloutSet, folder: Path, report: Callable[[int, int | None], None]) -> Found:
+    if rollout_set.kind == SetKind.PASTED:
+        pasted = conversations_of((rollout_set.folder / TEXT_NAME).read_text("utf-8"))
+        report(0, len(pasted))
+        yield from grouped(pasted, rollout_set.pk)
+    elif rollout_set.kind == SetKind.CASES:
+        yield from _cases(rollout_set)
+    elif rollout_set.run is None:
+        raise DataError("The run was deleted before its rollouts were read.")
+    else:
+        yield from _of_run(rollout_set, rollout_set.run, folder, report)
+
+
+def _cases(rollout_set: RolloutSet) -> Found:
+    for group, case in enumerate(cases_of(rollout_set.project)):
+        status = "truncated" if case.truncated else "completed"
+        record = Recorded(uuid.uuid5(rollout_set.pk, str(case.pk)), group=group, status=status, task=case.name)
+        try:
+            messages = [Message.model_validate(item) for item in case.messages]
+        except ShapeError:
+            yield replace(record, error="The stored conversation cannot be read."), None
+            continue
+        yield record, Episode(
+            messages=messages, prompt_length=case.prompt_length, row=case.row, env_reward=case.env_reward,
+            env_parts=case.env_parts, truncated=case.truncated,
+        )  # fmt: skip
+
+
+def _of_run(rollout_set: RolloutSet, run: Run, folder: Path, report: Callable[[int, int | None], None]) -> Found:
+    """The finished rollouts of each step as its newest attempt played it."""
+    rollouts = recorded_rollouts(run, rollout_set.first_step, rollout_set.last_step)
+    steps = list(rollouts.order_by("step").values_list("step").annotate(newest=Max("attempt")))
+    total = sum(rollouts.filter(step=step, attempt=newest).count() for step, newest in steps)
+    if total > MAX_ROLLOUTS:
+        raise DataError(TOO_MANY.format(limit=MAX_ROLLOUTS, total=total), hint="Choose fewer steps.")
+    report(0, total)
+    places = rollouts.order_by().values_list("row", flat=True).distinct()
+    wanted = {place for place in places if place is not None}
+    with open(folder / "dataset.jsonl", "w+b") as file:
+        rows = _Rows(file, run, wanted, lambda: report(0, None))
+        for step, newest in steps:
+            yield from _of_step(rollouts.filter(step=step, attempt=newest).order_by("group", "index"), rows)
+
+
+def _of_step(rollouts: Any, rows: _Rows) -> Found:
+    batch: list[Rollout] = []
+    for rollout in rollouts.iterator(chunk_size=BATCH):
+        batch.append(rollout)
+        if len(batch) == BATCH:
+            yield from _of_batch(batch, rows)
+            batch = []
+    yield from _of_batch(batch, rows)
+
+
+def _of_batch(batch: list[Rollout], rows: _Rows) -> Found:
+    held = {item.row: rows.get(item.row) for item in batch if item.row is not None}
+    episodes = {rollout.pk: episode for rollout, episode in episodes_of(batch, held)}
+    for rollout in batch:
+        episode = episodes.get(rollout.pk)
+        yield _record(rollout, episode), episode
+
+
+def _record(rollout: Rollout, episode: Episode | None) -> Recorded:
+    """A rollout whose reward alone failed is whole: another reward may well be computed."""
+    error = ""
+    if rollout.status == RolloutStatus.EXCLUDED and (rollout.error or {}).get("boundary") != Boundary.REWARD:
+        error = str((rollout.error or {}).get("message") or "It was excluded when it was recorded.")
+    prompt = episode.messages[: episode.prompt_length] if episode else []
+    return Recorded(
+        rollout.pk, step=rollout.step, group=rollout.group, index=rollout.index, policy=rollout.policy,
+        status=rollout.status, reward=rollout.reward, parts=rollout.parts, error=error,
+        task=rollout.task or message_head(prompt), row=rollout.row,
+    )  # fmt: skip
+
+
+class _Rows:
+    """The rows of the run's dataset that its rollouts played, by place: on disk, not in memory."""
+
+    def __init__(self, file: BinaryIO, run: Run, wanted: set[int], tick: Callable[[], None]) -> None:
+        self._file = file
+        self._places: dict[int, int] = {}
+        path = dataset_path(run)
+        if path is None or not wanted:
+            return
+        last = max(wanted)
+        for number, record in enumerate(read_records(path)):
+            if number % 1000 == 0:
+                tick()
+            if number in wanted and record.row is not None:
+                self._places[number] = file.tell()
+                file.write(json.dumps(record.row.raw, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
+            if number == last:
+                break
+
+    def get(self, place: int) -> dict[str, Any]:
+        """The row at a place; empty where the dataset is gone."""
+        if place not in self._places:
+            return {}
+        self._file.seek(self._places[place])
+        return dict(json.loads(self._file.readline()))
+
+
+def dataset_path(run: Run) -> Path | None:
+    """The rows that a run was trained on, if they are those of a dataset of its project: no other path is read."""
+    config = config_of(run)
+    path = Path(config.data.train) if config else Path()
+    try:
+        known = Dataset.objects.filter(pk=uuid.UUID(path.parent.name), project=run.project_id).first()
+    except ValueError:
+        return None
+    return known.rows_path if known and known.rows_path == path and path.is_file() else None
+
+
+def _finish(rollout_set: RolloutSet, token: str, folder: Path, writer: SetWriter) -> None:
+    """Move the files to their place, the columns last, and say that the set is there."""
+    with transaction.atomic():
+        if not ours(rollout_set, token).select_for_update().exists():
+            raise SetLost
+        for name in (EPISODES_NAME, ROWS_NAME, META_NAME, COLUMNS_NAME):
+            os.replace(folder / name, rollout_set.folder / name)
+        ours(rollout_set, token).update(
+            state=SetState.READY, rollouts=writer.rollouts, groups=writer.groups, progress={}, error=None
+        )
