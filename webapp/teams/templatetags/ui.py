@@ -38,7 +38,7 @@ RAIL = [
     (gettext_lazy("Overview"), "home", "project-page", ("project",)),
     (gettext_lazy("Runs"), "runs", "run-list", ("run", "rollout")),
     (gettext_lazy("Datasets"), "datasets", "dataset-list", ("dataset",)),
-    (gettext_lazy("Rewards"), "rewards", "reward-list", ("reward",)),
+    (gettext_lazy("Rewards"), "rewards", "reward-list", ("reward", "lab")),
     (gettext_lazy("Environments"), "environments", "environment-list", ("environment",)),
     (gettext_lazy("Models"), "models", "model-list", ("model", "checkpoint")),
     (gettext_lazy("Compare"), "models", "compare", ("compare",)),

@@ -1,0 +1,320 @@
+// @ts-check
+/** The reward lab: every change of the spec is scored on the whole set, and the page follows the answer. */
+import { data, setAttr, setText, t } from "../lib/dom.js";
+import { duration, plain, score } from "../lib/format.js";
+import { count } from "../lib/lab-figures.js";
+import { Asker, post } from "../lib/lab-score.js";
+import { readLabView, writeLabView } from "../lib/lab-view.js";
+import { Editor } from "./lab_editor.js";
+import { Groups, PAGE } from "./lab_groups.js";
+import { Reader } from "./lab_reader.js";
+import { Result } from "./lab_result.js";
+import { Saving } from "./lab_save.js";
+
+/** @typedef {Record<string, any>} Row */
+const $ = (/** @type {string} */ id) => /** @type {any} */ (document.getElementById(id));
+const SCORE_LIMIT_MS = 60_000;
+const SHORT_LIMIT_MS = 20_000;
+const AGAIN_MS = 500;
+const language = document.documentElement.lang;
+
+class Lab {
+  constructor() {
+    this.facts = data("lab-data");
+    this.choices = new Map(this.facts.choices.map((/** @type {Row} */ item) => [item.key, item]));
+    this.view = readLabView(location.search, this.facts.spec, [...this.choices.keys()]);
+    this.token = $("lab-token").querySelector("input").value;
+    /** @type {Row | null} */
+    this.reply = null;
+    this.others = new Map(); // distributions of specs to compare with, by what they were scored with
+    const read = (/** @type {string | null} */ id) => this.read(id);
+    this.editor = new Editor({ facts: this.facts, changed: () => this.changed() });
+    this.result = new Result({ plotly: /** @type {any} */ (window).Plotly, read, focus: (name) => this.editor.focus(name) });
+    this.groups = new Groups({ view: this.view, ask: () => this.ask(0), read });
+    this.reader = new Reader({ view: this.view, recorded: this.facts.urls.recorded, chosen: () => this.address() });
+    this.saving = this.makeSaving();
+    this.scorer = new Asker({
+      send: (body, signal) => post(this.facts.urls.score, body, { token: this.token, limitMs: SCORE_LIMIT_MS, signal }),
+      asking: () => this.asking(),
+      answered: (reply, body) => this.answered(reply, body),
+      failed: (problem) => this.failed(problem),
+    });
+    this.page = new Asker({
+      send: (body, signal) => post(`${this.facts.urls.rollout}${body.id}/`, body.asked, { token: this.token, limitMs: SHORT_LIMIT_MS, signal }),
+      asking: () => setAttr($("transcript"), "aria-busy", "true"),
+      answered: (row) => this.shown(row),
+      failed: (problem) => this.reader.say(this.sentence(problem)),
+    });
+    this.listen();
+    this.editor.open(this.choice().components, this.kept());
+    if (this.view.rollout) this.read(this.view.rollout);
+    this.ask(0);
+  }
+
+  makeSaving() {
+    return new Saving({
+      facts: this.facts,
+      components: () => this.editor.components(),
+      changed: () => this.editor.changes().length > 0,
+      choice: () => this.choice(),
+      post: (address, body) => post(address, body, { token: this.token, limitMs: SHORT_LIMIT_MS }),
+      sentence: (problem) => this.sentence(problem),
+      complain: (detail) => this.editor.complain(detail),
+      saved: (reply, stay) => this.saved(reply, stay),
+    });
+  }
+
+  listen() {
+    $("lab-spec").value = this.view.spec;
+    $("lab-against").value = this.view.against;
+    $("lab-spec").addEventListener("change", () => this.chooseSpec($("lab-spec").value));
+    $("lab-against").addEventListener("change", () => {
+      this.view.against = $("lab-against").value;
+      this.ask(0);
+    });
+    for (const name of /** @type {const} */ (["aggregation", "scale"])) {
+      $(`lab-${name}`).value = this.view[name];
+      $(`lab-${name}`).addEventListener("change", () => {
+        this.view[name] = $(`lab-${name}`).value;
+        this.ask(0);
+      });
+    }
+    $("lab-step").value = this.view.step ?? "";
+    $("lab-step").addEventListener("input", () => {
+      const step = $("lab-step").value;
+      this.view.step = /^\d{1,7}$/.test(step) ? Number(step) : null;
+      this.ask();
+    });
+    $("lab-how").open = this.view.aggregation !== "sum_then_normalize" || this.view.scale !== "group" || this.view.step !== null;
+    $("lab-retry").addEventListener("click", () => this.ask(0));
+    $("reader-close").addEventListener("click", () => this.read(null));
+    $("reader-back").addEventListener("click", () => this.step(-1));
+    $("reader-next").addEventListener("click", () => this.step(1));
+    document.addEventListener("keydown", (event) => this.onKey(event));
+  }
+
+  /** @param {KeyboardEvent} event */
+  onKey(event) {
+    const target = /** @type {Element} */ (event.target);
+    if (event.ctrlKey || event.metaKey || event.altKey || target.closest("input, textarea, select, dialog")) return;
+    if (event.key === "j") this.step(1);
+    else if (event.key === "k") this.step(-1);
+    else if (event.key === "Escape" && this.view.rollout) this.read(null);
+    else return;
+    event.preventDefault();
+  }
+
+  choice() {
+    return /** @type {Row} */ (this.choices.get(this.view.spec));
+  }
+
+  /** Another spec: its page, so that everything that belongs to it is the server's. @param {string} key */
+  chooseSpec(key) {
+    this.view.spec = key;
+    if (this.view.against === key) this.view.against = "";
+    location.assign(writeLabView(this.view));
+  }
+
+  storageKey() {
+    return `lab:${this.facts.set.id}:${this.view.spec}`;
+  }
+
+  /** What was changed before the page was loaded again. */
+  kept() {
+    try {
+      const found = JSON.parse(sessionStorage.getItem(this.storageKey()) || "null");
+      return Array.isArray(found) && found.every((part) => typeof part?.name === "string") ? found : null;
+    } catch {
+      return null;
+    }
+  }
+
+  changed() {
+    const parts = this.editor.components();
+    try {
+      if (parts && this.editor.changes().length) sessionStorage.setItem(this.storageKey(), JSON.stringify(parts));
+      else if (parts) sessionStorage.removeItem(this.storageKey());
+    } catch {
+      // A full or forbidden storage only forgets the changes when the page is loaded again.
+    }
+    this.ask();
+  }
+
+  address() {
+    history.replaceState(null, "", writeLabView(this.view));
+  }
+
+  /** How the components are put together. */
+  how() {
+    const { aggregation, scale, step } = this.view;
+    return { aggregation, scale, step };
+  }
+
+  /** The spec that this one is compared with: another one, or itself as it was saved once something changed. */
+  other() {
+    const chosen = this.choices.get(this.view.against);
+    if (chosen) return { name: chosen.label, components: chosen.components };
+    return this.editor.changes().length ? { name: t("lab.as_saved", { name: this.choice().label }), components: this.editor.base } : null;
+  }
+
+  /** @param {number} [restMs] */
+  ask(restMs) {
+    this.address();
+    this.scorer.ask(() => this.body(), restMs);
+    if (this.view.rollout) this.askRollout(restMs);
+  }
+
+  body() {
+    const components = this.editor.components();
+    if (!components) return this.unfinished();
+    const { sort, only, offset } = this.view;
+    return { components, against: this.other()?.components ?? null, ...this.how(), sort, only, offset, limit: PAGE };
+  }
+
+  unfinished() {
+    $("lab-progress").hidden = true;
+    setText($("lab-status"), t(this.editor.fields.length ? "lab.mend_first" : "lab.none"));
+    return null;
+  }
+
+  asking() {
+    if (!$("lab-progress").hasAttribute("value")) setText($("lab-status"), t("lab.scoring", { n: count(this.facts.set.rollouts, language) }));
+    $("lab-progress").hidden = false;
+    setAttr($("lab-result"), "aria-busy", "true");
+  }
+
+  /**
+   * @param {Row} reply
+   * @param {Row} body
+   */
+  answered(reply, body) {
+    if (reply.computing) return this.computing(reply.computing);
+    this.reply = reply;
+    $("lab-error").hidden = true;
+    $("lab-result").hidden = false;
+    this.rested();
+    const took = { n: count(reply.summary.rollouts, language), t: duration(reply.took_ms / 1000, t) };
+    const anew = (reply.rescored ?? []).map((/** @type {string} */ name) => plain(name));
+    setText($("lab-status"), anew.length ? t("lab.rescored", { ...took, names: anew.join(", ") }) : t("lab.scored", took));
+    const other = this.other();
+    const name = other ? plain(other.name) : "";
+    setText($("lab-brief"), this.brief(reply));
+    this.editor.show(reply);
+    this.result.show(reply, name);
+    this.groups.show(reply, this.view.rollout);
+    this.distribution(reply, body, name);
+  }
+
+  /** The mean reward for screens on which the tiles are far from the weights. @param {Row} reply */
+  brief(reply) {
+    const now = score(reply.summary.reward.mean);
+    const before = score(reply.against?.reward.mean);
+    return `${t("reward")} ${reply.against && before !== now ? `${before} → ` : ""}${now}`;
+  }
+
+  /**
+   * Values of changed components take longer than an answer should: say how far they are, and ask again.
+   * @param {Row} job
+   */
+  computing(job) {
+    const names = job.components.map((/** @type {string} */ name) => plain(name)).join(", ");
+    setText($("lab-status"), t("lab.computing", { names, done: count(job.done, language), all: count(job.total || this.facts.set.rollouts, language) }));
+    setAttr($("lab-progress"), "max", job.total || null);
+    setAttr($("lab-progress"), "value", job.total ? job.done : null);
+    this.scorer.ask(() => this.body(), AGAIN_MS);
+  }
+
+  /**
+   * The other spec's distribution comes by a question of its own, once for each.
+   * @param {Row} reply
+   * @param {Row} body
+   * @param {string} name
+   */
+  async distribution(reply, body, name) {
+    const words = { name, now: reply.summary.reward.mean, before: reply.against?.reward.mean };
+    const key = JSON.stringify([body.against, this.how()]);
+    this.result.plot(reply.total.histogram, body.against ? (this.others.get(key) ?? null) : null, words);
+    if (!body.against || this.others.has(key)) return;
+    try {
+      const asked = { components: body.against, against: null, ...this.how(), limit: 0 };
+      const found = await post(this.facts.urls.score, asked, { token: this.token, limitMs: SCORE_LIMIT_MS });
+      if (found.computing) return;
+      this.others.set(key, found.total.histogram);
+      if (this.reply === reply) this.result.plot(reply.total.histogram, found.total.histogram, words);
+    } catch (problem) {
+      setText($("chart-against-name"), this.sentence(problem));
+    }
+  }
+
+  rested() {
+    $("lab-progress").hidden = true;
+    setAttr($("lab-progress"), "value", null);
+    setAttr($("lab-result"), "aria-busy", null);
+  }
+
+  /** @param {any} problem */
+  failed(problem) {
+    this.rested();
+    const rest = problem.status === 422 ? this.editor.complain(problem.body?.detail ?? {}) : [];
+    $("lab-error").hidden = false;
+    setText($("lab-error-title"), this.sentence(problem));
+    setText($("lab-error-detail"), [...rest, this.reply ? t("lab.failed") : ""].filter(Boolean).join(" "));
+    setText($("lab-status"), "");
+  }
+
+  /** What went wrong, in a sentence. @param {any} problem */
+  sentence(problem) {
+    if (problem.body?.message) return plain(String(problem.body.message));
+    if (problem.kind === "late") return t("lab.no_answer", { n: SCORE_LIMIT_MS / 1000 });
+    if (problem.kind === "login") return t("logged_out");
+    if (problem.kind === "offline") return t("lab.offline");
+    return problem.status === 403 ? t("forbidden") : t("lab.status", { status: problem.status || "–" });
+  }
+
+  /** @param {string | null} id */
+  read(id) {
+    this.view.rollout = id;
+    this.address();
+    setAttr($("lab-reader"), "data-open", id ? "" : null);
+    this.groups.select(id);
+    if (id === null) return this.reader.say(t("lab.choose"));
+    if (this.reader.row?.id !== id) this.reader.say(t("loading"));
+    this.askRollout(0);
+    const side = $("reader-side");
+    const narrow = matchMedia("(max-width: 64rem)").matches;
+    const seen = side.getBoundingClientRect();
+    if (narrow || seen.top > innerHeight - 160 || seen.bottom < 160) side.scrollIntoView({ block: "start" });
+  }
+
+  /** @param {number} [restMs] */
+  askRollout(restMs) {
+    const id = this.view.rollout;
+    this.page.ask(() => {
+      const components = this.editor.components();
+      return components && id ? { id, asked: { components, ...this.how() } } : null;
+    }, restMs);
+  }
+
+  /** @param {Row} row */
+  shown(row) {
+    setAttr($("transcript"), "aria-busy", null);
+    if (row.id === this.view.rollout) this.reader.show(row, this.editor.fields.map((item) => item.name)); // prettier-ignore
+  }
+
+  /** @param {number} by */
+  step(by) {
+    const next = this.groups.neighbour(this.view.rollout, by);
+    if (next) this.read(next);
+  }
+
+  /**
+   * @param {Row} reply
+   * @param {boolean} stay
+   */
+  saved(reply, stay) {
+    sessionStorage.removeItem(this.storageKey());
+    if (stay) this.chooseSpec(reply.key);
+  }
+}
+
+new Lab();

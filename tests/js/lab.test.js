@@ -1,0 +1,117 @@
+// @ts-check
+import assert from "node:assert/strict";
+import { mock, test } from "node:test";
+import { bars, count, gravestFirst, longestStack, moved, outline, shares, stack } from "../../static/js/lib/lab-figures.js";
+import { Asker, post } from "../../static/js/lib/lab-score.js";
+import { canonical, changedNames, freshName, ownerOf, readParam, readShape, shapeFields, sliderRange, weightSum } from "../../static/js/lib/lab-spec.js";
+import { segments } from "../../static/js/lib/lab-text.js";
+import { readLabView, writeLabView } from "../../static/js/lib/lab-view.js";
+
+test("fields are read as the component takes them", () => {
+  assert.deepEqual(readParam("number", " 0.5 "), { value: 0.5 });
+  assert.deepEqual(readParam("number", ""), { error: "lab.not_number" });
+  assert.deepEqual(readParam("number", "", true), { value: null });
+  assert.deepEqual(readParam("integer", "2.5"), { error: "lab.not_whole" });
+  assert.deepEqual(readParam("lines", " a \n\nb"), { value: ["a", "b"] });
+  assert.deepEqual(readParam("boolean", false), { value: false });
+  assert.deepEqual(readParam("text", " as it is "), { value: " as it is " });
+});
+
+test("clip, scale, gate and schedule go into fields and come back", () => {
+  const part = { name: "a", weight: 1, clip: [-1, 2], gate: { component: "b", above: 0.5 }, schedule: { kind: "step", begin: 0, end: 9, first: 1, last: 0.5 }, categories: ["x", "y"] };
+  const given = { ...shapeFields(part), categories: ["x", "y"] };
+  const { shape, errors } = readShape(given);
+  assert.deepEqual(errors, {});
+  assert.deepEqual(canonical({ ...part, ...shape }), canonical(part));
+  assert.deepEqual(readShape({ clip_low: 1 }).errors, { clip_low: "lab.needs_both" });
+  assert.equal(readShape({}).shape.clip, null);
+});
+
+test("only real changes count", () => {
+  const saved = [canonical({ name: "a", weight: 0.3, params: { n: 2 } }), canonical({ name: "b", weight: 1, params: {} })];
+  const same = [canonical({ name: "a", weight: 0.3, params: { m: 1, n: 2 }, clip: null, categories: [] }, { m: 1, n: 3 }), saved[1]];
+  assert.deepEqual(changedNames(saved, same), []);
+  assert.deepEqual(changedNames(saved, [canonical({ name: "a", weight: 0.4, params: { n: 2 } })]), ["a", "b"]);
+  assert.equal(freshName("a", ["a", "a_2"]), "a_3");
+  assert.equal(freshName("x".repeat(64), ["x".repeat(64)]).length, 64);
+  assert.equal(weightSum([{ name: "a", weight: 0.1 }, { name: "b", weight: 0.2 }]), 0.3); // prettier-ignore
+  assert.deepEqual(sliderRange(-3), { low: -10, high: 10, step: 0.1 });
+  assert.deepEqual(sliderRange(0.3), { low: 0, high: 1, step: 0.01 });
+});
+
+test("a complaint stands beside the component it is about", () => {
+  const names = ["a", "b"];
+  assert.equal(ownerOf("components.1.weight", "too large", names), "b");
+  assert.equal(ownerOf("a", "any", names), "a");
+  assert.equal(ownerOf("components", "The gate of `b` needs `a` as another component.", names), "b");
+  assert.equal(ownerOf("against", "`a`: wrong", names), undefined);
+  assert.equal(ownerOf("", "No name.", names), undefined);
+});
+
+test("spans count code points, may overlap, and never lose text", () => {
+  const text = "🎟️ ab cd"; // the ticket is two UTF-16 units and a selector
+  const found = segments(text, [{ start: 3, end: 5, name: "x", note: "n" }, { start: 4, end: 8, name: "y", note: "" }]); // prettier-ignore
+  assert.equal(found.map((piece) => piece.text).join(""), text);
+  assert.deepEqual(found.map((piece) => [piece.text, piece.names]), [["🎟️ ", []], ["a", ["x"]], ["b", ["x", "y"]], [" cd", ["y"]]]); // prettier-ignore
+  assert.deepEqual(found[2].notes, ["n"]);
+  assert.deepEqual(segments("ab", [{ start: 0, end: 0, name: "x", note: "" }, { start: 1, end: 99, name: "y", note: "" }]).map((piece) => piece.names), [[], ["y"]]); // prettier-ignore
+});
+
+test("figures: changes, bars, and two distributions on one scale", () => {
+  assert.deepEqual(gravestFirst([{ severity: "note" }, { severity: "stop" }]).map((item) => item.severity), ["stop", "note"]); // prettier-ignore
+  assert.equal(moved(0.5, 0.50001), false);
+  assert.equal(moved(0.5, 0.6), true);
+  assert.equal(moved(undefined, 0.6), false);
+  assert.equal(moved(null, 0.6), true);
+  const histogram = { edges: [0, 1, 2], counts: [1, 3] };
+  assert.deepEqual(shares(histogram).y, [0.25, 0.75]);
+  assert.deepEqual(shares(histogram, 2).y, [0.5, 1.5]);
+  assert.deepEqual(outline(histogram, 1), { x: [0, 0, 1, 1, 2, 2], y: [0, 0.25, 0.25, 0.75, 0.75, 0] });
+  assert.deepEqual(bars(histogram, 10, 6).map((bar) => bar.height), [2, 6]); // prettier-ignore
+  const groups = [{ rollouts: [{ terms: { a: 0.5, b: -0.5 } }, { terms: {} }] }];
+  assert.equal(longestStack(groups), 1);
+  assert.deepEqual(stack({ a: 0.5, b: -0.5 }, ["b", "a"], 1), [{ name: "b", at: 0, share: 0.5, negative: true }, { name: "a", at: 1, share: 0.5, negative: false }]); // prettier-ignore
+  assert.equal(count(10000), "10,000");
+});
+
+test("the view survives its way through the address, and nonsense does not", () => {
+  const id = "206d24eb-2c3a-4e14-b67b-d2c3ee81e6e2";
+  const search = `?spec=start&against=run&scale=batch&step=7&only=phantom&offset=20&rollout=${id}&component=a`;
+  const view = readLabView(search, "start", ["run", "start"]);
+  assert.equal(writeLabView(view), `?spec=start&against=run&scale=batch&only=phantom&step=7&offset=20&rollout=${id}&component=a`);
+  const fresh = readLabView("?against=start&scale=bad&step=-1&rollout=x&offset=NaN", "start", ["run", "start"]);
+  assert.equal(writeLabView(fresh), "?spec=start");
+});
+
+test("only the newest question is answered, and it waits until the hand rests", async () => {
+  mock.timers.enable({ apis: ["setTimeout"] });
+  /** @type {any[]} */
+  const sent = [];
+  /** @type {any[]} */
+  const answers = [];
+  const send = (/** @type {any} */ body) => new Promise((resolve) => sent.push({ body, resolve: () => resolve({ of: body.n }) }));
+  const asker = new Asker({ send, asking: () => {}, answered: (reply) => answers.push(reply.of), failed: assert.fail });
+  asker.ask(() => ({ n: 1 }));
+  mock.timers.tick(60);
+  asker.ask(() => ({ n: 2 }));
+  mock.timers.tick(120);
+  asker.ask(() => ({ n: 3 }));
+  mock.timers.tick(120);
+  assert.deepEqual(sent.map((item) => item.body.n), [2, 3]); // prettier-ignore
+  sent[1].resolve();
+  sent[0].resolve(); // the older one comes late
+  await new Promise((resolve) => setImmediate(resolve));
+  assert.deepEqual(answers, [3]);
+  mock.timers.reset();
+});
+
+test("no answer is told apart: refused, too late, offline, logged out", async () => {
+  const options = { token: "t", limitMs: 20 };
+  const kind = async (/** @type {any} */ fetch) => post("/x", {}, { ...options, fetch }).then(() => "ok", (problem) => [problem.kind, problem.status]); // prettier-ignore
+  assert.deepEqual(await kind(async () => Response.json({ message: "no" }, { status: 422 })), ["refused", 422]);
+  assert.deepEqual(await kind(async () => new Response("<h1>", { status: 500 })), ["refused", 500]);
+  assert.deepEqual(await kind(async () => Promise.reject(new TypeError("net"))), ["offline", 0]);
+  assert.deepEqual(await kind(async () => ({ type: "opaqueredirect", ok: false, status: 0, json: async () => JSON.parse("") })), ["login", 0]);
+  const never = (/** @type {any} */ _address, /** @type {any} */ given) => new Promise((_resolve, reject) => given.signal.addEventListener("abort", () => reject(new Error("aborted"))));
+  assert.deepEqual(await kind(never), ["late", 0]);
+});

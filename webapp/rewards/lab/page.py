@@ -1,0 +1,141 @@
+"""What the lab's pages show: runs that a set can be made of, specs to choose from, and the facts a script starts from."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
+from uuid import UUID
+
+from django.db.models import Exists, OuterRef, QuerySet
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from pydantic import ValidationError as ShapeError
+
+from training.config import JobConfig, RewardComponent
+from training.rewards.registry import COMPONENTS, default_components
+from webapp.fields import error_sentence, translated
+from webapp.rewards.models import RewardSpec, RolloutSet, SetKind
+from webapp.rewards.selectors import latest_specs, specs_of
+from webapp.rollouts.models import Rollout
+from webapp.runs.models import Run
+from webapp.teams.models import Project
+
+MAX_SPECS = 60
+MAX_NAME = 80
+AS_LAUNCHED, STARTING = "run", "start"
+"""Keys of the two choices that are no saved spec: what the set's run scored with, and the usual start."""
+
+
+class Choice(NamedTuple):
+    """A spec that can be chosen in the lab; ``key`` stands in the address."""
+
+    key: str
+    label: str
+    name: str
+    reference: str
+    components: list[dict[str, Any]]
+
+
+def runs_with_rollouts(project: Project) -> QuerySet[Run]:
+    """Runs of which a set can be made, newest first."""
+    recorded = Rollout.objects.filter(run=OuterRef("pk"))
+    return Run.objects.filter(Exists(recorded), project=project).order_by("-created_at")
+
+
+def choices_for(project: Project, rollout_set: RolloutSet, asked: list[str]) -> list[Choice]:
+    """What the set's run scored with first, then the newest version of each spec and those that the address names."""
+    config = _config_of(rollout_set)
+    own = _named(project, config.rewards.spec) if config else None
+    launched = config.rewards.components if config and own is None else []
+    found = {spec.pk: spec for spec in [*([own] if own else []), *latest_specs(project)[:MAX_SPECS]]}
+    wanted = [key for key in map(_uuid, asked) if key is not None and key not in found]
+    found |= {spec.pk: spec for spec in specs_of(project).filter(pk__in=wanted)}
+    as_launched = _("as %(run)s was launched") % {"run": rollout_set.run_name}
+    return [
+        *([Choice(AS_LAUNCHED, as_launched, "", "", _plain(launched))] if launched else []),
+        *map(_choice_of, found.values()),
+        Choice(STARTING, _("the five components of tool calling"), "", "", _plain(default_components())),
+    ]
+
+
+def _named(project: Project, reference: str) -> RewardSpec | None:
+    """The version that a run's config names."""
+    name, _at, version = reference.removeprefix("reward:").rpartition("@")
+    if not version.isascii() or not version.isdigit() or len(version) > 9:
+        return None
+    return specs_of(project).filter(name=name, version=int(version)).first()
+
+
+def _choice_of(spec: RewardSpec) -> Choice:
+    return Choice(str(spec.pk), str(spec), spec.name, spec.reference, spec.components)
+
+
+def spec_named(project: Project, key: str) -> RewardSpec | None:
+    """The saved spec that an address names; ``None`` where it names none of this project."""
+    found = _uuid(key)
+    return specs_of(project).filter(pk=found).first() if found else None
+
+
+def _uuid(text: str) -> UUID | None:
+    try:
+        return UUID(text)
+    except ValueError:
+        return None
+
+
+def _config_of(rollout_set: RolloutSet) -> JobConfig | None:
+    if rollout_set.run is None:
+        return None
+    try:
+        return JobConfig.model_validate(rollout_set.run.config)
+    except ShapeError:
+        return None
+
+
+def _plain(components: list[RewardComponent]) -> list[dict[str, Any]]:
+    return [part.model_dump(mode="json", exclude_defaults=True) | {"params": part.params} for part in components]
+
+
+def chosen_of(choices: list[Choice], key: str) -> Choice:
+    """The choice that the address names, else the first one."""
+    return next((item for item in choices if item.key == key), choices[0])
+
+
+def functions() -> dict[str, dict[str, Any]]:
+    """What a script has to know of each registered component."""
+    return {
+        item.name: {
+            "title": translated(item.title), "help": translated(item.help), "warning": translated(item.warning),
+            "outside": item.outside, "weight": item.default_weight,
+        }
+        for item in COMPONENTS.values()
+    }  # fmt: skip
+
+
+def set_name(kind: str, run: Run | None, first: int | None, last: int | None) -> str:
+    """A name for a set whose maker gave none: what it is made of."""
+    if run is not None and kind == SetKind.RUN:
+        steps = "" if first is None and last is None else f" {first or 0}-{'' if last is None else last}"
+        return run.name[: MAX_NAME - len(steps)] + steps
+    label = _("Test cases") if kind == SetKind.CASES else _("Pasted")
+    return f"{label} {timezone.localtime():%Y-%m-%d %H-%M}"
+
+
+def launch_address(project: Project, rollout_set: RolloutSet | None) -> str:
+    """The form of a new run; of a set made from a run with that run's dataset, environment and model."""
+    config = _config_of(rollout_set) if rollout_set else None
+    known = {} if config is None else {
+        "dataset": config.data.train, "environment": config.environment.name, "model": config.model.source,
+    }  # fmt: skip
+    given = urlencode({key: value for key, value in known.items() if value})
+    return reverse("run-new", args=[project.slug]) + (f"?{given}" if given else "")
+
+
+def problems_of(exc: ShapeError) -> dict[str, list[str]]:
+    """What the model says about posted components, by the place of the component; "" where it is about none."""
+    found: dict[str, list[str]] = {}
+    for error in exc.errors(include_url=False, include_input=False):
+        place = error["loc"][1] if len(error["loc"]) > 1 and error["loc"][0] == "components" else ""
+        found.setdefault(str(place), []).append(error_sentence(error))
+    return found

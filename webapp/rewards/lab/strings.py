@@ -1,0 +1,105 @@
+"""What the lab's scripts say."""
+
+from __future__ import annotations
+
+from django.utils.translation import gettext as _
+
+from webapp.teams.strings import run_strings
+
+
+def lab_strings() -> dict[str, str]:
+    """Those of a transcript, and the lab's own."""
+    return {**run_strings(), **_scoring(), **_editing(), **_figures(), **_groups(), **_reading()}
+
+
+def _scoring() -> dict[str, str]:
+    return {
+        "lab.scoring": _("Scoring {n} rollouts…"),
+        "lab.scored": _("Scored {n} rollouts in {t}"),
+        "lab.rescored": _("Scored {n} rollouts in {t}; computed anew: {names}"),
+        "lab.computing": _("Computing {names}: {done} of {all} rollouts"),
+        "lab.failed": _("The figures below are those before the last change."),
+        "lab.no_answer": _("No answer within {n} s. The set may be large: try again, or make a set of fewer steps."),
+        "lab.offline": _("Tiltyard does not answer. Check the connection and try again."),
+        "lab.status": _("That did not work ({status})."),
+    }
+
+
+def _editing() -> dict[str, str]:
+    return {
+        "lab.weight_of": _("Weight of {title}"),
+        "lab.remove": _("Remove {title}"),
+        "lab.unknown": _("This component is no longer known; remove it to score."),
+        "lab.outside": _("Asks a model outside: values that were recorded are used, others are missing."),
+        "lab.not_number": _("Enter a number."),
+        "lab.not_whole": _("Enter a whole number."),
+        "lab.needs_both": _("Fill in both ends, or neither."),
+        "lab.sum": _("Weights sum to {sum}"),
+        "lab.unchanged": _("as saved"),
+        "lab.count_changed": _("{n} changed"),
+        "lab.as_saved": _("{name} as saved"),
+        "lab.none": _("A spec needs at least one component."),
+        "lab.mend_first": _("Mend the fields that are marked; the figures wait until then."),
+        "lab.saving": _("Saving…"),
+        "lab.saved": _("{name} is saved."),
+    }
+
+
+def _figures() -> dict[str, str]:
+    return {
+        "lab.before": _("before {value}"),
+        "lab.groups_of": _("{n} of {all} groups"),
+        "lab.rollouts_of": _("{n} of {all} rollouts"),
+        "lab.phantom_groups": _("Phantom groups"),
+        "lab.agreement": _("Agreement"),
+        "lab.nothing_compared": _("nothing changed yet"),
+        "lab.values": _("Values"),
+        "lab.mean": _("Mean"),
+        "lab.std": _("Std"),
+        "lab.range": _("Range used"),
+        "lab.r_outcome": _("r outcome"),
+        "lab.r_length": _("r length"),
+        "lab.share": _("Share"),
+        "lab.missing": _("Missing"),
+        "lab.constant": _("constant"),
+        "lab.rank_correlation": _("rank correlation with {name}"),
+        "lab.outcome_is": _("Outcome: {name}"),
+        "lab.no_outcome": _("No component says whether the task succeeded."),
+        "lab.stop": _("stop"),
+        "lab.warn": _("warning"),
+        "lab.note": _("note"),
+        "lab.evidence": _("Look at"),
+        "lab.evidence_label": _("Rollout {n} that shows: {title}"),
+        "lab.no_alarms": _("No alarm: nothing here looks like a reward that can be gamed."),
+        "lab.used": _("Uses {low} to {high} of {from} to {to}"),
+        "lab.histogram": _("{n} rollouts from {low} to {high}"),
+        "lab.missing_of": _("{name} is missing for {n} rollouts: {reason}"),
+    }
+
+
+def _groups() -> dict[str, str]:
+    return {
+        "lab.group": _("Step {step} · group {group}"),
+        "lab.phantom": _("phantom"),
+        "lab.phantom_help": _("The rewards differ although all of them have the same outcome."),
+        "lab.shown": _("{from}–{to} of {all} groups"),
+        "lab.no_groups": _("No group is like that."),
+        "lab.recorded": _("recorded {value}"),
+        "lab.rank_up": _("{n} up in its group"),
+        "lab.rank_down": _("{n} down in its group"),
+        "lab.card": _("Step {step}, group {group}, rollout {index}: {status}, reward {reward}, advantage {advantage}"),
+        "lab.length": _("length {n}"),
+    }
+
+
+def _reading() -> dict[str, str]:
+    return {
+        "lab.choose": _("Choose a rollout to read what earned its reward."),
+        "lab.not_computed": _("not computed"),
+        "lab.earned": _("What earned it"),
+        "lab.nothing_marked": _("No span of text earned this value: it follows from the whole episode."),
+        "lab.whole_message": _("the whole message"),
+        "lab.message": _("message {n}"),
+        "lab.task_prompt": _("from the task"),
+        "lab.hint": _("Point at a component to see the text that earned it."),
+    }
