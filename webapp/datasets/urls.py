@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.urls import URLPattern, path
 
 from webapp.datasets import views
+from webapp.datasets.reading_urls import urlpatterns as reading
 
 urlpatterns: list[URLPattern] = [
     path("", views.dataset_list, name="dataset-list"),
@@ -13,4 +14,5 @@ urlpatterns: list[URLPattern] = [
     path("<uuid:pk>/progress/", views.dataset_progress, name="dataset-progress"),
     path("<uuid:pk>/keep/", views.dataset_keep, name="dataset-keep"),
     path("<uuid:pk>/delete/", views.dataset_remove, name="dataset-delete"),
+    *reading,
 ]
