@@ -63,7 +63,7 @@ def target_of(url: str, *, resolve: Resolver | None = None, ours: Pairs = NOTHIN
 
     ``ours`` are the ``host:port`` pairs of servers that we started ourselves: they may be private.
     """
-    with _translated():
+    with translated_refusals():
         scheme, host, port, path = parse_place(url)
         found = tuple(plain_address(text) for text in _resolve(host, port, resolve or _system_resolve))
         allowed = _allowed(ours)
@@ -82,7 +82,7 @@ def _allowed(ours: Pairs) -> AllowList:
 
 
 @contextlib.contextmanager
-def _translated() -> Iterator[None]:
+def translated_refusals() -> Iterator[None]:
     """The shared policy's refusals in the reader's language."""
     try:
         yield
@@ -102,7 +102,7 @@ def fetch(
     """GET a small document. Raises ``OutboundRefused``, or an environment error that says what went wrong."""
     deadline = time.monotonic() + (total_s or TOTAL_LIMIT_S)
     target = target_of(url, resolve=resolve, ours=ours)
-    with contextlib.closing(_connect(target, deadline)) as stream:
+    with contextlib.closing(connect(target, deadline)) as stream:
         try:
             return _exchange(stream, target, deadline, token)
         except TimeoutError as exc:
@@ -145,7 +145,7 @@ def _too_slow() -> EnvironmentTimeout:
     return EnvironmentTimeout(_("The server did not answer in time."))
 
 
-def _connect(target: Target, deadline: float) -> socket.socket:
+def connect(target: Target, deadline: float) -> socket.socket:
     """A connection to the first checked address that accepts one, with TLS for https."""
     last: OSError | None = None
     for address in target.addresses[:4]:

@@ -219,6 +219,8 @@ CHANNEL_LAYERS = {
 OUTBOUND_ALLOW = env_list("TILTYARD_OUTBOUND_ALLOW", [])
 if _services.get("tools_address"):
     OUTBOUND_ALLOW.append(_services["tools_address"])
+# Where datasets of Hugging Face are fetched from: the hub itself, or a mirror of it.
+HUB_URL = env_str("TILTYARD_HUB_URL", "https://huggingface.co").rstrip("/")
 TOOLS_URL = _services.get("tools_url", "")
 # Names of images (without tag) that editors may start as environments; `*` lets them start any that is on the machine.
 ENVIRONMENT_IMAGES = env_list("TILTYARD_ENVIRONMENT_IMAGES", ["tiltyard-env-*"])

@@ -23,6 +23,13 @@ def export_file(dataset_id: UUID, export_id: UUID) -> Path:
     return dataset_dir(dataset_id) / "exports" / str(UUID(str(export_id)))
 
 
+def companion(dataset_id: UUID, kind: str) -> Path:
+    """A file (or, of function documents, a folder of files) that was uploaded to be read beside a dataset."""
+    if kind not in ("answers", "documents", "ids"):
+        raise ValueError("not a kind of companion")
+    return dataset_dir(dataset_id) / "companions" / kind
+
+
 def run_dir(run_id: UUID) -> Path:
     """Folder of one run; each attempt has its own folder inside."""
     return Path(settings.DATA_DIR) / "runs" / str(UUID(str(run_id)))

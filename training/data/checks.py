@@ -14,6 +14,7 @@ from training.data.schema import Row
 from training.data.words import _, told
 from training.errors import DataError
 
+BEGINNING = _("the beginning")
 Remark = tuple[str, dict[str, str | int]]
 
 
@@ -104,7 +105,7 @@ def task_hash(row: Row) -> int:
 
 def turn_remarks(row: Row) -> Iterator[Remark]:
     """Order of the turns, and turns that say nothing."""
-    before = "the beginning"
+    before = BEGINNING
     for number, message in enumerate(row.messages, 1):
         role = message.role
         if not message.tool_calls and (not message.content or message.content.isspace()):
@@ -112,8 +113,8 @@ def turn_remarks(row: Row) -> Iterator[Remark]:
         out_of_order = (
             (role == "system" and number > 1)
             or (role == "assistant" and before == "assistant" and not row.messages[number - 2].tool_calls)
-            or (role == "tool" and before in ("the beginning", "system", "user"))
-            or (role == "assistant" and before in ("the beginning", "system"))
+            or (role == "tool" and before in (BEGINNING, "system", "user"))
+            or (role == "assistant" and before in (BEGINNING, "system"))
         )
         if out_of_order:
             yield "role_order", {"where": f"message {number}", "role": role, "before": before}

@@ -41,14 +41,14 @@ def resolved(source: str) -> Iterator[Path]:
 def _only(folder: Path) -> Path:
     """The dataset file of a folder: the only one, or the only one for training."""
     files = sorted(path for path in folder.rglob("*") if path.suffix in ENDINGS and path.is_file())
-    return folder / _pick([path.relative_to(folder).as_posix() for path in files], folder.name)
+    return folder / pick([path.relative_to(folder).as_posix() for path in files], folder.name)
 
 
-def _pick(names: list[str], where: str) -> str:
-    """One of the names: the only one, or the only one named for training. Raises ``DataError``."""
+def pick(names: list[str], where: str, split: str = "") -> str:
+    """One of the names: the only one of the split (training, where none is named). Raises ``DataError``."""
     data = [name for name in names if name.endswith(ENDINGS)]
-    for split in _SPLITS:
-        found = [name for name in data if split in Path(name).name]
+    for word in (split,) if split else _SPLITS:
+        found = [name for name in data if word in (name if "/" in word else Path(name).name)]
         if len(found) == 1:
             return found[0]
     if not data:
@@ -68,7 +68,7 @@ def _fetched(name: str, folder: Path) -> Path:
     try:
         info = HfApi().dataset_info(name, timeout=TIMEOUT_S, files_metadata=True)
         sizes = {entry.rfilename: int(entry.size or 0) for entry in info.siblings or []}
-        picked = _pick(sorted(sizes), name)
+        picked = pick(sorted(sizes), name)
         if sizes[picked] > MAX_HUB_BYTES:
             raise DataError(
                 told(

@@ -204,4 +204,4 @@ def shown(value: Any) -> str:
 
 def kind(value: Any) -> str:
     """What a decoded JSON value is, in words."""
-    return told("null" if value is None else _KINDS.get(type(value), type(value).__name__))
+    return told(_("null") if value is None else _KINDS.get(type(value), type(value).__name__))

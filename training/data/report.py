@@ -36,7 +36,7 @@ _CJK = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\
 class Lengths(BaseModel):
     """Distribution of row lengths: ``counts[i]`` rows have ``edges[i] <= length < edges[i + 1]``."""
 
-    unit: str = "tokens (estimated)"
+    unit: str = _("tokens (estimated)")
     edges: list[int] = Field(default_factory=list)
     counts: list[int] = Field(default_factory=list)
     p50: int = 0
@@ -108,7 +108,7 @@ def estimate_tokens(text: str) -> int:
     return cjk - (-len(other.encode()) // 4)
 
 
-ESTIMATE = Measure("tokens (estimated)", estimate_tokens)
+ESTIMATE = Measure(_("tokens (estimated)"), estimate_tokens)
 
 
 def tokenizer_measure(folder: Path) -> Measure:
@@ -122,7 +122,7 @@ def tokenizer_measure(folder: Path) -> Measure:
         tokenizer = Tokenizer.from_file(str(file))
     except Exception as exc:  # the library raises bare Exception
         raise ValueError(f"tokenizer.json cannot be read: {type(exc).__name__}") from exc
-    return Measure("tokens", lambda text: len(tokenizer.encode(text, add_special_tokens=False).ids))
+    return Measure(_("tokens"), lambda text: len(tokenizer.encode(text, add_special_tokens=False).ids))
 
 
 class Statistics:

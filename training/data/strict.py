@@ -15,6 +15,19 @@ from training.data.limits import MAX_DEPTH, MAX_FIELD_BYTES
 from training.data.problems import RowError, shown
 from training.data.words import _, told
 
+JSON_PROBLEMS = (
+    _("Expecting value"),
+    _("Expecting ',' delimiter"),
+    _("Expecting ':' delimiter"),
+    _("Expecting property name enclosed in double quotes"),
+    _("Extra data"),
+    _("Illegal trailing comma before end of object"),
+    _("Illegal trailing comma before end of array"),
+    _("Invalid control character at"),
+    _("Invalid \\escape"),
+    _("Unterminated string starting at"),
+)
+"""What the JSON decoder says, so that it can be said in another language."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import json
+from typing import Annotated, Any, cast
 from uuid import UUID
 
 from django.core.exceptions import ValidationError
+from django.core.files.uploadedfile import UploadedFile as DjangoFile
 from django.http import HttpRequest
+from django.utils.datastructures import MultiValueDict
 from django.utils.translation import gettext as _
 from ninja import File, Form, Router, Status
 from ninja.errors import HttpError
@@ -14,6 +17,8 @@ from ninja.files import UploadedFile
 
 from webapp.api.base import caller, page_of
 from webapp.api.schemas import EnvironmentIn, RewardSpecIn, ScaleIn, dataset_out, environment_out, reward_out
+from webapp.datasets.choice_forms import companions_sent
+from webapp.datasets.choices import Choices
 from webapp.datasets.models import Dataset
 from webapp.datasets.selectors import datasets_of
 from webapp.datasets.services import dataset_create, too_large_sentence
@@ -32,6 +37,7 @@ from webapp.rewards.services import reward_spec_save
 from webapp.teams.access import object_for, project_for
 from webapp.teams.models import Role
 
+MAX_CHOICES_CHARS = 20_000
 router = Router()
 
 
@@ -47,15 +53,39 @@ def dataset_upload(
     slug: str,
     name: Annotated[str, Form(max_length=80)],
     file: Annotated[UploadedFile | None, File()] = None,
+    reading: Annotated[str, Form(max_length=MAX_CHOICES_CHARS)] = "",
+    checking: Annotated[str, Form(max_length=MAX_CHOICES_CHARS)] = "",
+    look: Annotated[bool, Form()] = False,
 ) -> Status[dict[str, Any]]:
-    """Upload a file as the next version under a name (multipart fields `name` and `file`)."""
+    """Upload a file as the next version under a name (multipart fields `name` and `file`).
+
+    `reading` and `checking` are options as JSON (docs/data.md); `answers`, `documents` and `ids` are files that are
+    read beside it. With `look`, nothing is checked before somebody has said on its page how to read it.
+    """
     project = project_for(caller(request), slug, need=Role.EDITOR)
     if getattr(request, "upload_too_large", False):
         raise HttpError(413, too_large_sentence())
     if file is None:
         raise ValidationError({"file": _("Send the file as the multipart field `file`.")})
-    made = dataset_create(project=project, user=caller(request), name=name, file=file, file_name=file.name or "")
+    choices = Choices(_options("reading", reading), _options("checking", checking), _beside(request), look)
+    made = dataset_create(
+        project=project, user=caller(request), name=name, file=file, file_name=file.name or "", choices=choices
+    )
     return Status(201, dataset_out(made))
+
+
+def _options(name: str, text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text) if text else {}
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise ValidationError({name: _("Send the options as one JSON object.")})
+    return found
+
+
+def _beside(request: HttpRequest) -> dict[str, Any]:
+    return dict(companions_sent(cast("MultiValueDict[str, DjangoFile]", request.FILES)))
 
 
 @router.get("/datasets/{uuid:dataset_id}", tags=["datasets"])

@@ -2,24 +2,58 @@
 
 from __future__ import annotations
 
-from django import forms
-from django.utils.translation import gettext_lazy as _
+from typing import Any
 
+from django import forms
+from django.core.exceptions import ValidationError
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from webapp.datasets.choice_forms import ChoicesForm
+from webapp.datasets.hub import source_clean
 from webapp.ids import name_validator
 
 
-class DatasetForm(forms.Form):
-    """Name and file. The file's content is judged by the check, never by its name."""
+class DatasetForm(ChoicesForm):
+    """Name, and a file or the id of a dataset. A file's content is judged by the check, never by its name."""
 
     name = forms.CharField(
-        label=_("Name"),
+        label=gettext_lazy("Name"),
         max_length=80,
         validators=[name_validator],
-        help_text=_("A name that exists already gets a new version; earlier versions stay as they are."),
+        help_text=gettext_lazy("A name that exists already gets a new version; earlier versions stay as they are."),
     )
     file = forms.FileField(
-        label=_("File"),
+        label=gettext_lazy("File"),
         max_length=10_000,
         allow_empty_file=True,
-        help_text=_("JSON Lines, a JSON list, CSV or Parquet. What its rows are is recognised from their content."),
+        required=False,
+        help_text=gettext_lazy(
+            "JSON Lines, a JSON list, CSV or Parquet. What its rows are is recognised from their content."
+        ),
     )
+    hub = forms.CharField(
+        label=gettext_lazy("Dataset of Hugging Face"),
+        max_length=200,
+        required=False,
+        help_text=gettext_lazy("Instead of a file: an id such as openai/gsm8k. The server fetches its file."),
+    )
+    revision = forms.CharField(label=gettext_lazy("Revision"), max_length=100, required=False)
+    split = forms.CharField(
+        label=gettext_lazy("Split or file"),
+        max_length=100,
+        required=False,
+        help_text=gettext_lazy("A word of the file's name where the dataset has several, such as train."),
+    )
+
+    def clean(self) -> dict[str, Any]:
+        """Either a file or an id."""
+        clean = super().clean() or self.cleaned_data
+        if clean.get("hub") and not self.errors:
+            try:
+                self.source = source_clean(clean["hub"], clean.get("revision", ""), clean.get("split", ""))
+            except ValidationError as exc:
+                self.add_error(None, exc)
+        elif not clean.get("hub") and clean.get("file") is None and "file" not in self.errors:
+            self.add_error("file", _("Choose a file."))
+        return clean

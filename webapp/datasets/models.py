@@ -18,6 +18,7 @@ class DatasetState(models.TextChoices):
 
     CHECKING = "checking", _("checking")
     NEEDS_CHOICE = "needs_choice", _("has bad rows")
+    NEEDS_MAPPING = "needs_mapping", _("asks how to read it")
     READY = "ready", _("ready")
     REJECTED = "rejected", _("rejected")
 
@@ -34,10 +35,14 @@ class Dataset(UuidModel):
     sha256 = models.CharField(max_length=64, blank=True)
     rows = models.PositiveIntegerField(default=0)
     bad_rows = models.PositiveIntegerField(default=0)
-    reading = models.JSONField(default=dict, help_text="training.data.options.ReadOptions, as chosen by a person")
+    reading = models.JSONField(default=dict, help_text="training.data.options.ReadOptions, with references for paths")
     checking = models.JSONField(default=dict, help_text="training.data.options.CheckOptions, with references for paths")
     lineage = models.JSONField(
         default=dict, help_text="{operation, options, parents: [{reference, sha256, rows}], rows}"
+    )
+    source = models.JSONField(
+        default=dict,
+        help_text="{look: ask how to read it in any case, hub: {id, revision, split, file}, copied: reference}",
     )
     progress = models.JSONField(default=dict)
     report = models.JSONField(default=dict)
@@ -65,6 +70,11 @@ class Dataset(UuidModel):
     def rows_path(self) -> Path:
         """The good rows, normalised; what a job reads."""
         return dataset_dir(self.id) / "rows.jsonl"
+
+    @property
+    def findings_path(self) -> Path:
+        """Every bad row and many remarks of the last check, one JSON line each."""
+        return dataset_dir(self.id) / "findings.jsonl"
 
 
 class ExportState(models.TextChoices):

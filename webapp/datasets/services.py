@@ -25,15 +25,18 @@ from typing import Any
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.files.base import File
-from django.core.files.uploadedfile import TemporaryUploadedFile
 from django.db import IntegrityError, transaction
 from django.db.models import Max
 from django.utils.translation import gettext as _
 
+from training.data.check import Ask
 from training.data.limits import CheckLimits
 from training.data.runner import run_check
+from webapp.datasets.choices import Choices, choices_clean, resolved
+from webapp.datasets.hub import file_ready
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.datasets.selectors import LOST_AFTER_S, runs_using
+from webapp.datasets.storing import companions_store, file_store
 from webapp.pages import clean_name
 from webapp.storage import dataset_dir
 from webapp.teams.models import Project, User
@@ -51,27 +54,56 @@ class CheckLost(Exception):
     """Somebody else has the check now, or the dataset is gone."""
 
 
-def dataset_create(*, project: Project, user: User | None, name: str, file: File[bytes], file_name: str) -> Dataset:
+def dataset_create(
+    *, project: Project, user: User | None, name: str, file: File[bytes], file_name: str, choices: Choices | None = None
+) -> Dataset:
     """Store an upload as the next version under a name and have it checked. Raises ``ValidationError`` by field."""
-    size = int(file.size or 0)
-    if not size:
+    choices = choices or Choices()
+    choices_clean(project, choices)
+    if not file.size:
         raise ValidationError({"file": _("The file is empty.")})
+    size = int(file.size) + sum(int(beside.size or 0) for files in choices.companions.values() for beside in files)
     if size > settings.MAX_UPLOAD_BYTES:
         raise ValidationError({"file": too_large_sentence()}, code="too_large")
     if shutil.disk_usage(settings.DATA_DIR).free < size * 2 + KEEP_FREE_BYTES:
         raise ValidationError({"file": _("The server's disk is nearly full, so the file was not kept.")})
     shown = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", file_name)[-255:] or "upload"
     dataset = Dataset(
-        id=uuid.uuid4(), project=project, name=clean_name(name), file_name=shown, bytes=size, created_by=user
-    )
-    _store(file, dataset.upload_path)
+        id=uuid.uuid4(), project=project, name=clean_name(name), file_name=shown, bytes=int(file.size), created_by=user,
+        reading=choices.reading, checking=choices.checking, source=_look(choices),
+    )  # fmt: skip
     try:
+        file_store(file, dataset.upload_path)
+        companions_store(dataset, choices)
         version_insert(dataset)
     except BaseException:
         shutil.rmtree(dataset_dir(dataset.id), ignore_errors=True)
         raise
     logger.info("dataset uploaded", extra={"dataset_id": dataset.pk, "project_id": project.pk, "bytes": size})
     return dataset
+
+
+def dataset_fetch(
+    *, project: Project, user: User | None, name: str, hub: dict[str, str], choices: Choices | None = None
+) -> Dataset:
+    """Have a worker fetch a dataset of Hugging Face (``hub`` is ``source_clean``'s) and check it."""
+    choices = choices or Choices()
+    choices_clean(project, choices)
+    dataset = Dataset(
+        id=uuid.uuid4(), project=project, name=clean_name(name), file_name=hub["id"], created_by=user,
+        reading=choices.reading, checking=choices.checking, source={"hub": hub, **_look(choices)},
+    )  # fmt: skip
+    try:
+        companions_store(dataset, choices)
+        version_insert(dataset)
+    except BaseException:
+        shutil.rmtree(dataset_dir(dataset.id), ignore_errors=True)
+        raise
+    return dataset
+
+
+def _look(choices: Choices) -> dict[str, Any]:
+    return {"look": True} if choices.look else {}
 
 
 def too_large_sentence() -> str:
@@ -81,22 +113,6 @@ def too_large_sentence() -> str:
     return _("The file is larger than %(limit)s, the most that may be uploaded. Split it into several files.") % {
         "limit": size
     }
-
-
-def _store(file: File[bytes], path: Path) -> None:
-    """Put the file in its place, readable by us only. What is already on our disk is moved, not copied."""
-    path.parent.mkdir(parents=True, mode=0o700)
-    if isinstance(file, TemporaryUploadedFile):
-        try:
-            os.replace(file.temporary_file_path(), path)
-            os.chmod(path, 0o600)
-            return
-        except OSError:
-            logger.info("upload copied across file systems")
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(handle, "wb") as target:
-        for chunk in file.chunks():
-            target.write(chunk)
 
 
 def version_insert(dataset: Dataset) -> None:
@@ -147,10 +163,19 @@ def check_run(*, dataset: Dataset) -> None:
     folder = checks / token
     limits = CheckLimits(max_rows=settings.MAX_DATASET_ROWS, wall_s=CHECK_WALL_S)
     try:
-        report = run_check(dataset.upload_path, folder, limits=limits, on_progress=_reporter(dataset, token))
+        on_progress = _reporter(dataset, token)
+        file_ready(dataset, on_progress)
+        options = resolved(dataset)
+        ask: Ask = "always" if dataset.source.get("look") else "unsure"
+        report = run_check(
+            dataset.upload_path, folder, limits=limits, on_progress=on_progress, tokenizer=options.tokenizer,
+            reading=options.reading, checking=options.checking, ask=ask,
+        )  # fmt: skip
         _finish(dataset, token, report, folder)
     except CheckLost:
         logger.info("check given up", extra={"dataset_id": dataset.pk})
+    except ValidationError as exc:  # what was chosen is gone since, or the file did not come
+        _finish(dataset, token, {"verdict": "rejected", "message": " ".join(exc.messages)}, folder)
     except OSError as exc:
         logger.exception("check could not write", extra={"dataset_id": dataset.pk})
         sentence = _("The check could not store its results: %(reason)s.") % {"reason": exc.strerror or "I/O error"}
@@ -181,18 +206,25 @@ def _ours(dataset: Dataset, token: str) -> Any:
 
 def _finish(dataset: Dataset, token: str, report: dict[str, Any], folder: Path) -> None:
     """Write the outcome and move the good rows to their place, in this order of safety: lock, move, commit."""
-    states = {"ok": DatasetState.READY, "bad_rows": DatasetState.NEEDS_CHOICE}
+    states = {"ok": DatasetState.READY, "bad_rows": DatasetState.NEEDS_CHOICE,
+              "unsure": DatasetState.NEEDS_MAPPING}  # fmt: skip
     state = states.get(str(report.get("verdict")), DatasetState.REJECTED)
     with transaction.atomic():
         if not _ours(dataset, token).select_for_update().exists():
             raise CheckLost
-        if state != DatasetState.REJECTED:
-            os.replace(folder / "rows.jsonl", dataset.rows_path)
-            os.chmod(dataset.rows_path, 0o600)
+        if state in (DatasetState.READY, DatasetState.NEEDS_CHOICE):
+            _place(folder / "rows.jsonl", dataset.rows_path)
+        if (folder / "findings.jsonl").exists():
+            _place(folder / "findings.jsonl", dataset.findings_path)
         _ours(dataset, token).update(
             state=state, rows=report.get("rows", 0), bad_rows=report.get("bad_rows", 0),
             sha256=report.get("sha256", ""), report=_fit(report), progress={},
         )  # fmt: skip
+
+
+def _place(made: Path, path: Path) -> None:
+    os.replace(made, path)
+    os.chmod(path, 0o600)
 
 
 def check_time_out(*, dataset_id: str) -> None:

@@ -6,6 +6,7 @@ from django.urls import URLPattern, path
 
 from webapp.datasets import views
 from webapp.datasets.operations.urls import urlpatterns as operations
+from webapp.datasets.reading_urls import urlpatterns as reading
 
 urlpatterns: list[URLPattern] = [
     path("", views.dataset_list, name="dataset-list"),
@@ -15,4 +16,5 @@ urlpatterns: list[URLPattern] = [
     path("<uuid:pk>/keep/", views.dataset_keep, name="dataset-keep"),
     path("<uuid:pk>/delete/", views.dataset_remove, name="dataset-delete"),
     *operations,
+    *reading,
 ]

@@ -17,17 +17,23 @@ from django.utils.translation import gettext as _
 from django.views.decorators.csrf import csrf_exempt, csrf_protect
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from training.data.formats import FORMATS
 from webapp.datasets import selectors, services
+from webapp.datasets.findings import findings_page
 from webapp.datasets.forms import DatasetForm
 from webapp.datasets.handlers import OVERHEAD_BYTES, CountingUploadHandler
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.datasets.operations.lineage import lineage_of
+from webapp.datasets.rereading import can_read_again
+from webapp.datasets.words import evidence_of, message_of
 from webapp.errors import error_body
+from webapp.fields import translated
 from webapp.pages import add_errors, can_edit, page_number
 from webapp.teams.access import object_for, project_for
 from webapp.teams.models import Project, Role, User
 
 ROWS_PER_PAGE = 50
+BAD_SHOWN = 10
 
 
 def _own(request: HttpRequest, slug: str, pk: UUID, *, need: Role = Role.VIEWER) -> tuple[Project, Dataset]:
@@ -60,18 +66,14 @@ def dataset_new(request: HttpRequest, slug: str) -> HttpResponse:
 @csrf_protect
 def _dataset_new(request: HttpRequest, project: Project) -> HttpResponse:
     if request.method == "GET":
-        form = DatasetForm(initial={"name": request.GET.get("name", "")[:80]})
+        form = DatasetForm(project, initial={"name": request.GET.get("name", "")[:80], "cut": "none", "shape": "rl"})
         return render(request, "datasets/new.html", _new_context(project, form))
-    form = DatasetForm(request.POST, request.FILES)
+    form = DatasetForm(project, request.POST, request.FILES)
     if getattr(request, "upload_too_large", False):
         return _too_large(request, project)
     if form.is_valid():
-        file = form.cleaned_data["file"]
         try:
-            made = services.dataset_create(
-                project=project, user=cast(User, request.user), name=form.cleaned_data["name"], file=file,
-                file_name=file.name,
-            )  # fmt: skip
+            made = _made(project, cast(User, request.user), form)
         except ValidationError as exc:
             add_errors(form, exc)
         else:
@@ -82,6 +84,16 @@ def _dataset_new(request: HttpRequest, project: Project) -> HttpResponse:
     return render(request, "datasets/new.html", _new_context(project, form), status=422)
 
 
+def _made(project: Project, user: User, form: DatasetForm) -> Dataset:
+    """The new version, of the file or of the dataset on the hub."""
+    name, file, choices = form.cleaned_data["name"], form.cleaned_data["file"], form.choices()
+    if file is None:
+        return services.dataset_fetch(project=project, user=user, name=name, hub=form.source, choices=choices)
+    return services.dataset_create(
+        project=project, user=user, name=name, file=file, file_name=file.name, choices=choices
+    )  # fmt: skip
+
+
 def _wants_json(request: HttpRequest) -> bool:
     return request.headers.get("Accept", "").startswith("application/json")
 
@@ -89,6 +101,7 @@ def _wants_json(request: HttpRequest) -> bool:
 def _new_context(project: Project, form: DatasetForm) -> dict[str, Any]:
     strings = {
         "upload.large": _("The file is larger than {limit}, the most that may be uploaded."),
+        "upload.none": _("Choose a file."),
         "upload.moved": _("{done} of {total} · {rate}/s"),
         "upload.storing": _("The file has arrived; storing it…"),
         "upload.failed": _("The upload was not accepted. Try again."),
@@ -101,7 +114,7 @@ def _too_large(request: HttpRequest, project: Project) -> HttpResponse:
     sentence = services.too_large_sentence()
     if _wants_json(request):
         return JsonResponse(error_body(request, "too_large", sentence), status=413)
-    form = DatasetForm(data={})
+    form = DatasetForm(project, data={})
     form.errors.clear()
     form.add_error("file", sentence)
     return render(request, "datasets/new.html", _new_context(project, form), status=413)
@@ -109,7 +122,8 @@ def _too_large(request: HttpRequest, project: Project) -> HttpResponse:
 
 def _detail(dataset: Dataset) -> dict[str, Any]:
     """What the changing part of the page shows."""
-    return {"dataset": dataset, "percent": selectors.percent_of(dataset), "States": DatasetState}
+    return {"dataset": dataset, "percent": selectors.percent_of(dataset), "States": DatasetState,
+            "fetching": bool(dataset.source.get("hub")) and not dataset.source["hub"].get("file")}  # fmt: skip
 
 
 @login_required
@@ -125,10 +139,19 @@ def dataset_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         "histogram": selectors.histogram_of(dataset.report),
         "preview": selectors.preview_of(dataset.report),
         "lineage": lineage_of(dataset),
+        "message": message_of(dataset.report),
+        "evidence": evidence_of(dataset.report),
+        "format": translated(FORMATS[form].title) if (form := _format(dataset)) in FORMATS else "",
+        "can_read_again": can_read_again(dataset),
+        "bad": findings_page(dataset, "", 1).items[:BAD_SHOWN] if dataset.bad_rows else [],
         "versions": selectors.versions_of(dataset)[:50],
         "runs": selectors.runs_using(dataset).order_by("-created_at")[:20],
     }
     return render(request, "datasets/detail.html", context)
+
+
+def _format(dataset: Dataset) -> str:
+    return str((dataset.report.get("format") or {}).get("rows", ""))
 
 
 @login_required

@@ -13,6 +13,7 @@ const text = /** @type {HTMLElement} */ (document.getElementById("upload-text"))
 const errors = /** @type {HTMLElement} */ (document.getElementById("id_file_error"));
 const button = /** @type {HTMLButtonElement} */ (document.getElementById("upload-button"));
 const cancel = /** @type {HTMLButtonElement} */ (document.getElementById("upload-cancel"));
+const hub = /** @type {HTMLInputElement} */ (document.getElementById("id_hub"));
 const limit = Number(form.dataset.limit);
 
 /** @param {number} bytes */
@@ -57,11 +58,9 @@ function busy(on) {
 
 form.addEventListener("submit", (event) => {
   const file = input.files?.[0];
-  if (!file || file.size > limit) {
-    event.preventDefault();
-    return;
-  }
+  if (!file && hub.value.trim()) return; // nothing to send but the form
   event.preventDefault();
+  if (!file || file.size > limit) return show([file ? t("upload.large", { limit: size(limit) }) : t("upload.none")]);
   const request = new XMLHttpRequest();
   const started = performance.now();
   request.open("POST", form.action);

@@ -86,7 +86,7 @@ def test_bad_rows_ask_for_a_choice(project: Project, bob: User, client_for: Call
     assert (dataset.state, dataset.rows, dataset.bad_rows) == (DatasetState.NEEDS_CHOICE, 5, 2)
     client = client_for(bob)
     page = client.get(reverse("dataset-detail", args=[project.slug, dataset.pk])).content.decode()
-    assert "Keep 5 good rows" in page and '<td class="num">6</td>' in page
+    assert "Keep 5 good rows" in page and 'data-label="Line">6</td>' in page
     assert client.post(reverse("dataset-keep", args=[project.slug, dataset.pk])).status_code == 302
     dataset.refresh_from_db()
     assert dataset.state == DatasetState.READY

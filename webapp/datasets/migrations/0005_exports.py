@@ -9,7 +9,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('datasets', '0003_choices'),
+        ('datasets', '0004_recognise'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 

@@ -1,0 +1,89 @@
+"""Bad rows and remarks, one by one: as a list that can be filtered, and as a CSV file."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any, NamedTuple
+
+from django.utils.translation import gettext as _
+
+from training.data.problems import PROBLEMS
+from webapp.datasets.models import Dataset
+from webapp.datasets.words import finding_sentence, suggestion_of
+
+PER_PAGE = 100
+MAX_PAGES = 50
+MAX_LINE_BYTES = 64 << 10
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+class Found(NamedTuple):
+    """One finding as it is shown. ``kept`` says whether the row is used all the same."""
+
+    line: int
+    code: str
+    reason: str
+    suggestion: str
+    kept: bool
+
+
+class Page(NamedTuple):
+    """Some findings, and whether there are more before and after them."""
+
+    items: list[Found]
+    number: int
+    has_next: bool
+
+
+def findings_of(dataset: Dataset, code: str = "") -> Iterator[Found]:
+    """Every bad row and the remarks that were written down, in the order of the file."""
+    for item in _stored(dataset):
+        if not code or item.get("code") == code:
+            name = str(item.get("code", ""))
+            refused = name in (dataset.checking.get("refuse") or [])
+            kept = name in PROBLEMS and not PROBLEMS[name].drops and not refused
+            reason = finding_sentence(item)
+            yield Found(int(item.get("line") or 0), name, reason, suggestion_of(name), kept)
+
+
+def _stored(dataset: Dataset) -> Iterator[dict[str, Any]]:
+    try:
+        with dataset.findings_path.open("rb") as file:
+            while line := file.readline(MAX_LINE_BYTES):
+                item = json.loads(line)
+                if isinstance(item, dict):
+                    yield item
+    except (FileNotFoundError, ValueError):  # checked before findings were kept, or cut off
+        yield from (dataset.report.get("bad") or []) + (dataset.report.get("findings") or [])
+
+
+def findings_page(dataset: Dataset, code: str, number: int) -> Page:
+    """One page of the list."""
+    number = max(1, min(number, MAX_PAGES))
+    start = (number - 1) * PER_PAGE
+    found = list(islice(findings_of(dataset, code), start, start + PER_PAGE + 1))
+    return Page(found[:PER_PAGE], number, len(found) > PER_PAGE and number < MAX_PAGES)
+
+
+class _Echo:
+    """What a CSV writer writes to: it gives each line back."""
+
+    def write(self, text: str) -> str:
+        return text
+
+
+def findings_csv(dataset: Dataset, code: str = "") -> Iterator[str]:
+    """The list as lines of CSV. A cell that a spreadsheet would take for a formula begins with an apostrophe."""
+    writer = csv.writer(_Echo())
+    yield "\ufeff" + writer.writerow([_("line"), _("code"), _("row"), _("what is wrong"), _("what to do")])
+    for item in findings_of(dataset, code):
+        row = _("kept") if item.kept else _("left out")
+        yield writer.writerow([item.line, *(cell(text) for text in (item.code, row, item.reason, item.suggestion))])
+
+
+def cell(text: str) -> str:
+    """A text that no spreadsheet runs."""
+    return f"'{text}" if text.startswith(_FORMULA) else text

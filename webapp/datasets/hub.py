@@ -1,0 +1,107 @@
+"""Datasets of Hugging Face: the file of a dataset is fetched by a worker and then checked like any upload.
+
+Nothing of the hub's own code is run, and nothing is sent but the name. Every address passes the outbound policy.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from urllib.parse import quote
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.utils.translation import gettext as _
+
+from training.data.check import Progress
+from training.data.hub import pick
+from training.data.words import said
+from training.errors import DataError, TiltyardError
+from webapp.datasets.models import Dataset
+from webapp.datasets.words import sentence
+from webapp.downloads import download
+
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
+REVISION = re.compile(r"[\w][\w./-]{0,99}", re.ASCII)
+SPLIT = re.compile(r"[\w./-]{0,100}", re.ASCII)
+MAX_LISTING_BYTES = 16 << 20
+LISTING_LIMIT_S = 30.0
+FETCH_LIMIT_S = 600.0
+
+
+def source_clean(identifier: str, revision: str = "", split: str = "") -> dict[str, str]:
+    """What is to be fetched. Raises ``ValidationError`` by field."""
+    identifier, revision, split = identifier.strip(), revision.strip() or "main", split.strip()
+    if not HUB_ID.fullmatch(identifier) or ".." in identifier or "--" in identifier:
+        raise ValidationError({"hub": _("Write the id as owner/name, for example openai/gsm8k.")})
+    if not REVISION.fullmatch(revision) or ".." in revision:
+        raise ValidationError({"revision": _("A revision is a commit, a tag or a branch name.")})
+    if not SPLIT.fullmatch(split) or ".." in split:
+        raise ValidationError({"split": _("A split is a word such as train, or a part of the file's name.")})
+    return {"id": identifier, "revision": revision, "split": split}
+
+
+def file_ready(dataset: Dataset, on_progress: Callable[[Progress], None]) -> None:
+    """Fetch the file of a dataset that comes from the hub and is not here yet. Raises ``ValidationError``."""
+    source = dataset.source.get("hub")
+    if not source or dataset.upload_path.exists():
+        return
+    try:
+        _fetch(dataset, source, on_progress)
+    except DataError as exc:
+        raise ValidationError([sentence(said(text).model_dump()) for text in (exc.message, exc.hint) if text]) from exc
+    except TiltyardError as exc:
+        raise ValidationError([_unreachable(source["id"]), f"{exc.message} {exc.hint}".strip()]) from exc
+    except OSError as exc:
+        sentence_of = _("The file could not be stored: %(reason)s.") % {"reason": exc.strerror or "I/O error"}
+        raise ValidationError(sentence_of) from exc
+
+
+def _unreachable(identifier: str) -> str:
+    return _(
+        "The dataset %(id)s could not be fetched from %(hub)s. "
+        "Fetch it where there is a connection, and upload the file."
+    ) % {"id": identifier, "hub": settings.HUB_URL}
+
+
+def _fetch(dataset: Dataset, source: dict[str, str], on_progress: Callable[[Progress], None]) -> None:
+    on_progress(Progress(0, 0, 0, 0))
+    listing = _listing(source)
+    names = [str(item.get("rfilename")) for item in listing.get("siblings") or [] if isinstance(item, dict)]
+    name = pick(sorted(names), source["id"], source["split"])
+    commit = str(listing.get("sha") or source["revision"])
+    most = min(settings.MAX_UPLOAD_BYTES, max(0, shutil.disk_usage(settings.DATA_DIR).free - (1 << 30)) // 2)
+    status = download(
+        f"{settings.HUB_URL}/datasets/{source['id']}/resolve/{quote(commit, safe='')}/{quote(name)}",
+        dataset.upload_path, most=most, limit_s=FETCH_LIMIT_S,
+        on_progress=lambda done, total: on_progress(Progress(done, total, 0, 0)),
+    )  # fmt: skip
+    if status != 200:
+        raise ValidationError(
+            _("The hub answered %(status)s for the file %(name)s.") % {"status": status, "name": name}
+        )
+    dataset.bytes, dataset.file_name = dataset.upload_path.stat().st_size, Path(name).name[-255:]
+    dataset.source = {**dataset.source, "hub": {**source, "commit": commit[:64], "file": name[:300]}}
+    dataset.save(update_fields=["bytes", "file_name", "source"])
+
+
+def _listing(source: dict[str, str]) -> dict[str, Any]:
+    """What files the dataset has at its revision. Raises ``ValidationError`` where the hub has no such dataset."""
+    with TemporaryDirectory(prefix="tiltyard-hub-") as folder:
+        path = Path(folder) / "listing"
+        url = f"{settings.HUB_URL}/api/datasets/{source['id']}/revision/{quote(source['revision'], safe='')}"
+        status = download(url, path, most=MAX_LISTING_BYTES, limit_s=LISTING_LIMIT_S)
+        if status in (401, 403, 404):
+            raise ValidationError(_("Hugging Face has no dataset %(id)s at %(revision)s that is open to all.") % source)
+        try:
+            found = json.loads(path.read_bytes()) if status == 200 else None
+        except ValueError:
+            found = None
+    if not isinstance(found, dict):
+        raise ValidationError(_("The hub answered %(status)s, which is no list of files.") % {"status": status})
+    return found

@@ -1,0 +1,119 @@
+"""The quality report of a dataset as plots: bars with their numbers, drawn by the server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from django.utils.translation import gettext as _
+
+from training.data.problems import PROBLEMS
+from webapp.datasets.choice_forms import remark_words
+from webapp.datasets.words import sentence
+
+MOST_BARS = 12
+
+
+class Bar(NamedTuple):
+    """One bar: ``width`` is 0 to 100 of the longest."""
+
+    label: str
+    rows: int
+    width: float
+    share: float
+
+
+class Plot(NamedTuple):
+    """A list of bars. ``note`` says what is counted, ``empty`` what to think where there is nothing."""
+
+    key: str
+    title: str
+    note: str
+    bars: list[Bar]
+    empty: str
+
+
+def plots_of(report: dict[str, Any], rows: int, bad_rows: int) -> list[Plot]:
+    """The plots of a report beside that of lengths."""
+    turns, tools = report.get("turns") or {}, report.get("tools") or {}
+    kept, every = max(1, rows), max(1, rows + bad_rows)
+    languages = {_language(name): count for name, count in (report.get("languages") or {}).items()}
+    has_tools = any(name != "0" for name in tools)
+    codes = report.get("codes") or {}
+    return [
+        Plot("turns", _("Turns"), _("messages in a row"), _bars(_binned(turns), kept), _("No rows were counted.")),
+        Plot("tools", _("Tools"), _("tools that a row offers"), _bars(_binned(tools), kept) if has_tools else [],
+             _("No row brings tools. An environment may offer its own.")),
+        Plot("categories", _("Categories"), _("rows by their field category"),
+             _bars(_top(report.get("categories") or {}), kept), _("No row has a category.")),
+        Plot("languages", _("Languages"), _("script of the first user turn"), _bars(languages, kept),
+             _("No rows were counted.")),
+        Plot("roles", _("Roles"), _("messages by role"), _bars(report.get("roles") or {}, 0),
+             _("No rows were counted.")),
+        Plot("duplicates", _("Duplicates"), _("rows"), _bars(_doubled(codes, rows), kept),
+             _("Every row says something of its own.") if rows else _("No rows were counted.")),
+        Plot("codes", _("Rows to mend"), _("problems and remarks; a row may have several"),
+             _bars({code_words(code): count for code, count in codes.items()}, every),
+             _("Nothing was found in any row.") if rows else _("No rows were counted.")),
+    ]  # fmt: skip
+
+
+def _doubled(codes: dict[str, int], rows: int) -> dict[str, int]:
+    """Rows of their own beside those that repeat another or stand in the other dataset; nothing where none does."""
+    words = {"duplicate": _("repeats of another row"), "leak": _("tasks of the other dataset")}
+    found = {name: codes[code] for code, name in words.items() if codes.get(code)}
+    return {_("rows of their own"): rows - codes.get("duplicate", 0), **found} if found else {}
+
+
+def _bars(counts: dict[str, int], whole: int) -> list[Bar]:
+    highest, whole = max(counts.values(), default=0), whole or max(1, sum(counts.values()))
+    return [Bar(label, n, round(100 * n / highest, 2) if highest else 0, n / whole) for label, n in counts.items()]
+
+
+def _top(counts: dict[str, int]) -> dict[str, int]:
+    """The largest few; the rest together."""
+    ordered = sorted(counts.items(), key=lambda item: -item[1])
+    rest = sum(count for _label, count in ordered[MOST_BARS:])
+    others = {_("%(n)s others") % {"n": len(ordered) - MOST_BARS}: rest} if rest else {}
+    return {**dict(ordered[:MOST_BARS]), **others}
+
+
+def _binned(counts: dict[str, int]) -> dict[str, int]:
+    """Counts by number, in at most ``MOST_BARS`` steps of equal width."""
+    numbers = sorted(counts.items(), key=lambda item: int(item[0].rstrip("+")))
+    if len(numbers) <= MOST_BARS:
+        return dict(numbers)
+    low, high = (int(numbers[place][0].rstrip("+")) for place in (0, -1))
+    width = -(-(high - low + 1) // MOST_BARS)
+    bins: dict[str, int] = {}
+    for name, count in numbers:
+        first = low + (int(name.rstrip("+")) - low) // width * width
+        label = f"{first}+" if first + width > high and name.endswith("+") else f"{first}–{first + width - 1}"
+        bins[label] = bins.get(label, 0) + count
+    return bins
+
+
+def _language(name: str) -> str:
+    words = {"latin": _("Latin letters"), "cjk": _("Chinese, Japanese or Korean"), "both": _("both"),
+             "other": _("another script"), "none": _("no user turn")}  # fmt: skip
+    return words.get(name, name)
+
+
+def code_words(code: str) -> str:
+    """A code in few words: its sentence without what only a row has."""
+    problem = PROBLEMS.get(code)
+    if problem is None:
+        return code
+    short = remark_words(code)
+    return short if short != code else sentence({"template": problem.template, "values": _blanks(problem.template)})
+
+
+def _blanks(template: str) -> dict[str, str]:
+    return {part.partition("}")[0]: "…" for part in template.split("{")[1:]}
+
+
+def code_filters(report: dict[str, Any]) -> list[tuple[str, str, int]]:
+    """Codes, their words and how often each was found, bad rows first."""
+    codes: Iterable[tuple[str, int]] = (report.get("codes") or {}).items()
+    ordered = sorted(codes, key=lambda item: (item[0] in PROBLEMS and not PROBLEMS[item[0]].drops, -item[1]))
+    return [(code, code_words(code), count) for code, count in ordered]
