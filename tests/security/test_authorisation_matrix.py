@@ -22,6 +22,7 @@ from webapp.live.routing import websocket_urlpatterns
 from webapp.registry.models import RegisteredModel
 from webapp.rewards.models import RewardCase
 from webapp.rollouts.models import Rollout
+from webapp.runs.models import RunImport
 from webapp.teams.models import Membership, Project, User
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
@@ -59,7 +60,7 @@ def objects(
         "rewards": (spec := make_reward_spec()).pk, "spec_id": spec.pk,
         "environments": (environment := make_environment(url="http://127.0.0.1:1")).pk,
         "environment_id": environment.pk, "models": model.pk, "rollouts": rollout.pk,
-        "cases": case.pk,
+        "cases": case.pk, "imports": RunImport.objects.create(project=project, files=[{"name": "log", "bytes": 1}]).pk,
         "members": newcomer.pk,
         "slug": project.slug, "token": "not-a-token", "step": 1, "number": 1,
     }  # fmt: skip

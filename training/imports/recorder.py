@@ -151,7 +151,9 @@ class Recorder:
         if report.last_step and self._last:  # the run's last figures are those of its last step, whatever came last
             self._write(Metrics(step=report.last_step, values=self._last), self._last_at)
         self._write(LogLine(message=_sentence(report)), self._last_at)
-        self._write(RunFinished(status="succeeded", step=report.last_step), max(self._times.values(), default=self.begun))
+        self._write(
+            RunFinished(status="succeeded", step=report.last_step), max(self._times.values(), default=self.begun)
+        )
         self._body.close()
         self._head(tool, digest)
 

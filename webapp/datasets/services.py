@@ -25,7 +25,6 @@ from typing import Any
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.files.base import File
-from django.core.files.uploadedfile import TemporaryUploadedFile
 from django.db import IntegrityError, transaction
 from django.db.models import Max
 from django.utils.translation import gettext as _
@@ -35,7 +34,7 @@ from training.data.runner import run_check
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.datasets.selectors import LOST_AFTER_S, runs_using
 from webapp.pages import clean_name
-from webapp.storage import dataset_dir
+from webapp.storage import dataset_dir, file_store
 from webapp.teams.models import Project, User
 
 logger = logging.getLogger(__name__)
@@ -64,7 +63,7 @@ def dataset_create(*, project: Project, user: User | None, name: str, file: File
     dataset = Dataset(
         id=uuid.uuid4(), project=project, name=clean_name(name), file_name=shown, bytes=size, created_by=user
     )
-    _store(file, dataset.upload_path)
+    file_store(file, dataset.upload_path)
     try:
         _insert(dataset)
     except BaseException:
@@ -81,22 +80,6 @@ def too_large_sentence() -> str:
     return _("The file is larger than %(limit)s, the most that may be uploaded. Split it into several files.") % {
         "limit": size
     }
-
-
-def _store(file: File[bytes], path: Path) -> None:
-    """Put the file in its place, readable by us only. What is already on our disk is moved, not copied."""
-    path.parent.mkdir(parents=True, mode=0o700)
-    if isinstance(file, TemporaryUploadedFile):
-        try:
-            os.replace(file.temporary_file_path(), path)
-            os.chmod(path, 0o600)
-            return
-        except OSError:
-            logger.info("upload copied across file systems")
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(handle, "wb") as target:
-        for chunk in file.chunks():
-            target.write(chunk)
 
 
 def _insert(dataset: Dataset) -> None:
