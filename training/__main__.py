@@ -12,7 +12,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from training.config import JobConfig, config_load
-from training.errors import ConfigError
+from training.errors import ConfigError, TiltyardError
 
 EXIT_USAGE = 2
 PARENT_VARIABLE = "TILTYARD_PARENT_FD"
@@ -42,6 +42,8 @@ def main(arguments: list[str] | None = None) -> int:
         config = config_load(options.config)
     except (ConfigError, ValidationError) as exc:
         return _refuse(exc)
+    if options.command == "export-verl":
+        return _export_verl(config, options.output, name=options.config.stem)
     if options.command == "preflight":
         return _preflight(config, as_json=options.json)
     from training.main import run_job, watch_parent
@@ -67,6 +69,9 @@ def _parser() -> argparse.ArgumentParser:
     check = commands.add_parser("preflight", help="check what a run needs, without training")
     check.add_argument("config", type=Path, help="YAML file of options")
     check.add_argument("--json", action="store_true", help="print JSON")
+    export = commands.add_parser("export-verl", help="write a job for verl: its rows as parquet, its options as YAML")
+    export.add_argument("config", type=Path, help="YAML file of options")
+    export.add_argument("--output", type=Path, required=True, help="folder for train.parquet and config.yaml")
     commands.add_parser("schema", help="print the JSON schema of the config")
     commands.add_parser("data", help="check and convert datasets: data --help", add_help=False)
     commands.add_parser("import", help="read runs of other trainers: import --help", add_help=False)
@@ -85,6 +90,19 @@ def _preflight(config: JobConfig, *, as_json: bool) -> int:
             hint = f" {check.hint}" if check.hint and not check.ok else ""
             print(f"{'ok  ' if check.ok else 'FAIL'}  {check.check}: {check.message}{hint}")
     return 0 if all(check.ok for check in checks) else 1
+
+
+def _export_verl(config: JobConfig, output: Path, *, name: str) -> int:
+    from training.exports.verl import export_verl
+
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        names = export_verl(config, Path(config.data.train), output, name=name)
+    except TiltyardError as exc:
+        sys.stderr.write(f"{exc.message} {exc.hint}".strip() + "\n")
+        return EXIT_USAGE
+    print(f"{output}: {', '.join(names)}")
+    return 0
 
 
 def _refuse(exc: ConfigError | ValidationError) -> int:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from pathlib import Path
 from uuid import UUID
 
 from django.conf import settings
+from django.core.files.base import File
+from django.core.files.uploadedfile import TemporaryUploadedFile
+
+logger = logging.getLogger(__name__)
 
 
 def dataset_dir(dataset_id: UUID) -> Path:
@@ -38,6 +44,11 @@ def run_dir(run_id: UUID) -> Path:
 def attempt_dir(run_id: UUID, attempt: int) -> Path:
     """Folder of one attempt: config.yaml, journal.jsonl, log.txt, checkpoints, model."""
     return run_dir(run_id) / str(int(attempt))
+
+
+def import_dir(import_id: UUID) -> Path:
+    """Folder of one upload of a foreign run, until it has been read."""
+    return Path(settings.DATA_DIR) / "imports" / str(UUID(str(import_id)))
 
 
 def environments_dir() -> Path:
@@ -77,3 +88,19 @@ def inside(root: Path, relative: str) -> Path:
     if not path.is_relative_to(root.resolve()):
         raise ValueError("path leaves its folder")
     return path
+
+
+def file_store(file: File[bytes], path: Path) -> None:
+    """Put an upload in its place, readable by us only. What is already on our disk is moved, not copied."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if isinstance(file, TemporaryUploadedFile):
+        try:
+            os.replace(file.temporary_file_path(), path)
+            os.chmod(path, 0o600)
+            return
+        except OSError:
+            logger.info("upload copied across file systems")
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(handle, "wb") as target:
+        for chunk in file.chunks():
+            target.write(chunk)

@@ -23,6 +23,7 @@ from webapp.live.routing import websocket_urlpatterns
 from webapp.registry.models import RegisteredModel
 from webapp.rewards.models import RewardCase
 from webapp.rollouts.models import Rollout
+from webapp.runs.models import RunImport
 from webapp.teams.models import Membership, Project, User
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
@@ -61,6 +62,7 @@ def objects(
         "environments": (environment := make_environment(url="http://127.0.0.1:1")).pk,
         "environment_id": environment.pk, "models": model.pk, "rollouts": rollout.pk,
         "cases": case.pk, "operation": "split", "export_id": _export(data).pk,
+        "imports": RunImport.objects.create(project=project, files=[{"name": "log", "bytes": 1}]).pk,
         "members": newcomer.pk,
         "slug": project.slug, "token": "not-a-token", "step": 1, "number": 1,
     }  # fmt: skip

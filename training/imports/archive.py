@@ -49,7 +49,9 @@ def unpack(given: Given, folder: Path, first: int) -> list[Given]:
                 cap -= _write(archive, member, target, cap)
                 found.append(Given(target, member.filename))
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as exc:
-        raise DataError("The zip archive is damaged or of a kind that is not read.", hint="Pack the files again.") from exc
+        raise DataError(
+            "The zip archive is damaged or of a kind that is not read.", hint="Pack the files again."
+        ) from exc
     if not found:
         raise DataError("The zip archive holds no files.")
     return found
@@ -77,7 +79,7 @@ def _write(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path, cap:
         while piece := source.read(_PIECE_BYTES):
             size += len(piece)
             if size > cap:
-                raise DataError("The archive unpacks to far more than its size allows.", hint="Give fewer files at once.")
+                raise DataError("The archive unpacks to far more than its size allows.", hint="Give fewer files.")
             file.write(piece)
     if is_archive(target):
         raise DataError(f"The archive holds another archive: {shown(member.filename)}.", hint="Unpack it first.")

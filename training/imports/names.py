@@ -24,10 +24,7 @@ METRICS: dict[str, tuple[str, ...]] = {
 PREFIX = "train/"
 """Weights & Biases and TensorBoard put this before the names of Hugging Face trainers, which are ours already."""
 _OURS = {
-    spelled: ours
-    for ours, theirs in METRICS.items()
-    for name in theirs
-    for spelled in (name, name.replace("/", "_"))
+    spelled: ours for ours, theirs in METRICS.items() for name in theirs for spelled in (name, name.replace("/", "_"))
 }  # tables often write verl's names with underscores
 _PREFIXED = (*METRICS, "reward_std", "mean_token_accuracy", "num_tokens", "frac_reward_zero_std", "step_time")
 

@@ -19,7 +19,7 @@ from training.data.limits import CheckLimits
 from training.data.sniff import open_regular, sniff
 from training.errors import DataError
 from training.imports import console, rollouts, tables
-from training.imports.archive import Given, is_archive, unpack
+from training.imports.archive import ALLOWANCE_BYTES, MAX_UNPACKED_BYTES, RATIO, Given, is_archive, unpack
 from training.imports.base import Figures, Notes, Reader, shown
 from training.imports.recorder import Recorder
 from training.imports.report import FileRead, ImportReport
@@ -121,8 +121,10 @@ def _read_all(
     chosen.sort(key=lambda each: (_ORDER[each[1].name], _natural(each[0].name)))
     digest = _digest(file for file, _, _ in chosen)
     begun = min(file.path.stat().st_mtime for file, _, _ in chosen)
-    recorder = Recorder(output, report, begun if begun > 0 else time.time())
-    pace = _Pace(sum(file.path.stat().st_size for file, _, _ in chosen), report, on_progress)
+    total = sum(file.path.stat().st_size for file, _, _ in chosen)
+    room = min(MAX_UNPACKED_BYTES, RATIO * total + ALLOWANCE_BYTES)
+    recorder = Recorder(output, report, begun if begun > 0 else time.time(), room)
+    pace = _Pace(total, report, on_progress)
     try:
         for file, reader, why in chosen:
             _read_one(file, reader, why, recorder, report, max_rows, pace)

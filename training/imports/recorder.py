@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from envs.wire import Message
-from training.errors import Boundary, ErrorInfo
+from training.errors import Boundary, DataError, ErrorInfo
 from training.imports.base import Figures, Sampled
 from training.imports.names import mapped
 from training.imports.report import MAX_MAPPED, ImportReport
@@ -56,10 +56,11 @@ class _Step:
 
 
 class Recorder:
-    """One journal in the making. ``begun`` is the time of what has none."""
+    """One journal of at most ``max_bytes`` in the making. ``begun`` is the time of what has none."""
 
-    def __init__(self, folder: Path, report: ImportReport, begun: float) -> None:
+    def __init__(self, folder: Path, report: ImportReport, begun: float, max_bytes: int) -> None:
         self.folder, self.report, self.begun = folder, report, begun
+        self._left = max_bytes
         self._body: BinaryIO = open(folder / f"{JOURNAL_NAME}.part", "wb")  # noqa: SIM115 - closed by finish()
         self._count = 1  # the first line is written last
         self._steps: dict[int, _Step] = {}
@@ -151,7 +152,9 @@ class Recorder:
         if report.last_step and self._last:  # the run's last figures are those of its last step, whatever came last
             self._write(Metrics(step=report.last_step, values=self._last), self._last_at)
         self._write(LogLine(message=_sentence(report)), self._last_at)
-        self._write(RunFinished(status="succeeded", step=report.last_step), max(self._times.values(), default=self.begun))
+        self._write(
+            RunFinished(status="succeeded", step=report.last_step), max(self._times.values(), default=self.begun)
+        )
         self._body.close()
         self._head(tool, digest)
 
@@ -182,7 +185,11 @@ class Recorder:
     def _write(self, event: Event, at: float) -> None:
         self._count += 1
         event.n, event.t = self._count, at
-        self._body.write(event.model_dump_json().encode() + b"\n")
+        line = event.model_dump_json().encode() + b"\n"
+        self._left -= len(line)
+        if self._left < 0:
+            raise DataError("The run takes far more room than its files: one text is repeated many times in them.")
+        self._body.write(line)
 
     def abandon(self) -> None:
         """Close what is open; nothing is left behind."""

@@ -30,9 +30,7 @@ class Markup(NamedTuple):
 
 
 MARKUPS = (
-    Markup(
-        "ChatML", re.compile(rf"<\|im_start\|>{_ROLE}\n"), re.compile(r"<\|im_end\|>\n?|<\|endoftext\|>\n?$")
-    ),
+    Markup("ChatML", re.compile(rf"<\|im_start\|>{_ROLE}\n"), re.compile(r"<\|im_end\|>\n?|<\|endoftext\|>\n?$")),
     Markup(
         "Llama 3",
         re.compile(rf"<\|start_header_id\|>{_ROLE}<\|end_header_id\|>\n\n"),
@@ -65,7 +63,7 @@ def split_texts(prompt: str, completion: str) -> tuple[list[Message], int, str]:
 
 
 def _markup(prompt: str) -> Markup | None:
-    """The marks that the prompt has. Plain roles count only where it begins with one and ends by asking for an answer."""
+    """The marks that the prompt has. Plain roles count only where it begins with one and asks for an answer."""
     for markup in MARKUPS:
         if markup.begins.search(prompt):
             return markup

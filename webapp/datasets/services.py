@@ -36,9 +36,9 @@ from webapp.datasets.choices import Choices, choices_clean, resolved
 from webapp.datasets.hub import file_ready
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.datasets.selectors import LOST_AFTER_S, runs_using
-from webapp.datasets.storing import companions_store, file_store
+from webapp.datasets.storing import companions_store
 from webapp.pages import clean_name
-from webapp.storage import dataset_dir
+from webapp.storage import dataset_dir, file_store
 from webapp.teams.models import Project, User
 
 logger = logging.getLogger(__name__)

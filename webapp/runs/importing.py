@@ -19,17 +19,19 @@ from django.db.models.functions import Now
 
 from training.config import JobConfig, config_load
 from training.errors import Boundary, ConfigError, DataError, ErrorInfo
+from training.imports.read import REPORT_NAME
 from training.journal import JOURNAL_NAME, CheckpointSaved, RunStarted
 from webapp.runs.history import Lease
 from webapp.runs.models import Attempt, Run, RunEvent
 from webapp.runs.outcome import attempt_end
 from webapp.runs.projection import Projector, parse_line, read_lines
 from webapp.runs.states import RunState
+from webapp.runs.text import clean_text
 from webapp.storage import attempt_dir, inside, run_dir
 from webapp.teams.models import Project, User
 
 OWNER = "import"
-FILES = (JOURNAL_NAME, "config.yaml", "output.log", "log.txt")
+FILES = (JOURNAL_NAME, "config.yaml", "output.log", "log.txt", REPORT_NAME)
 NO_END = ErrorInfo(
     code="trainer_died",
     boundary=Boundary.TRAINER,
@@ -69,6 +71,9 @@ def _attempts(folder: Path) -> dict[int, Path]:
 
 
 def _key(sources: dict[int, Path]) -> str:
+    started = _started(sources)
+    if started is not None and started.versions.get("source_sha256"):  # a foreign run is known by its files
+        return f"import:{started.versions['source_sha256'][:56]}"
     digest = hashlib.sha256()
     for source in sources.values():
         with open(source / JOURNAL_NAME, "rb") as file:
@@ -84,12 +89,18 @@ def _config(sources: dict[int, Path]) -> JobConfig:
                 return config_load(path)
             except (ConfigError, ValueError) as exc:
                 raise DataError(f"{path} is not a job's config: {exc}") from exc
+    started = _started(sources)
+    return JobConfig(kind=started.kind) if started else JobConfig()
+
+
+def _started(sources: dict[int, Path]) -> RunStarted | None:
+    """The first event that says that a trainer is up."""
     for source in sources.values():
         for line in read_lines(source / JOURNAL_NAME, 0, 0):
             event = parse_line(line)
             if isinstance(event, RunStarted):
-                return JobConfig(kind=event.kind)
-    return JobConfig()
+                return event
+    return None
 
 
 def _free_name(project: Project, wanted: str) -> str:
@@ -135,6 +146,8 @@ def _write(run: Run, sources: dict[int, Path], config: JobConfig, key: str, user
     run.state, run.attempt, run.lease_owner = RunState.RUNNING, max(sources), OWNER
     run.imported, run.idempotency_key, run.created_by = True, key, user
     run.total_steps = config.run.max_steps
+    started = _started(sources)
+    run.imported_from = clean_text(started.versions.get("source", ""))[:60] if started else ""
     run.save(force_insert=True)
     lease = Lease(run.pk, run.attempt, OWNER)
     for number in sources:

@@ -1,14 +1,17 @@
-"""Addresses of launching; the runs app includes them before its own."""
+"""Addresses of launching and importing; the runs app includes them before its own."""
 
 from __future__ import annotations
 
 from django.urls import URLPattern, path
 
-from webapp.runs import launch_views
+from webapp.runs import foreign_views, launch_views
 
 urlpatterns: list[URLPattern] = [
     path("new/", launch_views.run_new, name="run-new"),
     path("new/preflight/", launch_views.run_preflight, name="run-preflight"),
     path("new/needs/", launch_views.run_needs, name="run-needs"),
     path("new/yaml/", launch_views.run_yaml, name="run-yaml"),
+    path("imports/new/", foreign_views.import_new, name="run-import"),
+    path("imports/<uuid:pk>/", foreign_views.import_detail, name="run-import-detail"),
+    path("imports/<uuid:pk>/progress/", foreign_views.import_progress, name="run-import-progress"),
 ]

@@ -52,6 +52,7 @@ class Run(UuidModel):
     lease_beat_at = models.DateTimeField(null=True)
     error = models.JSONField(null=True, help_text="training.errors.ErrorInfo of a failed run")
     imported = models.BooleanField(default=False)
+    imported_from = models.CharField(max_length=60, blank=True, help_text="the trainer of a run that is not ours")
     idempotency_key = models.CharField(max_length=64, null=True)  # noqa: DJ001 - unique only where there is one
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
     created_at = models.DateTimeField(auto_now_add=True)
@@ -133,3 +134,32 @@ class ReaperMark(models.Model):
 
     def __str__(self) -> str:
         return f"reaper at {self.ran_at}"
+
+
+class ImportState(models.TextChoices):
+    """Where an upload of a foreign run stands."""
+
+    READING = "reading", _("being read")
+    DONE = "done", _("imported")
+    REJECTED = "rejected", _("rejected")
+
+
+class RunImport(UuidModel):
+    """Files of a run that another trainer made, uploaded by a person. Their folder is deleted once they are read."""
+
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="imports")
+    name = models.CharField(max_length=80, blank=True)
+    state = models.CharField(max_length=10, choices=ImportState.choices, default=ImportState.READING)
+    files = models.JSONField(default=list, help_text="[{name, bytes}] in the order of upload")
+    progress = models.JSONField(default=dict, help_text="{token, at, stage, bytes, total, rows, bad}")
+    report = models.JSONField(default=dict, help_text="training.imports.report.ImportReport")
+    run = models.ForeignKey(Run, null=True, on_delete=models.SET_NULL, related_name="+")
+    is_new = models.BooleanField(default=True, help_text="False where the same files had been imported before")
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["-created_at"]
+
+    def __str__(self) -> str:
+        return f"{self.name or 'import'} of {self.project}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, NamedTuple
 
 from django.conf import settings
@@ -10,7 +11,9 @@ from django.utils.translation import gettext as _
 from pydantic import ValidationError
 
 from training.config import JobConfig, config_to_yaml
-from webapp.metrics.selectors import curves
+from training.imports.read import READERS
+from training.imports.read import REPORT_NAME as IMPORT_REPORT
+from webapp.metrics.selectors import curves, metric_names
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.selectors import SORTS, event_view
 from webapp.runs.states import TERMINAL, RunState
@@ -22,6 +25,8 @@ from webapp.teams.templatetags.ui import duration, figure, percent
 EVENTS_PAGE = 200
 EVENT_KINDS = ("state", "attempt", "warning")  # phases and log lines would bury them
 LOG_LINES = 2000
+IMPORT_REPORT_BYTES = 4 << 20
+OWN_CURVES_MAX = 60
 ENVIRONMENTS_OWN = "task_success"  # the reward component that hands the environment's reward on
 TABS = ("curves", "rollouts", "log", "config", "events")
 TILES = {
@@ -83,15 +88,50 @@ def tile_labels() -> dict[str, str]:
     }
 
 
+def import_report(run: Run) -> dict[str, Any]:
+    """What was read of a foreign run, as its folder keeps it; empty for a run of ours."""
+    if not run.imported_from:
+        return {}
+    try:
+        with open(attempt_dir(run.pk, run.attempt) / IMPORT_REPORT, "rb") as file:
+            return import_view(json.loads(file.read(IMPORT_REPORT_BYTES)))
+    except (OSError, ValueError):
+        return {}
+
+
+def import_view(report: dict[str, Any]) -> dict[str, Any]:
+    """An import's report as pages show it."""
+    titles = {reader.name: reader.title for reader in READERS}
+    files = [item | {"title": titles.get(item.get("kind", ""), "")} for item in report.get("files", [])]
+    bad = sum(int(item.get("bad_rows", 0)) for item in files)
+    left_out = [
+        {"file": item.get("name", ""), "column": column, "why": why}
+        for item in files
+        for column, why in item.get("left_out", {}).items()
+    ]
+    notes = [{"file": item.get("name", ""), "text": text} for item in files for text in item.get("notes", [])]
+    several = [*dict.fromkeys(note["text"] for note in notes)]
+    return report | {"files": files, "bad_rows": bad, "columns": left_out[:200], "notes": several[:50]}
+
+
+def _own_curves(run: Run) -> list[str]:
+    """Charts of a foreign run beside those that every run has: metrics under names that only its trainer uses."""
+    if not run.imported_from:
+        return []
+    known = set(import_report(run).get("mapped", {}))
+    return [name for name in metric_names(run) if name not in known][:OWN_CURVES_MAX]
+
+
 def tiles(run: Run) -> list[Tile]:
-    """The tiles of a run, with or without figures yet."""
+    """The tiles of a run, with or without figures yet; a foreign run has only those that it tells."""
     wanted = TILES.get(run.kind, TILES["grpo"])
     found, labels = curves(run, [name for name, _kind in wanted]), tile_labels()
     made = []
     for name, kind in wanted:
         values = found.get(name, {}).get("values", [])[-48:]
         last = next((value for value in reversed(values) if value is not None), None)
-        made.append(Tile(name, labels[name], kind, FORMATS[kind](last), values))
+        if values or not run.imported_from:
+            made.append(Tile(name, labels[name], kind, FORMATS[kind](last), values))
     return made
 
 
@@ -125,6 +165,7 @@ def page_data(run: Run, urls: dict[str, str], tab: str) -> dict[str, Any]:
         "weights": weights,
         "per_step": expected,
         "baselines": _baseline_lines(run, list(weights.items())),
+        "own_curves": _own_curves(run),
         "tiles": dict(TILES.get(run.kind, TILES["grpo"])),
         "terminal": sorted(TERMINAL),
         "stall_after": settings.STALL_AFTER_S,
@@ -150,7 +191,7 @@ def actions(run: Run, *, editor: bool) -> dict[str, bool]:
         "stop": editor and state not in TERMINAL and state != RunState.STOPPING,
         "pause": editor and state in {RunState.PREPARING, RunState.RUNNING},
         "resume": editor and state == RunState.PAUSED,
-        "clone": editor,
+        "clone": editor and not run.imported_from,  # nobody knows its config
         "lab": run.kind != "sft" and run.step > 0,
     }
 

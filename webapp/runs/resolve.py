@@ -175,3 +175,8 @@ def _rewards(project: Project, config: JobConfig) -> None:
         from training.rewards.registry import default_components
 
         config.rewards.components = default_components()
+
+
+def dataset_path(project: Project, reference: str) -> Path:
+    """The rows that a reference means now. Raises ``ConfigError``."""
+    return Path(_dataset(project, reference))

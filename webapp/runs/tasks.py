@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
+from billiard.exceptions import SoftTimeLimitExceeded
 from celery import shared_task
 from celery.signals import worker_shutting_down
 
-from webapp.runs import outbox, reaper, supervisor
+from webapp.celery import app as celery_app
+from webapp.runs import foreign, outbox, reaper, supervisor
 
 
 @shared_task(name="runs.supervise", ignore_result=True)
@@ -27,6 +29,31 @@ def reap() -> None:
 def send_outbox() -> None:
     """Send the nudges that the broker has not got yet."""
     outbox.send_unsent()
+
+
+@shared_task(name="runs.import_files", soft_time_limit=foreign.TIME_LIMIT_S, time_limit=foreign.TIME_LIMIT_S + 30)
+def import_files(import_id: str) -> None:
+    """Read one upload of a foreign run, unless somebody is at it."""
+    item = foreign.import_claim(import_id)
+    if item is None:
+        return
+    try:
+        foreign.import_read(item)
+    except SoftTimeLimitExceeded:
+        foreign.import_time_out(import_id)
+
+
+@shared_task(name="runs.look_at_imports", soft_time_limit=20, time_limit=30)
+def look_at_imports() -> None:
+    """Send imports again whose worker fell silent."""
+    for import_id in foreign.lost_imports().values_list("pk", flat=True)[:100]:
+        foreign.import_enqueue(import_id)
+
+
+# As in webapp.datasets.tasks: beside the task it belongs to.
+celery_app.conf.beat_schedule.setdefault(
+    "imports", {"task": "runs.look_at_imports", "schedule": 30.0, "options": {"expires": 30}}
+)
 
 
 @worker_shutting_down.connect

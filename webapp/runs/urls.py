@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import URLPattern, URLResolver, include, path
 
-from webapp.runs import views
+from webapp.runs import export_views, views
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("webapp.runs.launch_urls")),
@@ -16,5 +16,6 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("<uuid:pk>/resume/", views.run_resume_view, name="run-resume"),
     path("<uuid:pk>/log/", views.run_log, name="run-log"),
     path("<uuid:pk>/config/", views.run_config, name="run-config"),
+    path("<uuid:pk>/verl/", export_views.run_verl, name="run-verl"),
     path("<uuid:pk>/events/", views.run_events, name="run-events"),
 ]

@@ -35,7 +35,8 @@ PER_PAGE = 50
 FILTERS = ("state", "kind", "owner", "q")
 
 
-def _own(request: HttpRequest, slug: str, pk: UUID, *, need: Role = Role.VIEWER) -> tuple[Project, Run]:
+def own_run(request: HttpRequest, slug: str, pk: UUID, *, need: Role = Role.VIEWER) -> tuple[Project, Run]:
+    """A run of the project, if the person may see it."""
     project = project_for(request.user, slug, need=need)
     within = runs_with_ages().filter(project=project).select_related("project", "after", "created_by")
     return project, object_for(request.user, Run, pk, need=need, within=within)
@@ -77,9 +78,10 @@ def run_list_page(request: HttpRequest, slug: str) -> HttpResponse:
 @require_GET
 def run_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """One run. What stands here at first is kept fresh by the socket."""
-    project, run = _own(request, slug, pk)
+    project, run = own_run(request, slug, pk)
     tab = request.GET.get("tab", "")
-    tab = tab if tab in page.TABS and not (run.kind == "sft" and tab == "rollouts") else "curves"
+    has_rollouts = run.kind != "sft" and not (run.imported_from and not run.rollouts.exists())
+    tab = tab if tab in page.TABS and (has_rollouts or tab != "rollouts") else "curves"
     events, older = page.events_before(run, None)
     urls = {
         "rollouts": reverse("run-detail", args=[slug, pk]),
@@ -89,13 +91,15 @@ def run_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     context = {
         **_by_state(project, run),
         "tab": tab,
+        "has_rollouts": has_rollouts,
+        "read": page.import_report(run),
         "tiles": page.tiles(run),
         "config": page.config_texts(run),
         "events": events,
         "older": older,
         "checkpoints": run.checkpoints.order_by("-step", "-attempt")[:100],
         "log": [page.log_line(event) for event in page.log_events(run)],
-        "data": page.page_data(run, urls, tab),
+        "data": page.page_data(run, urls, tab) | {"has_rollouts": has_rollouts},
         "step_rows": _step_rows(request, run) if tab == "rollouts" else None,
     }
     return render(request, "runs/detail.html", context)
@@ -122,7 +126,7 @@ def _by_state(project: Project, run: Run) -> dict[str, Any]:
 @require_GET
 def run_parts(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """What an open page cannot draw by itself, as the run stands now: the buttons and the trainer's last output."""
-    return render(request, "runs/_parts.html", {**_by_state(*_own(request, slug, pk)), "fresh": True})
+    return render(request, "runs/_parts.html", {**_by_state(*own_run(request, slug, pk)), "fresh": True})
 
 
 def _step_rows(request: HttpRequest, run: Run) -> dict[str, Any]:
@@ -133,7 +137,7 @@ def _step_rows(request: HttpRequest, run: Run) -> dict[str, Any]:
 
 
 def _act(request: HttpRequest, slug: str, pk: UUID, action: Callable[..., Run], words: dict[str, str]) -> HttpResponse:
-    _project, run = _own(request, slug, pk, need=Role.EDITOR)
+    _project, run = own_run(request, slug, pk, need=Role.EDITOR)
     run = action(run=run, user=cast(User, request.user))
     said = words.get(run.state)
     if said:
@@ -186,7 +190,7 @@ def _text_file(name: str, text: str, kind: str) -> HttpResponse:
 @require_GET
 def run_log(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """The log as a text file: what was said, then what the trainer's process printed last."""
-    _project, run = _own(request, slug, pk)
+    _project, run = own_run(request, slug, pk)
     lines = [page.log_line(event) for event in page.log_events(run, limit=50_000)]
     output = page.trainer_output(run)
     if output:
@@ -198,7 +202,7 @@ def run_log(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @require_GET
 def run_config(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """The resolved config as a YAML file; ``python -m training run`` takes it."""
-    _project, run = _own(request, slug, pk)
+    _project, run = own_run(request, slug, pk)
     return _text_file(f"{slugify(run.name) or run.pk}.yaml", page.config_texts(run)["all"], "application/yaml")
 
 
@@ -206,7 +210,7 @@ def run_config(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @require_GET
 def run_events(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Older events, as rows for the table."""
-    project, run = _own(request, slug, pk)
+    project, run = own_run(request, slug, pk)
     raw = request.GET.get("before", "")
     before = int(raw) if raw.isascii() and raw.isdigit() and len(raw) < 19 else None
     events, older = page.events_before(run, before)

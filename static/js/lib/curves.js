@@ -44,13 +44,14 @@ export function titleOf(name) {
 }
 
 /**
- * The charts to show: the curated ones, then those that were added.
+ * The charts to show: the curated ones, those that only this run's trainer knows, then those that were added.
  * @param {State} state
  * @param {string} kind
  * @param {string[]} added
+ * @param {string[]} own names of a foreign run's trainer
  * @returns {Spec[]}
  */
-export function specsOf(state, kind, added) {
+export function specsOf(state, kind, added, own = []) {
   const names = Array.from(state.curves.keys());
   /** @type {Spec[]} */
   const specs = [];
@@ -58,6 +59,11 @@ export function specsOf(state, kind, added) {
     const used =
       key === "components" ? names.filter((name) => COMPONENT.test(name)).sort() : names.includes(key) ? [key] : [];
     if (used.length) specs.push({ key, title: titleOf(key), names: used, removable: false });
+  }
+  const used = new Set(specs.flatMap((spec) => spec.names));
+  for (const name of own) {
+    if (state.curves.has(name) && !used.has(name))
+      specs.push({ key: name, title: titleOf(name), names: [name], removable: false });
   }
   const shown = new Set(specs.map((spec) => spec.key));
   for (const name of added) {

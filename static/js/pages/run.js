@@ -20,11 +20,11 @@ let dirty = new Set();
 let skewMs = 0;
 const $ = (/** @type {string} */ id) => /** @type {HTMLElement} */ (document.getElementById(id));
 
-const curves = new CurvePanel({ state, view, kind: page.kind, baselines: page.baselines, onView: keepView, onStep: openStep });
+const curves = new CurvePanel({ state, view, kind: page.kind, own: page.own_curves, baselines: page.baselines, onView: keepView, onStep: openStep });
 const reader =
-  page.kind === "sft"
-    ? null
-    : new RolloutPanel({ state, view, page, onView: keepView, send: (frame) => live.send(frame) });
+  page.has_rollouts
+    ? new RolloutPanel({ state, view, page, onView: keepView, send: (frame) => live.send(frame) })
+    : null;
 const log = new Log($("log"), /** @type {HTMLInputElement} */ ($("log-follow")));
 
 const live = new Live({

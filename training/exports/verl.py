@@ -1,0 +1,92 @@
+"""A job for verl: ``train.parquet`` (its rows), ``config.yaml`` (its keys) and ``README.txt`` (what is missing).
+
+Nothing of this machine goes along: no paths, no addresses, no options of environments.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from training.config import JobConfig
+from training.data.convert import Converted, ConvertOptions, convert
+from training.errors import ConfigError
+from training.exports.verl_options import TRAIN_NAME, translated
+
+CONFIG_NAME, README_NAME = "config.yaml", "README.txt"
+_HEAD = "# Made by Tiltyard. These are overrides of verl's ppo_trainer.yaml.\n"
+_PRIVATE = {"environment.url", "environment.options", "environment.replicas", "rewards.components"}
+"""Options whose values may name machines or hold secrets; components are named without their parameters."""
+
+
+def export_verl(config: JobConfig, rows: Path, output: Path, *, name: str = "") -> list[str]:
+    """Write the three files into ``output``, which must exist; their names.
+
+    Raises ``ConfigError`` for a job that verl cannot run and ``DataError`` when ``rows`` cannot be read.
+    """
+    if config.kind != "grpo":
+        raise ConfigError("kind: only GRPO jobs can be exported for verl")
+    done = convert(
+        rows, ConvertOptions(output=output / TRAIN_NAME, to="verl", max_samples=config.data.max_rows or None)
+    )
+    (output / CONFIG_NAME).write_text(verl_yaml(config, name), encoding="utf-8")
+    (output / README_NAME).write_text(_readme(config, done), encoding="utf-8")
+    return [TRAIN_NAME, CONFIG_NAME, README_NAME]
+
+
+def verl_yaml(config: JobConfig, name: str = "") -> str:
+    """verl's overrides; what cannot be carried over stands there as comments."""
+    keys, missing = translated(config)
+    keys |= {"trainer.project_name": "tiltyard", "trainer.experiment_name": name or "run"}
+    text = yaml.safe_dump(_nested(keys), sort_keys=True, allow_unicode=True)
+    lines = [f"# {line}\n" for line in _missing(config, missing)]
+    return "".join([_HEAD, text, "\n# Not carried over:\n", *lines])
+
+
+def _nested(keys: dict[str, Any]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for path, value in keys.items():
+        *groups, last = path.split(".")
+        node = tree
+        for group in groups:
+            node = node.setdefault(group, {})
+        node[last] = value
+    return tree
+
+
+def _missing(config: JobConfig, missing: dict[str, str]) -> list[str]:
+    lines = []
+    for option, why in missing.items():
+        group, _, name = option.partition(".")
+        value = getattr(getattr(config, group), name)
+        lines.append(f"{option}: {why}" if option in _PRIVATE or option == "model.source" else
+                     f"{option} = {_one_line(value)}: {why}")  # fmt: skip
+    for component in config.rewards.components:
+        lines.append(f"reward component {component.name} ({component.registered}), weight {component.weight:g}")
+    return lines
+
+
+def _one_line(value: Any) -> str:
+    return "".join(letter if letter.isprintable() else " " for letter in str(value))[:120] or "(none)"
+
+
+def _readme(config: JobConfig, done: Converted) -> str:
+    _keys, missing = translated(config)
+    lines = [
+        "A job of Tiltyard for verl",
+        "",
+        f"{TRAIN_NAME}: {done.rows} rows of {done.rows_in}; {done.bad_rows} could not be read and were left out.",
+        f"{CONFIG_NAME}: overrides of verl's ppo_trainer.yaml. data.val_files names the training rows and no",
+        "validation is run; name other rows there if you have them.",
+        "",
+        "  python -m verl.trainer.main_ppo --config-path=$PWD --config-name=config",
+        "",
+        "needs `defaults: [ppo_trainer, _self_]` and verl's own config folder on hydra's search path; or pass the",
+        f"keys of {CONFIG_NAME} on the command line.",
+        "",
+        f"Not carried over ({len(missing)} options):",
+        *(f"- {line}" for line in _missing(config, missing)),
+    ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,177 @@
+"""Our options in verl's own keys. Every option is carried over, or named with the reason why it is not.
+
+verl's keys are those of its ``ppo_trainer.yaml``; a value of ours that has no meaning there is left at verl's default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from training.config import JobConfig
+
+Value = Any
+ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+TRAIN_NAME = "train.parquet"
+
+
+class Carried(NamedTuple):
+    """One option of ours as keys of verl's, or why its value cannot be carried over."""
+
+    keys: dict[str, Value]
+    why: str = ""
+
+
+def _key(name: str) -> Callable[[Value], Carried]:
+    return lambda value: Carried({name: value})
+
+
+def _never(why: str) -> Callable[[Value], Carried]:
+    return lambda _value: Carried({}, why)
+
+
+def _model(source: str) -> Carried:
+    is_hub = source.count("/") <= 1 and not source.startswith((".", "/", "~")) and ":" not in source
+    if is_hub and source != "starter":
+        return Carried({"actor_rollout_ref.model.path": source})
+    return Carried(
+        {"actor_rollout_ref.model.path": "???"}, "the model has no public name: write its folder into model.path"
+    )
+
+
+def _kl(beta: float) -> Carried:
+    keys = {f"{ACTOR}.use_kl_loss": beta > 0, f"{ACTOR}.kl_loss_coef": beta, f"{ACTOR}.kl_loss_type": "low_var_kl"}
+    return Carried(keys)
+
+
+def _clip(epsilon: float) -> Carried:
+    return Carried({f"{ACTOR}.{name}": epsilon for name in ("clip_ratio", "clip_ratio_low", "clip_ratio_high")})
+
+
+def _loss(kind: str) -> Carried:
+    modes = {"dapo": "token-mean", "bnpo": "token-mean", "grpo": "seq-mean-token-mean",
+             "dr_grpo": "seq-mean-token-sum-norm"}  # fmt: skip
+    why = "verl averages over a mini-batch, bnpo over what one device holds of it" if kind == "bnpo" else ""
+    return Carried({f"{ACTOR}.loss_agg_mode": modes[kind]}, why)
+
+
+def _scale(scale: str) -> Carried:
+    why = "verl divides by the group's standard deviation or not at all" if scale == "batch" else ""
+    return Carried({"algorithm.norm_adv_by_std_in_grpo": scale != "none"}, why)
+
+
+def _schedule(kind: str) -> Carried:
+    if kind == "linear":
+        return Carried({f"{ACTOR}.optim.warmup_style": "constant"}, "verl knows constant and cosine schedules only")
+    return Carried({f"{ACTOR}.optim.warmup_style": "cosine" if kind == "cosine" else "constant"})
+
+
+def _micro(size: int) -> Carried:
+    if size:
+        return Carried({f"{ACTOR}.ppo_micro_batch_size_per_gpu": size})
+    return Carried({f"{ACTOR}.use_dynamic_bsz": True, f"{ROLLOUT}.log_prob_use_dynamic_bsz": True})
+
+
+def _dialect(name: str) -> Carried:
+    if name in ("auto", "hermes"):
+        return Carried({f"{ROLLOUT}.multi_turn.format": "hermes"})
+    return Carried({}, f"verl has no parser for {name}; the interaction has to read the model's calls itself")
+
+
+def _dtype(name: str) -> Carried:
+    kinds = {"float32": "fp32", "bfloat16": "bf16"}
+    return Carried({f"{ACTOR}.fsdp_config.model_dtype": kinds[name]} if name in kinds else {})
+
+
+def _turns(count: int) -> Carried:
+    names = ("max_assistant_turns", "max_user_turns")
+    return Carried({f"{ROLLOUT}.multi_turn.enable": True, **{f"{ROLLOUT}.multi_turn.{name}": count for name in names}})
+
+
+_LIMIT = "verl's interaction or tool config sets its own limits"
+_SERVER = "environments are named in verl's interaction config (multi_turn.interaction_config_path), not here"
+_REWARD = "verl computes rewards in code of its own: name it in custom_reward_function.path"
+_FAILURES = "verl has no limit of failed rollouts"
+OPTIONS: dict[str, Callable[[Value], Carried]] = {
+    "model.source": _model,
+    "model.revision": lambda value: Carried({}, "verl takes no revision; download that one" if value else ""),
+    "model.dtype": _dtype,
+    "model.gradient_checkpointing": _key("actor_rollout_ref.model.enable_gradient_checkpointing"),
+    "model.lora_rank": _key("actor_rollout_ref.model.lora_rank"),
+    "model.lora_alpha": _key("actor_rollout_ref.model.lora_alpha"),
+    "data.train": lambda _value: Carried({"data.train_files": TRAIN_NAME, "data.val_files": TRAIN_NAME}),
+    "data.max_rows": lambda value: Carried({"data.train_max_samples": value or -1}),
+    "data.shuffle": _key("data.shuffle"),
+    "environment.name": _never(_SERVER),
+    "environment.url": _never(_SERVER),
+    "environment.protocol": _never(_SERVER),
+    "environment.options": _never(_SERVER),
+    "environment.replicas": _never(_SERVER),
+    "environment.deterministic": _never(_SERVER),
+    "environment.connect_timeout_s": _never(_LIMIT),
+    "environment.reset_timeout_s": _never(_LIMIT),
+    "environment.step_timeout_s": _never(_LIMIT),
+    "environment.episode_timeout_s": _never(_LIMIT),
+    "environment.attempts": _never(_LIMIT),
+    "rewards.spec": _never(_REWARD),
+    "rewards.components": _never(_REWARD),
+    "rewards.score_timeout_s": _never(_REWARD),
+    "rewards.aggregation": _never(_REWARD),
+    "rollout.prompts_per_step": lambda value: Carried(
+        {"data.train_batch_size": value, f"{ACTOR}.ppo_mini_batch_size": value}
+    ),
+    "rollout.num_generations": _key(f"{ROLLOUT}.n"),
+    "rollout.max_turns": _turns,
+    "rollout.max_turn_tokens": _never("verl limits the whole response (data.max_response_length), not one turn"),
+    "rollout.max_completion_tokens": _key("data.max_response_length"),
+    "rollout.max_prompt_tokens": lambda value: Carried(
+        {"data.max_prompt_length": value, "data.filter_overlong_prompts": True}
+    ),
+    "rollout.dialect": _dialect,
+    "rollout.temperature": _key(f"{ROLLOUT}.temperature"),
+    "rollout.top_p": _key(f"{ROLLOUT}.top_p"),
+    "rollout.top_k": lambda value: Carried({f"{ROLLOUT}.top_k": value or -1}),
+    "rollout.failure_pause_share": _never(_FAILURES),
+    "rollout.failure_pause_steps": _never(_FAILURES),
+    "grpo.beta": _kl,
+    "grpo.epsilon": _clip,
+    "grpo.num_iterations": _key(f"{ACTOR}.ppo_epochs"),
+    "grpo.loss_type": _loss,
+    "grpo.scale_rewards": _scale,
+    "grpo.mask_truncated": lambda value: Carried({}, "verl keeps truncated rollouts in the loss" if value else ""),
+    "optim.learning_rate": _key(f"{ACTOR}.optim.lr"),
+    "optim.micro_batch_size": _micro,
+    "optim.schedule": _schedule,
+    "optim.warmup_steps": _key(f"{ACTOR}.optim.lr_warmup_steps"),
+    "optim.weight_decay": _key(f"{ACTOR}.optim.weight_decay"),
+    "optim.max_grad_norm": _key(f"{ACTOR}.grad_clip"),
+    "run.max_steps": _key("trainer.total_training_steps"),
+    "run.save_every": lambda value: Carried({"trainer.save_freq": value or -1}),
+    "run.seed": _key("data.seed"),
+    "run.device": _never("verl runs on GPUs; how many is set in trainer.n_gpus_per_node"),
+    "run.threads": _never("verl runs on GPUs"),
+}
+SKIPPED = ("version", "kind", "sft")
+"""Fields of ``JobConfig`` that say nothing about a GRPO job."""
+FIXED: dict[str, Value] = {
+    "algorithm.adv_estimator": "grpo",
+    "algorithm.use_kl_in_reward": False,
+    f"{ROLLOUT}.name": "sglang",
+    "trainer.logger": ["console"],
+    "trainer.nnodes": 1,
+    "trainer.n_gpus_per_node": 1,
+    "trainer.test_freq": -1,
+    "trainer.val_before_train": False,
+}
+
+
+def translated(config: JobConfig) -> tuple[dict[str, Value], dict[str, str]]:
+    """verl's keys with values, and the options of ours that are not carried over, each with its reason."""
+    keys, missing = dict(FIXED), {}
+    for option, carry in OPTIONS.items():
+        group, _, name = option.partition(".")
+        carried = carry(getattr(getattr(config, group), name))
+        keys |= carried.keys
+        if carried.why:
+            missing[option] = carried.why
+    return keys, missing

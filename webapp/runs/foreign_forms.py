@@ -1,0 +1,48 @@
+"""The form of an import."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.core.files.uploadedfile import UploadedFile
+from django.utils.translation import gettext_lazy as _
+
+from webapp.ids import name_validator
+
+
+class SeveralFiles(forms.ClearableFileInput):
+    """A file input that takes several."""
+
+    allow_multiple_selected = True
+
+
+class FilesField(forms.FileField):
+    """One or more files; each is cleaned as one."""
+
+    def clean(self, data: Any, initial: Any = None) -> list[UploadedFile]:  # type: ignore[override]
+        """The files. Raises ``ValidationError``."""
+        given = data if isinstance(data, list | tuple) else [data]
+        return [super(FilesField, self).clean(item, initial) for item in given or [None]]
+
+
+class ImportForm(forms.Form):
+    """Name and files. What the files are is told by their content, never by their names."""
+
+    name = forms.CharField(
+        label=_("Name"),
+        max_length=80,
+        required=False,
+        validators=[name_validator],
+        help_text=_("Name of the run; without one it is called after the first file."),
+    )
+    uploads = FilesField(
+        label=_("Files of one run"),
+        max_length=10_000,
+        allow_empty_file=True,
+        widget=SeveralFiles(attrs={"multiple": True}),
+        help_text=_(
+            "verl's console log and rollout dumps, TRL's completions, tables of metrics as CSV or JSON Lines, or a zip "
+            "archive of them. What they are is recognised from their content."
+        ),
+    )
