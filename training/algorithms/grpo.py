@@ -24,6 +24,7 @@ from training.policy.sampling import SamplingParams
 from training.policy.transformers_engine import TransformersEngine
 from training.rewards.base import Episode, Score
 from training.rewards.combining import term_of
+from training.rewards.custom import refuse_custom
 from training.rewards.registry import default_components
 from training.rewards.scoring import score_episode, validate_components
 from training.rollout.collector import Collector, Rollout, StepRollouts
@@ -86,6 +87,7 @@ def run_grpo(job: Job, *, scorer: Scorer | None = None, engine: Any = None) -> N
 def reward_components(config: JobConfig) -> list[RewardComponent]:
     """The configured components or the default ones. Raises ``ConfigError`` when one is unknown or wrong."""
     components = config.rewards.components or default_components()
+    refuse_custom(components)
     problems = validate_components(components)
     if problems:
         raise ConfigError(f"rewards.components: {problems[0]}")
