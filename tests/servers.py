@@ -95,7 +95,7 @@ def site(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Ite
         sys.executable, "-m", "uvicorn", "webapp.asgi:application", "--host", "127.0.0.1", "--port", str(port),
         "--ws-max-size", "65536", "--no-access-log",
     ]  # fmt: skip
-    with running(argv, log, make_child_env(TILTYARD_PORT=str(port))) as child:
+    with running(argv, log, make_child_env(TILTYARD_PORT=str(port), TILTYARD_CUSTOM_REWARDS="true")) as child:
         wait_for_http(f"http://127.0.0.1:{port}/", child, log)
         yield f"http://127.0.0.1:{port}"
 

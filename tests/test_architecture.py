@@ -119,7 +119,8 @@ def test_no_text_is_run_as_code_and_no_shell_is_used() -> None:
     for place, node in calls(*OUR_FOLDERS):
         name = called(node)
         owner = getattr(getattr(node.func, "value", None), "id", "")
-        if isinstance(node.func, ast.Name) and name in {"eval", "exec", "compile"}:
+        confined = place.startswith("training/sandbox/worker.py:")  # docs/adr/0003-sandbox.md
+        if isinstance(node.func, ast.Name) and name in {"eval", "exec", "compile"} and not confined:
             wrong.append(f"{place} {name}()")
         shells = {"os.system", "os.popen", "subprocess.getoutput", "asyncio.create_subprocess_shell"}
         if f"{owner}.{name}" in shells:

@@ -124,6 +124,12 @@ class RewardTimeout(TiltyardError):
     code, boundary = "reward_timeout", Boundary.REWARD
 
 
+class CustomRewardFault(RewardFault):
+    """A team's own reward code failed, or tried what the sandbox does not allow."""
+
+    code = "custom_reward_fault"
+
+
 class PolicyFault(TiltyardError):
     """Sampling from the model failed."""
 

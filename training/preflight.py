@@ -192,10 +192,12 @@ def _slots(config: JobConfig) -> Text:
 
 
 def _rewards(config: JobConfig) -> Text:
+    from training.rewards.custom import refuse_custom
     from training.rewards.registry import default_components
     from training.rewards.scoring import validate_components
 
     components = config.rewards.components or default_components()
+    refuse_custom(components)
     problems = validate_components(components)
     if problems:
         raise ConfigError(" ".join(problems), hint="Fix rewards.components.")

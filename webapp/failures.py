@@ -69,6 +69,10 @@ CODES: dict[str, Words] = {
         gettext_noop("A reward component could not be computed."),
         gettext_noop("Try the reward on recorded rollouts on the Rewards page."),
     ),
+    "custom_reward_fault": Words(
+        gettext_noop("The custom reward failed."),
+        gettext_noop("Test its code on these rollouts, mend it and save the reward spec's next version."),
+    ),
     "reward_timeout": Words(
         gettext_noop("Scoring took too long."),
         gettext_noop("Make the reward component cheaper, or raise its time limit."),

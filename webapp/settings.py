@@ -229,6 +229,10 @@ REPLICA_HOST = env_str("TILTYARD_REPLICA_HOST", "127.0.0.1")
 # What the servers listed above by host:port expect of whoever plays there; no other server is told.
 ENVIRONMENT_TOKEN = env_str("TILTYARD_ENV_TOKEN")
 
+# --- Custom rewards -------------------------------------------------------------------------------------------------
+# Members' own Python, in a sandbox. The operator allows it here, an administrator switches it on at /site/.
+CUSTOM_REWARDS = env_bool("TILTYARD_CUSTOM_REWARDS", False)
+
 # --- Logs -----------------------------------------------------------------------------------------------------------
 LOGGING = {
     "version": 1,

@@ -17,6 +17,7 @@ class Who(Enum):
     WRITE = "write"  # editors and owners
     OWN = "own"  # owners
     ANY_OWNER = "any owner"  # owners of whatever team
+    ADMIN = "admin"  # administrators of the installation: nobody of the cast
     NOBODY = "nobody"  # an address that does not exist
 
 
@@ -31,6 +32,9 @@ TABLE: dict[str, dict[str, Who]] = {
     "login/<str:token>/": {"GET": Who.ANYONE, "POST": Who.ANYONE},
     "logout/": {"POST": Who.ANYONE},
     "password/": {"GET": Who.LOGIN, "POST": Who.LOGIN},
+    "confirm/": {"GET": Who.LOGIN, "POST": Who.LOGIN},
+    "site/": {"GET": Who.ADMIN},
+    "site/custom-rewards/": {"POST": Who.ADMIN},
     "language/": EVERY,
     "theme/": {"POST": Who.ANYONE},
     "styleguide/": {"GET": Who.ANYONE},

@@ -35,6 +35,7 @@ ALLOWED = {
     Who.ANY_OWNER: {"alice", "charlie"},
     Who.LOGIN: {"alice", "bob", "rita", "charlie"},
     Who.ANYONE: {"alice", "bob", "rita", "charlie", None},
+    Who.ADMIN: set(),
     Who.NOBODY: set(),
 }
 ROUTES = sorted(set(routes()))
@@ -145,7 +146,7 @@ def _verdict(response: Any, who: Who | None, persona: str | None, is_api: bool) 
         return "should be allowed" if status in (401, 403, 404, 405) or to_login else ""
     if persona is None:
         return "" if (status == 401 if is_api else to_login) else "expected the login page, or 401 of the API"
-    if (persona == "charlie" and who is not Who.ANY_OWNER) or who is Who.NOBODY:
+    if (persona == "charlie" and who not in (Who.ANY_OWNER, Who.ADMIN)) or who is Who.NOBODY:
         return "" if status == 404 else "a stranger must get 404"
     return "" if status == 403 else "expected 403"
 

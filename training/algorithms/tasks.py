@@ -9,6 +9,7 @@ from training.config import JobConfig, RewardComponent
 from training.data.reader import load_rows
 from training.data.schema import Row
 from training.errors import ConfigError, DataError, TemplateError
+from training.rewards.custom import refuse_custom
 from training.rewards.registry import default_components
 from training.rewards.scoring import validate_components
 from training.rollout.tokens import Template
@@ -17,6 +18,7 @@ from training.rollout.tokens import Template
 def reward_components(config: JobConfig) -> list[RewardComponent]:
     """The configured components or the default ones. Raises ``ConfigError`` when one is unknown or wrong."""
     components = config.rewards.components or default_components()
+    refuse_custom(components)
     problems = validate_components(components)
     if problems:
         raise ConfigError(f"rewards.components: {problems[0]}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from training.config import RewardComponent
 from training.rewards.base import Component
 from training.rewards.bfcl import BFCL
+from training.rewards.custom import CUSTOM_FAMILY
 from training.rewards.general import GENERAL
 from training.rewards.helloagents import HELLOAGENTS
 from training.rewards.judge import JUDGE
@@ -24,6 +25,7 @@ FAMILIES: dict[str, tuple[Component, ...]] = {
     "general": GENERAL,
     "judge": JUDGE,
     "model_based": MODEL_BASED,
+    "custom": CUSTOM_FAMILY,
 }
 COMPONENTS: dict[str, Component] = {component.name: component for family in FAMILIES.values() for component in family}
 

@@ -14,7 +14,7 @@ from numbers import Real
 from pydantic import ValidationError
 
 from training.config import RewardComponent
-from training.errors import ConfigError, RewardFault, boundary
+from training.errors import ConfigError, RewardFault, RewardTimeout, boundary
 from training.rewards.base import Component, Episode, Params, Score
 from training.rewards.combining import categories_of, counts_for, terms_of, total_of
 from training.rewards.registry import COMPONENTS
@@ -27,8 +27,8 @@ def score_episode(
 
     Raises ``RewardFault`` naming the component that raised, had nothing to say (``None``) or gave no finite number, or
     when no component counts: the rollout is then excluded. Raises ``ConfigError`` for an empty list, an unknown name
-    or bad parameters, which concern the run and not the rollout. Without ``ask_outside`` judges and models are not
-    asked, and so missing.
+    or bad parameters, which concern the run and not the rollout. Without ``ask_outside`` judges, models and
+    sandboxes are not asked, and so missing.
     """
     if not components:
         raise ConfigError("No reward components are set.", hint="Add a component, or use the default ones.")
@@ -39,7 +39,7 @@ def score_episode(
         if not counts_for(chosen, categories):
             continue
         if component.outside and not ask_outside:
-            raise RewardFault(f"`{chosen.name}` asks a judge or a model, which is not done here.")
+            raise RewardFault(f"`{chosen.name}` asks a judge, a model or a sandbox, which is not done here.")
         parts[chosen.name] = raw_value(chosen.name, component, params, episode)
     if not parts:
         raise RewardFault("No reward component counts for a row of this category.", hint="Fix the categories.")
@@ -82,7 +82,17 @@ def _gate_problem(chosen: RewardComponent, components: list[RewardComponent]) ->
 def raw_value(name: str, component: Component, params: Params, episode: Episode) -> float:
     """What a component says of an episode. Raises ``RewardFault`` where that is no finite number."""
     with boundary(RewardFault, f"scoring `{name}`"):
-        return _number(name, component.score(episode, params))
+        return _number(name, _asked(name, component, params, episode))
+
+
+def _asked(name: str, component: Component, params: Params, episode: Episode) -> float | None:
+    """The component's value; a failure names the component where the function cannot know its name."""
+    try:
+        return component.score(episode, params)
+    except (RewardFault, RewardTimeout) as exc:
+        if name == component.name:
+            raise
+        raise type(exc)(f"`{name}`: {exc.message}", hint=exc.hint) from exc
 
 
 def resolve(chosen: RewardComponent) -> tuple[Component, Params]:

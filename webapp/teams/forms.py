@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from django import forms
 from django.contrib.auth.forms import AuthenticationForm
+from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
 from webapp.ids import name_validator
@@ -36,6 +37,30 @@ class LoginForm(AuthenticationForm):
             raise
         login_succeeded(account, address)
         return dict(cleaned)
+
+
+class ConfirmForm(forms.Form):
+    """The person's own password once more; too many wrong ones wait, as at the login."""
+
+    password = forms.CharField(
+        label=_("Password"), strip=False, widget=forms.PasswordInput(attrs={"autocomplete": "current-password"})
+    )
+
+    def __init__(self, *args: Any, request: HttpRequest, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._request = request
+
+    def clean_password(self) -> str:
+        """Compare it with the account's."""
+        user, password = cast(User, self._request.user), str(self.cleaned_data["password"])
+        address = self._request.META.get("REMOTE_ADDR", "")
+        if not login_allowed(user.username, address):
+            raise forms.ValidationError(_("Too many failed tries. Wait fifteen minutes."), code="throttled")
+        if not user.check_password(password):
+            login_failed(user.username, address)
+            raise forms.ValidationError(_("That is not your password."))
+        login_succeeded(user.username, address)
+        return password
 
 
 class MemberForm(forms.Form):

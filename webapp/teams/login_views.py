@@ -22,6 +22,7 @@ from webapp.ops.login_links import login_link_use
 from webapp.teams.forms import LoginForm
 from webapp.teams.models import User
 from webapp.teams.selectors import login_link_usable
+from webapp.teams.sudo import confirm, confirmed, to_confirmation
 
 BY_LINK = "logged_in_by_link"
 THEME_AGE_S = 365 * 24 * 3600
@@ -49,6 +50,7 @@ def login_link(request: HttpRequest, token: str) -> HttpResponse:
         if user is not None:
             login(request, user, backend=settings.AUTHENTICATION_BACKENDS[0])
             request.session[BY_LINK] = True
+            confirm(request)  # who holds a fresh link has just proved who they are
             return redirect("set-password")
     usable = request.method == "GET" and login_link_usable(token)
     # SECURE_REFERRER_POLICY keeps this address to ourselves; "no-referrer" would send `Origin: null`, which fails the
@@ -64,6 +66,8 @@ def set_password(request: HttpRequest) -> HttpResponse:
     """Set or change the password; who came by a link, or has none yet, need not know an old one."""
     user = cast(User, request.user)
     first = bool(request.session.get(BY_LINK)) or not user.has_usable_password()
+    if user.is_superuser and first and not confirmed(request):
+        return to_confirmation(request)  # an old session of an administrator must not become a password
     form_class = SetPasswordForm if first else PasswordChangeForm
     form = form_class(user, request.POST if request.method == "POST" else None)
     if request.method == "POST" and form.is_valid():

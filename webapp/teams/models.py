@@ -69,3 +69,48 @@ class LoginLink(models.Model):
 
     def __str__(self) -> str:
         return f"login link of {self.user}"
+
+
+class SiteSwitch(models.Model):
+    """Something that an administrator switches on for the whole installation; without a row it is off."""
+
+    name = models.CharField(max_length=40, primary_key=True)
+    on = models.BooleanField(default=False)
+    changed_at = models.DateTimeField(auto_now=True)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class AuditAction(models.TextChoices):
+    """The acts that leave a row."""
+
+    CUSTOM_ON = "custom_on", _("custom rewards switched on")
+    CUSTOM_OFF = "custom_off", _("custom rewards switched off")
+    CODE_TESTED = "code_tested", _("reward code tested without an error")
+    CODE_SAVED = "code_saved", _("reward code saved")
+    CONFIRM_FAILED = "confirm_failed", _("wrong password at a confirmation")
+
+
+class AuditEntry(models.Model):
+    """Who did what, when, from where. Append-only: the database refuses to change or delete a row.
+
+    It names people and projects by value, because it outlives them.
+    """
+
+    at = models.DateTimeField(auto_now_add=True, db_index=True)
+    user_id = models.UUIDField()
+    username = models.CharField(max_length=150)
+    action = models.CharField(max_length=20, choices=AuditAction.choices)
+    subject = models.CharField(max_length=200, blank=True, help_text="what it was done to: the SHA-256 of code")
+    project_id = models.UUIDField(null=True)
+    project_name = models.CharField(max_length=80, blank=True)
+    address = models.CharField(max_length=45, blank=True, help_text="IP address of the request")
+    agent = models.CharField(max_length=200, blank=True)
+
+    class Meta:
+        indexes = [models.Index(fields=["action", "project_id", "subject"], name="audit_subject")]
+        ordering = ["-at", "-id"]
+
+    def __str__(self) -> str:
+        return f"{self.username}: {self.action}"

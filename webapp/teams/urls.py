@@ -7,7 +7,7 @@ from django.contrib.auth.views import LogoutView
 from django.urls import URLPattern, path
 from django.views.i18n import set_language
 
-from webapp.teams import login_views, views
+from webapp.teams import login_views, site_views, views
 
 urlpatterns: list[URLPattern] = [
     path("", views.home, name="home"),
@@ -15,6 +15,9 @@ urlpatterns: list[URLPattern] = [
     path("login/<str:token>/", login_views.login_link, name="login-link"),
     path("logout/", LogoutView.as_view(), name="logout"),
     path("password/", login_views.set_password, name="set-password"),
+    path("confirm/", site_views.confirm_page, name="confirm"),
+    path("site/", site_views.site_page, name="site"),
+    path("site/custom-rewards/", site_views.switch_custom_rewards, name="site-custom-rewards"),
     path("language/", set_language, name="set-language"),
     path("theme/", login_views.set_theme, name="set-theme"),
     path("projects/new/", views.project_new, name="project-new"),

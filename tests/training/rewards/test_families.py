@@ -52,7 +52,7 @@ def test_names_and_titles_are_used_once() -> None:
     everything = [component for family in FAMILIES.values() for component in family]
     assert len(everything) == len(COMPONENTS) == len({component.title for component in everything})
     assert {name for name, component in COMPONENTS.items() if component.outside} == {
-        "judge", "toolbench_pass", "reward_model"
+        "judge", "toolbench_pass", "reward_model", "custom_python"
     }  # fmt: skip
 
 
@@ -67,13 +67,14 @@ def test_the_page_is_current() -> None:
 
 def test_what_has_to_be_filled_in_is_said() -> None:
     problems = validate_components(
-        [RewardComponent(name=name, weight=1) for name in ("judge", "regex_match", "reward_model")]
+        [RewardComponent(name=name, weight=1) for name in ("judge", "regex_match", "reward_model", "custom_python")]
     )
     assert problems == [
         "`judge`: The judge has no model.",
         "`judge`: The judge has no address.",
         "`regex_match`: There is no pattern.",
         "`reward_model`: The reward model has no folder.",
+        "`custom_python`: There is no code.",
     ]
     far = RewardComponent(
         name="judge", weight=1, params={"model": "m", "url": "ftp://example.org", "lowest": 3, "highest": 3}

@@ -1,0 +1,94 @@
+"""Custom Python as a reward component: its value, its failures, its switch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from training.algorithms.grpo import reward_components
+from training.config import JobConfig, RewardComponent
+from training.errors import ConfigError, CustomRewardFault, RewardFault, RewardTimeout
+from training.preflight import preflight
+from training.rewards.custom import SWITCH_VARIABLE
+from training.rewards.custom.episode import plain_episode
+from training.rewards.custom.params import CustomParams, code_hash
+from training.rewards.samples import played, says, tool
+from training.rewards.scoring import score_episode, validate_components
+from training.sandbox.pool import pool
+
+PLAYED = played("2+3?", says("", "add", a=2), tool("Error: no b"), says("It is 5."), row={"answer": "5"}, env_reward=1)
+ANSWER = "def reward(episode):\n    return 0.5 * (episode['row']['answer'] in episode['final_answer'])\n"
+ERRORS = "def reward(episode):\n    return -sum(call['error'] is not None for call in episode['calls'])\n"
+
+
+@pytest.fixture(autouse=True)
+def _on(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv(SWITCH_VARIABLE, "true")
+    yield
+    pool.close()
+
+
+def part(name: str, code: str, **params: Any) -> RewardComponent:
+    return RewardComponent(name=name, function="custom_python", weight=1, params={"code": code, **params})
+
+
+def test_several_pieces_of_code_are_components_of_one_reward() -> None:
+    score = score_episode(PLAYED, [part("right", ANSWER), part("errors", ERRORS, low=-5, high=0)])
+    assert score.parts == {"right": 0.5, "errors": -1.0} and score.total == -0.5
+
+
+def test_code_sees_plain_data() -> None:
+    seen = plain_episode(replace(PLAYED, tokens=9))
+    assert seen["calls"] == [
+        {"turn": 0, "name": "add", "arguments": {"a": 2}, "result": "Error: no b", "error": "no b"}
+    ]
+    assert (seen["question"], seen["final_answer"], seen["env_reward"]) == ("2+3?", "It is 5.", 1.0)
+    assert [message["role"] for message in seen["messages"]] == ["user", "assistant", "tool", "assistant"]
+    assert set(seen) == {
+        "messages", "prompt_length", "question", "final_answer", "calls", "row", "env_reward", "env_parts",
+        "parse_errors", "truncated", "tokens",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "words"),
+    [
+        ("def reward(episode):\n    return 1 / 0", CustomRewardFault, r"`mine`.*ZeroDivisionError.*line 2"),
+        ("def reward(episode):\n    return 2.5", CustomRewardFault, "returned 2.5, which is outside its range"),
+        ("def reward(episode):\n    return None", CustomRewardFault, "value of type `NoneType`"),
+        ("def reward(episode):\n    while True: pass", RewardTimeout, r"longer than its limit of 0\.3 s"),
+    ],
+)
+def test_a_failure_is_missing_and_never_0(code: str, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        score_episode(PLAYED, [part("mine", code, high=2, limit_s=0.3)])
+
+
+def test_it_is_off_unless_switched_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = JobConfig.model_validate({"rewards": {"components": [part("mine", ANSWER).model_dump()]}})
+    assert next(check for check in preflight(config, load_template=False) if check.check == "rewards").ok
+    assert reward_components(config)[0].name == "mine"
+    for value in ("", "false", "0", "off"):
+        monkeypatch.setenv(SWITCH_VARIABLE, value)
+        with pytest.raises(ConfigError, match="`mine` is custom Python, and custom rewards are switched off"):
+            reward_components(config)
+        check = next(check for check in preflight(config, load_template=False) if check.check == "rewards")
+        assert not check.ok and "switched off" in check.message
+        with pytest.raises(RewardFault, match="switched off"):
+            score_episode(PLAYED, config.rewards.components)
+    with pytest.raises(RewardFault, match="not done here"):
+        score_episode(PLAYED, config.rewards.components, ask_outside=False)
+
+
+def test_the_hash_names_the_code() -> None:
+    digest = code_hash(ANSWER)
+    assert CustomParams(code=ANSWER).sha256 == CustomParams(code=ANSWER, sha256=digest).sha256 == digest
+    assert CustomParams().sha256 == ""
+    problems = validate_components([part("mine", ANSWER + " ", sha256=digest), part("other", ANSWER, low=2, high=1)])
+    assert problems == [
+        "`mine`: sha256: the code is not the one that this hash names.",
+        "`other`: low: the lowest value is above the highest one.",
+    ]

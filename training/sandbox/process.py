@@ -1,0 +1,215 @@
+"""One confined worker, as its parent sees it. Every wait ends; a worker that did anything odd is killed, not asked.
+
+1. Start: an argument list, no shell, an environment of one constant, a session of its own, pipes only.
+2. The worker says that it is confined, before it gets any code. Without that line nothing is sent.
+3. A call sends one line with a random id and waits for one line with the same id, both within the time limit.
+4. Anything else that arrives, before, after or instead, ends the worker: an answer cannot be prepared for later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import secrets
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from training.sandbox.problems import Problem, SandboxProblem, clean, problem_from
+
+START_LIMIT_S = 20.0  # an interpreter starts in 0.1 s; a machine that trains may be slow
+MAX_REQUEST_BYTES = 16 << 20
+MAX_ANSWER_BYTES = 64 << 10
+READ_BYTES = 64 << 10
+PROGRAM = Path(__file__).with_name("worker.py")
+OPTIONS = ("-s", "-S", "-P", "-B", "-X", "utf8")
+# The same order of sets in every worker, or a reward could differ from one to the next. Nothing else is passed on.
+ENVIRONMENT = {"PYTHONHASHSEED": "0"}
+
+
+class Limits(NamedTuple):
+    """What one call may take."""
+
+    seconds: float = 2.0
+    memory_mb: int = 256
+
+
+DEFAULTS = Limits()
+
+
+class Answer(NamedTuple):
+    """A call's value, and the beginning of what it printed."""
+
+    value: float
+    printed: str = ""
+
+
+class Worker:
+    """A process with one piece of code, for one call at a time. Not for two threads at once."""
+
+    def __init__(self, code: str, limits: Limits = DEFAULTS) -> None:
+        """Start it. Raises ``SandboxProblem`` when it cannot be confined, or the code is no Python."""
+        self._limits = limits
+        self.busy_seconds = 0.0
+        self._buffer = b""
+        memory = limits.memory_mb << 20
+        self._process = subprocess.Popen(
+            [sys.executable, *OPTIONS, str(PROGRAM), str(memory)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL, cwd="/", env=ENVIRONMENT, start_new_session=True, bufsize=0,
+        )  # fmt: skip
+        assert self._process.stdin and self._process.stdout  # noqa: S101 - for the type checker
+        self._to, self._from = self._process.stdin.fileno(), self._process.stdout.fileno()
+        os.set_blocking(self._to, False)
+        os.set_blocking(self._from, False)
+        try:
+            self._begin(code)
+        except BaseException:
+            self.kill()
+            raise
+
+    def _begin(self, code: str) -> None:
+        deadline = time.monotonic() + START_LIMIT_S
+        said = self._answer(self._exchange(b"", deadline, START_LIMIT_S))
+        if "seccomp" not in said.get("confined", ()):
+            raise SandboxProblem(problem_from({"kind": "unavailable", **said}))
+        # Compiling is the code's own doing, so it has the limits of a call.
+        deadline = time.monotonic() + max(self._limits.seconds, 2.0)
+        said = self._answer(self._exchange(_line({"code": code}), deadline, self._limits.seconds))
+        if said.get("ready") is not True:
+            raise SandboxProblem(self._worded(problem_from(said)))
+
+    @property
+    def pid(self) -> int:
+        """The process."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether it may be called again."""
+        return self._process.poll() is None
+
+    def call(self, episode: dict[str, Any]) -> Answer:
+        """The code's number for an episode. Raises ``SandboxProblem``; check ``alive`` afterwards."""
+        ticket = secrets.token_hex(8)
+        line = _line({"id": ticket, "limit_s": self._limits.seconds, "episode": episode})
+        if len(line) > MAX_REQUEST_BYTES:
+            raise SandboxProblem(Problem("episode", str(MAX_REQUEST_BYTES >> 20)))
+        began = time.monotonic()
+        try:
+            said = self._answer(self._exchange(line, began + self._limits.seconds, self._limits.seconds))
+            if said.get("id") != ticket:
+                raise SandboxProblem(Problem("output"))
+        except BaseException:
+            self.kill()
+            raise
+        finally:
+            self.busy_seconds += time.monotonic() - began
+        return self._believed(said)
+
+    def _believed(self, said: dict[str, Any]) -> Answer:
+        """An answer as far as it can be checked from outside: a finite number, or one of our sentences."""
+        if "value" not in said:
+            problem = self._worded(problem_from(said))
+            if problem.kind in ("memory", "output"):  # what is left of such a process is not used again
+                self.kill()
+            raise SandboxProblem(problem)
+        value, printed = said["value"], said.get("printed")
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise SandboxProblem(Problem("type", type(value).__name__))
+        if (isinstance(value, int) and abs(value) > 2**1000) or not math.isfinite(value):
+            raise SandboxProblem(Problem("not_finite", "inf"))
+        return Answer(float(value), printed[:MAX_ANSWER_BYTES] if isinstance(printed, str) else "")
+
+    def _worded(self, problem: Problem) -> Problem:
+        return problem._replace(text=str(self._limits.memory_mb)) if problem.kind == "memory" else problem
+
+    def _answer(self, line: bytes) -> dict[str, Any]:
+        try:
+            said = json.loads(line)
+        except (ValueError, RecursionError):
+            said = None
+        if not isinstance(said, dict):
+            raise SandboxProblem(Problem("output"))
+        return said
+
+    def _exchange(self, line: bytes, deadline: float, limit_s: float) -> bytes:
+        """Send a line and read one; neither side of the pipe can make this wait beyond the deadline."""
+        if self._buffer or (line and self._waiting()):
+            raise SandboxProblem(Problem("output"))
+        rest = memoryview(line)
+        while b"\n" not in self._buffer:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise SandboxProblem(Problem("time", f"{limit_s:g}"))
+            if len(self._buffer) > MAX_ANSWER_BYTES:
+                raise SandboxProblem(Problem("output"))
+            readable, writable, _odd = self._wait(bool(rest), left)
+            if writable:
+                try:
+                    rest = rest[os.write(self._to, rest) :]
+                except BlockingIOError:
+                    pass
+                except BrokenPipeError:
+                    rest = rest[len(rest) :]
+            if readable and not self._read():
+                raise SandboxProblem(self._ending())
+        answer, _newline, self._buffer = self._buffer.partition(b"\n")
+        if self._buffer or rest:
+            raise SandboxProblem(Problem("output"))
+        return answer
+
+    def _wait(self, writing: bool, limit_s: float) -> tuple[bool, bool, bool]:
+        poll = select.poll()  # select() knows no descriptor above 1023, and a trainer may have many
+        poll.register(self._from, select.POLLIN)
+        if writing:
+            poll.register(self._to, select.POLLOUT)
+        events = dict(poll.poll(limit_s * 1000))
+        return bool(events.get(self._from)), bool(events.get(self._to)), False
+
+    def _waiting(self) -> bool:
+        return self._wait(False, 0)[0]
+
+    def _read(self) -> bool:
+        try:
+            chunk = os.read(self._from, READ_BYTES)
+        except BlockingIOError:
+            return True
+        self._buffer += chunk
+        return bool(chunk)
+
+    def _ending(self) -> Problem:
+        """Why it is gone."""
+        try:
+            code = self._process.wait(timeout=1)
+        except subprocess.TimeoutExpired:
+            return Problem("output")  # it closed the pipe and stayed
+        names = {-signal.SIGXCPU: "time", -signal.SIGALRM: "time"}
+        if code in names:
+            return Problem("time", f"{self._limits.seconds:g}")
+        if code >= 0:
+            return Problem("ended", clean(f"exit code {code}"))
+        with contextlib.suppress(ValueError):
+            return Problem("ended", signal.Signals(-code).name)
+        return Problem("ended", f"signal {-code}")
+
+    def kill(self) -> None:
+        """End it, and everything of its session; safe to call twice."""
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)  # its leader is not reaped, so the group is surely ours
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout=5)
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+
+
+def _line(request: dict[str, Any]) -> bytes:
+    return (json.dumps(request) + "\n").encode()

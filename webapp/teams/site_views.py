@@ -1,0 +1,80 @@
+"""Pages of the administrator of an installation, and the page that asks again who is there."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.paginator import Paginator
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from webapp.pages import page_number
+from webapp.teams import sudo
+from webapp.teams.audit import audit_entries, audit_write
+from webapp.teams.forms import ConfirmForm
+from webapp.teams.models import AuditAction, User
+from webapp.teams.switches import custom_rewards_on, custom_rewards_switch
+
+ENTRIES_PER_PAGE = 50
+
+
+def _administrator(request: HttpRequest) -> User:
+    user = cast(User, request.user)
+    if not user.is_superuser:
+        raise PermissionDenied(_("Only an administrator of this installation may do that."))
+    return user
+
+
+@sensitive_post_parameters()
+@never_cache
+@login_required
+@require_http_methods(["GET", "POST"])
+def confirm_page(request: HttpRequest) -> HttpResponse:
+    """The password again, before a dangerous act."""
+    user = cast(User, request.user)
+    form = ConfirmForm(request.POST if request.method == "POST" else None, request=request)
+    if request.method == "POST" and form.is_valid():
+        sudo.confirm(request)
+        return redirect(sudo.way_back(request))
+    status = 200
+    if request.method == "POST":
+        status = 429 if form.has_error("password", code="throttled") else 422
+        if status == 422:  # who is made to wait has left rows enough
+            audit_write(request, user, AuditAction.CONFIRM_FAILED)
+    context = {"form": form, "next": sudo.way_back(request), "has_password": user.has_usable_password()}
+    return render(request, "teams/confirm.html", context, status=status)
+
+
+@login_required
+@require_GET
+def site_page(request: HttpRequest) -> HttpResponse:
+    """What is switched on, and who did what."""
+    _administrator(request)
+    page = Paginator(audit_entries(), ENTRIES_PER_PAGE).get_page(page_number(request.GET.get("page")))
+    context = {"page": page, "allowed": settings.CUSTOM_REWARDS, "on": custom_rewards_on()}
+    return render(request, "teams/site.html", context)
+
+
+@login_required
+@require_POST
+def switch_custom_rewards(request: HttpRequest) -> HttpResponse:
+    """Custom rewards on or off. Off is done at once, on asks again who is there."""
+    user, on = _administrator(request), request.POST.get("on") == "yes"
+    if on and not sudo.confirmed(request):
+        messages.info(request, _("Confirm that it is you, then switch it on."))
+        return sudo.to_confirmation(request, "/site/")
+    try:
+        custom_rewards_switch(request=request, by=user, on=on)
+    except ValidationError as exc:
+        messages.error(request, " ".join(exc.messages))
+    else:
+        messages.success(request, _("Custom rewards are on.") if on else _("Custom rewards are off."))
+    return redirect("site")
