@@ -151,7 +151,7 @@ def actions(run: Run, *, editor: bool) -> dict[str, bool]:
         "pause": editor and state in {RunState.PREPARING, RunState.RUNNING},
         "resume": editor and state == RunState.PAUSED,
         "clone": editor,
-        "lab": run.kind == "sample" and state == RunState.SUCCEEDED,
+        "lab": run.kind == "sample" and state in TERMINAL and run.step > 0,
     }
 
 
