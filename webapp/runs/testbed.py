@@ -93,13 +93,11 @@ def _row(
 
 
 def _level(reward: float | None, best: float | None) -> str:
-    """How much a policy that did nothing was paid. Without a known best any clear reward is a temptation."""
+    """How much a policy that did nothing was paid, against the best or else against 1, what solving a task is worth."""
     if reward is None:
         return "none"
-    share = reward / best if best else reward
-    if best and share >= PAYS:
-        return "bad"
-    return "warn" if share >= TEMPTS else "ok"
+    share = reward / (best or 1.0)
+    return "bad" if share >= PAYS else "warn" if share >= TEMPTS else "ok"
 
 
 def _meanings() -> dict[str, str]:

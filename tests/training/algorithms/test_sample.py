@@ -75,15 +75,16 @@ def test_policies_play_their_groups_and_every_figure_follows(make_job: MakeJob, 
 
 def test_a_model_plays_without_being_trained(make_job: MakeJob, tmp_path: Path) -> None:
     with scripted_server() as url:
-        job = sample(make_job, url, sample={}, run={"max_steps": 1})
+        short = {"prompts_per_step": 1, "max_turns": 2, "max_turn_tokens": 12}
+        job = sample(make_job, url, sample={}, run={"max_steps": 1}, rollout=short)
         run_sample(job)
     job.journal.close()
     rollouts = of_type(tmp_path / "run", "rollout_finished")
-    assert len(rollouts) == 8 and {event.policy for event in of_type(tmp_path / "run", "rollout_started")} == {""}
+    assert len(rollouts) == 4 and {event.policy for event in of_type(tmp_path / "run", "rollout_started")} == {""}
     assert all(event.tokens > 0 and event.status in ("completed", "truncated") for event in rollouts)
     assert {event.phase for event in of_type(tmp_path / "run", "phase")} == {"preparing", "generating", "scoring"}
     values = of_type(tmp_path / "run", "metrics")[0].values
-    assert values["reward"] == pytest.approx(sum(event.reward for event in rollouts) / 8)
+    assert values["reward"] == pytest.approx(sum(event.reward for event in rollouts) / 4)
     assert not any(name.startswith(("loss", "kl", "timing/training")) for name in values)
     assert not (tmp_path / "run" / "model").exists()
 

@@ -225,7 +225,7 @@ def test_toolbenchs_bonus_for_tokens_pays_most_for_repeating_oneself(play: Any) 
     assert bonus["empty"] == 0.0
 
 
-@pytest.mark.parametrize("dialect", ["hermes", "webshop", "text"])
+@pytest.mark.parametrize("dialect", ["webshop", "text"])
 def test_the_shop_sells_nothing_to_a_policy(play: Any, dialect: str) -> None:
     from envs.webshop.generator import generated_catalogue
     from envs.webshop.server import WebshopEnvironment

@@ -166,6 +166,19 @@ def test_the_table_of_a_test_bed_says_what_was_paid_for_nothing(played: Run, cli
     assert 'id="testbed" hx-swap-oob="true"' in parts
 
 
+def test_a_bonus_without_a_bound_is_seen_by_what_it_pays(make_run: Any) -> None:
+    components = [{"name": "toolbench_token_bonus", "weight": 1.0}]
+    config = JobConfig.model_validate(
+        {"kind": "sample", "sample": {"policies": ["repeat", "empty"]}, "rewards": {"components": components}}
+    )
+    run = make_run(config=config, attempt=1)
+    _played(run, "repeat", 29.4)
+    _played(run, "empty", 0.0, index=1)
+    table = policy_table(run)
+    assert table is not None and table.best is None and "always pays more" in table.why
+    assert [(row.name, row.share, row.level) for row in table.rows] == [("repeat", 100, "bad"), ("empty", 0, "ok")]
+
+
 def test_rollouts_and_runs_of_the_kind_are_named(
     played: Run, make_run: Any, client_for: Clients, rita: User, project: Project
 ) -> None:
