@@ -153,6 +153,9 @@ class RunForm(forms.Form):
             self._add(f"{group}.", model, getattr(start, group))
         self._reference_choices()
         self.fields["data.train"].required = self.kind != "sample"
+        self.fields["rollout.num_generations"].error_messages["min_value"] = _(
+            "A group needs at least 2 rollouts: with one there is no baseline, and nothing is learned."
+        )
         self.fields["environment.name"].required = self.kind != "sft"
 
     def _add(self, prefix: str, model: type[BaseModel], values: BaseModel) -> None:

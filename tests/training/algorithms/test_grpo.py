@@ -14,6 +14,8 @@ from tests.training.helpers import echo_behaviour, error, of_type, scripted_serv
 from training.algorithms.base import JournalCallback
 from training.algorithms.grpo import PARTS_FIELD, grpo_arguments, run_grpo, trl_batch
 from training.algorithms.job import row_order
+from training.algorithms.loading import lora_config
+from training.config import JobConfig
 from training.errors import ConfigError, EnvironmentUnreachable, RewardFault
 from training.rewards.base import Episode, Score
 from training.rewards.combining import terms_of, total_of
@@ -297,3 +299,36 @@ def test_the_callback_drops_what_is_missing_and_keeps_nan(make_job: MakeJob) -> 
     callback.on_log(None, TrainerState(global_step=1), TrainerControl(), logs)  # type: ignore[arg-type]
     values = of_type(job.run_dir, "metrics")[0].values
     assert values["loss"] == 0.5 and math.isnan(values["kl"]) and not {"reward", "note", "epoch"} & set(values)
+
+
+def test_the_documents_options_reach_trl() -> None:
+    """Clip higher, dual clip, entropy bonus, sequence ratios, mini batches, a warm-up share, and LoRA's details."""
+    over = {
+        "model": {"lora_rank": 16, "lora_dropout": 0.05, "lora_targets": "q_proj,v_proj"},
+        "rollout": {"prompts_per_step": 4, "num_generations": 4},
+        "grpo": {"epsilon": 0.2, "epsilon_high": 0.28, "delta": 10, "entropy_coef": 0.001,
+                 "importance_sampling": "sequence"},
+        "optim": {"mini_batch_size": 8, "micro_batch_size": 2, "warmup_share": 0.285},
+        "run": {"max_steps": 200},
+    }  # fmt: skip
+    config = JobConfig.model_validate(over)
+    found = grpo_arguments(config, Path("/nowhere"), "cpu", [1.0])
+    expected = {"epsilon": 0.2, "epsilon_high": 0.28, "delta": 10.0, "entropy_coef": 0.001, "warmup_steps": 57,
+                "importance_sampling_level": "sequence", "per_device_train_batch_size": 2,
+                "gradient_accumulation_steps": 4, "steps_per_generation": 8}  # fmt: skip
+    assert {name: found[name] for name in expected} == expected
+    adapter = lora_config(config)
+    assert (adapter.lora_dropout, adapter.target_modules) == (0.05, {"q_proj", "v_proj"})
+    plain = grpo_arguments(JobConfig(), Path("/nowhere"), "cpu", [1.0])
+    assert (plain["epsilon_high"], plain["delta"], plain["entropy_coef"], plain["warmup_steps"]) == (None, None, 0.0, 0)
+
+
+@pytest.mark.usefixtures("no_health")
+def test_two_mini_batches_are_two_steps_of_one_sampling(make_job: MakeJob, starter_folder: Path) -> None:
+    with scripted_server() as url:
+        job = make_job(environment={"url": url}, rewards={"components": COMPONENTS}, optim={"mini_batch_size": 4})
+        run_grpo(job, scorer=by_length)
+    assert [event.step for event in of_type(job.run_dir, "metrics")] == [1, 2]
+    assert len(of_type(job.run_dir, "rollout_finished")) == 8  # as many as one step samples
+    before, after = parameters_of(starter_folder), parameters_of(job.run_dir / "model")
+    assert [name for name in before if torch.equal(before[name], after[name])] == []

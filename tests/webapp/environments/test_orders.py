@@ -65,6 +65,8 @@ CASES = [
     ("tools", "demonstrations", {"count": 9, "careless": 0.5}, {}, 9),
     ("bfcl", "tasks", {"split": "miss_func"}, {}, 200),
     ("bfcl", "tasks", {"split": "base", "speech": "text"}, {}, 200),
+    ("bfcl", "demonstrations", {"turns": 2, "count": 3, "speech": "text"}, {}, 6),
+    ("webshop", "demonstrations", {"count": 6, "speech": "text"}, {"products": 60}, 6),
     ("webshop", "tasks", {"count": 8, "start": 2}, {"products": 60}, 8),
     ("toolbench", "tasks", {"count": 7, "start": 5}, {}, 7),
     ("toolbench", "tasks", {"count": 3, "speech": "text"}, {"max-turns": 4}, 3),

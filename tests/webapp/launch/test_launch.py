@@ -72,7 +72,7 @@ def test_form_gives_back_the_config_it_was_made_from(project: Project, config: J
 @pytest.mark.parametrize(
     ("over", "path", "words"),
     [
-        ({"rollout.num_generations": "1"}, "rollout.num_generations", "greater than or equal to 2"),
+        ({"rollout.num_generations": "1"}, "rollout.num_generations", "at least 2 rollouts"),
         ({"rollout.num_generations": "x"}, "rollout.num_generations", "whole number"),
         ({"optim.learning_rate": "0"}, "optim.learning_rate", "above 0"),
         ({"optim.learning_rate": "nan"}, "optim.learning_rate", "number"),

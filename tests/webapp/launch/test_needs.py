@@ -1,0 +1,149 @@
+"""What presets need is found, made once, and told; viewers are told why they cannot make it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from training.presets import presets
+from webapp.datasets.models import Dataset
+from webapp.datasets.tasks import check
+from webapp.environments import orders
+from webapp.environments.models import DatasetOrder, Environment, OrderState, ReplicaState
+from webapp.rewards.models import RewardSpec
+from webapp.runs import needs_make
+from webapp.runs.models import Run
+from webapp.runs.needs import FAILED, FOUND, MAKING, MISSING, filled, situation
+from webapp.runs.preflight import preflight
+from webapp.teams.models import Project, User
+
+pytestmark = pytest.mark.django_db(transaction=True)
+TOOLBENCH, REASONING = presets()["toolbench"], presets()["reasoning-grpo"]
+
+
+@pytest.fixture(autouse=True)
+def _workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Datasets are checked here, without a worker; orders wait until a test has them written."""
+    monkeypatch.setattr("webapp.datasets.services.check_enqueue", lambda dataset_id: check(str(dataset_id)))
+    monkeypatch.setattr(orders, "order_enqueue", lambda order_id: None)
+    monkeypatch.setattr("webapp.runs.outbox._send", lambda row: True)
+
+
+def states(project: Project, preset: Any) -> list[str]:
+    return [need.state for need in situation(project, preset, "test").needs]
+
+
+def make(project: Project, user: User, preset: Any, *, again: bool = False) -> None:
+    needs_make.needs_make(project=project, user=user, preset=preset, size="test", again=again)
+
+
+def counts() -> tuple[int, ...]:
+    return tuple(model.objects.count() for model in (Environment, DatasetOrder, RewardSpec, Dataset, Run))
+
+
+def test_everything_is_made_once_and_step_by_step(project: Project, bob: User, make_dataset: Any) -> None:
+    assert states(project, TOOLBENCH) == [MISSING] * 4
+    make(project, bob, TOOLBENCH)
+    assert states(project, TOOLBENCH) == [MAKING, MAKING, FOUND, MAKING]
+    environment = Environment.objects.get()
+    assert (environment.program, environment.arguments, environment.wanted) == ("toolbench", {}, 1)
+    asked = {order.command: order.arguments for order in DatasetOrder.objects.all()}
+    assert asked == {"tasks": {"count": 48}, "demonstrations": {"count": 400}}
+    before = counts()
+    make(project, bob, TOOLBENCH)
+    assert counts() == before == (1, 2, 1, 0, 0)
+    environment.replicas.create(number=1, url="http://127.0.0.1:1", state=ReplicaState.HEALTHY)
+    for order in DatasetOrder.objects.all():
+        order.dataset, order.state = make_dataset(name=order.name), OrderState.DONE
+        order.save()
+    assert states(project, TOOLBENCH) == [FOUND, FOUND, FOUND, MISSING]
+    make(project, bob, TOOLBENCH)
+    warm_up = Run.objects.get()
+    assert (warm_up.name, warm_up.kind, warm_up.state) == ("toolbench-warm-up-1", "sft", "queued")
+    now = situation(project, TOOLBENCH, "test")
+    config = filled(TOOLBENCH, "test", now)
+    assert now.settled and config.model.source == "run:toolbench-warm-up-1"
+    assert config.environment.name == environment.reference and config.rewards.spec == "reward:toolbench@1"
+    assert config.data.train == "dataset:toolbench-test@1"
+    make(project, bob, TOOLBENCH, again=True)
+    assert counts() == (1, 2, 1, 2, 1)
+
+
+def test_a_failed_order_is_told_and_tried_again_when_asked(project: Project, bob: User) -> None:
+    make(project, bob, TOOLBENCH)
+    error = {"message": "The rows became too many.", "hint": "Ask for fewer."}
+    DatasetOrder.objects.filter(command="tasks").update(state=OrderState.FAILED, error=error)
+    need = situation(project, TOOLBENCH, "test").needs[1]
+    assert (need.state, need.note) == (FAILED, "The rows became too many. Ask for fewer.")
+    make(project, bob, TOOLBENCH)
+    assert DatasetOrder.objects.count() == 2
+    make(project, bob, TOOLBENCH, again=True)
+    assert DatasetOrder.objects.count() == 3 and states(project, TOOLBENCH)[1] == MAKING
+
+
+def test_servers_with_other_options_are_not_taken(project: Project, bob: User) -> None:
+    make(project, bob, TOOLBENCH)
+    assert situation(project, TOOLBENCH, "full").needs[0].state == MISSING
+    needs_make.needs_make(project=project, user=bob, preset=TOOLBENCH, size="full")
+    assert [item.name for item in Environment.objects.order_by("created_at")] == ["toolbench", "toolbench-2"]
+    assert Environment.objects.get(name="toolbench-2").arguments == {"speech": "text"}
+
+
+def test_word_problems_need_no_environment(project: Project, bob: User) -> None:
+    make(project, bob, REASONING)  # the check is done at once here, so the warm-up's run follows in the same call
+    make(project, bob, REASONING)
+    now = situation(project, REASONING, "test")
+    assert now.settled and Environment.objects.count() == 0
+    rows = {item.name: item for item in Dataset.objects.all()}
+    assert {name: item.rows for name, item in rows.items()} == {"reasoning-grpo-test": 256, "reasoning-sft-test": 2000}
+    assert rows["reasoning-grpo-test"].lineage["options"] == {"count": 256, "seed": 0, "steps": 1, "shape": "rl"}
+    config = filled(REASONING, "test", now)
+    assert (config.environment.name, config.model.source) == ("none", "run:reasoning-sft-test-1")
+    outcome = preflight(project, config, full=False)
+    assert not outcome.problems and outcome.resolved is not None
+    assert (outcome.resolved.environment.name, outcome.resolved.environment.url) == ("", "")
+
+
+def test_the_card_and_its_button(
+    project: Project, bob: User, rita: User, charlie: User, client_for: Callable[..., Client]
+) -> None:
+    page, needs = reverse("run-new", args=[project.slug]), reverse("run-needs", args=[project.slug])
+    asked = {"preset": "toolbench", "size": "test"}
+    shown = client_for(rita).get(page, asked).content.decode()
+    assert "Viewers cannot create this" in shown and "create-needs" not in shown
+    assert client_for(rita).post(needs, asked).status_code == 403
+    assert client_for(charlie).get(needs, asked).status_code == 404
+    assert client_for(None).post(needs, asked).status_code == 302 and counts() == (0,) * 5
+    editor = client_for(bob)
+    assert 'id="create-needs"' in editor.get(page, asked).content.decode()
+    part = editor.post(needs, asked, headers={"HX-Request": "true"}).content.decode()
+    assert "go_on" in part and "hx-trigger" in part and Environment.objects.count() == 1
+    for wrong in ({}, {"preset": "\x00"}, {"preset": "../x", "size": "huge"}):
+        assert editor.post(needs, wrong).status_code == 302
+    assert editor.get(page, {"preset": "toolbench", "size": "nonsense"}).context["chosen"].size == "full"
+    assert editor.delete(needs).status_code == 405
+    done = editor.post(needs, {"preset": "reasoning-sft", "size": "test"}, headers={"HX-Request": "true"})
+    assert done["HX-Redirect"] == f"{page}?preset=reasoning-sft&size=test"
+
+
+def test_a_problems_answer_is_what_its_lines_say() -> None:
+    from training.data.word_problems import word_problems
+
+    rows = list(word_problems(300, seed=3, language="both", steps=3))
+    assert rows == [*word_problems(200, seed=3, language="both", steps=3), *rows[200:]]
+    assert rows[0] != next(word_problems(1, seed=4, language="both", steps=3))
+    assert {"有" in row["question"] for row in rows} == {True, False}
+    for row in rows:
+        *lines, last = row["answer"].splitlines()
+        value: float = int(re.findall(r"\d+", row["question"])[0])
+        for line in lines:
+            before, sign, by, _equals, after = line.split()
+            assert int(before) == value
+            value = {"+": value + int(by), "-": value - int(by), "*": value * int(by), "/": value / int(by)}[sign]
+            assert value == int(after)
+        assert last == f"#### {value:g}" and len(lines) == 3
