@@ -30,6 +30,7 @@ from webapp.registry.selectors import models_of, trained_runs
 from webapp.rewards.selectors import specs_of
 from webapp.runs.models import Run
 from webapp.runs.resolve import NO_ENVIRONMENT
+from webapp.runs.states import TERMINAL
 from webapp.teams.models import Project
 
 PATH_PREFIX = re.compile(r"([a-z_]+(?:\.[a-z_]+)*): (.+)", re.DOTALL)
@@ -178,8 +179,15 @@ class RunForm(forms.Form):
             field = self.fields[path]
             current = str((self.data.get(path) if self.is_bound else field.initial) or "")
             if current and current not in dict(options):
-                options.append((current, _("%(value)s (not in this project)") % {"value": current}))
+                options.append((current, self._unlisted(current)))
             field.widget = forms.Select(choices=options)
+
+    def _unlisted(self, value: str) -> str:
+        """What a value is that no list has: a run whose model is still to come, or something from elsewhere."""
+        name = value.removeprefix("run:")
+        if name != value and Run.objects.filter(project=self.project, name=name).exclude(state__in=TERMINAL).exists():
+            return _("%(name)s · still training") % {"name": name}
+        return _("%(value)s (not in this project)") % {"value": value}
 
     @property
     def kind(self) -> str:

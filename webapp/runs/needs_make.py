@@ -26,15 +26,14 @@ from webapp.environments.orders import order_create
 from webapp.environments.services import environment_launch, environment_scale
 from webapp.rewards.services import reward_spec_save
 from webapp.runs.forms import suggested_name
-from webapp.runs.needs import (
+from webapp.runs.needs import filled, situation
+from webapp.runs.needs_find import (
     MAKES_PROBLEMS,
     environment_find,
-    filled,
     order_find,
     problem_options,
     problems_find,
     run_find,
-    situation,
     spec_find,
 )
 from webapp.runs.services import run_create

@@ -282,3 +282,32 @@ def test_preflight_panel(
     wrong = client_for(bob).post(address, _data(project, config, **{"run.max_steps": "0"}), headers=headers)
     assert "need a change first" in wrong.content.decode()
     assert launch_views  # imported for its URL names
+
+
+def test_a_soft_problem_stands_beside_its_option(
+    project: Project, bob: User, config: JobConfig, trainer: list[Check], client_for: Callable[..., Client]
+) -> None:
+    trainer.append(Check("Learning rate", False, "This collapses.", "", False, "optim.learning_rate"))
+    client, address = client_for(bob), reverse("run-new", args=[project.slug])
+    page = client.post(address, _data(project, config))
+    assert page.status_code == 422 and '<p class="field-warning">This collapses.</p>' in page.content.decode()
+    assert not page.context["form"].errors
+    launched = client.post(address, _data(project, config, launch_anyway="yes"))
+    assert launched.status_code == 302
+
+
+def test_nothing_holds_a_tuned_model(project: Project, make_run: Any) -> None:
+    """A pretrained model after SFT, without KL; the starter's chain has nothing to lose."""
+    for source, found in (("Qwen/Qwen3-0.6B", ["grpo.beta"]), ("starter", [])):
+        run = make_run(config={"kind": "sft", "model": {"source": source}})
+        config = JobConfig.model_validate({"model": {"source": f"run:{run.name}"}})
+        assert [check.path for check in preflight._check_pull(project, config)] == found
+        config.grpo.beta = 0.001
+        assert preflight._check_pull(project, config) == []
+
+
+def test_a_model_that_is_still_trained_is_named_as_such(project: Project, make_run: Any) -> None:
+    run = make_run(state="running")
+    for name, words in ((run.name, "still training"), ("gone", "not in this project")):
+        form = RunForm(project=project, config=JobConfig.model_validate({"model": {"source": f"run:{name}"}}))
+        assert words in dict(form.fields["model.source"].widget.choices)[f"run:{name}"]  # type: ignore[attr-defined]

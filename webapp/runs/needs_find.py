@@ -1,0 +1,113 @@
+"""Looking for what presets need: the same way for the page that tells and for the service that makes."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from django.db.models import QuerySet
+
+from training.presets import DatasetNeed, EnvironmentNeed, Preset, RewardNeed, Size
+from webapp.datasets.models import Dataset, DatasetState
+from webapp.environments.models import DatasetOrder, Environment, OrderState
+from webapp.environments.selectors import environments_of
+from webapp.registry.models import Checkpoint
+from webapp.rewards.models import RewardSpec
+from webapp.rewards.services import stored_components
+from webapp.runs.models import Run
+from webapp.runs.states import RunState
+from webapp.teams.models import Project
+
+MAKES_PROBLEMS = "problems"  # the operation in a dataset's lineage
+ENDED_BADLY = frozenset({RunState.FAILED, RunState.CANCELLED, RunState.DRAFT})
+
+
+def environment_find(project: Project, need: EnvironmentNeed | None) -> Environment | None:
+    """A server of the program that is started here with the wanted options; one that answers comes first."""
+    if need is None:
+        return None
+    found = [item for item in environments_of(project) if _plays(item, need)]
+    return min(found, key=lambda item: (item.healthy is not True, not item.wanted, item.created_at), default=None)
+
+
+def _plays(environment: Environment, need: EnvironmentNeed) -> bool:
+    program = environment.built_in
+    if program is None or program.name != need.program:
+        return False
+    defaults = {option.name: option.default for option in program.options}
+    return all(environment.arguments.get(name, defaults.get(name)) == value for name, value in need.arguments.items())
+
+
+def order_find(environment: Environment, need: DatasetNeed) -> DatasetOrder | None:
+    """The newest order of the same rows from a server of the same tasks; not of a dataset that was deleted since."""
+    wanted = arguments_kept(environment, need)
+    orders = DatasetOrder.objects.filter(
+        environment__project=environment.project_id, command=need.command, arguments=wanted
+    ).exclude(state=OrderState.DONE, dataset=None)
+    shared = _shared(environment, need)
+    same = (
+        order
+        for order in orders.select_related("environment", "dataset").order_by("-created_at")[:50]
+        if order.environment.built_in == environment.built_in and _shared(order.environment, need) == shared
+    )
+    return min(same, key=_rank, default=None)
+
+
+def _rank(order: DatasetOrder) -> int:
+    """Rows that are there, then rows that come, then failures."""
+    if order.dataset is not None and order.dataset.state == DatasetState.READY:
+        return 0
+    return 2 if order.state == OrderState.FAILED else 1
+
+
+def arguments_kept(environment: Environment, need: DatasetNeed) -> dict[str, Any]:
+    """The command's options as an order keeps them: without what equals a default."""
+    program = environment.built_in
+    options = program.datasets[need.command].options if program else []
+    defaults = {option.name: option.default for option in options}
+    return {name: value for name, value in need.arguments.items() if value != defaults.get(name)}
+
+
+def _shared(environment: Environment, need: DatasetNeed) -> dict[str, Any]:
+    program = environment.built_in
+    names = {option.name for option in program.datasets[need.command].shared} if program else set()
+    return {name: value for name, value in environment.arguments.items() if name in names}
+
+
+def problems_find(project: Project, need: DatasetNeed) -> Dataset | None:
+    """Our own word problems of the same kind."""
+    made = Dataset.objects.filter(project=project, lineage__operation=MAKES_PROBLEMS)
+    return made.filter(lineage__options=problem_options(need)).exclude(state=DatasetState.REJECTED).first()
+
+
+def problem_options(need: DatasetNeed) -> dict[str, Any]:
+    """What the generator is asked for."""
+    return {**need.arguments, "shape": need.command}
+
+
+def spec_find(project: Project, need: RewardNeed) -> RewardSpec | None:
+    """The newest spec with the same components, under whatever name; the preset's own name first."""
+    wanted = stored_components(list(need.components))
+    found = [item for item in RewardSpec.objects.filter(project=project).order_by("-created_at")[:500]
+             if item.components == wanted]  # fmt: skip
+    return min(found, key=lambda item: item.name != need.name, default=None)
+
+
+def run_find(project: Project, preset: Preset, size: Size, *, finished: bool) -> Run | None:
+    """The newest run of a preset that has succeeded or, unless it must be ``finished``, may still do."""
+    for run in runs_of(project, preset, size).order_by("-created_at")[:50]:
+        if run.state == RunState.SUCCEEDED and _has_model(run):
+            return run
+        if not finished and run.state not in ENDED_BADLY and run.state != RunState.SUCCEEDED:
+            return run
+    return None
+
+
+def runs_of(project: Project, preset: Preset, size: Size) -> QuerySet[Run]:
+    """Runs that were named after a preset."""
+    return Run.objects.filter(project=project, name__regex=rf"^{re.escape(preset.run_name(size))}-\d{{1,6}}$")
+
+
+def _has_model(run: Run) -> bool:
+    final = Checkpoint.objects.filter(run=run, final=True).order_by("-attempt", "-step").first()
+    return final is not None and final.folder.is_dir()
