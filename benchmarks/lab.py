@@ -68,7 +68,7 @@ def _record(run: Any, rollouts: int) -> None:
 
     from webapp.rollouts.models import Rollout, Turn
 
-    rng, now = random.Random(1), timezone.now()
+    rng, now = random.Random(rollouts), timezone.now()
     words = [f"word{number}" for number in range(500)]
     for begin in range(0, rollouts, 2000):
         rows, turns = [], []
