@@ -1,4 +1,4 @@
-"""Run the benchmarks by name, or all: ``python -m benchmarks [demo overhead rollouts learning envs data …]``."""
+"""Run the benchmarks by name, or all: ``python -m benchmarks [demo overhead rollouts learning envs data lab …]``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 HERE = Path(__file__).parent
-NAMES = ("demo", "overhead", "rollouts", "learning", "envs", "catalogue", "data")
+NAMES = ("demo", "overhead", "rollouts", "learning", "envs", "catalogue", "data", "lab")
 LIMIT_S = 1800
 
 

@@ -21,7 +21,7 @@ from webapp.asgi import application
 from webapp.datasets.models import Dataset, DatasetExport
 from webapp.live.routing import websocket_urlpatterns
 from webapp.registry.models import RegisteredModel
-from webapp.rewards.models import RewardCase
+from webapp.rewards.models import RewardCase, RolloutSet
 from webapp.rollouts.models import Rollout
 from webapp.runs.models import RunImport
 from webapp.teams.models import Membership, Project, User
@@ -64,6 +64,8 @@ def objects(
         "environment_id": environment.pk, "models": model.pk, "rollouts": rollout.pk,
         "cases": case.pk, "operation": "split", "export_id": _export(data).pk,
         "imports": RunImport.objects.create(project=project, files=[{"name": "log", "bytes": 1}]).pk,
+        "lab": RolloutSet.objects.create(project=project, name="set", kind="run").pk,
+        "rollout": rollout.pk,
         "members": newcomer.pk,
         "slug": project.slug, "token": "not-a-token", "step": 1, "number": 1,
     }  # fmt: skip

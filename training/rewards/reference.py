@@ -10,6 +10,8 @@ import annotated_types
 from pydantic.fields import FieldInfo
 
 from training.rewards.base import Component
+from training.rewards.lab.alarms import ALARMS, DEGENERATE
+from training.rewards.lab.outcome import OUTCOMES
 from training.rewards.registry import FAMILIES
 
 _HEAD = """\
@@ -46,10 +48,28 @@ operator also sets the same name with `_HOST`: the key goes to that host only. `
 that reward models are taken from.
 """
 
+_ALARMS = """\
+## Alarms of the reward lab
+
+[The lab](reward-lab.md) holds a spec against a set of rollouts. Each alarm names figures and rollouts as its evidence;
+a rule that has too little to go by says nothing. "Successful" is an outcome of 1, or the highest where that is above.
+"""
+
 
 def reference() -> str:
     """The page as Markdown."""
-    return "\n".join([_HEAD, *(part for name in FAMILIES for part in _family(name))])
+    return "\n".join([_HEAD, *(part for name in FAMILIES for part in _family(name)), *_alarms()])
+
+
+def _alarms() -> Iterator[str]:
+    yield _ALARMS
+    yield "| code | says | when |\n|---|---|---|"
+    for code, words in ALARMS.items():
+        yield f"| `{code}` | {_cell(words.title)} | {_cell(words.rule)} |"
+    policies, outcomes = (", ".join(f"`{name}`" for name in names) for names in (DEGENERATE, OUTCOMES))
+    yield f"\nThe degenerate policies of the test-bed are {policies}.\n"
+    yield "The outcome is the first of these that the spec or the run has a value of, else the environment's own:"
+    yield f"{outcomes}.\n"
 
 
 def _family(name: str) -> Iterator[str]:

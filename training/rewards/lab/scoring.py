@@ -26,6 +26,8 @@ from training.rewards.scoring import raw_value, resolve
 
 KEEP_EVERY_S = 10.0
 PROGRESS_EVERY_S = 0.2
+SANDBOXED = frozenset({"custom_python"})
+"""Functions that are slow and run apart, but need nobody else: they are computed for old rollouts too."""
 Progress = Callable[[int, int], None]
 
 
@@ -37,7 +39,7 @@ def wanted(table: Table, component: RewardComponent, column: Column) -> Bools:
 def is_asked(component: RewardComponent) -> bool:
     """Whether its values can be computed here: judges and models are never asked for old rollouts."""
     known = COMPONENTS.get(component.registered)
-    return known is not None and not known.outside
+    return known is not None and (not known.outside or component.registered in SANDBOXED)
 
 
 def score_set(folder: Path, components: Sequence[RewardComponent], on_progress: Progress | None = None) -> None:

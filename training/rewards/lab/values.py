@@ -24,6 +24,8 @@ from training.rewards.registry import COMPONENTS
 FOLDER_NAME = "values"
 UNKNOWN, KNOWN = -2, -1
 MAX_REASONS = 200
+MAX_COLUMNS = 200
+"""Most computed columns that a set keeps."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,14 @@ def column_save(folder: Path, component: RewardComponent, column: Column) -> Non
     with open(whole, "wb") as file:
         np.savez(file, value=column.value, code=column.code, reasons=reasons)
     os.replace(whole, path)
+    _forget_oldest(path.parent)
+
+
+def _forget_oldest(folder: Path) -> None:
+    """A parameter that is moved about leaves a column at every value; those used last are worth keeping."""
+    by_age = sorted(folder.glob("*.npz"), key=lambda path: path.stat().st_mtime)
+    for path in by_age[:-MAX_COLUMNS]:
+        path.unlink(missing_ok=True)
 
 
 def needed(column: Column, wanted: Bools) -> Bools:

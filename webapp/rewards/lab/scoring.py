@@ -188,7 +188,6 @@ def _kill(child: subprocess.Popen[str]) -> None:
 
 def _limit() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    os.nice(5)  # the web server shares the cores
 
 
 def _environment() -> dict[str, str]:

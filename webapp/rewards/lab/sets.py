@@ -24,6 +24,7 @@ from django.utils.translation import gettext as _
 from training.errors import Boundary, ErrorInfo
 from webapp.pages import clean_name
 from webapp.rewards.cases import cases_of
+from webapp.rewards.lab.cache import cache
 from webapp.rewards.lab.pasted import TEXT_NAME, conversations_of
 from webapp.rewards.lab.selectors import LOST_AFTER_S
 from webapp.rewards.models import RolloutSet, SetKind, SetState
@@ -101,6 +102,7 @@ def recorded_rollouts(run: Run, first: int | None, last: int | None) -> QuerySet
 def rollout_set_delete(*, rollout_set: RolloutSet) -> None:
     """Delete a set and its files; a worker that builds it gives up at its next report."""
     folder = rollout_set.folder
+    cache.drop(rollout_set.pk)
     with transaction.atomic():
         rollout_set.delete()
         transaction.on_commit(lambda: shutil.rmtree(folder, ignore_errors=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import random
 import uuid
 from pathlib import Path
@@ -16,8 +17,10 @@ from tests.training.rewards.test_combining import trl_advantages
 from training.config import RewardComponent
 from training.rewards.combining import Aggregation, Scale, counts_for, terms_of, total_of
 from training.rewards.combining import advantages as advantages_of
+from training.rewards.lab import values
 from training.rewards.lab.figures import correlation, histogram, rank_correlation, share_of_spread
 from training.rewards.lab.groups import advantages, group_of, ranks, statistics
+from training.rewards.lab.scoring import score_set
 from training.rewards.lab.table import Table, table_load
 from training.rewards.lab.terms import Scored, scored
 from training.rewards.lab.values import KNOWN, Column
@@ -147,3 +150,18 @@ def test_one_component_missing_excludes_and_nobody_counting_excludes(tmp_path: P
     found: Scored = scored(table, spec, values)
     assert found.included.tolist() == [True, False, False]
     assert found.missing["a"].tolist() == [False, True, False] and not found.missing["b"].any()
+
+
+def test_a_set_keeps_the_columns_that_were_computed_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = made(tmp_path, 2, 2, dead=0.0)
+    monkeypatch.setattr(values, "MAX_COLUMNS", 2)
+    specs = [RewardComponent(name="length_budget", weight=1, params={"min_chars": n}) for n in (1, 2, 3)]
+    for age, item in enumerate(specs):
+        score_set(tmp_path, [item])
+        if (path := values.column_path(tmp_path, item)).exists():
+            os.utime(path, (age, age))
+    score_set(tmp_path, [RewardComponent(name="coherence", weight=1)])
+    kept = [values.column_path(tmp_path, item).exists() for item in specs]
+    assert kept == [False, False, True]
+    moved = RewardComponent(name="other", function="length_budget", weight=9, params={"min_chars": 3}, clip=[0, 0.5])
+    assert (values.column_of(table, moved).code == KNOWN).all()

@@ -12,7 +12,9 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from training.config import JobConfig
+from training.config import JobConfig, RewardComponent
+from training.rewards.lab.scoring import score_set
+from webapp.rewards.lab import scoring
 from webapp.rewards.lab.building import set_build
 from webapp.rewards.lab.sets import rollout_set_create, set_claim
 from webapp.rewards.models import RolloutSet
@@ -65,6 +67,20 @@ def _rollout(run: Run, step: int, group: int, index: int, attempt: int = 1) -> R
 def more_rollouts() -> Callable[..., Rollout]:
     """One more recorded rollout of a run."""
     return _rollout
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Values are computed in this process, which is quicker; what was computed, in order."""
+    computed: list[list[str]] = []
+
+    def start(job: scoring.Job) -> None:
+        computed.append(job.names)
+        score_set(job._folder, [RewardComponent.model_validate(item) for item in json.loads(job._request)])
+        job._end("")
+
+    monkeypatch.setattr(scoring.Job, "start", start)
+    return computed
 
 
 @pytest.fixture
