@@ -31,7 +31,8 @@ export class Fields {
     this.weight = this.one("[data-weight]");
     this.fill(part);
     this.node.addEventListener("input", (/** @type {any} */ event) => this.typed(event.target));
-    this.one("[data-remove]").addEventListener("click", () => editor.remove(this));
+    // After the click has passed: htmx looks for the form of a button that was clicked.
+    this.one("[data-remove]").addEventListener("click", () => setTimeout(() => editor.remove(this)));
   }
 
   /** @param {string} selector */
