@@ -20,7 +20,7 @@ from tests.security.routes import API, BODIES, SOCKETS, TABLE, Who, routes
 from webapp.asgi import application
 from webapp.live.routing import websocket_urlpatterns
 from webapp.registry.models import RegisteredModel
-from webapp.rewards.models import RewardCase
+from webapp.rewards.models import RewardCase, RolloutSet
 from webapp.rollouts.models import Rollout
 from webapp.teams.models import Membership, Project, User
 
@@ -59,7 +59,8 @@ def objects(
         "rewards": (spec := make_reward_spec()).pk, "spec_id": spec.pk,
         "environments": (environment := make_environment(url="http://127.0.0.1:1")).pk,
         "environment_id": environment.pk, "models": model.pk, "rollouts": rollout.pk,
-        "cases": case.pk,
+        "cases": case.pk, "lab": RolloutSet.objects.create(project=project, name="set", kind="run").pk,
+        "rollout": rollout.pk,
         "members": newcomer.pk,
         "slug": project.slug, "token": "not-a-token", "step": 1, "number": 1,
     }  # fmt: skip
