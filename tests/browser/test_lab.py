@@ -170,6 +170,7 @@ def test_a_viewer_may_weigh_but_not_save(
     page.locator("#lab-status:has-text('computed anew: coherence')").wait_for()
     assert page.evaluate("document.activeElement.closest('[data-component]').dataset.component") == "coherence"
     page.keyboard.press("ArrowUp")
+    assert page.input_value("#component-coherence [data-weight]") == "0.11"
     page.click("#component-coherence [data-remove]")
     page.locator("#lab-changed:text-is('as saved')").wait_for()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390 and desk.problems == []

@@ -66,6 +66,7 @@ class Lab {
 
   listen() {
     $("lab-spec").value = this.view.spec;
+    for (const option of $("lab-against").options) option.disabled = option.value === this.view.spec;
     $("lab-against").value = this.view.against;
     $("lab-spec").addEventListener("change", () => this.chooseSpec($("lab-spec").value));
     $("lab-against").addEventListener("change", () => {
