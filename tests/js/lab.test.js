@@ -4,7 +4,7 @@ import { mock, test } from "node:test";
 import { bars, count, gravestFirst, longestStack, moved, outline, shares, stack } from "../../static/js/lib/lab-figures.js";
 import { Asker, post } from "../../static/js/lib/lab-score.js";
 import { canonical, changedNames, freshName, ownerOf, readParam, readShape, shapeFields, sliderRange, weightSum } from "../../static/js/lib/lab-spec.js";
-import { segments } from "../../static/js/lib/lab-text.js";
+import { notesOf, segments } from "../../static/js/lib/lab-text.js";
 import { readLabView, writeLabView } from "../../static/js/lib/lab-view.js";
 
 test("fields are read as the component takes them", () => {
@@ -55,6 +55,11 @@ test("spans count code points, may overlap, and never lose text", () => {
   assert.deepEqual(found.map((piece) => [piece.text, piece.names]), [["🎟️ ", []], ["a", ["x"]], ["b", ["x", "y"]], [" cd", ["y"]]]); // prettier-ignore
   assert.deepEqual(found[2].notes, ["n"]);
   assert.deepEqual(segments("ab", [{ start: 0, end: 0, name: "x", note: "" }, { start: 1, end: 99, name: "y", note: "" }]).map((piece) => piece.names), [[], ["y"]]); // prettier-ignore
+});
+
+test("what is said of several messages is said once", () => {
+  const spans = [{ message: 4, note: "no" }, { message: 2, note: "no" }, { message: 2, note: "no" }, { message: 3, note: "" }]; // prettier-ignore
+  assert.deepEqual(notesOf(spans), [{ note: "no", messages: [2, 4] }, { note: "", messages: [3] }]); // prettier-ignore
 });
 
 test("figures: changes, bars, and two distributions on one scale", () => {

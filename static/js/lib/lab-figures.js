@@ -35,6 +35,7 @@ export function moved(before, after) {
  */
 export function bars(histogram, width, height) {
   const { edges, counts } = histogram;
+  if (counts.length === 1) return [{ x: width / 2 - 2, y: 0, width: 4, height }]; // all of them are the same
   const most = Math.max(...counts, 1);
   const low = edges[0];
   const span = edges[edges.length - 1] - low || 1;

@@ -51,3 +51,15 @@ export function segments(text, spans) {
 
 /** Whether a span stands for a whole message. @param {{start: number, end: number}} span */
 export const isWhole = (span) => span.start === 0 && span.end === 0;
+
+/**
+ * What is said of spans, each sentence once with the messages it is about.
+ * @param {{message: number, note: string}[]} spans
+ * @returns {{note: string, messages: number[]}[]}
+ */
+export function notesOf(spans) {
+  /** @type {Map<string, Set<number>>} */
+  const found = new Map();
+  for (const span of spans) found.set(span.note, (found.get(span.note) ?? new Set()).add(span.message));
+  return [...found].map(([note, messages]) => ({ note, messages: [...messages].sort((a, b) => a - b) }));
+}

@@ -66,6 +66,7 @@ class Lab {
 
   listen() {
     $("lab-spec").value = this.view.spec;
+    for (const option of $("lab-against").options) option.disabled = option.value === this.view.spec;
     $("lab-against").value = this.view.against;
     $("lab-spec").addEventListener("change", () => this.chooseSpec($("lab-spec").value));
     $("lab-against").addEventListener("change", () => {
@@ -193,7 +194,7 @@ class Lab {
     $("lab-error").hidden = true;
     $("lab-result").hidden = false;
     this.rested();
-    const took = { n: count(reply.summary.rollouts, language), t: duration(reply.took_ms / 1000, t) };
+    const took = { n: count(reply.summary.rollouts, language), t: reply.took_ms < 1000 ? t("lab.ms", { n: Math.round(reply.took_ms) }) : duration(reply.took_ms / 1000, t) };
     const anew = (reply.rescored ?? []).map((/** @type {string} */ name) => plain(name));
     setText($("lab-status"), anew.length ? t("lab.rescored", { ...took, names: anew.join(", ") }) : t("lab.scored", took));
     const other = this.other();
@@ -201,7 +202,7 @@ class Lab {
     setText($("lab-brief"), this.brief(reply));
     this.editor.show(reply);
     this.result.show(reply, name);
-    this.groups.show(reply, this.view.rollout);
+    this.groups.show(reply, this.view.rollout, name);
     this.distribution(reply, body, name);
   }
 
@@ -280,10 +281,10 @@ class Lab {
     if (id === null) return this.reader.say(t("lab.choose"));
     if (this.reader.row?.id !== id) this.reader.say(t("loading"));
     this.askRollout(0);
-    const side = $("reader-side");
     const narrow = matchMedia("(max-width: 64rem)").matches;
-    const seen = side.getBoundingClientRect();
-    if (narrow || seen.top > innerHeight - 160 || seen.bottom < 160) side.scrollIntoView({ block: "start" });
+    const seen = $("reader-side").getBoundingClientRect();
+    if (narrow) $("reader-side").scrollIntoView({ block: "start" });
+    else if (seen.top > innerHeight / 2 || seen.bottom < innerHeight / 2) $("lab-groups-part").scrollIntoView({ block: "start" });
   }
 
   /** @param {number} [restMs] */

@@ -31,7 +31,9 @@ export class Fields {
     this.weight = this.one("[data-weight]");
     this.fill(part);
     this.node.addEventListener("input", (/** @type {any} */ event) => this.typed(event.target));
-    this.one("[data-remove]").addEventListener("click", () => editor.remove(this));
+    this.weight.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => this.nudge(event));
+    // After the click has passed: htmx looks for the form of a button that was clicked.
+    this.one("[data-remove]").addEventListener("click", () => setTimeout(() => editor.remove(this)));
   }
 
   /** @param {string} selector */
@@ -44,7 +46,7 @@ export class Fields {
     setText(this.one("[data-title]"), plain(this.title));
     const help = this.known ? [this.known.help, this.known.warning, this.known.outside && t("lab.outside")].filter(Boolean).join(" ") : t("lab.unknown");
     setText(this.one("[data-help]"), help);
-    setAttr(this.weight, "aria-label", t("lab.weight_of", { title: plain(this.title) }));
+    for (const input of [this.weight, this.range]) setAttr(input, "aria-label", t("lab.weight_of", { title: plain(this.title) }));
     setAttr(this.one("[data-remove]"), "aria-label", t("lab.remove", { title: plain(this.title) }));
     this.weight.value = String(part.weight);
     this.slide(part.weight);
@@ -65,6 +67,16 @@ export class Fields {
     const { low, high, step } = sliderRange(weight);
     for (const [key, value] of Object.entries({ min: low, max: high, step })) setAttr(this.range, key, value);
     this.range.value = String(weight);
+  }
+
+  /** The arrows move a weight as far as its slider does; with Shift ten times as far. @param {KeyboardEvent} event */
+  nudge(event) {
+    const by = { ArrowUp: 1, ArrowDown: -1 }[event.key];
+    if (by === undefined || !Number.isFinite(this.weight.valueAsNumber)) return;
+    event.preventDefault();
+    const step = Number(this.range.step) * (event.shiftKey ? 10 : 1);
+    this.weight.value = String(Number((this.weight.valueAsNumber + by * step).toFixed(4)));
+    this.typed(this.weight);
   }
 
   /** @param {any} target */

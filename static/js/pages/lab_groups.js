@@ -44,8 +44,9 @@ export class Groups {
   /**
    * @param {Row} reply
    * @param {string | null} selected
+   * @param {string} other name of the spec that ranks are compared with; "" for the recorded rewards
    */
-  show(reply, selected) {
+  show(reply, selected, other) {
     const { view } = this.options;
     const all = reply.total_groups;
     if (!reply.groups.length && view.offset && all) {
@@ -56,6 +57,7 @@ export class Groups {
     this.names = reply.components.map((/** @type {Row} */ row) => row.name);
     const last = view.offset + reply.groups.length;
     setText($("lab-shown"), all ? t("lab.shown", { from: count(view.offset + 1, language), to: count(last, language), all: count(all, language) }) : "");
+    setText($("lab-ranks"), other ? t("lab.ranks_against", { name: other }) : t("lab.ranks_recorded"));
     $("lab-back").disabled = view.offset === 0;
     $("lab-next").disabled = last >= all;
     const none = reply.groups.length ? [] : [{ key: "none" }];

@@ -2,7 +2,7 @@
 /** One rollout with the text that earned its reward. Everything in it was written by others: it is only ever text. */
 import { h, has, setAttr, setText, t } from "../lib/dom.js";
 import { figure, plain, pretty, score, visible } from "../lib/format.js";
-import { isWhole, segments } from "../lib/lab-text.js";
+import { isWhole, notesOf, segments } from "../lib/lab-text.js";
 import { folded } from "../lib/transcript.js";
 
 /** @typedef {Record<string, any>} Row */
@@ -118,9 +118,10 @@ export class Reader {
     if (part.reason) return box.replaceChildren(h("p", { class: "small earned-reason" }, `${t("lab.not_computed")}: ${plain(part.reason)}`));
     const spans = part.spans ?? [];
     if (!spans.length) return box.replaceChildren(h("p", { class: "muted small" }, t("lab.nothing_marked")));
-    const items = spans.slice(0, MAX_NOTES).map((/** @type {Row} */ span) =>
-      h("li", {}, h("button", { type: "button", class: "link-button small", onclick: () => this.reveal(span.message) }, t("lab.message", { n: span.message + 1 })), " ", h("span", {}, plain(span.note || (isWhole(/** @type {any} */ (span)) ? t("lab.whole_message") : "")))),
-    );
+    const items = notesOf(spans).slice(0, MAX_NOTES).map(({ note, messages }) => {
+      const links = messages.map((at) => h("button", { type: "button", class: "link-button small", onclick: () => this.reveal(at) }, String(at + 1)));
+      return h("li", {}, h("span", {}, plain(note || t("lab.whole_message"))), h("span", { class: "muted" }, ` · ${t("lab.messages")} `), h("span", { class: "earned-links" }, ...links));
+    });
     box.replaceChildren(h("ul", { class: "small" }, ...items));
   }
 

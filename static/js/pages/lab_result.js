@@ -137,7 +137,7 @@ export class Result {
     const name = h("button", { type: "button", class: "lab-name", "data-curve": place % 8, onclick: () => this.options.focus(row.name) }, h("span", { class: "lab-key" }), plain(row.title));
     const used = row.min === null ? "–" : `${score(row.min)} – ${score(row.max)}`;
     const share = row.share_of_spread;
-    const bar = share === null || share === undefined ? h("span", { class: "muted" }, "–") : h("span", { class: "lab-share", "data-curve": place % 8 }, meter(share), h("span", { class: "num" }, percent(Math.round(share * 1000) / 1000)));
+    const bar = share === null || share === undefined ? h("span", { class: "muted" }, "–") : h("span", { class: "lab-share", "data-curve": place % 8 }, meter(share), h("span", { class: "num" }, signed(percent(Math.round(share * 1000) / 1000))));
     return [
       h("td", { class: "cell-main" }, name),
       h("td", { "data-label": t("lab.values"), "data-curve": place % 8 }, row.histogram ? small(row.histogram) : "–"),
@@ -185,6 +185,9 @@ export class Result {
     if (this.plotted) this.plot(/** @type {any} */ (this.plotted[0]), this.plotted[1], /** @type {any} */ (this.plotted[2]));
   }
 }
+
+/** A minus as wide as the figures have it. @param {string} text */
+const signed = (text) => text.replace("-", "−");
 
 /** @param {number} share */
 function meter(share) {

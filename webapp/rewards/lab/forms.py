@@ -45,7 +45,7 @@ class SetForm(forms.Form):
     text = forms.CharField(
         label=gettext_lazy("Conversations"), required=False, strip=False,
         widget=forms.Textarea(attrs={"rows": 8, "spellcheck": "false", "class": "mono"}),
-        help_text=gettext_lazy("JSON: a list of messages, a list of conversations, or one conversation a line, up to 1 MB."),
+        help_text=gettext_lazy("JSON: a list of messages or of conversations, or one conversation a line, up to 1 MB."),
     )  # fmt: skip
     name = forms.CharField(
         label=gettext_lazy("Name"), max_length=80, required=False, validators=[name_validator],

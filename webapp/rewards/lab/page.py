@@ -1,4 +1,4 @@
-"""What the lab's pages show: runs that a set can be made of, specs to choose from, and the facts a script starts from."""
+"""What the lab's pages show: runs that a set can be made of, specs to choose from, and where a run is launched."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ def _scoring() -> dict[str, str]:
         "lab.scoring": _("Scoring {n} rollouts…"),
         "lab.scored": _("Scored {n} rollouts in {t}"),
         "lab.rescored": _("Scored {n} rollouts in {t}; computed anew: {names}"),
+        "lab.ms": _("{n} ms"),
         "lab.computing": _("Computing {names}: {done} of {all} rollouts"),
         "lab.failed": _("The figures below are those before the last change."),
         "lab.no_answer": _("No answer within {n} s. The set may be large: try again, or make a set of fewer steps."),
@@ -84,6 +85,8 @@ def _groups() -> dict[str, str]:
         "lab.phantom_help": _("The rewards differ although all of them have the same outcome."),
         "lab.shown": _("{from}–{to} of {all} groups"),
         "lab.no_groups": _("No group is like that."),
+        "lab.ranks_recorded": _("↑↓ places moved in the group, against the recorded rewards"),
+        "lab.ranks_against": _("↑↓ places moved in the group, against {name}"),
         "lab.recorded": _("recorded {value}"),
         "lab.rank_up": _("{n} up in its group"),
         "lab.rank_down": _("{n} down in its group"),
@@ -96,10 +99,9 @@ def _reading() -> dict[str, str]:
     return {
         "lab.choose": _("Choose a rollout to read what earned its reward."),
         "lab.not_computed": _("not computed"),
-        "lab.earned": _("What earned it"),
         "lab.nothing_marked": _("No span of text earned this value: it follows from the whole episode."),
         "lab.whole_message": _("the whole message"),
-        "lab.message": _("message {n}"),
+        "lab.messages": _("message"),
         "lab.task_prompt": _("from the task"),
         "lab.hint": _("Point at a component to see the text that earned it."),
     }

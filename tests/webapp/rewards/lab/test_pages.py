@@ -1,0 +1,191 @@
+"""The lab's pages: sets, the facts that its script starts from, saving, and the fields around a value."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from training.config import RewardComponent
+from training.rewards.registry import COMPONENTS, default_components
+from webapp.rewards.lab.forms import ShapeForm, editor_of
+from webapp.rewards.models import RewardSpec, RolloutSet, SetState
+from webapp.rewards.services import reward_spec_save
+from webapp.teams.models import Project, User
+
+pytestmark = pytest.mark.django_db
+TALK = '[{"role": "user", "content": "2 + 3?"}, {"role": "assistant", "content": "5"}]'
+
+
+def _facts(page: Any) -> dict[str, Any]:
+    text = page.content.decode().split('<script id="lab-data" type="application/json">')[1].split("</script>")[0]
+    facts: dict[str, Any] = json.loads(text)
+    return facts
+
+
+def _fail(word: str) -> None:
+    raise ValueError(f"{word} is no JSON")
+
+
+def test_a_set_is_made_from_a_form_that_says_what_is_wrong(
+    project: Project, bob: User, rita: User, client_for: Callable[..., Client], recorded_run: Any
+) -> None:
+    address, client = reverse("lab", args=[project.slug]), client_for(bob)
+    empty = client_for(rita).get(address).content.decode()
+    assert "Nothing to score yet" in empty and "ask an editor" in empty and '<form class="card-body' not in empty
+    run = recorded_run(steps=2)
+    for sent, field, words in (
+        ({"kind": "pasted", "text": "{"}, "text", "not valid JSON"),
+        ({"kind": "cases"}, "kind", "no reward test cases yet"),
+        ({"kind": "run", "run": run.pk, "first_step": 3}, "run", "no finished rollouts"),
+        ({"kind": "run"}, "run", "Choose a run"),
+        ({"kind": "run", "run": run.pk, "last_step": -1}, "last_step", "greater than or equal to 0"),
+        ({"kind": "run", "run": run.pk, "name": "../x"}, "name", "Use letters"),
+    ):  # fmt: skip
+        answer = client.post(address, sent)
+        assert answer.status_code == 422 and words in " ".join(answer.context["form"].errors[field])
+    answer = client.post(address, {"kind": "run", "run": run.pk, "first_step": 2})
+    made = RolloutSet.objects.get()
+    assert answer["Location"] == reverse("lab-set", args=[project.slug, made.pk])
+    assert (made.name, made.first_step, made.created_by) == (f"{run.name} 2-", 2, bob)
+    assert "Waiting for a worker" in client.get(answer["Location"]).content.decode()
+    client.post(address, {"kind": "pasted", "text": TALK})
+    names = client.get(address).content.decode()
+    assert run.name in names and "from step 2" in names and "Pasted 2" in names
+
+
+def test_a_run_leads_to_its_newest_set_and_makes_it_once(
+    project: Project, bob: User, rita: User, client_for: Callable[..., Client], recorded_run: Any, make_run: Any
+) -> None:
+    run, spec = (
+        recorded_run(),
+        reward_spec_save(project=project, user=bob, name="mine", components=default_components()),
+    )
+    address = f"{reverse('lab', args=[project.slug])}?run={run.pk}"
+    assert "ask an editor" in client_for(rita).get(address).content.decode() and not RolloutSet.objects.exists()
+    for _again in range(2):
+        answer = client_for(bob).get(f"{address}&spec={spec.pk}")
+        assert (
+            answer["Location"]
+            == reverse("lab-set", args=[project.slug, RolloutSet.objects.get().pk]) + f"?spec={spec.pk}"
+        )
+    RolloutSet.objects.update(state=SetState.FAILED)
+    client_for(bob).get(address)
+    assert RolloutSet.objects.count() == 2
+    nothing = client_for(bob).get(f"{reverse('lab', args=[project.slug])}?run={make_run().pk}").content.decode()
+    assert "no finished rollouts" in nothing
+    for wrong in ("nonsense", str(spec.pk)):
+        assert client_for(bob).get(f"{reverse('lab', args=[project.slug])}?run={wrong}").status_code == 404
+
+
+def test_the_page_starts_from_what_the_run_scored_with(
+    project: Project, bob: User, rita: User, client_for: Callable[..., Client], recorded_run: Any, built: Any
+) -> None:
+    run = recorded_run()
+    made = built(kind="run", run=run)
+    older = reward_spec_save(project=project, user=bob, name="mine", components=default_components()[:1])
+    newest = reward_spec_save(project=project, user=bob, name="mine", components=default_components())
+    address = reverse("lab-set", args=[project.slug, made.pk])
+    facts = _facts(client_for(rita).get(address))
+    assert [item["key"] for item in facts["choices"]] == ["run", str(newest.pk), "start"] and facts["spec"] == "run"
+    assert [part["name"] for part in facts["choices"][0]["components"]] == ["task_success", "numeric_match"]
+    assert (facts["set"]["rollouts"], facts["can_edit"]) == (16, False)
+    assert facts["urls"]["launch"].startswith(reverse("run-new", args=[project.slug]) + "?dataset=")
+    asked = _facts(client_for(bob).get(f"{address}?spec={older.pk}"))
+    assert asked["spec"] == str(older.pk) and len(asked["choices"]) == 4 and asked["can_edit"]
+    run.config["rewards"] = {"spec": older.reference, "components": []}
+    run.save(update_fields=["config"])
+    named = _facts(client_for(bob).get(f"{address}?spec=nonsense&against={'0' * 36}"))
+    assert named["spec"] == str(older.pk)
+    page = client_for(bob).get(address).content.decode()
+    assert all(f'<template data-editor="{name}">' in page for name in COMPONENTS)
+    text = page.split('<script id="lab-data" type="application/json">')[1].split("</script>")[0]
+    json.loads(text, parse_constant=_fail)  # limits of components may be infinite, and a browser reads no Infinity
+
+
+def test_progress_ends_with_the_page_and_a_failure_says_what_to_do(
+    project: Project, bob: User, rita: User, client_for: Callable[..., Client]
+) -> None:
+    made = RolloutSet.objects.create(
+        project=project, name="set", kind="pasted", progress={"done": 250, "total": 1000, "token": "t", "at": 9e12}
+    )
+    address, client = reverse("lab-set-progress", args=[project.slug, made.pk]), client_for(rita)
+    answer = client.get(address)
+    assert "25% · 250 of 1,000 rollouts" in answer.content.decode() and "HX-Refresh" not in answer
+    error = {"code": "set_unbuildable", "boundary": "data", "message": "Line 3 is too long."}
+    RolloutSet.objects.update(state=SetState.FAILED, error=error)
+    assert client.get(address)["HX-Refresh"] == "true"
+    page = client.get(reverse("lab-set", args=[project.slug, made.pk])).content.decode()
+    assert "Line 3 is too long." in page and "make another one" in page and "lab-data" not in page
+    assert client_for(bob).post(reverse("lab-set-delete", args=[project.slug, made.pk])).status_code == 302
+    assert not RolloutSet.objects.exists()
+
+
+def test_saving_makes_the_next_version_or_says_why_not(
+    project: Project, bob: User, client_for: Callable[..., Client]
+) -> None:
+    address, client = reverse("lab-save", args=[project.slug]), client_for(bob)
+
+    def save(body: Any) -> Any:
+        return client.post(
+            address, body if isinstance(body, str) else json.dumps(body), content_type="application/json"
+        )
+
+    parts = [{"name": "final_answer", "weight": 0.5, "params": {}, "clip": [0, 0.9]}]
+    first, again = (
+        save({"name": "mine", "components": parts}).json(),
+        save({"name": "mine", "components": parts}).json(),
+    )
+    assert first == again and first["label"] == "mine@1" and first["reference"] == "reward:mine@1"
+    parts[0]["weight"] = 0.6
+    assert save({"name": " mine ", "components": parts}).json()["label"] == "mine@2"
+    assert RewardSpec.objects.get(version=2).components[0]["clip"] == [0, 0.9]
+    for body, place, words in (
+        ({"name": "mine", "components": [*parts, {"name": "coherence", "weight": 101}]}, "1", "at most 100"),
+        ({"name": "mine", "components": []}, "", "at least 1"),
+        ({"name": "", "components": parts}, "name", "Use letters"),
+        ({"name": "mine", "components": [{"name": "nobody", "weight": 1}]}, "__all__", "no reward component `nobody`"),
+        ("{", "", "JSON"),
+    ):  # fmt: skip
+        answer = save(body)
+        assert answer.status_code == 422 and words in " ".join(answer.json()["detail"][place]), answer.json()
+    assert RewardSpec.objects.count() == 2
+
+
+def test_the_fields_around_a_value_give_back_what_they_were_given() -> None:
+    part = RewardComponent.model_validate({
+        "name": "coherence", "weight": 1, "clip": [0, 0.5], "scale": [-1, 1], "categories": ["base", "long context"],
+        "gate": {"component": "final_answer", "above": 0.2}, "schedule": {"end": 50, "last": 0.1},
+    })  # fmt: skip
+    given = ShapeForm.initial_of(part) | {"categories": "\n".join(part.categories)}
+    form = ShapeForm(given, others=[("final_answer", "Final answer")])
+    assert form.is_valid(), form.errors
+    assert (
+        part.model_copy(update={"weight": 2}).model_dump()
+        == RewardComponent.model_validate({"name": "coherence", "weight": 2, **form.cleaned_data["shape"]}).model_dump()
+    )
+    empty = ShapeForm({})
+    assert empty.is_valid() and empty.cleaned_data["shape"] == {
+        "clip": None, "scale": None, "gate": None, "schedule": None, "categories": [],
+    }  # fmt: skip
+    for sent, field in (
+        ({"clip_low": "1"}, "clip_low"), ({"clip_low": "2", "clip_high": "1"}, "clip_low"),
+        ({"scale_low": "1", "scale_high": "1"}, "scale_low"), ({"gate_component": "nobody"}, "gate_component"),
+        ({"schedule_kind": "linear", "schedule_begin": "9", "schedule_end": "1", "schedule_first": "1",
+          "schedule_last": "0"}, "schedule_kind"),
+    ):  # fmt: skip
+        assert list(ShapeForm(sent, others=[("final_answer", "")]).errors) == [field]
+
+
+def test_every_parameter_has_a_field_that_a_script_reads_as_its_type() -> None:
+    kinds = {bool: "boolean", int: "integer", float: "number", str: "text", list: "lines"}
+    for component in COMPONENTS.values():
+        fields = {param.key: param.kind for param in editor_of(component).params}
+        defaults = component.params().model_dump(mode="json")
+        assert list(fields) == list(defaults)
+        for key, value in defaults.items():
+            assert fields[key] == kinds.get(type(value), fields[key]), f"{component.name}.{key}"
