@@ -139,7 +139,6 @@ def dataset_quality(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     project, dataset = _own(request, slug, pk)
     context = {
         "project": project, "dataset": dataset, "can_edit": can_edit(project), "States": DatasetState,
-        "histogram": selectors.histogram_of(dataset.report),
         "plots": plots_of(dataset.report, dataset.rows, dataset.bad_rows),
     }  # fmt: skip
     return render(request, "datasets/quality.html", context)
