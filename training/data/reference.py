@@ -46,13 +46,13 @@ is read again in its place, as nothing can have used it; a ready version never c
 version under its name.
 
 Files that are read beside a dataset (BFCL's answers and function documents, StableToolBench's query ids) are uploaded
-with it, or are other uploads of the project; nobody types a path. `POST /api/v1/projects/<slug>/datasets` takes the same:
-the multipart fields `reading` and `checking` hold the options below as JSON, `answers`, `documents` and `ids` files, and
-`look`. There `answers` and `ids` may be `dataset:<name>@<version>`; so may `other` of the checks, and `model` is
-`model:<name>`, whose tokenizer counts.
+with it, or are other uploads of the project; nobody types a path. `POST /api/v1/projects/<slug>/datasets` takes the
+same: the multipart fields `reading` and `checking` hold the options below as JSON, `answers`, `documents` and `ids`
+files, and `look`. There `answers` and `ids` may be `dataset:<name>@<version>`; so may `other` of the checks, and
+`model` is `model:<name>`, whose tokenizer counts.
 
-*Quality* plots lengths, turns, tools, categories, languages, roles, duplicates and what was found. *Rows to mend* lists
-each bad row and remark with its line, its sentence and a suggestion, by code, and as a CSV file: every row that was read
+*Quality* plots lengths, turns, tools, categories, languages, roles, duplicates and what was found. *Rows to mend*
+lists each bad row and remark with its line, its sentence and a suggestion, by code, and as a CSV file: every row that was read
 is kept or stands in it as left out. Beyond {remarks:,} remarks only bad rows are listed.
 
 A dataset of Hugging Face is named by its id, revision and a word of its file's name; a worker fetches the file through
