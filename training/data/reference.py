@@ -52,8 +52,8 @@ files, and `look`. There `answers` and `ids` may be `dataset:<name>@<version>`; 
 `model` is `model:<name>`, whose tokenizer counts.
 
 *Quality* plots lengths, turns, tools, categories, languages, roles, duplicates and what was found. *Rows to mend*
-lists each bad row and remark with its line, its sentence and a suggestion, by code, and as a CSV file: every row that was read
-is kept or stands in it as left out. Beyond {remarks:,} remarks only bad rows are listed.
+lists each bad row and remark with its line, its sentence and a suggestion, by code, and as a CSV file: every row that
+was read is kept or stands in it as left out. Beyond {remarks:,} remarks only bad rows are listed.
 
 A dataset of Hugging Face is named by its id, revision and a word of its file's name; a worker fetches the file through
 the outbound policy from `TILTYARD_HUB_URL`, each redirect checked, and it is checked like any upload.
