@@ -157,7 +157,7 @@ FILE_UPLOAD_PERMISSIONS = 0o600
 FILE_UPLOAD_TEMP_DIR = DATA_DIR / "uploads"
 DATA_UPLOAD_MAX_MEMORY_SIZE = 1024**2
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 500
-DATA_UPLOAD_MAX_NUMBER_FILES = 40
+DATA_UPLOAD_MAX_NUMBER_FILES = 40  # the dumps of a run; BFCL: questions, answers and eight function documents
 MODELS_DIR = Path(env_str("TILTYARD_MODELS_DIR", str(DATA_DIR / "models")))
 # The one folder below which editors choose data for servers that they start: catalogues, tool documents, queries.
 ENVIRONMENT_DATA_DIR = Path(env_str("TILTYARD_ENVIRONMENT_DATA_DIR", str(DATA_DIR / "environment-data")))

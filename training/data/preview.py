@@ -16,6 +16,7 @@ from training.data.report import shorten
 from training.data.words import Said, said
 from training.errors import DataError
 
+ROWS_SHOWN = 5
 LOOKED_AT_ROWS = 200
 LOOKED_AT_S = 5.0
 MAX_BAD = 10
@@ -69,7 +70,7 @@ def preview(path: Path, options: ReadOptions | None = None, rows: int = 10, look
     return found
 
 
-def safe_preview(path: Path, options: ReadOptions | None = None, rows: int = 5) -> Preview:
+def safe_preview(path: Path, options: ReadOptions | None = None, rows: int = ROWS_SHOWN) -> Preview:
     """As ``preview``, but what cannot be read at all is told in ``message``."""
     try:
         return preview(path, options, rows, LOOKED_AT_ROWS)

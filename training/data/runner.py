@@ -22,7 +22,7 @@ import training
 from training.data.check import FINDINGS_NAME, REPORT_NAME, ROWS_NAME, Ask, Progress, write_report
 from training.data.limits import PREVIEW_LIMITS, CheckLimits
 from training.data.options import CheckOptions, ReadOptions
-from training.data.preview import Preview
+from training.data.preview import ROWS_SHOWN, Preview
 from training.data.report import Report
 from training.data.words import _, said, told
 
@@ -85,7 +85,7 @@ def run_limited(
     return int(child.returncode), in_time
 
 
-def run_preview(source: Path, reading: ReadOptions | None = None, *, rows: int = 5) -> Preview:
+def run_preview(source: Path, reading: ReadOptions | None = None, *, rows: int = ROWS_SHOWN) -> Preview:
     """Look at the first rows of ``source`` in a limited child; whatever happens to it, there is an answer."""
     command = [
         sys.executable, "-P", "-m", "training.data", "preview", "--limited",

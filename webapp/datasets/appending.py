@@ -77,6 +77,8 @@ def _base(project: Project, name: str) -> Dataset | None:
     newest = versions.order_by("-version").first()
     if newest is not None and newest.state == DatasetState.CHECKING:
         raise ValidationError(_("%(name)s is still being checked. Try again in a moment.") % {"name": str(newest)})
+    if newest is not None and newest.state == DatasetState.NEEDS_MAPPING:
+        raise ValidationError(_("%(name)s has not been read yet. Say on its page how to.") % {"name": str(newest)})
     if newest is not None and newest.state == DatasetState.NEEDS_CHOICE:
         raise ValidationError(
             _("%(name)s has bad rows. Decide on its page whether to go on without them.") % {"name": str(newest)}

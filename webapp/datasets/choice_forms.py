@@ -133,10 +133,12 @@ class ReadForm(ChoicesForm):
         found = [item["format"] for item in report.get("candidates") or [] if item.get("format") in FORMATS]
         self._choices("format", _formats(found))
         columns = [(str(item["name"]), _column(item)) for item in report.get("columns") or []]
+        words = {"messages": _("Messages"), "system": _("System text"), "prompt": _("User's text"),
+                 "answer": _("Answer"), "tools": _("Tools"), "category": _("Category")}  # fmt: skip
         for part in MAPPED:
             info = ColumnMapping.model_fields[part]
             self.fields[f"map_{part}"] = forms.ChoiceField(
-                choices=[("", "–"), *columns], required=False, label=part, help_text=help_text(info.description)
+                choices=[("", "–"), *columns], required=False, label=words[part], help_text=help_text(info.description)
             )
         for kind in BESIDE:
             if kind != "documents":

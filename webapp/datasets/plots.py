@@ -10,6 +10,7 @@ from django.utils.translation import gettext as _
 from training.data.problems import PROBLEMS
 from webapp.datasets.choice_forms import remark_words
 from webapp.datasets.words import sentence
+from webapp.fields import translated
 
 MOST_BARS = 12
 
@@ -34,13 +35,14 @@ class Plot(NamedTuple):
 
 
 def plots_of(report: dict[str, Any], rows: int, bad_rows: int) -> list[Plot]:
-    """The plots of a report beside that of lengths."""
+    """The plots of a report."""
     turns, tools = report.get("turns") or {}, report.get("tools") or {}
     kept, every = max(1, rows), max(1, rows + bad_rows)
     languages = {_language(name): count for name, count in (report.get("languages") or {}).items()}
     has_tools = any(name != "0" for name in tools)
     codes = report.get("codes") or {}
     return [
+        _lengths(report.get("length") or {}, kept),
         Plot("turns", _("Turns"), _("messages in a row"), _bars(_binned(turns), kept), _("No rows were counted.")),
         Plot("tools", _("Tools"), _("tools that a row offers"), _bars(_binned(tools), kept) if has_tools else [],
              _("No row brings tools. An environment may offer its own.")),
@@ -56,6 +58,22 @@ def plots_of(report: dict[str, Any], rows: int, bad_rows: int) -> list[Plot]:
              _bars({code_words(code): count for code, count in codes.items()}, every),
              _("Nothing was found in any row.") if rows else _("No rows were counted.")),
     ]  # fmt: skip
+
+
+def _lengths(length: dict[str, Any], kept: int) -> Plot:
+    """How long rows are, from the first step that has any."""
+    edges, counts = length.get("edges") or [], length.get("counts") or []
+    steps = {
+        f"{low}–{high - 1}" if high - low > 1 else str(low): count
+        for low, high, count in zip(edges, edges[1:], counts, strict=False)
+    }
+    first = next((place for place, count in enumerate(counts) if count), 0)
+    note = _("%(unit)s · median %(p50)s · 95%% below %(p95)s · longest %(most)s") % {
+        "unit": translated(str(length.get("unit", ""))), "p50": length.get("p50", 0), "p95": length.get("p95", 0),
+        "most": length.get("max", 0),
+    }  # fmt: skip
+    bars = _bars(dict(list(steps.items())[first:]), kept)
+    return Plot("lengths", _("Row lengths"), note if bars else "", bars, _("No rows were counted."))
 
 
 def _doubled(codes: dict[str, int], rows: int) -> dict[str, int]:

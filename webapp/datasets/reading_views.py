@@ -34,7 +34,6 @@ from webapp.teams.models import Project, Role, User
 
 AT_ONCE = 2
 WAIT_FOR_OTHERS_S = 10.0
-ROWS_SHOWN = 5
 _looks = threading.BoundedSemaphore(AT_ONCE)
 
 
@@ -115,7 +114,7 @@ def _look(dataset: Dataset, reading: dict[str, Any], checking: dict[str, Any]) -
     if not _looks.acquire(timeout=WAIT_FOR_OTHERS_S):
         raise ValidationError(_("Others are looking at their files. Try again in a moment."))
     try:
-        found = run_preview(dataset.upload_path, options.reading, rows=ROWS_SHOWN)
+        found = run_preview(dataset.upload_path, options.reading)
     finally:
         _looks.release()
     return _shown(found)
@@ -139,7 +138,6 @@ def dataset_quality(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     project, dataset = _own(request, slug, pk)
     context = {
         "project": project, "dataset": dataset, "can_edit": can_edit(project), "States": DatasetState,
-        "histogram": selectors.histogram_of(dataset.report),
         "plots": plots_of(dataset.report, dataset.rows, dataset.bad_rows),
     }  # fmt: skip
     return render(request, "datasets/quality.html", context)

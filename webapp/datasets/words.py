@@ -15,7 +15,7 @@ _NAME = re.compile(r"\{(\w+)\}")
 _PART = re.compile(r"(.+) of ((?:call|message) \d+.*)")
 _CALL = re.compile(r"call (\d+)")
 _MESSAGE = re.compile(r"message (\d+)(?: \((?:a )?(.+)\))?")
-_WORDS = {"before", "unit", "kind"}
+_WORDS = {"before", "unit", "kind", "format"}
 _PLACES = {"where", "inside"}
 MAX_DEPTH = 4
 

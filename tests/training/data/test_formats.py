@@ -128,7 +128,7 @@ def test_a_table_maps_by_its_usual_names(tmp_path: Path, delimiter: str, ending:
     }  # fmt: skip
     assert [(record.line, record.reason) for record in records[1:]] == [
         (3, "the row has 2 cells; the header has 3"),
-        (4, "the row is not one of rows of this mapping: `question` is empty, not text"),
+        (4, "the row is not one of the rows that this mapping makes: `question` is empty, not text"),
     ]
 
 

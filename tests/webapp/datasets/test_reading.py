@@ -227,12 +227,14 @@ def test_quality_is_told_in_numbers(project: Project, bob: User, client_for: Cal
     dataset = _checked(project, bob, "".join(json.dumps(line) + "\n" for line in lines).encode())
     plots = {plot.key: plot for plot in plots_of(dataset.report, dataset.rows, dataset.bad_rows)}
     assert [(bar.label, bar.rows, bar.width) for bar in plots["categories"].bars] == [("a", 2, 100), ("b", 1, 50)]
+    assert [(bar.label, bar.rows, bar.share) for bar in plots["lengths"].bars] == [("3", 3, 1.0)]
+    assert plots["lengths"].note == "tokens (estimated) · median 3 · 95% below 3 · longest 3"
     assert [(bar.label, bar.rows) for bar in plots["turns"].bars] == [("2", 3)]
     first = plots["duplicates"].bars[0]
     assert (first.label, first.rows) == ("rows of their own", 1)
     assert plots["tools"].bars == [] and "No row brings tools" in plots["tools"].empty
     page = client_for(bob).get(_address("dataset-quality", dataset)).content.decode()
-    assert page.count("data-plot=") == 7 and "66.7%" in page
+    assert page.count("data-plot=") == 8 and "66.7%" in page
 
 
 def test_findings_are_said_in_the_readers_language() -> None:

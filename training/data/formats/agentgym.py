@@ -7,7 +7,7 @@ from training.data.problems import RowError, kind
 from training.data.schema import Row, Spelling, make_row, messages_of
 from training.data.words import _, told
 
-NAME = "AgentGym's rows"
+NAME = _("AgentGym's rows")
 _ROLES = {"user": "human", "assistant": "gpt"}
 
 

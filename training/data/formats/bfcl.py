@@ -15,7 +15,7 @@ from training.data.schema import Message, Row, Spelling, make_row, messages_of
 from training.data.words import _, told
 from training.errors import DataError
 
-NAME = "BFCL's multi-turn questions"
+NAME = _("BFCL's multi-turn questions")
 CLASSES = {
     "GorillaFileSystem": "gorilla_file_system", "MathAPI": "math_api", "MessageAPI": "message_api",
     "TwitterAPI": "posting_api", "TicketAPI": "ticket_api", "TradingBot": "trading_bot",

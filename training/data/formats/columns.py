@@ -14,7 +14,7 @@ from training.data.strict import strict_loads
 from training.data.words import _, told
 from training.errors import DataError
 
-NAME = "rows of this mapping"
+NAME = _("the rows that this mapping makes")
 USUAL: dict[str, tuple[str, ...]] = {
     "messages": ("messages", "conversation", "conversations"),
     "system": ("system", "system_prompt"),

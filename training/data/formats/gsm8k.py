@@ -11,7 +11,7 @@ from training.data.raw import Raw, Record
 from training.data.schema import Message, Row, Spelling, make_row, plain
 from training.data.words import _, told
 
-NAME = "GSM8K's or HelloAgents' rows"
+NAME = _("GSM8K's or HelloAgents' rows")
 MARK = "####"
 
 

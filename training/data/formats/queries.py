@@ -14,7 +14,7 @@ from training.data.schema import Row, make_row, plain
 from training.data.words import _, told
 from training.errors import DataError
 
-NAME = "StableToolBench's queries"
+NAME = _("StableToolBench's queries")
 MAX_IDS = 1_000_000
 
 

@@ -15,7 +15,7 @@ APIS = "access to the following APIs: "
 _ACTION = re.compile(r"\nAction: *(.*)\nAction Input: *")
 _FINISH = "Finish"
 _ROLES = {"tool": "function"}
-NAME = "ToolBench's records"
+NAME = _("ToolBench's records")
 
 
 def _recognise(sample: Sample) -> tuple[int, str] | None:
