@@ -156,5 +156,7 @@ def _write(run: Run, sources: dict[int, Path], config: JobConfig, key: str, user
     events = RunEvent.objects.filter(run=run)
     first, last = events.order_by("at").first(), events.order_by("-at").first()
     attempt_end(lease, NO_END)
+    if run.imported_from:  # the times in its files are too coarse to tell how long a step takes
+        Run.objects.filter(pk=run.pk).update(step_seconds=None)
     if first is not None and last is not None:
         Run.objects.filter(pk=run.pk).update(queued_at=first.at, started_at=first.at, finished_at=last.at)
