@@ -57,10 +57,11 @@ The steps of a table stand in the first of these columns that it has: {steps}.
 
 ## Limits
 
-A row that cannot be used is listed with its file, its line and a reason, and all others are kept: longer than {line} MB,
-not UTF-8, NUL, half a surrogate pair, nested deeper than {depth} levels, a key twice, more than {columns} columns, no step.
-At most {rows} rows, {rollouts} rollouts and {points} figures; an archive has at most {members} files and unpacks to at most
-{ratio} times its size. Files from the web are read by a child process with limits of memory, time and open files.
+A row that cannot be used is listed with its file, its line and a reason, and all others are kept: longer than {line}
+MB, not UTF-8, NUL, half a surrogate pair, nested deeper than {depth} levels, a key twice, more than {columns} columns,
+no step. At most {rows} rows, {rollouts} rollouts and {points} figures; an archive has at most {members} files and
+unpacks to at most {ratio} times its size. Files from the web are read by a child process
+with limits of memory, time and open files.
 
 ## A run of ours for verl
 
