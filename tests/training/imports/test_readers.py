@@ -290,5 +290,5 @@ def test_the_command_line(tmp_path: Path) -> None:
         str(tmp_path / "o"),
     ]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True)
-    assert "All 1 rows were read." in done.stdout and "verl: 1 steps, 2 metrics" in done.stdout
+    assert "1 of 1 rows were read." in done.stdout and "verl: 1 steps, 2 metrics" in done.stdout
     assert main(argv[4:]) == 2  # the folder holds a run now
