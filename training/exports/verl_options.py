@@ -151,6 +151,7 @@ OPTIONS: dict[str, Callable[[Value], Carried]] = {
     "run.device": _never("verl runs on GPUs; how many is set in trainer.n_gpus_per_node"),
     "run.threads": _never("verl runs on GPUs"),
 }
+_UNKNOWN = _never("it has no counterpart here yet")
 SKIPPED = ("version", "kind", "sft")
 """Fields of ``JobConfig`` that say nothing about a GRPO job."""
 FIXED: dict[str, Value] = {
@@ -165,11 +166,18 @@ FIXED: dict[str, Value] = {
 }
 
 
+def options_of(config: JobConfig) -> list[str]:
+    """Every option of a GRPO job, as ``group.name``."""
+    groups = [group for group in type(config).model_fields if group not in SKIPPED]
+    return [f"{group}.{name}" for group in groups for name in type(getattr(config, group)).model_fields]
+
+
 def translated(config: JobConfig) -> tuple[dict[str, Value], dict[str, str]]:
     """verl's keys with values, and the options of ours that are not carried over, each with its reason."""
     keys, missing = dict(FIXED), {}
-    for option, carry in OPTIONS.items():
+    for option in options_of(config):
         group, _, name = option.partition(".")
+        carry = OPTIONS.get(option, _UNKNOWN)
         carried = carry(getattr(getattr(config, group), name))
         keys |= carried.keys
         if carried.why:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+from training.config import _
 from training.data.limits import MAX_LINE_BYTES
 from training.data.sniff import open_regular
 from training.imports.base import MAX_NAME_CHARS, BadRow, Figures, Item, Notes, Reader, number_of, shown, step_of
@@ -99,7 +100,7 @@ def _pairs(pairs: list[str]) -> tuple[dict[str, float], list[str]]:
 
 READER = Reader(
     name="verl_console",
-    title="console log",
+    title=_("console log"),
     tool="verl",
     about="What verl prints: the lines `step:1 - key:0.676 - …` are read, all others are passed over and kept as the "
     "run's output. A number that is not readable is named and the rest of its line kept.",

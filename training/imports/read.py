@@ -224,11 +224,8 @@ def _judge(report: ImportReport) -> None:
         first = report.bad[0]
         raise DataError(f"None of the {every} rows can be used. {first.file}, line {first.line}: {first.reason}.")
     report.verdict = "bad_rows" if report.bad_rows else "ok"
-    report.message = (
-        f"{kept} of {every} rows were read; {report.bad_rows} are left out."
-        if report.bad_rows
-        else f"All {every} rows were read."
-    )
+    left = f"; {report.bad_rows} left out" if report.bad_rows else ""
+    report.message = f"{kept} of {every} rows were read{left}."
 
 
 def _natural(name: str) -> list[tuple[int, str]]:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from training.config import _
 from training.data import parquet
 from training.data.limits import CheckLimits
 from training.data.sniff import open_regular
@@ -145,7 +146,7 @@ def _parts(row: dict[str, Any], taken: set[str], notes: Notes) -> dict[str, floa
 
 DUMP_READER = Reader(
     "verl_rollouts",
-    "rollouts",
+    _("recorded rollouts"),
     "verl",
     "`{step}.jsonl` of `trainer.rollout_data_dir`: `input` and `output` become turns, `score` the reward, every other "
     "number a part of it. Rollouts of a step with the same input (or `uid`) are a group.",
@@ -154,7 +155,7 @@ DUMP_READER = Reader(
 )
 COMPLETIONS_READER = Reader(
     "trl_completions",
-    "completions",
+    _("completions"),
     "TRL",
     "`completions_*.parquet` (or its rows as JSON Lines): prompts and completions are texts or message lists, every "
     "number a reward function's, their sum the reward, `advantage` as it stands.",

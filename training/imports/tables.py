@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from training.config import _
 from training.data import csvfile
 from training.data.jsonl import BOM
 from training.data.sniff import delimiter_of, open_regular
@@ -165,5 +166,5 @@ _ABOUT = (
     "`step, name, value`. Exports of Weights & Biases and TensorBoard are such tables. Columns of text are named and "
     "left out."
 )
-CSV_READER = Reader("metrics_csv", "table of metrics", "", _ABOUT + " CSV.", _recognise_csv, _read_csv)
-LINES_READER = Reader("metrics_lines", "rows of metrics", "", _ABOUT + " JSON Lines.", _recognise_lines, _read_lines)
+CSV_READER = Reader("metrics_csv", _("table of metrics"), "", _ABOUT + " CSV.", _recognise_csv, _read_csv)
+LINES_READER = Reader("metrics_lines", _("rows of metrics"), "", _ABOUT + " JSON Lines.", _recognise_lines, _read_lines)

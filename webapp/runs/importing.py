@@ -15,6 +15,7 @@ import shutil
 from pathlib import Path
 
 from django.db import transaction
+from django.db.models import F
 from django.db.models.functions import Now
 
 from training.config import JobConfig, config_load
@@ -155,6 +156,10 @@ def _write(run: Run, sources: dict[int, Path], config: JobConfig, key: str, user
         Projector(lease, number).drain()
     events = RunEvent.objects.filter(run=run)
     first, last = events.order_by("at").first(), events.order_by("-at").first()
-    attempt_end(lease, NO_END)
+    has_end = Attempt.objects.filter(run=run, outcome__isnull=False).exists()
+    attempt_end(lease, None if has_end else NO_END)
     if first is not None and last is not None:
         Run.objects.filter(pk=run.pk).update(queued_at=first.at, started_at=first.at, finished_at=last.at)
+    if run.imported_from:  # the times in its files, if any, are too coarse to tell how long a step takes
+        Run.objects.filter(pk=run.pk).update(step_seconds=None)
+        Run.objects.filter(pk=run.pk, started_at=F("finished_at")).update(started_at=None)

@@ -53,7 +53,7 @@ def attempt_end(lease: Lease, error: ErrorInfo | None = None) -> Run:
         if stored is not None:
             Attempt.objects.filter(run=run, number=run.attempt).update(error=stored.model_dump(mode="json"))
         rollouts_close(lease, upto=run.attempt)
-        if target == RunState.SUCCEEDED:
+        if target == RunState.SUCCEEDED and not run.imported_from:
             _model_register(run)
         reason = "" if stored is None else stored.message
         final = verdict if target == RunState.FAILED else None

@@ -101,7 +101,7 @@ def import_report(run: Run) -> dict[str, Any]:
 
 def import_view(report: dict[str, Any]) -> dict[str, Any]:
     """An import's report as pages show it."""
-    titles = {reader.name: reader.title for reader in READERS}
+    titles = {reader.name: _(reader.title) for reader in READERS}
     files = [item | {"title": titles.get(item.get("kind", ""), "")} for item in report.get("files", [])]
     bad = sum(int(item.get("bad_rows", 0)) for item in files)
     left_out = [

@@ -76,11 +76,17 @@ def test_completions_as_trl_writes_them(tmp_path: Path) -> None:
     assert list(report.files[0].left_out) == ["note"] and "weight 1" in report.files[0].notes[0]
 
 
-CHATML = ("<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n",
-          "ho<|im_end|>\n<|im_start|>user\nmore<|im_end|>\n<|im_start|>assistant\nend<|im_end|>")  # fmt: skip
-_L = "<|start_header_id|>{}<|end_header_id|>\n\n"
-LLAMA = (f"<|begin_of_text|>{_L.format('system')}Be brief.<|eot_id|>{_L.format('user')}hi<|eot_id|>"
-         f"{_L.format('assistant')}", f"ho<|eot_id|>{_L.format('user')}more<|eot_id|>{_L.format('assistant')}end<|eot_id|>")  # fmt: skip
+CHATML = (
+    "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n",
+    "ho<|im_end|>\n<|im_start|>user\nmore<|im_end|>\n<|im_start|>assistant\nend<|im_end|>",
+)
+SYSTEM, USER, ASSISTANT = (
+    f"<|start_header_id|>{role}<|end_header_id|>\n\n" for role in ("system", "user", "assistant")
+)
+LLAMA = (
+    f"<|begin_of_text|>{SYSTEM}Be brief.<|eot_id|>{USER}hi<|eot_id|>{ASSISTANT}",
+    f"ho<|eot_id|>{USER}more<|eot_id|>{ASSISTANT}end<|eot_id|>",
+)
 PLAIN = ("system\nBe brief.\nuser\nhi\nassistant\n", "ho\nuser\nmore\nassistant\nend\n")
 TALK = ["system: Be brief.", "user: hi", "assistant: ho", "user: more", "assistant: end"]
 
@@ -284,5 +290,5 @@ def test_the_command_line(tmp_path: Path) -> None:
         str(tmp_path / "o"),
     ]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True)
-    assert "All 1 rows were read." in done.stdout and "verl: 1 steps, 2 metrics" in done.stdout
+    assert "1 of 1 rows were read." in done.stdout and "verl: 1 steps, 2 metrics" in done.stdout
     assert main(argv[4:]) == 2  # the folder holds a run now

@@ -69,7 +69,7 @@ def test_rollout_dumps(seed_data: Path, tmp_path: Path) -> None:
     for end, row in zip(ends, rows, strict=True):
         numbers = {"total_interaction_rounds", "format_reward", "tool_call_reward", "is_tool_call"}
         assert end.parts == {name: row[name] for name in numbers}
-    # verl counted the rounds itself: the split into turns finds as many, but for one whose text was cut at 10,000 tokens
+    # verl counted the rounds itself; the split finds as many, but for one text that was cut at 10,000 tokens
     differ = [end.rollout for end, row in zip(ends, rows, strict=True) if end.turns != row["total_interaction_rounds"]]
     assert differ == ["15/3/1"]
     text = "".join(message.content for event in events if event.type == "turn" and event.rollout == "1/0/0"

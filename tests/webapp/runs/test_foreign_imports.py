@@ -64,7 +64,7 @@ def test_a_log_and_rollouts_become_a_run(project: Project, bob: User, client_for
     assert run is not None and item.state == ImportState.DONE and not import_dir(item.pk).exists()
     assert (run.name, run.state, run.step, run.total_steps) == ("from verl", RunState.SUCCEEDED, 2, 2)
     assert (run.imported, run.imported_from, run.last_reward, run.created_by) == (True, "verl", 0.75, bob)
-    assert (run.finished_at - run.started_at).total_seconds() == 60
+    assert ((run.finished_at - run.started_at).total_seconds(), run.step_seconds) == (60, None)
     points = {(p.name, p.step): p.value for p in MetricPoint.objects.filter(run=run)}
     assert (points["reward", 1], points["critic/score/mean", 1]) == (0.25, 0.25)
     assert (points["reward", 2], points["entropy", 1], points["val-core/x/acc", 1]) == (0.75, 0.7, 0.5)
@@ -103,6 +103,9 @@ def _pages(client: Client, project: Project, item: RunImport, run: Run) -> None:
 def test_a_table_alone_has_no_empty_boxes(project: Project, bob: User, client_for: Callable[..., Client]) -> None:
     item = read(project, bob, ("wandb.csv", b'"Step","r1 - train/reward","r1 - train/reward__MIN"\n1,0.5,0\n2,0.6,0\n'))
     assert item.run is not None and item.run.imported_from == "TRL"
+    assert item.run.started_at is None  # the table tells no times, so there is no duration of 0 s
+    said = " ".join(str(event.payload) for event in item.run.events.all())
+    assert "no end" not in said and "final model" not in said
     page = client_for(bob).get(reverse("run-detail", args=[project.slug, item.run.pk]) + "?tab=rollouts")
     assert 'id="panel-rollouts"' not in page.content.decode() and 'data-metric="reward"' in page.content.decode()
 

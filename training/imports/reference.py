@@ -1,0 +1,114 @@
+"""Makes docs/imports.md from the code: `python -m training import --docs`; a test keeps it current."""
+
+from __future__ import annotations
+
+from training.data.limits import MAX_COLUMNS, MAX_DEPTH, MAX_LINE_BYTES, CheckLimits
+from training.exports.verl_options import OPTIONS, SKIPPED, translated
+from training.imports.archive import MAX_MEMBERS, RATIO
+from training.imports.names import METRICS, PREFIX
+from training.imports.read import MAX_POINTS, MAX_ROLLOUTS, READERS
+from training.imports.recorder import COUNTERS
+from training.imports.rollouts import GROUP_KEYS
+from training.imports.tables import STEPS
+
+_INTRODUCTION = """# Runs from elsewhere, and ours to verl
+
+Made from `training/imports/` and `training/exports/` by `python -m training import --docs`.
+
+"Import a run" on the list of runs takes the files of one run, or a zip archive of them: a log and rollouts together
+give curves and transcripts. Without the web:
+
+```
+python -m training import --input train.log rollouts/*.jsonl --output FOLDER
+python manage.py import_run FOLDER --project my-project
+```
+
+What a file is, is told by its content and never by its name. The same files are imported once.
+
+## What is read
+
+| file | of | what becomes of it |
+|---|---|---|
+"""
+_ROLLOUTS = """
+## Rollouts
+
+- Texts are split into turns at the marks of ChatML and Llama 3, or at lines that are nothing but a role where the
+  prompt begins and ends with one (verl leaves special tokens out). Otherwise: one question, one answer.
+- Calls in `<tool_call>` tags are shown as calls.
+- Rollouts of one step with the same input, or the same {keys}, are a group. Advantages stand as the file has them, or
+  are computed as in a run of ours: `(r - mean) / (std + 1e-4)`.
+- Numbers beside the score are parts. Their means are curves `rewards/<part>/mean`, or `rollouts/<part>/mean` where the
+  name ends in {counters}. Texts have no place and are named in the report.
+- What is empty or NaN is missing, never 0. A rollout without a reward is excluded.
+- Figures of a step that no file gives (`reward`, `reward_std`, parts, `groups/zero_variance_share`,
+  `rollouts/excluded`, `rollouts/turns_mean`) are computed from its rollouts.
+
+## Metrics
+
+Every metric keeps its name. Those that mean the same as one of ours have a curve under that name too; where two of
+theirs do, the first of the line counts. Names with `_` for `/` are known as well, and `{prefix}` before one of ours.
+
+| ours | theirs |
+|---|---|
+"""
+_LIMITS = """
+The steps of a table stand in the first of these columns that it has: {steps}.
+
+## Limits
+
+A row that cannot be used is listed with its file, its line and a reason, and all others are kept: longer than {line}
+MB, not UTF-8, NUL, half a surrogate pair, nested deeper than {depth} levels, a key twice, more than {columns} columns,
+no step. At most {rows} rows, {rollouts} rollouts and {points} figures; an archive has at most {members} files and
+unpacks to at most {ratio} times its size. Files from the web are read by a child process
+with limits of memory, time and open files.
+
+## A run of ours for verl
+
+"For verl" on a run's config, or `python -m training export-verl config.yaml --output FOLDER`, writes `train.parquet`,
+`config.yaml` (overrides of verl's `ppo_trainer.yaml`) and `README.txt`. What cannot be carried over stands in both as
+a comment with its reason; addresses, paths and the options of environments never go along.
+
+| option | in verl |
+|---|---|
+"""
+
+
+def reference() -> str:
+    """The page as Markdown."""
+    parts = [_INTRODUCTION]
+    parts += [f"| {each.title} | {each.tool or 'any'} | {each.about} |\n" for each in READERS]
+    keys = " or ".join(f"`{name}`" for name in GROUP_KEYS)
+    counters = ", ".join(f"`{name}`" for name in COUNTERS)
+    parts.append(_ROLLOUTS.format(keys=keys, counters=counters, prefix=PREFIX))
+    parts += [f"| `{ours}` | {_names(theirs)} |\n" for ours, theirs in METRICS.items()]
+    parts.append(
+        _LIMITS.format(
+            steps=_names(STEPS), line=MAX_LINE_BYTES >> 20, depth=MAX_DEPTH, columns=MAX_COLUMNS,
+            rows=f"{CheckLimits.max_rows:,}", rollouts=f"{MAX_ROLLOUTS:,}", points=f"{MAX_POINTS:,}",
+            members=f"{MAX_MEMBERS:,}", ratio=RATIO,
+        )
+    )  # fmt: skip
+    return "".join([*parts, *_options()])
+
+
+def _names(names: tuple[str, ...]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _options() -> list[str]:
+    from training.config import JobConfig
+
+    config = JobConfig()
+    lines = []
+    for option, carry in OPTIONS.items():
+        group, _, name = option.partition(".")
+        carried = carry(getattr(getattr(config, group), name))
+        lines.append(f"| `{option}` | {_names(tuple(carried.keys)) or carried.why or 'only where it is set'} |\n")
+    fixed = sorted(set(translated(config)[0]) - {key for carry in OPTIONS for key in _keys(config, carry)})
+    return [*lines, f"\nAlso written: {_names(tuple(fixed))}. Left out: {_names(SKIPPED)}.\n"]
+
+
+def _keys(config: object, option: str) -> list[str]:
+    group, _, name = option.partition(".")
+    return [*OPTIONS[option](getattr(getattr(config, group), name)).keys]
