@@ -127,8 +127,13 @@ def message_dict(message: Message) -> dict[str, Any]:
 
 def plain(role: Role, content: str) -> Message:
     """A message of known good parts, without pydantic's checks."""
+    made = object.__new__(Message)
     values = {"role": role, "content": content, "tool_calls": None, "tool_call_id": None, "name": None}
-    return _bare(Message, values, _PLAIN)
+    _set(made, "__dict__", values)
+    _set(made, "__pydantic_fields_set__", _PLAIN)
+    _set(made, "__pydantic_extra__", None)
+    _set(made, "__pydantic_private__", None)
+    return made
 
 
 def _bare(model: type[Model], values: dict[str, Any], fields: set[str]) -> Model:
