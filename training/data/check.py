@@ -190,15 +190,14 @@ def _take(record: Record, rows: TextIO, statistics: Statistics, checks: Checks) 
     try:
         if row is None:
             raise record.error or RowError("not_object")
-        normal = row.normal()
-        line = encoded(normal, known=row.as_read)
+        line = record.text + "\n" if record.text else encoded(row.normal(), known=row.as_read)
         length = statistics.length_of(row)
         remarks = checks.remarks(row, record.line, length)
     except RowError as exc:
         statistics.add_bad(record.line, exc)
         return
     rows.write(line)
-    statistics.add(row, normal, length)
+    statistics.add(row, length)
     if remarks:
         statistics.add_remarks(record.line, remarks)
 

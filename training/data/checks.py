@@ -88,7 +88,7 @@ def content_hash(row: Row) -> int:
     """What a row says, whatever its number or id. Good within one process."""
     if not row.messages:
         return hash(repr(row.extra))
-    return hash(tuple((m.role, m.content, repr(m.tool_calls) if m.tool_calls else "") for m in row.messages))
+    return hash(tuple([(m.role, m.content, repr(m.tool_calls) if m.tool_calls else "") for m in row.messages]))
 
 
 def task_hash(row: Row) -> int:
@@ -103,11 +103,20 @@ def task_hash(row: Row) -> int:
     return hash(tuple(asked))
 
 
+_IN_ORDER = {
+    ("the beginning", "system"), ("the beginning", "user"), ("system", "user"), ("user", "user"), ("user", "assistant"),
+    ("assistant", "user"), ("assistant", "tool"), ("tool", "user"), ("tool", "assistant"), ("tool", "tool"),
+}  # fmt: skip
+
+
 def turn_remarks(row: Row) -> Iterator[Remark]:
     """Order of the turns, and turns that say nothing."""
     before = BEGINNING
     for number, message in enumerate(row.messages, 1):
-        role = message.role
+        role, content = message.role, message.content
+        if (before, role) in _IN_ORDER and content and not content.isspace():  # nearly all turns
+            before = role
+            continue
         if not message.tool_calls and (not message.content or message.content.isspace()):
             yield "turn_empty", {"where": f"message {number}", "role": role}
         out_of_order = (

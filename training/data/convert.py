@@ -6,11 +6,11 @@ ToolBench's records written for verl come out just as ToolBench's converter writ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from pydantic import Field
 
@@ -153,36 +153,47 @@ class _Part:
     def __init__(self, spool: Spool, numbers: list[int], is_guide: bool) -> None:
         self._spool, self._numbers, self._is_guide = spool, numbers, is_guide
 
-    def __call__(self) -> Iterator[Value]:
+    def rows(self) -> Iterator[Value]:
+        """The rows, decoded."""
         for index, value in enumerate(self._spool.rows(self._numbers)):
             if self._is_guide:
                 value["extra_info"]["index"] = index
             yield value
 
+    def lines(self) -> Iterator[bytes]:
+        """The rows as JSON, each with a line end; as they are stored, where nothing is set."""
+        if self._is_guide:
+            return (to_json(value).encode() + b"\n" for value in self.rows())
+        return self._spool.lines(self._numbers)
 
-def _write(path: Path, target: str, rows: Callable[[], Iterable[Value]]) -> int:
+
+def _write(path: Path, target: str, part: _Part) -> int:
     path = path.expanduser()
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".parquet":
-        return write_parquet(path, rows)
+        return write_parquet(path, part.rows)
     form = FORMATS.get(target)
     is_list = path.suffix == ".json" and form is not None and form.written_as == "json"
+    count = 0
     with _whole(path) as file:
-        count = 0
-        file.write("[" if is_list else "")
-        for count, value in enumerate(rows(), 1):
-            before = (",\n" if count > 1 else "\n") if is_list else ""
-            file.write(before + to_json(value) + ("" if is_list else "\n"))
-        file.write("\n]\n" if is_list else "")
+        if not is_list:
+            for line in part.lines():
+                file.write(line)
+                count += 1
+            return count
+        file.write(b"[")
+        for count, line in enumerate(part.lines(), 1):
+            file.write((b",\n" if count > 1 else b"\n") + line.rstrip(b"\n"))
+        file.write(b"\n]\n")
     return count
 
 
 @contextmanager
-def _whole(path: Path) -> Iterator[Any]:
+def _whole(path: Path) -> Iterator[BinaryIO]:
     """A file that stands there whole or not at all."""
     temporary = path.with_name(path.name + ".part")
     try:
-        with open(temporary, "w", encoding="utf-8") as file:
+        with open(temporary, "wb") as file:
             yield file
         temporary.replace(path)
     finally:

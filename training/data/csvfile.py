@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from training.data.jsonl import BOM
-from training.data.limits import MAX_COLUMNS, MAX_FIELD_BYTES, MAX_LINE_BYTES
+from training.data.limits import MAX_COLUMNS, MAX_LINE_BYTES
 from training.data.problems import RowError
 from training.data.raw import Raw
 from training.data.sniff import delimiter_of, open_regular
@@ -43,7 +43,7 @@ class _Lines:
 
 def read_values(path: Path) -> Iterator[Raw]:
     """Yield a row for each row below the header. Raises ``DataError`` for a file without a usable header."""
-    csv.field_size_limit(MAX_FIELD_BYTES)
+    csv.field_size_limit(MAX_LINE_BYTES)  # a long field must not end a row in its middle; it is judged with the others
     with open_regular(path) as file:
         first = file.readline(MAX_LINE_BYTES)
         delimiter = delimiter_of(first.removeprefix(BOM).decode(errors="replace"))

@@ -35,14 +35,15 @@ def read_values(path: Path) -> Iterator[Raw]:
             if not line.strip():
                 continue
             try:
-                yield Raw(number, offset, _value(line, start))
+                text = decoded(line, start).strip()
+                yield Raw(number, offset, _value(text), None, "" if "\r" in text else text)
             except RowError as exc:
                 yield Raw(number, offset, None, RowError("cut_off") if not ended and exc.code == "json" else exc)
 
 
-def _value(line: bytes, start: int) -> dict[str, Any]:
-    """One line, which begins at byte ``start`` of the file, as an object. Raises ``RowError``."""
-    value = strict_loads(decoded(line, start))
+def _value(text: str) -> dict[str, Any]:
+    """One line as an object. Raises ``RowError``."""
+    value = strict_loads(text)
     if not isinstance(value, dict):
         raise RowError("not_object")
     return value

@@ -49,7 +49,7 @@ def measure(path: Path, max_rows: int) -> int:
         cap = decoded_cap(os.path.getsize(path))
         decoded = rows = 0
         for batch in file.iter_batches(batch_size=BATCH_ROWS, use_threads=False):
-            decoded += batch.nbytes
+            decoded += batch.nbytes + sum(_repeated(column) for column in batch.columns)
             rows += batch.num_rows
             if decoded > cap:
                 raise DataError(
@@ -61,6 +61,23 @@ def measure(path: Path, max_rows: int) -> int:
             if rows > max_rows:
                 break
         return decoded
+
+
+def _repeated(column: Any) -> int:
+    """Bytes of texts that a dictionary holds once and the rows many times; 0 for any other column."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pa.types.is_dictionary(column.type) or column.type.value_type.id not in _text_types():
+        return 0
+    lengths = pc.binary_length(column.dictionary)
+    return int(pc.sum(pc.take(lengths, column.indices)).as_py() or 0)
+
+
+def _text_types() -> set[int]:
+    import pyarrow as pa
+
+    return {kind.id for kind in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())}
 
 
 def columns(path: Path) -> list[str]:

@@ -19,6 +19,8 @@ class Raw(NamedTuple):
     offset: int
     value: dict[str, Any] | None
     error: RowError | None = None
+    text: str = ""
+    """The JSON that it was decoded from, where the reader has it at hand."""
 
 
 class Record(NamedTuple):
@@ -28,6 +30,8 @@ class Record(NamedTuple):
     offset: int
     row: Row | None
     error: RowError | None = None
+    text: str = ""
+    """The row as it stood in the file, where that is our own spelling already and can be copied."""
 
     @property
     def reason(self) -> str:

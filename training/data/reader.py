@@ -78,7 +78,7 @@ def _reasons(chosen: DataFormat, evidence: Evidence | None) -> list[str]:
 def _cut(records: Iterator[Record], cut: Cut) -> Iterator[Record]:
     for record in records:
         try:
-            yield record if record.row is None else record._replace(row=cut_row(record.row, cut))
+            yield record if record.row is None else record._replace(row=cut_row(record.row, cut), text="")
         except RowError as exc:
             yield record._replace(row=None, error=exc)
 

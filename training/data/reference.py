@@ -61,7 +61,7 @@ the outbound policy from `TILTYARD_HUB_URL`, each redirect checked, and it is ch
 The page of a dataset that is ready offers *Make of it*: split (two datasets, train and validation), take a subset (the
 first rows, a draw, or rows by their ids), filter (up to four rules, with a count of the rows they keep), mix with up to
 four others by weight, and cut conversations. What is made is a new version under its own name: its file is written from
-the checked rows of its parents, each row copied byte for byte, and checked like an upload. The parents stay as they are.
+the checked rows of its parents, each row copied byte for byte, and checked like an upload. Parents stay as they are.
 
 Each version tells its lineage: what was done with which options, the versions it was made of with their content hashes
 and how many rows each gave, and what was made of it. Uploads, rows added by hand and datasets written by an environment

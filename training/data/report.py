@@ -154,15 +154,16 @@ class Statistics:
         self.codes[error.code] += 1
         self._list(self.bad, MAX_BAD_ROWS_LISTED, line, error.code, error.values)
 
-    def add(self, row: Row, normal: dict[str, Any], length: int) -> None:
-        """Count a good row; ``normal`` is its form in ``rows.jsonl``, ``length`` what ``length_of`` gave."""
+    def add(self, row: Row, length: int) -> None:
+        """Count a good row; ``length`` is what ``length_of`` gave."""
         self.rows += 1
         self.keys[row.spelling.key] += 1
         for name in row.extra:
             if name in self.columns or len(self.columns) < MAX_COLUMNS:
                 self.columns[name] += 1
+        roles = self.roles
         for message in row.messages:
-            self.roles[message.role] += 1
+            roles[message.role] += 1
         self.turns[min(len(row.messages), MAX_TURNS_SHOWN)] += 1
         self.lengths.append(length)
         self.tools[min(len(row.tools or row.offered), MAX_TURNS_SHOWN)] += 1
@@ -171,7 +172,7 @@ class Statistics:
         if isinstance(category, str) and (category in self.categories or len(self.categories) < MAX_CATEGORIES):
             self.categories[category[:100]] += 1
         if len(self.preview) < self.preview_rows:
-            self.preview.append(shorten(normal))
+            self.preview.append(shorten(row.normal()))
 
     def add_remarks(self, line: int, remarks: list[tuple[str, dict[str, str | int]]]) -> None:
         """Count remarks on a good row; the first ones are listed."""
@@ -192,12 +193,11 @@ class Statistics:
 
     def length_of(self, row: Row) -> int:
         """Length of a row in the unit of the measure."""
-        return sum(self._length(message) for message in row.messages)
-
-    def _length(self, message: Any) -> int:
-        length = self.measure.length(message.content)
-        if message.tool_calls:
-            length += self.measure.length("".join(call.name + str(call.arguments) for call in message.tool_calls))
+        measure, length = self.measure.length, 0
+        for message in row.messages:
+            length += measure(message.content)
+            if message.tool_calls:
+                length += measure("".join(call.name + str(call.arguments) for call in message.tool_calls))
         return length
 
     def fill(self, report: Report) -> None:

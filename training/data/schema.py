@@ -37,6 +37,8 @@ _set = object.__setattr__
 _NOTHING: dict[str, Any] = {}
 _PLAIN = {"role", "content"}
 Model = TypeVar("Model", bound=BaseModel)
+Messages = tuple[list[Message], list[dict[str, Any]], list[str]]
+"""Messages, the fields of each that are not ours, and the roles as they stood."""
 
 
 @dataclass
@@ -66,6 +68,9 @@ class Row(BaseModel):
         default_factory=list, repr=False, description="Remarks that only the reader of its format can make."
     )
     made: bool = Field(default=False, repr=False, description="Whether its texts were put together here.")
+    as_written: bool = Field(
+        default=False, repr=False, description="Whether it stood in the file just as `normal` spells it."
+    )
     offered: list[str] = Field(default_factory=list, repr=False, description="Tools that its text offers, by name.")
 
     def normal(self) -> dict[str, Any]:
@@ -122,8 +127,13 @@ def message_dict(message: Message) -> dict[str, Any]:
 
 def plain(role: Role, content: str) -> Message:
     """A message of known good parts, without pydantic's checks."""
+    made = object.__new__(Message)
     values = {"role": role, "content": content, "tool_calls": None, "tool_call_id": None, "name": None}
-    return _bare(Message, values, _PLAIN)
+    _set(made, "__dict__", values)
+    _set(made, "__pydantic_fields_set__", _PLAIN)
+    _set(made, "__pydantic_extra__", None)
+    _set(made, "__pydantic_private__", None)
+    return made
 
 
 def _bare(model: type[Model], values: dict[str, Any], fields: set[str]) -> Model:
@@ -153,37 +163,46 @@ def row_from_dict(raw: dict[str, Any]) -> Row:
         raise RowError("conversation_type", key=key, kind=kind(items))
     if not items and not any(name in raw for name in TASK_KEYS):
         raise RowError("conversation_empty", key=key)
-    messages, others, roles = messages_of(items)
     tools = raw.get("tools")
+    own = plain_messages(items)
+    messages, others, roles = own if own is not None else messages_of(items)
     values: dict[str, Any] = {
         "messages": messages,
         "tools": None if tools is None else _tools(tools),
         "extra": {name: value for name, value in raw.items() if name not in (key, "tools", "messages")},
         "raw": raw,
-        "others": others if any(others) else None,
+        "others": others if others and any(others) else None,
         "spelling": Spelling(key, roles, isinstance(tools, str)),
         "notes": [],
         "made": False,
+        "as_written": own is not None and tools is None and next(iter(raw)) == "messages",
         "offered": [],
     }
     return _bare(Row, values, _ROW)
 
 
-def messages_of(items: list[Any]) -> tuple[list[Message], list[dict[str, Any]], list[str]]:
+def plain_messages(items: list[Any]) -> Messages | None:
+    """What ``messages_of`` gives where every message has a known role and a text and nothing else; nearly all have."""
+    messages: list[Message] = []
+    roles: list[str] = []
+    for item in items:
+        if type(item) is not dict or len(item) != 2:
+            return None
+        role, content = item.get("role"), item.get("content")
+        if type(content) is not str or type(role) is not str or role not in _CHAT_ROLES:
+            return None
+        messages.append(plain(cast("Role", role), content))
+        roles.append(role)
+    return messages, [], roles
+
+
+def messages_of(items: list[Any]) -> Messages:
     """Messages, the fields of each that are not ours, and the roles as they stood. Raises ``RowError``."""
     messages: list[Message] = []
     others: list[dict[str, Any]] = []
     roles: list[str] = []
     joins = False
     for number, item in enumerate(items, 1):
-        if type(item) is dict and len(item) == 2:  # nearly all messages; nothing here can fail
-            role, content = item.get("role"), item.get("content")
-            if type(content) is str and type(role) is str and role in _CHAT_ROLES:
-                messages.append(plain(cast("Role", role), content))
-                others.append(_NOTHING)
-                roles.append(role)
-                joins = False
-                continue
         message, is_call = _message(item, number)
         if is_call and joins:  # calls in consecutive messages were made in one turn
             (messages[-1].tool_calls or []).extend(message.tool_calls or [])

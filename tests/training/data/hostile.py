@@ -131,7 +131,7 @@ LINES: dict[str, tuple[bytes, str]] = {
         "nested deeper than 32",
     ),
     "row_above_4_mb_once_written": (
-        b'{"messages": [{"role": "user", "content": ""}], "x": [' + b",".join([b"0"] * 2_000_000) + b"]}",
+        b'{"conversation": [{"role": "user", "content": ""}], "x": [' + b",".join([b"0"] * 2_000_000) + b"]}",
         "longer than 4 MB",
     ),
     "html": (b"<!doctype html><script>alert(1)</script>", "not valid JSON"),

@@ -94,7 +94,7 @@ def converted(raws: Iterable[Raw], convert: Callable[[Value], Row]) -> Iterator[
         except RowError as exc:
             yield Record(raw.line, raw.offset, None, exc)
         else:
-            yield Record(raw.line, raw.offset, row)
+            yield Record(raw.line, raw.offset, row, None, raw.text if row.as_written else "")
 
 
 def text_of(value: Value, key: str, name: str) -> str:

@@ -11,7 +11,7 @@ from training.data.formats.base import DataFormat, Sample, Value, converted, fit
 from training.data.formats.bfcl_versions import Watch
 from training.data.options import ReadOptions
 from training.data.raw import Raw, Record
-from training.data.schema import Row, row_from_dict
+from training.data.schema import Row, message_dict, row_from_dict
 from training.data.words import _
 
 COLUMNS = ("data_source", "prompt", "ability", "reward_model", "extra_info")
@@ -81,8 +81,10 @@ def prompt_of(row: Row) -> list[Value]:
     others = row.others or [{}] * len(row.messages)
     prompt = []
     for role, message, other in zip(spelled, row.messages, others, strict=True):
-        calls = message.model_dump(exclude_none=True)
-        prompt.append({**calls, "role": role if message.tool_calls is None else message.role, **other})
+        said = message_dict(message)
+        if message.tool_calls is None:
+            said["role"] = role
+        prompt.append(said | other if other else said)
     return prompt
 
 

@@ -57,7 +57,8 @@ def targets() -> list[Target]:
 
 def file_name(stem: str, options: ExportOptions) -> str:
     """What the file is called: two parts come in a zip."""
-    return f"{stem}.{options.to}.zip" if options.split else f"{stem}.{options.to}.{suffix_of(options.to)}"
+    named = stem if options.to == OWN else f"{stem}.{options.to}"
+    return f"{named}.zip" if options.split else f"{named}.{suffix_of(options.to)}"
 
 
 def suffix_of(name: str) -> str:
