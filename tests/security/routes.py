@@ -58,6 +58,8 @@ TABLE: dict[str, dict[str, Who]] = {
     **{PROJECT + "datasets/" + OWN_PK + tail: WRITE for tail in ("keep/", "delete/")},
     PROJECT + "rewards/": READ,
     PROJECT + "rewards/new/": FORM,
+    PROJECT + "rewards/custom/": FORM,
+    PROJECT + "rewards/custom/test/": WRITE,
     PROJECT + "rewards/" + OWN_PK: READ,
     PROJECT + "rewards/" + OWN_PK + "edit/": FORM,
     PROJECT + "rewards/" + OWN_PK + "try/": {"POST": Who.READ},
