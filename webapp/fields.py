@@ -102,8 +102,8 @@ def translated(text: str | None) -> str:
 
 
 def fields_of(model: type[BaseModel]) -> dict[str, forms.Field]:
-    """One form field for each option of a model that a form can show; nested models, object lists and what a
-    registration fills in are left out."""
+    """One form field for each option of a model that a form can show; nested models, object lists, code and
+    what a registration fills in are left out."""
     schema = model.model_json_schema().get("properties", {})
     made = {name: _field(info, schema.get(name, {})) for name, info in model.model_fields.items()}
     return {name: field for name, field in made.items() if field is not None}
@@ -111,7 +111,7 @@ def fields_of(model: type[BaseModel]) -> dict[str, forms.Field]:
 
 def _field(info: FieldInfo, schema: dict[str, Any]) -> forms.Field | None:
     extra = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
-    if extra.get("widget") == "registration":
+    if extra.get("widget") in ("registration", "code"):
         return None
     common: dict[str, Any] = {
         "label": translated(info.title),

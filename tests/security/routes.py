@@ -71,6 +71,8 @@ TABLE: dict[str, dict[str, Who]] = {
     PROJECT + "rewards/lab/save/": WRITE,
     **{PROJECT + "rewards/lab/" + OWN_PK + tail: READ for tail in ("", "progress/")},
     PROJECT + "rewards/lab/" + OWN_PK + "delete/": WRITE,
+    PROJECT + "rewards/custom/": FORM,
+    PROJECT + "rewards/custom/test/": WRITE,
     PROJECT + "rewards/" + OWN_PK: READ,
     **{PROJECT + "rewards/" + OWN_PK + tail: FORM for tail in ("edit/", "sample/", "test-bed/")},
     PROJECT + "rewards/" + OWN_PK + "try/": {"POST": Who.READ},

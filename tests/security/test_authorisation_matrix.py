@@ -24,7 +24,7 @@ from webapp.registry.models import RegisteredModel
 from webapp.rewards.models import RewardCase, RolloutSet
 from webapp.rollouts.models import Rollout
 from webapp.runs.models import RunImport
-from webapp.teams.models import Membership, Project, User
+from webapp.teams.models import Membership, Project, SiteSwitch, User
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 PERSONAS = ("alice", "bob", "rita", "charlie", None)
@@ -49,9 +49,16 @@ def cast(alice: Any, bob: Any, rita: Any, charlie: Any, client_for: Callable[...
 
 @pytest.fixture
 def objects(
-    project: Project, make_run: Any, make_dataset: Any, make_reward_spec: Any, make_environment: Any
+    project: Project,
+    make_run: Any,
+    make_dataset: Any,
+    make_reward_spec: Any,
+    make_environment: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> dict[str, Any]:
-    """One object of each kind, by the part of the address that comes before its id."""
+    """One object of each kind, by the part of the address that comes before its id; all that can be on is on."""
+    monkeypatch.setattr(settings, "CUSTOM_REWARDS", True)
+    SiteSwitch.objects.create(name="custom_rewards", on=True)
     run = make_run()
     model = RegisteredModel.objects.create(project=project, name="small", kind="hub", source="a/b")
     newcomer = Membership.objects.create(team=project.team, user=User.objects.create_user("dana"))

@@ -11,6 +11,7 @@ The third step is the wall; without it ``confine`` raises, and nothing is ever r
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -86,10 +87,11 @@ def _leave(libc: ctypes.CDLL) -> list[str]:
     flags = _NEWNET | _NEWIPC | _NEWUTS | (0 if root else _NEWUSER)
     left = ["namespaces"] if libc.unshare(flags) == 0 else []
     if root:
-        os.setgroups([])
-        os.setresgid(NOBODY, NOBODY, NOBODY)
-        os.setresuid(NOBODY, NOBODY, NOBODY)
-        left.append("nobody")
+        with contextlib.suppress(PermissionError):  # root of a container that has no capabilities left to give up
+            os.setgroups([])
+            os.setresgid(NOBODY, NOBODY, NOBODY)
+            os.setresuid(NOBODY, NOBODY, NOBODY)
+            left.append("nobody")
     libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
     return left
 

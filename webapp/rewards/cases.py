@@ -20,11 +20,10 @@ from training.config import RewardComponent
 from training.errors import TiltyardError
 from training.rewards.base import Episode
 from training.rewards.combining import categories_of, counts_for, terms_of, total_of
-from training.rewards.registry import COMPONENTS
 from training.rewards.scoring import score_episode
 from webapp.pages import clean_name
 from webapp.rewards.models import RewardCase, RewardSpec
-from webapp.rewards.selectors import title_of
+from webapp.rewards.selectors import component_titles, title_of
 from webapp.rewards.services import scorers
 from webapp.teams.models import Project, User
 
@@ -45,7 +44,8 @@ def reward_case_create(*, case: RewardCase, project: Project, user: User | None)
     case.project, case.created_by, case.name = project, user, clean_name(case.name)
     if not case.expected and case.total is None:
         raise ValidationError(_("Say what you expect: a range for the total, or for at least one component."))
-    unknown = [name for name in case.expected if name not in COMPONENTS]
+    known = component_titles(project)
+    unknown = [name for name in case.expected if name not in known]
     if unknown:
         raise ValidationError(_("There is no reward component “%(name)s”.") % {"name": unknown[0][:80]})
     for low, high in [*case.expected.values(), *([case.total] if case.total is not None else [])]:
@@ -105,6 +105,14 @@ def cases_under(spec: RewardSpec) -> list[CaseView]:
     return views
 
 
+def episode_of_case(case: RewardCase) -> Episode:
+    """The stored episode. Raises pydantic's ``ValidationError`` when it cannot be read."""
+    return Episode(
+        messages=[Message.model_validate(item) for item in case.messages], prompt_length=case.prompt_length,
+        row=case.row, env_reward=case.env_reward, env_parts=case.env_parts, truncated=case.truncated,
+    )  # fmt: skip
+
+
 def _value(episode: Episode, part: RewardComponent) -> float:
     """The raw value of one component, also for rows that it does not count for: a case asks about the function."""
     alone = part.model_copy(update={"categories": []})
@@ -117,13 +125,9 @@ Scores = dict[str, tuple[float | None, str]]
 def _scores(case: RewardCase, components: list[RewardComponent]) -> Scores:
     """Each component's value, or why it is missing: scored alone, so that none takes another with it."""
     try:
-        messages = [Message.model_validate(item) for item in case.messages]
+        episode = episode_of_case(case)
     except ShapeError:
         return {part.name: (None, "The stored conversation cannot be read.") for part in components}
-    episode = Episode(
-        messages=messages, prompt_length=case.prompt_length, row=case.row, env_reward=case.env_reward,
-        env_parts=case.env_parts, truncated=case.truncated,
-    )  # fmt: skip
     found: Scores = {}
     for part in components:
         try:

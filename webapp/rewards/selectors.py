@@ -6,8 +6,11 @@ from typing import Any, NamedTuple
 
 from django.db.models import Q, QuerySet
 from django.utils.translation import gettext as _
+from pydantic.fields import FieldInfo
 
 from training.config import RewardComponent
+from training.rewards.custom import CUSTOM
+from training.rewards.custom.params import code_hash
 from training.rewards.registry import COMPONENTS
 from webapp.rewards.models import RewardSpec
 from webapp.runs.models import Run
@@ -49,6 +52,16 @@ def title_of(part: RewardComponent) -> str:
     return f"{title} ({part.name})" if part.function and part.function != part.name else title
 
 
+def component_titles(project: Project) -> dict[str, str]:
+    """Titles by name of every component that a case of the project may speak of: the registered ones, and those that
+    the newest version of a spec has under a name of its own."""
+    titles = {name: _(item.title) for name, item in COMPONENTS.items() if name != CUSTOM}
+    for spec in latest_specs(project):
+        parts = [RewardComponent.model_validate(item) for item in spec.components]
+        titles |= {part.name: title_of(part) for part in parts if part.name not in titles}
+    return titles
+
+
 class PartView(NamedTuple):
     """One component of a spec as the page shows it; ``share`` is its part of the weights, in per cent."""
 
@@ -58,6 +71,8 @@ class PartView(NamedTuple):
     weight: float
     share: int
     params: list[tuple[str, Any, bool]]
+    code: str = ""
+    sha256: str = ""
 
 
 def parts_of(spec: RewardSpec) -> list[PartView]:
@@ -74,11 +89,22 @@ def _part(part: dict[str, Any], total: float) -> PartView:
         return PartView(chosen.name, chosen.name, _("This component is no longer known."), weight, share, [])
     params = []
     for name, info in known.params.model_fields.items():
+        if is_code(info):
+            continue
         default = info.get_default(call_default_factory=True)  # type: ignore[call-arg]
         value = given.get(name, default)
         shown = ", ".join(map(str, value)) if isinstance(value, list) else value
         params.append((_(info.title or name), shown, value != default))
-    return PartView(chosen.name, title_of(chosen), _(known.help), weight, share, params)
+    code = str(given.get("code", "")) if chosen.registered == CUSTOM else ""
+    return PartView(
+        chosen.name, title_of(chosen), _(known.help), weight, share, params, code, code_hash(code) if code else ""
+    )
+
+
+def is_code(info: FieldInfo | None) -> bool:
+    """Whether a parameter is code or its hash, which pages show in a way of their own."""
+    extra = info.json_schema_extra if info is not None and isinstance(info.json_schema_extra, dict) else {}
+    return extra.get("widget") == "code"
 
 
 class Change(NamedTuple):
@@ -104,6 +130,8 @@ def _flat(spec: RewardSpec) -> dict[str, str]:
         flat[f"{title} · {_('weight')}"] = f"{chosen.weight:g}"
         for key, value in chosen.params.items():
             info = known.params.model_fields.get(key) if known else None
+            if key == "code" and is_code(info):
+                continue  # its hash stands for it
             label = _(info.title) if info and info.title else key
             flat[f"{title} · {label}"] = ", ".join(map(str, value)) if isinstance(value, list) else f"{value}"
     return flat

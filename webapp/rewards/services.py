@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -11,23 +10,19 @@ from typing import Any, NamedTuple
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
-from pydantic import ValidationError as ShapeError
 
-from envs.wire import Message
 from training.config import RewardComponent
 from training.errors import TiltyardError
-from training.rewards.base import Episode
 from training.rewards.combining import terms_of
 from training.rewards.registry import COMPONENTS
 from training.rewards.scoring import score_episode, validate_components
 from webapp.pages import clean_name
+from webapp.rewards.custom.permission import custom_refusal
 from webapp.rewards.models import RewardSpec
+from webapp.rewards.pasted import pasted_episode
 from webapp.rewards.selectors import newest_named, runs_using, title_of
 from webapp.teams.models import Project, User
 
-MAX_CONVERSATION_BYTES = 64 * 1024
-MAX_MESSAGES = 200
 TRY_LIMIT_S = 5.0
 # Components are our own functions over a bounded text, so a thread that outlives its limit still ends by itself.
 scorers = ThreadPoolExecutor(max_workers=2, thread_name_prefix="try-reward")
@@ -38,7 +33,7 @@ def reward_spec_save(
 ) -> RewardSpec:
     """Save the next version under a name; unchanged content gives the newest one back. Raises ``ValidationError``."""
     spec = RewardSpec(project=project, name=clean_name(name), created_by=user)
-    spec.components = stored_components(_checked(components))
+    spec.components = stored_components(_checked(project, components))
     for last_try in (False, False, False, True):
         newest = newest_named(project, spec.name)
         if newest is not None and newest.components == spec.components:
@@ -54,7 +49,7 @@ def reward_spec_save(
     raise AssertionError("unreachable")
 
 
-def _checked(components: list[RewardComponent]) -> list[RewardComponent]:
+def _checked(project: Project, components: list[RewardComponent]) -> list[RewardComponent]:
     """The components if a run can score with them. Raises ``ValidationError``."""
     if not components:
         raise ValidationError(_("Switch on at least one component."))
@@ -63,6 +58,8 @@ def _checked(components: list[RewardComponent]) -> list[RewardComponent]:
         raise ValidationError([ValidationError(text) for text in problems])
     if math.isclose(sum(abs(part.weight) for part in components), 0):
         raise ValidationError(_("All weights are 0, so every reward would be 0."))
+    if refusal := custom_refusal(project, components):
+        raise ValidationError(refusal)
     return components
 
 
@@ -103,7 +100,7 @@ class Tried(NamedTuple):
 
 def reward_try(*, components: list[RewardComponent], text: str) -> Tried:
     """Score a pasted conversation. Raises ``ValidationError`` with a sentence for whatever is wrong with it."""
-    episode = _episode(text)
+    episode = pasted_episode(text)
     try:
         score = scorers.submit(score_episode, episode, components, ask_outside=False).result(timeout=TRY_LIMIT_S)
     except FutureTimeout as exc:
@@ -117,60 +114,3 @@ def reward_try(*, components: list[RewardComponent], text: str) -> Tried:
         if part.name in score.parts
     ]
     return Tried(parts, score.total)
-
-
-def _episode(text: str) -> Episode:
-    """A pasted list of messages as a finished episode: the prompt is what stands before the first model turn."""
-    if len(text.encode("utf-8", "replace")) > MAX_CONVERSATION_BYTES:
-        raise ValidationError(_("A conversation to try may have at most 64 KB."))
-    try:
-        raw = json.loads(text)
-    except RecursionError as exc:
-        raise ValidationError(_("The conversation is nested too deeply.")) from exc
-    except ValueError as exc:
-        where = f" ({exc.msg}, {_('line')} {exc.lineno})" if isinstance(exc, json.JSONDecodeError) else ""
-        raise ValidationError(_("This is not valid JSON") + where + ".") from exc
-    return conversation_of(raw)
-
-
-def conversation_of(raw: Any) -> Episode:
-    """A conversation, or an object with one and the environment's reward, as a finished episode."""
-    env_reward = None
-    if isinstance(raw, dict):
-        env_reward = raw.get("env_reward")
-        raw = raw.get("messages")
-    if not isinstance(raw, list) or not raw:
-        raise ValidationError(_("Paste a list of messages, each with role and content."))
-    if len(raw) > MAX_MESSAGES:
-        raise ValidationError(
-            ngettext("At most %(n)s message.", "At most %(n)s messages.", MAX_MESSAGES) % {"n": MAX_MESSAGES}
-        )
-    if env_reward is not None and (isinstance(env_reward, bool) or not isinstance(env_reward, (int, float))):
-        raise ValidationError(_("`env_reward` must be a number."))
-    found = [_message(item, number) for number, item in enumerate(raw, start=1)]
-    prompt = next((index for index, message in enumerate(found) if message.role == "assistant"), len(found))
-    return Episode(messages=found, prompt_length=prompt, env_reward=env_reward)
-
-
-def _message(item: Any, number: int) -> Message:
-    """One message in our spelling or in OpenAI's (``function`` with JSON arguments inside a call)."""
-    sentence = _("Message %(number)s has not the shape of a chat message.") % {"number": number}
-    if not isinstance(item, dict):
-        raise ValidationError(sentence)
-    item = {**item, "content": item.get("content") or ""}
-    try:
-        if item.get("tool_calls"):
-            item["tool_calls"] = [_call(call, index) for index, call in enumerate(item["tool_calls"])]
-        return Message.model_validate(item)
-    except (ShapeError, TypeError, ValueError, AttributeError, RecursionError) as exc:
-        raise ValidationError(sentence) from exc
-
-
-def _call(call: dict[str, Any], index: int) -> dict[str, Any]:
-    inner = call.get("function") or call
-    arguments = inner.get("arguments") or {}
-    return {
-        "id": str(call.get("id") or f"call_{index}"),
-        "name": inner.get("name"),
-        "arguments": json.loads(arguments) if isinstance(arguments, str) else arguments,
-    }

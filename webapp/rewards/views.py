@@ -18,10 +18,11 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from training.config import RewardComponent
 from webapp.pages import add_errors, can_edit, page_number
 from webapp.rewards import cases, selectors, services
-from webapp.rewards.forms import RewardSpecForm, TryForm
+from webapp.rewards.forms import RewardSpecForm, TryForm, addable
 from webapp.rewards.models import RewardCase, RewardSpec
 from webapp.teams.access import object_for, project_for
 from webapp.teams.models import Project, Role, User
+from webapp.teams.switches import custom_rewards_on
 
 ROWS_PER_PAGE = 50
 
@@ -67,9 +68,9 @@ def _edit(request: HttpRequest, project: Project, spec: RewardSpec | None) -> Ht
     start = _components(spec) if spec else None
     data = request.POST if request.method == "POST" else None
     form = RewardSpecForm(data, components=start, initial={"name": spec.name if spec else ""})
-    context = {"project": project, "form": form, "spec": spec}
-    if data is None:
-        return render(request, "rewards/edit.html", context)
+    context = {"project": project, "form": form, "spec": spec, "addable": addable(), "custom_on": custom_rewards_on()}
+    if data is None or "add" in data:
+        return render(request, "rewards/edit.html", context, status=422 if form.add_problem else 200)
     if form.is_valid():
         try:
             saved = services.reward_spec_save(

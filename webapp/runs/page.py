@@ -13,6 +13,8 @@ from pydantic import ValidationError
 from training.config import JobConfig, config_to_yaml
 from training.imports.read import READERS
 from training.imports.read import REPORT_NAME as IMPORT_REPORT
+from training.rewards.custom import CUSTOM
+from training.rewards.custom.params import code_hash
 from webapp.metrics.selectors import curves, metric_names
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.selectors import SORTS, event_view
@@ -149,6 +151,13 @@ def config_texts(run: Run) -> dict[str, str]:
     if config is None:
         return {"all": "", "changed": ""}
     return {"all": config_to_yaml(config), "changed": config_to_yaml(config, only_changed=True)}
+
+
+def custom_code(run: Run) -> list[tuple[str, str]]:
+    """The run's components that are Python of its team, each with the SHA-256 of its code."""
+    config = config_of(run)
+    parts = config.rewards.components if config else []
+    return [(part.name, code_hash(str(part.params.get("code", "")))) for part in parts if part.registered == CUSTOM]
 
 
 def page_data(run: Run, urls: dict[str, str], tab: str) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from training.errors import ConfigError
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.environments.models import Environment
 from webapp.registry.models import Checkpoint, ModelKind, RegisteredModel
+from webapp.rewards.custom.permission import custom_refusal, with_hashes
 from webapp.rewards.models import RewardSpec
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
@@ -175,6 +176,9 @@ def _rewards(project: Project, config: JobConfig) -> None:
         from training.rewards.registry import default_components
 
         config.rewards.components = default_components()
+    if refusal := custom_refusal(project, config.rewards.components):
+        _refuse(option if reference else "rewards.components", refusal)
+    config.rewards.components = with_hashes(config.rewards.components)
 
 
 def dataset_path(project: Project, reference: str) -> Path:

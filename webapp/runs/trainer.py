@@ -22,8 +22,10 @@ from types import MappingProxyType
 from django.conf import settings
 
 from training.errors import Boundary, ErrorInfo
+from training.rewards.custom import SWITCH_VARIABLE
 from webapp.logs import redact
 from webapp.runs.text import clean_text
+from webapp.teams.switches import custom_rewards_on
 
 OUTPUT_NAME, PROCESS_NAME = "output.log", "trainer.json"
 TAIL_LINES, TAIL_BYTES, LINE_CHARS = 50, 64 << 10, 2_000
@@ -46,10 +48,12 @@ def trainer_env(parent_fd: int, access: Mapping[str, str] = NO_ACCESS) -> dict[s
 
 
 def access_env(access: Mapping[str, str]) -> dict[str, str]:
-    """What tells a child which servers it may reach: those that the installation allows, and the run's own."""
+    """What tells a child which servers it may reach (those that the installation allows, and the run's own), and
+    whether it may run the custom code of its rewards."""
     ours = access.get("TILTYARD_OUTBOUND_ALLOW", "")
     allow = ",".join(item for item in [*settings.OUTBOUND_ALLOW, ours] if item)
-    return {**access, "TILTYARD_OUTBOUND_ALLOW": allow}
+    custom = {SWITCH_VARIABLE: "true"} if custom_rewards_on() else {}
+    return {**access, **custom, "TILTYARD_OUTBOUND_ALLOW": allow}
 
 
 class Trainer:

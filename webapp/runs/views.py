@@ -95,6 +95,7 @@ def run_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         "read": page.import_report(run),
         "tiles": page.tiles(run),
         "config": page.config_texts(run),
+        "custom_code": page.custom_code(run),
         "events": events,
         "older": older,
         "checkpoints": run.checkpoints.order_by("-step", "-attempt")[:100],

@@ -7,9 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from training.algorithms.grpo import reward_components
-from training.config import JobConfig, RewardComponent
+from training.config import JobConfig, RewardComponent, config_from_yaml, config_to_yaml
 from training.errors import ConfigError, CustomRewardFault, RewardFault, RewardTimeout
 from training.preflight import preflight
 from training.rewards.custom import SWITCH_VARIABLE
@@ -92,3 +94,17 @@ def test_the_hash_names_the_code() -> None:
         "`mine`: sha256: the code is not the one that this hash names.",
         "`other`: low: the lowest value is above the highest one.",
     ]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.text(alphabet=st.sampled_from("a \n\t\r:#-'\"\x85\u2028\ufeff\x00字😀{}|>%@"), max_size=30))
+def test_a_config_keeps_code_to_the_letter(code: str) -> None:
+    """The hash would not fit otherwise; YAML knows more line ends than Python does."""
+    config = JobConfig.model_validate({"rewards": {"components": [part("mine", code).model_dump()]}})
+    assert config_from_yaml(config_to_yaml(config)) == config
+
+
+def test_code_stands_in_a_config_as_it_was_written() -> None:
+    config = JobConfig.model_validate({"rewards": {"components": [part("mine", ANSWER).model_dump()]}})
+    shown = "".join(f"        {line}\n" for line in ANSWER.splitlines())
+    assert f"code: |\n{shown}" in config_to_yaml(config)

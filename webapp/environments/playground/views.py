@@ -13,7 +13,6 @@ from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
-from training.rewards.registry import COMPONENTS
 from webapp.datasets.models import Dataset
 from webapp.datasets.selectors import latest_datasets, ready_datasets
 from webapp.environments.models import Environment
@@ -21,6 +20,7 @@ from webapp.environments.playground.strings import playground_strings
 from webapp.environments.playground.tasks import start_of_row
 from webapp.environments.selectors import health_view
 from webapp.errors import error_body
+from webapp.rewards.selectors import component_titles
 from webapp.teams.access import object_for, project_for
 from webapp.teams.models import Project, Role
 
@@ -48,7 +48,7 @@ def playground(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         "project": project, "environment": environment, "health": health_view(environment), "page": page,
         "datasets": list(ready_datasets(project)[:MAX_DATASETS]), "strings": playground_strings(),
         "names": list(latest_datasets(project).values_list("name", flat=True)[:MAX_DATASETS]),
-        "components": [(name, _(item.title)) for name, item in COMPONENTS.items()],
+        "components": list(component_titles(project).items()),
     }  # fmt: skip
     return render(request, "environments/playground.html", context)
 

@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 from training.rewards.base import Episode
 from training.rewards.lab.alarms import DEGENERATE
 from training.rewards.lab.writing import Recorded, message_head
-from webapp.rewards.services import conversation_of
+from webapp.rewards.pasted import conversation_of
 from webapp.runs.text import clean_json
 
 TEXT_NAME = "pasted.txt"
@@ -79,9 +79,7 @@ def _conversation(raw: Any, number: int) -> Pasted:
     about = raw if isinstance(raw, dict) else {}
     try:
         episode = conversation_of(raw)
-        row, parts, reward = about.get("row", {}), about.get("env_parts", {}), about.get("reward")
-        if not isinstance(row, dict):
-            raise ValidationError(_("`row` must be an object."))
+        parts, reward = about.get("env_parts", {}), about.get("reward")
         if not isinstance(parts, dict) or not all(_is_number(value) for value in parts.values()):
             raise ValidationError(_("`env_parts` must be an object of numbers."))
         if reward is not None and not _is_number(reward):
@@ -90,7 +88,7 @@ def _conversation(raw: Any, number: int) -> Pasted:
         words = " ".join(exc.messages)
         raise ValidationError(_("Conversation %(number)s: %(what)s") % {"number": number, "what": words}) from exc
     made = Episode(
-        messages=episode.messages, prompt_length=episode.prompt_length, row=row, env_reward=episode.env_reward,
+        messages=episode.messages, prompt_length=episode.prompt_length, row=episode.row, env_reward=episode.env_reward,
         env_parts={str(name): float(value) for name, value in parts.items()}, truncated=about.get("truncated") is True,
         parse_errors=0, tokens=None,
     )  # fmt: skip

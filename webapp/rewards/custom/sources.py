@@ -1,0 +1,103 @@
+"""What code is tested on: rollouts of a run, the project's reward cases, or pasted episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from django.core.exceptions import ValidationError
+from django.db.models import QuerySet
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from pydantic import ValidationError as ShapeError
+
+from training.data.reader import read_records
+from training.errors import DataError
+from training.rewards.base import Episode
+from webapp.datasets.models import Dataset
+from webapp.rewards.cases import cases_of, episode_of_case
+from webapp.rewards.pasted import pasted_episodes
+from webapp.rollouts.episodes import episodes_of
+from webapp.rollouts.models import Rollout, RolloutStatus
+from webapp.runs.models import Run
+from webapp.teams.models import Project
+
+MAX_SAMPLES = 50
+MAX_ROWS_READ = 100_000
+RUNS_OFFERED = 30
+
+
+class Sample(NamedTuple):
+    """One episode with a name, and where it can be looked at."""
+
+    label: str
+    url: str
+    episode: Episode
+
+
+def runs_offered(project: Project) -> QuerySet[Run]:
+    """Runs with finished rollouts, newest first."""
+    finished = Rollout.objects.filter(run__project=project, finished_at__isnull=False).values("run")
+    return Run.objects.filter(project=project, pk__in=finished).order_by("-created_at")[:RUNS_OFFERED]
+
+
+def samples_of(project: Project, source: str, pasted: str) -> list[Sample]:
+    """The episodes that a form's source names. Raises ``ValidationError`` by field where there are none."""
+    if source == "pasted":
+        return [Sample(_("Pasted %(n)s") % {"n": n}, "", item) for n, item in enumerate(_pasted(pasted), start=1)]
+    if source == "cases":
+        found = _cases(project)
+        missing = _("This project has no reward test cases yet.")
+    else:
+        found = _of_run(project, source.removeprefix("run:"))
+        missing = _("This run has no finished rollouts.")
+    if not found:
+        raise ValidationError({"source": missing})
+    return found
+
+
+def _pasted(text: str) -> list[Episode]:
+    try:
+        return pasted_episodes(text)
+    except ValidationError as exc:
+        raise ValidationError({"pasted": exc.messages}) from exc
+
+
+def _cases(project: Project) -> list[Sample]:
+    found = []
+    for case in cases_of(project)[:MAX_SAMPLES]:
+        try:
+            found.append(Sample(case.name, "", episode_of_case(case)))
+        except ShapeError:
+            continue  # the page of the cases says that it cannot be read
+    return found
+
+
+def _of_run(project: Project, raw: str) -> list[Sample]:
+    try:
+        run = Run.objects.filter(project=project, pk=UUID(raw)).first()
+    except ValueError:
+        run = None
+    if run is None:
+        raise ValidationError({"source": _("There is no such run in this project.")})
+    done = Rollout.objects.filter(run=run, status__in=(RolloutStatus.COMPLETED, RolloutStatus.TRUNCATED))
+    newest = list(done.order_by("-attempt", "-step", "group", "index")[:MAX_SAMPLES])
+    rows = rows_at(run, {item.row for item in newest if item.row is not None})
+    address = reverse("run-detail", args=[project.slug, run.pk])
+    return [Sample(str(item), f"{address}?tab=rollouts", episode) for item, episode in episodes_of(newest, rows)]
+
+
+def rows_at(run: Run, places: Iterable[int]) -> dict[int, dict[str, Any]]:
+    """The rows of a run's dataset at these places; empty where the dataset is gone."""
+    wanted, train = set(places), (run.resolved or {}).get("data", {}).get("train")
+    dataset = next((item for item in Dataset.objects.filter(project=run.project) if str(item.rows_path) == train), None)
+    if not wanted or dataset is None or not dataset.rows_path.is_file():
+        return {}
+    last = min(max(wanted) + 1, MAX_ROWS_READ)
+    try:
+        records = enumerate(islice(read_records(dataset.rows_path), last))
+        return {place: record.row.raw for place, record in records if place in wanted and record.row is not None}
+    except DataError:
+        return {}
