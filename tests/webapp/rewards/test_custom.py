@@ -111,7 +111,7 @@ WRONG: list[tuple[dict[str, str], str]] = [
     ({"pasted": "nope"}, "not valid JSON"),
     ({"pasted": ""}, "not valid JSON"),
     ({"pasted": '[{"messages": [], "row": {}}]'}, "Paste a list"),
-    ({"pasted": '{"messages": [{"role": "user"}], "row": 3}'}, "must be a mapping"),
+    ({"pasted": '{"messages": [{"role": "user"}], "row": 3}'}, "must be an object"),
     ({"pasted": json.dumps([{"messages": json.loads(PASTED)}] * 21)}, "At most 20 episodes"),
     ({"source": "cases"}, "no reward test cases"),
     ({"source": "run:1"}, "Select a valid choice"),
