@@ -60,12 +60,14 @@ class StepRequest(WireModel):
     """One turn of the policy: its text without the calls, and the calls parsed from it.
 
     ``parse_error`` carries what was wrong with a call that could not be parsed, so that the environment can
-    answer the model in its own words; the episode goes on.
+    answer the model in its own words; the episode goes on. ``final`` says that no turn follows, because the policy's
+    budget is spent: the episode ends with the environment's verdict on what was done so far.
     """
 
     message: str = ""
     tool_calls: list[ToolCall] = Field(default_factory=list)
     parse_error: str | None = None
+    final: bool = False
 
 
 class Observation(WireModel):

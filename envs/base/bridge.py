@@ -30,6 +30,7 @@ class StepAction(OpenEnvAction):
     message: str = ""
     tool_calls: list[ToolCall] = Field(default_factory=list)
     parse_error: str | None = None
+    final: bool = False
 
 
 class BridgeObservation(OpenEnvObservation):
@@ -100,7 +101,7 @@ class Bridge(Environment[StepAction, BridgeObservation, State]):
         if self._settings.delay_ms:
             await asyncio.sleep(self._settings.delay_ms / 1000)
         request = StepRequest.model_construct(
-            message=action.message, tool_calls=action.tool_calls, parse_error=action.parse_error
+            message=action.message, tool_calls=action.tool_calls, parse_error=action.parse_error, final=action.final
         )
         observation = await self._call("step", self._environment.step, request)
         self._state.step_count += 1

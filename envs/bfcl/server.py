@@ -60,11 +60,11 @@ class BfclEnvironment(ToolEnvironment):
         return Observation(messages=row.messages or messages, tools=tools, info=info)
 
     def step(self, request: StepRequest) -> Observation:
-        """Play one message. A wholly empty one gives up: the episode is scored as far as it came."""
+        """Play one message. A final or wholly empty one gives up: the episode is scored as far as it came."""
         episode = self._episode
         if episode is None:
             raise EnvironmentRefusal("No episode is open: send reset first.")
-        if not request.message and not request.tool_calls and request.parse_error is None:
+        if request.final or not (request.message or request.tool_calls or request.parse_error is not None):
             return self._finish(episode, Observation(info={"truncated": True}))
         turn = episode.turn
         played = episode.play(self._dialect.read(request))

@@ -66,6 +66,8 @@ class ToolbenchEnvironment(ToolEnvironment):
         episode = self._episode
         if episode is None:
             raise EnvironmentRefusal("No episode is open: send reset first.")
+        if request.final:
+            return self._observe(episode, [], [], final=True)
         episode.turn += 1
         action = self._dialect.read(request)
         if episode.form is None:
@@ -131,7 +133,9 @@ class ToolbenchEnvironment(ToolEnvironment):
         limit = self._rules.max_observation
         return text if len(text) <= limit else f"{text[:limit]}..."
 
-    def _observe(self, episode: Episode, outcomes: list[Outcome], messages: list[Message]) -> Observation:
+    def _observe(
+        self, episode: Episode, outcomes: list[Outcome], messages: list[Message], *, final: bool = False
+    ) -> Observation:
         """What the turn led to; the last one carries the rewards. Nobody knows the answers of upstream's queries."""
         info: dict[str, Any] = {
             "turn": episode.turn,
@@ -142,7 +146,7 @@ class ToolbenchEnvironment(ToolEnvironment):
             ],
         }
         finished = episode.ending in ("answer", "give_up")
-        if not finished and episode.turn < self._rules.max_turns:
+        if not finished and not final and episode.turn < self._rules.max_turns:
             return Observation(messages=messages, info=info)
         self._episode = None
         if finished:

@@ -64,6 +64,8 @@ class WebshopEnvironment(ToolEnvironment):
         session = self._session
         if session is None:
             raise EnvironmentRefusal("No episode is open: send reset first.")
+        if request.final:
+            return self._truncated({"turn": self._turn, "invalid_actions": self._invalid}, [])
         self._turn += 1
         if request.tool_calls or request.parse_error is not None:
             messages, turn = self._play_calls(session, request)
@@ -133,12 +135,16 @@ class WebshopEnvironment(ToolEnvironment):
             info |= {"asin": session.product.asin if session.product else "", "options": session.options}
             return Observation(messages=messages, done=True, reward=reward.score, reward_parts=reward.parts, info=info)
         if self._turn >= MAX_TURNS:
-            self._session = None
-            info["truncated"] = True
-            nothing = {"task_success": 0.0, "score": 0.0}
-            return Observation(messages=messages, done=True, reward=0.0, reward_parts=nothing, info=info)
+            return self._truncated(info, messages)
         info |= {"valid": turn.valid, "available_actions": turn.page.available_actions}
         return Observation(messages=messages, info=info)
+
+    def _truncated(self, info: dict[str, Any], messages: list[Message]) -> Observation:
+        """The end of a visit in which nothing was bought."""
+        self._session = None
+        nothing = {"task_success": 0.0, "score": 0.0}
+        info["truncated"] = True
+        return Observation(messages=messages, done=True, reward=0.0, reward_parts=nothing, info=info)
 
 
 def _action(name: str, value: str) -> Action:

@@ -219,7 +219,7 @@ class Player:
         just for policies that never come to an end.
         """
         if trajectory.env_reward is None:
-            _take_rewards(trajectory, await session.step(StepRequest()))
+            _take_rewards(trajectory, await session.step(StepRequest(final=True)))
 
     async def _sample(self, task: Task, trajectory: Trajectory) -> Sample:
         room = self.rollout.max_completion_tokens - len(trajectory.completion_ids)

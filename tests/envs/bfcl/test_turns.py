@@ -133,11 +133,11 @@ def test_ground_truth_is_executed_in_silent_turns_unless_upstream_is_wanted() ->
 
 
 def test_giving_up_is_scored_over_all_turns_or_like_upstream_over_those_reached() -> None:
-    for compat, reward in ((True, 1.0), (False, 0.25)):
+    for compat, reward, last_word in ((True, 1.0, StepRequest()), (False, 0.25, StepRequest(final=True))):
         environment = started(compat=compat)
         for step in gold("multi_turn_base_0")[:2]:
             environment.step(step)
-        last = environment.step(StepRequest())
+        last = environment.step(last_word)
         assert (last.done, last.reward, last.info["truncated"]) == (True, reward, True)
         assert (last.reward_parts["progress_reached"], last.reward_parts["progress_all"]) == (1.0, 0.25)
         with pytest.raises(EnvironmentRefusal):

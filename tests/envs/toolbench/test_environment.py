@@ -137,6 +137,16 @@ def test_an_episode_ends_after_its_turns_without_a_known_reward(bench: Bench) ->
         player.says("more")
 
 
+def test_a_final_step_ends_with_the_parts_so_far(bench: Bench) -> None:
+    player = Player(bench, max_turns=30)
+    player.says("hm")
+    end = player.step(StepRequest(final=True))
+    assert (end.done, end.info["turn"], end.info["truncated"], end.messages) == (True, 1, True, [])
+    assert end.reward_parts["finish"] == 0.0
+    with pytest.raises(EnvironmentRefusal):
+        player.says("more")
+
+
 def test_nothing_is_called_after_the_end_or_beyond_eight_calls(bench: Bench) -> None:
     many = Player(bench).calls(*[(FORECAST, {"city": "Oslo"})] * 20)
     assert len(many.messages) == 16

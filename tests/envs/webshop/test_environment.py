@@ -178,6 +178,16 @@ def test_a_visit_without_a_purchase_ends_with_nothing(shop: Shop) -> None:
     assert answers[-1].info["truncated"] is True
 
 
+def test_a_final_step_ends_the_visit_with_nothing_bought(shop: Shop) -> None:
+    environment, _first = opened(shop)
+    environment.step(StepRequest(message="search[shoes]"))
+    end = environment.step(StepRequest(final=True))
+    assert (end.done, end.reward, end.reward_parts) == (True, 0.0, {"task_success": 0.0, "score": 0.0})
+    assert (end.info["turn"], end.info["truncated"]) == (1, True)
+    with pytest.raises(EnvironmentRefusal):
+        environment.step(StepRequest(final=True))
+
+
 def test_nothing_tells_the_goal_before_the_end(shop: Shop) -> None:
     environment, first = opened(shop)
     asin = shop.goals[3].product.asin
