@@ -170,7 +170,10 @@ def main() -> int:
     parser.add_argument("--rollouts", type=int, nargs="+", default=[10_000, 100_000])
     options = parser.parse_args()
     with Site(demo=False) as site:
-        sizes = [measure(site, rollouts) for rollouts in options.rollouts]
+        sizes = []
+        for rollouts in options.rollouts:
+            sizes.append(measure(site, rollouts))
+            print(json.dumps(sizes[-1]), file=sys.stderr, flush=True)
     print(json.dumps({"benchmark": "lab", "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1),
                       "components": len(NAMES), "sizes": sizes, "targets": TARGETS}))  # fmt: skip
     return 0

@@ -19,6 +19,7 @@ from training.rewards.combining import factor
 from training.rewards.lab.figures import correlation, within
 from training.rewards.lab.groups import Statistics, group_of, statistics
 from training.rewards.lab.outcome import Outcome
+from training.rewards.lab.scoring import is_asked
 from training.rewards.lab.table import Bools, Floats, Table
 from training.rewards.lab.terms import Scored
 from training.rewards.registry import COMPONENTS
@@ -314,8 +315,8 @@ def _no_outcome(case: _Case) -> Iterator[Alarm]:
 
 def _no_judge(case: _Case) -> Iterator[Alarm]:
     for item in case.found.components:
-        known, missing = COMPONENTS.get(item.registered), case.found.missing[item.name]
-        if known is not None and known.outside and missing.any():
+        missing = case.found.missing[item.name]
+        if not is_asked(item) and missing.any():
             yield Alarm("judge_missing", "warn", item.name, {"missing": int(missing.sum())}, _some(missing))
 
 

@@ -15,6 +15,7 @@ from training.rewards.lab.alarms import ALARMS, Alarm, alarms_of, phantom_of
 from training.rewards.lab.figures import number
 from training.rewards.lab.groups import Statistics, advantages, group_of, ranks, statistics
 from training.rewards.lab.outcome import Outcome, outcome_of
+from training.rewards.lab.scoring import is_asked
 from training.rewards.lab.table import STATUSES, Bools, Floats, Ints, Longs, Table
 from training.rewards.lab.terms import Scored, scored
 from training.rewards.lab.values import Column
@@ -196,8 +197,7 @@ def reason_of(item: RewardComponent, column: Column, code: int, failed: str = ""
     """Why a value is missing."""
     if code >= 0:
         return column.reasons[code]
-    known = COMPONENTS.get(item.registered)
-    if known is not None and known.outside:
+    if not is_asked(item):
         return _("The run recorded no value for it, and judges and models are not asked here.")
     return failed or _("It was not computed.")
 
