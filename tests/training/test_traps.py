@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from tests.training.helpers import job_config
 from training.config import JobConfig
 from training.preflight import preflight
+from training.rollout.protocols import ServerFacts
 from training.traps import traps, writes_thoughts
 
 RULES = "Start every reply with your reasoning in one <think></think> pair."
@@ -122,3 +123,17 @@ def test_the_window_is_the_models_own(tmp_path: Path, starter_folder: Path) -> N
             "rollout": {"max_prompt_tokens": 200, "max_turn_tokens": 50, "max_completion_tokens": 100}}  # fmt: skip
     (found,) = traps(JobConfig.model_validate(over), load_template=False)
     assert found.values == {"prompt": 200, "episode": 100, "window": 256} and not found.hard
+
+
+def test_rows_of_another_version_than_the_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = {"version": "1.0.0+bfcl.v4"}
+    monkeypatch.setattr(
+        "training.rollout.protocols.check_environment", lambda config: [ServerFacts(name="bfcl", **server)]
+    )
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps({"messages": [{"role": "user", "content": "q"}], "bfcl_version": "v3"}) + "\n")
+    config = job_config(data={"train": str(path)}, environment={"name": "bfcl", "url": "http://127.0.0.1:9"})
+    (found,) = traps(config, load_template=False)
+    assert (found.option, found.hard, found.values) == ("data.train", True, {"rows": "v3", "server": "v4"})
+    server["version"] = "1.0.0+bfcl.v3"
+    assert traps(config, load_template=False) == []

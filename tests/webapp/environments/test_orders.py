@@ -65,7 +65,7 @@ CASES = [
     ("tools", "demonstrations", {"count": 9, "careless": 0.5}, {}, 9),
     ("bfcl", "tasks", {"split": "miss_func"}, {}, 200),
     ("bfcl", "tasks", {"split": "base", "speech": "text"}, {}, 200),
-    ("bfcl", "demonstrations", {"turns": 2, "count": 3, "speech": "text"}, {}, 6),
+    ("bfcl", "demonstrations", {"turns": 2, "count": 3, "speech": "text"}, {}, 12),
     ("webshop", "demonstrations", {"count": 6, "speech": "text"}, {"products": 60}, 6),
     ("webshop", "tasks", {"count": 8, "start": 2}, {"products": 60}, 8),
     ("toolbench", "tasks", {"count": 7, "start": 5}, {}, 7),
@@ -189,7 +189,7 @@ def test_a_few_orders_at_once(shop: Environment, bob: User) -> None:
 
 @pytest.mark.parametrize(
     ("command", "arguments", "field"),
-    [("demonstrations", {}, "command"), ("validate", {}, "command"), ("tasks", {"count": 0}, "tasks-count"),
+    [("generate", {}, "command"), ("validate", {}, "command"), ("tasks", {"count": 0}, "tasks-count"),
      ("tasks", {"output": "/etc/passwd"}, "tasks-output"), ("tasks", {"data": "x"}, "tasks-data")],
 )  # fmt: skip
 def test_only_declared_commands_and_options(
