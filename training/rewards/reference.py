@@ -10,8 +10,8 @@ import annotated_types
 from pydantic.fields import FieldInfo
 
 from training.rewards.base import Component
-from training.rewards.lab.alarms import ALARMS, DEGENERATE
 from training.rewards.lab.outcome import OUTCOMES
+from training.rewards.lab.rules import ALARMS, DEGENERATE
 from training.rewards.registry import FAMILIES
 
 _HEAD = """\

@@ -14,11 +14,27 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from training.config import RewardComponent
-from training.rewards.base import _
 from training.rewards.combining import factor
 from training.rewards.lab.figures import correlation, within
 from training.rewards.lab.groups import Statistics, group_of, statistics
 from training.rewards.lab.outcome import Outcome
+from training.rewards.lab.rules import (
+    ALARMS,
+    CUT_SHARE,
+    DEGENERATE,
+    EVIDENCE,
+    FLAT_SHARE,
+    FLAT_STOP,
+    INVERTED_SHARE,
+    LENGTH_GAIN,
+    LENGTH_R,
+    LOOP_REPEATS,
+    LOOP_SHARE,
+    MIN_CASES,
+    MIN_ROLLOUTS,
+    PAID_SHARE,
+    PHANTOM_SHARE,
+)
 from training.rewards.lab.scoring import is_asked
 from training.rewards.lab.table import Bools, Floats, Table
 from training.rewards.lab.terms import Scored
@@ -26,97 +42,6 @@ from training.rewards.registry import COMPONENTS
 from training.rollout.advantages import ZERO_VARIANCE_TOLERANCE
 
 Severity = Literal["stop", "warn", "note"]
-MIN_ROLLOUTS = 8
-MIN_CASES = 3
-EVIDENCE = 5
-LOOP_REPEATS = 4
-LOOP_SHARE = 0.5
-PAID_SHARE = 0.9
-INVERTED_SHARE = 0.1
-LENGTH_R = 0.5
-LENGTH_GAIN = 0.25
-CUT_SHARE = 0.1
-FLAT_SHARE, FLAT_STOP = 0.3, 0.8
-PHANTOM_SHARE = 0.1
-DEGENERATE = ("empty", "repeat", "copy_prompt", "one_tool", "claim_success", "beg")
-"""Policies of the test-bed, by ``Rollout.policy``."""
-
-
-class Words(NamedTuple):
-    """An alarm's title, its sentence (%(name)s are its figures), and its rule as docs/rewards.md says it. ``other`` is
-    said in place of the sentence where the second half of the rule made it speak."""
-
-    title: str
-    sentence: str
-    rule: str
-    other: str = ""
-
-
-ALARMS: dict[str, Words] = {
-    "looping_pays": Words(
-        _("Doing nothing useful pays"),
-        _("%(cases)s rollouts that repeat one call, or play a degenerate policy, earn %(mean)s on average; %(against)s "
-          "is what they are held against. A policy finds that before it finds the task."),
-        f"rollouts with {LOOP_REPEATS} or more identical calls that make at least half of all their calls, without "
-        "success where that is known, or played by a degenerate policy of the test-bed, each kind by itself: at least "
-        f"{MIN_CASES}, whose mean reward is at least {PAID_SHARE:g} of the mean of the successful others, or of all "
-        "others where success is unknown or absent; without others, of the highest reward that the spec can give",
-    ),
-    "shaping_over_outcome": Words(
-        _("Shaping outweighs the outcome"),
-        _("In %(cases)s of %(groups)s groups that hold better and worse outcomes, a worse one earns the most."),
-        "groups whose rollouts differ in outcome, in which one with a worse outcome has the highest reward: at least "
-        f"{MIN_CASES} of them and {INVERTED_SHARE:.0%}; or, with the outcome rewarded, everything else together "
-        "spreads wider (5th to 95th percentile) than the outcome's whole range is worth",
-        _("All that is not the outcome spreads over %(shaping)s; the outcome's whole range is worth %(worth)s."),
-    ),
-    "grows_with_length": Words(
-        _("Reward grows with length"),
-        _("Among rollouts of equal outcome, length and reward go together (r = %(r)s): the longest quarter earns "
-          "%(gain)s more than the shortest."),
-        f"correlation of reward and length, both less the mean of their outcome, of at least {LENGTH_R:g}, where the "
-        f"longest quarter earns more than the shortest by at least {LENGTH_GAIN:g} standard deviations of the reward",
-    ),
-    "cut_episodes_pay": Words(
-        _("Episodes that were cut off pay"),
-        _("%(cases)s of %(cut)s episodes that ended before their task did, unsolved, earn as much as solved ones "
-          "(%(mean)s against %(against)s)."),
-        "episodes cut off, or with turns of their task never reached, without success: at least "
-        f"{MIN_CASES} of them, and {CUT_SHARE:.0%}, earn at least {PAID_SHARE:g} of the mean of the solved ones; "
-        "without solved ones, of the highest reward that the spec can give",
-    ),
-    "constant_component": Words(
-        _("A component is always the same"),
-        _("It is %(value)s for all of %(rollouts)s rollouts, so it changes no advantage."),
-        f"a component with a weight whose term is the same for all of at least {MIN_ROLLOUTS} rollouts",
-    ),
-    "ceiling_below_one": Words(
-        _("The highest reward is below 1"),
-        _("No rollout can earn more than %(ceiling)s with these weights and limits."),
-        "the sum of the highest (for negative weights the lowest) terms of all components is below 1",
-    ),
-    "zero_variance": Words(
-        _("Groups without spread"),
-        _("In %(cases)s of %(groups)s groups all rewards are equal: nothing is learned from them."),
-        f"groups of two or more whose rewards are equal make {FLAT_SHARE:.0%} ({FLAT_STOP:.0%}: stop)",
-    ),
-    "phantom_groups": Words(
-        _("Groups that teach without a difference"),
-        _("In %(cases)s of %(groups)s groups rewards differ although all outcomes are the same: only shaping is "
-          "learned from them."),
-        f"groups whose rewards differ although their outcome does not make {PHANTOM_SHARE:.0%}",
-    ),
-    "outcome_missing": Words(
-        _("Nothing says whether the task was done"),
-        _("%(missing)s of %(rollouts)s rollouts have no outcome, neither in the reward nor from the environment."),
-        "no outcome is known for more than a tenth of the rollouts",
-    ),
-    "judge_missing": Words(
-        _("A judge or a model is missing"),
-        _("%(missing)s rollouts have no recorded value; it is not asked again here, so they are left out."),
-        "a component that asks outside has no recorded value for some rollout",
-    ),
-}  # fmt: skip
 
 
 @dataclass(frozen=True)

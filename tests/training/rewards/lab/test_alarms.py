@@ -16,9 +16,10 @@ import pytest
 from envs.wire import Message, StepRequest, ToolCall
 from training.config import RewardComponent
 from training.rewards.base import Episode
-from training.rewards.lab.alarms import ALARMS, Alarm, alarms_of, ceiling
+from training.rewards.lab.alarms import Alarm, alarms_of, ceiling
 from training.rewards.lab.behaviour import behaviour_of, is_cut
 from training.rewards.lab.outcome import outcome_of
+from training.rewards.lab.rules import ALARMS
 from training.rewards.lab.scoring import score_set
 from training.rewards.lab.table import table_load
 from training.rewards.lab.terms import scored
