@@ -167,7 +167,7 @@ def test_a_viewer_may_weigh_but_not_save(
     page.locator("#lab-result:visible").wait_for()
     assert not page.locator("#lab-save, #lab-launch").count()
     page.select_option("#lab-add", "coherence")  # a component that nobody recorded is computed
-    page.locator("#lab-status:has-text('computed anew: coherence')").wait_for()
+    page.locator("#component-coherence [data-figures]:has-text('⌀')").wait_for()
     assert page.evaluate("document.activeElement.closest('[data-component]').dataset.component") == "coherence"
     page.keyboard.press("ArrowUp")
     assert page.input_value("#component-coherence [data-weight]") == "0.11"

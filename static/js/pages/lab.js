@@ -1,8 +1,7 @@
 // @ts-check
 /** The reward lab: every change of the spec is scored on the whole set, and the page follows the answer. */
 import { data, setAttr, setText, t } from "../lib/dom.js";
-import { duration, plain, score } from "../lib/format.js";
-import { count } from "../lib/lab-figures.js";
+import { plain } from "../lib/format.js";
 import { Asker, post } from "../lib/lab-score.js";
 import { readLabView, writeLabView } from "../lib/lab-view.js";
 import { Editor } from "./lab_editor.js";
@@ -10,13 +9,12 @@ import { Groups, PAGE } from "./lab_groups.js";
 import { Reader } from "./lab_reader.js";
 import { Result } from "./lab_result.js";
 import { Saving } from "./lab_save.js";
+import { SCORE_LIMIT_MS, sentenceOf, Status } from "./lab_status.js";
 
 /** @typedef {Record<string, any>} Row */
 const $ = (/** @type {string} */ id) => /** @type {any} */ (document.getElementById(id));
-const SCORE_LIMIT_MS = 60_000;
 const SHORT_LIMIT_MS = 20_000;
 const AGAIN_MS = 500;
-const language = document.documentElement.lang;
 
 class Lab {
   constructor() {
@@ -33,9 +31,10 @@ class Lab {
     this.groups = new Groups({ view: this.view, ask: () => this.ask(0), read });
     this.reader = new Reader({ view: this.view, recorded: this.facts.urls.recorded, chosen: () => this.address() });
     this.saving = this.makeSaving();
+    this.status = new Status(this.facts.set.rollouts);
     this.scorer = new Asker({
       send: (body, signal) => post(this.facts.urls.score, body, { token: this.token, limitMs: SCORE_LIMIT_MS, signal }),
-      asking: () => this.asking(),
+      asking: () => this.status.scoring(),
       answered: (reply, body) => this.answered(reply, body),
       failed: (problem) => this.failed(problem),
     });
@@ -43,7 +42,7 @@ class Lab {
       send: (body, signal) => post(`${this.facts.urls.rollout}${body.id}/`, body.asked, { token: this.token, limitMs: SHORT_LIMIT_MS, signal }),
       asking: () => setAttr($("transcript"), "aria-busy", "true"),
       answered: (row) => this.shown(row),
-      failed: (problem) => this.reader.say(this.sentence(problem)),
+      failed: (problem) => this.reader.say(sentenceOf(problem)),
     });
     this.listen();
     this.editor.open(this.choice().components, this.kept());
@@ -58,7 +57,7 @@ class Lab {
       changed: () => this.editor.changes().length > 0,
       choice: () => this.choice(),
       post: (address, body) => post(address, body, { token: this.token, limitMs: SHORT_LIMIT_MS }),
-      sentence: (problem) => this.sentence(problem),
+      sentence: sentenceOf,
       complain: (detail) => this.editor.complain(detail),
       saved: (reply, stay) => this.saved(reply, stay),
     });
@@ -167,21 +166,9 @@ class Lab {
 
   body() {
     const components = this.editor.components();
-    if (!components) return this.unfinished();
+    if (!components) return this.status.idle(t(this.editor.fields.length ? "lab.mend_first" : "lab.none"));
     const { sort, only, offset } = this.view;
     return { components, against: this.other()?.components ?? null, ...this.how(), sort, only, offset, limit: PAGE };
-  }
-
-  unfinished() {
-    $("lab-progress").hidden = true;
-    setText($("lab-status"), t(this.editor.fields.length ? "lab.mend_first" : "lab.none"));
-    return null;
-  }
-
-  asking() {
-    if (!$("lab-progress").hasAttribute("value")) setText($("lab-status"), t("lab.scoring", { n: count(this.facts.set.rollouts, language) }));
-    $("lab-progress").hidden = false;
-    setAttr($("lab-result"), "aria-busy", "true");
   }
 
   /**
@@ -191,26 +178,13 @@ class Lab {
   answered(reply, body) {
     if (reply.computing) return this.computing(reply.computing);
     this.reply = reply;
-    $("lab-error").hidden = true;
-    $("lab-result").hidden = false;
-    this.rested();
-    const took = { n: count(reply.summary.rollouts, language), t: reply.took_ms < 1000 ? t("lab.ms", { n: Math.round(reply.took_ms) }) : duration(reply.took_ms / 1000, t) };
-    const anew = (reply.rescored ?? []).map((/** @type {string} */ name) => plain(name));
-    setText($("lab-status"), anew.length ? t("lab.rescored", { ...took, names: anew.join(", ") }) : t("lab.scored", took));
+    this.status.scored(reply);
     const other = this.other();
     const name = other ? plain(other.name) : "";
-    setText($("lab-brief"), this.brief(reply));
     this.editor.show(reply);
     this.result.show(reply, name);
     this.groups.show(reply, this.view.rollout, name);
     this.distribution(reply, body, name);
-  }
-
-  /** The mean reward for screens on which the tiles are far from the weights. @param {Row} reply */
-  brief(reply) {
-    const now = score(reply.summary.reward.mean);
-    const before = score(reply.against?.reward.mean);
-    return `${t("reward")} ${reply.against && before !== now ? `${before} → ` : ""}${now}`;
   }
 
   /**
@@ -218,10 +192,7 @@ class Lab {
    * @param {Row} job
    */
   computing(job) {
-    const names = job.components.map((/** @type {string} */ name) => plain(name)).join(", ");
-    setText($("lab-status"), t("lab.computing", { names, done: count(job.done, language), all: count(job.total || this.facts.set.rollouts, language) }));
-    setAttr($("lab-progress"), "max", job.total || null);
-    setAttr($("lab-progress"), "value", job.total ? job.done : null);
+    this.status.computing(job);
     this.scorer.ask(() => this.body(), AGAIN_MS);
   }
 
@@ -243,33 +214,14 @@ class Lab {
       this.others.set(key, found.total.histogram);
       if (this.reply === reply) this.result.plot(reply.total.histogram, found.total.histogram, words);
     } catch (problem) {
-      setText($("chart-against-name"), this.sentence(problem));
+      setText($("chart-against-name"), sentenceOf(problem));
     }
-  }
-
-  rested() {
-    $("lab-progress").hidden = true;
-    setAttr($("lab-progress"), "value", null);
-    setAttr($("lab-result"), "aria-busy", null);
   }
 
   /** @param {any} problem */
   failed(problem) {
-    this.rested();
     const rest = problem.status === 422 ? this.editor.complain(problem.body?.detail ?? {}) : [];
-    $("lab-error").hidden = false;
-    setText($("lab-error-title"), this.sentence(problem));
-    setText($("lab-error-detail"), [...rest, this.reply ? t("lab.failed") : ""].filter(Boolean).join(" "));
-    setText($("lab-status"), "");
-  }
-
-  /** What went wrong, in a sentence. @param {any} problem */
-  sentence(problem) {
-    if (problem.body?.message) return plain(String(problem.body.message));
-    if (problem.kind === "late") return t("lab.no_answer", { n: SCORE_LIMIT_MS / 1000 });
-    if (problem.kind === "login") return t("logged_out");
-    if (problem.kind === "offline") return t("lab.offline");
-    return problem.status === 403 ? t("forbidden") : t("lab.status", { status: problem.status || "–" });
+    this.status.failed(problem, [...rest, this.reply ? t("lab.failed") : ""].filter(Boolean).join(" "));
   }
 
   /** @param {string | null} id */

@@ -140,7 +140,7 @@ export class Result {
     const bar = share === null || share === undefined ? h("span", { class: "muted" }, "–") : h("span", { class: "lab-share", "data-curve": place % 8 }, meter(share), h("span", { class: "num" }, signed(percent(Math.round(share * 1000) / 1000))));
     return [
       h("td", { class: "cell-main" }, name),
-      h("td", { "data-label": t("lab.values"), "data-curve": place % 8 }, row.histogram ? small(row.histogram) : "–"),
+      h("td", { "data-label": t("lab.values"), "data-curve": place % 8 }, row.histogram.counts.length ? small(row.histogram) : "–"),
       cell("lab.mean", figure(row.mean)),
       cell("lab.std", row.constant ? t("lab.constant") : figure(row.std), row.constant ? { class: "num lab-constant" } : {}),
       cell("lab.range", used, { title: t("lab.used", { low: figure(row.min), high: figure(row.max), from: figure(row.low), to: figure(row.high) }) }),
@@ -162,11 +162,13 @@ export class Result {
     setText($("chart-against-name"), words.name);
     setText($("chart-now"), `⌀ ${score(words.now)}`);
     setText($("chart-before"), other ? `⌀ ${score(words.before)}` : "");
+    $("lab-chart").hidden = !histogram.counts.length; // no rollout has a reward
+    if (!histogram.counts.length) return;
     const css = getComputedStyle(document.documentElement);
     const colour = (/** @type {string} */ name) => css.getPropertyValue(name).trim();
     const own = shares(/** @type {any} */ (histogram));
     const width = own.widths[0] || 1;
-    const line = other && outline(/** @type {any} */ (other), width);
+    const line = other?.counts.length && outline(/** @type {any} */ (other), width);
     const traces = [
       { type: "bar", x: own.x, y: own.y, width: own.widths, marker: { color: colour("--curve-0"), opacity: 0.75 }, hovertemplate: "%{x:.3f}: %{y:.1%}<extra></extra>" },
       ...(line ? [{ type: "scatter", mode: "lines", x: line.x, y: line.y, line: { color: colour("--curve-2"), width: 2 }, hoverinfo: "skip" }] : []),

@@ -21,6 +21,7 @@ from webapp.rewards.models import SetKind
 from webapp.runs.models import Run
 
 MAX_STEP = 1_000_000
+EXAMPLE = '[{"role": "user", "content": "2 + 3?"}, {"role": "assistant", "content": "5"}]'
 PLACE = "__id__"
 """Stands in the names of template fields where a script puts the number of the component."""
 
@@ -44,7 +45,7 @@ class SetForm(forms.Form):
     )  # fmt: skip
     text = forms.CharField(
         label=gettext_lazy("Conversations"), required=False, strip=False,
-        widget=forms.Textarea(attrs={"rows": 8, "spellcheck": "false", "class": "mono"}),
+        widget=forms.Textarea(attrs={"rows": 8, "spellcheck": "false", "class": "mono", "placeholder": EXAMPLE}),
         help_text=gettext_lazy("JSON: a list of messages or of conversations, or one conversation a line, up to 1 MB."),
     )  # fmt: skip
     name = forms.CharField(
@@ -55,6 +56,9 @@ class SetForm(forms.Form):
     def __init__(self, *args: Any, runs: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["run"].queryset = runs  # type: ignore[attr-defined]
+        self.has_runs = runs.exists()
+        if not self.has_runs:
+            self.initial.setdefault("kind", SetKind.PASTED)
 
 
 class ShapeForm(forms.Form):

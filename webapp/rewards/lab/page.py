@@ -52,11 +52,11 @@ def choices_for(project: Project, rollout_set: RolloutSet, asked: list[str]) -> 
     wanted = [key for key in map(_uuid, asked) if key is not None and key not in found]
     found |= {spec.pk: spec for spec in specs_of(project).filter(pk__in=wanted)}
     as_launched = _("as %(run)s was launched") % {"run": rollout_set.run_name}
-    return [
-        *([Choice(AS_LAUNCHED, as_launched, "", "", _plain(launched))] if launched else []),
-        *map(_choice_of, found.values()),
-        Choice(STARTING, _("the five components of tool calling"), "", "", _plain(default_components())),
-    ]
+    first = [Choice(AS_LAUNCHED, as_launched, "", "", _plain(launched))] if launched else []
+    saved = [_choice_of(spec) for spec in found.values()]
+    start = Choice(STARTING, _("the five components of tool calling"), "", "", _plain(default_components()))
+    by_default = config is not None and own is None and not launched  # a run without a spec scores with these five
+    return [start, *saved] if by_default else [*first, *saved, start]
 
 
 def _named(project: Project, reference: str) -> RewardSpec | None:
@@ -122,9 +122,9 @@ def set_name(kind: str, run: Run | None, first: int | None, last: int | None) ->
     return f"{label} {timezone.localtime():%Y-%m-%d %H-%M}"
 
 
-def launch_address(project: Project, rollout_set: RolloutSet | None) -> str:
+def launch_address(project: Project, rollout_set: RolloutSet) -> str:
     """The form of a new run; of a set made from a run with that run's dataset, environment and model."""
-    config = _config_of(rollout_set) if rollout_set else None
+    config = _config_of(rollout_set)
     known = {} if config is None else {
         "dataset": config.data.train, "environment": config.environment.name, "model": config.model.source,
     }  # fmt: skip

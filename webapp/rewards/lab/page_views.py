@@ -99,7 +99,7 @@ def _list(request: HttpRequest, project: Project, form: SetForm, status: int = 2
         "project": project, "page": shown, "form": form, "can_edit": can_edit(project),
         "rows": [(item, selectors.percent_of(item)) for item in shown],
         "building": any(item.state == SetState.BUILDING for item in shown),
-        "spec": page.spec_named(project, request.GET.get("spec", "")), "has_runs": form.fields["run"].queryset.exists(),  # type: ignore[attr-defined]
+        "spec": page.spec_named(project, request.GET.get("spec", "")),
     }  # fmt: skip
     return render(request, "rewards/lab/list.html", context, status=status)
 

@@ -101,6 +101,9 @@ def test_the_page_starts_from_what_the_run_scored_with(
     run.save(update_fields=["config"])
     named = _facts(client_for(bob).get(f"{address}?spec=nonsense&against={'0' * 36}"))
     assert named["spec"] == str(older.pk)
+    run.config["rewards"] = {}
+    run.save(update_fields=["config"])
+    assert _facts(client_for(bob).get(address))["spec"] == "start"
     page = client_for(bob).get(address).content.decode()
     assert all(f'<template data-editor="{name}">' in page for name in COMPONENTS)
     text = page.split('<script id="lab-data" type="application/json">')[1].split("</script>")[0]

@@ -1,0 +1,85 @@
+// @ts-check
+/** How the scoring stands: under way, done, or why not. Said politely to those who listen. */
+import { setAttr, setText, t } from "../lib/dom.js";
+import { duration, plain, score } from "../lib/format.js";
+import { count } from "../lib/lab-figures.js";
+
+/** @typedef {Record<string, any>} Row */
+const $ = (/** @type {string} */ id) => /** @type {any} */ (document.getElementById(id));
+const language = document.documentElement.lang;
+export const SCORE_LIMIT_MS = 60_000;
+
+/**
+ * What went wrong, in a sentence.
+ * @param {any} problem
+ * @returns {string}
+ */
+export function sentenceOf(problem) {
+  if (problem.body?.message) return plain(String(problem.body.message));
+  if (problem.kind === "late") return t("lab.no_answer", { n: SCORE_LIMIT_MS / 1000 });
+  if (problem.kind === "login") return t("logged_out");
+  if (problem.kind === "offline") return t("lab.offline");
+  return problem.status === 403 ? t("forbidden") : t("lab.status", { status: problem.status || "–" });
+}
+
+export class Status {
+  /** @param {number} rollouts of the set */
+  constructor(rollouts) {
+    this.rollouts = rollouts;
+    this.counted = false;
+  }
+
+  scoring() {
+    if (!this.counted) setText($("lab-status"), t("lab.scoring", { n: count(this.rollouts, language) }));
+    $("lab-progress").hidden = false;
+    setAttr($("lab-result"), "aria-busy", "true");
+  }
+
+  /** @param {Row} job how far the values of changed components are */
+  computing(job) {
+    this.counted = true;
+    const names = job.components.map((/** @type {string} */ name) => plain(name)).join(", ");
+    const all = count(job.total || this.rollouts, language);
+    setText($("lab-status"), t("lab.computing", { names, done: count(job.done, language), all }));
+    setAttr($("lab-progress"), "max", job.total || null);
+    setAttr($("lab-progress"), "value", job.total ? job.done : null);
+  }
+
+  /** @param {Row} reply */
+  scored(reply) {
+    $("lab-error").hidden = true;
+    $("lab-result").hidden = false;
+    const ms = reply.took_ms;
+    const took = { n: count(reply.summary.rollouts, language), t: ms < 1000 ? t("lab.ms", { n: Math.round(ms) }) : duration(ms / 1000, t) };
+    const anew = (reply.rescored ?? []).map((/** @type {string} */ name) => plain(name)).join(", ");
+    this.idle(anew ? t("lab.rescored", { ...took, names: anew }) : t("lab.scored", took));
+    const now = score(reply.summary.reward.mean);
+    const before = reply.against ? score(reply.against.reward.mean) : now;
+    setText($("lab-brief"), `${t("reward")} ${before === now ? "" : `${before} → `}${now}`);
+  }
+
+  /**
+   * @param {any} problem
+   * @param {string} more
+   */
+  failed(problem, more) {
+    this.idle("");
+    $("lab-error").hidden = false;
+    setText($("lab-error-title"), sentenceOf(problem));
+    setText($("lab-error-detail"), more);
+  }
+
+  /**
+   * Nothing is asked now.
+   * @param {string} sentence
+   * @returns {null}
+   */
+  idle(sentence) {
+    this.counted = false;
+    $("lab-progress").hidden = true;
+    setAttr($("lab-progress"), "value", null);
+    setAttr($("lab-result"), "aria-busy", null);
+    setText($("lab-status"), sentence);
+    return null;
+  }
+}
