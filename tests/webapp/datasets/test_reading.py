@@ -19,6 +19,7 @@ from django.urls import reverse
 from django.utils import translation
 
 from webapp.datasets import rereading, services
+from webapp.datasets.appending import dataset_append
 from webapp.datasets.choices import Choices, companions_of
 from webapp.datasets.findings import cell
 from webapp.datasets.hub import source_clean
@@ -91,6 +92,12 @@ def test_a_table_is_mapped_looked_at_and_then_checked(
         {"role": "assistant", "content": "5"},
     ]
     assert dataset.reading == {"format": "columns", "mapping": {"prompt": "问题", "answer": "solution"}, "shape": "sft"}
+
+
+def test_what_is_not_read_yet_is_not_added_to(project: Project, bob: User, make_dataset: Any) -> None:
+    make_dataset(name="d", state=DatasetState.NEEDS_MAPPING)
+    with pytest.raises(ValidationError, match="has not been read yet"):
+        dataset_append(project=project, user=bob, name="d", rows=[ROW], file_name="x.jsonl")
 
 
 def test_a_sure_format_asks_nothing_unless_told_to_look(project: Project, bob: User) -> None:
@@ -168,7 +175,12 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+SLOW = {"cut off", "parquet", "archive"}  # told by their first bytes, as tests/training/data knows them
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in HOSTILE]
+)
 def test_a_look_at_a_hostile_file_ends_with_a_sentence(
     name: str, project: Project, bob: User, client_for: Callable[..., Client]
 ) -> None:
