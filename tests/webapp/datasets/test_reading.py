@@ -127,6 +127,18 @@ def test_a_version_with_bad_rows_is_read_again_in_its_place(project: Project, bo
         rereading.dataset_read_again(dataset=again, user=bob, choices=Choices())
 
 
+def test_several_documents_come_by_the_form(project: Project, bob: User, client_for: Callable[..., Client]) -> None:
+    documents = [_file(DOCUMENT, f"{name}.json") for name in ("gorilla_file_system", "math_api")]
+    form = {"name": "q", "cut": "none", "shape": "rl", "file": _file(QUESTION), "answers": _file(ANSWER)}
+    address = reverse("dataset-new", args=[project.slug])
+    assert client_for(bob).post(address, {**form, "documents": documents}).status_code == 302
+    dataset = _check(Dataset.objects.get())
+    assert (dataset.state, dataset.rows) == (DatasetState.READY, 1)
+    assert companions_of(dataset) == ["answers", "documents"] and _rows(dataset)[0]["tools"]
+    wrong = {**form, "file": _file(QUESTION), "answers": _file(ANSWER), "documents": [_file(DOCUMENT, "x.json")]}
+    assert "gorilla_file_system.json" in client_for(bob).post(address, wrong).content.decode()
+
+
 def test_files_beside_a_dataset_are_joined_to_its_rows(project: Project, bob: User) -> None:
     beside: dict[str, Any] = {
         "answers": [_file(ANSWER)],
