@@ -114,7 +114,7 @@ def test_each_kind_of_real_file(project: Project, bob: User, page_for: Callable[
         dataset = journey.upload(seed_data / name, f"kind {number}")
         assert (dataset.state, dataset.rows, dataset.bad_rows) == ("ready", rows, 0), (name, dataset.report["message"])
         assert title in page.locator("section.card:has(#reference)").inner_text(), name
-        assert page.locator("details.fold:has-text('Row 1')").count() == 1
+        assert page.locator("details.fold:has-text('Row 1')").count() >= 1
         page.click(".tab:has-text('Quality')")
         assert page.locator("[data-plot=turns] .bars tr").count() >= 1
     assert journey.problems == []

@@ -33,6 +33,18 @@ class FilesInput(forms.ClearableFileInput):
     allow_multiple_selected = True
 
 
+class FilesField(forms.FileField):
+    """Several files, each judged like one."""
+
+    widget = FilesInput
+
+    def clean(self, data: Any, initial: Any = None) -> list[Any]:  # type: ignore[override]
+        """The files that were sent."""
+        files = data if isinstance(data, list | tuple) else [data]
+        judge = super().clean
+        return [judge(file, initial) for file in files if file]
+
+
 class ChoicesForm(forms.Form):
     """What can be chosen about reading and checking. Fields of one format carry its name in ``FOR``."""
 
@@ -52,8 +64,8 @@ class ChoicesForm(forms.Form):
         choices=[("", gettext_lazy("found out by itself")), ("v3", "v3"), ("v4", "v4")],
     )
     answers = forms.FileField(required=False, label=gettext_lazy("BFCL answers"))
-    documents = forms.FileField(
-        required=False, label=gettext_lazy("BFCL function documents"), widget=FilesInput,
+    documents = FilesField(
+        required=False, label=gettext_lazy("BFCL function documents"),
         help_text=gettext_lazy("The eight files of multi_turn_func_doc; rows then carry their tools."),
     )  # fmt: skip
     ids = forms.FileField(required=False, label=gettext_lazy("StableToolBench query ids"))

@@ -19,6 +19,7 @@ from django.urls import reverse
 from django.utils import translation
 
 from webapp.datasets import rereading, services
+from webapp.datasets.appending import dataset_append
 from webapp.datasets.choices import Choices, companions_of
 from webapp.datasets.findings import cell
 from webapp.datasets.hub import source_clean
@@ -93,6 +94,12 @@ def test_a_table_is_mapped_looked_at_and_then_checked(
     assert dataset.reading == {"format": "columns", "mapping": {"prompt": "问题", "answer": "solution"}, "shape": "sft"}
 
 
+def test_what_is_not_read_yet_is_not_added_to(project: Project, bob: User, make_dataset: Any) -> None:
+    make_dataset(name="d", state=DatasetState.NEEDS_MAPPING)
+    with pytest.raises(ValidationError, match="has not been read yet"):
+        dataset_append(project=project, user=bob, name="d", rows=[ROW], file_name="x.jsonl")
+
+
 def test_a_sure_format_asks_nothing_unless_told_to_look(project: Project, bob: User) -> None:
     assert _checked(project, bob).state == DatasetState.READY
     assert _checked(project, bob, look=True).state == DatasetState.NEEDS_MAPPING
@@ -118,6 +125,18 @@ def test_a_version_with_bad_rows_is_read_again_in_its_place(project: Project, bo
     assert not dataset.rows_path.exists()
     with pytest.raises(ValidationError, match="being checked"):
         rereading.dataset_read_again(dataset=again, user=bob, choices=Choices())
+
+
+def test_several_documents_come_by_the_form(project: Project, bob: User, client_for: Callable[..., Client]) -> None:
+    documents = [_file(DOCUMENT, f"{name}.json") for name in ("gorilla_file_system", "math_api")]
+    form = {"name": "q", "cut": "none", "shape": "rl", "file": _file(QUESTION), "answers": _file(ANSWER)}
+    address = reverse("dataset-new", args=[project.slug])
+    assert client_for(bob).post(address, {**form, "documents": documents}).status_code == 302
+    dataset = _check(Dataset.objects.get())
+    assert (dataset.state, dataset.rows) == (DatasetState.READY, 1)
+    assert companions_of(dataset) == ["answers", "documents"] and _rows(dataset)[0]["tools"]
+    wrong = {**form, "file": _file(QUESTION), "answers": _file(ANSWER), "documents": [_file(DOCUMENT, "x.json")]}
+    assert "gorilla_file_system.json" in client_for(bob).post(address, wrong).content.decode()
 
 
 def test_files_beside_a_dataset_are_joined_to_its_rows(project: Project, bob: User) -> None:
@@ -168,7 +187,12 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+SLOW = {"cut off", "parquet", "archive"}  # told by their first bytes, as tests/training/data knows them
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in HOSTILE]
+)
 def test_a_look_at_a_hostile_file_ends_with_a_sentence(
     name: str, project: Project, bob: User, client_for: Callable[..., Client]
 ) -> None:
