@@ -90,6 +90,7 @@ def write_parquet(path: Path, rows: Callable[[], Iterable[dict[str, Any]]]) -> i
     shape: Shape = {}
     for row in rows():
         shape = merged(shape, shape_of(row), ())
+    shape = _filled(shape)
     schema = pa.schema([pa.field(name, _arrow(inner)) for name, inner in shape.items()])
     if paths := json_paths(shape):
         schema = schema.with_metadata({JSON_COLUMNS: json.dumps(paths).encode()})
@@ -102,6 +103,15 @@ def write_parquet(path: Path, rows: Callable[[], Iterable[dict[str, Any]]]) -> i
             count += len(batch)
     temporary.replace(path)
     return count
+
+
+def _filled(shape: Shape, path: Path_ = ()) -> Shape:
+    """The type without empty objects, which parquet cannot hold: verl's ``extra_info`` gets an index that is null."""
+    if not isinstance(shape, dict):
+        return shape
+    if not shape and path:
+        return {"index": NULL} if path == ("extra_info",) else JSON
+    return {key: _filled(inner, (*path, key)) for key, inner in shape.items()}
 
 
 def _batches(rows: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from training.data.limits import CheckLimits
-from training.data.parquet import decoded_cap
+from training.data.parquet import decoded_cap, read_values
+from training.data.parquet_writer import write_parquet
 from training.data.reader import load_rows
 from training.data.runner import run_check
 
@@ -105,3 +106,11 @@ def test_the_cap_grows_with_the_file_up_to_2_gb() -> None:
     assert decoded_cap(0) == 64 << 20
     assert decoded_cap(1 << 20) == 164 << 20
     assert decoded_cap(1 << 30) == 2 << 30
+
+
+def test_an_empty_object_of_verl_is_written(tmp_path: Path) -> None:
+    """Conversations without any other field: parquet has no empty objects."""
+    rows = [{"prompt": [{"role": "user", "content": "a"}], "extra_info": {}, "more": {}}] * 2
+    assert write_parquet(tmp_path / "p", lambda: rows) == 2
+    read = [raw.value for raw in read_values(tmp_path / "p")]
+    assert read == [rows[0] | {"extra_info": {"index": None}}] * 2

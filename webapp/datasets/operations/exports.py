@@ -18,6 +18,7 @@ from datetime import timedelta
 from pathlib import Path
 from uuid import UUID
 
+from billiard.exceptions import SoftTimeLimitExceeded
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import transaction
@@ -102,9 +103,12 @@ def export_run(export_id: UUID | str) -> None:
         logger.info("export given up", extra={"export_id": export.pk})
     except TiltyardError as exc:
         _fail(export, token, exc)
-    except OSError as exc:
+    except SoftTimeLimitExceeded:
+        raise
+    except Exception as exc:  # whatever a library says: an export that nobody ends would be tried for ever
         logger.exception("export could not be written", extra={"export_id": export.pk})
-        _fail(export, token, DataError(_("The file could not be written: %(why)s.") % {"why": exc.strerror}))
+        why = getattr(exc, "strerror", None) or type(exc).__name__
+        _fail(export, token, DataError(_("The file could not be written: %(why)s.") % {"why": why}))
     else:
         first = f"{done.bad[0].reason} ({done.bad[0].line})" if done.bad else ""
         _ours(export, token).update(
