@@ -3,7 +3,8 @@
 Called once by ``training/sandbox/worker.py``, after all modules are loaded and before any code is read. In order:
 
 1. resource limits: memory, processor time, no new files, no file to grow, no processes, no core dump; a lower priority;
-2. a network, IPC and user namespace of its own where the system gives them (as root: also the user ``nobody``);
+2. who and where it is: a network, IPC and user namespace of its own where the system gives them, the user ``nobody``
+   where it was root, and no capabilities;
 3. ``no_new_privs``, then a seccomp filter that answers EPERM to every system call that is not on a short list.
 
 The third step is the wall; without it ``confine`` raises, and nothing is ever run. The first two are a second line.
@@ -25,7 +26,7 @@ CPU_LIMIT_S = 600
 OPEN_FILES = 3  # the two pipes, and an error stream that leads nowhere
 _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _FILTER = 4, 38, 22, 2
 _NEWNET, _NEWUSER, _NEWIPC, _NEWUTS = 0x40000000, 0x10000000, 0x08000000, 0x04000000
-_X32 = 0x40000000
+_X32, _CAPABILITIES_3 = 0x40000000, 0x20080522
 _PROT_EXEC = 4
 # linux/bpf_common.h, linux/seccomp.h
 _LOAD, _EQUAL, _AT_LEAST, _BITS, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
@@ -92,6 +93,8 @@ def _leave(libc: ctypes.CDLL) -> list[str]:
             os.setresgid(NOBODY, NOBODY, NOBODY)
             os.setresuid(NOBODY, NOBODY, NOBODY)
             left.append("nobody")
+    # A user namespace gives its first process every capability inside it.
+    libc.capset(struct.pack("=Ii", _CAPABILITIES_3, 0), bytes(24))
     libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
     return left
 
