@@ -17,12 +17,14 @@ from training.errors import DataError
 from training.rewards.scoring import validate_components
 from webapp.errors import error_body
 from webapp.fields import error_sentence
+from webapp.rewards.custom.permission import custom_refusal
 from webapp.rewards.lab.requests import RolloutRequest, ScoreRequest
 from webapp.rewards.lab.selectors import rollout_sets_of
 from webapp.rewards.lab.spans import rollout_reply
 from webapp.rewards.lab.view import Pending, score_reply
 from webapp.rewards.models import RolloutSet, SetState
 from webapp.teams.access import object_for, project_for
+from webapp.teams.models import Project
 
 R = TypeVar("R", bound=BaseModel)
 MAX_BODY_BYTES = 512 * 1024
@@ -96,12 +98,16 @@ def _asked(request: HttpRequest, found: RolloutSet, model: type[R]) -> R:
     wrong = {
         name: found_wrong
         for name in ("components", "against")
-        if (found_wrong := _problems(getattr(asked, name, None)))
+        if (found_wrong := _problems(found.project, getattr(asked, name, None)))
     }
     if wrong:
         raise _Refused(422, "invalid", " ".join(text for texts in wrong.values() for text in texts), wrong)
     return asked
 
 
-def _problems(components: list[RewardComponent] | None) -> list[str]:
-    return validate_components(components) if components else []
+def _problems(project: Project, components: list[RewardComponent] | None) -> list[str]:
+    """Why a set cannot be scored by these. Code that was not tested in the project is not run for whoever posts it."""
+    if not components:
+        return []
+    refusal = custom_refusal(project, components)
+    return validate_components(components) + ([refusal] if refusal else [])

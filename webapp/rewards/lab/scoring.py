@@ -28,11 +28,13 @@ from django.conf import settings
 from django.utils.translation import gettext as _
 
 from training.config import RewardComponent
+from training.rewards.custom import SWITCH_VARIABLE
 from training.rewards.lab.scoring import is_asked, wanted
 from training.rewards.lab.table import Table, table_load
 from training.rewards.lab.values import Column, column_of, component_key
 from webapp.rewards.lab.cache import cache
 from webapp.rewards.models import RolloutSet
+from webapp.teams.switches import custom_rewards_on
 
 logger = logging.getLogger(__name__)
 WAIT_S = 4.0
@@ -111,6 +113,7 @@ class Job:
     def __init__(self, folder: Path, components: list[RewardComponent]) -> None:
         self._folder = folder
         self._request = json.dumps([item.model_dump(mode="json") for item in components])
+        self._environment = _environment()  # asks the database, which the thread of a job has no business with
         self.progress = {"done": 0, "total": 0}
         self.names = [item.name for item in components]
         self.done = threading.Event()
@@ -146,7 +149,7 @@ class Job:
     def _run(self) -> str:
         """Run the child to its end; what went wrong, or ""."""
         child = subprocess.Popen(
-            [sys.executable, "-P", "-m", "training.rewards.lab", str(self._folder)], env=_environment(),
+            [sys.executable, "-P", "-m", "training.rewards.lab", str(self._folder)], env=self._environment,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, text=True, encoding="utf-8",
             preexec_fn=_limit,
         )  # fmt: skip
@@ -192,6 +195,6 @@ def _limit() -> None:
 
 def _environment() -> dict[str, str]:
     """No secrets: where programs and our own code are, UTF-8, and one thread for each child."""
-    root = str(settings.BASE_DIR)
-    return {"PATH": os.defpath, "LANG": "C.UTF-8", "PYTHONPATH": root, "OMP_NUM_THREADS": "1",
-            "OPENBLAS_NUM_THREADS": "1"}  # fmt: skip
+    custom = {SWITCH_VARIABLE: "true"} if custom_rewards_on() else {}
+    return {"PATH": os.defpath, "LANG": "C.UTF-8", "PYTHONPATH": str(settings.BASE_DIR), "OMP_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1", **custom}  # fmt: skip

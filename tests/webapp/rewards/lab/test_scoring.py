@@ -12,11 +12,12 @@ from django.test import Client
 from django.urls import reverse
 
 from tests.webapp.rewards.lab.conftest import SPEC
+from training.rewards.custom.params import code_hash
 from training.rewards.lab.scoring import score_set
 from webapp.rewards.lab import scoring
 from webapp.rewards.lab.cache import Cache
 from webapp.rewards.models import RolloutSet
-from webapp.teams.models import Project
+from webapp.teams.models import AuditAction, AuditEntry, Project, SiteSwitch
 
 pytestmark = pytest.mark.django_db
 
@@ -205,3 +206,28 @@ def test_the_cache_stays_within_its_bytes() -> None:
     store.drop(1)
     store.drop(1)
     assert store.bytes == 40
+
+
+def test_custom_code_is_computed_in_its_sandbox_if_it_was_tested_in_the_project(
+    recorded_run: Any, built: Any, scored: Any, project: Any, alice: Any, settings: Any
+) -> None:
+    made = built(kind="run", run=recorded_run(steps=1))
+    code = "def reward(episode):\n    return len(episode['final_answer']) / 100\n"
+    spec = [{"name": "brief", "function": "custom_python", "weight": 1, "params": {"code": code}}]
+    settings.CUSTOM_REWARDS = True
+    off = scored(made, spec)
+    assert off.status_code == 422 and "custom rewards are off here" in off.json()["message"]
+    SiteSwitch.objects.create(name="custom_rewards", on=True)
+    untested = scored(made, spec)
+    assert untested.status_code == 422 and "has not been tested in this project" in untested.json()["message"]
+    AuditEntry.objects.create(
+        user_id=alice.pk, username=alice.username, action=AuditAction.CODE_TESTED, project_id=project.pk,
+        subject=code_hash(code),
+    )  # fmt: skip
+    for _attempt in range(20):  # until the child has answered
+        reply = scored(made, spec)
+        if isinstance(reply, dict):
+            break
+    assert reply["missing"] == []
+    values = {item["index"]: item["parts"]["brief"] for group in reply["groups"][:1] for item in group["rollouts"]}
+    assert values[0] == 0.01 and values[1] == len("It is 5") / 100
