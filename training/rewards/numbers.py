@@ -6,7 +6,10 @@ import math
 import re
 
 MAX_CHARS = 100_000
-_NUMBER = re.compile(r"(?<![\w.])[-−+]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d{1,100})(?:\.\d{1,100})?(?:[eE][-+]?\d{1,3})?")
+# Not inside a word of Latin letters, but right after a Chinese character: "有25个".
+_NUMBER = re.compile(
+    r"(?<![A-Za-z0-9_.\u00c0-\u024f])[-−+]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d{1,100})(?:\.\d{1,100})?(?:[eE][-+]?\d{1,3})?"
+)
 
 
 def numbers(text: str) -> list[float]:
