@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from training.data.check import check_file
-from training.data.reader import load_rows, preview
+from training.data.preview import preview
+from training.data.reader import load_rows
 
 from .test_seed_files import FILES
 

@@ -13,6 +13,7 @@ from pydantic import ValidationError as ShapeError
 
 from training.config import RewardComponent
 from training.rewards.base import Component
+from training.rewards.custom import CUSTOM
 from training.rewards.registry import FAMILIES
 from webapp.fields import LinesField, error_sentence, fields_of
 from webapp.ids import name_validator
@@ -158,6 +159,7 @@ class Editor(NamedTuple):
     name: str
     title: str
     params: list[ParamField]
+    has_code: bool = False
 
 
 # A FloatField is an IntegerField to Python, so it stands first.
@@ -176,7 +178,7 @@ def editor_of(component: Component) -> Editor:
     form = forms.Form(prefix=PLACE)
     form.fields.update(fields_of(component.params))
     params = [ParamField(key, _kind(field), form[key]) for key, field in form.fields.items()]
-    return Editor(component.name, _(component.title), params)
+    return Editor(component.name, _(component.title), params, component.name == CUSTOM)
 
 
 def editors() -> list[tuple[str, list[Editor]]]:
