@@ -252,6 +252,7 @@ def stop_a_second_run(journey: Journey, dataset: str) -> None:
     database_equals_journal(Run.objects.get(name="second"))
 
 
+@pytest.mark.slow  # the same way as with the seeds' conversations, with a file of our own
 def test_the_journey_with_an_own_file(
     page: Any, alice: Any, project: Any, workers: None, tools_server: str, tmp_path: Path
 ) -> None:

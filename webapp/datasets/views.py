@@ -21,7 +21,6 @@ from training.data.formats import FORMATS
 from webapp.datasets import selectors, services
 from webapp.datasets.findings import findings_page
 from webapp.datasets.forms import DatasetForm
-from webapp.datasets.handlers import OVERHEAD_BYTES, CountingUploadHandler
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.datasets.operations.lineage import lineage_of
 from webapp.datasets.rereading import can_read_again
@@ -31,6 +30,7 @@ from webapp.fields import translated
 from webapp.pages import add_errors, can_edit, page_number
 from webapp.teams.access import object_for, project_for
 from webapp.teams.models import Project, Role, User
+from webapp.uploads import upload_accepted, upload_count, upload_refused, upload_strings, wants_json
 
 ROWS_PER_PAGE = 50
 BAD_SHOWN = 10
@@ -56,10 +56,8 @@ def dataset_list(request: HttpRequest, slug: str) -> HttpResponse:
 def dataset_new(request: HttpRequest, slug: str) -> HttpResponse:
     """Upload a file. The counting handler must be set before anything reads the form, so CSRF is checked after it."""
     project = project_for(request.user, slug, need=Role.EDITOR)
-    if request.method == "POST":
-        if int(request.META.get("CONTENT_LENGTH") or 0) > settings.MAX_UPLOAD_BYTES + OVERHEAD_BYTES:
-            return _too_large(request, project)
-        request.upload_handlers.insert(0, CountingUploadHandler(request, settings.MAX_UPLOAD_BYTES))
+    if request.method == "POST" and not upload_count(request):
+        return _too_large(request, project)
     return _dataset_new(request, project)
 
 
@@ -78,9 +76,9 @@ def _dataset_new(request: HttpRequest, project: Project) -> HttpResponse:
             add_errors(form, exc)
         else:
             url = reverse("dataset-detail", args=[project.slug, made.pk])
-            return JsonResponse({"ok": True, "url": url}) if _wants_json(request) else redirect(url)
-    if _wants_json(request):
-        return JsonResponse(error_body(request, "invalid", detail=form.errors.get_json_data()), status=422)
+            return upload_accepted(request, url)
+    if wants_json(request):
+        return upload_refused(request, form)
     return render(request, "datasets/new.html", _new_context(project, form), status=422)
 
 
@@ -94,25 +92,15 @@ def _made(project: Project, user: User, form: DatasetForm) -> Dataset:
     )  # fmt: skip
 
 
-def _wants_json(request: HttpRequest) -> bool:
-    return request.headers.get("Accept", "").startswith("application/json")
-
-
 def _new_context(project: Project, form: DatasetForm) -> dict[str, Any]:
-    strings = {
-        "upload.large": _("The file is larger than {limit}, the most that may be uploaded."),
-        "upload.none": _("Choose a file."),
-        "upload.moved": _("{done} of {total} · {rate}/s"),
-        "upload.storing": _("The file has arrived; storing it…"),
-        "upload.failed": _("The upload was not accepted. Try again."),
-        "upload.broken": _("The connection broke during the upload. Try again."),
-    }
+    large = {"upload.large": _("The file is larger than {limit}, the most that may be uploaded.")}
+    strings = upload_strings() | large
     return {"project": project, "form": form, "limit_bytes": settings.MAX_UPLOAD_BYTES, "strings": strings}
 
 
 def _too_large(request: HttpRequest, project: Project) -> HttpResponse:
     sentence = services.too_large_sentence()
-    if _wants_json(request):
+    if wants_json(request):
         return JsonResponse(error_body(request, "too_large", sentence), status=413)
     form = DatasetForm(project, data={})
     form.errors.clear()

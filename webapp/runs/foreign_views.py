@@ -9,13 +9,12 @@ from django.conf import settings
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse, JsonResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import render
 from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.csrf import csrf_exempt, csrf_protect
 from django.views.decorators.http import require_GET, require_http_methods
 
-from webapp.datasets.handlers import OVERHEAD_BYTES, CountingUploadHandler
 from webapp.datasets.services import too_large_sentence
 from webapp.errors import error_body
 from webapp.pages import add_errors, can_edit
@@ -25,6 +24,7 @@ from webapp.runs.models import ImportState, RunImport
 from webapp.runs.page import import_view
 from webapp.teams.access import object_for, project_for
 from webapp.teams.models import Project, Role, User
+from webapp.uploads import upload_accepted, upload_count, upload_refused, upload_strings, wants_json
 
 RECENT = 10
 
@@ -40,10 +40,8 @@ def _own(request: HttpRequest, slug: str, pk: UUID) -> tuple[Project, RunImport]
 def import_new(request: HttpRequest, slug: str) -> HttpResponse:
     """Upload files. The counting handler must be set before anything reads the form, so CSRF is checked after it."""
     project = project_for(request.user, slug, need=Role.EDITOR)
-    if request.method == "POST":
-        if int(request.META.get("CONTENT_LENGTH") or 0) > settings.MAX_UPLOAD_BYTES + OVERHEAD_BYTES:
-            return _too_large(request, project)
-        request.upload_handlers.insert(0, CountingUploadHandler(request, settings.MAX_UPLOAD_BYTES))
+    if request.method == "POST" and not upload_count(request):
+        return _too_large(request, project)
     return _import_new(request, project)
 
 
@@ -65,14 +63,10 @@ def _import_new(request: HttpRequest, project: Project) -> HttpResponse:
             add_errors(form, exc)
         else:
             url = reverse("run-import-detail", args=[project.slug, made.pk])
-            return JsonResponse({"ok": True, "url": url}) if _wants_json(request) else redirect(url)
-    if _wants_json(request):
-        return JsonResponse(error_body(request, "invalid", detail=form.errors.get_json_data()), status=422)
+            return upload_accepted(request, url)
+    if wants_json(request):
+        return upload_refused(request, form)
     return render(request, "runs/import.html", _context(project, form), status=422)
-
-
-def _wants_json(request: HttpRequest) -> bool:
-    return request.headers.get("Accept", "").startswith("application/json")
 
 
 def _context(project: Project, form: ImportForm) -> dict[str, Any]:
@@ -80,20 +74,17 @@ def _context(project: Project, form: ImportForm) -> dict[str, Any]:
         "upload.large": _("The files are larger than {limit} together, the most that may be uploaded."),
         "upload.many": _("{n} files are too many to send one by one; pack them into one zip archive."),
         "upload.chosen": _("{n} files · {size}"),
-        "upload.moved": _("{done} of {total} · {rate}/s"),
-        "upload.storing": _("The files have arrived; storing them…"),
-        "upload.failed": _("The upload was not accepted. Try again."),
-        "upload.broken": _("The connection broke during the upload. Try again."),
     }
     return {
-        "project": project, "form": form, "limit_bytes": settings.MAX_UPLOAD_BYTES, "strings": strings,
-        "limit_files": settings.DATA_UPLOAD_MAX_NUMBER_FILES, "recent": foreign.imports_of(project)[:RECENT],
+        "project": project, "form": form, "strings": upload_strings() | strings,
+        "limit_bytes": settings.MAX_UPLOAD_BYTES, "limit_files": settings.DATA_UPLOAD_MAX_NUMBER_FILES,
+        "recent": foreign.imports_of(project)[:RECENT],
     }  # fmt: skip
 
 
 def _too_large(request: HttpRequest, project: Project) -> HttpResponse:
     sentence = too_large_sentence()
-    if _wants_json(request):
+    if wants_json(request):
         return JsonResponse(error_body(request, "too_large", sentence), status=413)
     form = ImportForm(data={})
     form.errors.clear()

@@ -1,99 +1,24 @@
 // @ts-check
-/** Upload with a progress bar. Without this script the form posts by itself. */
+/** The file of a dataset; its name is proposed as the dataset's. */
 
 import { t } from "../lib/dom.js";
+import { size, uploadForm } from "../lib/upload.js";
 
 const form = /** @type {HTMLFormElement} */ (document.getElementById("upload-form"));
-const input = /** @type {HTMLInputElement} */ (document.getElementById("id_file"));
-const drop = /** @type {HTMLElement} */ (document.getElementById("drop"));
-const dropText = /** @type {HTMLElement} */ (document.getElementById("drop-text"));
-const panel = /** @type {HTMLElement} */ (document.getElementById("upload-progress"));
-const bar = /** @type {HTMLProgressElement} */ (panel.querySelector("progress"));
-const text = /** @type {HTMLElement} */ (document.getElementById("upload-text"));
-const errors = /** @type {HTMLElement} */ (document.getElementById("id_file_error"));
-const button = /** @type {HTMLButtonElement} */ (document.getElementById("upload-button"));
-const cancel = /** @type {HTMLButtonElement} */ (document.getElementById("upload-cancel"));
 const hub = /** @type {HTMLInputElement} */ (document.getElementById("id_hub"));
 const limit = Number(form.dataset.limit);
 
-/** @param {number} bytes */
-const size = (bytes) => (bytes >= 2 ** 30 ? `${(bytes / 2 ** 30).toFixed(2)} GB` : `${(bytes / 2 ** 20).toFixed(1)} MB`);
+/** @param {string} name */
+const plainName = (name) =>
+  name.replace(/\.[^.]*$/, "").replace(/[^\p{L}\p{N}_ .()+-]/gu, "-").replace(/^[^\p{L}\p{N}_]+/u, "").slice(0, 80); // prettier-ignore
 
-/** @param {string[]} sentences */
-function show(sentences) {
-  errors.replaceChildren(...sentences.map((sentence) => Object.assign(document.createElement("li"), { textContent: sentence })));
-  errors.hidden = sentences.length === 0;
-}
-
-function chosen() {
-  const file = input.files?.[0];
-  if (!file) return;
-  dropText.textContent = `${file.name} · ${size(file.size)}`;
-  show(file.size > limit ? [t("upload.large", { limit: size(limit) })] : []);
-  const name = /** @type {HTMLInputElement} */ (form.elements.namedItem("name"));
-  if (!name.value) name.value = file.name.replace(/\.[^.]*$/, "").replace(/[^\p{L}\p{N}_ .()+-]/gu, "-").replace(/^[^\p{L}\p{N}_]+/u, "").slice(0, 80);
-}
-
-input.addEventListener("change", chosen);
-for (const kind of ["dragenter", "dragover"]) {
-  drop.addEventListener(kind, (event) => {
-    event.preventDefault();
-    drop.dataset.over = "";
-  });
-}
-for (const kind of ["dragleave", "drop"]) drop.addEventListener(kind, () => delete drop.dataset.over);
-drop.addEventListener("drop", (event) => {
-  event.preventDefault();
-  if (event.dataTransfer?.files.length) {
-    input.files = event.dataTransfer.files;
-    chosen();
-  }
-});
-
-/** @param {boolean} on */
-function busy(on) {
-  button.disabled = on;
-  panel.hidden = cancel.hidden = !on;
-}
-
-form.addEventListener("submit", (event) => {
-  const file = input.files?.[0];
-  if (!file && hub.value.trim()) return; // nothing to send but the form
-  event.preventDefault();
-  if (!file || file.size > limit) return show([file ? t("upload.large", { limit: size(limit) }) : t("upload.none")]);
-  const request = new XMLHttpRequest();
-  const started = performance.now();
-  request.open("POST", form.action);
-  request.setRequestHeader("Accept", "application/json");
-  request.upload.addEventListener("progress", (moved) => {
-    bar.value = moved.total ? (100 * moved.loaded) / moved.total : 0;
-    const rate = moved.loaded / Math.max(0.001, (performance.now() - started) / 1000);
-    text.textContent = t("upload.moved", { done: size(moved.loaded), total: size(moved.total), rate: size(rate) });
-    if (moved.loaded === moved.total) text.textContent = t("upload.storing");
-  });
-  request.addEventListener("load", () => {
-    let body = null;
-    try {
-      body = JSON.parse(request.responseText);
-    } catch {
-      body = null;
-    }
-    if (request.status < 300 && body?.ok) {
-      window.location.assign(body.url);
-      return;
-    }
-    busy(false);
-    /** @type {string[]} */
-    const sentences = body?.detail ? Object.values(body.detail).flat().map((item) => String(item.message)) : [];
-    show(sentences.length ? sentences : [body?.message || t("upload.failed")]);
-  });
-  request.addEventListener("error", () => {
-    busy(false);
-    show([t("upload.broken")]);
-  });
-  request.addEventListener("abort", () => busy(false));
-  cancel.onclick = () => request.abort();
-  show([]);
-  busy(true);
-  request.send(new FormData(form));
+uploadForm({
+  field: "id_file",
+  chosen([file]) {
+    const name = /** @type {HTMLInputElement} */ (form.elements.namedItem("name"));
+    if (!name.value) name.value = plainName(file.name);
+    return `${file.name} · ${size(file.size)}`;
+  },
+  problems: ([file]) => (file.size > limit ? [t("upload.large", { limit: size(limit) })] : []),
+  plain: () => Boolean(hub.value.trim()),
 });

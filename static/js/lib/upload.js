@@ -1,0 +1,107 @@
+// @ts-check
+/** A form that sends files with a progress bar. Without a script it posts by itself. */
+
+import { t } from "./dom.js";
+
+/** @param {number} bytes */
+export const size = (bytes) => (bytes >= 2 ** 30 ? `${(bytes / 2 ** 30).toFixed(2)} GB` : `${(bytes / 2 ** 20).toFixed(1)} MB`);
+
+/**
+ * @typedef {{
+ *   field: string, chosen: (files: File[]) => string, problems: (files: File[]) => string[], plain?: () => boolean,
+ * }} Rules `field` is the id of the file input, `chosen` what stands for the choice, `problems` what is wrong with it,
+ *   `plain` whether the form has nothing to send but its fields
+ */
+
+/** @param {Rules} rules */
+export function uploadForm(rules) {
+  const element = (/** @type {string} */ id) => /** @type {any} */ (document.getElementById(id));
+  const form = /** @type {HTMLFormElement} */ (element("upload-form"));
+  const input = /** @type {HTMLInputElement} */ (element(rules.field));
+  const errors = /** @type {HTMLElement} */ (element(`${rules.field}_error`));
+  const [drop, dropText, panel, text] = ["drop", "drop-text", "upload-progress", "upload-text"].map(element);
+  const bar = /** @type {HTMLProgressElement} */ (panel.querySelector("progress"));
+  const [button, cancel] = ["upload-button", "upload-cancel"].map(element);
+  const files = () => Array.from(input.files ?? []);
+
+  /** @param {string[]} sentences */
+  function show(sentences) {
+    errors.replaceChildren(...sentences.map((sentence) => Object.assign(document.createElement("li"), { textContent: sentence })));
+    errors.hidden = sentences.length === 0;
+  }
+
+  function chosen() {
+    if (!files().length) return;
+    dropText.textContent = rules.chosen(files());
+    show(rules.problems(files()));
+  }
+
+  input.addEventListener("change", chosen);
+  for (const kind of ["dragenter", "dragover"]) {
+    drop.addEventListener(kind, (/** @type {Event} */ event) => {
+      event.preventDefault();
+      drop.dataset.over = "";
+    });
+  }
+  for (const kind of ["dragleave", "drop"]) drop.addEventListener(kind, () => delete drop.dataset.over);
+  drop.addEventListener("drop", (/** @type {DragEvent} */ event) => {
+    event.preventDefault();
+    if (!event.dataTransfer?.files.length) return;
+    input.files = event.dataTransfer.files;
+    chosen();
+  });
+
+  /** @param {boolean} on */
+  function busy(on) {
+    button.disabled = on;
+    panel.hidden = cancel.hidden = !on;
+  }
+
+  /** @param {XMLHttpRequest} request */
+  function answered(request) {
+    let body = null;
+    try {
+      body = JSON.parse(request.responseText);
+    } catch {
+      body = null;
+    }
+    if (request.status < 300 && body?.ok) {
+      window.location.assign(body.url);
+      return;
+    }
+    busy(false);
+    /** @type {string[]} */
+    const sentences = body?.detail ? Object.values(body.detail).flat().map((item) => String(item.message)) : [];
+    show(sentences.length ? sentences : [body?.message || t("upload.failed")]);
+  }
+
+  form.addEventListener("submit", (event) => {
+    if (!files().length && rules.plain?.()) return;
+    event.preventDefault();
+    const wrong = files().length ? rules.problems(files()) : [t("upload.none")];
+    if (wrong.length) {
+      show(wrong);
+      return;
+    }
+    const request = new XMLHttpRequest();
+    const started = performance.now();
+    request.open("POST", form.action);
+    request.setRequestHeader("Accept", "application/json");
+    request.upload.addEventListener("progress", (moved) => {
+      bar.value = moved.total ? (100 * moved.loaded) / moved.total : 0;
+      const rate = moved.loaded / Math.max(0.001, (performance.now() - started) / 1000);
+      text.textContent = t("upload.moved", { done: size(moved.loaded), total: size(moved.total), rate: size(rate) });
+      if (moved.loaded === moved.total) text.textContent = t("upload.storing");
+    });
+    request.addEventListener("load", () => answered(request));
+    request.addEventListener("error", () => {
+      busy(false);
+      show([t("upload.broken")]);
+    });
+    request.addEventListener("abort", () => busy(false));
+    cancel.onclick = () => request.abort();
+    show([]);
+    busy(true);
+    request.send(new FormData(form));
+  });
+}
