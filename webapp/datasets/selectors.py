@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import time
-from datetime import timedelta
 from typing import Any, NamedTuple
 
 from django.db.models import Q, QuerySet
-from django.utils import timezone
 
+from webapp.claims import silent
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.runs.models import Run
 from webapp.runs.states import TERMINAL
@@ -50,10 +48,7 @@ def runs_using(dataset: Dataset, *, active: bool = False) -> QuerySet[Run]:
 
 def lost_checks() -> QuerySet[Dataset]:
     """Datasets whose check has said nothing for too long: its worker was killed, or the message was lost."""
-    silent_since = time.time() - LOST_AFTER_S
-    return Dataset.objects.filter(
-        state=DatasetState.CHECKING, created_at__lt=timezone.now() - timedelta(seconds=LOST_AFTER_S)
-    ).filter(Q(progress__at__isnull=True) | Q(progress__at__lt=silent_since))
+    return silent(Dataset.objects.filter(state=DatasetState.CHECKING), LOST_AFTER_S)
 
 
 class Bar(NamedTuple):

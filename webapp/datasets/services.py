@@ -32,6 +32,7 @@ from django.utils.translation import gettext as _
 from training.data.check import Ask
 from training.data.limits import CheckLimits
 from training.data.runner import run_check
+from webapp.claims import progress_writer
 from webapp.datasets.choices import Choices, choices_clean, resolved
 from webapp.datasets.hub import file_ready
 from webapp.datasets.models import Dataset, DatasetState
@@ -186,18 +187,8 @@ def check_run(*, dataset: Dataset) -> None:
 
 def _reporter(dataset: Dataset, token: str) -> Callable[[Any], None]:
     """Write progress at most four times a second; raises ``CheckLost`` when the check is no longer ours."""
-    last = 0.0
-
-    def report(progress: Any) -> None:
-        nonlocal last
-        if time.monotonic() - last < PROGRESS_EVERY_S:
-            return
-        last = time.monotonic()
-        values = {"token": token, "at": time.time(), **progress._asdict()}
-        if not _ours(dataset, token).update(progress=values):
-            raise CheckLost
-
-    return report
+    write = progress_writer(lambda: _ours(dataset, token), token, CheckLost, PROGRESS_EVERY_S)
+    return lambda progress: write(progress._asdict())
 
 
 def _ours(dataset: Dataset, token: str) -> Any:

@@ -16,7 +16,6 @@ import shutil
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,7 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.files.base import File
 from django.db import IntegrityError, transaction
-from django.db.models import Q, QuerySet
-from django.utils import timezone
+from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 
 from training.data.limits import CheckLimits
@@ -33,6 +31,7 @@ from training.errors import DataError
 from training.imports.archive import Given
 from training.imports.report import ImportReport
 from training.imports.runner import run_import as read_files
+from webapp.claims import progress_writer, silent
 from webapp.datasets.services import KEEP_FREE_BYTES, PROGRESS_EVERY_S, too_large_sentence
 from webapp.pages import clean_name
 from webapp.runs.importing import run_import
@@ -157,18 +156,8 @@ def _stored(report: ImportReport) -> dict[str, Any]:
 
 def _reporter(item: RunImport, token: str) -> Callable[[Any], None]:
     """Write progress at most four times a second; raises ``ImportLost`` when the import is no longer ours."""
-    last = 0.0
-
-    def report(progress: Any) -> None:
-        nonlocal last
-        if time.monotonic() - last < PROGRESS_EVERY_S:
-            return
-        last = time.monotonic()
-        values = {"token": token, "at": time.time(), "stage": "reading", **progress._asdict()}
-        if not _ours(item, token).update(progress=values):
-            raise ImportLost
-
-    return report
+    write = progress_writer(lambda: _ours(item, token), token, ImportLost, PROGRESS_EVERY_S)
+    return lambda progress: write({"stage": "reading", **progress._asdict()})
 
 
 def _ours(item: RunImport, token: str) -> QuerySet[RunImport]:
@@ -191,9 +180,7 @@ def import_time_out(import_id: str) -> None:
 
 def lost_imports() -> QuerySet[RunImport]:
     """Imports of which nobody has heard for too long: their worker was killed, or the message was lost."""
-    return RunImport.objects.filter(
-        state=ImportState.READING, created_at__lt=timezone.now() - timedelta(seconds=LOST_AFTER_S)
-    ).filter(Q(progress__at__isnull=True) | Q(progress__at__lt=time.time() - LOST_AFTER_S))
+    return silent(RunImport.objects.filter(state=ImportState.READING), LOST_AFTER_S)
 
 
 def imports_of(project: Project) -> QuerySet[RunImport]:

@@ -14,7 +14,6 @@ import tempfile
 import time
 import zipfile
 from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 from uuid import UUID
 
@@ -22,13 +21,13 @@ from billiard.exceptions import SoftTimeLimitExceeded
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import transaction
-from django.db.models import Q, QuerySet
-from django.utils import timezone
+from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 
 from training.data.convert import Converted, ConvertOptions, convert
 from training.data.options import ReadOptions
 from training.errors import DataError, TiltyardError
+from webapp.claims import progress_writer, silent
 from webapp.datasets.models import Dataset, DatasetExport, DatasetState, ExportState
 from webapp.datasets.operations.targets import ExportOptions, file_name, part_names, suffix_of, targets
 from webapp.datasets.selectors import LOST_AFTER_S
@@ -85,10 +84,7 @@ def export_enqueue(export_id: UUID) -> None:
 
 def lost_exports() -> QuerySet[DatasetExport]:
     """Exports of which nobody has said anything for too long."""
-    silent_since = time.time() - LOST_AFTER_S
-    since = timezone.now() - timedelta(seconds=LOST_AFTER_S)
-    silent = Q(progress__at__isnull=True) | Q(progress__at__lt=silent_since)
-    return DatasetExport.objects.filter(silent, state__in=OPEN, created_at__lt=since)
+    return silent(DatasetExport.objects.filter(state__in=OPEN), LOST_AFTER_S)
 
 
 def export_run(export_id: UUID | str) -> None:
@@ -177,14 +173,5 @@ def _place(outputs: list[Path], path: Path, folder: Path) -> None:
 
 
 def _reporter(export: DatasetExport, token: str) -> Callable[[int], None]:
-    last = 0.0
-
-    def report(rows: int) -> None:
-        nonlocal last
-        if time.monotonic() - last < PROGRESS_EVERY_S:
-            return
-        last = time.monotonic()
-        if not _ours(export, token).update(progress={"token": token, "at": time.time(), "rows": rows}):
-            raise CheckLost
-
-    return report
+    write = progress_writer(lambda: _ours(export, token), token, CheckLost, PROGRESS_EVERY_S)
+    return lambda rows: write({"rows": rows})

@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import shutil
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -27,6 +26,7 @@ from training.rewards.base import Episode
 from training.rewards.lab.table import COLUMNS_NAME, EPISODES_NAME, META_NAME, ROWS_NAME
 from training.rewards.lab.writing import MAX_ROLLOUTS, Recorded, SetWriter, message_head
 from training.rewards.registry import default_components
+from webapp.claims import progress_writer
 from webapp.datasets.models import Dataset
 from webapp.rewards.cases import cases_of
 from webapp.rewards.lab.pasted import TEXT_NAME, conversations_of, grouped
@@ -85,17 +85,13 @@ def _forget_others(folder: Path, token: str) -> None:
 
 def _reporter(rollout_set: RolloutSet, token: str) -> Callable[[int, int | None], None]:
     """Write progress at most twice a second; raises ``SetLost`` when the set is no longer ours."""
-    last, known = 0.0, 0
+    write = progress_writer(lambda: ours(rollout_set, token), token, SetLost, PROGRESS_EVERY_S)
+    known = 0
 
     def report(done: int, total: int | None) -> None:
-        nonlocal last, known
+        nonlocal known
         known = known if total is None else total
-        if time.monotonic() - last < PROGRESS_EVERY_S and total is None:
-            return
-        last = time.monotonic()
-        values = {"token": token, "at": time.time(), "done": done, "total": known}
-        if not ours(rollout_set, token).update(progress=values):
-            raise SetLost
+        write({"done": done, "total": known}, at_once=total is not None)
 
     return report
 

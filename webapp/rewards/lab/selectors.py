@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import time
-from datetime import timedelta
+from django.db.models import QuerySet
 
-from django.db.models import Q, QuerySet
-from django.utils import timezone
-
+from webapp.claims import silent
 from webapp.rewards.models import RolloutSet, SetState
 from webapp.runs.models import Run
 from webapp.teams.models import Project
@@ -33,7 +30,4 @@ def percent_of(rollout_set: RolloutSet) -> int:
 
 def lost_sets() -> QuerySet[RolloutSet]:
     """Sets whose builder has said nothing for too long: its worker was killed, or the message was lost."""
-    silent_since = time.time() - LOST_AFTER_S
-    return RolloutSet.objects.filter(
-        state=SetState.BUILDING, created_at__lt=timezone.now() - timedelta(seconds=LOST_AFTER_S)
-    ).filter(Q(progress__at__isnull=True) | Q(progress__at__lt=silent_since))
+    return silent(RolloutSet.objects.filter(state=SetState.BUILDING), LOST_AFTER_S)
