@@ -13,7 +13,7 @@ from training.config import JobConfig
 _HEAD = """\
 # Options of a job
 
-Made from `training/config.py` by `python -m training docs`. The form, the YAML view, the API and the command line all
+Made from `training/config/` by `python -m training docs`. The form, the YAML view, the API and the command line all
 take these. In the web application `model.source`, `data.train`, `environment.name` and `rewards.spec` are references
 such as `dataset:my-tasks@2`; a YAML file for `python -m training run` has paths, URLs and components there.
 """

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from training.config import _
+from training.config.option import _
 from training.data.limits import MAX_LINE_BYTES
 from training.data.sniff import open_regular
 from training.imports.base import MAX_NAME_CHARS, BadRow, Figures, Item, Notes, Reader, number_of, shown, step_of

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from training.config import _
+from training.config.option import _
 from training.data import parquet
 from training.data.limits import CheckLimits
 from training.data.sniff import open_regular

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from training.config import _
+from training.config.option import _
 from training.data import csvfile
 from training.data.jsonl import BOM
 from training.data.sniff import delimiter_of, open_regular

@@ -2,11 +2,47 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.core.cache import cache
+
+from tests.webapp.environments.registered import HEALTH
+from webapp.environments import checks, services
+from webapp.environments.models import Environment, Kind
+from webapp.outbound import Reply
+from webapp.teams.models import Project, User
 
 
 @pytest.fixture(autouse=True)
 def _cheap_passwords(settings: Any) -> None:
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+
+
+@pytest.fixture
+def serve(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """``serve(health, validate)``: what every server answers."""
+    cache.clear()
+
+    def set_answers(health: Any = HEALTH, validate: Any = None, status: int = 200) -> None:
+        def fetch(url: str, **_how: Any) -> Reply:
+            if url.endswith("/validate"):
+                return Reply(status, json.dumps(validate or {"ok": True, "episodes": 4, "gold_reward": 1.0}).encode())
+            if isinstance(health, Exception):
+                raise health
+            return Reply(200, json.dumps(health).encode())
+
+        monkeypatch.setattr(checks, "fetch", fetch)
+
+    return set_answers
+
+
+@pytest.fixture
+def launch(project: Project, bob: User) -> Callable[..., Environment]:
+    def make(**over: Any) -> Environment:
+        fields = {"name": "mine", "kind": Kind.PROCESS, "program": "tools", "slots": 8}
+        return services.environment_launch(project=project, user=bob, **(fields | over))
+
+    return make

@@ -1,0 +1,97 @@
+"""What is shown of servers that run: load, history, baselines, logs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from tests.webapp.environments.registered import HEALTH, answering, job_in
+from webapp.environments.models import Environment
+from webapp.environments.selectors import environment_named, health_view, history
+from webapp.environments.watch import Watch, samples_prune
+from webapp.runs.services import run_create
+from webapp.storage import environment_dir
+from webapp.teams.models import Project, User
+
+
+def test_samples_sum_replicas_and_count_new_errors(launch: Callable[..., Environment], project: Project) -> None:
+    environment, watch = launch(wanted=2), Watch()
+    loads = [{"steps": 9, "steps_per_s": 2.5, "p50_ms": 3.0, "p95_ms": 9.0, "errors": {"BAD": 2}}, None]
+    for number, load in enumerate(loads, 1):
+        environment.replicas.create(number=number, url=f"http://127.0.0.1:{number}", state="healthy",
+                                    health=HEALTH | {"load": load})  # fmt: skip
+
+    def sample(**errors: int) -> Any:
+        environment.replicas.filter(number=1).update(health=HEALTH | {"load": loads[0] | {"errors": errors}})  # type: ignore[operator]
+        found = environment_named(project, "mine")
+        assert found is not None
+        watch._sample(found)
+        return environment.samples.order_by("-pk")[0]
+
+    first = sample(BAD=2)
+    assert (first.sessions, first.slots, first.steps_per_s, first.p95_ms) == (20, 32, 2.5, 9.0)
+    assert first.errors == {}  # counted before we looked
+    assert sample(BAD=5, FULL=1).errors == {"BAD": 3, "FULL": 1}
+    assert sample(BAD=1).errors == {"BAD": 1}  # the server began anew
+    watch.close()
+
+
+def test_history_is_thinned_keeps_gaps_and_forgets(launch: Callable[..., Environment]) -> None:
+    environment, now = launch(), timezone.now()
+    for minute in range(1200):
+        environment.samples.create(at=now - timedelta(minutes=minute), sessions=None if minute > 900 else minute,
+                                   errors={"BAD": 1})  # fmt: skip
+    environment.samples.create(at=now - timedelta(hours=25), sessions=99_999)
+    shown = history(environment)
+    assert len(shown["at"]) == 400 and sum(shown["errors"]["BAD"]) == 1200
+    assert max(value for value in shown["sessions"] if value is not None) == 900 and shown["sessions"][0] is None
+    assert samples_prune() == 1 and environment.samples.count() == 1200
+
+
+def test_the_list_sums_and_names_baselines(
+    project: Project, rita: User, client_for: Callable[..., Client], launch: Callable[..., Environment]
+) -> None:
+    rules = {"name": "rules", "reward": 0.791, "success": 0.58, "episodes": 300}
+    environment = launch(wanted=3)
+    Environment.objects.filter(pk=environment.pk).update(health=HEALTH | {"baselines": [rules]}, healthy=True)
+    answering(environment, 2)
+    found = environment_named(project, "mine")
+    assert found is not None
+    view = health_view(found)
+    assert (view.state, view.sessions, view.slots, view.healthy, view.replicas) == ("degraded", 20, 32, 2, 3)
+    page = client_for(rita).get(reverse("environment-list", args=[project.slug])).content.decode()
+    assert "rules: 0.79 mean, 58% success over 300 episodes" in page and "2 / 3" in page
+
+
+def test_logs_are_text_whatever_they_hold(
+    project: Project, rita: User, client_for: Callable[..., Client], launch: Callable[..., Environment]
+) -> None:
+    environment = launch()
+    environment.replicas.create(number=1)
+    log = environment_dir(environment.pk) / "replica-1.log"
+    log.write_text("<script>alert(1)</script>\nAuthorization: Bearer abcdef123456\n" + "x" * 5000 + "\n")
+    address = reverse("environment-log", args=[project.slug, environment.pk, 1])
+    page = client_for(rita).get(address).content.decode()
+    assert "<script>alert" not in page and "&lt;script&gt;alert(1)" in page and "abcdef123456" not in page
+    assert "x" * 1001 not in page
+    missing = reverse("environment-log", args=[project.slug, environment.pk, 2])
+    assert client_for(rita).get(missing).status_code == 404
+
+
+def test_baselines_at_launch_stay_with_the_run(
+    project: Project, bob: User, client_for: Callable[..., Client], make_environment: Any, make_dataset: Any
+) -> None:
+    rules = {"name": "rules", "reward": 0.791, "success": 0.58, "episodes": 300}
+    environment = make_environment(health={"baselines": [rules]})
+    run = run_create(project=project, user=bob, name="r", config=job_in(make_dataset, environment))
+    Environment.objects.update(health={})
+    run.refresh_from_db()
+    assert run.baselines == [rules]
+    page = client_for(bob).get(reverse("run-detail", args=[project.slug, run.pk]))
+    assert "Baseline rules: reward 0.79, success 58%" in page.content.decode()
+    assert page.context["data"]["baselines"]["rollouts/task_success"] == [{"name": "rules", "y": 0.58}]

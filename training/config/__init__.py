@@ -1,0 +1,49 @@
+"""JobConfig: the only place where a job's options, units, defaults, limits and help texts stand.
+
+The form, YAML import and export, the REST API, the command line and docs/configuration.md are made from it.
+Every option is made by ``option()``, and stands in the module of its group. Titles and help texts go through ``_`` so
+that the web interface can show them in Chinese. Sources of defaults: TRL 1.16 ``GRPOConfig`` unless the help text says
+otherwise.
+
+Objects of the web interface are named by references (``dataset:<name>@<version>``, ``model:<name>``, ``run:<name>``,
+``environment:<name>``, ``reward:<name>@<version>``). Launching resolves them into paths, URLs and components, so the
+trainer only ever sees plain values; a standalone YAML writes those directly.
+"""
+
+from __future__ import annotations
+
+from training.config.environment import EnvironmentConfig, Protocol
+from training.config.job import CONFIG_VERSION, JobConfig, Kind, RunConfig
+from training.config.learning import GrpoConfig, OptimConfig, SftConfig
+from training.config.model import DataConfig, ModelConfig
+from training.config.option import Group, option
+from training.config.rewards import RewardComponent, RewardGate, RewardSchedule, RewardsConfig
+from training.config.rollout import Dialect, Policy, RolloutConfig, SampleConfig
+from training.config.text import config_from_yaml, config_load, config_to_yaml
+
+__all__ = [
+    "CONFIG_VERSION",
+    "DataConfig",
+    "Dialect",
+    "EnvironmentConfig",
+    "Group",
+    "GrpoConfig",
+    "JobConfig",
+    "Kind",
+    "ModelConfig",
+    "OptimConfig",
+    "Policy",
+    "Protocol",
+    "RewardComponent",
+    "RewardGate",
+    "RewardSchedule",
+    "RewardsConfig",
+    "RolloutConfig",
+    "RunConfig",
+    "SampleConfig",
+    "SftConfig",
+    "config_from_yaml",
+    "config_load",
+    "config_to_yaml",
+    "option",
+]

@@ -1,0 +1,81 @@
+"""Where the episodes are played."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from training.config.option import Group, _, option
+
+Protocol = Literal["openenv", "openenv-mcp", "openenv-text", "agentgym", "virtual", "mcp"]
+
+
+class EnvironmentConfig(Group):
+    """Which environment server plays the episodes, and how long each stage may take."""
+
+    name: str = option(
+        "",
+        title=_("Environment"),
+        help=_("The environment server that answers tool calls. A registered one, or its name with a URL below."),
+        basic=True,
+        widget="environment",
+        max_length=200,
+    )
+    url: str = option(
+        "",
+        title=_("Server URL"),
+        help=_("http:// or https:// address of the server; filled in from the registration."),
+        widget="registration",
+        max_length=500,
+    )
+    protocol: Protocol = option(
+        "openenv",
+        title=_("Protocol"),
+        help=_("How the server is spoken to; filled in from the registration."),
+        widget="registration",
+        choices={
+            "openenv": _("OpenEnv with Tiltyard's own actions"),
+            "openenv-mcp": _("OpenEnv with MCP tools (list_tools, call_tool)"),
+            "openenv-text": _("OpenEnv with a text action"),
+            "agentgym": _("AgentGym over HTTP"),
+            "virtual": _("StableToolBench's /virtual"),
+            "mcp": _("an MCP server over streamable HTTP"),
+        },
+    )
+    options: dict[str, Any] = option(
+        dict,
+        title=_("Protocol options"),
+        help=_("What the protocol needs to know beside the address."),
+        widget="registration",
+    )
+    replicas: list[str] = option(
+        list,
+        title=_("Replicas"),
+        help=_("Addresses of more servers of the same environment; episodes go where most slots are free."),
+        widget="registration",
+        max_length=64,
+    )
+    deterministic: bool = option(
+        False,
+        title=_("Deterministic"),
+        help=_("Task, seed and actions fix the episode, so one that lost its server is replayed on another."),
+        widget="registration",
+    )
+    connect_timeout_s: float = option(
+        10.0, title=_("Connect limit"), help=_("Longest wait for a connection."), unit=_("seconds"), gt=0, le=600
+    )
+    reset_timeout_s: float = option(
+        60.0, title=_("Reset limit"), help=_("Longest wait for a new episode."), unit=_("seconds"), gt=0, le=3600
+    )
+    step_timeout_s: float = option(
+        30.0, title=_("Call limit"), help=_("Longest wait for one answer."), unit=_("seconds"), gt=0, le=3600
+    )
+    episode_timeout_s: float = option(
+        600.0, title=_("Episode limit"), help=_("Longest whole episode."), unit=_("seconds"), gt=0, le=86400
+    )
+    attempts: int = option(
+        2,
+        title=_("Connection attempts"),
+        help=_("How often an episode is begun before its rollout is excluded as an environment failure."),
+        ge=1,
+        le=10,
+    )

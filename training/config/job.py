@@ -1,0 +1,132 @@
+"""The whole job, with the rules that span its groups."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from training.config.environment import EnvironmentConfig
+from training.config.learning import GrpoConfig, OptimConfig, SftConfig
+from training.config.model import DataConfig, ModelConfig
+from training.config.option import Group, _, option
+from training.config.rewards import RewardsConfig
+from training.config.rollout import Policy, RolloutConfig, SampleConfig
+
+CONFIG_VERSION = 1
+Kind = Literal["grpo", "sft", "sample"]
+
+
+class RunConfig(Group):
+    """How long the job runs, how often it saves, and where."""
+
+    max_steps: int = option(
+        100,
+        title=_("Steps"),
+        help=_("Optimiser steps; where nothing is trained, batches of rollouts."),
+        unit=_("steps"),
+        basic=True,
+        ge=1,
+        le=1_000_000,
+    )
+    save_every: int = option(
+        0,
+        title=_("Checkpoint every"),
+        help=_("A checkpoint after each so many steps; 0 saves only the final model."),
+        unit=_("steps"),
+        ge=0,
+    )
+    seed: int = option(42, title=_("Seed"), help=_("Same seed, data and versions: same run."), ge=0, lt=2**31)
+    device: Literal["auto", "cpu", "cuda"] = option(
+        "auto", title=_("Device"), help=_("`auto` takes a GPU where there is one.")
+    )
+    threads: int = option(
+        0, title=_("CPU threads"), help=_("Threads for CPU training; 0 takes all cores."), ge=0, le=1024
+    )
+
+
+class JobConfig(Group):
+    """Everything that defines one job. ``JobConfig()`` with a dataset and an environment is a runnable GRPO job."""
+
+    version: Literal[1] = Field(CONFIG_VERSION, title="Config version")  # type: ignore[arg-type]
+    kind: Kind = option(
+        "grpo",
+        title=_("Method"),
+        help=_("How the model is trained, or that it only plays."),
+        basic=True,
+        choices={
+            "grpo": _("GRPO: learn from rewarded rollouts"),
+            "sft": _("SFT: learn from demonstrations"),
+            "sample": _("Sample: play and score, no training"),
+        },
+    )
+    model: ModelConfig = Field(default_factory=ModelConfig, title=_("Model"))
+    data: DataConfig = Field(default_factory=DataConfig, title=_("Data"))
+    environment: EnvironmentConfig = Field(default_factory=EnvironmentConfig, title=_("Environment"))
+    rewards: RewardsConfig = Field(default_factory=RewardsConfig, title=_("Rewards"))
+    rollout: RolloutConfig = Field(default_factory=RolloutConfig, title=_("Rollout"))
+    grpo: GrpoConfig = Field(default_factory=GrpoConfig, title=_("GRPO"))
+    sft: SftConfig = Field(default_factory=SftConfig, title=_("SFT"))
+    sample: SampleConfig = Field(default_factory=SampleConfig, title=_("Sample"))
+    optim: OptimConfig = Field(default_factory=OptimConfig, title=_("Optimiser"))
+    run: RunConfig = Field(default_factory=RunConfig, title=_("Run"))
+
+    @model_validator(mode="after")
+    def _check_together(self) -> JobConfig:
+        """Rules that span options. A message starts with the option it belongs to, so a form can place it."""
+        if self.kind == "sft":
+            return self
+        if len(set(self.sample.policies)) != len(self.sample.policies):
+            raise ValueError("sample.policies: each policy may appear once")
+        if self.kind == "grpo":
+            self._check_batches()
+        if self.rollout.max_turn_tokens > self.rollout.max_completion_tokens:
+            raise ValueError("rollout.max_turn_tokens: one turn cannot be longer than the whole episode")
+        names = [component.name for component in self.rewards.components]
+        if len(set(names)) != len(names):
+            raise ValueError("rewards.components: each component may appear once")
+        if names and math.isclose(sum(abs(component.weight) for component in self.rewards.components), 0):
+            raise ValueError("rewards.components: all weights are 0, so every reward would be 0")
+        return self
+
+    def _check_batches(self) -> None:
+        batch, mini, micro = self.rollouts_per_step, self.optim.mini_batch_size, self.optim.micro_batch_size
+        if mini > batch:
+            raise ValueError(
+                f"optim.mini_batch_size: a mini batch of {mini} is larger than the batch: one step has {batch} "
+                "rollouts (prompts × generations)"
+            )
+        if mini and batch % mini:
+            raise ValueError(
+                f"optim.mini_batch_size: {batch} rollouts per step cannot be divided into mini batches of {mini}"
+            )
+        if micro and (mini or batch) % micro:
+            what = f"mini batches of {mini}" if mini else f"{batch} rollouts per step (prompts × generations)"
+            raise ValueError(f"optim.micro_batch_size: {what} cannot be divided into micro batches of {micro}")
+
+    @property
+    def updates_per_step(self) -> int:
+        """Updates of the weights that are made of one sampling of rollouts."""
+        mini = self.optim.mini_batch_size or self.rollouts_per_step
+        return self.rollouts_per_step // mini * self.grpo.num_iterations
+
+    @property
+    def policies(self) -> list[Policy]:
+        """The scripted policies that play; none where a model does."""
+        return self.sample.policies if self.kind == "sample" else []
+
+    @property
+    def draws_tasks(self) -> bool:
+        """Whether there is no dataset, so that the environment draws its tasks by seed."""
+        return self.kind == "sample" and not self.data.train
+
+    @property
+    def group_size(self) -> int:
+        """Rollouts of one prompt: one a scripted policy, else the generations."""
+        return len(self.policies) or self.rollout.num_generations
+
+    @property
+    def rollouts_per_step(self) -> int:
+        """Rollouts in flight in one step: prompts × rollouts of one prompt."""
+        return self.rollout.prompts_per_step * self.group_size

@@ -1,0 +1,86 @@
+"""What is trained, and on what."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from training.config.option import Group, _, option
+
+
+class ModelConfig(Group):
+    """Which model is trained and how it is held in memory."""
+
+    source: str = option(
+        "starter",
+        title=_("Base model"),
+        help=_(
+            "The model to train: `starter` builds a tiny one from scratch, or a registered model, "
+            "a Hugging Face id, or a local folder with safetensors weights."
+        ),
+        basic=True,
+        widget="model",
+        min_length=1,
+        max_length=500,
+    )
+    revision: str = option(
+        "",
+        title=_("Revision"),
+        help=_("Commit of a Hugging Face model. Empty takes the newest one and records which it was."),
+        max_length=64,
+        pattern=r"^[A-Za-z0-9._/-]*$",
+    )
+    dtype: Literal["auto", "float32", "bfloat16"] = option(
+        "auto",
+        title=_("Number format"),
+        help=_(
+            "How weights are held. `auto` is float32, except below a LoRA adapter on a GPU, where it is bfloat16: "
+            "updates of all weights at a small learning rate would be lost in bfloat16's rounding."
+        ),
+    )
+    gradient_checkpointing: bool = option(
+        False,
+        title=_("Gradient checkpointing"),
+        help=_("Recompute activations in the backward pass: about 30% slower, far less memory."),
+    )
+    lora_rank: int = option(
+        0,
+        title=_("LoRA rank"),
+        help=_("Rank of a LoRA adapter trained instead of all weights; 0 trains all weights."),
+        ge=0,
+        le=512,
+    )
+    lora_alpha: int = option(
+        32, title=_("LoRA alpha"), help=_("Scale of the adapter, used when the rank is above 0."), ge=1, le=1024
+    )
+    lora_dropout: float = option(
+        0.0, title=_("LoRA dropout"), help=_("Share of the adapter's inputs that is dropped in training."), ge=0, lt=1
+    )
+    lora_targets: str = option(
+        "all-linear",
+        title=_("LoRA targets"),
+        help=_("Layers that get an adapter: `all-linear`, or names with commas between, such as `q_proj,v_proj`."),
+        min_length=1,
+        max_length=500,
+        pattern=r"^[A-Za-z0-9_.-]+(,[A-Za-z0-9_.-]+)*$",
+    )
+
+
+class DataConfig(Group):
+    """What the model is trained on."""
+
+    train: str = option(
+        "",
+        title=_("Training dataset"),
+        help=_("One task a row. A registered dataset, or the path of a JSONL file of conversations."),
+        basic=True,
+        widget="dataset",
+        max_length=500,
+    )
+    max_rows: int = option(
+        0,
+        title=_("Rows used at most"),
+        help=_("Only the first rows are used; 0 uses all."),
+        unit=_("rows"),
+        ge=0,
+    )
+    shuffle: bool = option(True, title=_("Shuffle"), help=_("Draw the rows in a random order set by the seed."))

@@ -1,0 +1,116 @@
+"""How trajectories are sampled, and who plays where no model does."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from training.config.option import Group, _, option
+
+Dialect = Literal["auto", "hermes", "toolbench", "bfcl", "webshop", "text"]
+
+
+class RolloutConfig(Group):
+    """How trajectories are sampled."""
+
+    prompts_per_step: int = option(
+        8,
+        title=_("Prompts per step"),
+        help=_("Different tasks tried in one step."),
+        unit=_("prompts"),
+        basic=True,
+        ge=1,
+        le=4096,
+    )
+    num_generations: int = option(
+        8,
+        title=_("Generations per prompt"),
+        help=_("Rollouts of one task: they form the group whose mean is the baseline. GRPO needs at least 2."),
+        unit=_("rollouts"),
+        basic=True,
+        ge=2,
+        le=256,
+    )
+    max_turns: int = option(
+        4,
+        title=_("Turns at most"),
+        help=_("Model turns in one episode; the episode is truncated after them."),
+        unit=_("turns"),
+        basic=True,
+        ge=1,
+        le=200,
+    )
+    max_turn_tokens: int = option(
+        96, title=_("Tokens per turn at most"), help=_("Longest single model turn."), unit=_("tokens"), ge=1, le=32768
+    )
+    max_completion_tokens: int = option(
+        512,
+        title=_("Tokens per episode at most"),
+        help=_("All that follows the prompt: model turns and environment messages together."),
+        unit=_("tokens"),
+        ge=8,
+        le=262144,
+    )
+    max_prompt_tokens: int = option(
+        1024,
+        title=_("Prompt tokens at most"),
+        help=_("Rows with a longer prompt are reported and left out."),
+        unit=_("tokens"),
+        ge=8,
+        le=262144,
+    )
+    dialect: Dialect = option(
+        "auto",
+        title=_("Dialect"),
+        help=_("How the model writes its calls. What it writes is only read; the chat template shows it how."),
+        choices={
+            "auto": _("by the environment: text where the action is a text, Hermes elsewhere"),
+            "hermes": _("Hermes and Qwen: JSON in tool_call tags"),
+            "toolbench": _("ToolBench: Thought, Action, Action Input"),
+            "bfcl": _("BFCL: a list of Python calls"),
+            "webshop": _("WebShop: search[words] and click[value]"),
+            "text": _("no calls: the whole text is the answer"),
+        },
+    )
+    temperature: float = option(
+        1.0, title=_("Temperature"), help=_("Randomness of sampling; higher explores more."), gt=0, le=5
+    )
+    top_p: float = option(
+        1.0, title=_("Top p"), help=_("Sample from the smallest set with this probability; 1 is off."), gt=0, le=1
+    )
+    top_k: int = option(0, title=_("Top k"), help=_("Sample from the k likeliest tokens; 0 is off."), ge=0, le=1000)
+    failure_pause_share: float = option(
+        0.5,
+        title=_("Failure limit"),
+        help=_("The run ends with a reason when more than this share of rollouts failed outside the policy…"),
+        unit=_("share"),
+        gt=0,
+        le=1,
+    )
+    failure_pause_steps: int = option(
+        3, title=_("Failure steps"), help=_("… over this many steps in a row."), unit=_("steps"), ge=1, le=100
+    )
+
+
+Policy = Literal["empty", "repeat", "copy_prompt", "one_tool", "claim_success", "beg"]
+
+
+class SampleConfig(Group):
+    """Playing and scoring without training, used by jobs of kind `sample`."""
+
+    policies: list[Policy] = option(
+        list,
+        title=_("Scripted policies"),
+        help=_(
+            "Degenerate policies that play in the model's place, one rollout of each for every task; the generations "
+            "per prompt then do not count. None: the model plays."
+        ),
+        choices={
+            "empty": _("writes nothing"),
+            "repeat": _("writes one sentence over and over"),
+            "copy_prompt": _("gives the task back as its answer"),
+            "one_tool": _("calls one tool for ever"),
+            "claim_success": _("claims to be done without having done anything"),
+            "beg": _("asks for the full reward"),
+        },
+        max_length=6,
+    )
