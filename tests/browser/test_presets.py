@@ -108,6 +108,26 @@ def test_a_preset_trains_from_its_card(
     print(json.dumps(figures))
 
 
+def test_one_click_and_a_closed_tab_end_in_a_trained_run(
+    project: Project, bob: User, page_for: Callable[..., Page], house: None
+) -> None:
+    page = page_for(bob)
+    page.set_default_timeout(30_000)
+    page.goto(f"/p/{project.slug}/runs/new/?preset=reasoning-grpo&size=test")
+    page.click("#create-and-launch")
+    page.wait_for_selector("#needs [role=status]")
+    page.goto("about:blank")
+    deadline = time.monotonic() + CREATE_LIMIT_MS / 1000
+    while time.monotonic() < deadline and not Run.objects.filter(kind="grpo").exists():
+        time.sleep(0.5)
+    run = Run.objects.get(kind="grpo")
+    assert run.created_by == bob and run.after is not None and run.after.kind == "sft"
+    page.goto(f"/p/{project.slug}/runs/{run.pk}/")
+    page.wait_for_selector("#run-state:is([data-state=succeeded], [data-state=failed])", timeout=TRAIN_LIMIT_MS)
+    run.refresh_from_db()
+    assert (run.state, run.error) == ("succeeded", None)
+
+
 def check_rewards(page: Page, run: Run) -> dict[str, Any]:
     """What was stored and shown is what the formulas say of the recorded rollouts."""
     groups: dict[tuple[int, int], set[float]] = {}

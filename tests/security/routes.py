@@ -48,6 +48,7 @@ TABLE: dict[str, dict[str, Who]] = {
     PROJECT + "runs/new/": {"GET": Who.READ, "POST": Who.WRITE},
     PROJECT + "runs/new/preflight/": WRITE,
     PROJECT + "runs/new/needs/": {"GET": Who.READ, "POST": Who.WRITE},
+    PROJECT + "runs/new/needs/" + OWN_PK + "leave/": WRITE,
     PROJECT + "runs/new/yaml/": {"GET": Who.READ, "POST": Who.WRITE},
     PROJECT + "runs/imports/new/": FORM,
     **{PROJECT + "runs/imports/" + OWN_PK + tail: READ for tail in ("", "progress/")},

@@ -23,7 +23,7 @@ from webapp.live.routing import websocket_urlpatterns
 from webapp.registry.models import RegisteredModel
 from webapp.rewards.models import RewardCase, RolloutSet
 from webapp.rollouts.models import Rollout
-from webapp.runs.models import RunImport
+from webapp.runs.models import Preparation, RunImport
 from webapp.teams.models import Membership, Project, SiteSwitch, User
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
@@ -71,6 +71,7 @@ def objects(
         "environment_id": environment.pk, "models": model.pk, "rollouts": rollout.pk,
         "cases": case.pk, "operation": "split", "export_id": _export(data).pk,
         "imports": RunImport.objects.create(project=project, files=[{"name": "log", "bytes": 1}]).pk,
+        "needs": Preparation.objects.create(project=project, preset="toolbench", size="test").pk,
         "lab": RolloutSet.objects.create(project=project, name="set", kind="run").pk,
         "rollout": rollout.pk,
         "members": newcomer.pk,

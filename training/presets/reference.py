@@ -13,8 +13,9 @@ _HEAD = """\
 # Presets
 
 Made from `training/presets/*.yaml` by `python -m training.presets`. *Runs → New run* shows them first; one click makes
-what a preset needs and fills the form. *Full* has the values of the document that it follows, *test* trains the starter
-model on a CPU within minutes. Options that are not listed stand at their defaults (docs/configuration.md).
+what a preset needs, and fills the form or launches the run; it goes on when the page is closed. *Full* has the values
+of the document that it follows, *test* trains the starter model on a CPU within minutes. Options that are not listed
+stand at their defaults (docs/configuration.md).
 """
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, cast
+from uuid import UUID
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
@@ -18,13 +19,13 @@ from training.config import JobConfig, config_to_yaml
 from training.errors import ConfigError
 from webapp.pages import add_errors, can_edit, probe_allowed
 from webapp.runs.forms import RunForm, suggested_name
-from webapp.runs.needs import situation
-from webapp.runs.needs_make import needs_make
+from webapp.runs.models import Preparation
 from webapp.runs.preflight import Outcome, preflight
+from webapp.runs.preparing import preparation_drop, preparation_ended, preparation_open
 from webapp.runs.services import run_create
 from webapp.runs.start import cards, chosen_of, start_of
 from webapp.runs.yaml_text import YamlProblem, config_from_text
-from webapp.teams.access import project_for
+from webapp.teams.access import object_for, project_for
 from webapp.teams.models import Project, Role, User
 
 
@@ -137,7 +138,7 @@ def _yaml_page(request: HttpRequest, project: Project, config: JobConfig, *, nam
 @login_required
 @require_http_methods(["GET", "POST"])
 def run_needs(request: HttpRequest, slug: str) -> HttpResponse:
-    """What a preset needs: GET looks, POST makes what can be made now, and is repeated until nothing is under way."""
+    """What a preset needs: GET looks, POST has it made in the background, and launched with ``launch``."""
     making = request.method == "POST"
     project = project_for(request.user, slug, need=Role.EDITOR if making else Role.VIEWER)
     chosen = chosen_of(request.POST if making else request.GET, project)
@@ -147,22 +148,37 @@ def run_needs(request: HttpRequest, slug: str) -> HttpResponse:
     problem = ""
     if making:
         try:
-            again = request.POST.get("go_on") != "yes"
-            needs_make(
-                project=project, user=cast(User, request.user), preset=chosen.preset, size=chosen.size, again=again
-            )
+            preparation_open(
+                project=project, user=cast(User, request.user), preset=chosen.preset, size=chosen.size,
+                launch=request.POST.get("launch") == "yes",
+            )  # fmt: skip
         except ValidationError as exc:
             problem = " ".join(exc.messages)
-        chosen = chosen._replace(now=situation(project, chosen.preset, chosen.size))
+        chosen = chosen_of(request.POST, project) or chosen
     page = f"{reverse('run-new', args=[slug])}?{urlencode({'preset': chosen.preset.id, 'size': chosen.size})}"
     if request.headers.get("HX-Request") != "true":
         if problem:
             messages.error(request, problem)
         return redirect(page)
-    if making and not problem and chosen.now.settled:
+    ended = preparation_ended(project, request.GET.get("watched", ""))
+    if ended is not None and ended.run is not None:
+        return HttpResponse(headers={"HX-Redirect": reverse("run-detail", args=[slug, ended.run.pk])})
+    if not problem and chosen.preparation is None and chosen.now.settled:
         return HttpResponse(headers={"HX-Redirect": page})  # the form is filled with what was made
-    context = {"project": project, "chosen": chosen, "making": making and not problem, "problem": problem}
-    return render(request, "runs/_needs.html", context | {"can_edit": can_edit(project)})
+    context = {"project": project, "chosen": chosen, "problem": problem, "can_edit": can_edit(project)}
+    return render(request, "runs/_needs.html", context)
+
+
+@login_required
+@require_POST
+def preparation_leave(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """Do not go on with a preparation, or put its failure away."""
+    project = project_for(request.user, slug, need=Role.EDITOR)
+    item = object_for(request.user, Preparation, pk, need=Role.EDITOR, within=project.preparations.all())
+    preparation_drop(item=item)
+    back = urlencode({"preset": item.preset, "size": item.size})
+    return redirect(f"{reverse('run-new', args=[slug])}?{back}" if request.POST.get("stay") == "yes" else
+                    reverse("run-list", args=[slug]))  # fmt: skip
 
 
 def _download(config: JobConfig, name: str) -> HttpResponse:

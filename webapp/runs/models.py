@@ -163,3 +163,39 @@ class RunImport(UuidModel):
 
     def __str__(self) -> str:
         return f"{self.name or 'import'} of {self.project}"
+
+
+class PreparationState(models.TextChoices):
+    """Where the making of a preset's needs stands."""
+
+    OPEN = "open", _("being prepared")
+    DONE = "done", _("prepared")
+    FAILED = "failed", _("failed")
+    DROPPED = "dropped", _("dropped")
+
+
+class Preparation(UuidModel):
+    """A preset that a person had made ready here, and launched if ``launch``. It goes on while nobody looks."""
+
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="preparations")
+    preset = models.CharField(max_length=60)
+    size = models.CharField(max_length=10)
+    launch = models.BooleanField(default=False)
+    language = models.CharField(max_length=20, blank=True, help_text="what notes are written in")
+    state = models.CharField(max_length=10, choices=PreparationState.choices, default=PreparationState.OPEN)
+    note = models.TextField(blank=True, help_text="why it failed")
+    busy_until = models.DateTimeField(null=True, help_text="until when a worker has it to itself")
+    run = models.ForeignKey(Run, null=True, on_delete=models.SET_NULL, related_name="+")
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["-created_at"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["project", "preset", "size"], condition=models.Q(state="open"), name="preparation_once"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.preset} ({self.size}) of {self.project}"

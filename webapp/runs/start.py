@@ -11,8 +11,9 @@ from pydantic import ValidationError as ShapeError
 from training.config import JobConfig
 from training.presets import Preset, Size, presets
 from webapp.runs.forms import suggested_name
-from webapp.runs.models import Run
+from webapp.runs.models import Preparation, Run
 from webapp.runs.needs import Situation, filled, situation
+from webapp.runs.preparing import preparation_shown
 from webapp.runs.preset_text import in_language
 from webapp.teams.access import object_for
 from webapp.teams.models import Project
@@ -28,11 +29,12 @@ MAX_REFERENCE = 200
 
 
 class Chosen(NamedTuple):
-    """A preset in one size, and what it needs here."""
+    """A preset in one size, what it needs here, and the preparation that makes it, or failed to."""
 
     preset: Preset
     size: Size
     now: Situation
+    preparation: Preparation | None = None
 
     @property
     def title(self) -> str:
@@ -109,7 +111,7 @@ def chosen_of(asked: Any, project: Project) -> Chosen | None:
         return None
     wanted = asked.get("size", "")
     size: Size = wanted if wanted in preset.sizes else preset.sizes[0]
-    return Chosen(preset, size, situation(project, preset, size))
+    return Chosen(preset, size, situation(project, preset, size), preparation_shown(project, preset, size))
 
 
 def cards(chosen: Chosen | None) -> list[Card]:

@@ -10,7 +10,7 @@ from celery import shared_task
 from celery.signals import worker_shutting_down
 
 from webapp.celery import app as celery_app
-from webapp.runs import foreign, outbox, reaper, supervisor
+from webapp.runs import foreign, outbox, preparing, reaper, supervisor
 
 
 @shared_task(name="runs.supervise", ignore_result=True)
@@ -50,9 +50,18 @@ def look_at_imports() -> None:
         foreign.import_enqueue(import_id)
 
 
-# As in webapp.datasets.tasks: beside the task it belongs to.
+@shared_task(name="runs.prepare", ignore_result=True, soft_time_limit=240, time_limit=300)
+def prepare() -> None:
+    """Go on with the presets that are being made ready."""
+    preparing.preparations_advance()
+
+
+# As in webapp.datasets.tasks: beside the tasks they belong to.
 celery_app.conf.beat_schedule.setdefault(
     "imports", {"task": "runs.look_at_imports", "schedule": 30.0, "options": {"expires": 30}}
+)
+celery_app.conf.beat_schedule.setdefault(
+    "preparations", {"task": "runs.prepare", "schedule": 5.0, "options": {"expires": 5}}
 )
 
 

@@ -23,6 +23,7 @@ from webapp.pages import can_edit, page_number
 from webapp.rollouts.selectors import current_step, step_rollouts
 from webapp.runs import page
 from webapp.runs.models import Run
+from webapp.runs.preparing import preparation_lines
 from webapp.runs.selectors import run_list, run_view, runs_with_ages, stalled
 from webapp.runs.services import run_pause, run_resume, run_stop
 from webapp.runs.states import TERMINAL, RunState
@@ -50,6 +51,7 @@ def run_list_page(request: HttpRequest, slug: str) -> HttpResponse:
     filters = {key: request.GET.get(key, "").strip() for key in FILTERS}
     sort = page.sort_key(request.GET.get("sort", "-created"))
     found = run_list(project, filters, sort=sort, page=page_number(request.GET.get("page")), per_page=PER_PAGE)
+    preparations = preparation_lines(project)
     context = {
         "project": project,
         "rows": found.rows,
@@ -63,8 +65,10 @@ def run_list_page(request: HttpRequest, slug: str) -> HttpResponse:
         .order_by("created_by__username")
         .values_list("created_by__username", flat=True)
         .distinct(),
-        "refresh": any(row.view["state"] not in TERMINAL and row.view["state"] != "draft" for row in found.rows),
+        "refresh": any(row.view["state"] not in TERMINAL and row.view["state"] != "draft" for row in found.rows)
+        or any(line.item.state == "open" for line in preparations),
         "new_url": url_or_none("run-new", slug),
+        "preparations": preparations,
     }
     htmx = getattr(request, "htmx", None)
     response = render(

@@ -17,7 +17,7 @@ from webapp.environments import orders
 from webapp.environments.models import DatasetOrder, Environment, OrderState, ReplicaState
 from webapp.rewards.models import RewardSpec
 from webapp.runs import needs_make
-from webapp.runs.models import Run
+from webapp.runs.models import Preparation, Run
 from webapp.runs.needs import FAILED, FOUND, MAKING, MISSING, filled, situation
 from webapp.runs.preflight import preflight
 from webapp.teams.models import Project, User
@@ -122,13 +122,14 @@ def test_the_card_and_its_button(
     editor = client_for(bob)
     assert 'id="create-needs"' in editor.get(page, asked).content.decode()
     part = editor.post(needs, asked, headers={"HX-Request": "true"}).content.decode()
-    assert "go_on" in part and "hx-trigger" in part and Environment.objects.count() == 1
+    assert "It goes on when you leave this page" in part and "hx-trigger" in part and Environment.objects.count() == 1
     for wrong in ({}, {"preset": "\x00"}, {"preset": "../x", "size": "huge"}):
         assert editor.post(needs, wrong).status_code == 302
     assert editor.get(page, {"preset": "toolbench", "size": "nonsense"}).context["chosen"].size == "full"
     assert editor.delete(needs).status_code == 405
     done = editor.post(needs, {"preset": "reasoning-sft", "size": "test"}, headers={"HX-Request": "true"})
     assert done["HX-Redirect"] == f"{page}?preset=reasoning-sft&size=test"
+    assert not Preparation.objects.filter(preset="reasoning-sft", state="open").exists()
 
 
 def test_a_problems_answer_is_what_its_lines_say() -> None:

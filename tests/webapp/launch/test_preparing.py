@@ -1,0 +1,207 @@
+"""A preset is made ready, and launched if asked, while nobody looks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from training.presets import presets
+from webapp.datasets.models import Dataset
+from webapp.datasets.tasks import check
+from webapp.environments import orders
+from webapp.environments.models import DatasetOrder, Environment, OrderState
+from webapp.runs import preparing
+from webapp.runs.models import Preparation, Run
+from webapp.runs.preflight import Check, Outcome
+from webapp.runs.preparing import preparation_drop, preparation_open, preparations_advance
+from webapp.runs.tasks import prepare
+from webapp.teams.models import Membership, Project, User
+
+pytestmark = pytest.mark.django_db(transaction=True)
+GRPO, SFT, TOOLBENCH = presets()["reasoning-grpo"], presets()["reasoning-sft"], presets()["toolbench"]
+
+
+@pytest.fixture(autouse=True)
+def _workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Datasets are checked here, without a worker; orders wait until a test has them written."""
+    monkeypatch.setattr("webapp.datasets.services.check_enqueue", lambda dataset_id: check(str(dataset_id)))
+    monkeypatch.setattr(orders, "order_enqueue", lambda order_id: None)
+    monkeypatch.setattr("webapp.runs.outbox._send", lambda row: True)
+
+
+@pytest.fixture
+def checked(monkeypatch: pytest.MonkeyPatch) -> list[Check]:
+    """What the check before the launch finds; its own tests run the real one."""
+    found: list[Check] = []
+    monkeypatch.setattr(preparing, "preflight", lambda project, config: Outcome(found, config))
+    return found
+
+
+def begin(project: Project, user: User, preset: Any, *, launch: bool = True) -> Preparation:
+    return preparation_open(project=project, user=user, preset=preset, size="test", launch=launch)
+
+
+def test_one_click_ends_in_a_run(project: Project, bob: User, checked: list[Check]) -> None:
+    item = begin(project, bob, GRPO)
+    assert item.state == "open" and Run.objects.filter(kind="grpo").count() == 0
+    for _look in range(3):
+        prepare()
+    item.refresh_from_db()
+    assert item.run is not None and (item.state, item.run.name) == ("done", "reasoning-grpo-test-1")
+    assert (item.run.state, item.run.created_by) == ("queued", bob)
+    assert item.run.after is not None and item.run.after.name == "reasoning-sft-test-1"
+    assert sorted(Run.objects.values_list("name", flat=True)) == ["reasoning-grpo-test-1", "reasoning-sft-test-1"]
+    prepare()
+    assert Run.objects.count() == 2 and Dataset.objects.count() == 2
+
+
+def test_without_a_launch_it_ends_when_all_is_there(project: Project, bob: User) -> None:
+    item = begin(project, bob, GRPO, launch=False)
+    preparations_advance()
+    item.refresh_from_db()
+    assert (item.state, item.run) == ("done", None) and Run.objects.get().kind == "sft"
+    assert begin(project, bob, SFT, launch=False).state == "done"  # nothing was missing
+
+
+def test_two_clicks_are_one_and_the_last_word_counts(project: Project, bob: User) -> None:
+    first, second = begin(project, bob, TOOLBENCH), begin(project, bob, TOOLBENCH, launch=False)
+    assert first.pk == second.pk and not second.launch
+    assert (Preparation.objects.count(), Environment.objects.count()) == (1, 1)
+
+
+def test_a_failure_is_a_sentence_and_may_be_tried_again(project: Project, bob: User) -> None:
+    item = begin(project, bob, TOOLBENCH)
+    error = {"message": "The rows became too many.", "hint": "Ask for fewer."}
+    DatasetOrder.objects.filter(command="tasks").update(state=OrderState.FAILED, error=error)
+    preparations_advance()
+    item.refresh_from_db()
+    assert (item.state, item.note) == ("failed", "Dataset: The rows became too many. Ask for fewer.")
+    again = begin(project, bob, TOOLBENCH)
+    item.refresh_from_db()
+    assert (item.state, again.state) == ("dropped", "open")
+    assert DatasetOrder.objects.filter(command="tasks").count() == 2
+
+
+def test_the_check_before_the_launch_may_stop_it(project: Project, bob: User, checked: list[Check]) -> None:
+    checked.append(Check("Environment server", False, "8 of 32 sessions are free.", "", False))
+    item = begin(project, bob, SFT)
+    preparations_advance()
+    item.refresh_from_db()
+    assert item.note == "All of it is there, but the check before the launch says: 8 of 32 sessions are free."
+    assert item.state == "failed" and Run.objects.count() == 0
+
+
+def test_who_lost_the_right_launches_nothing(project: Project, bob: User, checked: list[Check]) -> None:
+    item = begin(project, bob, SFT)
+    Membership.objects.filter(user=bob).update(role="viewer")
+    preparations_advance()
+    item.refresh_from_db()
+    assert item.note == "Whoever asked for this may no longer change the project." and Run.objects.count() == 0
+
+
+def test_it_does_not_wait_for_ever(project: Project, bob: User) -> None:
+    item = begin(project, bob, TOOLBENCH)
+    Preparation.objects.update(created_at=timezone.now() - timedelta(hours=25))
+    preparations_advance()
+    item.refresh_from_db()
+    assert (item.state, item.note) == ("failed", "It was not ready within a day.")
+
+
+def test_one_worker_at_a_time_and_none_for_ever(project: Project, bob: User, checked: list[Check]) -> None:
+    item = begin(project, bob, SFT)
+    Preparation.objects.update(busy_until=timezone.now() + timedelta(minutes=1))
+    preparations_advance()
+    assert Run.objects.count() == 0
+    Preparation.objects.update(busy_until=timezone.now() - timedelta(seconds=1))
+    preparations_advance()
+    item.refresh_from_db()
+    assert item.run is not None and item.busy_until is None
+
+
+def test_a_change_of_mind_while_the_check_runs(project: Project, bob: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    item = begin(project, bob, SFT)
+
+    def slow(project: Project, config: Any) -> Outcome:
+        preparation_drop(item=Preparation.objects.get())
+        return Outcome([], config)
+
+    monkeypatch.setattr(preparing, "preflight", slow)
+    preparations_advance()
+    item.refresh_from_db()
+    assert item.state == "dropped" and Run.objects.count() == 0
+
+
+def test_one_that_breaks_keeps_no_other_waiting(
+    project: Project, bob: User, checked: list[Check], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken, whole = begin(project, bob, TOOLBENCH), begin(project, bob, SFT)
+    real = preparing.situation
+
+    def situation(project: Project, preset: Any, size: Any) -> Any:
+        if preset.id == "toolbench":
+            raise RuntimeError("boom")
+        return real(project, preset, size)
+
+    monkeypatch.setattr(preparing, "situation", situation)
+    preparations_advance()
+    broken.refresh_from_db()
+    whole.refresh_from_db()
+    assert (broken.state, broken.note) == ("failed", "An unexpected failure inside Tiltyard.")
+    assert whole.run is not None
+
+
+def test_pages_tell_it_and_let_it_go(
+    project: Project, bob: User, rita: User, charlie: User, client_for: Callable[..., Client], checked: list[Check]
+) -> None:
+    runs, new = reverse("run-list", args=[project.slug]), reverse("run-new", args=[project.slug])
+    needs = reverse("run-needs", args=[project.slug])
+    asked = {"preset": "toolbench", "size": "test"}
+    editor = client_for(bob)
+    shown = editor.post(needs, {**asked, "launch": "yes"}, headers={"HX-Request": "true"}).content.decode()
+    item = Preparation.objects.get()
+    assert item.launch and f"watched={item.pk}" in shown and "the run is launched when all of it is there" in shown
+    listed = client_for(rita).get(runs).content.decode()
+    leave = reverse("preparation-leave", args=[project.slug, item.pk])
+    assert "the run is launched when all of it is there" in listed and leave not in listed
+    assert leave in editor.get(runs).content.decode()
+    assert client_for(rita).post(leave).status_code == 403
+    assert client_for(charlie).post(leave).status_code == 404
+    assert editor.get(leave).status_code == 405
+    assert editor.post(leave, {"stay": "yes"})["Location"] == f"{new}?preset=toolbench&size=test"
+    item.refresh_from_db()
+    assert item.state == "dropped" and "is being prepared" not in editor.get(runs).content.decode()
+    Preparation.objects.update(state="failed", note="<b>No room</b>")
+    page = editor.get(runs).content.decode()
+    assert "could not be prepared" in page and "&lt;b&gt;No room&lt;/b&gt;" in page and "Dismiss" in page
+    assert "&lt;b&gt;No room" in editor.get(new, asked).content.decode()
+    assert editor.post(leave)["Location"] == runs
+
+
+def test_who_watches_is_led_to_the_run(
+    project: Project, bob: User, client_for: Callable[..., Client], checked: list[Check]
+) -> None:
+    needs = reverse("run-needs", args=[project.slug])
+    asked = {"preset": "reasoning-sft", "size": "test"}
+    client_for(bob).post(needs, {**asked, "launch": "yes"}, headers={"HX-Request": "true"})
+    item = Preparation.objects.get()
+    preparations_advance()
+    answer = client_for(bob).get(needs, {**asked, "watched": str(item.pk)}, headers={"HX-Request": "true"})
+    assert answer["HX-Redirect"] == reverse("run-detail", args=[project.slug, Run.objects.get().pk])
+    for nonsense in ("", "x", "0" * 32):
+        answer = client_for(bob).get(needs, {**asked, "watched": nonsense}, headers={"HX-Request": "true"})
+        assert "/runs/new/" in answer["HX-Redirect"]
+
+
+def test_notes_are_in_the_language_of_who_asked(project: Project, bob: User, client_for: Callable[..., Client]) -> None:
+    needs = reverse("run-needs", args=[project.slug])
+    client_for(bob).post(needs, {"preset": "toolbench", "size": "test"}, headers={"Accept-Language": "zh-hans"})
+    Preparation.objects.update(created_at=timezone.now() - timedelta(hours=25))
+    preparations_advance()
+    item = Preparation.objects.get()
+    assert (item.language, item.note) == ("zh-hans", "一天之内未能准备就绪。")
