@@ -52,7 +52,7 @@ class RewardComponent(BaseModel):
 
     The raw value is clipped to ``clip``, mapped so that ``scale`` becomes 0 to 1, left out where its ``gate`` is
     closed, and multiplied by the weight and the ``schedule``'s factor, in this order. It is computed only for rows of
-    its ``categories``; none means all rows. These five are for YAML and the API; the form keeps them as they are.
+    its ``categories``; none means all rows. The form, the lab and YAML offer all of it.
     """
 
     model_config = ConfigDict(extra="forbid")

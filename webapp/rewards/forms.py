@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from django import forms
@@ -21,9 +22,11 @@ from training.rewards.custom.params import code_hash
 from training.rewards.registry import COMPONENTS, FAMILIES, default_components
 from webapp.fields import error_sentence, fields_of
 from webapp.ids import name_validator
+from webapp.rewards.shape import ShapeForm, shape_lines
 
 
-class ComponentFields(NamedTuple):
+@dataclass(frozen=True)
+class ComponentFields:
     """The fields of one component, as the template lays them out."""
 
     name: str
@@ -35,6 +38,13 @@ class ComponentFields(NamedTuple):
     changed: bool
     function: str = ""
     sha256: str = ""
+    shape: ShapeForm | None = None
+    shaped: int = 0
+
+    @property
+    def shape_wrong(self) -> bool:
+        """Whether what was sent for its shape has to be looked at."""
+        return self.shape is not None and self.shape.is_bound and not self.shape.is_valid()
 
 
 class Family(NamedTuple):
@@ -92,6 +102,7 @@ def _extras(data: QueryDict) -> dict[str, str]:
 class RewardSpecForm(forms.Form):
     """Fields are named ``<name>.on``, ``<name>.weight`` and ``<name>.params.<parameter>``.
 
+    A component that is part of the spec also has a ``ShapeForm``; ``<name>.shape`` says that its fields were sent.
     Each registered function has a slot under its own name. Components that use a function under another name (a second
     judge, custom code) have slots of their own; a browser says which those are in ``extra``, as ``<name>:<function>``.
     """
@@ -116,6 +127,7 @@ class RewardSpecForm(forms.Form):
         self._slots = self._make_slots()
         for slot in self._slots:
             self._make_fields(slot, chosen.get(slot.name))
+        self._shapes = self._make_shapes()
 
     def _make_slots(self) -> list[Slot]:
         slots = []
@@ -141,6 +153,17 @@ class RewardSpecForm(forms.Form):
             if part and key in part.params:
                 field.initial = part.params[key]
             self.fields[f"{name}.params.{key}"] = field
+
+    def _make_shapes(self) -> dict[str, ShapeForm]:
+        titles = {slot.name: _(slot.component.title) for slot in self._slots
+                  if slot.name in self._start or (self.is_bound and self.data.get(f"{slot.name}.on"))}  # fmt: skip
+        shapes = {}
+        for name in titles:
+            others = [(other, title) for other, title in titles.items() if other != name]
+            sent = self.data if self.is_bound and f"{name}.shape" in self.data else None
+            initial = ShapeForm.initial_of(self._start[name]) if name in self._start else {}
+            shapes[name] = ShapeForm(sent, prefix=f"{name}.shape", initial=initial, others=others)
+        return shapes
 
     def _with_added(self, data: QueryDict) -> QueryDict:
         """The data with one more component, switched on and at its defaults; or a sentence why there is none."""
@@ -174,7 +197,7 @@ class RewardSpecForm(forms.Form):
         for family, components in FAMILIES.items():
             parts = [self._fields_of(slot) for slot in self._slots if slot.component in components]
             chosen = sum(bool(part.on.value()) for part in parts)
-            wrong = any(part.changed or part.weight.errors or part.on.errors for part in parts)
+            wrong = any(part.changed or part.weight.errors or part.on.errors or part.shape_wrong for part in parts)
             title = str(FAMILY_TITLES.get(family, family))
             yield Family(title, parts, chosen, bool(chosen) or wrong or family == ALWAYS_OPEN, family == CUSTOM_FAMILY)
 
@@ -187,6 +210,8 @@ class RewardSpecForm(forms.Form):
         return ComponentFields(
             slot.name, _(component.title), explained, self[f"{slot.name}.on"], self[f"{slot.name}.weight"], params,
             changed, component.name if slot.own_name else "", code_hash(code) if code else "",
+            self._shapes.get(slot.name),
+            len(shape_lines(self._start[slot.name], {})) if slot.name in self._start else 0,
         )  # fmt: skip
 
     def clean(self) -> dict[str, Any]:
@@ -208,13 +233,19 @@ class RewardSpecForm(forms.Form):
             return None
         prefix = f"{name}.params."
         function = slot.component.name if slot.own_name else ""
-        # What the form does not show (code, clip, gate, …) stays as it was.
+        shape = self._shapes.get(name)
+        if shape is not None and shape.is_bound and not shape.is_valid():
+            self.add_error(None, _("%(title)s: look at what shapes its value.") % {"title": _(slot.component.title)})
+            return None
+        # What the form does not show (code) or was not sent stays as it was.
         start = self._start.get(name) or RewardComponent(name=name, function=function, weight=1)
+        shaped = shape.part_fields() if shape is not None and shape.is_bound else {}
         hidden = {key: value for key, value in start.params.items() if prefix + key not in self.fields}
         params = {key.removeprefix(prefix): cleaned[key] for key in self.fields if key.startswith(prefix)}
         try:
             slot.component.params.model_validate(hidden | params)
-            return start.model_copy(update={"weight": cleaned[f"{name}.weight"], "params": hidden | params})
+            changes = {"weight": cleaned[f"{name}.weight"], "params": hidden | params, **shaped}
+            return start.model_copy(update=changes)
         except ShapeError as exc:
             for error in exc.errors(include_url=False, include_input=False):
                 self._place(prefix, error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from django.db.models import Q, QuerySet
@@ -13,6 +14,7 @@ from training.rewards.custom import CUSTOM
 from training.rewards.custom.params import code_hash
 from training.rewards.registry import COMPONENTS
 from webapp.rewards.models import RewardSpec
+from webapp.rewards.shape import ShapeLine, shape_lines
 from webapp.runs.models import Run
 from webapp.runs.states import TERMINAL
 from webapp.teams.models import Project
@@ -73,16 +75,18 @@ class PartView(NamedTuple):
     params: list[tuple[str, Any, bool]]
     code: str = ""
     sha256: str = ""
+    shape: Sequence[ShapeLine] = ()
 
 
 def parts_of(spec: RewardSpec) -> list[PartView]:
-    """The components of a spec with titles, shares and parameters (title, value, differs from the default)."""
+    """The components of a spec with titles, shares, parameters (title, value, differs from the default) and shapes."""
     total = sum(abs(float(part["weight"])) for part in spec.components) or 1.0
-    return [_part(part, total) for part in spec.components]
+    chosen = [RewardComponent.model_validate(part) for part in spec.components]
+    titles = {part.name: title_of(part) for part in chosen}
+    return [_part(part, total)._replace(shape=shape_lines(part, titles)) for part in chosen]
 
 
-def _part(part: dict[str, Any], total: float) -> PartView:
-    chosen = RewardComponent.model_validate(part)
+def _part(chosen: RewardComponent, total: float) -> PartView:
     known, given, weight = COMPONENTS.get(chosen.registered), chosen.params, chosen.weight
     share = round(100 * abs(weight) / total)
     if known is None:
@@ -116,7 +120,7 @@ class Change(NamedTuple):
 
 
 def changes_between(older: RewardSpec, newer: RewardSpec) -> list[Change]:
-    """What the newer version changed, one line a weight or parameter; empty text stands for "not there"."""
+    """What the newer version changed, one line a weight, parameter or shape; empty text stands for "not there"."""
     before, after = _flat(older), _flat(newer)
     keys = list(dict.fromkeys([*before, *after]))
     return [Change(key, before.get(key, ""), after.get(key, "")) for key in keys if before.get(key) != after.get(key)]
@@ -124,8 +128,9 @@ def changes_between(older: RewardSpec, newer: RewardSpec) -> list[Change]:
 
 def _flat(spec: RewardSpec) -> dict[str, str]:
     flat = {}
-    for part in spec.components:
-        chosen = RewardComponent.model_validate(part)
+    components = [RewardComponent.model_validate(part) for part in spec.components]
+    titles = {part.name: title_of(part) for part in components}
+    for chosen in components:
         known, title = COMPONENTS.get(chosen.registered), title_of(chosen)
         flat[f"{title} · {_('weight')}"] = f"{chosen.weight:g}"
         for key, value in chosen.params.items():
@@ -134,4 +139,5 @@ def _flat(spec: RewardSpec) -> dict[str, str]:
                 continue  # its hash stands for it
             label = _(info.title) if info and info.title else key
             flat[f"{title} · {label}"] = ", ".join(map(str, value)) if isinstance(value, list) else f"{value}"
+        flat |= {f"{title} · {line.what}": line.words for line in shape_lines(chosen, titles)}
     return flat

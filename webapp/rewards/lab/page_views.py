@@ -21,11 +21,12 @@ from webapp.errors import error_body
 from webapp.failures import failure
 from webapp.pages import add_errors, can_edit, errors_by_field, page_number
 from webapp.rewards.lab import page, selectors, sets
-from webapp.rewards.lab.forms import PLACE, SetForm, ShapeForm, editors
+from webapp.rewards.lab.forms import PLACE, SetForm, editors
 from webapp.rewards.lab.requests import Components
 from webapp.rewards.lab.strings import lab_strings
 from webapp.rewards.models import RolloutSet, SetKind, SetState
 from webapp.rewards.services import reward_spec_save
+from webapp.rewards.shape import ShapeForm
 from webapp.runs.models import Run
 from webapp.teams.access import object_for, project_for
 from webapp.teams.models import Project, Role, User

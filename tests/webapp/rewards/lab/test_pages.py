@@ -10,9 +10,8 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from training.config import RewardComponent
 from training.rewards.registry import COMPONENTS, default_components
-from webapp.rewards.lab.forms import ShapeForm, editor_of
+from webapp.rewards.lab.forms import editor_of
 from webapp.rewards.models import RewardSpec, RolloutSet, SetState
 from webapp.rewards.services import reward_spec_save
 from webapp.teams.models import Project, User
@@ -157,31 +156,6 @@ def test_saving_makes_the_next_version_or_says_why_not(
         answer = save(body)
         assert answer.status_code == 422 and words in " ".join(answer.json()["detail"][place]), answer.json()
     assert RewardSpec.objects.count() == 2
-
-
-def test_the_fields_around_a_value_give_back_what_they_were_given() -> None:
-    part = RewardComponent.model_validate({
-        "name": "coherence", "weight": 1, "clip": [0, 0.5], "scale": [-1, 1], "categories": ["base", "long context"],
-        "gate": {"component": "final_answer", "above": 0.2}, "schedule": {"end": 50, "last": 0.1},
-    })  # fmt: skip
-    given = ShapeForm.initial_of(part) | {"categories": "\n".join(part.categories)}
-    form = ShapeForm(given, others=[("final_answer", "Final answer")])
-    assert form.is_valid(), form.errors
-    assert (
-        part.model_copy(update={"weight": 2}).model_dump()
-        == RewardComponent.model_validate({"name": "coherence", "weight": 2, **form.cleaned_data["shape"]}).model_dump()
-    )
-    empty = ShapeForm({})
-    assert empty.is_valid() and empty.cleaned_data["shape"] == {
-        "clip": None, "scale": None, "gate": None, "schedule": None, "categories": [],
-    }  # fmt: skip
-    for sent, field in (
-        ({"clip_low": "1"}, "clip_low"), ({"clip_low": "2", "clip_high": "1"}, "clip_low"),
-        ({"scale_low": "1", "scale_high": "1"}, "scale_low"), ({"gate_component": "nobody"}, "gate_component"),
-        ({"schedule_kind": "linear", "schedule_begin": "9", "schedule_end": "1", "schedule_first": "1",
-          "schedule_last": "0"}, "schedule_kind"),
-    ):  # fmt: skip
-        assert list(ShapeForm(sent, others=[("final_answer", "")]).errors) == [field]
 
 
 def test_every_parameter_has_a_field_that_a_script_reads_as_its_type() -> None:
