@@ -18,10 +18,17 @@ START_LIMIT_S = 120
 
 
 class Server(NamedTuple):
-    """A server that answers: its URL and its process id."""
+    """A server that answers: its URL, its process id, and what it took until it did."""
 
     url: str
     pid: int
+    start_s: float = 0.0
+
+    @property
+    def resident_mb(self) -> float:
+        """Memory that it holds now, in MB."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return int(status.partition("VmRSS:")[2].split()[0]) / 1024
 
 
 @contextlib.contextmanager
@@ -30,11 +37,12 @@ def environment_server(name: str, *options: str) -> Iterator[Server]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     words = [sys.executable, "-m", f"envs.{name}", "--port", str(port), "--log-level", "error", *options]
+    began = time.monotonic()
     server = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     url = f"http://127.0.0.1:{port}"
     try:
         _wait(url, server)
-        yield Server(url, server.pid)
+        yield Server(url, server.pid, time.monotonic() - began)
     finally:
         server.terminate()
         server.wait(timeout=10)
@@ -46,5 +54,5 @@ def _wait(url: str, server: subprocess.Popen[bytes]) -> None:
         with contextlib.suppress(httpx.HTTPError):
             if httpx.get(f"{url}/health", timeout=1).status_code == 200:
                 return
-        time.sleep(0.1)
+        time.sleep(0.02)
     raise RuntimeError("The environment server did not start.")

@@ -209,6 +209,7 @@ def _pin(process_id: int, core: int) -> None:
 def measure(name: str, sessions: list[int], seconds: float) -> dict[str, Any]:
     """Start one server, measure each number of sessions, stop it."""
     with environment_server(name) as server:
+        started = {"start_s": round(server.start_s, 2), "resident_mb": round(server.resident_mb)}
         _pin(server.pid, 0)
         _pin(0, 1)
         results = [asyncio.run(_measure(name, server.url, count, seconds)) for count in sessions]
@@ -216,6 +217,7 @@ def measure(name: str, sessions: list[int], seconds: float) -> dict[str, Any]:
         "benchmark": f"envs.{name}",
         "load": round(os.getloadavg()[0], 1),
         "target": TARGETS[name],
+        **started,
         "results": results,
     }
 

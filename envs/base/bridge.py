@@ -9,15 +9,14 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from typing import Any, NoReturn
 
-from openenv.core.env_server import Environment
-from openenv.core.env_server import Observation as OpenEnvObservation
-from openenv.core.env_server.types import Action as OpenEnvAction
-from openenv.core.env_server.types import State
 from pydantic import ConfigDict, Field, ValidationError
 
 from envs.base.environment import EnvironmentRefusal, ToolEnvironment
 from envs.base.frames import describe
 from envs.base.logs import log
+from envs.base.openenv import Action as OpenEnvAction
+from envs.base.openenv import Environment, State
+from envs.base.openenv import Observation as OpenEnvObservation
 from envs.base.settings import ServerSettings
 from envs.wire import Message, Observation, ResetRequest, StepRequest, ToolCall
 

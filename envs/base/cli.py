@@ -79,7 +79,7 @@ def serve_application(
             ping_timeout_s=options.ping_timeout_s,
         )
         listener = _listen(options.host, options.port)
-        # Made after the port is taken: bad options are answered at once, OpenEnv takes 3 s to import.
+        # Made after the port is taken: bad options are answered at once, OpenEnv takes a second to import.
         application = create(settings)
     except SettingsError as error:
         sys.stderr.write(f"{error}\n")

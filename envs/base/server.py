@@ -1,4 +1,4 @@
-"""A FastAPI application that serves a ``ToolEnvironment`` over OpenEnv's ``/ws``. Importing OpenEnv takes about 3 s."""
+"""A FastAPI application that serves a ``ToolEnvironment`` over OpenEnv's ``/ws``. Importing OpenEnv takes about 1 s."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from fastapi import FastAPI
-from openenv.core.env_server import HTTPEnvServer
-from openenv.core.env_server.types import ServerMode
 
 from envs.base.bridge import Bridge, BridgeObservation, StepAction
 from envs.base.environment import ToolEnvironment
 from envs.base.facts import Facts, Prover
 from envs.base.guard import Guard
 from envs.base.load import LoadMeter
+from envs.base.openenv import HTTPEnvServer, ServerMode
 from envs.base.settings import ServerSettings
 from envs.wire import Health, Validation
 

@@ -133,6 +133,6 @@ def facts() -> Facts:
 
 def app() -> FastAPI:
     """The application for ``uvicorn --factory envs.bfcl.server:app``; ``python -m envs.bfcl`` has more options."""
-    from envs.base.server import create_server  # OpenEnv takes 3 s to import
+    from envs.base.server import create_server  # OpenEnv takes a second to import
 
     return create_server(BfclEnvironment, ServerSettings(name=NAME, version=server_version()), facts())

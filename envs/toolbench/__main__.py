@@ -62,7 +62,7 @@ def _command(options: argparse.Namespace) -> int:
 
 
 def _application(options: argparse.Namespace, settings: ServerSettings) -> FastAPI:
-    from envs.toolbench.application import create_application  # OpenEnv takes 3 s to import
+    from envs.toolbench.application import create_application  # OpenEnv takes a second to import
 
     endpoint = None
     if options.simulator_url is not None:

@@ -198,6 +198,6 @@ FACTS = Facts(validate=_validate)
 
 def app() -> FastAPI:
     """The application for ``uvicorn --factory envs.tools.server:app``; ``python -m envs.tools`` has more options."""
-    from envs.base.server import create_server  # OpenEnv takes 3 s to import
+    from envs.base.server import create_server  # OpenEnv takes a second to import
 
     return create_server(ToolsEnvironment, ServerSettings(name=NAME, version=VERSION), FACTS)

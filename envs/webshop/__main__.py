@@ -53,7 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _application(options: argparse.Namespace, settings: ServerSettings) -> FastAPI:
-    from envs.webshop.application import create_application  # OpenEnv takes 3 s to import
+    from envs.webshop.application import create_application  # OpenEnv takes a second to import
 
     began = time.monotonic()
     try:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -139,3 +141,13 @@ def test_vanished_clients_are_found_within_a_minute_by_default() -> None:
 def test_any_outgoing_error_is_cleaned(text: str) -> None:
     code, cleaned = clean_error(text)
     assert code and '"type": "error"' in cleaned
+
+
+def test_a_server_does_not_carry_openenvs_own_page() -> None:
+    """Gradio is two thirds of what importing OpenEnv takes, in time and in memory; nothing here serves it."""
+    code = (
+        "import sys, envs.base.server; assert 'gradio' not in sys.modules and 'pandas' not in sys.modules\n"
+        "import gradio; print(gradio.__name__)"  # whoever wants it afterwards still gets it
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout.strip()) == (0, "gradio"), done.stderr
