@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,9 +32,13 @@ class Source(NamedTuple):
         return self.path.relative_to(ROOT).as_posix()
 
 
+@cache
+def parsed(path: Path) -> Source:
+    return Source(path, ast.parse(path.read_text(encoding="utf-8"), str(path)))
+
+
 def sources(*folders: str) -> list[Source]:
-    paths = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
-    return [Source(path, ast.parse(path.read_text(encoding="utf-8"), str(path))) for path in paths]
+    return [parsed(path) for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
 
 
 def imports(source: Source) -> Iterator[str]:

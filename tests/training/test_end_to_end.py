@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from benchmarks.environment import environment_server
@@ -30,6 +31,7 @@ def make(folder: Path, command: str, count: int) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 def test_the_demo_chain_runs_against_the_real_environment(tmp_path: Path) -> None:
     common: dict[str, Any] = {"device": "cpu", "threads": 1}
     taught = run(
