@@ -34,7 +34,7 @@ class Said(BaseModel):
         return self.template.format(**self.values) if self.values else self.template
 
 
-def told(template: str, **values: str | int) -> Told:
+def told(template: str, **values: str | int | Said) -> Told:
     """The sentence of a template."""
     if isinstance(template, Told):
         return template

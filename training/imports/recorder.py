@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from envs.wire import Message
+from training.data.words import _
 from training.errors import Boundary, DataError, ErrorInfo
 from training.imports.base import Figures, Sampled
 from training.imports.names import mapped
@@ -188,7 +189,7 @@ class Recorder:
         line = event.model_dump_json().encode() + b"\n"
         self._left -= len(line)
         if self._left < 0:
-            raise DataError("The run takes far more room than its files: one text is repeated many times in them.")
+            raise DataError(_("The run takes far more room than its files: one text is repeated many times in them."))
         self._body.write(line)
 
     def abandon(self) -> None:
