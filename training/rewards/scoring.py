@@ -14,6 +14,7 @@ from numbers import Real
 from pydantic import ValidationError
 
 from training.config import RewardComponent
+from training.data.words import _, told
 from training.errors import ConfigError, RewardFault, RewardTimeout, boundary
 from training.rewards.base import Component, Episode, Params, Score
 from training.rewards.combining import categories_of, counts_for, terms_of, total_of
@@ -39,10 +40,12 @@ def score_episode(
         if not counts_for(chosen, categories):
             continue
         if component.outside and not ask_outside:
-            raise RewardFault(f"`{chosen.name}` asks a judge, a model or a sandbox, which is not done here.")
+            raise RewardFault(
+                told(_("`{name}` asks a judge, a model or a sandbox, which is not done here."), name=chosen.name)
+            )
         parts[chosen.name] = raw_value(chosen.name, component, params, episode)
     if not parts:
-        raise RewardFault("No reward component counts for a row of this category.", hint="Fix the categories.")
+        raise RewardFault(_("No reward component counts for a row of this category."), hint=_("Fix the categories."))
     return Score(parts=parts, total=total_of(terms_of(parts, components, step), components))
 
 
@@ -92,7 +95,7 @@ def _asked(name: str, component: Component, params: Params, episode: Episode) ->
     except (RewardFault, RewardTimeout) as exc:
         if name == component.name:
             raise
-        raise type(exc)(f"`{name}`: {exc.message}", hint=exc.hint) from exc
+        raise type(exc)(told(_("`{name}`: {reason}"), name=name, reason=exc.message), hint=exc.hint) from exc
 
 
 def resolve(chosen: RewardComponent) -> tuple[Component, Params]:
@@ -109,12 +112,12 @@ def resolve(chosen: RewardComponent) -> tuple[Component, Params]:
 def _number(name: str, value: object) -> float:
     """The value as a finite float. Raises ``RewardFault``."""
     if value is None:
-        raise RewardFault(f"`{name}` had nothing to say for this episode.")
+        raise RewardFault(told(_("`{name}` had nothing to say for this episode."), name=name))
     if not isinstance(value, Real) or isinstance(value, bool):
-        raise RewardFault(f"`{name}` gave a {type(value).__name__}, not a number.")
+        raise RewardFault(told(_("`{name}` gave a {type}, not a number."), name=name, type=type(value).__name__))
     number = float(value)
     if not math.isfinite(number):
-        raise RewardFault(f"`{name}` gave {number}, not a finite number.")
+        raise RewardFault(told(_("`{name}` gave {number}, not a finite number."), name=name, number=str(number)))
     return number
 
 

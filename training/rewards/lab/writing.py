@@ -16,7 +16,7 @@ import numpy as np
 from envs.wire import Message
 from training.config import RewardComponent
 from training.errors import DataError
-from training.rewards.base import Episode
+from training.rewards.base import Episode, _
 from training.rewards.combining import categories_of
 from training.rewards.lab.behaviour import Behaviour, behaviour_of
 from training.rewards.lab.table import COLUMNS_NAME, EPISODES_NAME, META_NAME, PART_PREFIX, ROWS_NAME, STATUSES
@@ -110,7 +110,7 @@ class SetWriter:
         row = episode.row if episode else {}
         excluded = episode is None or bool(record.error)
         categories = json.dumps(sorted(categories_of(row)), ensure_ascii=False)
-        reason = record.error or ("" if episode else "The environment never answered.")
+        reason = record.error or ("" if episode else _("The environment never answered."))
         values: dict[str, float | int | None] = {
             "step": record.step, "group": record.group, "index": record.index,
             "status": STATUSES.index(record.status), "excluded": excluded, "cut": seen.cut,
