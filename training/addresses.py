@@ -17,6 +17,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from training.errors import EnvironmentUnreachable
+from training.words import _
 
 MAX_URL_CHARS = 500
 SCHEMES = {"http": 80, "https": 443}
@@ -47,11 +48,6 @@ _SPECIAL = tuple(
 _HOST = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)(\.(?!-)[a-z0-9_-]{1,63}(?<!-))*\.?")
 _NUMBER_LIKE = re.compile(r"(0x[0-9a-f]*|[0-9]+)\.?")
 _UNSAFE = re.compile(r"[\x00-\x20\x7f\\]")
-
-
-def _(text: str) -> str:
-    """Mark a text for translation; the web interface translates it when it shows it."""
-    return text
 
 
 class AddressRefused(EnvironmentUnreachable):

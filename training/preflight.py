@@ -19,13 +19,9 @@ from training.config import JobConfig
 from training.errors import ConfigError, TiltyardError
 from training.model_check import check_model_folder
 from training.traps import Trap, traps
+from training.words import _
 
 SAMPLE_ROWS = 1000
-
-
-def _(text: str) -> str:
-    """Mark a text for translation; the web interface translates it when it shows it."""
-    return text
 
 
 class Text(NamedTuple):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from training.config import JobConfig
 from training.errors import TiltyardError
 from training.model_check import MAX_CONFIG_BYTES, check_model_folder, read_json
+from training.words import _
 
 if TYPE_CHECKING:
     from training.data.schema import Row
@@ -30,11 +31,6 @@ NEED_ANSWERS = frozenset({"result_use", "coherence", "toolbench_call_share"})
 NEED_ENVIRONMENT = ("task_success", "bfcl_", "webshop_", "toolbench_")
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 CATEGORY = re.compile(r"G[123]_(category|instruction|tool)")
-
-
-def _(text: str) -> str:
-    """Mark a text for translation; the web interface translates it when it shows it."""
-    return text
 
 
 class Trap(NamedTuple):

@@ -18,6 +18,9 @@ from django.utils.translation import gettext as _
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from training.words import complaint_of
+from webapp.words import in_words, translated
+
 MAX_LIST_CHARS = 20_000
 
 
@@ -93,12 +96,7 @@ def error_sentence(error: Any) -> str:
             return sentence
     if kind in sentences:
         return sentences[kind].format(**error.get("ctx", {}))
-    return translated(str(error["msg"]).removeprefix("Value error, "))
-
-
-def translated(text: str | None) -> str:
-    """A marked text in the reader's language. (gettext answers the empty text with its catalogue's header.)"""
-    return _(text) if text else ""
+    return in_words(complaint_of(error))
 
 
 def fields_of(model: type[BaseModel]) -> dict[str, forms.Field]:

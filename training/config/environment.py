@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from training.config.option import Group, _, option
+from training.config.option import Group, option
+from training.words import _
 
 Protocol = Literal["openenv", "openenv-mcp", "openenv-text", "agentgym", "virtual", "mcp"]
 

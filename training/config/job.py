@@ -10,9 +10,10 @@ from pydantic import Field, model_validator
 from training.config.environment import EnvironmentConfig
 from training.config.learning import GrpoConfig, OptimConfig, SftConfig
 from training.config.model import DataConfig, ModelConfig
-from training.config.option import Group, _, option
+from training.config.option import Group, option
 from training.config.rewards import RewardsConfig
 from training.config.rollout import Policy, RolloutConfig, SampleConfig
+from training.words import _, told
 
 CONFIG_VERSION = 1
 Kind = Literal["grpo", "sft", "sample"]
@@ -78,32 +79,38 @@ class JobConfig(Group):
         if self.kind == "sft":
             return self
         if len(set(self.sample.policies)) != len(self.sample.policies):
-            raise ValueError("sample.policies: each policy may appear once")
+            raise ValueError(told(_("sample.policies: each policy may appear once")))
         if self.kind == "grpo":
             self._check_batches()
         if self.rollout.max_turn_tokens > self.rollout.max_completion_tokens:
-            raise ValueError("rollout.max_turn_tokens: one turn cannot be longer than the whole episode")
+            raise ValueError(told(_("rollout.max_turn_tokens: one turn cannot be longer than the whole episode")))
         names = [component.name for component in self.rewards.components]
         if len(set(names)) != len(names):
-            raise ValueError("rewards.components: each component may appear once")
+            raise ValueError(told(_("rewards.components: each component may appear once")))
         if names and math.isclose(sum(abs(component.weight) for component in self.rewards.components), 0):
-            raise ValueError("rewards.components: all weights are 0, so every reward would be 0")
+            raise ValueError(told(_("rewards.components: all weights are 0, so every reward would be 0")))
         return self
 
     def _check_batches(self) -> None:
         batch, mini, micro = self.rollouts_per_step, self.optim.mini_batch_size, self.optim.micro_batch_size
         if mini > batch:
-            raise ValueError(
-                f"optim.mini_batch_size: a mini batch of {mini} is larger than the batch: one step has {batch} "
-                "rollouts (prompts × generations)"
+            text = _(
+                "optim.mini_batch_size: a mini batch of {mini} is larger than the batch: one step has {batch} rollouts "
+                "(prompts × generations)"
             )
+            raise ValueError(told(text, mini=mini, batch=batch))
         if mini and batch % mini:
-            raise ValueError(
-                f"optim.mini_batch_size: {batch} rollouts per step cannot be divided into mini batches of {mini}"
-            )
+            text = _("optim.mini_batch_size: {batch} rollouts per step cannot be divided into mini batches of {mini}")
+            raise ValueError(told(text, mini=mini, batch=batch))
         if micro and (mini or batch) % micro:
-            what = f"mini batches of {mini}" if mini else f"{batch} rollouts per step (prompts × generations)"
-            raise ValueError(f"optim.micro_batch_size: {what} cannot be divided into micro batches of {micro}")
+            of_mini = _(
+                "optim.micro_batch_size: mini batches of {size} cannot be divided into micro batches of {micro}"
+            )
+            of_step = _(
+                "optim.micro_batch_size: {size} rollouts per step (prompts × generations) cannot be divided into micro "
+                "batches of {micro}"
+            )
+            raise ValueError(told(of_mini if mini else of_step, size=mini or batch, micro=micro))
 
     @property
     def updates_per_step(self) -> int:

@@ -7,11 +7,6 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 
-def _(text: str) -> str:
-    """Mark a text for translation; the web interface translates it when it shows it."""
-    return text
-
-
 def option(
     default: Any = ...,
     *,

@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from training.config.option import Group, _, option
+from training.config.option import Group, option
+from training.words import _, told
 
 
 class RewardGate(BaseModel):
@@ -35,7 +36,7 @@ class RewardSchedule(BaseModel):
     @model_validator(mode="after")
     def _check_order(self) -> RewardSchedule:
         if self.end < self.begin:
-            raise ValueError("end: the schedule ends before it begins")
+            raise ValueError(told(_("end: the schedule ends before it begins")))
         return self
 
 
@@ -75,9 +76,9 @@ class RewardComponent(BaseModel):
     @model_validator(mode="after")
     def _check_bounds(self) -> RewardComponent:
         if self.clip and self.clip[0] > self.clip[1]:
-            raise ValueError("clip: the lower bound is above the upper one")
+            raise ValueError(told(_("clip: the lower bound is above the upper one")))
         if self.scale and self.scale[0] >= self.scale[1]:
-            raise ValueError("scale: the lower bound must be below the upper one")
+            raise ValueError(told(_("scale: the lower bound must be below the upper one")))
         return self
 
 

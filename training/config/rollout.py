@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from training.config.option import Group, _, option
+from training.config.option import Group, option
+from training.words import _
 
 Dialect = Literal["auto", "hermes", "toolbench", "bfcl", "webshop", "text"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from training.data.problems import kind, shown
-from training.data.words import _, told
+from training.words import _, told
 
 MAX_DEPTH = 16
 _TYPES: dict[str, tuple[type, ...]] = {

@@ -25,8 +25,8 @@ from training.data.raw import Record
 from training.data.reader import Source, open_dataset
 from training.data.report import ESTIMATE, Measure, Report, Statistics, tokenizer_measure
 from training.data.sniff import open_regular
-from training.data.words import _, said, told
 from training.errors import DataError
+from training.words import _, said, told
 
 ROWS_NAME = "rows.jsonl"
 REPORT_NAME = "report.json"

@@ -11,8 +11,8 @@ from training.data.limits import MAX_HASHES
 from training.data.options import CheckOptions
 from training.data.problems import PROBLEMS, RowError, shown
 from training.data.schema import Row
-from training.data.words import _, told
 from training.errors import DataError
+from training.words import _, told
 
 BEGINNING = _("the beginning")
 Remark = tuple[str, dict[str, str | int]]

@@ -27,8 +27,8 @@ from training.data.problems import Finding, RowError
 from training.data.reader import Source, open_dataset
 from training.data.schema import Row
 from training.data.spool import Spool
-from training.data.words import _, told
 from training.errors import DataError
+from training.words import _, told
 
 Value = dict[str, Any]
 Writer = Callable[[Row], Value]

@@ -13,8 +13,8 @@ from training.data.problems import RowError
 from training.data.raw import Raw
 from training.data.sniff import delimiter_of, open_regular
 from training.data.strict import check_tree
-from training.data.words import _, told
 from training.errors import DataError
+from training.words import _, told
 
 
 class _Lines:

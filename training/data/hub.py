@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from training.data.limits import MAX_HUB_BYTES
-from training.data.words import _, told
 from training.errors import DataError
+from training.words import _, told
 
 ENDINGS = (".parquet", ".jsonl", ".json", ".csv", ".tsv")
 TIMEOUT_S = 20.0

@@ -19,7 +19,7 @@ from training.data.problems import RowError
 from training.data.raw import Raw
 from training.data.sniff import open_regular
 from training.data.strict import DECODER, check_decoded
-from training.data.words import _, told
+from training.words import _, told
 
 CHUNK_BYTES = 1 << 18
 _SPACE = re.compile(r"[ \t\r\n]*")

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from training.data.words import _
+from training.words import _
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 

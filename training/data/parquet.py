@@ -25,8 +25,8 @@ from training.data.problems import RowError
 from training.data.raw import Raw
 from training.data.sniff import open_regular
 from training.data.strict import check_tree, strict_loads
-from training.data.words import _, told
 from training.errors import DataError
+from training.words import _, told
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile

@@ -13,8 +13,8 @@ from training.data.problems import Finding
 from training.data.reader import open_dataset
 from training.data.recognition import Recognition
 from training.data.report import shorten
-from training.data.words import Said, said
 from training.errors import DataError
+from training.words import Said, said
 
 ROWS_SHOWN = 5
 LOOKED_AT_ROWS = 200

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, Field
 
 from training.data.limits import MAX_REASON_CHARS
-from training.data.words import Said, _, told, value_of
+from training.words import Said, _, told, value_of
 
 
 class Problem(NamedTuple):

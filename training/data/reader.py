@@ -17,8 +17,8 @@ from training.data.problems import RowError
 from training.data.raw import Record
 from training.data.recognition import Recognition, recognition_of
 from training.data.schema import CONVERSATION_KEYS, Row
-from training.data.words import _, told
 from training.errors import DataError
+from training.words import _, told
 
 
 class Source(NamedTuple):

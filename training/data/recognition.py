@@ -12,7 +12,7 @@ from training.data.formats import ENOUGH, recognise
 from training.data.formats.base import Sample
 from training.data.formats.columns import suggest
 from training.data.limits import MAX_COLUMNS
-from training.data.words import Said, said
+from training.words import Said, said
 
 EXAMPLE_CHARS = 120
 MAX_NAME_CHARS = 200

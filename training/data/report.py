@@ -22,7 +22,7 @@ from training.data.limits import (
 from training.data.problems import Finding, RowError, finding
 from training.data.recognition import Recognition
 from training.data.schema import Row
-from training.data.words import Said, _, said, told
+from training.words import Said, _, said, told
 
 SHORT_ROWS, SHORT_BARS = 64, 12
 

@@ -24,7 +24,7 @@ from training.data.limits import PREVIEW_LIMITS, CheckLimits
 from training.data.options import CheckOptions, ReadOptions
 from training.data.preview import ROWS_SHOWN, Preview
 from training.data.report import Report
-from training.data.words import _, said, told
+from training.words import _, said, told
 
 MAX_REPORT_BYTES = 64 << 20
 MAX_PREVIEW_BYTES = 8 << 20

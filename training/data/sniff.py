@@ -8,8 +8,8 @@ import stat
 from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple
 
-from training.data.words import _, told
 from training.errors import DataError
+from training.words import _, told
 
 HEAD_BYTES = 4096
 MAX_NAME_CHARS = 100

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from training.data.limits import MAX_DEPTH, MAX_FIELD_BYTES
 from training.data.problems import RowError, shown
-from training.data.words import _, told
+from training.words import _, told
 
 JSON_PROBLEMS = (
     _("Expecting value"),

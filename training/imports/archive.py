@@ -13,6 +13,7 @@ from typing import NamedTuple
 from training.data.sniff import open_regular
 from training.errors import DataError
 from training.imports.base import shown
+from training.words import _, told
 
 MAX_MEMBERS = 5000
 MAX_UNPACKED_BYTES = 8 << 30
@@ -42,7 +43,13 @@ def unpack(given: Given, folder: Path, first: int) -> list[Given]:
         with zipfile.ZipFile(given.path) as archive:
             members = [each for each in archive.infolist() if not each.is_dir() and not _is_noise(each.filename)]
             if len(members) > MAX_MEMBERS:
-                raise DataError(f"The archive holds {len(members)} files; {MAX_MEMBERS} are allowed.")
+                raise DataError(
+                    told(
+                        _("The archive holds {count} files; {limit} are allowed."),
+                        count=len(members),
+                        limit=MAX_MEMBERS,
+                    )
+                )
             for member in members:
                 _refuse(member)
                 target = folder / str(first + len(found))
@@ -50,10 +57,10 @@ def unpack(given: Given, folder: Path, first: int) -> list[Given]:
                 found.append(Given(target, member.filename))
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as exc:
         raise DataError(
-            "The zip archive is damaged or of a kind that is not read.", hint="Pack the files again."
+            _("The zip archive is damaged or of a kind that is not read."), hint=_("Pack the files again.")
         ) from exc
     if not found:
-        raise DataError("The zip archive holds no files.")
+        raise DataError(_("The zip archive holds no files."))
     return found
 
 
@@ -65,11 +72,16 @@ def _refuse(member: zipfile.ZipInfo) -> None:
     name = member.filename
     path = PurePosixPath(name.replace("\\", "/"))
     if path.is_absolute() or ".." in path.parts or (path.parts and path.parts[0].endswith(":")):
-        raise DataError(f"The archive names a place outside itself: {shown(name)}.", hint="Pack the files again.")
+        raise DataError(
+            told(_("The archive names a place outside itself: {name}."), name=shown(name)),
+            hint=_("Pack the files again."),
+        )
     if (member.external_attr >> 16) & 0o170000 == 0o120000:
-        raise DataError(f"The archive holds a link: {shown(name)}.", hint="Pack the files themselves.")
+        raise DataError(
+            told(_("The archive holds a link: {name}."), name=shown(name)), hint=_("Pack the files themselves.")
+        )
     if member.flag_bits & 1:
-        raise DataError("The archive is encrypted.", hint="Pack the files without a password.")
+        raise DataError(_("The archive is encrypted."), hint=_("Pack the files without a password."))
 
 
 def _write(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path, cap: int) -> int:
@@ -79,8 +91,11 @@ def _write(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path, cap:
         while piece := source.read(_PIECE_BYTES):
             size += len(piece)
             if size > cap:
-                raise DataError("The archive unpacks to far more than its size allows.", hint="Give fewer files.")
+                raise DataError(_("The archive unpacks to far more than its size allows."), hint=_("Give fewer files."))
             file.write(piece)
     if is_archive(target):
-        raise DataError(f"The archive holds another archive: {shown(member.filename)}.", hint="Unpack it first.")
+        raise DataError(
+            told(_("The archive holds another archive: {name}."), name=shown(member.filename)),
+            hint=_("Unpack it first."),
+        )
     return size

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from envs.wire import Message
+from training.words import _, told
 
 MAX_STEP = 2**31 - 1
 MAX_NAME_CHARS = 120
@@ -15,7 +16,11 @@ MAX_REASON_CHARS = 200
 
 
 class BadRow(ValueError):
-    """Why a row cannot be used: one sentence without its end stop."""
+    """Why a row cannot be used: one sentence without its end stop, with what it was made of where it was ``told``."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(sentence)
+        self.told = sentence
 
 
 class Figures(NamedTuple):
@@ -83,9 +88,9 @@ def step_of(value: Any) -> int:
     """A step, which may stand there as text or as a float. Raises ``BadRow``."""
     number = number_of(value)
     if number is None:
-        raise BadRow("it names no step")
+        raise BadRow(_("it names no step"))
     if not math.isfinite(number) or number != int(number) or not 0 <= number <= MAX_STEP:
-        raise BadRow(f"its step is {shown(value)}, not a whole number from 0")
+        raise BadRow(told(_("its step is {step}, not a whole number from 0"), step=shown(value)))
     return int(number)
 
 
@@ -97,13 +102,13 @@ def number_of(value: Any) -> float | None:
         try:
             return float(value)
         except OverflowError:
-            raise BadRow(f"{shown(value)} is too large a number") from None
+            raise BadRow(told(_("{value} is too large a number"), value=shown(value))) from None
     if isinstance(value, str) and len(value) <= 64 and "_" not in value:
         try:
             return float(value)
         except ValueError:
             pass
-    raise BadRow(f"{shown(value)} is not a number")
+    raise BadRow(told(_("{value} is not a number"), value=shown(value)))
 
 
 def known(value: float | None) -> float | None:

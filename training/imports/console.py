@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import reduce
 from pathlib import Path
 
-from training.config.option import _
 from training.data.limits import MAX_LINE_BYTES
 from training.data.sniff import open_regular
 from training.imports.base import MAX_NAME_CHARS, BadRow, Figures, Item, Notes, Reader, number_of, shown, step_of
+from training.words import Told, _, told
 
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _STEP = re.compile(r"(?:^|[\s)])step:(\S{1,20}) - (?=\S[^:]*:\S)")
@@ -74,11 +75,15 @@ def _line(line: bytes, number: int, offset: int, at: float | None) -> Item | Non
     try:
         step = step_of(found[1])
     except BadRow as exc:
-        return Item(number, offset, reason=str(exc))
-    remarks = [f"{shown(part)} is not a name with a number" for part in wrong[:3]]
+        return Item(number, offset, reason=exc.told)
+    remarks = [told(_("{part} is not a name with a number"), part=shown(part)) for part in wrong[:3]]
     if is_cut:
-        remarks.append("the file ends in this line, so its last figure, which may be cut off, was left out")
-    return Item(number, offset, Figures(step, values, at), remark="; ".join(remarks))
+        remarks.append(told(_("the file ends in this line, so its last figure, which may be cut off, was left out")))
+    return Item(number, offset, Figures(step, values, at), remark=reduce(_both, remarks) if remarks else "")
+
+
+def _both(one: str, other: str) -> Told:
+    return told(_("{one}; {other}"), one=one, other=other)
 
 
 def _pairs(pairs: list[str]) -> tuple[dict[str, float], list[str]]:

@@ -23,6 +23,7 @@ from training.imports.archive import ALLOWANCE_BYTES, MAX_UNPACKED_BYTES, RATIO,
 from training.imports.base import Figures, Notes, Reader, shown
 from training.imports.recorder import Recorder
 from training.imports.report import FileRead, ImportReport
+from training.words import _, said, told
 
 REPORT_NAME = "import.json"
 OUTPUT_NAME = "output.log"
@@ -40,7 +41,7 @@ READERS: tuple[Reader, ...] = (
 )
 _ORDER = {reader.name: place for place, reader in enumerate((console.READER, *READERS[:-1]))}
 _COLOUR = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]")
-_UNNAMED = "another trainer"
+_UNNAMED = _("another trainer")
 OnProgress = Callable[[Progress], None]
 
 
@@ -57,10 +58,11 @@ def import_files(
         given = _unpacked([*files], folder)
         _read_all(given, output, report, max_rows, on_progress)
     except DataError as exc:
-        report.verdict, report.message = "rejected", f"{exc.message} {exc.hint}".strip()
+        report.verdict = "rejected"
+        report.say(*filter(None, (exc.message, exc.hint)))
     except MemoryError:
         report.verdict = "rejected"
-        report.message = "Reading the files needs more memory than an import may use. Give fewer files at once."
+        report.say(_("Reading the files needs more memory than an import may use. Give fewer files at once."))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     (output / REPORT_NAME).write_text(report.model_dump_json(indent=1), encoding="utf-8")
@@ -77,7 +79,7 @@ def _unpacked(files: list[Given], folder: Path) -> list[Given]:
         except DataError as exc:
             raise _about(file.name, exc) from exc
     if not given:
-        raise DataError("No file was given.")
+        raise DataError(_("No file was given."))
     return [Given(path, plain_name(name)) for path, name in given]
 
 
@@ -87,7 +89,7 @@ def plain_name(name: str) -> str:
 
 
 def _about(name: str, exc: DataError) -> DataError:
-    return DataError(f"{plain_name(name)}: {exc.message}", hint=exc.hint)
+    return DataError(told(_("{file}: {reason}"), file=plain_name(name), reason=exc.message), hint=exc.hint)
 
 
 def recognise(given: Given) -> tuple[Reader, str]:
@@ -99,13 +101,15 @@ def recognise(given: Given) -> tuple[Reader, str]:
     header = tables.header_of(given.path)
     if header:
         raise DataError(
-            f"The table has no column of steps; its columns are {shown(', '.join(header))}.",
-            hint=f"Name one of them {tables.STEPS[0]}.",
+            told(_("The table has no column of steps; its columns are {columns}."), columns=shown(", ".join(header))),
+            hint=told(_("Name one of them {name}."), name=tables.STEPS[0]),
         )
     raise DataError(
-        "This is no file of a run that is known: there is no line such as “step:1 - reward:0.5”, and its rows are "
-        "neither rollouts nor metrics with a step.",
-        hint="Give verl's console log or rollout dumps, TRL's completions, or a table of metrics.",
+        _(
+            "This is no file of a run that is known: there is no line such as “step:1 - reward:0.5”, and its rows are "
+            "neither rollouts nor metrics with a step."
+        ),
+        hint=_("Give verl's console log or rollout dumps, TRL's completions, or a table of metrics."),
     )
 
 
@@ -169,17 +173,26 @@ def _read_one(
         raise _about(given.name, exc) from exc
     recorder.file_ended()
     if repeated:
-        notes.say(f"{repeated} rows name a step that an earlier row has; of two figures the later one counts.")
+        twice = _("{count} rows name a step that an earlier row has; of two figures the later one counts.")
+        notes.say(told(twice, count=repeated))
     pace.ended(size)
     read.notes, read.left_out = notes.sentences, notes.left_out
+    read.told = [said(sentence) for sentence in notes.sentences]
 
 
 def _refuse_excess(report: ImportReport, max_rows: int) -> None:
     if report.rows_in > max_rows:
-        raise DataError(f"The files have more than {max_rows} rows.", hint="Give fewer steps at once.")
+        raise DataError(
+            told(_("The files have more than {limit} rows."), limit=max_rows), hint=_("Give fewer steps at once.")
+        )
     if report.rollouts > MAX_ROLLOUTS or report.points > MAX_POINTS:
         raise DataError(
-            f"The files hold more than {MAX_ROLLOUTS} rollouts or {MAX_POINTS} figures.", hint="Give fewer steps."
+            told(
+                _("The files hold more than {rollouts} rollouts or {figures} figures."),
+                rollouts=MAX_ROLLOUTS,
+                figures=MAX_POINTS,
+            ),
+            hint=_("Give fewer steps."),
         )
 
 
@@ -219,13 +232,14 @@ def _judge(report: ImportReport) -> None:
     """Set verdict and message from the counts. Raises ``DataError`` when nothing can be used."""
     kept, every = report.rows_in - report.bad_rows, report.rows_in
     if not every:
-        raise DataError("The files hold no rows.")
+        raise DataError(_("The files hold no rows."))
     if not kept:
         first = report.bad[0]
-        raise DataError(f"None of the {every} rows can be used. {first.file}, line {first.line}: {first.reason}.")
+        none = _("None of the {rows} rows can be used. {file}, line {line}: {reason}.")
+        raise DataError(told(none, rows=every, file=first.file, line=first.line, reason=first.told or first.reason))
     report.verdict = "bad_rows" if report.bad_rows else "ok"
-    left = f"; {report.bad_rows} left out" if report.bad_rows else ""
-    report.message = f"{kept} of {every} rows were read{left}."
+    some, all_of_them = _("{kept} of {rows} rows were read; {bad} left out."), _("{kept} of {rows} rows were read.")
+    report.say(told(some if report.bad_rows else all_of_them, kept=kept, rows=every, bad=report.bad_rows))
 
 
 def _natural(name: str) -> list[tuple[int, str]]:

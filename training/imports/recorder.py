@@ -30,6 +30,7 @@ from training.journal import (
     TurnAdded,
 )
 from training.rollout.advantages import GroupStatistics, group_statistics, reward_mean
+from training.words import _
 
 TASK_TEXT_CHARS = 200
 COUNTERS = ("rounds", "turns", "tokens", "length", "count", "calls")
@@ -188,7 +189,7 @@ class Recorder:
         line = event.model_dump_json().encode() + b"\n"
         self._left -= len(line)
         if self._left < 0:
-            raise DataError("The run takes far more room than its files: one text is repeated many times in them.")
+            raise DataError(_("The run takes far more room than its files: one text is repeated many times in them."))
         self._body.write(line)
 
     def abandon(self) -> None:

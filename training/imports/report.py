@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, Field
 
 from training.imports.base import MAX_REASON_CHARS
+from training.words import Said, said
 
 MAX_LISTED = 200
 MAX_MAPPED = 500
@@ -16,6 +17,7 @@ class Listed(BaseModel):
     file: str
     line: int
     reason: str
+    told: Said | None = Field(default=None, description="The reason, for translation.")
 
 
 class FileRead(BaseModel):
@@ -31,6 +33,7 @@ class FileRead(BaseModel):
     bad_rows: int = 0
     left_out: dict[str, str] = Field(default_factory=dict, description="Columns without a place, and why.")
     notes: list[str] = Field(default_factory=list)
+    told: list[Said] = Field(default_factory=list, description="The notes, for translation.")
 
 
 class ImportReport(BaseModel):
@@ -38,6 +41,7 @@ class ImportReport(BaseModel):
 
     verdict: str = Field(default="rejected", description="ok, bad_rows or rejected")
     message: str = ""
+    told: list[Said] = Field(default_factory=list, description="The sentences of the message, for translation.")
     tool: str = ""
     files: list[FileRead] = Field(default_factory=list)
     steps: int = 0
@@ -49,6 +53,10 @@ class ImportReport(BaseModel):
     mapped: dict[str, str] = Field(default_factory=dict, description="Their name → ours.")
     bad: list[Listed] = Field(default_factory=list)
     remarks: list[Listed] = Field(default_factory=list)
+
+    def say(self, *sentences: str) -> None:
+        """Set the message."""
+        self.message, self.told = " ".join(sentences), [said(text) for text in sentences]
 
     @property
     def rows_in(self) -> int:
@@ -64,9 +72,13 @@ class ImportReport(BaseModel):
         """Count a row that cannot be used, and list it while there is room."""
         file.bad_rows += 1
         if len(self.bad) < MAX_LISTED:
-            self.bad.append(Listed(file=file.name, line=line, reason=reason[:MAX_REASON_CHARS]))
+            self.bad.append(_listed(file, line, reason))
 
     def remark(self, file: FileRead, line: int, reason: str) -> None:
         """Note what was left out of a row that is kept."""
         if len(self.remarks) < MAX_LISTED:
-            self.remarks.append(Listed(file=file.name, line=line, reason=reason[:MAX_REASON_CHARS]))
+            self.remarks.append(_listed(file, line, reason))
+
+
+def _listed(file: FileRead, line: int, reason: str) -> Listed:
+    return Listed(file=file.name, line=line, reason=reason[:MAX_REASON_CHARS], told=said(reason))

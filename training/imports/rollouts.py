@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from training.config.option import _
 from training.data import parquet
 from training.data.limits import CheckLimits
 from training.data.sniff import open_regular
@@ -22,6 +21,7 @@ from training.errors import DataError
 from training.imports.base import BadRow, Item, Notes, Reader, Sampled, known, number_of, shown, step_of
 from training.imports.rows import Row, read_json_lines, read_parquet
 from training.imports.turns import messages_of, split_texts
+from training.words import _, told
 
 MAX_PARTS = 64
 GROUP_KEYS = ("uid", "group_id", "prompt_id")
@@ -55,8 +55,11 @@ def _recognise_completions(path: Path) -> str:
         return "Its columns include prompt and completion."
     if is_parquet:
         raise DataError(
-            f"The parquet file has no columns prompt and completion; it has {shown(', '.join(names))}.",
-            hint="Give TRL's completions_*.parquet.",
+            told(
+                _("The parquet file has no columns prompt and completion; it has {columns}."),
+                columns=shown(", ".join(names)),
+            ),
+            hint=_("Give TRL's completions_*.parquet."),
         )
     return ""
 
@@ -79,16 +82,17 @@ def _items(rows: Iterator[Row], notes: Notes, take: Take) -> Iterator[Item]:
                 raise BadRow(row.reason)
             yield Item(row.line, row.offset, take(row.value, notes))
         except BadRow as exc:
-            yield Item(row.line, row.offset, reason=str(exc))
+            yield Item(row.line, row.offset, reason=exc.told)
 
 
 def _dumped(row: dict[str, Any], notes: Notes) -> Sampled:
     """A row of verl's. ``score`` is its reward, every other number a part that the reward function returned."""
     prompt, output = row.get("input"), row.get("output")
     if not isinstance(prompt, str) or not isinstance(output, str):
-        raise BadRow("`input` or `output` is not text")
+        raise BadRow(_("`input` or `output` is not text"))
     messages, length, marks = split_texts(prompt, output)
-    notes.say(f"Texts were split into turns at the marks of {marks}." if marks else "Texts hold no marks of turns.")
+    split, whole = _("Texts were split into turns at the marks of {marks}."), _("Texts hold no marks of turns.")
+    notes.say(told(split, marks=told(marks)) if marks else told(whole))
     score = known(number_of(row.get("score", row.get("reward"))))
     taken = {"input", "output", "score", "step", *GROUP_KEYS} | ({"reward"} if "score" not in row else set())
     return Sampled(
@@ -107,7 +111,7 @@ def _completed(row: dict[str, Any], notes: Notes) -> Sampled:
     if not given:
         values = [value for value in parts.values() if value is not None]
         reward = sum(values) if values else None
-        notes.say("The reward of a rollout is the sum of its parts, each with weight 1 (TRL's default).")
+        notes.say(told(_("The reward of a rollout is the sum of its parts, each with weight 1 (TRL's default).")))
     key = json.dumps(row.get("prompt"), ensure_ascii=False, sort_keys=True, default=str)
     return Sampled(
         step=_step(row, notes), key=_key(row, key), messages=messages, prompt=len(prompt), reward=reward, parts=parts,
@@ -121,7 +125,7 @@ def _step(row: dict[str, Any], notes: Notes) -> int:
         return step_of(row["step"])
     found = _STEP_IN_NAME.search(notes.name.rsplit("/", 1)[-1])
     if found is None:
-        raise BadRow("it names no step, and neither does the file's name")
+        raise BadRow(_("it names no step, and neither does the file's name"))
     return step_of(found[1])
 
 
@@ -140,7 +144,7 @@ def _parts(row: dict[str, Any], taken: set[str], notes: Notes) -> dict[str, floa
             if len(parts) < MAX_PARTS:
                 parts[name[:120]] = known(number_of(value))
         else:
-            notes.left_out.setdefault(name[:120], "it holds texts or lists, which a rollout has no place for")
+            notes.left_out.setdefault(name[:120], _("it holds texts or lists, which a rollout has no place for"))
     return {name: value for name, value in parts.items() if name[:120] not in notes.left_out}
 
 

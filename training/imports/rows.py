@@ -21,6 +21,7 @@ from training.data.problems import RowError
 from training.data.sniff import open_regular
 from training.errors import DataError
 from training.imports.base import BadRow, shown
+from training.words import _, told
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 BATCH_ROWS = 64
@@ -44,7 +45,7 @@ def read_json_lines(path: Path) -> Iterator[Row]:
             offset += len(line)
             if not ended and len(line) > MAX_LINE_BYTES:
                 offset += _skip_line(file)
-                yield Row(number, offset, None, f"the line is longer than {MAX_LINE_BYTES >> 20} MB")
+                yield Row(number, offset, None, RowError("line_long", limit=MAX_LINE_BYTES >> 20).told)
                 continue
             if number == 1:
                 line = line.removeprefix(BOM)
@@ -53,8 +54,10 @@ def read_json_lines(path: Path) -> Iterator[Row]:
             try:
                 yield Row(number, offset, _object(line, start))
             except (BadRow, RowError) as exc:
-                is_cut = not ended and str(exc).startswith("not valid JSON")
-                yield Row(number, offset, None, "the file ends in the middle of this line" if is_cut else str(exc))
+                is_cut = not ended and isinstance(exc, RowError) and exc.code == "json"
+                yield Row(
+                    number, offset, None, told(_("the file ends in the middle of this line")) if is_cut else exc.told
+                )
 
 
 def _skip_line(file: Any) -> int:
@@ -70,21 +73,22 @@ def _object(line: bytes, start: int) -> dict[str, Any]:
     try:
         value = _DECODER.decode(decoded(line, start))
     except RecursionError:
-        raise BadRow(f"nested deeper than {MAX_DEPTH} levels") from None
+        raise RowError("deep", limit=MAX_DEPTH) from None
     except json.JSONDecodeError as exc:
-        raise BadRow(f"not valid JSON: {exc.msg} at character {exc.pos + 1}") from None
+        detail = told(_("{problem} at character {place}"), problem=told(exc.msg), place=exc.pos + 1)
+        raise RowError("json", detail=detail) from None
     except (BadRow, RowError):
         raise
     except ValueError:
-        raise BadRow("holds a number with too many digits") from None
+        raise RowError("digits") from None
     if not isinstance(value, dict):
-        raise BadRow("the line is not a JSON object")
+        raise RowError("not_object")
     check(value)
     return value
 
 
 def check(value: Any) -> None:
-    """Refuse what cannot be stored, at any depth. Raises ``BadRow``; does not recurse."""
+    """Refuse what cannot be stored, at any depth. Raises ``BadRow`` or ``RowError``; does not recurse."""
     stack: list[tuple[Any, int]] = [(value, 1)]
     while stack:
         node, depth = stack.pop()
@@ -92,21 +96,21 @@ def check(value: Any) -> None:
             _check_text(node)
         elif isinstance(node, dict | list):
             if depth > MAX_DEPTH:
-                raise BadRow(f"nested deeper than {MAX_DEPTH} levels")
+                raise RowError("deep", limit=MAX_DEPTH)
             if isinstance(node, dict):
                 if depth == 1 and len(node) > MAX_COLUMNS:
-                    raise BadRow(f"the row has {len(node)} columns; {MAX_COLUMNS} are allowed")
+                    raise RowError("columns", count=len(node), limit=MAX_COLUMNS)
                 stack += [(key, depth + 1) for key in node]
             stack += [(child, depth + 1) for child in (node.values() if isinstance(node, dict) else node)]
         elif node is not None and not isinstance(node, bool | int | float):
-            raise BadRow(f"holds a value of type {type(node).__name__}")
+            raise BadRow(told(_("holds a value of type {type}"), type=type(node).__name__))
 
 
 def _check_text(text: str) -> None:
     if "\0" in text:
-        raise BadRow("holds a NUL character (\\u0000)")
+        raise RowError("nul")
     if not text.isascii() and _SURROGATE.search(text):
-        raise BadRow("holds half of a surrogate pair (\\ud800 to \\udfff), which is not a character")
+        raise RowError("surrogate")
 
 
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -114,14 +118,14 @@ def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(result) != len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise BadRow(f"the key {shown(twice)} stands twice in one object")
+        raise RowError("key_twice", key=shown(twice))
     return result
 
 
 def _float(text: str) -> float | None:
     value = float(text)
     if not math.isfinite(value):
-        raise BadRow("holds a number too large to store, such as 1e999")
+        raise RowError("number_large")
     return value
 
 
@@ -146,12 +150,14 @@ def read_parquet(path: Path, max_rows: int) -> Iterator[Row]:
         except pa.ArrowMemoryError as exc:
             raise MemoryError from exc
         except (pa.ArrowException, OSError, ValueError, OverflowError) as exc:
-            raise DataError(f"The parquet file is damaged: {type(exc).__name__} while reading it.") from exc
+            raise DataError(
+                told(_("The parquet file is damaged: {problem} while reading it."), problem=type(exc).__name__)
+            ) from exc
 
 
 def _checked(number: int, offset: int, value: dict[str, Any]) -> Row:
     try:
         check(value)
-    except BadRow as exc:
-        return Row(number, offset, None, str(exc))
+    except (BadRow, RowError) as exc:
+        return Row(number, offset, None, exc.told)
     return Row(number, offset, value)

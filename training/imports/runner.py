@@ -44,7 +44,8 @@ def run_import(
     report = _read(output / REPORT_NAME) if in_time and code in (0, 2) else None
     if report is None:
         (output / JOURNAL_NAME).unlink(missing_ok=True)
-        report = ImportReport(message=failure_sentence(code, in_time, limits))
+        report = ImportReport()
+        report.say(failure_sentence(code, in_time, limits))
         (output / REPORT_NAME).write_text(report.model_dump_json(indent=1), encoding="utf-8")
     return report
 

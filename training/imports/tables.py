@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from training.config.option import _
 from training.data import csvfile
 from training.data.jsonl import BOM
 from training.data.sniff import delimiter_of, open_regular
 from training.imports.base import MAX_NAME_CHARS, BadRow, Figures, Item, Notes, Reader, number_of, shown, step_of
 from training.imports.rows import Row, read_json_lines
+from training.words import _, told
 
 STEPS = ("step", "global_step", "train/global_step", "training/global_step", "trainer/global_step", "_step",
          "iteration", "training_global_step")  # fmt: skip
@@ -65,7 +65,9 @@ def _begins_with_brace(path: Path) -> bool:
 
 
 def _read_csv(path: Path, notes: Notes) -> Iterator[Item]:
-    rows = (Row(raw.line, raw.offset, raw.value, str(raw.error or "")) for raw in csvfile.read_values(path))
+    rows = (
+        Row(raw.line, raw.offset, raw.value, raw.error.told if raw.error else "") for raw in csvfile.read_values(path)
+    )
     return _figures(rows, notes)
 
 
@@ -83,7 +85,7 @@ def _figures(rows: Iterator[Row], notes: Notes) -> Iterator[Item]:
         try:
             yield Item(row.line, row.offset, table.figures(row.value))
         except BadRow as exc:
-            yield Item(row.line, row.offset, reason=str(exc))
+            yield Item(row.line, row.offset, reason=exc.told)
 
 
 class _Table:
@@ -103,12 +105,12 @@ class _Table:
     def figures(self, row: dict[str, Any]) -> Figures:
         """The figures of a row. Raises ``BadRow``."""
         if self.step not in row:  # JSON rows may differ
-            raise BadRow("it names no step")
+            raise BadRow(_("it names no step"))
         step = step_of(row[self.step])
         at = _moment(row.get(self.time)) if self.time else None
         values = self._long(row) if self.long else self._wide(row)
         if not values:
-            raise BadRow("it holds no figure")
+            raise BadRow(_("it holds no figure"))
         return Figures(step, values, at)
 
     def _long(self, row: dict[str, Any]) -> dict[str, float]:
@@ -116,9 +118,9 @@ class _Table:
         name = str(row.get(named) or "") if named else tag_of(self.notes.name)
         value = number_of(row.get(valued))
         if not name or len(name) > MAX_NAME_CHARS:
-            raise BadRow(f"its metric is {shown(name)}, which is no name")
+            raise BadRow(told(_("its metric is {name}, which is no name"), name=shown(name)))
         if value is None:
-            raise BadRow("it holds no figure")
+            raise BadRow(_("it holds no figure"))
         return {name: value}
 
     def _wide(self, row: dict[str, Any]) -> dict[str, float]:
@@ -130,9 +132,9 @@ class _Table:
                 value = number_of(cell)
             except BadRow as exc:
                 if name in self.is_metric:
-                    raise BadRow(f"{exc}, under {shown(name)}") from None
+                    raise BadRow(told(_("{reason}, under {column}"), reason=exc.told, column=shown(name))) from None
                 self.is_metric[name] = False
-                self.notes.left_out[name[:MAX_NAME_CHARS]] = "its values are not numbers"
+                self.notes.left_out[name[:MAX_NAME_CHARS]] = _("its values are not numbers")
                 continue
             if value is not None:
                 self.is_metric[name] = True

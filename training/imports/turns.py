@@ -14,6 +14,7 @@ from envs.wire import Message, ToolCall
 from training.imports.base import BadRow
 from training.imports.rows import check
 from training.rollout.dialects import hermes
+from training.words import _, told
 
 ROLES = {"system": "system", "user": "user", "assistant": "assistant", "tool": "tool", "ipython": "tool",
          "developer": "system", "human": "user", "gpt": "assistant", "function": "tool"}  # fmt: skip
@@ -43,7 +44,7 @@ MARKUPS = (
         re.compile(r"<\|(?:eot_id|eom_id|begin_of_text|end_of_text)\|>"),
     ),
 )
-PLAIN = Markup("plain roles", re.compile(rf"\n{_ROLE}(?=\n)"), lead="\n", tail=1)
+PLAIN = Markup(_("plain roles"), re.compile(rf"\n{_ROLE}(?=\n)"), lead="\n", tail=1)
 
 
 def split_texts(prompt: str, completion: str) -> tuple[list[Message], int, str]:
@@ -114,14 +115,14 @@ def messages_of(value: Any, role: str) -> list[Message]:
     if isinstance(value, dict):
         value = [value]
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-        raise BadRow("it holds neither a text nor a list of messages")
+        raise BadRow(_("it holds neither a text nor a list of messages"))
     return [_message(item, number) for number, item in enumerate(value, 1)]
 
 
 def _message(item: dict[str, Any], number: int) -> Message:
     role = ROLES.get(str(item.get("role") or item.get("from") or "")[:20])
     if role is None:
-        raise BadRow(f"message {number} has no role that is known")
+        raise BadRow(told(_("message {number} has no role that is known"), number=number))
     text = _text(item.get("content") if item.get("content") is not None else item.get("value"))
     calls = [_call(call, f"call_{number}_{index}") for index, call in enumerate(item.get("tool_calls") or [])]
     if role == "assistant" and not calls:
@@ -148,7 +149,7 @@ def _text(content: Any) -> str:
 def _call(call: Any, call_id: str) -> ToolCall:
     function = call.get("function", call) if isinstance(call, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-        raise BadRow("a tool call has no name")
+        raise BadRow(_("a tool call has no name"))
     arguments = function.get("arguments")
     if isinstance(arguments, str):
         try:

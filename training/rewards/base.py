@@ -20,11 +20,6 @@ from envs.wire import Message
 EXAMPLE_TOLERANCE = 1e-9
 
 
-def _(text: str) -> str:
-    """Mark a text for translation; the web interface translates it when it shows it."""
-    return text
-
-
 @dataclass(frozen=True)
 class Episode:
     """A finished trajectory as rewards see it.

@@ -18,6 +18,7 @@ from training.errors import ConfigError, RewardFault, RewardTimeout, boundary
 from training.rewards.base import Component, Episode, Params, Score
 from training.rewards.combining import categories_of, counts_for, terms_of, total_of
 from training.rewards.registry import COMPONENTS
+from training.words import _, complaint_of, told
 
 
 def score_episode(
@@ -39,10 +40,12 @@ def score_episode(
         if not counts_for(chosen, categories):
             continue
         if component.outside and not ask_outside:
-            raise RewardFault(f"`{chosen.name}` asks a judge, a model or a sandbox, which is not done here.")
+            raise RewardFault(
+                told(_("`{name}` asks a judge, a model or a sandbox, which is not done here."), name=chosen.name)
+            )
         parts[chosen.name] = raw_value(chosen.name, component, params, episode)
     if not parts:
-        raise RewardFault("No reward component counts for a row of this category.", hint="Fix the categories.")
+        raise RewardFault(_("No reward component counts for a row of this category."), hint=_("Fix the categories."))
     return Score(parts=parts, total=total_of(terms_of(parts, components, step), components))
 
 
@@ -52,7 +55,7 @@ def validate_components(components: list[RewardComponent]) -> list[str]:
     seen: set[str] = set()
     for chosen in components:
         if chosen.name in seen:
-            problems.append(f"The reward component `{chosen.name}` is listed twice.")
+            problems.append(told(_("The reward component `{name}` is listed twice."), name=chosen.name))
         seen.add(chosen.name)
         known = COMPONENTS.get(chosen.registered)
         if known is None:
@@ -63,7 +66,7 @@ def validate_components(components: list[RewardComponent]) -> list[str]:
         except ValidationError as exc:
             problems += _sentences(chosen.name, exc)
         else:
-            problems += [f"`{chosen.name}`: {text}" for text in params.problems()]
+            problems += [told(_("`{name}`: {text}"), name=chosen.name, text=text) for text in params.problems()]
     return problems + [text for chosen in components if (text := _gate_problem(chosen, components))]
 
 
@@ -73,9 +76,11 @@ def _gate_problem(chosen: RewardComponent, components: list[RewardComponent]) ->
         return None
     gate = next((item for item in components if item.name == chosen.gate.component), None)
     if gate is None or gate is chosen:
-        return f"The gate of `{chosen.name}` needs `{chosen.gate.component}` as another component, with weight 0 maybe."
+        text = _("The gate of `{name}` needs `{gate}` as another component, with weight 0 maybe.")
+        return told(text, name=chosen.name, gate=chosen.gate.component)
     if gate.categories and not (chosen.categories and set(chosen.categories) <= set(gate.categories)):
-        return f"The gate of `{chosen.name}` needs `{gate.name}` to count for the same categories."
+        text = _("The gate of `{name}` needs `{gate}` to count for the same categories.")
+        return told(text, name=chosen.name, gate=gate.name)
     return None
 
 
@@ -92,7 +97,7 @@ def _asked(name: str, component: Component, params: Params, episode: Episode) ->
     except (RewardFault, RewardTimeout) as exc:
         if name == component.name:
             raise
-        raise type(exc)(f"`{name}`: {exc.message}", hint=exc.hint) from exc
+        raise type(exc)(told(_("`{name}`: {reason}"), name=name, reason=exc.message), hint=exc.hint) from exc
 
 
 def resolve(chosen: RewardComponent) -> tuple[Component, Params]:
@@ -109,24 +114,26 @@ def resolve(chosen: RewardComponent) -> tuple[Component, Params]:
 def _number(name: str, value: object) -> float:
     """The value as a finite float. Raises ``RewardFault``."""
     if value is None:
-        raise RewardFault(f"`{name}` had nothing to say for this episode.")
+        raise RewardFault(told(_("`{name}` had nothing to say for this episode."), name=name))
     if not isinstance(value, Real) or isinstance(value, bool):
-        raise RewardFault(f"`{name}` gave a {type(value).__name__}, not a number.")
+        raise RewardFault(told(_("`{name}` gave a {type}, not a number."), name=name, type=type(value).__name__))
     number = float(value)
     if not math.isfinite(number):
-        raise RewardFault(f"`{name}` gave {number}, not a finite number.")
+        raise RewardFault(told(_("`{name}` gave {number}, not a finite number."), name=name, number=str(number)))
     return number
 
 
 def _unknown(name: str) -> str:
-    return f"There is no reward component `{name}`; known ones are {', '.join(sorted(COMPONENTS))}."
+    text = _("There is no reward component `{name}`; known ones are {known}.")
+    return told(text, name=name, known=", ".join(sorted(COMPONENTS)))
 
 
 def _sentences(name: str, exc: ValidationError) -> list[str]:
     """What pydantic says, one sentence an error, without the values that were typed."""
-    sentences = []
+    sentences: list[str] = []
     for error in exc.errors(include_url=False, include_input=False):
         where = ".".join(str(part) for part in error["loc"])
-        what = error["msg"].removeprefix("Value error, ")
-        sentences.append(f"`{name}`, parameter `{where}`: {what}." if where else f"`{name}`: {what}.")
+        what = complaint_of(error)
+        of_one = told(_("`{name}`, parameter `{where}`: {what}."), name=name, where=where, what=what)
+        sentences.append(of_one if where else told(_("`{name}`: {what}."), name=name, what=what))
     return sentences

@@ -17,28 +17,28 @@ def _(text: str) -> str:
 
 
 SENTENCES = {
-    "time": _("It ran longer than its limit of %(text)s s; it may loop."),
-    "memory": _("It needed more than its limit of %(text)s MB of memory."),
-    "file": _("It tried to use a file (%(text)s)."),
-    "socket": _("It tried to use the network (%(text)s)."),
-    "process": _("It tried to start or signal a process (%(text)s)."),
-    "thread": _("It tried to start a thread (%(text)s)."),
-    "native": _("It tried to leave Python (%(text)s)."),
-    "import": _("It may not do this: %(text)s. docs/custom-rewards.md lists the modules that it may import."),
-    "refused": _("It tried something that the sandbox does not allow: %(text)s"),
+    "time": _("It ran longer than its limit of {text} s; it may loop."),
+    "memory": _("It needed more than its limit of {text} MB of memory."),
+    "file": _("It tried to use a file ({text})."),
+    "socket": _("It tried to use the network ({text})."),
+    "process": _("It tried to start or signal a process ({text})."),
+    "thread": _("It tried to start a thread ({text})."),
+    "native": _("It tried to leave Python ({text})."),
+    "import": _("It may not do this: {text}. docs/custom-rewards.md lists the modules that it may import."),
+    "refused": _("It tried something that the sandbox does not allow: {text}"),
     "recursion": _("It called itself too deeply."),
     "exit": _("It tried to end the program."),
-    "ended": _("It ended its process (%(text)s)."),
+    "ended": _("It ended its process ({text})."),
     "output": _("It wrote into the sandbox's own channel, or answered too much."),
-    "raised": _("It raised %(text)s"),
-    "syntax": _("This is not valid Python: %(text)s."),
+    "raised": _("It raised {text}"),
+    "syntax": _("This is not valid Python: {text}."),
     "no_function": _("It defines no function `reward(episode)`."),
-    "type": _("It returned a value of type `%(text)s`, not a number."),
-    "not_finite": _("It returned %(text)s, which is not a finite number."),
-    "range": _("It returned %(text)s, which is outside its range."),
-    "episode": _("The episode is too large for the sandbox (more than %(text)s MB)."),
-    "unavailable": _("The sandbox cannot be set up on this machine, so the code is not run: %(text)s."),
-    "busy": _("No sandbox became free within %(text)s s."),
+    "type": _("It returned a value of type `{text}`, not a number."),
+    "not_finite": _("It returned {text}, which is not a finite number."),
+    "range": _("It returned {text}, which is outside its range."),
+    "episode": _("The episode is too large for the sandbox (more than {text} MB)."),
+    "unavailable": _("The sandbox cannot be set up on this machine, so the code is not run: {text}."),
+    "busy": _("No sandbox became free within {text} s."),
 }
 """Sentences by kind. A kind that is not here cannot be said, so nothing a worker sends becomes one."""
 
@@ -57,7 +57,7 @@ class Problem(NamedTuple):
 
     def __str__(self) -> str:
         where = f" (line {self.line})" if self.line else ""
-        return self.template % {"text": self.text} + where
+        return self.template.format(text=self.text) + where
 
 
 class SandboxProblem(Exception):

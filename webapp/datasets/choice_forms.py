@@ -19,8 +19,9 @@ from training.data.options import CUT_WORDS, CheckOptions, ColumnMapping, ReadOp
 from training.data.problems import PROBLEMS
 from webapp.datasets.choices import BESIDE, UPLOADED, Choices, countable_models
 from webapp.datasets.models import Dataset, DatasetState
-from webapp.fields import LinesField, help_text, translated
+from webapp.fields import LinesField, help_text
 from webapp.teams.models import Project
+from webapp.words import translated
 
 MAX_OFFERED = 200
 MAPPED = tuple(USUAL)

@@ -20,11 +20,10 @@ from django.utils.translation import gettext as _
 
 from training.data.check import Progress
 from training.data.hub import pick
-from training.data.words import said
 from training.errors import DataError, TiltyardError
 from webapp.datasets.models import Dataset
-from webapp.datasets.words import sentence
 from webapp.downloads import download
+from webapp.words import in_words
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 REVISION = re.compile(r"[\w][\w./-]{0,99}", re.ASCII)
@@ -54,7 +53,7 @@ def file_ready(dataset: Dataset, on_progress: Callable[[Progress], None]) -> Non
     try:
         _fetch(dataset, source, on_progress)
     except DataError as exc:
-        raise ValidationError([sentence(said(text).model_dump()) for text in (exc.message, exc.hint) if text]) from exc
+        raise ValidationError([in_words(text) for text in (exc.message, exc.hint) if text]) from exc
     except TiltyardError as exc:
         raise ValidationError([_unreachable(source["id"]), f"{exc.message} {exc.hint}".strip()]) from exc
     except OSError as exc:

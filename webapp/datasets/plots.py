@@ -9,8 +9,7 @@ from django.utils.translation import gettext as _
 
 from training.data.problems import PROBLEMS
 from webapp.datasets.choice_forms import remark_words
-from webapp.datasets.words import sentence
-from webapp.fields import translated
+from webapp.words import sentence, translated
 
 MOST_BARS = 12
 

@@ -27,10 +27,11 @@ from webapp.datasets.models import Dataset, DatasetState
 from webapp.datasets.plots import code_filters, plots_of
 from webapp.datasets.rereading import IN_PLACE, can_read_again, dataset_read_again
 from webapp.datasets.services import too_large_sentence
-from webapp.datasets.words import evidence_of, finding_sentence, sentence, suggestion_of
+from webapp.datasets.words import evidence_of, finding_sentence, suggestion_of
 from webapp.pages import add_errors, can_edit, page_number
 from webapp.teams.access import object_for, project_for
 from webapp.teams.models import Project, Role, User
+from webapp.words import sentence
 
 AT_ONCE = 2
 WAIT_FOR_OTHERS_S = 10.0

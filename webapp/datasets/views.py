@@ -24,13 +24,13 @@ from webapp.datasets.forms import DatasetForm
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.datasets.operations.lineage import lineage_of
 from webapp.datasets.rereading import can_read_again
-from webapp.datasets.words import evidence_of, message_of
+from webapp.datasets.words import evidence_of
 from webapp.errors import error_body
-from webapp.fields import translated
 from webapp.pages import add_errors, can_edit, page_number
 from webapp.teams.access import object_for, project_for
 from webapp.teams.models import Project, Role, User
 from webapp.uploads import upload_accepted, upload_count, upload_refused, upload_strings, wants_json
+from webapp.words import message_of, translated
 
 ROWS_PER_PAGE = 50
 BAD_SHOWN = 10

@@ -13,6 +13,7 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 from pydantic import ValidationError as ShapeError
 
 from envs.wire import Message
@@ -26,6 +27,7 @@ from webapp.rewards.models import RewardCase, RewardSpec
 from webapp.rewards.selectors import component_titles, title_of
 from webapp.rewards.services import scorers
 from webapp.teams.models import Project, User
+from webapp.words import in_words
 
 logger = logging.getLogger(__name__)
 MAX_CASES = 200
@@ -127,7 +129,7 @@ def _scores(case: RewardCase, components: list[RewardComponent]) -> Scores:
     try:
         episode = episode_of_case(case)
     except ShapeError:
-        return {part.name: (None, "The stored conversation cannot be read.") for part in components}
+        return {part.name: (None, gettext_noop("The stored conversation cannot be read.")) for part in components}
     found: Scores = {}
     for part in components:
         try:
@@ -141,7 +143,7 @@ def _view(case: RewardCase, components: list[RewardComponent], found: Scores) ->
     marks = []
     for part in components:
         value, reason = found[part.name]
-        marks.append(_mark(title_of(part), value, reason, case.expected.get(part.name)))
+        marks.append(_mark(title_of(part), value, in_words(reason), case.expected.get(part.name)))
     values = [found[part.name][0] for part in components]
     total = None
     if all(value is not None for value in values):

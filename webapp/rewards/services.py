@@ -22,6 +22,7 @@ from webapp.rewards.models import RewardSpec
 from webapp.rewards.pasted import pasted_episode
 from webapp.rewards.selectors import newest_named, runs_using, title_of
 from webapp.teams.models import Project, User
+from webapp.words import in_words
 
 TRY_LIMIT_S = 5.0
 # Components are our own functions over a bounded text, so a thread that outlives its limit still ends by itself.
@@ -55,7 +56,7 @@ def _checked(project: Project, components: list[RewardComponent]) -> list[Reward
         raise ValidationError(_("Switch on at least one component."))
     problems = validate_components(components)
     if problems:
-        raise ValidationError([ValidationError(text) for text in problems])
+        raise ValidationError([ValidationError(in_words(text)) for text in problems])
     if math.isclose(sum(abs(part.weight) for part in components), 0):
         raise ValidationError(_("All weights are 0, so every reward would be 0."))
     if refusal := custom_refusal(project, components):
@@ -106,7 +107,7 @@ def reward_try(*, components: list[RewardComponent], text: str) -> Tried:
     except FutureTimeout as exc:
         raise ValidationError(_("Scoring took longer than %(s)g seconds.") % {"s": TRY_LIMIT_S}) from exc
     except TiltyardError as exc:
-        raise ValidationError(exc.message) from exc
+        raise ValidationError(in_words(exc.message)) from exc
     terms = terms_of(score.parts, components)
     parts = [
         (title_of(part), score.parts[part.name], part.weight, part.weight * terms[part.name])

@@ -25,12 +25,14 @@ from django.core.files.base import File
 from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from training.data.limits import CheckLimits
 from training.errors import DataError
 from training.imports.archive import Given
 from training.imports.report import ImportReport
 from training.imports.runner import run_import as read_files
+from training.words import said, told
 from webapp.claims import progress_writer, silent
 from webapp.datasets.services import KEEP_FREE_BYTES, PROGRESS_EVERY_S, too_large_sentence
 from webapp.pages import clean_name
@@ -127,11 +129,11 @@ def import_read(item: RunImport) -> None:
     except ImportLost:
         logger.info("import given up", extra={"import_id": item.pk})
     except DataError as exc:
-        _finish(item, token, state=ImportState.REJECTED, report={"message": exc.message})
+        _finish(item, token, state=ImportState.REJECTED, report=_refusal(exc.message))
     except OSError as exc:
         logger.exception("import could not write", extra={"import_id": item.pk})
-        sentence = _("The run could not be stored: %(why)s.") % {"why": exc.strerror or "I/O error"}
-        _finish(item, token, state=ImportState.REJECTED, report={"message": sentence})
+        sentence = told(gettext_noop("The run could not be stored: {why}."), why=exc.strerror or "I/O error")
+        _finish(item, token, state=ImportState.REJECTED, report=_refusal(sentence))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -148,6 +150,11 @@ def _make_run(item: RunImport, token: str, report: ImportReport, folder: Path) -
     except IntegrityError:  # another import made the same run, or one of this name, just now
         run, new = run_import(project=item.project, folder=folder, name=name, user=item.created_by)
     _finish(item, token, state=ImportState.DONE, report=_stored(report), run=run, is_new=new)
+
+
+def _refusal(why: str) -> dict[str, Any]:
+    """The report of files that were not read; the worker knows no reader, so the sentence is translated when shown."""
+    return dict(clean_json({"message": str(why), "told": [said(why).model_dump(mode="json")]}))
 
 
 def _stored(report: ImportReport) -> dict[str, Any]:
@@ -172,9 +179,9 @@ def _finish(item: RunImport, token: str, **outcome: Any) -> None:
 
 def import_time_out(import_id: str) -> None:
     """The import's own time limit ran out: reject with a sentence."""
-    sentence = _("Reading the files took too long. Give fewer steps at once.")
+    late = gettext_noop("Reading the files took too long. Give fewer steps at once.")
     rows = RunImport.objects.filter(pk=import_id, state=ImportState.READING)
-    if rows.update(state=ImportState.REJECTED, report={"message": sentence}, progress={}):
+    if rows.update(state=ImportState.REJECTED, report=_refusal(late), progress={}):
         shutil.rmtree(import_dir(uuid.UUID(str(import_id))), ignore_errors=True)
 
 

@@ -20,8 +20,8 @@ from webapp.errors import error_body
 from webapp.pages import add_errors, can_edit
 from webapp.runs import foreign
 from webapp.runs.foreign_forms import ImportForm
+from webapp.runs.foreign_report import import_view
 from webapp.runs.models import ImportState, RunImport
-from webapp.runs.page import import_view
 from webapp.teams.access import object_for, project_for
 from webapp.teams.models import Project, Role, User
 from webapp.uploads import upload_accepted, upload_count, upload_refused, upload_strings, wants_json

@@ -24,7 +24,7 @@ from pydantic.fields import FieldInfo
 from training.config import JobConfig, RewardComponent
 from webapp.datasets.selectors import ready_datasets
 from webapp.environments.selectors import environments_of
-from webapp.fields import error_sentence, fields_of, help_text, translated
+from webapp.fields import error_sentence, fields_of, help_text
 from webapp.ids import name_validator
 from webapp.registry.selectors import models_of, trained_runs
 from webapp.rewards.selectors import specs_of
@@ -32,6 +32,7 @@ from webapp.runs.models import Run
 from webapp.runs.resolve import NO_ENVIRONMENT
 from webapp.runs.states import TERMINAL
 from webapp.teams.models import Project
+from webapp.words import translated
 
 PATH_PREFIX = re.compile(r"([a-z_]+(?:\.[a-z_]+)*): (.+)", re.DOTALL)
 GROUPS_OF_KIND = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, NamedTuple
 
 from django.conf import settings
@@ -11,11 +10,10 @@ from django.utils.translation import gettext as _
 from pydantic import ValidationError
 
 from training.config import JobConfig, config_to_yaml
-from training.imports.read import READERS
-from training.imports.read import REPORT_NAME as IMPORT_REPORT
 from training.rewards.custom import CUSTOM
 from training.rewards.custom.params import code_hash
 from webapp.metrics.selectors import curves, metric_names
+from webapp.runs.foreign_report import import_report
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.selectors import SORTS, event_view
 from webapp.runs.states import TERMINAL, RunState
@@ -27,7 +25,6 @@ from webapp.teams.templatetags.ui import duration, figure, percent
 EVENTS_PAGE = 200
 EVENT_KINDS = ("state", "attempt", "warning")  # phases and log lines would bury them
 LOG_LINES = 2000
-IMPORT_REPORT_BYTES = 4 << 20
 OWN_CURVES_MAX = 60
 ENVIRONMENTS_OWN = "task_success"  # the reward component that hands the environment's reward on
 TABS = ("curves", "rollouts", "log", "config", "events")
@@ -88,32 +85,6 @@ def tile_labels() -> dict[str, str]:
         "learning_rate": _("Learning rate"),
         "grad_norm": _("Gradient norm"),
     }
-
-
-def import_report(run: Run) -> dict[str, Any]:
-    """What was read of a foreign run, as its folder keeps it; empty for a run of ours."""
-    if not run.imported_from:
-        return {}
-    try:
-        with open(attempt_dir(run.pk, run.attempt) / IMPORT_REPORT, "rb") as file:
-            return import_view(json.loads(file.read(IMPORT_REPORT_BYTES)))
-    except (OSError, ValueError):
-        return {}
-
-
-def import_view(report: dict[str, Any]) -> dict[str, Any]:
-    """An import's report as pages show it."""
-    titles = {reader.name: _(reader.title) for reader in READERS}
-    files = [item | {"title": titles.get(item.get("kind", ""), "")} for item in report.get("files", [])]
-    bad = sum(int(item.get("bad_rows", 0)) for item in files)
-    left_out = [
-        {"file": item.get("name", ""), "column": column, "why": why}
-        for item in files
-        for column, why in item.get("left_out", {}).items()
-    ]
-    notes = [{"file": item.get("name", ""), "text": text} for item in files for text in item.get("notes", [])]
-    several = [*dict.fromkeys(note["text"] for note in notes)]
-    return report | {"files": files, "bad_rows": bad, "columns": left_out[:200], "notes": several[:50]}
 
 
 def _own_curves(run: Run) -> list[str]:

@@ -35,6 +35,7 @@ from webapp.runs.models import Run
 from webapp.runs.resolve import resolve
 from webapp.runs.trainer import access_env
 from webapp.teams.models import Project
+from webapp.words import in_words
 
 logger = logging.getLogger(__name__)
 WALL_LIMIT_S = 30.0
@@ -128,7 +129,7 @@ def preflight(project: Project, config: JobConfig, *, full: bool = True) -> Outc
 def _check_rewards(config: JobConfig) -> Check:
     problems = validate_components(config.rewards.components) if config.rewards.components else []
     if problems:
-        sentence, detail = _("These reward components cannot be scored."), " ".join(problems)
+        sentence, detail = _("These reward components cannot be scored."), " ".join(map(in_words, problems))
         return Check(_("Rewards"), False, sentence, "", True, "rewards.components", detail)
     message = _("%(count)s components can be scored.") % {"count": len(config.rewards.components)}
     return Check(_("Rewards"), True, message, "", True)

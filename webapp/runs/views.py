@@ -22,6 +22,7 @@ from webapp.failures import failure
 from webapp.pages import can_edit, page_number
 from webapp.rollouts.selectors import current_step, step_rollouts
 from webapp.runs import page
+from webapp.runs.foreign_report import import_report
 from webapp.runs.models import Run
 from webapp.runs.preparing import preparation_lines
 from webapp.runs.selectors import run_list, run_view, runs_with_ages, stalled
@@ -96,7 +97,7 @@ def run_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         **_by_state(project, run),
         "tab": tab,
         "has_rollouts": has_rollouts,
-        "read": page.import_report(run),
+        "read": import_report(run),
         "tiles": page.tiles(run),
         "config": page.config_texts(run),
         "custom_code": page.custom_code(run),

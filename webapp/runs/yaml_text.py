@@ -9,8 +9,9 @@ from django.utils.translation import gettext as _
 from pydantic import ValidationError as ShapeError
 
 from training.config import JobConfig
-from webapp.fields import error_sentence, translated
+from webapp.fields import error_sentence
 from webapp.runs.forms import split_path, yaml_plain
+from webapp.words import translated
 
 MAX_YAML_BYTES = 64 * 1024
 

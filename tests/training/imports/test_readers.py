@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import training
 from training.data.limits import CheckLimits
 from training.imports.__main__ import main
 from training.imports.archive import Given
@@ -23,8 +25,18 @@ from training.imports.report import ImportReport
 from training.imports.runner import run_import
 from training.imports.turns import split_texts
 from training.journal import read_events
+from training.words import Said
+from webapp.ops.messages import messages_of_python
 
 NAN = float("nan")
+MARKED = {
+    message.text
+    for folder in ("imports", "data")
+    for path in Path(training.__file__).with_name(folder).rglob("*.py")
+    for message in messages_of_python(path.read_text(encoding="utf-8"))
+}
+"""Texts of these packages that have a translation."""
+NAMES = {"ChatML", "Llama 3"}
 GOOD = {"input": "hi", "output": "ho", "score": 1.0, "step": 1}
 LINE = json.dumps(GOOD).encode()
 
@@ -37,9 +49,32 @@ def read(folder: Path, *files: tuple[str, bytes]) -> tuple[ImportReport, list[An
     (folder / "out").mkdir()
     report = import_files(given, folder / "out")
     assert all(file.rows_in == file.rows + file.bad_rows for file in report.files)
+    assert_can_be_translated(report)
     journal = folder / "out" / "journal.jsonl"
     assert journal.exists() == (report.verdict != "rejected") and not journal.with_suffix(".jsonl.part").exists()
     return report, [event for _, event in read_events(journal, max_bytes=1 << 30)] if journal.exists() else []
+
+
+def assert_can_be_translated(report: ImportReport) -> None:
+    """Each sentence says in English what its template and values do, and the template is marked for translation."""
+    listed = report.bad + report.remarks
+    assert [item.reason for item in listed] == [str(item.told)[:200] for item in listed]
+    assert report.message == " ".join(map(str, report.told))
+    assert [file.notes for file in report.files] == [[*map(str, file.told)] for file in report.files]
+    reasons = {why for file in report.files for why in file.left_out.values()}
+    said = (
+        [item.told for item in listed if item.told]
+        + report.told
+        + [said for file in report.files for said in file.told]
+    )
+    assert reasons | {text for each in said for text in templates(each)} <= MARKED | NAMES
+
+
+def templates(said: Said) -> Iterator[str]:
+    yield said.template
+    for value in said.values.values():
+        if isinstance(value, Said):
+            yield from templates(value)
 
 
 def of(events: list[Any], kind: str) -> list[Any]:

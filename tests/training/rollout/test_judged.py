@@ -29,7 +29,7 @@ def test_a_step_tells_what_its_judge_was_asked(tmp_path: Path, tokenizer: Any, j
         first = bench.collect().figures
         again = bench.collect(step=2).figures
     asked = len(judge.asked)
-    assert 0 < asked == first["judge/requests"] and "judge/failures" not in first
+    assert 0 < asked == first["judge/requests"] and not first.get("judge/failures")  # 0 where others failed before
     assert first["judge/prompt_tokens"] == 200 * asked and first["judge/completion_tokens"] == 10 * asked
     assert abs(first["judge/cost"] - asked * (200 * 1.0 + 10 * 10.0) / 1e6) < 1e-12
     assert (again["judge/requests"], again["judge/cost"]) == (0, 0) and again["judge/cached"] > 0

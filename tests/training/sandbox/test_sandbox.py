@@ -261,6 +261,6 @@ def test_thousands_of_small_episodes_a_second() -> None:
 
 
 def test_every_kind_has_a_sentence_and_nothing_else_is_said() -> None:
-    assert all("%(text)s" in text or "%" not in text for text in SENTENCES.values())
+    assert all("{text}" in text or "{" not in text for text in SENTENCES.values())
     assert problem_from(json.loads('{"kind": "made up", "text": "x"}')) == Problem("output")
     assert str(Problem("time", "2", 7)) == "It ran longer than its limit of 2 s; it may loop. (line 7)"

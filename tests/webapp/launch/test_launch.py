@@ -311,3 +311,16 @@ def test_a_model_that_is_still_trained_is_named_as_such(project: Project, make_r
     for name, words in ((run.name, "still training"), ("gone", "not in this project")):
         form = RunForm(project=project, config=JobConfig.model_validate({"model": {"source": f"run:{name}"}}))
         assert words in dict(form.fields["model.source"].widget.choices)[f"run:{name}"]  # type: ignore[attr-defined]
+
+
+def test_what_options_say_of_each_other_is_in_the_readers_language(
+    project: Project, bob: User, client_for: Callable[..., Client]
+) -> None:
+    client, address = client_for(bob), reverse("run-yaml", args=[project.slug])
+    client.cookies["tiltyard-language"] = "zh-hans"
+    for text, sentence in (
+        ("optim: {mini_batch_size: 99}", "小批 99 大于整批：每步有 64 条轨迹"),
+        ("optim: {micro_batch_size: 7}", "每步 64 条轨迹（提示数 × 生成数）无法分成大小为 7 的微批"),
+        ("rewards: {components: [{name: coherence, weight: 0}]}", "所有权重都是 0"),
+    ):
+        assert sentence in client.post(address, {"yaml": text}).content.decode(), text

@@ -100,6 +100,45 @@ def _pages(client: Client, project: Project, item: RunImport, run: Run) -> None:
     assert ">verl</span>" in client.get(reverse("run-list", args=[project.slug])).content.decode()
 
 
+def test_what_was_read_is_said_in_the_readers_language(
+    project: Project, bob: User, client_for: Callable[..., Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each template is translated and its values stay; a report that was stored without templates stays English."""
+    log = b"step:1 - reward:0.5 - broken - mean:2\nstep:1.5 - a:1\n"
+    read(project, bob, ("train.log", log), ("2.jsonl", DUMP))
+    read(project, bob, ("run.csv", b"a,b\n1,2\n"))
+    monkeypatch.setattr("webapp.words._", lambda text: f"〔{text}〕".replace(" ", "·"))
+    page, refused = (_page(client_for(bob), project, state) for state in (ImportState.DONE, ImportState.REJECTED))
+    for sentence in (
+        "〔its·step·is·&#x27;1.5&#x27;,·not·a·whole·number·from·0〕",
+        "〔&#x27;broken&#x27;·is·not·a·name·with·a·number〕",
+        "〔not·valid·JSON:·〔〔Expecting·property·name·enclosed·in·double·quotes〕·at·character·2〕〕",
+        "〔Texts·were·split·into·turns·at·the·marks·of·〔plain·roles〕.〕",
+        "〔it·holds·texts·or·lists,·which·a·rollout·has·no·place·for〕",
+    ):
+        assert sentence in page
+    assert "〔run.csv:·〔The·table·has·no·column·of·steps;·its·columns·are·&#x27;a, b&#x27;.〕〕 〔Name·one" in refused
+    for item in RunImport.objects.all():
+        item.report = _without(item.report, "told")
+        item.save(update_fields=["report"])
+    page, refused = (_page(client_for(bob), project, state) for state in (ImportState.DONE, ImportState.REJECTED))
+    assert "at character 2" in page and "at the marks of plain roles." in page and "step is &#x27;1.5&#x27;," in page
+    assert "run.csv: The table has no column of steps; its columns are &#x27;a, b&#x27;. Name one" in refused
+
+
+def _page(client: Client, project: Project, state: str) -> str:
+    item = RunImport.objects.get(state=state)
+    return client.get(reverse("run-import-detail", args=[project.slug, item.pk])).content.decode()
+
+
+def _without(value: Any, name: str) -> Any:
+    if isinstance(value, list):
+        return [_without(item, name) for item in value]
+    if isinstance(value, dict):
+        return {key: _without(item, name) for key, item in value.items() if key != name}
+    return value
+
+
 def test_a_table_alone_has_no_empty_boxes(project: Project, bob: User, client_for: Callable[..., Client]) -> None:
     item = read(project, bob, ("wandb.csv", b'"Step","r1 - train/reward","r1 - train/reward__MIN"\n1,0.5,0\n2,0.6,0\n'))
     assert item.run is not None and item.run.imported_from == "TRL"

@@ -16,8 +16,8 @@ from training.data.formats import (
     verl,
 )
 from training.data.formats.base import DataFormat, Evidence, Sample
-from training.data.words import _, told
 from training.errors import DataError
+from training.words import _, told
 
 _MODULES = (
     conversation, openai, sharegpt, swift, verl, toolbench, queries, bfcl, agentgym, gsm8k, columns,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from training.data.formats.base import DataFormat, Sample, Value, each, fits, text_of, without, written_messages
 from training.data.problems import RowError, kind
 from training.data.schema import Row, Spelling, make_row, messages_of
-from training.data.words import _, told
+from training.words import _, told
 
 NAME = _("AgentGym's rows")
 _ROLES = {"user": "human", "assistant": "gpt"}

@@ -10,7 +10,7 @@ from training.data.options import ReadOptions
 from training.data.problems import RowError, kind
 from training.data.raw import Raw, Record
 from training.data.schema import Row
-from training.data.words import _, told
+from training.words import _, told
 
 Value = dict[str, Any]
 

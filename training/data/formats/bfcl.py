@@ -12,8 +12,8 @@ from training.data.options import ReadOptions
 from training.data.problems import RowError, kind
 from training.data.raw import Raw, Record
 from training.data.schema import Message, Row, Spelling, make_row, messages_of
-from training.data.words import _, told
 from training.errors import DataError
+from training.words import _, told
 
 NAME = _("BFCL's multi-turn questions")
 CLASSES = {

@@ -11,8 +11,8 @@ from training.data.problems import RowError, kind
 from training.data.raw import Raw, Record
 from training.data.schema import Row, make_row, plain, row_from_dict
 from training.data.strict import strict_loads
-from training.data.words import _, told
 from training.errors import DataError
+from training.words import _, told
 
 NAME = _("the rows that this mapping makes")
 USUAL: dict[str, tuple[str, ...]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from training.data.formats.base import DataFormat, Sample, Value, each, fits
 from training.data.schema import Row, conversation_key, message_dict, row_from_dict
-from training.data.words import _
+from training.words import _
 
 ANY_KIND = _("hold a list of messages")
 

@@ -9,7 +9,7 @@ from training.data.options import ReadOptions
 from training.data.problems import RowError
 from training.data.raw import Raw, Record
 from training.data.schema import Message, Row, Spelling, make_row, plain
-from training.data.words import _, told
+from training.words import _, told
 
 NAME = _("GSM8K's or HelloAgents' rows")
 MARK = "####"

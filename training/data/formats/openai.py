@@ -7,7 +7,7 @@ from typing import Any
 
 from training.data.formats.base import DataFormat, Sample, Value, each, fits
 from training.data.schema import Row, message_dict, row_from_dict
-from training.data.words import _
+from training.words import _
 
 
 def _recognise(sample: Sample) -> tuple[int, str] | None:

@@ -11,8 +11,8 @@ from training.data.options import ReadOptions
 from training.data.problems import RowError, kind
 from training.data.raw import Raw, Record
 from training.data.schema import Row, make_row, plain
-from training.data.words import _, told
 from training.errors import DataError
+from training.words import _, told
 
 NAME = _("StableToolBench's queries")
 MAX_IDS = 1_000_000

@@ -6,7 +6,7 @@ import json
 
 from training.data.formats.base import DataFormat, Sample, Value, each, fits
 from training.data.schema import Row, row_from_dict
-from training.data.words import _
+from training.words import _
 
 ROLES = {"user": "human", "assistant": "gpt", "tool": "observation"}
 

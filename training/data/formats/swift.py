@@ -6,7 +6,7 @@ import json
 
 from training.data.formats.base import DataFormat, Sample, Value, each, fits
 from training.data.schema import Row, message_dict, row_from_dict
-from training.data.words import _
+from training.words import _
 
 _OWN = {"tool_call", "tool_response"}
 

@@ -9,7 +9,7 @@ from training.data.formats.literals import LiteralError, literal
 from training.data.problems import RowError, shown
 from training.data.schema import Row, Spelling, make_row, messages_of
 from training.data.strict import strict_loads
-from training.data.words import _, told
+from training.words import _, told
 
 APIS = "access to the following APIs: "
 _ACTION = re.compile(r"\nAction: *(.*)\nAction Input: *")

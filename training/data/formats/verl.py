@@ -12,7 +12,7 @@ from training.data.formats.bfcl_versions import Watch
 from training.data.options import ReadOptions
 from training.data.raw import Raw, Record
 from training.data.schema import Row, message_dict, row_from_dict
-from training.data.words import _
+from training.words import _
 
 COLUMNS = ("data_source", "prompt", "ability", "reward_model", "extra_info")
 TOOLBENCH = "toolbench"

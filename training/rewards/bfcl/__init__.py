@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from training.config import RewardComponent
-from training.rewards.base import Component, Episode, Example, Params, _
+from training.rewards.base import Component, Episode, Example, Params
 from training.rewards.bfcl import spans
 from training.rewards.bfcl.codes import codes_of, from_codes
 from training.rewards.samples import played, says, user
+from training.words import _
 
 SOURCE = "EnvTuning (AWorld-RL), reward manager `bfcl`"
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from training.rewards.base import Episode, Params, Span, _
+from training.rewards.base import Episode, Params, Span
 from training.rewards.bfcl.codes import CALL, FAILED_CALL, UNREADABLE, codes_of
 from training.rewards.spans import placed_turns, whole
+from training.words import _
 
 _CALLS = {CALL: _("a call that worked"), FAILED_CALL: _("a call that failed")}
 _BROKEN = {UNREADABLE: _("the format is broken")}

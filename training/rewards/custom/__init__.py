@@ -11,12 +11,13 @@ from collections.abc import Sequence
 
 from training.config import RewardComponent
 from training.errors import ConfigError, CustomRewardFault, RewardTimeout, TiltyardError
-from training.rewards.base import Component, Episode, _
+from training.rewards.base import Component, Episode
 from training.rewards.custom.episode import plain_episode
 from training.rewards.custom.params import CustomParams
 from training.sandbox.pool import pool
 from training.sandbox.problems import Problem, SandboxProblem
 from training.sandbox.process import Answer, Limits
+from training.words import _, told
 
 CUSTOM = "custom_python"
 SWITCH_VARIABLE = "TILTYARD_CUSTOM_REWARDS"
@@ -41,7 +42,7 @@ def refuse_custom(components: Sequence[RewardComponent]) -> None:
 def custom_python(episode: Episode, params: CustomParams) -> float:
     """The number that the code returns. Raises typed reward errors that name what happened."""
     if not switched_on():
-        raise CustomRewardFault("Custom rewards are switched off here.")
+        raise CustomRewardFault(_("Custom rewards are switched off here."))
     try:
         answer = pool.call(params.code, Limits(seconds=params.limit_s), plain_episode(episode))
         return in_range(answer, params).value
@@ -60,7 +61,11 @@ def in_range(answer: Answer, params: CustomParams) -> Answer:
 def fault(problem: Problem) -> TiltyardError:
     """A sandbox's problem in the words of rewards."""
     kind = RewardTimeout if problem.kind in LATE else CustomRewardFault
-    return kind(f"The custom reward failed. {problem}", hint="Mend its code; the page of the reward tests it.")
+    words = told(problem.template, text=problem.text)
+    if problem.line:
+        words = told(_("{problem} (line {line})"), problem=words, line=problem.line)
+    failed = told(_("The custom reward failed. {problem}"), problem=words)
+    return kind(failed, hint=_("Mend its code; the page of the reward tests it."))
 
 
 CUSTOM_FAMILY = (

@@ -6,7 +6,8 @@ import hashlib
 
 from pydantic import Field, model_validator
 
-from training.rewards.base import Params, _
+from training.rewards.base import Params
+from training.words import _, told
 
 MAX_CODE_CHARS = 20_000
 
@@ -51,13 +52,13 @@ class CustomParams(Params):
     @model_validator(mode="after")
     def _name_the_code(self) -> CustomParams:
         if self.low is not None and self.high is not None and self.low > self.high:
-            raise ValueError("low: the lowest value is above the highest one")
+            raise ValueError(told(_("low: the lowest value is above the highest one")))
         found = code_hash(self.code) if self.code else ""
         if self.sha256 and self.sha256 != found:
-            raise ValueError("sha256: the code is not the one that this hash names")
+            raise ValueError(told(_("sha256: the code is not the one that this hash names")))
         self.sha256 = found
         return self
 
     def problems(self) -> list[str]:
         """Code is needed."""
-        return [] if self.code.strip() else ["There is no code."]
+        return [] if self.code.strip() else [told(_("There is no code."))]

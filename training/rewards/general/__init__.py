@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from training.rewards.base import Component, Example, _
+from training.rewards.base import Component, Example
 from training.rewards.general import answers, shape, spans
 from training.rewards.samples import played, says, tool
+from training.words import _
 
 SOURCE = "Tiltyard"
 _ROW = {"answer": "1,053"}

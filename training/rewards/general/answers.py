@@ -8,11 +8,12 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
-from training.rewards.base import Episode, Params, _
+from training.rewards.base import Episode, Params
 from training.rewards.facts import row_value
 from training.rewards.general.patterns import MAX_PATTERN_CHARS, found, pattern_problem
 from training.rewards.general.schemas import MAX_SCHEMA_CHARS, matches, schema_problem
 from training.rewards.numbers import first_number, numbers
+from training.words import _, told
 
 MAX_CHARS = 100_000
 _SPACE = re.compile(r"\s+")
@@ -81,7 +82,7 @@ class RegexParams(AnswerParams):
 
     def problems(self) -> list[str]:
         """A pattern is needed."""
-        return [] if self.pattern else ["There is no pattern."]
+        return [] if self.pattern else [told(_("There is no pattern."))]
 
 
 class SchemaParams(AnswerParams):

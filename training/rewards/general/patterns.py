@@ -14,6 +14,7 @@ from typing import Any
 import regex
 
 from training.errors import RewardTimeout
+from training.words import _, told
 
 MAX_PATTERN_CHARS = 500
 MAX_TEXT_CHARS = 100_000
@@ -51,7 +52,8 @@ def first_match(pattern: str, text: str, *, whole: bool = False) -> tuple[int, i
         at = match(text[:MAX_TEXT_CHARS], timeout=LIMIT_S)
     except TimeoutError as exc:
         raise RewardTimeout(
-            f"A pattern took longer than {LIMIT_S:g} s.", hint="Write it without repetitions inside repetitions."
+            told(_("A pattern took longer than {limit} s."), limit=f"{LIMIT_S:g}"),
+            hint=_("Write it without repetitions inside repetitions."),
         ) from exc
     return None if at is None else (int(at.start()), int(at.end()))
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from training.rewards.base import Episode, Span, _
+from training.rewards.base import Episode, Span
 from training.rewards.general.answers import AnswerParams, RegexParams
 from training.rewards.general.patterns import first_match
 from training.rewards.numbers import last_number_at
 from training.rewards.spans import answer_at, piece
+from training.words import _
 
 
 def answer(episode: Episode, params: AnswerParams) -> list[Span]:

@@ -12,11 +12,12 @@ from typing import Any, Literal
 from pydantic import Field
 
 from training.config import RewardComponent
-from training.rewards.base import Component, Episode, Example, Params, Span, _
+from training.rewards.base import Component, Episode, Example, Params, Span
 from training.rewards.facts import row_value
 from training.rewards.helloagents import spans
 from training.rewards.numbers import first_number, numbers
 from training.rewards.samples import played, says
+from training.words import _
 
 SOURCE = "HelloAgents v0.2.5, RLTrainingTool"
 TRUTH_FIELDS = ("ground_truth", "reward_model.ground_truth", "extra_info.answer", "answer")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from training.errors import RewardFault
-from training.rewards.base import Component, Episode, _
+from training.rewards.base import Component, Episode
 from training.rewards.judge.asking import judged
 from training.rewards.judge.params import RubricParams
+from training.words import _
 
 
 def judge(episode: Episode, params: RubricParams) -> float:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pydantic import Field
 
 from training.addresses import AddressRefused, parse_place
-from training.rewards.base import Params, _
+from training.rewards.base import Params
 from training.rewards.judge.client import Endpoint
+from training.words import _, told
 
 
 class JudgeParams(Params):
@@ -56,11 +57,12 @@ class JudgeParams(Params):
 
     def problems(self) -> list[str]:
         """An address and a model are needed."""
-        found = [] if self.model else ["The judge has no model."]
+        found: list[str] = [] if self.model else [told(_("The judge has no model."))]
         try:
             parse_place(self.url)
         except AddressRefused as exc:
-            found.append(f"The judge has no usable address: {exc.message}" if self.url else "The judge has no address.")
+            unusable = told(_("The judge has no usable address: {reason}"), reason=exc.message)
+            found.append(unusable if self.url else told(_("The judge has no address.")))
         return found
 
     def endpoint(self) -> Endpoint:
@@ -88,5 +90,5 @@ class RubricParams(JudgeParams):
 
     def problems(self) -> list[str]:
         """... and marks that rise."""
-        marks = [] if self.lowest < self.highest else ["The judge's highest mark must be above the lowest."]
+        marks = [] if self.lowest < self.highest else [told(_("The judge's highest mark must be above the lowest."))]
         return super().problems() + marks

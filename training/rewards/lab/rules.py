@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from training.rewards.base import _
+from training.words import _
 
 MIN_ROLLOUTS = 8
 MIN_CASES = 3

@@ -23,6 +23,7 @@ from training.rewards.lab.terms import counted
 from training.rewards.lab.values import KNOWN, MAX_REASONS, Column, column_of, column_save, needed
 from training.rewards.registry import COMPONENTS
 from training.rewards.scoring import raw_value, resolve
+from training.words import said
 
 KEEP_EVERY_S = 10.0
 PROGRESS_EVERY_S = 0.2
@@ -77,7 +78,7 @@ class _Filling:
 
     def __init__(self, start: Column) -> None:
         self.column = Column(start.value.copy(), start.code.copy(), list(start.reasons))
-        self._numbers = {reason: number for number, reason in enumerate(start.reasons)}
+        self._numbers = {str(reason): number for number, reason in enumerate(start.reasons)}
 
     def set(self, place: int, value: float) -> None:
         self.column.value[place], self.column.code[place] = value, KNOWN
@@ -85,9 +86,9 @@ class _Filling:
     def miss(self, place: int, reason: str) -> None:
         if reason not in self._numbers:
             if len(self.column.reasons) >= MAX_REASONS:
-                reason = self.column.reasons[-1]
+                reason = str(self.column.reasons[-1])
             else:
-                self.column.reasons.append(reason)
+                self.column.reasons.append(said(reason))
         self.column.value[place] = np.nan
         self.column.code[place] = self._numbers.setdefault(reason, len(self.column.reasons) - 1)
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from envs.wire import Message
 from training.errors import DataError
 from training.rewards.base import Episode
+from training.words import _
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int32]
@@ -106,7 +107,7 @@ def table_load(folder: Path) -> Table:
         parts = {name: columns.pop(PART_PREFIX + name) for name in meta["parts"]}
         return Table(folder=folder, parts=parts, meta=meta, **columns)
     except (OSError, ValueError, KeyError, TypeError) as exc:
-        raise DataError("The files of this rollout set are gone or broken.", hint="Make the set again.") from exc
+        raise DataError(_("The files of this rollout set are gone or broken."), hint=_("Make the set again.")) from exc
 
 
 def read_lines(path: Path, offsets: Longs, places: list[int]) -> list[Any]:

@@ -21,6 +21,7 @@ from training.rewards.combining import categories_of
 from training.rewards.lab.behaviour import Behaviour, behaviour_of
 from training.rewards.lab.table import COLUMNS_NAME, EPISODES_NAME, META_NAME, PART_PREFIX, ROWS_NAME, STATUSES
 from training.rewards.lab.values import component_key
+from training.words import _
 
 MAX_ROLLOUTS = 200_000
 MAX_SET_BYTES = 8 << 30
@@ -110,7 +111,7 @@ class SetWriter:
         row = episode.row if episode else {}
         excluded = episode is None or bool(record.error)
         categories = json.dumps(sorted(categories_of(row)), ensure_ascii=False)
-        reason = record.error or ("" if episode else "The environment never answered.")
+        reason = record.error or ("" if episode else _("The environment never answered."))
         values: dict[str, float | int | None] = {
             "step": record.step, "group": record.group, "index": record.index,
             "status": STATUSES.index(record.status), "excluded": excluded, "cut": seen.cut,

@@ -6,7 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from training.rewards.base import Component, Episode, Params, _
+from training.rewards.base import Component, Episode, Params
+from training.words import _, told
 
 
 class ModelParams(Params):
@@ -38,7 +39,7 @@ class ModelParams(Params):
 
     def problems(self) -> list[str]:
         """A folder is needed."""
-        return [] if self.folder else ["The reward model has no folder."]
+        return [] if self.folder else [told(_("The reward model has no folder."))]
 
 
 def reward_model(episode: Episode, params: ModelParams) -> float:

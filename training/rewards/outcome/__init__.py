@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from training.rewards.base import Component, Episode, Example, Params, _
+from training.rewards.base import Component, Episode, Example, Params
 from training.rewards.samples import played, says
+from training.words import _
 
 
 class VerdictParams(Params):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from training.rewards.base import Component, Example, _
+from training.rewards.base import Component, Example
 from training.rewards.samples import played, says, tool
 from training.rewards.tool_calling import formulas, spans
+from training.words import _
 
 SOURCE = "multi-turn tool calling (huangweiding/demo), `reward_functions.py`"
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from training.rewards.base import Episode, Params, Span, _
+from training.rewards.base import Episode, Params, Span
 from training.rewards.facts import outcomes_of, question
 from training.rewards.spans import answer_at, piece, placed_turns, whole
 from training.rewards.tool_calling.formulas import FinalAnswerParams, NecessityParams, ResultUseParams, holds, takes_up
+from training.words import _
 
 
 def calls(episode: Episode, params: Params) -> list[Span]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 
 from training.config import RewardComponent
-from training.rewards.base import Component, Example, _
+from training.rewards.base import Component, Example
 from training.rewards.samples import played, says, tool, user
 from training.rewards.toolbench import formulas, spans
 from training.rewards.toolbench.judged import TOOLBENCH_PASS
+from training.words import _
 
 SEED = "ToolBench RL, seed version (`toolbench_reward.py`)"
 MIDDLE = "ToolBench RL, middle version (`toolbench_reward.py`)"

@@ -6,8 +6,9 @@ from typing import Any
 
 from pydantic import Field
 
-from training.rewards.base import Episode, Params, _
+from training.rewards.base import Episode, Params
 from training.rewards.toolbench.reading import ending, read
+from training.words import _
 
 
 def _value(default: float, title: str, help: str) -> Any:

@@ -7,11 +7,12 @@ from typing import Any
 from pydantic import Field
 
 from training.errors import RewardFault
-from training.rewards.base import Component, Episode, Example, _
+from training.rewards.base import Component, Episode, Example
 from training.rewards.judge.asking import judged
 from training.rewards.judge.params import JudgeParams
 from training.rewards.samples import played, says
 from training.rewards.toolbench.reading import ending, read
+from training.words import _
 
 RUBRIC = (
     "Decide whether the assistant solved the user's query. Solved: the final answer gives all that was asked for, and "

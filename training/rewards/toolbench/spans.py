@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from training.rewards.base import Episode, Params, Span, _
+from training.rewards.base import Episode, Params, Span
 from training.rewards.spans import placed_turns, whole
 from training.rewards.toolbench.reading import Reading, read
+from training.words import _
 
 _WORDS = ("Thought:", "Action:")
 

@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 from pydantic import Field
 
-from training.rewards.base import Component, Episode, Example, Params, _
+from training.rewards.base import Component, Episode, Example, Params
 from training.rewards.outcome import VerdictParams
 from training.rewards.samples import played, says, tool
 from training.rewards.webshop import spans
+from training.words import _
 
 SOURCE = "WebShop (princeton-nlp), `get_reward`"
 _SCORE = re.compile(r"Your score \(min 0\.0, max 1\.0\) \[SEP\] ([01](?:\.\d+)?)(?!\d)")

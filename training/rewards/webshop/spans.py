@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from training.rewards.base import Episode, Params, Span, _
+from training.rewards.base import Episode, Params, Span
 from training.rewards.spans import placed_turns, whole
+from training.words import _
 
 DONE_MARK = "Thank you for shopping with us!"
 _BUY = "buy now"

@@ -26,6 +26,7 @@ from training.errors import (
 from training.rollout.http import Answer, HttpLink, http_failure
 from training.rollout.protocols.base import ServerFacts, first_text, options_of
 from training.rollout.session import BaseSession, Session, SessionLost, decode, require_flag
+from training.words import _
 
 logger = logging.getLogger(__name__)
 BUSY_PAUSE_S, BUSY_TRIES = 0.1, 5
@@ -34,11 +35,6 @@ _FIELD = r"^[A-Za-z_][A-Za-z0-9_]{0,63}$"
 _PLACES = ("session_id", "extra_info.interaction_kwargs.session_id", "data_idx", "item_id", "extra_info.item_id")
 _LAST_NUMBER = re.compile(r"(\d{1,12})$", re.ASCII)
 _ACTION = re.compile(r"action\s*:", re.IGNORECASE)
-
-
-def _(text: str) -> str:
-    """Mark a text for translation; the web interface translates it when it shows it."""
-    return text
 
 
 _NAMED = re.compile(r"This is environment (\w[\w -]{0,79})\.?")

@@ -23,16 +23,12 @@ from training.rollout.client import require_name
 from training.rollout.http import HttpLink, http_failure
 from training.rollout.protocols.base import ServerFacts, answer_calls, mcp_result, mcp_tools, options_of
 from training.rollout.session import BaseSession, Session, SessionLost, decode
+from training.words import _
 
 VERSIONS = ("2025-06-18", "2025-03-26")
 MAX_PAGES = 20
 MAX_SESSION_CHARS = 1024
 _MODELS_FAULT = (-32601, -32602)  # unknown tool, wrong arguments
-
-
-def _(text: str) -> str:
-    """Mark a text for translation; the web interface translates it when it shows it."""
-    return text
 
 
 class Options(Group):

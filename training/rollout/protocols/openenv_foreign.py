@@ -12,14 +12,10 @@ from training.rollout.client import MAX_HEALTH_BYTES, Socket, parse_frame, requi
 from training.rollout.http import HttpLink
 from training.rollout.protocols.base import ServerFacts
 from training.rollout.session import BaseSession, require_flag
+from training.words import _
 
 TEXT_FIELDS = ("prompt", "instruction", "observation", "text", "message", "echoed_message", "content", "response",
                "output", "result", "state")  # fmt: skip
-
-
-def _(text: str) -> str:
-    """Mark a text for translation; the web interface translates it when it shows it."""
-    return text
 
 
 class OpenEnvOptions(Group):

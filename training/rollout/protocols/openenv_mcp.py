@@ -17,13 +17,9 @@ from training.errors import EnvironmentFault
 from training.rollout.protocols.base import answer_calls, first_text, mcp_result, mcp_tools, opening, options_of
 from training.rollout.protocols.openenv_foreign import TEXT_FIELDS, OpenEnvOptions, OpenEnvSession, ask_facts
 from training.rollout.session import Session
+from training.words import _
 
 __all__ = ["Options", "ask_facts", "open_session"]
-
-
-def _(text: str) -> str:
-    """Mark a text for translation; the web interface translates it when it shows it."""
-    return text
 
 
 class Options(OpenEnvOptions):

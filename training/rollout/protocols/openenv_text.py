@@ -10,14 +10,10 @@ from training.errors import EnvironmentProtocolError
 from training.rollout.protocols.base import first_text, options_of
 from training.rollout.protocols.openenv_foreign import TEXT_FIELDS, OpenEnvOptions, OpenEnvSession, ask_facts
 from training.rollout.session import Session, as_text
+from training.words import _
 
 __all__ = ["Options", "ask_facts", "open_session"]
 _FIELD = r"^[A-Za-z_][A-Za-z0-9_]{0,63}$"
-
-
-def _(text: str) -> str:
-    """Mark a text for translation; the web interface translates it when it shows it."""
-    return text
 
 
 class Options(OpenEnvOptions):

@@ -18,6 +18,7 @@ from training.errors import DataError, EnvironmentProtocolError, EnvironmentTime
 from training.rollout.http import HttpLink
 from training.rollout.protocols.base import MAX_TOOLS, ServerFacts, answer_calls, function_schema, opening, options_of
 from training.rollout.session import BaseSession, Session
+from training.words import _
 
 PATH = "/virtual"
 MAX_NAME, MAX_DESCRIPTION = 64, 256
@@ -25,11 +26,6 @@ FINISH = "Finish"
 _KEYWORDS = frozenset({"from", "class", "return", "false", "true", "id", "and"})
 _TYPES = {"NUMBER": "integer", "STRING": "string", "BOOLEAN": "boolean"}
 _NO_CALL = "No function was called. Call one, or call Finish with the final answer."
-
-
-def _(text: str) -> str:
-    """Mark a text for translation; the web interface translates it when it shows it."""
-    return text
 
 
 class Options(Group):

@@ -23,6 +23,7 @@ from training.rewards.custom.params import CustomParams
 from training.sandbox.problems import Problem, SandboxProblem
 from training.sandbox.process import Answer, Limits, Worker
 from webapp.rewards.custom.sources import Sample
+from webapp.words import sentence
 
 WALL_LIMIT_S = 20.0
 WAIT_LIMIT_S = 10.0
@@ -69,7 +70,7 @@ class Tested(NamedTuple):
 
 def said(problem: Problem) -> str:
     """A problem's sentence in the reader's language."""
-    return _(problem.template) % {"text": problem.text}
+    return sentence({"template": problem.template, "values": {"text": problem.text}})
 
 
 def code_test(params: CustomParams, samples: list[Sample]) -> Tested:
@@ -106,8 +107,8 @@ def _line(runner: _Runner, params: CustomParams, sample: Sample, deadline: float
 def _compared(first: Line, second: Line) -> Line:
     if first.value == second.value or second.value is None:
         return first if second.value is not None else second
-    sentence = _("It gave %(first)g, then %(second)g for the same episode: it depends on something else.")
-    return first._replace(value=None, problem=sentence % {"first": first.value, "second": second.value})
+    differs = _("It gave %(first)g, then %(second)g for the same episode: it depends on something else.")
+    return first._replace(value=None, problem=differs % {"first": first.value, "second": second.value})
 
 
 class _Runner:

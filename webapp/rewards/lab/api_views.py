@@ -25,6 +25,7 @@ from webapp.rewards.lab.view import Pending, score_reply
 from webapp.rewards.models import RolloutSet, SetState
 from webapp.teams.access import object_for, project_for
 from webapp.teams.models import Project
+from webapp.words import in_words
 
 R = TypeVar("R", bound=BaseModel)
 MAX_BODY_BYTES = 512 * 1024
@@ -55,7 +56,7 @@ def lab_score(request: HttpRequest, slug: str, pk: UUID) -> JsonResponse:
     except _Refused as exc:
         return exc.answer(request)
     except DataError as exc:
-        return _Refused(410, "not_found", f"{exc.message} {exc.hint}").answer(request)
+        return _Refused(410, "not_found", f"{in_words(exc.message)} {in_words(exc.hint)}").answer(request)
     if isinstance(reply, Pending):
         computing = {"components": reply.job.names, **reply.job.progress}
         return JsonResponse({"computing": computing}, status=202)
@@ -72,7 +73,7 @@ def lab_rollout(request: HttpRequest, slug: str, pk: UUID, rollout: UUID) -> Jso
     except _Refused as exc:
         return exc.answer(request)
     except DataError as exc:
-        return _Refused(410, "not_found", f"{exc.message} {exc.hint}").answer(request)
+        return _Refused(410, "not_found", f"{in_words(exc.message)} {in_words(exc.hint)}").answer(request)
     if reply is None:
         return _Refused(404, "not_found").answer(request)
     return JsonResponse(reply, json_dumps_params={"allow_nan": False})
@@ -110,4 +111,4 @@ def _problems(project: Project, components: list[RewardComponent] | None) -> lis
     if not components:
         return []
     refusal = custom_refusal(project, components)
-    return validate_components(components) + ([refusal] if refusal else [])
+    return [in_words(text) for text in validate_components(components)] + ([refusal] if refusal else [])

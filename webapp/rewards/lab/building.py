@@ -16,6 +16,7 @@ from billiard.exceptions import SoftTimeLimitExceeded
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.db.models import Max
+from django.utils.translation import gettext_noop
 from pydantic import ValidationError as ShapeError
 
 from envs.wire import Message
@@ -122,7 +123,7 @@ def _cases(rollout_set: RolloutSet) -> Found:
         try:
             messages = [Message.model_validate(item) for item in case.messages]
         except ShapeError:
-            yield replace(record, error="The stored conversation cannot be read."), None
+            yield replace(record, error=gettext_noop("The stored conversation cannot be read.")), None
             continue
         yield record, Episode(
             messages=messages, prompt_length=case.prompt_length, row=case.row, env_reward=case.env_reward,
@@ -168,7 +169,7 @@ def _record(rollout: Rollout, episode: Episode | None) -> Recorded:
     """A rollout whose reward alone failed is whole: another reward may well be computed."""
     error = ""
     if rollout.status == RolloutStatus.EXCLUDED and (rollout.error or {}).get("boundary") != Boundary.REWARD:
-        error = str((rollout.error or {}).get("message") or "It was excluded when it was recorded.")
+        error = str((rollout.error or {}).get("message") or gettext_noop("It was excluded when it was recorded."))
     prompt = episode.messages[: episode.prompt_length] if episode else []
     return Recorded(
         rollout.pk, step=rollout.step, group=rollout.group, index=rollout.index, policy=rollout.policy,

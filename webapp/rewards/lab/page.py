@@ -14,12 +14,13 @@ from pydantic import ValidationError as ShapeError
 
 from training.config import JobConfig, RewardComponent
 from training.rewards.registry import COMPONENTS, default_components
-from webapp.fields import error_sentence, translated
+from webapp.fields import error_sentence
 from webapp.rewards.models import RewardSpec, RolloutSet, SetKind
 from webapp.rewards.selectors import latest_specs, specs_of
 from webapp.rollouts.models import Rollout
 from webapp.runs.models import Run
 from webapp.teams.models import Project
+from webapp.words import translated
 
 MAX_SPECS = 60
 MAX_NAME = 80

@@ -27,6 +27,7 @@ from webapp.rewards.models import RolloutSet
 from webapp.rewards.selectors import title_of
 from webapp.rewards.services import TRY_LIMIT_S, scorers
 from webapp.rollouts.selectors import CONTENT_MAX
+from webapp.words import in_words, translated
 
 MAX_SPANS = 200
 Value = tuple[float | None, str, list[Span]]
@@ -50,7 +51,7 @@ def rollout_reply(rollout_set: RolloutSet, rollout: UUID, request: RolloutReques
         "group": int(table.group[place]),
         "index": int(table.index[place]),
         "policy": table.meta["policies"][table.policy[place]],
-        "excluded": table.reason_of(place) or None,
+        "excluded": translated(table.reason_of(place)) or None,
         "messages": [_message(message.model_dump(exclude_none=True)) for message in episode.messages],
         "prompt_length": episode.prompt_length,
         "parts": {item.name: _part(item, values, terms) for item in request.components if item.name in values},
@@ -73,7 +74,8 @@ def _values(
         if item.name not in asked:
             continue
         try:
-            value, reason, spans = asked[item.name].result(timeout=TRY_LIMIT_S)
+            value, said, spans = asked[item.name].result(timeout=TRY_LIMIT_S)
+            reason = in_words(said) if said else ""
         except FutureTimeout:
             value, reason, spans = None, _("Scoring took longer than %(s)g seconds.") % {"s": TRY_LIMIT_S}, []
         if value is None and not reason:

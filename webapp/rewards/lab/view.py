@@ -25,6 +25,7 @@ from webapp.rewards.lab.requests import ScoreRequest
 from webapp.rewards.lab.scoring import Job, Values, table_of, values_of
 from webapp.rewards.models import RolloutSet
 from webapp.rewards.selectors import title_of
+from webapp.words import sentence, translated
 
 MAX_ROLLOUTS_SHOWN = 128
 MAX_MISSING = 50
@@ -185,7 +186,7 @@ def excluded_sentence(
     if found.included[place]:
         return None
     if table.excluded[place]:
-        return table.reason_of(place)
+        return translated(table.reason_of(place))
     for item in found.components:
         if found.missing[item.name][place]:
             return (
@@ -197,7 +198,7 @@ def excluded_sentence(
 def reason_of(item: RewardComponent, column: Column, code: int, failed: str = "") -> str:
     """Why a value is missing."""
     if code >= 0:
-        return column.reasons[code]
+        return sentence(column.reasons[code].model_dump())
     if not is_asked(item):
         return _("The run recorded no value for it, and judges and models are not asked here.")
     return failed or _("It was not computed.")

@@ -25,6 +25,7 @@ from training.rewards.lab.table import Table, table_load
 from training.rewards.lab.terms import Scored, scored
 from training.rewards.lab.values import KNOWN, Column
 from training.rewards.lab.writing import Recorded, SetWriter
+from training.words import Said
 
 NAMES = "abcd"
 KINDS = ("G1", "G2", "")
@@ -151,7 +152,8 @@ def test_one_component_missing_excludes_and_nobody_counting_excludes(tmp_path: P
     table = made(tmp_path, 3, 1, dead=0.0)
     spec = [RewardComponent(name="a", weight=1, categories=["G1", "G2"]), RewardComponent(name="b", weight=1,
             categories=["G1"])]  # fmt: skip
-    values = {name: Column(np.array([1.0, math.nan, 1.0]), np.zeros(3, np.int32), ["gone"]) for name in "ab"}
+    gone = Column(np.array([1.0, math.nan, 1.0]), np.zeros(3, np.int32), [Said(template="gone")])
+    values = {"a": gone, "b": gone}
     found: Scored = scored(table, spec, values)
     assert found.included.tolist() == [True, False, False]
     assert found.missing["a"].tolist() == [False, True, False] and not found.missing["b"].any()

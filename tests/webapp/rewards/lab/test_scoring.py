@@ -7,13 +7,16 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from django.test import Client
 from django.urls import reverse
 
 from tests.webapp.rewards.lab.conftest import SPEC
+from training.config import RewardComponent
 from training.rewards.custom.params import code_hash
 from training.rewards.lab.scoring import score_set
+from training.rewards.lab.values import column_path, component_key
 from webapp.rewards.lab import scoring
 from webapp.rewards.lab.cache import Cache
 from webapp.rewards.models import RolloutSet
@@ -88,6 +91,30 @@ def test_what_cannot_be_computed_excludes_and_says_why(
     assert {alarm["code"] for alarm in asked["alarms"]} >= {"judge_missing"}
     text = json.dumps(asked)
     assert "NaN" not in text and "Infinity" not in text
+
+
+def test_why_a_value_is_missing_is_said_in_the_readers_language(
+    recorded_run: Any, built: Any, scored: Any, at_once: Any, client_for: Any, alice: Any, monkeypatch: Any
+) -> None:
+    """The template is translated and its values stay; columns that were kept as English texts are still read."""
+    made = built(kind="run", run=recorded_run(steps=1))
+    spec = [{"name": "bfcl_task_success", "weight": 1}]
+    monkeypatch.setattr("webapp.words._", lambda text: f"〔{text}〕".replace("`{name}` had", "{name} hatte"))
+    said = "〔bfcl_task_success hatte nothing to say for this episode.〕"
+    first = scored(made, spec)
+    assert [item["reason"] for item in first["missing"]] == [said]
+    rollouts = first["groups"][0]["rollouts"]
+    assert rollouts[0]["excluded"].endswith(said) and "〔The server died.〕" in {each["excluded"] for each in rollouts}
+    address = reverse("lab-rollout", args=[made.project.slug, made.pk, rollouts[0]["id"]])
+    read = client_for(alice).post(address, json.dumps({"components": spec}), content_type="application/json").json()
+    assert read["parts"]["bfcl_task_success"]["reason"] == said
+    item = RewardComponent.model_validate(spec[0])
+    path = column_path(made.folder, item)
+    with np.load(path) as found:
+        columns = dict(found)
+    np.savez(path, **columns | {"reasons": np.frombuffer(b'["`x` had nothing {to} say."]', np.uint8)})
+    scoring.cache.drop((made.pk, component_key(item)))
+    assert [item["reason"] for item in scored(made, spec)["missing"]] == ["〔`x` had nothing {to} say.〕"]
 
 
 def test_slow_values_answer_with_progress_and_failures_with_a_sentence(

@@ -1,4 +1,4 @@
-"""Sentences about data that can be said in another language: a template and its values travel with the text.
+"""Sentences that can be said in another language: a template and its values travel with the text.
 
 ``told`` makes a text that remembers how it was put together; ``said`` gives that as data for a report, so that a page
 can translate the template and fill in the values again. A value may itself be such a text.
@@ -6,6 +6,7 @@ can translate the template and fill in the values again. A value may itself be s
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel, Field
@@ -34,7 +35,7 @@ class Said(BaseModel):
         return self.template.format(**self.values) if self.values else self.template
 
 
-def told(template: str, **values: str | int) -> Told:
+def told(template: str, **values: str | int | Said) -> Told:
     """The sentence of a template."""
     if isinstance(template, Told):
         return template
@@ -55,3 +56,11 @@ def value_of(value: str | int | Said, longest: int = 1000) -> str | int | Said:
     if isinstance(value, Told):
         return said(value)
     return value if isinstance(value, int | Said) else str(value)[:longest]
+
+
+def complaint_of(error: Mapping[str, Any]) -> str:
+    """What one of pydantic's errors says; a ``ValueError`` of ours says what it was ``told`` with."""
+    raised = (error.get("ctx") or {}).get("error")
+    if isinstance(raised, ValueError) and raised.args and isinstance(raised.args[0], str):
+        return raised.args[0]
+    return str(error["msg"]).removeprefix("Value error, ")
