@@ -20,7 +20,10 @@ up: setup ## start everything; open the link it prints
 setup: $(VENV)/.setup ## make .venv with what the lock names (again only when it changed)
 	@true
 
-test: lint ## ruff, types and the default tests (no GPU, no network)
+test: $(VENV)/.setup-test ## ruff, types and the default tests (no GPU, no network)
+	@$(MAKE) --no-print-directory --jobs=2 lint default-tests
+
+default-tests: $(VENV)/.setup-test ## the default tests without ruff and types
 	$(PY) -m pytest -n 2 --dist loadfile
 
 test-slow: $(VENV)/.setup-test ## the tests that take minutes: chaos, long runs, recovery
@@ -63,4 +66,4 @@ $(VENV)/.setup-test: requirements-test.lock $(VENV)/.setup
 	@$(PIP) -r requirements-test.lock
 	@touch $@
 
-.PHONY: help demo up setup test test-slow test-docker compose-init lint fmt bench messages lock
+.PHONY: help demo up setup test default-tests test-slow test-docker compose-init lint fmt bench messages lock

@@ -44,7 +44,7 @@ def _needs(needs: Needs) -> list[str]:
         parts = (f"{item.weight:g} · `{item.name}`{_with(item.params)}" for item in needs.reward.components)
         found.append(f"the reward {' + '.join(parts)}")
     if needs.start is not None:
-        after = f"the newest finished run of `{needs.start.after}` if there is one" if needs.start.after else ""
+        after = f"the newest run of `{needs.start.after}` that did not fail, if any" if needs.start.after else ""
         made = f"a run of `{needs.start.preset}`" if needs.start.preset else ""
         found.append(f"as its starting model {', else '.join(part for part in (after, made) if part)}")
     return found

@@ -179,13 +179,13 @@ def _start(project: Project, wanted: Needs, size: Size) -> Need | None:
         return None
     known = presets()
     blank = Need("model.source", _("Starting model"), "", MISSING)
-    if need.after and (run := run_find(project, known[need.after], size, finished=True)):
+    if need.after and (run := run_find(project, known[need.after], size)):
         return _of_run(project, blank, run, known[need.after])
     if not need.preset:
         return None
     first = known[need.preset]
     blank = blank._replace(what=in_language(first.title))
-    run = run_find(project, first, size, finished=False)
+    run = run_find(project, first, size)
     if run is not None:
         return _of_run(project, blank, run, first)
     return _before_start(project, blank, first, size)

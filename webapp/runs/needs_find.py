@@ -93,12 +93,10 @@ def spec_find(project: Project, need: RewardNeed) -> RewardSpec | None:
     return min(found, key=lambda item: item.name != need.name, default=None)
 
 
-def run_find(project: Project, preset: Preset, size: Size, *, finished: bool) -> Run | None:
-    """The newest run of a preset that has succeeded or, unless it must be ``finished``, may still do."""
+def run_find(project: Project, preset: Preset, size: Size) -> Run | None:
+    """The newest run of a preset that has succeeded, or may still: whoever starts from it then waits for it."""
     for run in runs_of(project, preset, size).order_by("-created_at")[:50]:
-        if run.state == RunState.SUCCEEDED and _has_model(run):
-            return run
-        if not finished and run.state not in ENDED_BADLY and run.state != RunState.SUCCEEDED:
+        if run.state not in ENDED_BADLY and (run.state != RunState.SUCCEEDED or _has_model(run)):
             return run
     return None
 

@@ -103,10 +103,10 @@ def _problems(project: Project, user: User, need: DatasetNeed, name: str) -> Dat
 
 def _start(project: Project, user: User, need: StartNeed, size: Size, *, again: bool) -> None:
     known = presets()
-    if need.after and run_find(project, known[need.after], size, finished=True) is not None:
+    if need.after and run_find(project, known[need.after], size) is not None:
         return
     first = known[need.preset]
-    if run_find(project, first, size, finished=False) is not None:
+    if run_find(project, first, size) is not None:
         return
     needs_make(project=project, user=user, preset=first, size=size, again=again)
     now = situation(project, first, size)

@@ -94,6 +94,23 @@ def test_servers_with_other_options_are_not_taken(project: Project, bob: User) -
     assert Environment.objects.get(name="toolbench-2").arguments == {"speech": "text"}
 
 
+def test_a_stage_starts_from_the_one_before_which_may_still_train(
+    project: Project, make_run: Callable[..., Run]
+) -> None:
+    def start() -> tuple[str, str]:
+        need = situation(project, presets()["bfcl-stage-2"], "test").needs[-1]
+        return need.path, need.reference
+
+    assert start()[0] != "model.source" or not start()[1].startswith("run:bfcl-stage-1")
+    for number, state in enumerate(("running", "failed", "cancelled"), 1):
+        make_run(name=f"bfcl-stage-1-test-{number}", state=state)
+    assert start() == ("model.source", "run:bfcl-stage-1-test-1")
+    make_run(name="bfcl-stage-1-test-4", state="queued")
+    assert start() == ("model.source", "run:bfcl-stage-1-test-4")
+    make_run(name="bfcl-stage-1-test-5", state="succeeded")  # its model is gone
+    assert start() == ("model.source", "run:bfcl-stage-1-test-4")
+
+
 def test_word_problems_need_no_environment(project: Project, bob: User) -> None:
     make(project, bob, REASONING)  # the check is done at once here, so the warm-up's run follows in the same call
     make(project, bob, REASONING)
