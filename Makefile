@@ -32,6 +32,9 @@ test-slow: $(VENV)/.setup-test ## the tests that take minutes: chaos, long runs,
 test-docker: $(VENV)/.setup-test ## build all images, start docker-compose.yml and train in it (needs Docker)
 	$(PY) -m pytest -m docker
 
+test-gpu: $(VENV)/.setup-test ## three GRPO runs on a CUDA device, then the benchmark of steps on it
+	$(PY) -m pytest -m gpu && $(PY) benchmarks/gpu.py
+
 compose-init: ## make the secrets of docker-compose.yml in .env; then: docker compose up --detach
 	@$(PYTHON) webapp/ops/compose.py
 
@@ -66,4 +69,4 @@ $(VENV)/.setup-test: requirements-test.lock $(VENV)/.setup
 	@$(PIP) -r requirements-test.lock
 	@touch $@
 
-.PHONY: help demo up setup test default-tests test-slow test-docker compose-init lint fmt bench messages lock
+.PHONY: help demo up setup test default-tests test-slow test-docker test-gpu compose-init lint fmt bench messages lock
