@@ -114,6 +114,12 @@ def figure(value: Any, digits: int = 3) -> str:
 
 
 @register.filter
+def weight(value: float) -> str:
+    """A weight as a person typed it: 0.5, not 0.5000."""
+    return f"{value:g}"
+
+
+@register.filter
 def percent(value: Any) -> str:
     """A share from 0 to 1 as a percentage."""
     return NOTHING if value is None else f"{float(value) * 100:.3g}%"
