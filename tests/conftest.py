@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from django.conf import settings
+from django.contrib.auth.hashers import PBKDF2PasswordHasher
 from django.test import Client
 from django.utils import timezone
 
@@ -34,6 +35,8 @@ ROW = {
         {"role": "assistant", "content": "2 + 3 is 5."},
     ],
 }
+# One round in place of a million, because logging in is rarely what a test is about; real servers accept it as well.
+HASHED = PBKDF2PasswordHasher().encode("correct horse battery staple", "salt", iterations=1)
 COMPONENTS = [{"name": "env_success", "weight": 1.0, "params": {}}]
 
 
@@ -45,7 +48,7 @@ def data_dir() -> Path:
 
 
 def _person(name: str) -> User:
-    return User.objects.create_user(name, f"{name}@example.org", "correct horse battery staple")
+    return User.objects.create(username=name, email=f"{name}@example.org", password=HASHED)
 
 
 @pytest.fixture

@@ -8,11 +8,13 @@ the preparation's id as its idempotency key.
 from __future__ import annotations
 
 import logging
+import time
 from datetime import timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.core.exceptions import ValidationError
+from django.db import OperationalError
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 from django.urls import reverse
@@ -38,7 +40,8 @@ OPEN, DONE, FAILED, DROPPED = (
 )  # fmt: skip
 LONGEST = timedelta(hours=24)  # a warm-up of the full size takes hours
 BUSY = timedelta(minutes=2)  # longer than the check before a launch may take
-AT_ONCE = 20
+LOOK_S = 120.0  # with one more check after it still below the task's own limit
+SHOWN = 20
 SHOWN_FOR = timedelta(days=2)
 
 
@@ -55,6 +58,7 @@ def preparation_open(*, project: Project, user: User, preset: Preset, size: Size
     item, _created = Preparation.objects.update_or_create(**same, state=OPEN, defaults=asked)
     if not launch and situation(project, preset, size).settled:
         _end(item, DONE)
+        item.refresh_from_db()
     return item
 
 
@@ -65,10 +69,11 @@ def preparation_drop(*, item: Preparation) -> None:
 
 
 def preparations_advance() -> None:
-    """Look at all that are open, the longest waiting first."""
-    opened = Preparation.objects.filter(state=OPEN).select_related("project__team", "created_by")
-    for item in opened.order_by("created_at")[:AT_ONCE]:
-        preparation_advance(item)
+    """Look at all that are open, in any order and not for too long: the next look is in a few seconds."""
+    began = time.monotonic()
+    for item in Preparation.objects.filter(state=OPEN).select_related("project__team", "created_by").order_by("?"):
+        if time.monotonic() - began < LOOK_S:
+            preparation_advance(item)
 
 
 def preparation_advance(item: Preparation) -> None:
@@ -86,11 +91,12 @@ def preparation_advance(item: Preparation) -> None:
                 _finish(item, user, preset, size, now)
         except (ValidationError, ConfigError, _Failed) as exc:
             _end(item, FAILED, note=" ".join(exc.messages) if isinstance(exc, ValidationError) else str(exc))
+        except OperationalError:  # the database is away; a later look goes on
+            raise
         except Exception:  # one that breaks must not keep the others waiting
             logger.exception("preparation", extra={"preparation": str(item.pk)})
             _end(item, FAILED, note=_("An unexpected failure inside Tiltyard."))
     mine.update(busy_until=None)
-    item.refresh_from_db()
 
 
 def preparation_shown(project: Project, preset: Preset, size: Size) -> Preparation | None:
@@ -125,7 +131,7 @@ def preparation_lines(project: Project) -> list[PreparationLine]:
             in_language(known[item.preset].title) if item.preset in known else item.preset,
             f"{page}?{urlencode({'preset': item.preset, 'size': item.size})}",
         )
-        for item in [*opened[:AT_ONCE], *failed[:AT_ONCE]]
+        for item in [*opened[:SHOWN], *failed[:SHOWN]]
     ]
 
 
@@ -170,4 +176,3 @@ def _finish(item: Preparation, user: User, preset: Preset, size: Size, now: Situ
 
 def _end(item: Preparation, state: PreparationState, **fields: Any) -> None:
     Preparation.objects.filter(pk=item.pk, state=OPEN).update(state=state, busy_until=None, **fields)
-    item.refresh_from_db()

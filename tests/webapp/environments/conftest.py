@@ -1,4 +1,4 @@
-"""Logging in is not what these tests are about, so passwords are hashed cheaply."""
+"""Servers that answer what a test says, and environments that are started here."""
 
 from __future__ import annotations
 
@@ -14,11 +14,6 @@ from webapp.environments import checks, services
 from webapp.environments.models import Environment, Kind
 from webapp.outbound import Reply
 from webapp.teams.models import Project, User
-
-
-@pytest.fixture(autouse=True)
-def _cheap_passwords(settings: Any) -> None:
-    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import OperationalError
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
@@ -154,6 +155,40 @@ def test_one_that_breaks_keeps_no_other_waiting(
     whole.refresh_from_db()
     assert (broken.state, broken.note) == ("failed", "An unexpected failure inside Tiltyard.")
     assert whole.run is not None
+
+
+def test_an_outage_of_the_database_fails_nothing(
+    project: Project, bob: User, checked: list[Check], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_args: Any, **_kwargs: Any) -> None:
+        raise OperationalError("the connection was closed")
+
+    item = begin(project, bob, SFT)
+    with monkeypatch.context() as outage, pytest.raises(OperationalError):
+        outage.setattr(preparing, "needs_make", away)
+        preparations_advance()
+    item.refresh_from_db()
+    assert item.state == "open"
+    Preparation.objects.update(busy_until=timezone.now() - timedelta(seconds=1))
+    preparations_advance()
+    item.refresh_from_db()
+    assert item.run is not None
+
+
+def test_more_than_one_look_can_hold_all_get_their_turn(
+    project: Project, bob: User, checked: list[Check], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [preset.id for preset in presets().values() if preset.test is not None]
+    for name in names:
+        Preparation.objects.create(project=project, preset=name, size="test", created_by=bob)
+    asked: list[str] = []
+    monkeypatch.setattr(preparing, "needs_make", lambda **how: asked.append(how["preset"].id))
+    monkeypatch.setattr(preparing, "LOOK_S", 0.0)
+    preparations_advance()
+    assert asked == []
+    monkeypatch.setattr(preparing, "LOOK_S", 60.0)
+    preparations_advance()
+    assert sorted(asked) == sorted(names)
 
 
 def test_pages_tell_it_and_let_it_go(

@@ -12,6 +12,7 @@ from django.db import DatabaseError, transaction
 from django.test import Client
 from django.urls import reverse
 
+from tests.webapp.teams.test_login import CHEAP
 from webapp.ops.login_links import login_link_create
 from webapp.teams.models import AuditEntry, SiteSwitch, User
 from webapp.teams.switches import custom_rewards_on
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture(autouse=True)
 def _fresh(settings: Any) -> Iterator[None]:
     settings.CUSTOM_REWARDS = True
-    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+    settings.PASSWORD_HASHERS = CHEAP
     cache.clear()
     yield
     cache.clear()
