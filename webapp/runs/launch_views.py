@@ -19,7 +19,7 @@ from training.config import JobConfig, config_to_yaml
 from training.errors import ConfigError
 from webapp.pages import add_errors, can_edit, probe_allowed
 from webapp.runs.forms import RunForm, suggested_name
-from webapp.runs.models import Preparation
+from webapp.runs.models import Preparation, PreparationState
 from webapp.runs.preflight import Outcome, preflight
 from webapp.runs.preparing import preparation_drop, preparation_ended, preparation_open
 from webapp.runs.services import run_create
@@ -163,7 +163,8 @@ def run_needs(request: HttpRequest, slug: str) -> HttpResponse:
     ended = preparation_ended(project, request.GET.get("watched", ""))
     if ended is not None and ended.run is not None:
         return HttpResponse(headers={"HX-Redirect": reverse("run-detail", args=[slug, ended.run.pk])})
-    if not problem and chosen.preparation is None and chosen.now.settled:
+    failed = chosen.preparation is not None and chosen.preparation.state == PreparationState.FAILED
+    if not problem and not failed and chosen.now.settled and not chosen.going_on:
         return HttpResponse(headers={"HX-Redirect": page})  # the form is filled with what was made
     context = {"project": project, "chosen": chosen, "problem": problem, "can_edit": can_edit(project)}
     return render(request, "runs/_needs.html", context)

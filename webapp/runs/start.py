@@ -11,7 +11,7 @@ from pydantic import ValidationError as ShapeError
 from training.config import JobConfig
 from training.presets import Preset, Size, presets
 from webapp.runs.forms import suggested_name
-from webapp.runs.models import Preparation, Run
+from webapp.runs.models import Preparation, PreparationState, Run
 from webapp.runs.needs import Situation, filled, situation
 from webapp.runs.preparing import preparation_shown
 from webapp.runs.preset_text import in_language
@@ -35,6 +35,12 @@ class Chosen(NamedTuple):
     size: Size
     now: Situation
     preparation: Preparation | None = None
+
+    @property
+    def going_on(self) -> bool:
+        """Whether there is something to wait for: what is missing, or the launch."""
+        item = self.preparation
+        return item is not None and item.state == PreparationState.OPEN and (item.launch or not self.now.settled)
 
     @property
     def title(self) -> str:

@@ -233,6 +233,25 @@ def test_who_watches_is_led_to_the_run(
         assert "/runs/new/" in answer["HX-Redirect"]
 
 
+def test_once_all_is_there_nobody_waits_for_the_next_look(
+    project: Project, bob: User, client_for: Callable[..., Client]
+) -> None:
+    """The form is filled as soon as it can be, and is not loaded again under the hands of who fills in the rest."""
+    new, needs = (reverse(name, args=[project.slug]) for name in ("run-new", "run-needs"))
+    asked = {"preset": "reasoning-sft", "size": "test"}
+    item = begin(project, bob, SFT, launch=False)
+    Preparation.objects.update(state="open")
+    answer = client_for(bob).get(needs, {**asked, "watched": str(item.pk)}, headers={"HX-Request": "true"})
+    assert answer["HX-Redirect"] == f"{new}?preset=reasoning-sft&size=test"
+    page = client_for(bob).get(new, asked).content.decode()
+    needs_box = page[page.index('id="needs"') :].partition("</ul>")[0]
+    assert 'data-ready="true"' in needs_box and "hx-trigger" not in needs_box
+    Preparation.objects.update(launch=True)
+    page = client_for(bob).get(new, asked).content.decode()
+    needs_box = page[page.index('id="needs"') :].partition("</ul>")[0]
+    assert 'data-ready="false"' in needs_box and f"watched={item.pk}" in needs_box
+
+
 def test_notes_are_in_the_language_of_who_asked(project: Project, bob: User, client_for: Callable[..., Client]) -> None:
     needs = reverse("run-needs", args=[project.slug])
     client_for(bob).post(needs, {"preset": "toolbench", "size": "test"}, headers={"Accept-Language": "zh-hans"})
