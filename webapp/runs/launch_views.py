@@ -11,7 +11,7 @@ from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
-from django.utils.http import content_disposition_header, urlencode
+from django.utils.http import content_disposition_header
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST
 
@@ -21,7 +21,7 @@ from webapp.pages import add_errors, can_edit, probe_allowed
 from webapp.runs.forms import RunForm, suggested_name
 from webapp.runs.models import Preparation, PreparationState
 from webapp.runs.preflight import Outcome, preflight
-from webapp.runs.preparing import preparation_drop, preparation_ended, preparation_open
+from webapp.runs.preparing import preparation_drop, preparation_ended, preparation_open, preset_page
 from webapp.runs.services import run_create
 from webapp.runs.start import cards, chosen_of, start_of
 from webapp.runs.yaml_text import YamlProblem, config_from_text
@@ -155,7 +155,7 @@ def run_needs(request: HttpRequest, slug: str) -> HttpResponse:
         except ValidationError as exc:
             problem = " ".join(exc.messages)
         chosen = chosen_of(request.POST, project) or chosen
-    page = f"{reverse('run-new', args=[slug])}?{urlencode({'preset': chosen.preset.id, 'size': chosen.size})}"
+    page = preset_page(project, chosen.preset.id, chosen.size)
     if request.headers.get("HX-Request") != "true":
         if problem:
             messages.error(request, problem)
@@ -177,9 +177,9 @@ def preparation_leave(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse
     project = project_for(request.user, slug, need=Role.EDITOR)
     item = object_for(request.user, Preparation, pk, need=Role.EDITOR, within=project.preparations.all())
     preparation_drop(item=item)
-    back = urlencode({"preset": item.preset, "size": item.size})
-    return redirect(f"{reverse('run-new', args=[slug])}?{back}" if request.POST.get("stay") == "yes" else
-                    reverse("run-list", args=[slug]))  # fmt: skip
+    if request.POST.get("stay") == "yes":
+        return redirect(preset_page(project, item.preset, item.size))
+    return redirect("run-list", slug)
 
 
 def _download(config: JobConfig, name: str) -> HttpResponse:

@@ -10,13 +10,15 @@ from __future__ import annotations
 import logging
 import time
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from uuid import UUID
 
-from django.core.exceptions import ValidationError
+from django.contrib.auth.models import AnonymousUser
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import OperationalError
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
+from django.http import Http404
 from django.urls import reverse
 from django.utils import timezone, translation
 from django.utils.http import urlencode
@@ -31,7 +33,7 @@ from webapp.runs.needs_make import needs_make
 from webapp.runs.preflight import preflight
 from webapp.runs.preset_text import in_language
 from webapp.runs.services import run_create
-from webapp.teams.access import RANK, role_in
+from webapp.teams.access import project_for
 from webapp.teams.models import Project, Role, User
 
 logger = logging.getLogger(__name__)
@@ -112,6 +114,11 @@ def preparation_ended(project: Project, watched: str) -> Preparation | None:
         return None
 
 
+def preset_page(project: Project, preset: str, size: str) -> str:
+    """Where a preset in one size is chosen."""
+    return f"{reverse('run-new', args=[project.slug])}?{urlencode({'preset': preset, 'size': size})}"
+
+
 class PreparationLine(NamedTuple):
     """A preparation as the list of runs tells it."""
 
@@ -124,12 +131,12 @@ def preparation_lines(project: Project) -> list[PreparationLine]:
     """All that are open, and what failed lately."""
     since = timezone.now() - SHOWN_FOR
     opened, failed = _of(project).filter(state=OPEN), _of(project).filter(state=FAILED, created_at__gt=since)
-    known, page = presets(), reverse("run-new", args=[project.slug])
+    known = presets()
     return [
         PreparationLine(
             item,
             in_language(known[item.preset].title) if item.preset in known else item.preset,
-            f"{page}?{urlencode({'preset': item.preset, 'size': item.size})}",
+            preset_page(project, item.preset, item.size),
         )
         for item in [*opened[:SHOWN], *failed[:SHOWN]]
     ]
@@ -144,11 +151,12 @@ def _asked(item: Preparation) -> tuple[Preset, Size, User]:
     preset, user = presets().get(item.preset), item.created_by
     if preset is None or item.size not in preset.sizes:
         raise _Failed(_("There is no such preset."))
-    role = role_in(user, item.project) if user is not None else None
-    if not isinstance(user, User) or role is None or RANK[role] < RANK[Role.EDITOR]:
-        raise _Failed(_("Whoever asked for this may no longer change the project."))
+    try:
+        project_for(user or AnonymousUser(), item.project.slug, need=Role.EDITOR)
+    except (Http404, PermissionDenied) as exc:
+        raise _Failed(_("Whoever asked for this may no longer change the project.")) from exc
     size: Size = "test" if item.size == "test" else "full"
-    return preset, size, user
+    return preset, size, cast(User, user)
 
 
 def _check(item: Preparation, now: Situation) -> None:
