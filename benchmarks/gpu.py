@@ -62,12 +62,19 @@ def build(shape: Shape, rows: Path, folder: Path) -> int:
 
     tokenizer = build_tokenizer(load_rows(rows))
     config = Qwen3Config(
-        vocab_size=len(tokenizer), hidden_size=shape.hidden, intermediate_size=shape.inner,
-        num_hidden_layers=shape.layers, num_attention_heads=shape.heads, num_key_value_heads=shape.key_value_heads,
-        head_dim=shape.head, max_position_embeddings=4096,
-        tie_word_embeddings=True, bos_token_id=None, eos_token_id=tokenizer.eos_token_id,
+        vocab_size=len(tokenizer),
+        hidden_size=shape.hidden,
+        intermediate_size=shape.inner,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.key_value_heads,
+        head_dim=shape.head,
+        max_position_embeddings=4096,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
-    )  # fmt: skip
+    )
     torch.manual_seed(0)
     model = Qwen3ForCausalLM(config).to(torch.bfloat16)
     model.save_pretrained(folder)
@@ -110,12 +117,15 @@ def measure(model: Path, folder: Path, url: str, options: argparse.Namespace, lo
         "environment": {"name": "tools", "url": url},
         "rewards": {"components": [{"name": "coherence", "weight": 0.5}, {"name": "task_success", "weight": 0.5}]},
         "rollout": {
-            "prompts_per_step": options.prompts, "num_generations": options.generations, "max_turns": 2,
-            "max_turn_tokens": options.tokens, "max_completion_tokens": 2 * options.tokens + 256,
+            "prompts_per_step": options.prompts,
+            "num_generations": options.generations,
+            "max_turns": 2,
+            "max_turn_tokens": options.tokens,
+            "max_completion_tokens": 2 * options.tokens + 256,
         },
         "optim": {"learning_rate": 1e-6, "micro_batch_size": options.micro},
         "run": {"max_steps": options.steps + 1, "device": options.device},
-    }  # fmt: skip
+    }
     name = f"{model.name}-lora{lora_rank}"
     path = folder / f"{name}.yaml"
     path.write_text(yaml.safe_dump(config), encoding="utf-8")
@@ -168,11 +178,20 @@ def main() -> int:
             parameters = build(SHAPES[size], folder / "tasks.jsonl", model)
             results = [measure(model, folder, server.url, options, rank) for rank in options.lora]
             failed = failed or any(result["exit"] for result in results)
-            print(json.dumps({
-                "benchmark": f"gpu.{size}", "device": options.device, "cores": os.cpu_count(),
-                "parameters": parameters, "rollouts_per_step": options.prompts * options.generations,
-                "tokens_per_turn": options.tokens, "results": results,
-            }), flush=True)  # fmt: skip
+            print(
+                json.dumps(
+                    {
+                        "benchmark": f"gpu.{size}",
+                        "device": options.device,
+                        "cores": os.cpu_count(),
+                        "parameters": parameters,
+                        "rollouts_per_step": options.prompts * options.generations,
+                        "tokens_per_turn": options.tokens,
+                        "results": results,
+                    }
+                ),
+                flush=True,
+            )
             shutil.rmtree(model)
     return int(failed)
 

@@ -55,8 +55,16 @@ def make(rollouts: int) -> None:
     made = rollout_set_create(project=project, user=user, name=f"set {rollouts}", kind="run", run=run)
     client = Client()
     client.force_login(user)
-    print(json.dumps({"set": str(made.pk), "session": client.session.session_key, "store": SessionStore.__module__,
-                      "path": reverse("lab-score", args=[project.slug, made.pk])}))  # fmt: skip
+    print(
+        json.dumps(
+            {
+                "set": str(made.pk),
+                "session": client.session.session_key,
+                "store": SessionStore.__module__,
+                "path": reverse("lab-score", args=[project.slug, made.pk]),
+            }
+        )
+    )
 
 
 def _record(run: Any, rollouts: int) -> None:
@@ -76,13 +84,29 @@ def _record(run: Any, rollouts: int) -> None:
             group, index = divmod(number, SIZE)
             success = float(rng.random() < 0.4)
             parts = {name: round(rng.random(), 3) for name in NAMES[:5]} | {"task_success": success}
-            rows.append(Rollout(
-                id=uuid.UUID(int=rng.getrandbits(128)), run=run, attempt=1, step=1 + group // GROUPS,
-                group=group % GROUPS, index=index, task=f"Task {group}", status="completed", reward=sum(parts.values()),
-                parts=parts, env_reward=success, tokens=rng.randint(50, 400), turns=3, started_at=now, seq=number,
-            ))  # fmt: skip
-            turns += [Turn(rollout=rows[-1], run=run, number=place, messages=said, seq=number)
-                      for place, said in enumerate(_turns(rng, words))]  # fmt: skip
+            rows.append(
+                Rollout(
+                    id=uuid.UUID(int=rng.getrandbits(128)),
+                    run=run,
+                    attempt=1,
+                    step=1 + group // GROUPS,
+                    group=group % GROUPS,
+                    index=index,
+                    task=f"Task {group}",
+                    status="completed",
+                    reward=sum(parts.values()),
+                    parts=parts,
+                    env_reward=success,
+                    tokens=rng.randint(50, 400),
+                    turns=3,
+                    started_at=now,
+                    seq=number,
+                )
+            )
+            turns += [
+                Turn(rollout=rows[-1], run=run, number=place, messages=said, seq=number)
+                for place, said in enumerate(_turns(rng, words))
+            ]
         Rollout.objects.bulk_create(rows)
         Turn.objects.bulk_create(turns)
 
@@ -96,8 +120,10 @@ def _turns(rng: Any, words: list[str]) -> list[list[dict[str, Any]]]:
     ]
     for number in range(2):
         call = {"id": str(number), "name": "search", "arguments": {"q": text(3)}}
-        said += [[{"role": "assistant", "content": text(20), "tool_calls": [call]}],
-                 [{"role": "tool", "content": text(60), "tool_call_id": str(number)}]]  # fmt: skip
+        said += [
+            [{"role": "assistant", "content": text(20), "tool_calls": [call]}],
+            [{"role": "tool", "content": text(60), "tool_call_id": str(number)}],
+        ]
     return [*said, [{"role": "assistant", "content": text(50)}]]
 
 
@@ -107,9 +133,11 @@ class Lab:
     def __init__(self, site: Site, made: dict[str, str]) -> None:
         token = "c" * 32
         self._client = httpx.Client(
-            base_url=f"http://127.0.0.1:{site.port}", timeout=120, headers={"X-CSRFToken": token},
+            base_url=f"http://127.0.0.1:{site.port}",
+            timeout=120,
+            headers={"X-CSRFToken": token},
             cookies={"tiltyard": made["session"], "tiltyard-csrf": token},
-        )  # fmt: skip
+        )
         self._path = made["path"]
 
     def ask(self, components: list[dict[str, Any]], **more: Any) -> tuple[float, dict[str, Any]]:
@@ -174,8 +202,18 @@ def main() -> int:
         for rollouts in options.rollouts:
             sizes.append(measure(site, rollouts))
             print(json.dumps(sizes[-1]), file=sys.stderr, flush=True)
-    print(json.dumps({"benchmark": "lab", "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1),
-                      "components": len(NAMES), "sizes": sizes, "targets": TARGETS}))  # fmt: skip
+    print(
+        json.dumps(
+            {
+                "benchmark": "lab",
+                "cores": os.cpu_count(),
+                "load": round(os.getloadavg()[0], 1),
+                "components": len(NAMES),
+                "sizes": sizes,
+                "targets": TARGETS,
+            }
+        )
+    )
     return 0
 
 

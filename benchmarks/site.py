@@ -54,9 +54,14 @@ class Site:
         if self.root != ROOT:
             subprocess.run(["git", "clone", "--quiet", str(ROOT), str(self.root)], check=True, timeout=120)
         self._process = subprocess.Popen(
-            self._argv, cwd=self.root, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            self._argv,
+            cwd=self.root,
+            env=self.env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
             start_new_session=True,
-        )  # fmt: skip
+        )
         threading.Thread(target=self._read, daemon=True).start()
         deadline = time.monotonic() + START_LIMIT_S
         while not self.link:

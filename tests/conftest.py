@@ -122,8 +122,14 @@ def make_dataset(project: Project) -> Builder:
     def make(lines: list[dict[str, Any]] | None = None, **over: Any) -> Dataset:
         rows = [ROW] * 3 if lines is None else lines
         text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        fields = {"project": project, "name": f"data-{next(numbers)}", "file_name": "data.jsonl",
-                  "state": DatasetState.READY, "rows": len(rows), "bytes": len(text.encode())}  # fmt: skip
+        fields = {
+            "project": project,
+            "name": f"data-{next(numbers)}",
+            "file_name": "data.jsonl",
+            "state": DatasetState.READY,
+            "rows": len(rows),
+            "bytes": len(text.encode()),
+        }
         dataset = Dataset.objects.create(**(fields | over))
         dataset.rows_path.parent.mkdir(parents=True, exist_ok=True)
         dataset.rows_path.write_text(text)
@@ -155,8 +161,14 @@ def make_environment(project: Project) -> Builder:
 
     def make(**over: Any) -> Environment:
         url = f"http://127.0.0.1:{os.environ['TILTYARD_TEST_TOOLS_PORT']}"
-        fields = {"project": project, "name": f"tools-{next(numbers)}", "url": url, "server_name": "tools",
-                  "healthy": True, "checked_at": timezone.now()}  # fmt: skip
+        fields = {
+            "project": project,
+            "name": f"tools-{next(numbers)}",
+            "url": url,
+            "server_name": "tools",
+            "healthy": True,
+            "checked_at": timezone.now(),
+        }
         environment = Environment.objects.create(**(fields | over))
         if not environment.launched:
             state = ReplicaState.HEALTHY if environment.healthy else ReplicaState.UNHEALTHY
@@ -174,8 +186,13 @@ def make_run(project: Project) -> Builder:
     def make(**over: Any) -> Run:
         config = over.pop("config", None) or JobConfig()
         plain = config.model_dump(mode="json") if isinstance(config, JobConfig) else config
-        fields = {"project": project, "name": f"run-{next(numbers)}", "kind": plain.get("kind", "grpo"),
-                  "config": plain, "total_steps": plain.get("run", {}).get("max_steps", 100)}  # fmt: skip
+        fields = {
+            "project": project,
+            "name": f"run-{next(numbers)}",
+            "kind": plain.get("kind", "grpo"),
+            "config": plain,
+            "total_steps": plain.get("run", {}).get("max_steps", 100),
+        }
         return Run.objects.create(**(fields | over))
 
     return make

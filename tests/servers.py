@@ -44,9 +44,15 @@ def running(argv: list[str], log: Path, env: dict[str, str] | None = None) -> It
     """A child in its own process group that dies with us."""
     with log.open("wb") as file:
         child = subprocess.Popen(
-            argv, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True,
+            argv,
+            cwd=ROOT,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            start_new_session=True,
             preexec_fn=die_with_parent,
-        )  # fmt: skip
+        )
     try:
         yield child
     finally:
@@ -92,9 +98,18 @@ def site(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Ite
     port = free_port()
     log = tmp_path_factory.mktemp("site") / "log"
     argv = [
-        sys.executable, "-m", "uvicorn", "webapp.asgi:application", "--host", "127.0.0.1", "--port", str(port),
-        "--ws-max-size", "65536", "--no-access-log",
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "uvicorn",
+        "webapp.asgi:application",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "--ws-max-size",
+        "65536",
+        "--no-access-log",
+    ]
     with running(argv, log, make_child_env(TILTYARD_PORT=str(port), TILTYARD_CUSTOM_REWARDS="true")) as child:
         wait_for_http(f"http://127.0.0.1:{port}/", child, log)
         yield f"http://127.0.0.1:{port}"

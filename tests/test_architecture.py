@@ -69,28 +69,44 @@ def calls(*folders: str) -> Iterator[tuple[str, ast.Call]]:
 
 
 def test_training_does_not_know_the_web() -> None:
-    wrong = [f"{source.name} imports {name}" for source in sources("training") for name in imports(source)
-             if name.split(".")[0] in WEB_PACKAGES]  # fmt: skip
+    wrong = [
+        f"{source.name} imports {name}"
+        for source in sources("training")
+        for name in imports(source)
+        if name.split(".")[0] in WEB_PACKAGES
+    ]
     assert wrong == []
 
 
 def test_training_shares_only_the_wire_with_environments() -> None:
     allowed = {"envs", "envs.wire"}
-    wrong = [f"{source.name} imports {name}" for source in sources("training") for name in imports(source)
-             if name.split(".")[0] == "envs" and ".".join(name.split(".")[:2]) not in allowed]  # fmt: skip
+    wrong = [
+        f"{source.name} imports {name}"
+        for source in sources("training")
+        for name in imports(source)
+        if name.split(".")[0] == "envs" and ".".join(name.split(".")[:2]) not in allowed
+    ]
     assert wrong == []
 
 
 def test_environments_know_neither_side() -> None:
-    wrong = [f"{source.name} imports {name}" for source in sources("envs") for name in imports(source)
-             if name.split(".")[0] in {*WEB_PACKAGES, "training"}]  # fmt: skip
+    wrong = [
+        f"{source.name} imports {name}"
+        for source in sources("envs")
+        for name in imports(source)
+        if name.split(".")[0] in {*WEB_PACKAGES, "training"}
+    ]
     assert wrong == []
 
 
 def test_the_web_runs_trainers_only_as_processes() -> None:
     heavy = {"torch", "transformers", "trl", "peft", "accelerate", "vllm"}
-    wrong = [f"{source.name} imports {name}" for source in sources("webapp") for name in imports(source)
-             if name.split(".")[0] in heavy]  # fmt: skip
+    wrong = [
+        f"{source.name} imports {name}"
+        for source in sources("webapp")
+        for name in imports(source)
+        if name.split(".")[0] in heavy
+    ]
     assert wrong == []
 
 
@@ -107,8 +123,12 @@ def test_objects_are_fetched_by_key_only_where_access_is_decided() -> None:
 
 
 def test_nothing_is_unpickled() -> None:
-    wrong = [f"{source.name} imports {name}" for source in sources(*OUR_FOLDERS) for name in imports(source)
-             if name.split(".")[0] in SEEDED]  # fmt: skip
+    wrong = [
+        f"{source.name} imports {name}"
+        for source in sources(*OUR_FOLDERS)
+        for name in imports(source)
+        if name.split(".")[0] in SEEDED
+    ]
     for place, node in calls(*OUR_FOLDERS):
         owner = getattr(getattr(node.func, "value", None), "id", "")
         options = {keyword.arg: getattr(keyword.value, "value", None) for keyword in node.keywords}

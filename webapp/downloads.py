@@ -75,8 +75,11 @@ def _exchange(
     host = f"[{target.host}]" if ":" in target.host else target.host
     headers = [
         ("Host", host if target.port == SCHEMES[target.scheme] else f"{host}:{target.port}"),
-        ("Accept", "*/*"), ("Accept-Encoding", "identity"), ("User-Agent", "tiltyard"), ("Connection", "close"),
-    ]  # fmt: skip
+        ("Accept", "*/*"),
+        ("Accept-Encoding", "identity"),
+        ("User-Agent", "tiltyard"),
+        ("Connection", "close"),
+    ]
     request = peer.send(h11.Request(method="GET", target=target.path, headers=headers)) or b""
     stream.settimeout(_silence(deadline))
     stream.sendall(request + (peer.send(h11.EndOfMessage()) or b""))
@@ -118,9 +121,14 @@ def _head(stream: socket.socket, peer: h11.Connection, deadline: float) -> Head:
 
 
 def _body(
-    stream: socket.socket, peer: h11.Connection, head: Head, path: Path, most: int, deadline: float,
+    stream: socket.socket,
+    peer: h11.Connection,
+    head: Head,
+    path: Path,
+    most: int,
+    deadline: float,
     on_progress: OnProgress | None,
-) -> None:  # fmt: skip
+) -> None:
     """Write the body beside its place, then into it."""
     if head.length > most:
         raise EnvironmentProtocolError(_("The file is larger than may be fetched."))
@@ -135,9 +143,14 @@ def _body(
 
 
 def _write(
-    stream: socket.socket, peer: h11.Connection, head: Head, file: BinaryIO, most: int, deadline: float,
+    stream: socket.socket,
+    peer: h11.Connection,
+    head: Head,
+    file: BinaryIO,
+    most: int,
+    deadline: float,
     on_progress: OnProgress | None,
-) -> None:  # fmt: skip
+) -> None:
     done = 0
     while not isinstance(event := _next(stream, peer, deadline), h11.EndOfMessage):
         if not isinstance(event, h11.Data):

@@ -143,8 +143,9 @@ def _field(info: FieldInfo, schema: dict[str, Any]) -> forms.Field | None:
 def _choices(kind: Any, extra: dict[str, Any]) -> list[tuple[str, str]]:
     """The values of a ``Literal``, each with its meaning where it has one."""
     meanings = typing.cast(dict[str, str], extra.get("choices") or {})
-    return [(value, f"{value} · {_(meanings[value])}" if value in meanings else value)
-            for value in typing.get_args(kind)]  # fmt: skip
+    return [
+        (value, f"{value} · {_(meanings[value])}" if value in meanings else value) for value in typing.get_args(kind)
+    ]
 
 
 def _number(kind: type, schema: dict[str, Any], common: dict[str, Any]) -> forms.Field:

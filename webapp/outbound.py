@@ -182,9 +182,11 @@ def _exchange(stream: socket.socket, target: Target, deadline: float, token: str
     host = f"[{target.host}]" if ":" in target.host else target.host
     headers = [
         ("Host", host if target.port == SCHEMES[target.scheme] else f"{host}:{target.port}"),
-        ("Accept", "application/json"), ("Accept-Encoding", "identity"),
-        ("User-Agent", "tiltyard"), ("Connection", "close"),
-    ]  # fmt: skip
+        ("Accept", "application/json"),
+        ("Accept-Encoding", "identity"),
+        ("User-Agent", "tiltyard"),
+        ("Connection", "close"),
+    ]
     if token:
         headers.append(("Authorization", f"Bearer {token}"))
     stream.settimeout(_left(deadline))

@@ -105,7 +105,7 @@ KINDS = (
     Kind("grocery", "granola", "Oat Granola", f"{_GROCERY} › Breakfast", _FOOD, ("flavor", "weight"), (5, 24)),
     Kind("grocery", "tea", "Herbal Tea Bags", f"{_GROCERY} › Beverages › Tea", _TEA, ("pack",), (5, 26)),
     Kind("grocery", "hot sauce", "Hot Sauce", f"{_GROCERY} › Condiments", _FOOD, ("flavor", "pack"), (5, 28)),
-)  # fmt: skip
+)
 
 BRAND_STARTS = "al be cor da el fen gra hol ir jo kel lum mar nor or pel qui ros sol tam ul ver wil yar zen".split()  # noqa: SIM905
 BRAND_ENDS = "ba den dora field ga la lio mark mere mont nia ra ria ro sen ston ta tex vale via wick wood".split()  # noqa: SIM905

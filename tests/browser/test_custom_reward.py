@@ -109,9 +109,17 @@ def write(page: Any, project: Project) -> RewardSpec:
 @pytest.mark.timeout(600)
 @pytest.mark.django_db(transaction=True)
 def test_a_reward_written_in_the_browser_trains(
-    admin: User, bob: User, project: Project, page_for: Callable[..., Any], tools_server: str, workers: None,
-    make_dataset: Any, make_environment: Any, settings: Any, tmp_path: Path,
-) -> None:  # fmt: skip
+    admin: User,
+    bob: User,
+    project: Project,
+    page_for: Callable[..., Any],
+    tools_server: str,
+    workers: None,
+    make_dataset: Any,
+    make_environment: Any,
+    settings: Any,
+    tmp_path: Path,
+) -> None:
     settings.CUSTOM_REWARDS = True
     switch_on(page_for(admin))
     page = page_for(bob)
@@ -120,12 +128,21 @@ def test_a_reward_written_in_the_browser_trains(
     subprocess.run([*argv, "--output", str(tmp_path / "tasks")], cwd=ROOT, check=True, timeout=60)
     rows = [json.loads(line) for line in (tmp_path / "tasks").read_text().splitlines()]
     environment = make_environment(url=tools_server)
-    config = JobConfig.model_validate({
-        "model": {"source": "starter"}, "data": {"train": make_dataset(lines=rows).reference},
-        "environment": {"name": f"environment:{environment.name}"}, "rewards": {"spec": spec.reference},
-        "rollout": {"prompts_per_step": 2, "num_generations": 4, "max_turn_tokens": 24, "max_completion_tokens": 64},
-        "run": {"max_steps": 3, "threads": 1},
-    })  # fmt: skip
+    config = JobConfig.model_validate(
+        {
+            "model": {"source": "starter"},
+            "data": {"train": make_dataset(lines=rows).reference},
+            "environment": {"name": f"environment:{environment.name}"},
+            "rewards": {"spec": spec.reference},
+            "rollout": {
+                "prompts_per_step": 2,
+                "num_generations": 4,
+                "max_turn_tokens": 24,
+                "max_completion_tokens": 64,
+            },
+            "run": {"max_steps": 3, "threads": 1},
+        }
+    )
     run = run_create(project=project, user=bob, name="by hand", config=config)
     deadline = time.monotonic() + 300
     while run.state not in TERMINAL and time.monotonic() < deadline:
@@ -153,10 +170,16 @@ def test_a_reward_written_in_the_browser_trains(
 def pictures(page_for: Callable[..., Any], admin: User, bob: User, project: Project, spec: RewardSpec) -> None:
     """Every new page in dark, light and narrow."""
     base = f"/p/{project.slug}/rewards"
-    places = {"editor": f"{base}/custom/?spec={spec.pk}&part=chars", "spec": f"{base}/{spec.pk}/",
-              "edit": f"{base}/{spec.pk}/edit/"}  # fmt: skip
-    for look, options in {"light": {}, "dark": {"color_scheme": "dark"},
-                          "narrow": {"viewport": {"width": 390, "height": 800}}}.items():  # fmt: skip
+    places = {
+        "editor": f"{base}/custom/?spec={spec.pk}&part=chars",
+        "spec": f"{base}/{spec.pk}/",
+        "edit": f"{base}/{spec.pk}/edit/",
+    }
+    for look, options in {
+        "light": {},
+        "dark": {"color_scheme": "dark"},
+        "narrow": {"viewport": {"width": 390, "height": 800}},
+    }.items():
         page = page_for(bob, **options)
         for name, place in places.items():
             page.goto(place)

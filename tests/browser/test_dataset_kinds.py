@@ -128,10 +128,12 @@ def test_questions_come_with_their_answers_and_documents(
     journey = Journey(page_for(bob), project.slug)
     page = journey.page
     dataset = journey.upload(
-        folder / "BFCL_v4_multi_turn_base.json", "bfcl", look=True,
+        folder / "BFCL_v4_multi_turn_base.json",
+        "bfcl",
+        look=True,
         answers=folder / "possible_answer" / "BFCL_v4_multi_turn_base.json",
         documents=sorted((folder / "multi_turn_func_doc").glob("*.json"))[:8],
-    )  # fmt: skip
+    )
     assert dataset.state == "needs_mapping"
     page.click("text=Choose how to read it")
     page.wait_for_selector("#look >> text=200 are good and 0 would be left out")

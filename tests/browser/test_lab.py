@@ -41,10 +41,22 @@ def recorded(make_run: Any, make_dataset: Any) -> Run:
         for index in range(4):
             right = float(index in solved)
             rollout = Rollout.objects.create(
-                id=uuid.uuid5(run.pk, f"{group}/{index}"), run=run, attempt=1, step=1, group=group, index=index,
-                row=group, task=f"What is {group} + 1?", status="completed", reward=right + 0.5, env_reward=right,
-                parts={"task_success": right, "final_answer": 1.0}, tokens=10, started_at=timezone.now(), seq=1,
-            )  # fmt: skip
+                id=uuid.uuid5(run.pk, f"{group}/{index}"),
+                run=run,
+                attempt=1,
+                step=1,
+                group=group,
+                index=index,
+                row=group,
+                task=f"What is {group} + 1?",
+                status="completed",
+                reward=right + 0.5,
+                env_reward=right,
+                parts={"task_success": right, "final_answer": 1.0},
+                tokens=10,
+                started_at=timezone.now(),
+                seq=1,
+            )
             said = [{"role": "assistant", "content": f"The <b>answer</b> is {group + 1}."}]
             for number, messages in enumerate([rows[group]["messages"], said]):
                 Turn.objects.create(rollout=rollout, run=run, number=number, messages=messages, seq=1)

@@ -41,9 +41,18 @@ def site(django_db_setup: None, other_port: int, tmp_path_factory: pytest.TempPa
     """As everybody's, but one more address may be reached from it."""
     port, log = free_port(), tmp_path_factory.mktemp("site") / "log"
     argv = [
-        sys.executable, "-m", "uvicorn", "webapp.asgi:application", "--host", "127.0.0.1", "--port", str(port),
-        "--ws-max-size", "65536", "--no-access-log",
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "uvicorn",
+        "webapp.asgi:application",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "--ws-max-size",
+        "65536",
+        "--no-access-log",
+    ]
     allow = f"{os.environ['TILTYARD_OUTBOUND_ALLOW']},127.0.0.1:{other_port}"
     with running(argv, log, make_child_env(TILTYARD_PORT=str(port), TILTYARD_OUTBOUND_ALLOW=allow)) as child:
         wait_for_http(f"http://127.0.0.1:{port}/", child, log)

@@ -32,8 +32,11 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 pytestmark = [
-    pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(1500), pytest.mark.django_db(transaction=True),
-]  # fmt: skip
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.timeout(1500),
+    pytest.mark.django_db(transaction=True),
+]
 MAIN = [item.id for item in presets().values() if item.role == "main" and item.test is not None]
 CREATE_LIMIT_MS, LAUNCH_LIMIT_MS, TRAIN_LIMIT_MS = 120_000, 90_000, 1_200_000
 TOLERANCE = 1e-9

@@ -68,19 +68,28 @@ class House:
     def env(self) -> dict[str, str]:
         """The environment of the children."""
         return {
-            **os.environ, "DATABASE_URL": self.postgres.url, "REDIS_URL": self.redis.url,
+            **os.environ,
+            "DATABASE_URL": self.postgres.url,
+            "REDIS_URL": self.redis.url,
             "TILTYARD_SECRET_KEY": settings.SECRET_KEY,
-            "DJANGO_SETTINGS_MODULE": self.settings_module, "TILTYARD_DATA_DIR": str(settings.DATA_DIR),
+            "DJANGO_SETTINGS_MODULE": self.settings_module,
+            "TILTYARD_DATA_DIR": str(settings.DATA_DIR),
             "TILTYARD_PORT": str(self.port),
-        }  # fmt: skip
+        }
 
     def start(self, name: str, *command: str) -> subprocess.Popen[bytes]:
         """Start a child; its output goes to a file of its name."""
         with open(self.folder / f"{name}.log", "ab") as log:
             self.processes[name] = subprocess.Popen(
-                [sys.executable, "-m", *command], cwd=ROOT, env=self.env(), stdin=subprocess.DEVNULL, stdout=log,
-                stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=die_with_parent,
-            )  # fmt: skip
+                [sys.executable, "-m", *command],
+                cwd=ROOT,
+                env=self.env(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=die_with_parent,
+            )
         return self.processes[name]
 
     def worker(self, queue: str, *more: str, name: str = "") -> None:
@@ -133,10 +142,14 @@ class House:
 
     def launch(self, script: str, steps: int, save_every: int = 0) -> Run:
         """A queued run that the workers hear of by the outbox."""
-        config = JobConfig.model_validate({
-            "model": {"revision": script}, "data": {"train": "dataset:d@1"}, "environment": {"name": "environment:e"},
-            "run": {"max_steps": steps, "save_every": save_every},
-        })  # fmt: skip
+        config = JobConfig.model_validate(
+            {
+                "model": {"revision": script},
+                "data": {"train": "dataset:d@1"},
+                "environment": {"name": "environment:e"},
+                "run": {"max_steps": steps, "save_every": save_every},
+            }
+        )
         return run_create(project=self.project, user=self.user, name=f"run {next(self.numbers)}", config=config)
 
     def reaches(self, run: Run, step: int, timeout_s: float = 30) -> int:

@@ -68,8 +68,10 @@ class Postgres:
             shutil.chown(self.data, RUN_AS)
         subprocess.run(
             [_bin("initdb"), "-D", str(self.data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync"],
-            check=True, capture_output=True, **self.as_user,
-        )  # fmt: skip
+            check=True,
+            capture_output=True,
+            **self.as_user,
+        )
         self.log = open(folder / "postgres.log", "ab")  # noqa: SIM115 (kept for each start)
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -84,9 +86,12 @@ class Postgres:
         options = ["-p", str(self.port), "-h", "127.0.0.1", "-k", "", "-c", "max_connections=200"]
         self.process = subprocess.Popen(
             [_bin("postgres"), "-D", str(self.data), *options],
-            stdout=subprocess.DEVNULL, stderr=self.log, start_new_session=True,
-            preexec_fn=die_with_parent, **self.as_user,
-        )  # fmt: skip
+            stdout=subprocess.DEVNULL,
+            stderr=self.log,
+            start_new_session=True,
+            preexec_fn=die_with_parent,
+            **self.as_user,
+        )
         try:
             wait_until(lambda: psycopg.connect(self.url, connect_timeout=1).close() or True, 20, what="postgres up")
         except AssertionError as exc:
@@ -124,9 +129,12 @@ class Redis:
             ["redis-server", "--port", str(self.port), "--save", "", "--appendonly", "no", "--bind", "127.0.0.1"]
             if shutil.which("redis-server")
             else [_redis_bin(), "--port", str(self.port), "--save", "", "--bind", "127.0.0.1"],
-            cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+            cwd=self.folder,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
             preexec_fn=die_with_parent,
-        )  # fmt: skip
+        )
         wait_until(lambda: redis.Redis(port=self.port, socket_timeout=1).ping(), 10, what="redis up")
 
     def kill9(self) -> None:

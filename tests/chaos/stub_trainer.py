@@ -74,8 +74,16 @@ class Stub:
         for index, name in enumerate(names):
             self.rollout(step, index, name)
         advantages = [float(index) for index in range(len(names))]
-        self.write("group_scored", step=step, group=0, rollouts=names, advantages=advantages, reward_mean=0.5,
-                   reward_std=0.1, zero_variance=False)  # fmt: skip
+        self.write(
+            "group_scored",
+            step=step,
+            group=0,
+            rollouts=names,
+            advantages=advantages,
+            reward_mean=0.5,
+            reward_std=0.1,
+            zero_variance=False,
+        )
         self.write("phase", phase="training", step=step)
         loss = "NaN" if step % 7 == 0 else 1.0 / step
         self.write("metrics", step=step, values={"reward": step / 100, "loss": loss, "kl": 0.01})
@@ -89,8 +97,16 @@ class Stub:
         for number, role in enumerate(("user", "assistant", "tool")):
             text = f"{role} of {step} \u4e2d </script>" + ("\x00" if self.mode == "nul" else "")
             self.write("turn", rollout=name, turn=number, messages=[{"role": role, "content": text}], tokens=number)
-        self.write("rollout_finished", rollout=name, status="completed", reward=0.5, parts={"a": 0.5, "b": None},
-                   turns=1, tokens=3, seconds=0.01)  # fmt: skip
+        self.write(
+            "rollout_finished",
+            rollout=name,
+            status="completed",
+            reward=0.5,
+            parts={"a": 0.5, "b": None},
+            turns=1,
+            tokens=3,
+            seconds=0.01,
+        )
 
     def checkpoint(self, step, final=False):
         path = "model" if final else f"checkpoints/{step}"

@@ -59,13 +59,21 @@ def _healthy(environment: Environment) -> list[Replica]:
 
 
 def _train(house: House, environment: Environment, steps: int) -> Run:
-    config = JobConfig.model_validate({
-        "model": {"source": "starter"}, "data": {"train": "dataset:d@1"},
-        "environment": {"name": f"environment:{environment.name}"},
-        "rollout": {"prompts_per_step": 4, "num_generations": 4, "max_turn_tokens": 24, "max_completion_tokens": 64,
-                    "failure_pause_steps": 100},
-        "run": {"max_steps": steps, "threads": 1},
-    })  # fmt: skip
+    config = JobConfig.model_validate(
+        {
+            "model": {"source": "starter"},
+            "data": {"train": "dataset:d@1"},
+            "environment": {"name": f"environment:{environment.name}"},
+            "rollout": {
+                "prompts_per_step": 4,
+                "num_generations": 4,
+                "max_turn_tokens": 24,
+                "max_completion_tokens": 64,
+                "failure_pause_steps": 100,
+            },
+            "run": {"max_steps": steps, "threads": 1},
+        }
+    )
     return run_create(project=house.project, user=house.user, name=f"on {environment.name}", config=config)
 
 

@@ -103,8 +103,9 @@ def test_the_web(house: House) -> None:
     cookie, tab, fresh = _cookie(house), Tab(), Tab()
     run = house.launch(SCRIPT, 120)
     with ThreadPoolExecutor(1) as pool:
-        watching = pool.submit(lambda: asyncio.run(
-            asyncio.wait_for(_watch(house, run, cookie, tab, RunState.SUCCEEDED), 60)))  # fmt: skip
+        watching = pool.submit(
+            lambda: asyncio.run(asyncio.wait_for(_watch(house, run, cookie, tab, RunState.SUCCEEDED), 60))
+        )
         house.reaches(run, 20)
         house.kill9("web")
         house.reaches(run, 50)

@@ -60,11 +60,20 @@ def _fill(house: House, port: int, folder: Path) -> None:
 
 
 def _launch(house: House, steps: int, save_every: int) -> Run:
-    config = JobConfig.model_validate({
-        "model": {"source": "starter"}, "data": {"train": "dataset:d@1"}, "environment": {"name": "environment:e"},
-        "rollout": {"prompts_per_step": 2, "num_generations": 4, "max_turn_tokens": 24, "max_completion_tokens": 64},
-        "run": {"max_steps": steps, "save_every": save_every, "threads": 1},
-    })  # fmt: skip
+    config = JobConfig.model_validate(
+        {
+            "model": {"source": "starter"},
+            "data": {"train": "dataset:d@1"},
+            "environment": {"name": "environment:e"},
+            "rollout": {
+                "prompts_per_step": 2,
+                "num_generations": 4,
+                "max_turn_tokens": 24,
+                "max_completion_tokens": 64,
+            },
+            "run": {"max_steps": steps, "save_every": save_every, "threads": 1},
+        }
+    )
     return run_create(project=house.project, user=house.user, name=f"real {next(house.numbers)}", config=config)
 
 

@@ -61,9 +61,11 @@ class Composed:
         self.seconds: dict[str, float] = {}
         self.env = {
             **{name: value for name, value in os.environ.items() if not name.startswith("TILTYARD_")},
-            "TILTYARD_PORT": str(self.port), "TILTYARD_SECRETS": str(folder / ".secrets"),
-            "COMPOSE_PROJECT_NAME": PROJECT, "COMPOSE_DOCKER_CLI_BUILD": "0",
-        }  # fmt: skip
+            "TILTYARD_PORT": str(self.port),
+            "TILTYARD_SECRETS": str(folder / ".secrets"),
+            "COMPOSE_PROJECT_NAME": PROJECT,
+            "COMPOSE_DOCKER_CLI_BUILD": "0",
+        }
         self._argv = [*argv, "-f", str(FILE), "--env-file", str(folder / ".env")]
 
     @property
@@ -74,9 +76,13 @@ class Composed:
     def run(self, *arguments: str, limit_s: float = COMMAND_LIMIT_S, env: dict[str, str] | None = None) -> str:
         """One compose command; its output. A failure shows both streams."""
         done = subprocess.run(
-            [*self._argv, *arguments], cwd=ROOT, env=self.env | (env or {}), capture_output=True, text=True,
+            [*self._argv, *arguments],
+            cwd=ROOT,
+            env=self.env | (env or {}),
+            capture_output=True,
+            text=True,
             timeout=limit_s,
-        )  # fmt: skip
+        )
         assert done.returncode == 0, f"compose {' '.join(arguments)}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
         return done.stdout
 

@@ -118,8 +118,12 @@ def test_images_are_ours_or_pinned() -> None:
     for name in ENVIRONMENTS:
         assert SERVICES[name]["image"] == f"tiltyard-env-{name}"
         assert SERVICES[name]["build"]["dockerfile"] == f"envs/{name}/Dockerfile"
-    bases = {line for path in [ROOT / "Dockerfile", *(ROOT / "envs").glob("*/Dockerfile")]
-             for line in path.read_text().splitlines() if line.startswith("FROM ")}  # fmt: skip
+    bases = {
+        line
+        for path in [ROOT / "Dockerfile", *(ROOT / "envs").glob("*/Dockerfile")]
+        for line in path.read_text().splitlines()
+        if line.startswith("FROM ")
+    }
     assert {line.split()[1] for line in bases} == {"python:3.11-slim-bookworm"}
 
 
@@ -148,8 +152,7 @@ def test_compose_accepts_the_file(profile: str, tmp_path: Path) -> None:
     if argv is None:
         pytest.skip("neither `docker compose` nor docker-compose is here")
     compose_init(tmp_path)
-    env = {"PATH": os.environ["PATH"], "TILTYARD_SECRETS": str(tmp_path / ".secrets"),
-           "COMPOSE_PROFILES": profile}  # fmt: skip
+    env = {"PATH": os.environ["PATH"], "TILTYARD_SECRETS": str(tmp_path / ".secrets"), "COMPOSE_PROFILES": profile}
     command = [*argv, "-f", str(FILE), "--env-file", str(tmp_path / ".env"), "config"]
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -232,8 +235,18 @@ def test_an_image_takes_in_only_what_is_named() -> None:
     lines = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and line[0] != "#"]
     assert lines[0] == "*"
     taken = {line[1:] for line in lines if line[0] == "!"}
-    assert taken == {"manage.py", "requirements.lock", "requirements-nodeps.lock", "envs", "examples", "locale",
-                     "static", "templates", "training", "webapp"}  # fmt: skip
+    assert taken == {
+        "manage.py",
+        "requirements.lock",
+        "requirements-nodeps.lock",
+        "envs",
+        "examples",
+        "locale",
+        "static",
+        "templates",
+        "training",
+        "webapp",
+    }
 
 
 def test_the_site_runs_as_nobody_in_particular_and_installs_before_it_copies_code() -> None:

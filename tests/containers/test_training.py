@@ -87,14 +87,25 @@ def config_of(environment: str, steps: int) -> dict[str, Any]:
         "data": {"train": f"dataset:{environment}@1"},
         "environment": {"name": f"environment:{environment}"},
         # An untrained model solves nothing; the form of its babble differs enough to learn from.
-        "rewards": {"components": [{"name": "task_success", "weight": 1.0}, {"name": "coherence", "weight": 0.5},
-                                   {"name": "final_answer", "weight": 0.5}]},
-        "rollout": {"prompts_per_step": 2, "num_generations": 4, "max_turns": 3, "max_turn_tokens": 24,
-                    "max_completion_tokens": 1500, "max_prompt_tokens": 2200,
-                    # Steps take half a second here, and a server takes ten to come back.
-                    "failure_pause_steps": 100},
+        "rewards": {
+            "components": [
+                {"name": "task_success", "weight": 1.0},
+                {"name": "coherence", "weight": 0.5},
+                {"name": "final_answer", "weight": 0.5},
+            ]
+        },
+        "rollout": {
+            "prompts_per_step": 2,
+            "num_generations": 4,
+            "max_turns": 3,
+            "max_turn_tokens": 24,
+            "max_completion_tokens": 1500,
+            "max_prompt_tokens": 2200,
+            # Steps take half a second here, and a server takes ten to come back.
+            "failure_pause_steps": 100,
+        },
         "run": {"max_steps": steps, "threads": 1},
-    }  # fmt: skip
+    }
 
 
 def rollouts(visitor: Visitor, run: str, steps: range) -> list[dict[str, Any]]:

@@ -25,9 +25,13 @@ from webapp.storage import attempt_dir
 from webapp.teams.models import User
 
 IDENTITY = {
-    "points": ("name", "step"), "rollouts": ("id",), "turns": ("rollout", "number"),
-    "groups": ("attempt", "step", "group"), "events": ("seq",), "checkpoints": ("id",),
-}  # fmt: skip
+    "points": ("name", "step"),
+    "rollouts": ("id",),
+    "turns": ("rollout", "number"),
+    "groups": ("attempt", "step", "group"),
+    "events": ("seq",),
+    "checkpoints": ("id",),
+}
 
 
 class Tab:
@@ -60,10 +64,13 @@ class Tab:
         groups = [row for row in self.rows["groups"].values() if (row["attempt"], row["step"]) == newest]
         turns = [row for row in self.rows["turns"].values() if row["rollout"] in ids]
         lists = {
-            "points": list(self.rows["points"].values()), "rollouts": kept, "turns": turns, "groups": groups,
+            "points": list(self.rows["points"].values()),
+            "rollouts": kept,
+            "turns": turns,
+            "groups": groups,
             "events": sorted(self.rows["events"].values(), key=lambda row: row["seq"])[-200:],
             "checkpoints": list(self.rows["checkpoints"].values()),
-        }  # fmt: skip
+        }
         return {key: sorted(rows, key=lambda row: json.dumps(row, sort_keys=True)) for key, rows in lists.items()}
 
 
@@ -92,10 +99,17 @@ class Watched:
             self.say(j.TurnAdded(rollout=name, turn=0, messages=[{"role": "user", "content": "中 </script>"}]))
             self.say(j.RolloutFinished(rollout=name, status="completed", reward=0.5, parts={"a": None}))
         self.say(
-            j.GroupScored(step=step, group=0, rollouts=names, advantages=[None] * rollouts, reward_mean=None,
-                          reward_std=None, zero_variance=False),
+            j.GroupScored(
+                step=step,
+                group=0,
+                rollouts=names,
+                advantages=[None] * rollouts,
+                reward_mean=None,
+                reward_std=None,
+                zero_variance=False,
+            ),
             j.Metrics(step=step, values={"reward": step / 10, "loss": float("nan")}),
-        )  # fmt: skip
+        )
 
 
 @pytest.fixture(autouse=True)
@@ -122,8 +136,13 @@ class Wire(ApplicationCommunicator):
 
     def __init__(self, application: Any, path: str, headers: list[tuple[bytes, bytes]] | None = None) -> None:
         path, _, query = path.partition("?")
-        scope = {"type": "websocket", "path": path, "query_string": query.encode(), "headers": headers or [],
-                 "subprotocols": []}  # fmt: skip
+        scope = {
+            "type": "websocket",
+            "path": path,
+            "query_string": query.encode(),
+            "headers": headers or [],
+            "subprotocols": [],
+        }
         super().__init__(application, scope)
 
     async def connect(self, within_s: float = 5) -> tuple[bool, int | None]:

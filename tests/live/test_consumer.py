@@ -130,11 +130,31 @@ async def test_beats_pings_and_steps_are_answered(watched: Watched, alice: Any) 
 
 
 BAD = [
-    "", "{", "[]", "null", "1", '"ping"', "{}", "\x00", "\ud800", "NaN", "[" * 4000, "x" * 5000,
-    '{"type":"step"}', '{"type":"step","step":"1"}', '{"type":"step","step":true}', '{"type":"step","step":-1}',
-    '{"type":"step","step":4294967296}', '{"type":"step","step":1e3}', '{"type":"step","step":' + "9" * 3000 + "}",
-    '{"type":"ping","x":1}', '{"type":"PING"}', '{"type":["ping"]}', '{"type":{}}', '{"type":"subscribe","group":"x"}',
-]  # fmt: skip
+    "",
+    "{",
+    "[]",
+    "null",
+    "1",
+    '"ping"',
+    "{}",
+    "\x00",
+    "\ud800",
+    "NaN",
+    "[" * 4000,
+    "x" * 5000,
+    '{"type":"step"}',
+    '{"type":"step","step":"1"}',
+    '{"type":"step","step":true}',
+    '{"type":"step","step":-1}',
+    '{"type":"step","step":4294967296}',
+    '{"type":"step","step":1e3}',
+    '{"type":"step","step":' + "9" * 3000 + "}",
+    '{"type":"ping","x":1}',
+    '{"type":"PING"}',
+    '{"type":["ping"]}',
+    '{"type":{}}',
+    '{"type":"subscribe","group":"x"}',
+]
 
 
 @pytest.mark.parametrize("text", BAD)

@@ -37,10 +37,14 @@ def test_the_demo_is_made_once(checked_at_once: None, tools_server: str, setting
     project = demo_project(Membership.objects.filter(user=user)[0].team)
     first = demo.demo_create(project=project, user=user)
     assert {dataset.name: (dataset.state, dataset.rows, dataset.bad_rows) for dataset in Dataset.objects.all()} == {
-        "tool-demonstrations": (DatasetState.READY, 40, 0), "tool-tasks": (DatasetState.READY, 20, 0)}  # fmt: skip
+        "tool-demonstrations": (DatasetState.READY, 40, 0),
+        "tool-tasks": (DatasetState.READY, 20, 0),
+    }
     assert [environment.healthy for environment in Environment.objects.all()] == [True]
     assert [(run.name, run.kind, run.state) for run in (first.warm_up, first.grpo)] == [
-        ("warm-up", "sft", RunState.QUEUED), ("first-grpo", "grpo", RunState.QUEUED)]  # fmt: skip
+        ("warm-up", "sft", RunState.QUEUED),
+        ("first-grpo", "grpo", RunState.QUEUED),
+    ]
     assert first.grpo.after == first.warm_up
     assert first.grpo.config["model"]["source"] == "run:warm-up"
     assert first.grpo.config["environment"]["name"] == "environment:tools"
@@ -58,8 +62,9 @@ def test_a_run_in_one_line(make_run: Any) -> None:
 
 
 def test_following_ends_with_how_the_reward_rose(make_run: Any) -> None:
-    run = make_run(name="g", state=RunState.SUCCEEDED, step=2, total_steps=2, last_reward=0.8,
-                   finished_at=timezone.now())  # fmt: skip
+    run = make_run(
+        name="g", state=RunState.SUCCEEDED, step=2, total_steps=2, last_reward=0.8, finished_at=timezone.now()
+    )
     for step, value in ((1, 0.46), (2, 0.8)):
         MetricPoint.objects.create(run=run, attempt=1, step=step, name="reward", value=value, seq=step)
     error = {"message": "The environment is gone.", "hint": "Start it."}

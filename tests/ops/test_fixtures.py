@@ -23,13 +23,19 @@ if TYPE_CHECKING:
 
 def test_the_cast_has_its_roles(alice: User, bob: User, rita: User, charlie: User, project: Project) -> None:
     assert [role_in(user, project) for user in (alice, bob, rita, charlie)] == [
-        Role.OWNER, Role.EDITOR, Role.VIEWER, None]  # fmt: skip
+        Role.OWNER,
+        Role.EDITOR,
+        Role.VIEWER,
+        None,
+    ]
 
 
 def test_builders_make_saved_objects(
-    make_dataset: Callable[..., Any], make_run: Callable[..., Any], make_reward_spec: Callable[..., Any],
+    make_dataset: Callable[..., Any],
+    make_run: Callable[..., Any],
+    make_reward_spec: Callable[..., Any],
     make_environment: Callable[..., Any],
-) -> None:  # fmt: skip
+) -> None:
     dataset = make_dataset()
     assert dataset.rows_path.read_text().count("\n") == dataset.rows == 3
     assert [make_run().name, make_run(name="x").name] == ["run-1", "x"]

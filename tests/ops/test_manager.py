@@ -51,8 +51,14 @@ def test_a_long_data_path_is_spoken_to_over_loopback(tmp_path: Path) -> None:
 
 def test_the_web_server_has_the_limits_of_the_settings_sheet() -> None:
     argv = " ".join(web_program("127.0.0.1", 8000, behind_proxy=False).argv)
-    for option in ("--ws-max-size 65536", "--ws-ping-interval 20", "--ws-ping-timeout 20", "--no-access-log",
-                   "--ws-per-message-deflate false", "--no-proxy-headers"):  # fmt: skip
+    for option in (
+        "--ws-max-size 65536",
+        "--ws-ping-interval 20",
+        "--ws-ping-timeout 20",
+        "--no-access-log",
+        "--ws-per-message-deflate false",
+        "--no-proxy-headers",
+    ):
         assert option in argv
     assert "--proxy-headers" in web_program("127.0.0.1", 8000, behind_proxy=True).argv
 

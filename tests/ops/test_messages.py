@@ -28,9 +28,13 @@ _(variable)
 translation.gettext("by module")
 """
     assert set(messages_of_python(source)) == {
-        Message(None, "one long"), Message(None, "inside"), Message(None, "title"), Message("verb", "run"),
-        Message(None, "%(n)s row", "%(n)s rows"), Message(None, "by module"),
-    }  # fmt: skip
+        Message(None, "one long"),
+        Message(None, "inside"),
+        Message(None, "title"),
+        Message("verb", "run"),
+        Message(None, "%(n)s row", "%(n)s rows"),
+        Message(None, "by module"),
+    }
 
 
 def test_template_texts_are_found() -> None:
@@ -43,9 +47,13 @@ def test_template_texts_are_found() -> None:
 {% blocktranslate count n=rows %}{{ n }} row{% plural %}{{ n }} rows{% endblocktranslate %}
 """
     assert set(messages_of_template(source)) == {
-        Message(None, "Runs"), Message("verb", "Stop"), Message(None, "Log"), Message(None, "Tab"),
-        Message(None, "Run %(n)s ended"), Message(None, "%(n)s row", "%(n)s rows"),
-    }  # fmt: skip
+        Message(None, "Runs"),
+        Message("verb", "Stop"),
+        Message(None, "Log"),
+        Message(None, "Tab"),
+        Message(None, "Run %(n)s ended"),
+        Message(None, "%(n)s row", "%(n)s rows"),
+    }
 
 
 def test_an_update_keeps_translations_and_drops_what_is_gone(tmp_path: Path) -> None:

@@ -15,9 +15,10 @@ from webapp.ops.processes import Known, Ledger, alive, end, family, known
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
 STUBBORN = [
-    sys.executable, "-c",
+    sys.executable,
+    "-c",
     "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(60)",
-]  # fmt: skip
+]
 
 
 @contextmanager

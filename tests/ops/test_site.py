@@ -41,4 +41,6 @@ def test_environments_follow_the_tools_server_to_a_new_port(project: Project, mo
     Environment.objects.create(project=project, name="mine", url="http://127.0.0.1:9000")
     call_command("prepare_site", "--tools-moved", "http://127.0.0.1:8101", "http://127.0.0.1:8222")
     assert sorted(Environment.objects.values_list("url", flat=True)) == [
-        "http://127.0.0.1:8222", "http://127.0.0.1:9000"]  # fmt: skip
+        "http://127.0.0.1:8222",
+        "http://127.0.0.1:9000",
+    ]

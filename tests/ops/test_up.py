@@ -39,9 +39,14 @@ class Upped:
         env |= {"TILTYARD_DATA_DIR": str(data), "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "manage.py", "up", "--port", str(port)], cwd=ROOT, env=env, stdout=output,
-                stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True,
-            )  # fmt: skip
+                [sys.executable, "manage.py", "up", "--port", str(port)],
+                cwd=ROOT,
+                env=env,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
 
     @property
     def output(self) -> str:

@@ -65,18 +65,29 @@ def objects(
     case = RewardCase.objects.create(project=project, name="case", messages=[], prompt_length=0)
     rollout = Rollout.objects.create(run=run, attempt=1, step=1, group=0, index=0, started_at=timezone.now(), seq=1)
     return {
-        "runs": run.pk, "run_id": run.pk, "datasets": (data := make_dataset()).pk, "dataset_id": data.pk,
-        "rewards": (spec := make_reward_spec()).pk, "spec_id": spec.pk,
+        "runs": run.pk,
+        "run_id": run.pk,
+        "datasets": (data := make_dataset()).pk,
+        "dataset_id": data.pk,
+        "rewards": (spec := make_reward_spec()).pk,
+        "spec_id": spec.pk,
         "environments": (environment := make_environment(url="http://127.0.0.1:1")).pk,
-        "environment_id": environment.pk, "models": model.pk, "rollouts": rollout.pk,
-        "cases": case.pk, "operation": "split", "export_id": _export(data).pk,
+        "environment_id": environment.pk,
+        "models": model.pk,
+        "rollouts": rollout.pk,
+        "cases": case.pk,
+        "operation": "split",
+        "export_id": _export(data).pk,
         "imports": RunImport.objects.create(project=project, files=[{"name": "log", "bytes": 1}]).pk,
         "needs": Preparation.objects.create(project=project, preset="toolbench", size="test").pk,
         "lab": RolloutSet.objects.create(project=project, name="set", kind="run").pk,
         "rollout": rollout.pk,
         "members": newcomer.pk,
-        "slug": project.slug, "token": "not-a-token", "step": 1, "number": 1,
-    }  # fmt: skip
+        "slug": project.slug,
+        "token": "not-a-token",
+        "step": 1,
+        "number": 1,
+    }
 
 
 def _export(dataset: Dataset) -> DatasetExport:

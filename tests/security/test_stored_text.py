@@ -18,10 +18,20 @@ from webapp.teams.models import Project, User
 
 MARK = "x9x"
 STRINGS = [
-    f"<script>{MARK}()</script>", f"<img src=x onerror={MARK}()>", f'"><svg onload={MARK}()>', f"'><b id={MARK}>",
-    f"<a href=javascript:{MARK}()>a</a>", f"{{{{ {MARK} }}}}", f"{{% {MARK} %}}", f"</textarea><i {MARK}>",
-    f"</script><i {MARK}>", f"<!--{MARK}--><i>", f"\u202e<i {MARK}>", f"&lt;i {MARK}&gt;<i {MARK}>", f"<iframe {MARK}>",
-]  # fmt: skip
+    f"<script>{MARK}()</script>",
+    f"<img src=x onerror={MARK}()>",
+    f'"><svg onload={MARK}()>',
+    f"'><b id={MARK}>",
+    f"<a href=javascript:{MARK}()>a</a>",
+    f"{{{{ {MARK} }}}}",
+    f"{{% {MARK} %}}",
+    f"</textarea><i {MARK}>",
+    f"</script><i {MARK}>",
+    f"<!--{MARK}--><i>",
+    f"\u202e<i {MARK}>",
+    f"&lt;i {MARK}&gt;<i {MARK}>",
+    f"<iframe {MARK}>",
+]
 LIVE = (
     "<script>x9x",
     "<img src=x",
@@ -88,9 +98,13 @@ def test_names_and_answers_are_escaped(
     run = make_run(name=text, config={"rewards": {"spec": spec.reference}})
     client = client_for(bob)
     for name, *args in (
-        ("environment-list",), ("model-list",), ("reward-list",), ("reward-detail", spec.pk), ("reward-edit", spec.pk),
+        ("environment-list",),
+        ("model-list",),
+        ("reward-list",),
+        ("reward-detail", spec.pk),
+        ("reward-edit", spec.pk),
         ("run-new",),
-    ):  # fmt: skip
+    ):
         _clean(client.get(reverse(name, args=[project.slug, *args])).content.decode())
     for query in ({"from": str(run.pk)}, {"dataset": text}, {"model": text}, {"preset": text}, {"reward": text}):
         _clean(client.get(reverse("run-new", args=[project.slug]), query).content.decode())

@@ -70,7 +70,7 @@ HOSTILE: dict[str, Callable[[Path], object]] = {
         f, header({"dtype": "F32", "shape": [1], "data_offsets": [-4, 4]})
     ),
     "weights with a broken entry": lambda f: weights(f, header("x")),
-}  # fmt: skip
+}
 
 
 def test_a_clean_folder_passes_and_is_described(folder: Path) -> None:

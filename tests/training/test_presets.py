@@ -42,8 +42,9 @@ def test_a_preset_is_whole(preset: Preset) -> None:
             arguments_clean(program.options, needs.environment.arguments)
         if needs.dataset is not None and not needs.dataset.program:
             assert needs.environment is not None
-            arguments_clean(builtins()[needs.environment.program].datasets[needs.dataset.command].options,
-                            needs.dataset.arguments)  # fmt: skip
+            arguments_clean(
+                builtins()[needs.environment.program].datasets[needs.dataset.command].options, needs.dataset.arguments
+            )
         start = needs.start
         assert start is None or {start.preset, start.after} - {""} <= set(presets())
         if size == "test":
@@ -63,13 +64,22 @@ def test_the_documents_values_stand() -> None:
     """The figures of the five documents that matter most, by value."""
     toolbench, stage_2 = presets()["toolbench"].config_for("full"), presets()["bfcl-stage-2"].config_for("full")
     assert (toolbench.rollout.prompts_per_step, toolbench.rollout.num_generations, toolbench.rollout.max_turns) == (
-        512, 5, 5)  # fmt: skip
+        512,
+        5,
+        5,
+    )
     assert (toolbench.optim.learning_rate, toolbench.optim.warmup_share) == (5e-7, 0.285)
     assert toolbench.updates_per_step == 10
     assert (stage_2.grpo.beta, stage_2.grpo.epsilon_high, stage_2.grpo.delta, stage_2.rollout.num_generations) == (
-        0.1, 0.28, 10.0, 16)  # fmt: skip
-    rewards = {name: [part.name for part in presets()[name].job_for("full").rewards.components if part.weight]
-               for name in ("bfcl-stage-1", "bfcl-stage-2", "bfcl-stage-3")}  # fmt: skip
+        0.1,
+        0.28,
+        10.0,
+        16,
+    )
+    rewards = {
+        name: [part.name for part in presets()[name].job_for("full").rewards.components if part.weight]
+        for name in ("bfcl-stage-1", "bfcl-stage-2", "bfcl-stage-3")
+    }
     assert rewards == {
         "bfcl-stage-1": ["bfcl_stage_1"],
         "bfcl-stage-2": ["bfcl_progress_reached"],
@@ -78,7 +88,10 @@ def test_the_documents_values_stand() -> None:
     reasoning, webshop = presets()["reasoning-grpo"].config_for("full"), presets()["webshop"].config_for("full")
     assert (reasoning.optim.learning_rate, reasoning.grpo.beta) == (1e-6, 0.001)
     assert (webshop.rollout.temperature, webshop.rollout.prompts_per_step, webshop.optim.learning_rate) == (
-        0.3, 128, 5e-7)  # fmt: skip
+        0.3,
+        128,
+        5e-7,
+    )
 
 
 def test_the_page_of_presets_is_current() -> None:

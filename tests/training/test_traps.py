@@ -45,12 +45,21 @@ def small_model(starter: Path, folder: Path, **config: Any) -> Path:
         ({"rollout": {"temperature": 0.01}}, "rollout.temperature", False),
         ({"rollout": {"top_k": 1}}, "rollout.top_k", False),
         ({"model": {"source": "Qwen/Qwen3-0.6B"}, "optim": {"learning_rate": 5e-5}}, "optim.learning_rate", False),
-        ({"rollout": {"max_turns": 1}, "rewards": {"components": [{"name": "result_use", "weight": 1}]}},
-         "rollout.max_turns", False),
-        ({"environment": {"name": "", "url": ""}, "rewards": {"components": [{"name": "webshop_score", "weight": 1}]}},
-         "environment.name", True),
+        (
+            {"rollout": {"max_turns": 1}, "rewards": {"components": [{"name": "result_use", "weight": 1}]}},
+            "rollout.max_turns",
+            False,
+        ),
+        (
+            {
+                "environment": {"name": "", "url": ""},
+                "rewards": {"components": [{"name": "webshop_score", "weight": 1}]},
+            },
+            "environment.name",
+            True,
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_setting_that_goes_wrong(over: dict[str, Any], option: str, hard: bool) -> None:
     base = {"environment": {"name": "tools"}, "optim": {"learning_rate": STARTER_RATE}}
     (found,) = traps(JobConfig.model_validate(base | over), load_template=False)
@@ -119,8 +128,11 @@ def test_a_template_that_thinks_by_itself(tmp_path: Path, starter_folder: Path) 
 
 def test_the_window_is_the_models_own(tmp_path: Path, starter_folder: Path) -> None:
     folder = small_model(starter_folder, tmp_path / "short", max_position_embeddings=256)
-    over = {"model": {"source": str(folder)}, "environment": {"name": "tools"},
-            "rollout": {"max_prompt_tokens": 200, "max_turn_tokens": 50, "max_completion_tokens": 100}}  # fmt: skip
+    over = {
+        "model": {"source": str(folder)},
+        "environment": {"name": "tools"},
+        "rollout": {"max_prompt_tokens": 200, "max_turn_tokens": 50, "max_completion_tokens": 100},
+    }
     (found,) = traps(JobConfig.model_validate(over), load_template=False)
     assert found.values == {"prompt": 200, "episode": 100, "window": 256} and not found.hard
 

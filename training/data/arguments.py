@@ -12,9 +12,18 @@ from training.words import _, told
 
 MAX_DEPTH = 16
 _TYPES: dict[str, tuple[type, ...]] = {
-    "object": (dict,), "dict": (dict,), "array": (list,), "list": (list,), "tuple": (list,), "string": (str,),
-    "integer": (int,), "number": (int, float), "float": (int, float), "boolean": (bool,), "null": (type(None),),
-}  # fmt: skip
+    "object": (dict,),
+    "dict": (dict,),
+    "array": (list,),
+    "list": (list,),
+    "tuple": (list,),
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "float": (int, float),
+    "boolean": (bool,),
+    "null": (type(None),),
+}
 
 
 def functions_of(tools: list[dict[str, Any]]) -> dict[str, Any]:

@@ -104,9 +104,17 @@ def task_hash(row: Row) -> int:
 
 
 _IN_ORDER = {
-    ("the beginning", "system"), ("the beginning", "user"), ("system", "user"), ("user", "user"), ("user", "assistant"),
-    ("assistant", "user"), ("assistant", "tool"), ("tool", "user"), ("tool", "assistant"), ("tool", "tool"),
-}  # fmt: skip
+    ("the beginning", "system"),
+    ("the beginning", "user"),
+    ("system", "user"),
+    ("user", "user"),
+    ("user", "assistant"),
+    ("assistant", "user"),
+    ("assistant", "tool"),
+    ("tool", "user"),
+    ("tool", "assistant"),
+    ("tool", "tool"),
+}
 
 
 def turn_remarks(row: Row) -> Iterator[Remark]:

@@ -32,9 +32,13 @@ from training.data.schema import row_from_dict
 from training.errors import DataError
 
 OPERATIONS: dict[str, type[Options]] = {
-    "split": SplitOptions, "subset": SubsetOptions, "pick": PickOptions, "filter": FilterOptions, "mix": MixOptions,
+    "split": SplitOptions,
+    "subset": SubsetOptions,
+    "pick": PickOptions,
+    "filter": FilterOptions,
+    "mix": MixOptions,
     "cut": CutOptions,
-}  # fmt: skip
+}
 PARTS = ("train", "validation")
 PROGRESS_EVERY_S = 0.2
 OnProgress = Callable[[int, int], None]
@@ -50,9 +54,15 @@ class Made(NamedTuple):
 
 
 def make(
-    operation: str, options: Options, parents: list[Path], target: Path, *, part: str = "", limit_bytes: int = 0,
+    operation: str,
+    options: Options,
+    parents: list[Path],
+    target: Path,
+    *,
+    part: str = "",
+    limit_bytes: int = 0,
     on_progress: OnProgress | None = None,
-) -> Made:  # fmt: skip
+) -> Made:
     """Write ``target``, which must not exist. Raises ``DataError`` where nothing, or too much, would be in it."""
     taken = [0] * len(parents)
     track = _Track(sum(path.stat().st_size for path in parents), on_progress)

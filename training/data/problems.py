@@ -140,9 +140,13 @@ PROBLEMS: dict[str, Problem] = {
 
 
 _KINDS = {
-    dict: _("an object"), list: _("a list"), str: _("text"), bool: _("true or false"), int: _("a number"),
+    dict: _("an object"),
+    list: _("a list"),
+    str: _("text"),
+    bool: _("true or false"),
+    int: _("a number"),
     float: _("a number"),
-}  # fmt: skip
+}
 
 
 class Finding(BaseModel):

@@ -251,9 +251,13 @@ def length_histogram(lengths: array[int], unit: str) -> Lengths:
         counts[bisect_right(edges, value) - 1] += 1
     last = len(ordered) - 1
     return Lengths(
-        unit=unit, edges=edges, counts=counts,
-        p50=ordered[round(last * 0.5)], p95=ordered[round(last * 0.95)], max=ordered[-1],
-    )  # fmt: skip
+        unit=unit,
+        edges=edges,
+        counts=counts,
+        p50=ordered[round(last * 0.5)],
+        p95=ordered[round(last * 0.95)],
+        max=ordered[-1],
+    )
 
 
 def shorten(value: Any, text_chars: int = PREVIEW_TEXT_CHARS) -> Any:

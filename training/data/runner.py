@@ -88,14 +88,27 @@ def run_limited(
 def run_preview(source: Path, reading: ReadOptions | None = None, *, rows: int = ROWS_SHOWN) -> Preview:
     """Look at the first rows of ``source`` in a limited child; whatever happens to it, there is an answer."""
     command = [
-        sys.executable, "-P", "-m", "training.data", "preview", "--limited",
-        "--input", str(source.absolute()), "--rows", str(rows), *_choices(reading, None),
-    ]  # fmt: skip
+        sys.executable,
+        "-P",
+        "-m",
+        "training.data",
+        "preview",
+        "--limited",
+        "--input",
+        str(source.absolute()),
+        "--rows",
+        str(rows),
+        *_choices(reading, None),
+    ]
     limits = PREVIEW_LIMITS
     child = subprocess.Popen(
-        command, env=_environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        command,
+        env=_environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
         start_new_session=True,
-    )  # fmt: skip
+    )
     try:
         output, in_time = _collect(child, time.monotonic() + limits.wall_s)
     finally:
@@ -120,15 +133,26 @@ def _collect(child: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, bo
 def _command(source: Path, output_dir: Path, limits: CheckLimits, tokenizer: Path | None, preview: int) -> list[str]:
     """The child's argument list. Paths are absolute, so none can look like a flag."""
     command = [
-        sys.executable, "-P", "-m", "training.data", "check",
-        "--input", str(source.absolute()),
-        "--output-dir", str(output_dir.absolute()),
-        "--max-rows", str(limits.max_rows),
-        "--preview", str(preview),
-        "--memory-mb", str(limits.memory_bytes >> 20),
-        "--cpu-seconds", str(limits.cpu_s),
-        "--open-files", str(limits.open_files),
-    ]  # fmt: skip
+        sys.executable,
+        "-P",
+        "-m",
+        "training.data",
+        "check",
+        "--input",
+        str(source.absolute()),
+        "--output-dir",
+        str(output_dir.absolute()),
+        "--max-rows",
+        str(limits.max_rows),
+        "--preview",
+        str(preview),
+        "--memory-mb",
+        str(limits.memory_bytes >> 20),
+        "--cpu-seconds",
+        str(limits.cpu_s),
+        "--open-files",
+        str(limits.open_files),
+    ]
     return command + (["--tokenizer", str(tokenizer.absolute())] if tokenizer else [])
 
 

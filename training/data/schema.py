@@ -24,12 +24,21 @@ CONVERSATION_KEYS = ("messages", "conversation", "conversations", "prompt")
 TASK_KEYS = ("item_id", "session_id", "query_id", "ground_truth")
 """A row with one of these may have an empty conversation: the environment opens it."""
 ROLES = {
-    "system": "system", "developer": "system",
-    "user": "user", "human": "user",
-    "assistant": "assistant", "gpt": "assistant", "model": "assistant",
-    "tool": "tool", "tool_result": "tool", "tool_response": "tool", "function": "tool", "observation": "tool",
-    "tool_call": "assistant", "function_call": "assistant",
-}  # fmt: skip
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "human": "user",
+    "assistant": "assistant",
+    "gpt": "assistant",
+    "model": "assistant",
+    "tool": "tool",
+    "tool_result": "tool",
+    "tool_response": "tool",
+    "function": "tool",
+    "observation": "tool",
+    "tool_call": "assistant",
+    "function_call": "assistant",
+}
 CALL_ROLES = {"tool_call", "function_call"}
 _OURS = {"role", "content", "tool_calls", "tool_call_id", "name"}
 _CHAT_ROLES = {"system", "user", "assistant", "tool"}

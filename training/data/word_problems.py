@@ -38,7 +38,7 @@ CHANGES = (
     Change("loses {n}", "弄丢{n}个", "-"),
     Change("then has {n} times as many", "随后变成原来的{n}倍", "*"),
     Change("shares them equally among {n} people, keeping one share", "和大家平分，一共{n}人，留下一份", "/"),
-)  # fmt: skip
+)
 
 
 def word_problems(

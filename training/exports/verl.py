@@ -61,8 +61,11 @@ def _missing(config: JobConfig, missing: dict[str, str]) -> list[str]:
     for option, why in missing.items():
         group, _, name = option.partition(".")
         value = getattr(getattr(config, group), name)
-        lines.append(f"{option}: {why}" if option in _PRIVATE or option == "model.source" else
-                     f"{option} = {_one_line(value)}: {why}")  # fmt: skip
+        lines.append(
+            f"{option}: {why}"
+            if option in _PRIVATE or option == "model.source"
+            else f"{option} = {_one_line(value)}: {why}"
+        )
     for component in config.rewards.components:
         lines.append(f"reward component {component.name} ({component.registered}), weight {component.weight:g}")
     return lines

@@ -49,8 +49,12 @@ def _clip(epsilon: float) -> Carried:
 
 
 def _loss(kind: str) -> Carried:
-    modes = {"dapo": "token-mean", "bnpo": "token-mean", "grpo": "seq-mean-token-mean",
-             "dr_grpo": "seq-mean-token-sum-norm"}  # fmt: skip
+    modes = {
+        "dapo": "token-mean",
+        "bnpo": "token-mean",
+        "grpo": "seq-mean-token-mean",
+        "dr_grpo": "seq-mean-token-sum-norm",
+    }
     why = "verl averages over a mini-batch, bnpo over what one device holds of it" if kind == "bnpo" else ""
     return Carried({f"{ACTOR}.loss_agg_mode": modes[kind]}, why)
 

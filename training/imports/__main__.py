@@ -81,8 +81,10 @@ def _limits(args: argparse.Namespace) -> CheckLimits:
 def _say(report: ImportReport, path: Path) -> None:
     print(report.message)
     if report.verdict != "rejected":
-        print(f"{report.tool}: {report.steps} steps, {report.metrics} metrics, {report.rollouts} rollouts in "
-              f"{report.groups} groups.")  # fmt: skip
+        print(
+            f"{report.tool}: {report.steps} steps, {report.metrics} metrics, {report.rollouts} rollouts in "
+            f"{report.groups} groups."
+        )
     for bad in report.bad[:20]:
         print(f"  {bad.file}, line {bad.line}: {bad.reason}")
     print(f"Everything that was read is in {path}.")

@@ -102,11 +102,15 @@ class Recorder:
         missing = row.reward is None
         self._write(
             RolloutFinished(
-                rollout=name, status="excluded" if missing else "completed", reward=row.reward, parts=row.parts,
-                error=NO_REWARD if missing else None, turns=spoken,
+                rollout=name,
+                status="excluded" if missing else "completed",
+                reward=row.reward,
+                parts=row.parts,
+                error=NO_REWARD if missing else None,
+                turns=spoken,
             ),
             step.at,
-        )  # fmt: skip
+        )
         group.rewards.append(row.reward)
         group.advantages.append(row.advantage)
         group.turns += spoken
@@ -132,11 +136,16 @@ class Recorder:
         names = [f"{number}/{group.number}/{index}" for index in range(len(group.rewards))]
         self._write(
             GroupScored(
-                step=number, group=group.number, rollouts=names, advantages=given, reward_mean=found.mean,
-                reward_std=found.std, zero_variance=found.zero_variance,
+                step=number,
+                group=group.number,
+                rollouts=names,
+                advantages=given,
+                reward_mean=found.mean,
+                reward_std=found.std,
+                zero_variance=found.zero_variance,
             ),
             step.at,
-        )  # fmt: skip
+        )
 
     def finish(self, tool: str, digest: str) -> None:
         """Write the figures that nobody gave, the last word, and the first line in front of all."""
@@ -198,8 +207,16 @@ class Recorder:
         (self.folder / f"{JOURNAL_NAME}.part").unlink(missing_ok=True)
 
 
-_COMPUTED = frozenset({"reward", "reward_std", "groups/zero_variance_share", "rollouts/turns_mean",
-                       "rollouts/excluded", "rollouts/excluded_share"})  # fmt: skip
+_COMPUTED = frozenset(
+    {
+        "reward",
+        "reward_std",
+        "groups/zero_variance_share",
+        "rollouts/turns_mean",
+        "rollouts/excluded",
+        "rollouts/excluded_share",
+    }
+)
 
 
 def step_figures(step: _Step) -> dict[str, float]:

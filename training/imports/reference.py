@@ -84,11 +84,17 @@ def reference() -> str:
     parts += [f"| `{ours}` | {_names(theirs)} |\n" for ours, theirs in METRICS.items()]
     parts.append(
         _LIMITS.format(
-            steps=_names(STEPS), line=MAX_LINE_BYTES >> 20, depth=MAX_DEPTH, columns=MAX_COLUMNS,
-            rows=f"{CheckLimits.max_rows:,}", rollouts=f"{MAX_ROLLOUTS:,}", points=f"{MAX_POINTS:,}",
-            members=f"{MAX_MEMBERS:,}", ratio=RATIO,
+            steps=_names(STEPS),
+            line=MAX_LINE_BYTES >> 20,
+            depth=MAX_DEPTH,
+            columns=MAX_COLUMNS,
+            rows=f"{CheckLimits.max_rows:,}",
+            rollouts=f"{MAX_ROLLOUTS:,}",
+            points=f"{MAX_POINTS:,}",
+            members=f"{MAX_MEMBERS:,}",
+            ratio=RATIO,
         )
-    )  # fmt: skip
+    )
     return "".join([*parts, *_options()])
 
 

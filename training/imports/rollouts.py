@@ -96,9 +96,13 @@ def _dumped(row: dict[str, Any], notes: Notes) -> Sampled:
     score = known(number_of(row.get("score", row.get("reward"))))
     taken = {"input", "output", "score", "step", *GROUP_KEYS} | ({"reward"} if "score" not in row else set())
     return Sampled(
-        step=_step(row, notes), key=_key(row, prompt), messages=messages, prompt=length, reward=score,
+        step=_step(row, notes),
+        key=_key(row, prompt),
+        messages=messages,
+        prompt=length,
+        reward=score,
         parts=_parts(row, taken, notes),
-    )  # fmt: skip
+    )
 
 
 def _completed(row: dict[str, Any], notes: Notes) -> Sampled:
@@ -114,9 +118,15 @@ def _completed(row: dict[str, Any], notes: Notes) -> Sampled:
         notes.say(told(_("The reward of a rollout is the sum of its parts, each with weight 1 (TRL's default).")))
     key = json.dumps(row.get("prompt"), ensure_ascii=False, sort_keys=True, default=str)
     return Sampled(
-        step=_step(row, notes), key=_key(row, key), messages=messages, prompt=len(prompt), reward=reward, parts=parts,
-        advantage=known(number_of(row.get("advantage"))), summed=not given,
-    )  # fmt: skip
+        step=_step(row, notes),
+        key=_key(row, key),
+        messages=messages,
+        prompt=len(prompt),
+        reward=reward,
+        parts=parts,
+        advantage=known(number_of(row.get("advantage"))),
+        summed=not given,
+    )
 
 
 def _step(row: dict[str, Any], notes: Notes) -> int:

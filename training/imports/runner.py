@@ -30,14 +30,23 @@ def run_import(
     output.mkdir(parents=True, exist_ok=True)
     (output / REPORT_NAME).unlink(missing_ok=True)
     command = [
-        sys.executable, "-P", "-m", "training", "import",
-        "--output", str(output.absolute()),
-        "--max-rows", str(limits.max_rows),
-        "--memory-mb", str(limits.memory_bytes >> 20),
-        "--cpu-seconds", str(limits.cpu_s),
-        "--open-files", str(limits.open_files),
+        sys.executable,
+        "-P",
+        "-m",
+        "training",
+        "import",
+        "--output",
+        str(output.absolute()),
+        "--max-rows",
+        str(limits.max_rows),
+        "--memory-mb",
+        str(limits.memory_bytes >> 20),
+        "--cpu-seconds",
+        str(limits.cpu_s),
+        "--open-files",
+        str(limits.open_files),
         "--progress",
-    ]  # fmt: skip
+    ]
     for given in files:  # paths are absolute and names follow a `=`, so none can look like a flag
         command += ["--input", str(given.path.absolute()), f"--name={given.name}"]
     code, in_time = run_limited(command, output / LOG_NAME, limits.wall_s, on_progress)

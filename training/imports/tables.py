@@ -18,8 +18,16 @@ from training.imports.base import MAX_NAME_CHARS, BadRow, Figures, Item, Notes, 
 from training.imports.rows import Row, read_json_lines
 from training.words import _, told
 
-STEPS = ("step", "global_step", "train/global_step", "training/global_step", "trainer/global_step", "_step",
-         "iteration", "training_global_step")  # fmt: skip
+STEPS = (
+    "step",
+    "global_step",
+    "train/global_step",
+    "training/global_step",
+    "trainer/global_step",
+    "_step",
+    "iteration",
+    "training_global_step",
+)
 """Columns that number the steps, the most telling first; case does not matter."""
 NAMES, VALUES = ("name", "metric", "tag", "key"), ("value",)
 TIMES = ("_timestamp", "wall time", "wall_time", "timestamp")

@@ -16,8 +16,17 @@ from training.imports.rows import check
 from training.rollout.dialects import hermes
 from training.words import _, told
 
-ROLES = {"system": "system", "user": "user", "assistant": "assistant", "tool": "tool", "ipython": "tool",
-         "developer": "system", "human": "user", "gpt": "assistant", "function": "tool"}  # fmt: skip
+ROLES = {
+    "system": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+    "ipython": "tool",
+    "developer": "system",
+    "human": "user",
+    "gpt": "assistant",
+    "function": "tool",
+}
 MAX_TURNS = 2000
 _ROLE = r"(system|developer|user|assistant|tool|ipython)"
 

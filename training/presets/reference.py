@@ -57,8 +57,11 @@ def _with(arguments: dict[str, Any]) -> str:
 def _table(preset: Preset) -> list[str]:
     """Every option that one of the sizes sets, and the source of the full value."""
     sizes = {size: _values(preset.config_for(size)) for size in preset.sizes}
-    changed = [path for path, value in _values(JobConfig()).items()
-               if any(values[path] != value for values in sizes.values()) or path in preset.values]  # fmt: skip
+    changed = [
+        path
+        for path, value in _values(JobConfig()).items()
+        if any(values[path] != value for values in sizes.values()) or path in preset.values
+    ]
     lines = [f"| option | {' | '.join(sizes)} | source |", f"|---|{'---|' * len(sizes)}---|"]
     for path in changed:
         cells = " | ".join(f"`{values[path]}`" for values in sizes.values())

@@ -113,8 +113,12 @@ def _limits(field: FieldInfo) -> str:
         named = meanings if isinstance(meanings, dict) else {}
         return _cell(", ".join(f"`{value}`: {named.get(value, value)}" for value in get_args(field.annotation)))
     signs = ((annotated_types.Ge, "ge", "≥"), (annotated_types.Gt, "gt", ">"), (annotated_types.Le, "le", "≤"))
-    rules = [f"{sign} {getattr(rule, key):g}" for rule in field.metadata for kind, key, sign in signs
-             if isinstance(rule, kind)]  # fmt: skip
+    rules = [
+        f"{sign} {getattr(rule, key):g}"
+        for rule in field.metadata
+        for kind, key, sign in signs
+        if isinstance(rule, kind)
+    ]
     rules += [f"≤ {rule.max_length} long" for rule in field.metadata if isinstance(rule, annotated_types.MaxLen)]
     return ", ".join(rules) or "–"
 

@@ -37,20 +37,65 @@ _NUMBER, _MACHINE, _ARGUMENT_0, _ARGUMENT_2 = 0, 4, 16, 32  # offsets in struct 
 # a process, a thread or a signal handler, or changes who or where the process is.
 CALLS: dict[str, dict[str, int]] = {
     "x86_64": {
-        "read": 0, "write": 1, "mmap": 9, "mprotect": 10, "munmap": 11, "brk": 12, "rt_sigprocmask": 14,
-        "rt_sigreturn": 15, "sched_yield": 24, "mremap": 25, "madvise": 28, "nanosleep": 35, "setitimer": 38,
-        "getpid": 39, "exit": 60, "gettimeofday": 96, "getrusage": 98, "times": 100, "sigaltstack": 131,
-        "gettid": 186, "time": 201, "futex": 202, "restart_syscall": 219, "clock_gettime": 228,
-        "clock_getres": 229, "clock_nanosleep": 230, "exit_group": 231, "getrandom": 318,
+        "read": 0,
+        "write": 1,
+        "mmap": 9,
+        "mprotect": 10,
+        "munmap": 11,
+        "brk": 12,
+        "rt_sigprocmask": 14,
+        "rt_sigreturn": 15,
+        "sched_yield": 24,
+        "mremap": 25,
+        "madvise": 28,
+        "nanosleep": 35,
+        "setitimer": 38,
+        "getpid": 39,
+        "exit": 60,
+        "gettimeofday": 96,
+        "getrusage": 98,
+        "times": 100,
+        "sigaltstack": 131,
+        "gettid": 186,
+        "time": 201,
+        "futex": 202,
+        "restart_syscall": 219,
+        "clock_gettime": 228,
+        "clock_getres": 229,
+        "clock_nanosleep": 230,
+        "exit_group": 231,
+        "getrandom": 318,
     },
     "aarch64": {
-        "read": 63, "write": 64, "mmap": 222, "mprotect": 226, "munmap": 215, "brk": 214, "rt_sigprocmask": 135,
-        "rt_sigreturn": 139, "sched_yield": 124, "mremap": 216, "madvise": 233, "nanosleep": 101, "setitimer": 103,
-        "getpid": 172, "exit": 93, "gettimeofday": 169, "getrusage": 165, "times": 153, "sigaltstack": 132,
-        "gettid": 178, "futex": 98, "restart_syscall": 128, "clock_gettime": 113, "clock_getres": 114,
-        "clock_nanosleep": 115, "exit_group": 94, "getrandom": 278,
+        "read": 63,
+        "write": 64,
+        "mmap": 222,
+        "mprotect": 226,
+        "munmap": 215,
+        "brk": 214,
+        "rt_sigprocmask": 135,
+        "rt_sigreturn": 139,
+        "sched_yield": 124,
+        "mremap": 216,
+        "madvise": 233,
+        "nanosleep": 101,
+        "setitimer": 103,
+        "getpid": 172,
+        "exit": 93,
+        "gettimeofday": 169,
+        "getrusage": 165,
+        "times": 153,
+        "sigaltstack": 132,
+        "gettid": 178,
+        "futex": 98,
+        "restart_syscall": 128,
+        "clock_gettime": 113,
+        "clock_getres": 114,
+        "clock_nanosleep": 115,
+        "exit_group": 94,
+        "getrandom": 278,
     },
-}  # fmt: skip
+}
 MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # linux/audit.h
 
 
@@ -72,8 +117,16 @@ def confine(memory_bytes: int) -> list[str]:
 
 def _limit(memory_bytes: int) -> list[str]:
     os.nice(5)  # below the trainer, yet never starved by it: its limit is wall time
-    limits = {"AS": memory_bytes, "CPU": CPU_LIMIT_S, "NOFILE": OPEN_FILES, "FSIZE": 0, "CORE": 0, "MEMLOCK": 0,
-              "MSGQUEUE": 0, "NPROC": 0}  # fmt: skip
+    limits = {
+        "AS": memory_bytes,
+        "CPU": CPU_LIMIT_S,
+        "NOFILE": OPEN_FILES,
+        "FSIZE": 0,
+        "CORE": 0,
+        "MEMLOCK": 0,
+        "MSGQUEUE": 0,
+        "NPROC": 0,
+    }
     for name, value in limits.items():
         kind = getattr(resource, f"RLIMIT_{name}")
         hard = resource.getrlimit(kind)[1]
@@ -102,16 +155,25 @@ def _leave(libc: ctypes.CDLL) -> list[str]:
 def program(machine: str) -> bytes:
     """The filter as BPF: each allowed call is one comparison, everything else is EPERM."""
     calls = dict(CALLS[machine])
-    lines = [(_LOAD, 0, 0, _MACHINE), (_EQUAL, 1, 0, MACHINES[machine]), (_RETURN, 0, 0, _KILL),
-             (_LOAD, 0, 0, _NUMBER)]  # fmt: skip
+    lines = [(_LOAD, 0, 0, _MACHINE), (_EQUAL, 1, 0, MACHINES[machine]), (_RETURN, 0, 0, _KILL), (_LOAD, 0, 0, _NUMBER)]
     if machine == "x86_64":  # the same numbers with this bit set are other calls
         lines += [(_AT_LEAST, 0, 1, _X32), (_RETURN, 0, 0, _KILL)]
     for name, descriptor in (("read", 0), ("write", 1)):  # only from the parent, only to the parent
-        lines += [(_EQUAL, 0, 4, calls.pop(name)), (_LOAD, 0, 0, _ARGUMENT_0), (_EQUAL, 0, 1, descriptor),
-                  (_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _EPERM)]  # fmt: skip
+        lines += [
+            (_EQUAL, 0, 4, calls.pop(name)),
+            (_LOAD, 0, 0, _ARGUMENT_0),
+            (_EQUAL, 0, 1, descriptor),
+            (_RETURN, 0, 0, _ALLOW),
+            (_RETURN, 0, 0, _EPERM),
+        ]
     for name in ("mmap", "mprotect"):  # memory, but none that can be run
-        lines += [(_EQUAL, 0, 4, calls.pop(name)), (_LOAD, 0, 0, _ARGUMENT_2), (_BITS, 0, 1, _PROT_EXEC),
-                  (_RETURN, 0, 0, _EPERM), (_RETURN, 0, 0, _ALLOW)]  # fmt: skip
+        lines += [
+            (_EQUAL, 0, 4, calls.pop(name)),
+            (_LOAD, 0, 0, _ARGUMENT_2),
+            (_BITS, 0, 1, _PROT_EXEC),
+            (_RETURN, 0, 0, _EPERM),
+            (_RETURN, 0, 0, _ALLOW),
+        ]
     for number in calls.values():
         lines += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ALLOW)]
     lines.append((_RETURN, 0, 0, _EPERM))

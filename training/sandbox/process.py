@@ -60,9 +60,15 @@ class Worker:
         self._buffer = b""
         memory = limits.memory_mb << 20
         self._process = subprocess.Popen(
-            [sys.executable, *OPTIONS, str(PROGRAM), str(memory)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL, cwd="/", env=ENVIRONMENT, start_new_session=True, bufsize=0,
-        )  # fmt: skip
+            [sys.executable, *OPTIONS, str(PROGRAM), str(memory)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            env=ENVIRONMENT,
+            start_new_session=True,
+            bufsize=0,
+        )
         assert self._process.stdin and self._process.stdout  # noqa: S101 - for the type checker
         self._to, self._from = self._process.stdin.fileno(), self._process.stdout.fileno()
         os.set_blocking(self._to, False)

@@ -30,10 +30,22 @@ GRACE_S = 2.0
 MAX_TEXT, MAX_PRINTED = 300, 2000
 _LEFT_OUT = ("breakpoint", "exit", "quit", "help", "copyright", "credits", "license")
 _KINDS = {
-    "open": "file", "os": "file", "shutil": "file", "tempfile": "file", "glob": "file", "socket": "socket",
-    "subprocess": "process", "pty": "process", "ctypes": "native", "mmap": "native", "_thread": "thread",
-    "signal": "process", "resource": "process", "sqlite3": "file", "import": "import",
-}  # fmt: skip
+    "open": "file",
+    "os": "file",
+    "shutil": "file",
+    "tempfile": "file",
+    "glob": "file",
+    "socket": "socket",
+    "subprocess": "process",
+    "pty": "process",
+    "ctypes": "native",
+    "mmap": "native",
+    "_thread": "thread",
+    "signal": "process",
+    "resource": "process",
+    "sqlite3": "file",
+    "import": "import",
+}
 _PROCESS = {"os.system", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.kill", "os.killpg"}
 
 

@@ -32,8 +32,17 @@ from webapp.teams.models import User
 
 logger = logging.getLogger(__name__)
 MAX_PAGE_ROWS = 200
-CODES = {400: "invalid", 401: "login_required", 403: "forbidden", 404: "not_found", 405: "method_not_allowed",
-         409: "conflict", 413: "too_large", 422: "invalid", 429: "rate_limited"}  # fmt: skip
+CODES = {
+    400: "invalid",
+    401: "login_required",
+    403: "forbidden",
+    404: "not_found",
+    405: "method_not_allowed",
+    409: "conflict",
+    413: "too_large",
+    422: "invalid",
+    429: "rate_limited",
+}
 
 
 class Session(AuthBase):
@@ -63,9 +72,15 @@ class StrictJson(JSONRenderer):
 
 
 api = NinjaAPI(
-    title="Tiltyard", version="1", urls_namespace="api", auth=Session(), docs=Swagger(), docs_url=None,
-    openapi_url=None, renderer=StrictJson(),
-)  # fmt: skip
+    title="Tiltyard",
+    version="1",
+    urls_namespace="api",
+    auth=Session(),
+    docs=Swagger(),
+    docs_url=None,
+    openapi_url=None,
+    renderer=StrictJson(),
+)
 
 
 def caller(request: HttpRequest) -> User:
@@ -82,8 +97,12 @@ def page_of(rows: QuerySet[Any], page: int, per_page: int, show: Callable[[Any],
     """One page of a list: ``{items, page, pages, total}``."""
     paginator = Paginator(rows, max(1, min(per_page, MAX_PAGE_ROWS)))
     found = paginator.get_page(max(1, page))
-    return {"items": [show(row) for row in found], "page": found.number, "pages": paginator.num_pages,
-            "total": paginator.count}  # fmt: skip
+    return {
+        "items": [show(row) for row in found],
+        "page": found.number,
+        "pages": paginator.num_pages,
+        "total": paginator.count,
+    }
 
 
 @api.exception_handler(AuthenticationError)

@@ -39,10 +39,16 @@ def export_out(export: DatasetExport) -> dict[str, Any]:
     dataset = export.dataset
     address = reverse("dataset-export-file", args=[dataset.project.slug, dataset.pk, export.pk])
     return {
-        "id": str(export.pk), "state": export.state, "file_name": export.file_name, "options": export.options,
-        "rows": export.rows, "left_out": export.left_out, "bytes": export.bytes, "error": export.error,
+        "id": str(export.pk),
+        "state": export.state,
+        "file_name": export.file_name,
+        "options": export.options,
+        "rows": export.rows,
+        "left_out": export.left_out,
+        "bytes": export.bytes,
+        "error": export.error,
         "url": address if export.state == ExportState.DONE else None,
-    }  # fmt: skip
+    }
 
 
 @router.post("/datasets/{uuid:dataset_id}/make", tags=["datasets"], response={201: list[dict[str, Any]]})
@@ -52,9 +58,12 @@ def dataset_make(request: HttpRequest, dataset_id: UUID, body: OperationIn) -> S
     dataset = object_for(caller(request), Dataset, dataset_id, need=Role.EDITOR, within=within)
     others = [_other(dataset, reference) for reference in body.others]
     made = operation_order(
-        parents=[dataset, *others], user=caller(request), operation=body.operation, options=body.options,
+        parents=[dataset, *others],
+        user=caller(request),
+        operation=body.operation,
+        options=body.options,
         names=body.names,
-    )  # fmt: skip
+    )
     return Status(201, [dataset_out(item, full=True) for item in made])
 
 

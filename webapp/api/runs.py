@@ -45,9 +45,15 @@ def project_get(request: HttpRequest, slug: str) -> dict[str, Any]:
 
 @router.get("/projects/{slug:slug}/runs")
 def runs_list(
-    request: HttpRequest, slug: str, state: str = "", kind: str = "", q: str = "", sort: str = "-created",
-    page: int = 1, per_page: int = 50,
-) -> dict[str, Any]:  # fmt: skip
+    request: HttpRequest,
+    slug: str,
+    state: str = "",
+    kind: str = "",
+    q: str = "",
+    sort: str = "-created",
+    page: int = 1,
+    per_page: int = 50,
+) -> dict[str, Any]:
     """Runs of a project, newest first."""
     project = project_for(caller(request), slug)
     filters = {"state": state, "kind": kind, "q": q}
@@ -68,9 +74,13 @@ def run_new(
             if check.hard and not check.ok:
                 raise ConfigError(f"{check.path}: {check.sentence}" if check.path else check.sentence, hint=check.hint)
     run = run_create(
-        project=project, user=caller(request), name=body.name, config=config, launch=body.launch,
+        project=project,
+        user=caller(request),
+        name=body.name,
+        config=config,
+        launch=body.launch,
         idempotency_key=body.idempotency_key or idempotency_key,
-    )  # fmt: skip
+    )
     return Status(201, run_out(run, full=True))
 
 

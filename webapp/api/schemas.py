@@ -130,8 +130,14 @@ def environment_out(environment: Environment) -> dict[str, Any]:
         "options": environment.options,
         "wanted": environment.wanted,
         "replicas": [
-            {"number": item.number, "url": item.url, "state": item.state, "health": item.health, "error": item.error,
-             "restarts": item.restarts}
+            {
+                "number": item.number,
+                "url": item.url,
+                "state": item.state,
+                "health": item.health,
+                "error": item.error,
+                "restarts": item.restarts,
+            }
             for item in environment.replicas.all()
         ],
         "validation": environment.validation,
@@ -139,4 +145,4 @@ def environment_out(environment: Environment) -> dict[str, Any]:
         "healthy": environment.healthy,
         "health": environment.health,
         "checked_at": environment.checked_at.isoformat() if environment.checked_at else None,
-    }  # fmt: skip
+    }

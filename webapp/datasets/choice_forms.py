@@ -49,8 +49,13 @@ class FilesField(forms.FileField):
 class ChoicesForm(forms.Form):
     """What can be chosen about reading and checking. Fields of one format carry its name in ``FOR``."""
 
-    FOR = {"version": "bfcl verl", "answers": "bfcl", "documents": "bfcl", "ids": "toolbench_queries",
-           "shape": "columns gsm8k"}  # fmt: skip
+    FOR = {
+        "version": "bfcl verl",
+        "answers": "bfcl",
+        "documents": "bfcl",
+        "ids": "toolbench_queries",
+        "shape": "columns gsm8k",
+    }
 
     look = forms.BooleanField(
         required=False,
@@ -66,9 +71,10 @@ class ChoicesForm(forms.Form):
     )
     answers = forms.FileField(required=False, label=gettext_lazy("BFCL answers"))
     documents = FilesField(
-        required=False, label=gettext_lazy("BFCL function documents"),
+        required=False,
+        label=gettext_lazy("BFCL function documents"),
         help_text=gettext_lazy("The eight files of multi_turn_func_doc; rows then carry their tools."),
-    )  # fmt: skip
+    )
     ids = forms.FileField(required=False, label=gettext_lazy("StableToolBench query ids"))
     answer_fields = LinesField(max_items=20, required=False, label=gettext_lazy("Fields with the answer"))
     model = forms.ChoiceField(required=False, label=gettext_lazy("Count tokens as"))
@@ -129,9 +135,11 @@ class ChoicesForm(forms.Form):
         """Everything that was chosen."""
         files = cast("MultiValueDict[str, UploadedFile]", self.files)
         return Choices(
-            reading=self.reading(), checking=self.checking(), look=bool(self.cleaned_data.get("look")),
+            reading=self.reading(),
+            checking=self.checking(),
+            look=bool(self.cleaned_data.get("look")),
             companions=companions_sent(files),
-        )  # fmt: skip
+        )
 
 
 class ReadForm(ChoicesForm):
@@ -146,8 +154,14 @@ class ReadForm(ChoicesForm):
         found = [item["format"] for item in report.get("candidates") or [] if item.get("format") in FORMATS]
         self._choices("format", _formats(found))
         columns = [(str(item["name"]), _column(item)) for item in report.get("columns") or []]
-        words = {"messages": _("Messages"), "system": _("System text"), "prompt": _("User's text"),
-                 "answer": _("Answer"), "tools": _("Tools"), "category": _("Category")}  # fmt: skip
+        words = {
+            "messages": _("Messages"),
+            "system": _("System text"),
+            "prompt": _("User's text"),
+            "answer": _("Answer"),
+            "tools": _("Tools"),
+            "category": _("Category"),
+        }
         for part in MAPPED:
             info = ColumnMapping.model_fields[part]
             self.fields[f"map_{part}"] = forms.ChoiceField(
@@ -202,10 +216,14 @@ def _initial(dataset: Dataset, recognised: dict[str, Any]) -> dict[str, Any]:
     read, check = dataset.reading, dataset.checking
     mapping = read.get("mapping") or recognised.get("mapping") or {}
     return {
-        "format": first, "cut": "none", "shape": "rl", **read, **check,
+        "format": first,
+        "cut": "none",
+        "shape": "rl",
+        **read,
+        **check,
         **{f"map_{part}": column for part, column in mapping.items()},
         **{f"{kind}_from": read.get(kind, "") for kind in BESIDE},
-    }  # fmt: skip
+    }
 
 
 def _formats(found: Iterable[str]) -> list[tuple[str, str]]:
@@ -213,8 +231,10 @@ def _formats(found: Iterable[str]) -> list[tuple[str, str]]:
     names = list(dict.fromkeys([*found, *FORMATS]))
     recognised = set(found)
     titles = {name: translated(FORMATS[name].title) for name in names}
-    return [(name, _("%(title)s (recognised)") % {"title": titles[name]} if name in recognised else titles[name])
-            for name in names]  # fmt: skip
+    return [
+        (name, _("%(title)s (recognised)") % {"title": titles[name]} if name in recognised else titles[name])
+        for name in names
+    ]
 
 
 def _column(item: dict[str, Any]) -> str:

@@ -77,9 +77,11 @@ def _fetch(dataset: Dataset, source: dict[str, str], on_progress: Callable[[Prog
     most = min(settings.MAX_UPLOAD_BYTES, max(0, shutil.disk_usage(settings.DATA_DIR).free - (1 << 30)) // 2)
     status = download(
         f"{settings.HUB_URL}/datasets/{source['id']}/resolve/{quote(commit, safe='')}/{quote(name)}",
-        dataset.upload_path, most=most, limit_s=FETCH_LIMIT_S,
+        dataset.upload_path,
+        most=most,
+        limit_s=FETCH_LIMIT_S,
         on_progress=lambda done, total: on_progress(Progress(done, total, 0, 0)),
-    )  # fmt: skip
+    )
     if status != 200:
         raise ValidationError(
             _("The hub answered %(status)s for the file %(name)s.") % {"status": status, "name": name}

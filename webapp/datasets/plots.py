@@ -43,20 +43,45 @@ def plots_of(report: dict[str, Any], rows: int, bad_rows: int) -> list[Plot]:
     return [
         _lengths(report.get("length") or {}, kept),
         Plot("turns", _("Turns"), _("messages in a row"), _bars(_binned(turns), kept), _("No rows were counted.")),
-        Plot("tools", _("Tools"), _("tools that a row offers"), _bars(_binned(tools), kept) if has_tools else [],
-             _("No row brings tools. An environment may offer its own.")),
-        Plot("categories", _("Categories"), _("rows by their field category"),
-             _bars(_top(report.get("categories") or {}), kept), _("No row has a category.")),
-        Plot("languages", _("Languages"), _("script of the first user turn"), _bars(languages, kept),
-             _("No rows were counted.")),
-        Plot("roles", _("Roles"), _("messages by role"), _bars(report.get("roles") or {}, 0),
-             _("No rows were counted.")),
-        Plot("duplicates", _("Duplicates"), _("rows"), _bars(_doubled(codes, rows), kept),
-             _("Every row says something of its own.") if rows else _("No rows were counted.")),
-        Plot("codes", _("Rows to mend"), _("problems and remarks; a row may have several"),
-             _bars({code_words(code): count for code, count in codes.items()}, every),
-             _("Nothing was found in any row.") if rows else _("No rows were counted.")),
-    ]  # fmt: skip
+        Plot(
+            "tools",
+            _("Tools"),
+            _("tools that a row offers"),
+            _bars(_binned(tools), kept) if has_tools else [],
+            _("No row brings tools. An environment may offer its own."),
+        ),
+        Plot(
+            "categories",
+            _("Categories"),
+            _("rows by their field category"),
+            _bars(_top(report.get("categories") or {}), kept),
+            _("No row has a category."),
+        ),
+        Plot(
+            "languages",
+            _("Languages"),
+            _("script of the first user turn"),
+            _bars(languages, kept),
+            _("No rows were counted."),
+        ),
+        Plot(
+            "roles", _("Roles"), _("messages by role"), _bars(report.get("roles") or {}, 0), _("No rows were counted.")
+        ),
+        Plot(
+            "duplicates",
+            _("Duplicates"),
+            _("rows"),
+            _bars(_doubled(codes, rows), kept),
+            _("Every row says something of its own.") if rows else _("No rows were counted."),
+        ),
+        Plot(
+            "codes",
+            _("Rows to mend"),
+            _("problems and remarks; a row may have several"),
+            _bars({code_words(code): count for code, count in codes.items()}, every),
+            _("Nothing was found in any row.") if rows else _("No rows were counted."),
+        ),
+    ]
 
 
 def _lengths(length: dict[str, Any], kept: int) -> Plot:
@@ -68,9 +93,11 @@ def _lengths(length: dict[str, Any], kept: int) -> Plot:
     }
     first = next((place for place, count in enumerate(counts) if count), 0)
     note = _("%(unit)s · median %(p50)s · 95%% below %(p95)s · longest %(most)s") % {
-        "unit": translated(str(length.get("unit", ""))), "p50": length.get("p50", 0), "p95": length.get("p95", 0),
+        "unit": translated(str(length.get("unit", ""))),
+        "p50": length.get("p50", 0),
+        "p95": length.get("p95", 0),
         "most": length.get("max", 0),
-    }  # fmt: skip
+    }
     bars = _bars(dict(list(steps.items())[first:]), kept)
     return Plot("lengths", _("Row lengths"), note if bars else "", bars, _("No rows were counted."))
 
@@ -111,8 +138,13 @@ def _binned(counts: dict[str, int]) -> dict[str, int]:
 
 
 def _language(name: str) -> str:
-    words = {"latin": _("Latin letters"), "cjk": _("Chinese, Japanese or Korean"), "both": _("both"),
-             "other": _("another script"), "none": _("no user turn")}  # fmt: skip
+    words = {
+        "latin": _("Latin letters"),
+        "cjk": _("Chinese, Japanese or Korean"),
+        "both": _("both"),
+        "other": _("another script"),
+        "none": _("no user turn"),
+    }
     return words.get(name, name)
 
 

@@ -78,15 +78,22 @@ def _dataset_read(request: HttpRequest, project: Project, dataset: Dataset) -> H
 def _read_context(project: Project, dataset: Dataset, form: ReadForm) -> dict[str, Any]:
     recognised = dataset.report.get("recognised") or {}
     return {
-        "project": project, "dataset": dataset, "form": form, "States": DatasetState,
-        "in_place": dataset.state in IN_PLACE, "evidence": evidence_of(dataset.report),
+        "project": project,
+        "dataset": dataset,
+        "form": form,
+        "States": DatasetState,
+        "in_place": dataset.state in IN_PLACE,
+        "evidence": evidence_of(dataset.report),
         "candidates": [
-            {"format": item.get("format"), "certainty": item.get("certainty"),
-             "reasons": [sentence(said) for said in item.get("reasons") or []]}
+            {
+                "format": item.get("format"),
+                "certainty": item.get("certainty"),
+                "reasons": [sentence(said) for said in item.get("reasons") or []],
+            }
             for item in recognised.get("candidates") or []
         ],
         "companions": companions_of(dataset),
-    }  # fmt: skip
+    }
 
 
 @login_required
@@ -127,9 +134,11 @@ def _shown(found: Preview) -> dict[str, Any]:
         for item in found.bad
     ]
     return {
-        "look": found, "bad": bad, "preview": selectors.preview_of({"preview": found.rows}),
+        "look": found,
+        "bad": bad,
+        "preview": selectors.preview_of({"preview": found.rows}),
         "message": " ".join(sentence(said.model_dump()) for said in found.message),
-    }  # fmt: skip
+    }
 
 
 @login_required
@@ -138,9 +147,12 @@ def dataset_quality(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """What the check counted, as plots."""
     project, dataset = _own(request, slug, pk)
     context = {
-        "project": project, "dataset": dataset, "can_edit": can_edit(project), "States": DatasetState,
+        "project": project,
+        "dataset": dataset,
+        "can_edit": can_edit(project),
+        "States": DatasetState,
         "plots": plots_of(dataset.report, dataset.rows, dataset.bad_rows),
-    }  # fmt: skip
+    }
     return render(request, "datasets/quality.html", context)
 
 
@@ -152,9 +164,14 @@ def dataset_findings(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     code = _code(request)
     page = findings_page(dataset, code, page_number(request.GET.get("page")))
     context = {
-        "project": project, "dataset": dataset, "can_edit": can_edit(project), "States": DatasetState,
-        "found": page, "code": code, "filters": code_filters(dataset.report),
-    }  # fmt: skip
+        "project": project,
+        "dataset": dataset,
+        "can_edit": can_edit(project),
+        "States": DatasetState,
+        "found": page,
+        "code": code,
+        "filters": code_filters(dataset.report),
+    }
     return render(request, "datasets/findings.html", context)
 
 

@@ -43,9 +43,16 @@ def _in_place(dataset: Dataset, choices: Choices) -> Dataset:
     source = {name: value for name, value in dataset.source.items() if name != "look"}
     with transaction.atomic():
         changed = Dataset.objects.filter(pk=dataset.pk, state__in=IN_PLACE).update(
-            state=DatasetState.CHECKING, reading=choices.reading, checking=choices.checking, source=source,
-            progress={}, report={}, rows=0, bad_rows=0, sha256="",
-        )  # fmt: skip
+            state=DatasetState.CHECKING,
+            reading=choices.reading,
+            checking=choices.checking,
+            source=source,
+            progress={},
+            report={},
+            rows=0,
+            bad_rows=0,
+            sha256="",
+        )
         if not changed:
             raise ValidationError(_("This version is being checked, or its file is gone."), code="conflict")
         for path in (dataset.rows_path, dataset.findings_path):
@@ -59,10 +66,16 @@ def _in_place(dataset: Dataset, choices: Choices) -> Dataset:
 def _next_version(dataset: Dataset, user: User | None, choices: Choices) -> Dataset:
     source: dict[str, Any] = {name: value for name, value in dataset.source.items() if name == "hub"}
     made = Dataset(
-        id=uuid.uuid4(), project=dataset.project, name=dataset.name, file_name=dataset.file_name, bytes=dataset.bytes,
-        created_by=user, reading=choices.reading, checking=choices.checking,
+        id=uuid.uuid4(),
+        project=dataset.project,
+        name=dataset.name,
+        file_name=dataset.file_name,
+        bytes=dataset.bytes,
+        created_by=user,
+        reading=choices.reading,
+        checking=choices.checking,
         source={**source, "copied": dataset.reference},
-    )  # fmt: skip
+    )
     try:
         _share(dataset.upload_path, made.upload_path)
         for kind in companions_of(dataset):

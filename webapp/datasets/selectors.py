@@ -115,9 +115,13 @@ def _message(item: dict[str, Any]) -> dict[str, Any]:
     ]
     is_long = len(text) > LONG_TEXT_CHARS
     return {
-        "role": str(item.get("role", "")), "name": str(item.get("name") or ""), "text": text, "calls": calls,
-        "is_long": is_long, "head": text[:LONG_TEXT_CHARS] if is_long else "",
-    }  # fmt: skip
+        "role": str(item.get("role", "")),
+        "name": str(item.get("name") or ""),
+        "text": text,
+        "calls": calls,
+        "is_long": is_long,
+        "head": text[:LONG_TEXT_CHARS] if is_long else "",
+    }
 
 
 def percent_of(dataset: Dataset) -> int:

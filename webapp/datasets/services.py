@@ -70,9 +70,16 @@ def dataset_create(
         raise ValidationError({"file": _("The server's disk is nearly full, so the file was not kept.")})
     shown = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", file_name)[-255:] or "upload"
     dataset = Dataset(
-        id=uuid.uuid4(), project=project, name=clean_name(name), file_name=shown, bytes=int(file.size), created_by=user,
-        reading=choices.reading, checking=choices.checking, source=_look(choices),
-    )  # fmt: skip
+        id=uuid.uuid4(),
+        project=project,
+        name=clean_name(name),
+        file_name=shown,
+        bytes=int(file.size),
+        created_by=user,
+        reading=choices.reading,
+        checking=choices.checking,
+        source=_look(choices),
+    )
     try:
         file_store(file, dataset.upload_path)
         companions_store(dataset, choices)
@@ -91,9 +98,15 @@ def dataset_fetch(
     choices = choices or Choices()
     choices_clean(project, choices)
     dataset = Dataset(
-        id=uuid.uuid4(), project=project, name=clean_name(name), file_name=hub["id"], created_by=user,
-        reading=choices.reading, checking=choices.checking, source={"hub": hub, **_look(choices)},
-    )  # fmt: skip
+        id=uuid.uuid4(),
+        project=project,
+        name=clean_name(name),
+        file_name=hub["id"],
+        created_by=user,
+        reading=choices.reading,
+        checking=choices.checking,
+        source={"hub": hub, **_look(choices)},
+    )
     try:
         companions_store(dataset, choices)
         version_insert(dataset)
@@ -169,9 +182,15 @@ def check_run(*, dataset: Dataset) -> None:
         options = resolved(dataset)
         ask: Ask = "always" if dataset.source.get("look") else "unsure"
         report = run_check(
-            dataset.upload_path, folder, limits=limits, on_progress=on_progress, tokenizer=options.tokenizer,
-            reading=options.reading, checking=options.checking, ask=ask,
-        )  # fmt: skip
+            dataset.upload_path,
+            folder,
+            limits=limits,
+            on_progress=on_progress,
+            tokenizer=options.tokenizer,
+            reading=options.reading,
+            checking=options.checking,
+            ask=ask,
+        )
         _finish(dataset, token, report, folder)
     except CheckLost:
         logger.info("check given up", extra={"dataset_id": dataset.pk})
@@ -197,8 +216,7 @@ def _ours(dataset: Dataset, token: str) -> Any:
 
 def _finish(dataset: Dataset, token: str, report: dict[str, Any], folder: Path) -> None:
     """Write the outcome and move the good rows to their place, in this order of safety: lock, move, commit."""
-    states = {"ok": DatasetState.READY, "bad_rows": DatasetState.NEEDS_CHOICE,
-              "unsure": DatasetState.NEEDS_MAPPING}  # fmt: skip
+    states = {"ok": DatasetState.READY, "bad_rows": DatasetState.NEEDS_CHOICE, "unsure": DatasetState.NEEDS_MAPPING}
     state = states.get(str(report.get("verdict")), DatasetState.REJECTED)
     with transaction.atomic():
         if not _ours(dataset, token).select_for_update().exists():
@@ -208,9 +226,13 @@ def _finish(dataset: Dataset, token: str, report: dict[str, Any], folder: Path) 
         if (folder / "findings.jsonl").exists():
             _place(folder / "findings.jsonl", dataset.findings_path)
         _ours(dataset, token).update(
-            state=state, rows=report.get("rows", 0), bad_rows=report.get("bad_rows", 0),
-            sha256=report.get("sha256", ""), report=_fit(report), progress={},
-        )  # fmt: skip
+            state=state,
+            rows=report.get("rows", 0),
+            bad_rows=report.get("bad_rows", 0),
+            sha256=report.get("sha256", ""),
+            report=_fit(report),
+            progress={},
+        )
 
 
 def _place(made: Path, path: Path) -> None:

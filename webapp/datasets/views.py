@@ -89,7 +89,7 @@ def _made(project: Project, user: User, form: DatasetForm) -> Dataset:
         return services.dataset_fetch(project=project, user=user, name=name, hub=form.source, choices=choices)
     return services.dataset_create(
         project=project, user=user, name=name, file=file, file_name=file.name, choices=choices
-    )  # fmt: skip
+    )
 
 
 def _new_context(project: Project, form: DatasetForm) -> dict[str, Any]:
@@ -110,8 +110,12 @@ def _too_large(request: HttpRequest, project: Project) -> HttpResponse:
 
 def _detail(dataset: Dataset) -> dict[str, Any]:
     """What the changing part of the page shows."""
-    return {"dataset": dataset, "percent": selectors.percent_of(dataset), "States": DatasetState,
-            "fetching": bool(dataset.source.get("hub")) and not dataset.source["hub"].get("file")}  # fmt: skip
+    return {
+        "dataset": dataset,
+        "percent": selectors.percent_of(dataset),
+        "States": DatasetState,
+        "fetching": bool(dataset.source.get("hub")) and not dataset.source["hub"].get("file"),
+    }
 
 
 @login_required

@@ -26,9 +26,12 @@ def environment_change(
     if not environment.launched:
         raise ValidationError(_("This server was started elsewhere, so it cannot be started or stopped here."))
     values = {
-        "arguments": arguments_of(environment, arguments), "slots": slots, "cpus": cpus, "memory_mb": memory_mb,
+        "arguments": arguments_of(environment, arguments),
+        "slots": slots,
+        "cpus": cpus,
+        "memory_mb": memory_mb,
         "pids": pids,
-    }  # fmt: skip
+    }
     if all(getattr(environment, name) == value for name, value in values.items()):
         return False
     require_unused(environment)

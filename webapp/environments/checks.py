@@ -187,8 +187,10 @@ def validation_sentence(found: dict[str, Any]) -> str:
         return " ".join([_("The environment could not prove itself."), *problems])
     values = {key: _score(found.get(key)) for key in ("gold_reward", "bad_reward")}
     return _("%(episodes)s episodes played: right answers score %(gold)s, wrong ones at most %(bad)s.") % {
-        "episodes": found.get("episodes"), "gold": values["gold_reward"], "bad": values["bad_reward"],
-    }  # fmt: skip
+        "episodes": found.get("episodes"),
+        "gold": values["gold_reward"],
+        "bad": values["bad_reward"],
+    }
 
 
 def _score(value: Any) -> str:

@@ -41,67 +41,105 @@ class LimitsForm(OptionsForm):
     """What each replica is started with."""
 
     slots = forms.IntegerField(
-        label=gettext_lazy("Slots"), initial=128, min_value=1, max_value=4096, required=False,
+        label=gettext_lazy("Slots"),
+        initial=128,
+        min_value=1,
+        max_value=4096,
+        required=False,
         help_text=gettext_lazy("Sessions of each replica."),
-    )  # fmt: skip
+    )
     memory_mb = forms.IntegerField(
-        label=gettext_lazy("Memory limit"), initial=1024, min_value=64, max_value=262_144, required=False,
+        label=gettext_lazy("Memory limit"),
+        initial=1024,
+        min_value=64,
+        max_value=262_144,
+        required=False,
         help_text=gettext_lazy("Of each replica."),
-    )  # fmt: skip
+    )
     cpus = forms.FloatField(
-        label=gettext_lazy("CPU limit"), initial=1.0, min_value=0.1, max_value=64, required=False,
+        label=gettext_lazy("CPU limit"),
+        initial=1.0,
+        min_value=0.1,
+        max_value=64,
+        required=False,
         help_text=gettext_lazy("Of each replica."),
-    )  # fmt: skip
+    )
     pids = forms.IntegerField(
-        label=gettext_lazy("Process limit"), initial=128, min_value=8, max_value=4096, required=False,
+        label=gettext_lazy("Process limit"),
+        initial=128,
+        min_value=8,
+        max_value=4096,
+        required=False,
         help_text=gettext_lazy("Processes and threads of each container."),
-    )  # fmt: skip
+    )
 
 
 class EnvironmentForm(LimitsForm):
     """The address itself is judged by ``webapp.outbound``, an image by the administrator's patterns."""
 
     name = forms.CharField(
-        label=gettext_lazy("Name"), max_length=80, validators=[name_validator],
+        label=gettext_lazy("Name"),
+        max_length=80,
+        validators=[name_validator],
         help_text=gettext_lazy("How runs of this project name it."),
-    )  # fmt: skip
+    )
     kind = forms.ChoiceField(
         label=gettext_lazy("Where it runs"), choices=WAYS, initial=Kind.URL, widget=forms.RadioSelect, required=False
     )
     url = forms.CharField(
-        label=gettext_lazy("Server URL"), max_length=MAX_URL_CHARS, required=False,
+        label=gettext_lazy("Server URL"),
+        max_length=MAX_URL_CHARS,
+        required=False,
         help_text=gettext_lazy("http:// or https:// address of the server."),
-    )  # fmt: skip
+    )
     token = forms.CharField(
-        label=gettext_lazy("Access token"), max_length=500, required=False, strip=True,
+        label=gettext_lazy("Access token"),
+        max_length=500,
+        required=False,
+        strip=True,
         widget=forms.PasswordInput(attrs={"autocomplete": "off"}),
         help_text=gettext_lazy("Sent to the server as a bearer token. It is kept in a file and never shown again."),
-    )  # fmt: skip
+    )
     server_name = forms.CharField(
-        label=gettext_lazy("Identity"), max_length=80, required=False,
+        label=gettext_lazy("Identity"),
+        max_length=80,
+        required=False,
         help_text=gettext_lazy("The environment that must answer there, such as webshop. Empty takes what answers."),
-    )  # fmt: skip
+    )
     protocol = forms.ChoiceField(
-        label=gettext_lazy("Protocol"), choices=protocol_choices, initial="openenv", required=False,
+        label=gettext_lazy("Protocol"),
+        choices=protocol_choices,
+        initial="openenv",
+        required=False,
         help_text=gettext_lazy("How the server is spoken to."),
-    )  # fmt: skip
+    )
     options = forms.CharField(
-        label=gettext_lazy("Protocol options"), required=False, max_length=MAX_OPTIONS_CHARS,
+        label=gettext_lazy("Protocol options"),
+        required=False,
+        max_length=MAX_OPTIONS_CHARS,
         widget=forms.Textarea(attrs={"rows": 3, "class": "mono", "spellcheck": "false"}),
         help_text=gettext_lazy("A JSON object with what the protocol needs beside the address, if anything."),
-    )  # fmt: skip
+    )
     program = forms.ChoiceField(
-        label=gettext_lazy("Server"), choices=program_choices, required=False,
+        label=gettext_lazy("Server"),
+        choices=program_choices,
+        required=False,
         help_text=gettext_lazy("It listens on this machine only, behind a token of its own."),
-    )  # fmt: skip
+    )
     image = forms.CharField(
-        label=gettext_lazy("Image"), max_length=200, required=False,
+        label=gettext_lazy("Image"),
+        max_length=200,
+        required=False,
         help_text=gettext_lazy("Name of an image on this machine, such as tiltyard-env-webshop. Nothing is pulled."),
-    )  # fmt: skip
+    )
     wanted = forms.IntegerField(
-        label=gettext_lazy("Replicas"), initial=1, min_value=0, max_value=MAX_REPLICAS, required=False,
+        label=gettext_lazy("Replicas"),
+        initial=1,
+        min_value=0,
+        max_value=MAX_REPLICAS,
+        required=False,
         help_text=gettext_lazy("Servers that run at once; can be changed at any time."),
-    )  # fmt: skip
+    )
     accept = forms.BooleanField(label=gettext_lazy("Register anyway"), required=False)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

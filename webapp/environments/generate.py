@@ -39,9 +39,15 @@ class OrderFailed(DataError):
 
 
 def dataset_generate(
-    *, project: Project, user: User | None, name: str, program: str, command: str, words: list[str],
+    *,
+    project: Project,
+    user: User | None,
+    name: str,
+    program: str,
+    command: str,
+    words: list[str],
     memory_mb: int = 1024,
-) -> Dataset:  # fmt: skip
+) -> Dataset:
     """Have a program write rows, and hand them in like an upload. Raises ``OrderFailed``."""
     with tempfile.TemporaryDirectory(dir=settings.FILE_UPLOAD_TEMP_DIR) as folder:
         path = Path(folder) / f"{program}-{command}.jsonl"
@@ -62,9 +68,15 @@ def _write_rows(module: list[str], path: Path, memory_mb: int) -> None:
     said = path.with_suffix(".log")
     with said.open("wb") as log:
         child = subprocess.Popen(
-            [sys.executable, "-m", *module], cwd=settings.BASE_DIR, env=program_environment(),
-            stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, preexec_fn=die_with_parent,
-        )  # fmt: skip
+            [sys.executable, "-m", *module],
+            cwd=settings.BASE_DIR,
+            env=program_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            preexec_fn=die_with_parent,
+        )
     try:
         _limit(child.pid, memory_mb)
         code = child.wait(timeout=TIME_LIMIT_S)

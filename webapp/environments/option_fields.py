@@ -70,9 +70,11 @@ def _field(option: Option, value: Any, places: list[str]) -> forms.Field:
         return forms.IntegerField(min_value=option.minimum, max_value=option.maximum, required=False)
     if option.kind == "number":
         return forms.FloatField(
-            min_value=option.minimum, max_value=option.maximum, required=False,
+            min_value=option.minimum,
+            max_value=option.maximum,
+            required=False,
             widget=forms.NumberInput(attrs={"step": "any"}),
-        )  # fmt: skip
+        )
     if option.kind == "choice":
         return forms.ChoiceField(choices=[(word, word) for word in option.choices], required=False)
     # What is chosen now stays choosable although it is gone, so that its sentence stands at the field.

@@ -20,9 +20,12 @@ class OrderForm(OptionsForm):
 
     command = forms.ChoiceField(label=_("What"), widget=forms.RadioSelect)
     name = forms.CharField(
-        label=_("Name"), max_length=80, validators=[name_validator], required=False,
+        label=_("Name"),
+        max_length=80,
+        validators=[name_validator],
+        required=False,
         help_text=_("Empty: after the environment and what it is. A name that exists already gets a new version."),
-    )  # fmt: skip
+    )
 
     def __init__(self, environment: Environment, program: BuiltIn, data: Any = None) -> None:
         names = list(program.datasets)

@@ -41,9 +41,12 @@ def order_create(
     """Ask for a dataset. Raises ``ValidationError`` by field, options as ``<command>-<option>``."""
     _program, chosen = _command(environment, command)
     order = DatasetOrder(
-        environment=environment, name=clean_name(name), command=command, created_by=user,
+        environment=environment,
+        name=clean_name(name),
+        command=command,
+        created_by=user,
         arguments=arguments_clean(chosen.options, arguments, prefix=f"{command}-"),
-    )  # fmt: skip
+    )
     if DatasetOrder.objects.filter(environment__project=environment.project_id, state__in=OPEN).count() >= MAX_OPEN:
         raise ValidationError(_("This project's environments write datasets already; wait until one is done."))
     with transaction.atomic():
@@ -85,9 +88,14 @@ def order_run(order_id: UUID | str) -> None:
         words = arguments_argv(command.shared, _shared(environment, command))
         words += arguments_argv(command.options, order.arguments)
         dataset = dataset_generate(
-            project=environment.project, user=order.created_by, name=order.name, program=program.name,
-            command=order.command, words=words, memory_mb=environment.memory_mb,
-        )  # fmt: skip
+            project=environment.project,
+            user=order.created_by,
+            name=order.name,
+            program=program.name,
+            command=order.command,
+            words=words,
+            memory_mb=environment.memory_mb,
+        )
     except ValidationError as exc:
         order_fail(order_id, OrderFailed(" ".join(exc.messages)))
     except TiltyardError as exc:

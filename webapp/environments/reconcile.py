@@ -75,9 +75,10 @@ class Reconciler:
         for kind, launcher in self.launchers.items():
             try:
                 orphans = [
-                    one for one in launcher.list_owned()
+                    one
+                    for one in launcher.list_owned()
                     if (one.environment_id, one.number, repr(sorted(one.handle.items()))) not in named
-                ]  # fmt: skip
+                ]
                 for one in orphans:
                     logger.warning("orphan ended", extra={"kind": kind, "environment_id": one.environment_id})
                     launcher.stop(one.handle, force=True)
@@ -132,9 +133,14 @@ class Reconciler:
         started = self._launcher(row).start(row)
         memory.started, memory.silent_since, memory.asked_at = time.monotonic(), None, None
         _write(
-            row, handle=started.handle, url=started.url, state=ReplicaState.STARTING, started_at=timezone.now(),
-            health={}, error=None,
-        )  # fmt: skip
+            row,
+            handle=started.handle,
+            url=started.url,
+            state=ReplicaState.STARTING,
+            started_at=timezone.now(),
+            health={},
+            error=None,
+        )
         logger.info("replica started", extra={"replica": str(row), "url": started.url})
 
     def _end(self, row: Replica, memory: Memory) -> None:
@@ -180,10 +186,12 @@ class Reconciler:
         launcher.stop(row.handle, force=True)
         logger.warning("replica died", extra={"replica": str(row), "deaths": memory.deaths})
         _write(
-            row, handle={}, state=ReplicaState.FAILED if failed else ReplicaState.STARTING,
+            row,
+            handle={},
+            state=ReplicaState.FAILED if failed else ReplicaState.STARTING,
             restarts=row.restarts + (not failed),
             error=EnvironmentFault(message, hint=hint).info.model_dump(mode="json") | {"log": log},
-        )  # fmt: skip
+        )
 
     def _cannot(self, row: Replica, exc: LaunchError) -> None:
         """Say why, once, and try again later."""

@@ -115,20 +115,27 @@ def baseline_texts(baselines: list[dict[str, Any]]) -> list[str]:
     """“rules: 0.79 mean, 58% success over 300 episodes”."""
     return [
         _("%(name)s: %(reward)s mean, %(success)s success over %(episodes)s episodes")
-        % {"name": str(item.get("name", ""))[:80], "reward": f"{item['reward']:.2f}",
-           "success": percent(item["success"]), "episodes": item["episodes"]}
+        % {
+            "name": str(item.get("name", ""))[:80],
+            "reward": f"{item['reward']:.2f}",
+            "success": percent(item["success"]),
+            "episodes": item["episodes"],
+        }
         for item in baselines
-    ]  # fmt: skip
+    ]
 
 
 def baseline_short(baselines: list[dict[str, Any]]) -> list[str]:
     """“rules: reward 0.79, success 58%”."""
     return [
         _("%(name)s: reward %(reward)s, success %(success)s")
-        % {"name": str(item.get("name", ""))[:80], "reward": figure(item["reward"], 2),
-           "success": percent(item["success"])}
+        % {
+            "name": str(item.get("name", ""))[:80],
+            "reward": figure(item["reward"], 2),
+            "success": percent(item["success"]),
+        }
         for item in baselines
-    ]  # fmt: skip
+    ]
 
 
 def argument_texts(environment: Environment, *, only: Collection[str] | None = None) -> list[tuple[str, str]]:

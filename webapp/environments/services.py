@@ -57,9 +57,13 @@ def environment_register(
     What may be accepted (``Finding.may_pass``) is refused under ``accept`` unless that is true.
     """
     environment = Environment(
-        project=project, name=_free_name(project, name), url=url.strip().rstrip("/"), created_by=user,
-        protocol=protocol, options=options or {},
-    )  # fmt: skip
+        project=project,
+        name=_free_name(project, name),
+        url=url.strip().rstrip("/"),
+        created_by=user,
+        protocol=protocol,
+        options=options or {},
+    )
     server = Server(environment.url, protocol, environment.options, token or site_token(environment.url))
     found = examine(server, wanted=server_name)
     _require_passed(found, accept=accept)
@@ -91,9 +95,16 @@ def environment_launch(
 ) -> Environment:
     """Save an environment whose servers the keeper starts. Raises ``ValidationError`` by field."""
     environment = Environment(
-        project=project, name=_free_name(project, name), created_by=user, kind=kind, slots=slots, cpus=cpus,
-        memory_mb=memory_mb, pids=pids, wanted=_count(wanted),
-    )  # fmt: skip
+        project=project,
+        name=_free_name(project, name),
+        created_by=user,
+        kind=kind,
+        slots=slots,
+        cpus=cpus,
+        memory_mb=memory_mb,
+        pids=pids,
+        wanted=_count(wanted),
+    )
     if kind == Kind.PROCESS:
         if program not in builtins():
             raise ValidationError({"program": _("Choose one of the built-in servers.")})
@@ -139,9 +150,13 @@ def _save(environment: Environment, *, token: str = "") -> Environment:
             environment.save(force_insert=True)
             if not environment.launched:
                 Replica.objects.create(
-                    environment=environment, number=1, url=environment.url, state=ReplicaState.HEALTHY,
-                    health=environment.health, checked_at=environment.checked_at,
-                )  # fmt: skip
+                    environment=environment,
+                    number=1,
+                    url=environment.url,
+                    state=ReplicaState.HEALTHY,
+                    health=environment.health,
+                    checked_at=environment.checked_at,
+                )
     except IntegrityError as exc:
         raise ValidationError({"name": _("An environment with this name exists already.")}) from exc
     if token or environment.launched:

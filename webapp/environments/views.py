@@ -50,8 +50,12 @@ def environment_list(request: HttpRequest, slug: str) -> HttpResponse:
     project = project_for(request.user, slug)
     rows = [(item, health_view(item)) for item in environments_of(project)]
     context = {
-        "project": project, "rows": rows, "can_edit": can_edit(project), "builtins": builtins(), "most": MAX_REPLICAS,
-    }  # fmt: skip
+        "project": project,
+        "rows": rows,
+        "can_edit": can_edit(project),
+        "builtins": builtins(),
+        "most": MAX_REPLICAS,
+    }
     fragment = request.headers.get("HX-Request") == "true"
     return render(request, "environments/_table.html" if fragment else "environments/list.html", context)
 
@@ -88,25 +92,37 @@ def environment_new(request: HttpRequest, slug: str) -> HttpResponse:
 
 
 def _form(
-    request: HttpRequest, project: Project, form: EnvironmentForm, *, findings: list[Any] | None = None,
+    request: HttpRequest,
+    project: Project,
+    form: EnvironmentForm,
+    *,
+    findings: list[Any] | None = None,
     status: int = 200,
-) -> HttpResponse:  # fmt: skip
+) -> HttpResponse:
     found = findings or []
     resources = {item.name: {"memory_mb": item.memory_mb, "cpus": item.cpus} for item in builtins().values()}
     context = {
-        "project": project, "form": form, "findings": found, "resources": resources,
+        "project": project,
+        "form": form,
+        "findings": found,
+        "resources": resources,
         "doubtful": any(not item.ok for item in found) and all(item.ok or item.may_pass for item in found),
-    }  # fmt: skip
+    }
     return render(request, "environments/new.html", context, status=status)
 
 
 def live_context(project: Project, environment: Environment) -> dict[str, Any]:
     """What the live part of an environment's page shows."""
     return {
-        "project": project, "item": environment, "health": health_view(environment),
-        "replicas": replica_rows(environment), "validation": validation_view(environment),
-        "can_edit": can_edit(project), "most": MAX_REPLICAS, "arguments": argument_texts(environment),
-    }  # fmt: skip
+        "project": project,
+        "item": environment,
+        "health": health_view(environment),
+        "replicas": replica_rows(environment),
+        "validation": validation_view(environment),
+        "can_edit": can_edit(project),
+        "most": MAX_REPLICAS,
+        "arguments": argument_texts(environment),
+    }
 
 
 @login_required

@@ -137,10 +137,16 @@ def _init_cluster(folder: Path, data: Path, user: str, durable: bool) -> None:
     if user:
         shutil.chown(password, user)
     argv = [
-        str(postgres_bin() / "initdb"), "--encoding=UTF8", "--locale=C", "--locale-provider=builtin",
-        "--builtin-locale=C.UTF-8", "--auth=scram-sha-256", f"--username={POSTGRES_USER}", f"--pwfile={password}",
+        str(postgres_bin() / "initdb"),
+        "--encoding=UTF8",
+        "--locale=C",
+        "--locale-provider=builtin",
+        "--builtin-locale=C.UTF-8",
+        "--auth=scram-sha-256",
+        f"--username={POSTGRES_USER}",
+        f"--pwfile={password}",
         f"--pgdata={fresh}",
-    ]  # fmt: skip
+    ]
     _run_as(user, argv if durable else [*argv, "--no-sync"])
     fresh.rename(data)
 
@@ -170,8 +176,13 @@ def postgres_prepare(folder: Path, *, durable: bool = True) -> Service:
     if not (data / "PG_VERSION").exists():
         _init_cluster(folder, data, user, durable)
     _forget_stale_pid(data)
-    options = {"unix_socket_permissions": "0700", "log_min_messages": "warning", "max_connections": "200",
-               "log_destination": "stderr", "logging_collector": "off"}  # fmt: skip
+    options = {
+        "unix_socket_permissions": "0700",
+        "log_min_messages": "warning",
+        "max_connections": "200",
+        "log_destination": "stderr",
+        "logging_collector": "off",
+    }
     if not durable:
         options |= {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
     secret = (folder / "password").read_text().strip()
@@ -227,11 +238,20 @@ def redis_prepare(folder: Path, *, durable: bool = True) -> Service:
     port = free_port(int(port_file.read_text()) if port_file.exists() else 0)
     write_private(port_file, str(port))
     lines = [
-        "bind 127.0.0.1", "protected-mode yes", f"port {port}", f"requirepass {secret}", f'dir "{folder}"',
-        "daemonize no", 'logfile ""', 'save ""', f"databases {REDIS_DATABASES}",
-        f"appendonly {'yes' if durable else 'no'}", "appendfsync everysec", "aof-load-truncated yes",
+        "bind 127.0.0.1",
+        "protected-mode yes",
+        f"port {port}",
+        f"requirepass {secret}",
+        f'dir "{folder}"',
+        "daemonize no",
+        'logfile ""',
+        'save ""',
+        f"databases {REDIS_DATABASES}",
+        f"appendonly {'yes' if durable else 'no'}",
+        "appendfsync everysec",
+        "aof-load-truncated yes",
         "maxmemory-policy noeviction",
-    ]  # fmt: skip
+    ]
     write_private(folder / "redis.conf", "\n".join(lines) + "\n")
     url = f"redis://:{secret}@127.0.0.1:{port}/0"
     return Service("redis", [redis_bin(), str(folder / "redis.conf")], url, folder)
@@ -284,9 +304,15 @@ class Embedded:
     def _run(self, service: Service) -> subprocess.Popen[bytes]:
         with (self.folder / f"{service.name}.log").open("ab") as log:
             child = subprocess.Popen(
-                service.argv, cwd="/", stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-                preexec_fn=die_with_parent, **run_as(service.user),
-            )  # fmt: skip
+                service.argv,
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=die_with_parent,
+                **run_as(service.user),
+            )
         self._children.append((service, child))
         return child
 

@@ -46,9 +46,13 @@ def _program_section(program: Program, root: Path, logs: Path) -> list[str]:
         f"stopsignal={program.stop_signal.name.removeprefix('SIG')}",
         f"stopwaitsecs={program.stop_wait_s}",
         f"stopasgroup={str(program.stop_as_group).lower()}",
-        "redirect_stderr=true", "autostart=false", "autorestart=true", f"startretries={START_TRIES}",
-        "startsecs=1", "killasgroup=true",
-    ]  # fmt: skip
+        "redirect_stderr=true",
+        "autostart=false",
+        "autorestart=true",
+        f"startretries={START_TRIES}",
+        "startsecs=1",
+        "killasgroup=true",
+    ]
     if program.user:
         lines.append(f"user={program.user}")
     if program.env:
@@ -77,12 +81,18 @@ class Manager:
         else:
             server = ["[inet_http_server]", f"port={self._address.removeprefix('http://')}"]
         head = [
-            "[supervisord]", "nodaemon=true", "silent=true", "umask=077", "logfile_maxbytes=5MB", "logfile_backups=1",
-            f"logfile={_value(str(self.logs))}/supervisord.log", f"pidfile={_value(str(self.data))}/supervisord.pid",
+            "[supervisord]",
+            "nodaemon=true",
+            "silent=true",
+            "umask=077",
+            "logfile_maxbytes=5MB",
+            "logfile_backups=1",
+            f"logfile={_value(str(self.logs))}/supervisord.log",
+            f"pidfile={_value(str(self.data))}/supervisord.pid",
             *(["user=root"] if os.geteuid() == 0 else []),
             "[rpcinterface:supervisor]",
             "supervisor.rpcinterface_factory = supervisor.rpcinterface:make_main_rpcinterface",
-        ]  # fmt: skip
+        ]
         sections = [*server, *login, *head]
         for program in self.programs.values():
             sections += _program_section(program, self.root, self.logs)
@@ -101,9 +111,14 @@ class Manager:
         with (self.logs / "supervisord.out").open("wb") as output:
             self.child = subprocess.Popen(
                 [sys.executable, "-m", "supervisor.supervisord", "-c", str(configuration)],
-                cwd=self.root, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-                start_new_session=True, preexec_fn=die_with_parent,
-            )  # fmt: skip
+                cwd=self.root,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                preexec_fn=die_with_parent,
+            )
         deadline = time.monotonic() + ANSWER_LIMIT_S
         while True:
             with suppress(OSError, http.client.HTTPException, xmlrpc.client.Error):

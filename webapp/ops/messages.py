@@ -125,8 +125,11 @@ def catalogue_problems(path: Path, messages: dict[Message, list[str]]) -> list[s
     catalogue = polib.pofile(str(path), encoding="utf-8") if path.exists() else polib.POFile()
     known = {(entry.msgctxt, entry.msgid): entry for entry in catalogue if not entry.obsolete}
     wanted = {(message.context, message.text): message for message in messages}
-    problems = [f"missing: {text!r} ({', '.join(messages[wanted[context, text]])})"
-                for context, text in wanted if (context, text) not in known]  # fmt: skip
+    problems = [
+        f"missing: {text!r} ({', '.join(messages[wanted[context, text]])})"
+        for context, text in wanted
+        if (context, text) not in known
+    ]
     for key, entry in known.items():
         translations = list(entry.msgstr_plural.values()) if entry.msgid_plural else [entry.msgstr]
         if key not in wanted:

@@ -62,9 +62,14 @@ def gpus() -> list[str]:
 def service_program(service: Service) -> Program:
     """An embedded service. Only its head is signalled: PostgreSQL's own processes leave by its orders."""
     return Program(
-        service.name, SERVICES, service.argv, user=service.user, stop_signal=service.stop_signal, stop_as_group=False,
+        service.name,
+        SERVICES,
+        service.argv,
+        user=service.user,
+        stop_signal=service.stop_signal,
+        stop_as_group=False,
         stop_wait_s=30,
-    )  # fmt: skip
+    )
 
 
 def tools_program(port: int) -> Program:
@@ -75,20 +80,41 @@ def tools_program(port: int) -> Program:
 def web_program(host: str, port: int, *, behind_proxy: bool) -> Program:
     """uvicorn with the limits of docs/reliability.md. No access log: addresses can hold a login token."""
     argv = [
-        sys.executable, "-m", "uvicorn", "webapp.asgi:application", "--host", host, "--port", str(port),
-        "--ws-max-size", str(WS_MAX_BYTES), "--ws-ping-interval", str(WS_PING_S), "--ws-ping-timeout", str(WS_PING_S),
-        "--ws-per-message-deflate", "false", "--limit-concurrency", "1000", "--timeout-graceful-shutdown", "3",
-        "--lifespan", "off", "--no-access-log", "--no-server-header",
+        sys.executable,
+        "-m",
+        "uvicorn",
+        "webapp.asgi:application",
+        "--host",
+        host,
+        "--port",
+        str(port),
+        "--ws-max-size",
+        str(WS_MAX_BYTES),
+        "--ws-ping-interval",
+        str(WS_PING_S),
+        "--ws-ping-timeout",
+        str(WS_PING_S),
+        "--ws-per-message-deflate",
+        "false",
+        "--limit-concurrency",
+        "1000",
+        "--timeout-graceful-shutdown",
+        "3",
+        "--lifespan",
+        "off",
+        "--no-access-log",
+        "--no-server-header",
         "--proxy-headers" if behind_proxy else "--no-proxy-headers",
-    ]  # fmt: skip
+    ]
     return Program("web", APP, argv)
 
 
 def keeper_program(ready: Path) -> Program:
     """Starts, checks and ends environment servers. Only its head is signalled: it ends its servers itself."""
     argv = [sys.executable, "manage.py", "keep_environments"]
-    return Program("keeper", APP, argv, stop_as_group=False, stop_wait_s=STOP_WAIT_S,
-                   env={READY_VARIABLE: str(ready / "keeper")})  # fmt: skip
+    return Program(
+        "keeper", APP, argv, stop_as_group=False, stop_wait_s=STOP_WAIT_S, env={READY_VARIABLE: str(ready / "keeper")}
+    )
 
 
 def celery_programs(ready: Path, devices: Sequence[str]) -> list[Program]:
@@ -111,10 +137,16 @@ def celery_programs(ready: Path, devices: Sequence[str]) -> list[Program]:
         ("beat", [*celery, "beat", "--pidfile", "", "--loglevel", "INFO"], {}),
     ]
     return [
-        Program(name, APP, argv, stop_as_group=False, stop_wait_s=STOP_WAIT_S,
-                env={**env, READY_VARIABLE: str(ready / name)})
+        Program(
+            name,
+            APP,
+            argv,
+            stop_as_group=False,
+            stop_wait_s=STOP_WAIT_S,
+            env={**env, READY_VARIABLE: str(ready / name)},
+        )
         for name, argv, env in programs
-    ]  # fmt: skip
+    ]
 
 
 def container_programs() -> dict[str, Program]:

@@ -26,7 +26,6 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -47,6 +46,7 @@ from webapp.ops.embedded import (
     write_private,
 )
 from webapp.ops.manager import Manager
+from webapp.ops.options import UpOptions
 from webapp.ops.processes import Known, Ledger, alive, end, family, wait_gone
 from webapp.ops.programs import (
     Program,
@@ -68,24 +68,6 @@ LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 
 class Stopped(BaseException):
     """Ctrl-C or SIGTERM."""
-
-
-@dataclass(frozen=True)
-class UpOptions:
-    """What the command line chose."""
-
-    data: Path
-    root: Path
-    host: str = "127.0.0.1"
-    port: int = 8000
-    demo: bool = False
-    behind_proxy: bool = False
-
-    @property
-    def address(self) -> str:
-        """Where a browser on this machine finds us."""
-        host = "127.0.0.1" if self.host in {"0.0.0.0", "::"} else self.host  # noqa: S104 - compared, not bound
-        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
 
 
 class Up:
@@ -285,9 +267,14 @@ class Up:
     def _manage(self, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
         argv = [sys.executable, "manage.py", *arguments]
         helper = subprocess.Popen(
-            argv, cwd=self.options.root, env=self._environment() | {"TILTYARD_LOG_LEVEL": "WARNING"},
-            stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=die_with_parent, **options,
-        )  # fmt: skip
+            argv,
+            cwd=self.options.root,
+            env=self._environment() | {"TILTYARD_LOG_LEVEL": "WARNING"},
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=die_with_parent,
+            **options,
+        )
         self._helpers.append(helper)
         return helper
 
@@ -310,11 +297,13 @@ class Up:
         with self.console.stage(title):
             while not check():
                 if not survives():
-                    raise UpError(_("%(name)s ended while starting.") % {"name": program.name},
-                                  log=self.manager.log_of(program))  # fmt: skip
+                    raise UpError(
+                        _("%(name)s ended while starting.") % {"name": program.name}, log=self.manager.log_of(program)
+                    )
                 if time.monotonic() > deadline:
-                    raise UpError(_("%(name)s does not answer.") % {"name": program.name},
-                                  log=self.manager.log_of(program))  # fmt: skip
+                    raise UpError(
+                        _("%(name)s does not answer.") % {"name": program.name}, log=self.manager.log_of(program)
+                    )
                 time.sleep(0.1)
 
     def _welcome(self, link: str) -> None:
@@ -341,9 +330,11 @@ class Up:
             self._note()
             self._tell_restarts(self.manager)
             time.sleep(WATCH_EVERY_S)
-        raise UpError(_("The process manager ended by itself; everything else is being ended."),
-                      advice=_("Start again: python manage.py up"),
-                      log=self.data / "logs" / "supervisord.log")  # fmt: skip
+        raise UpError(
+            _("The process manager ended by itself; everything else is being ended."),
+            advice=_("Start again: python manage.py up"),
+            log=self.data / "logs" / "supervisord.log",
+        )
 
     def _tell_restarts(self, manager: Manager) -> None:
         for name, entry in manager.states().items():
@@ -351,8 +342,10 @@ class Up:
             before = self._pids.get(name)
             if pid and before and pid != before:
                 log = manager.log_of(manager.programs[name])
-                self.console.line(_("  %(name)s had ended and was started again; its log: %(log)s")
-                                  % {"name": entry["name"], "log": log})  # fmt: skip
+                self.console.line(
+                    _("  %(name)s had ended and was started again; its log: %(log)s")
+                    % {"name": entry["name"], "log": log}
+                )
             if pid:
                 self._pids[name] = pid
 

@@ -27,9 +27,11 @@ class ModelForm(forms.Form):
     """Where the weights come from; only the fields of the chosen kind count."""
 
     name = forms.CharField(
-        label=gettext_lazy("Name"), max_length=80, validators=[name_validator],
+        label=gettext_lazy("Name"),
+        max_length=80,
+        validators=[name_validator],
         help_text=gettext_lazy("How runs of this project name it."),
-    )  # fmt: skip
+    )
     kind = forms.ChoiceField(
         label=gettext_lazy("Where the weights come from"),
         choices=[(kind.value, kind.label) for kind in (ModelKind.HUB, ModelKind.FOLDER, ModelKind.RUN)],
@@ -37,13 +39,17 @@ class ModelForm(forms.Form):
         initial=ModelKind.HUB,
     )
     source = forms.CharField(
-        label=gettext_lazy("Hugging Face id"), required=False, max_length=200,
+        label=gettext_lazy("Hugging Face id"),
+        required=False,
+        max_length=200,
         help_text=gettext_lazy("owner/name, for example Qwen/Qwen3-0.6B. Only safetensors weights are ever loaded."),
-    )  # fmt: skip
+    )
     revision = forms.CharField(
-        label=gettext_lazy("Revision"), required=False, max_length=64,
+        label=gettext_lazy("Revision"),
+        required=False,
+        max_length=64,
         help_text=gettext_lazy("A commit pins the weights; empty takes the newest and records which it was."),
-    )  # fmt: skip
+    )
     folder = forms.ChoiceField(label=gettext_lazy("Folder"), required=False)
     checkpoint = CheckpointChoice(label=gettext_lazy("Checkpoint"), required=False, queryset=Checkpoint.objects.none())
 
@@ -63,7 +69,9 @@ class ModelForm(forms.Form):
         kind = data["kind"]
         source = data["source"] if kind == ModelKind.HUB else data["folder"] if kind == ModelKind.FOLDER else ""
         return {
-            "name": data["name"], "kind": kind, "source": source,
+            "name": data["name"],
+            "kind": kind,
+            "source": source,
             "revision": data["revision"] if kind == ModelKind.HUB else "",
             "checkpoint": data["checkpoint"] if kind == ModelKind.RUN else None,
-        }  # fmt: skip
+        }

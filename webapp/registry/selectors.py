@@ -40,9 +40,11 @@ def model_named(project: Project, name: str) -> RegisteredModel | None:
 def checkpoints_of(project: Project) -> QuerySet[Checkpoint]:
     """What training left in this project, newest first."""
     return (
-        Checkpoint.objects.filter(project=project).select_related("run", "project").prefetch_related("models")
+        Checkpoint.objects.filter(project=project)
+        .select_related("run", "project")
+        .prefetch_related("models")
         .order_by("-created_at")
-    )  # fmt: skip
+    )
 
 
 def trained_runs(project: Project) -> QuerySet[Run]:

@@ -24,14 +24,25 @@ REVISION = re.compile(r"[A-Za-z0-9._-]{0,64}")
 
 
 def model_register(
-    *, project: Project, user: User | None, name: str, kind: str, source: str = "", revision: str = "",
+    *,
+    project: Project,
+    user: User | None,
+    name: str,
+    kind: str,
+    source: str = "",
+    revision: str = "",
     checkpoint: Checkpoint | None = None,
-) -> RegisteredModel:  # fmt: skip
+) -> RegisteredModel:
     """Register a Hugging Face model, a scanned folder or a checkpoint. Raises ``ValidationError`` by field."""
     model = RegisteredModel(
-        project=project, name=clean_name(name), kind=kind, source=source.strip(), revision=revision.strip(),
-        checkpoint=checkpoint, created_by=user,
-    )  # fmt: skip
+        project=project,
+        name=clean_name(name),
+        kind=kind,
+        source=source.strip(),
+        revision=revision.strip(),
+        checkpoint=checkpoint,
+        created_by=user,
+    )
     _check_source(model)
     try:
         with transaction.atomic():

@@ -110,9 +110,13 @@ def cases_under(spec: RewardSpec) -> list[CaseView]:
 def episode_of_case(case: RewardCase) -> Episode:
     """The stored episode. Raises pydantic's ``ValidationError`` when it cannot be read."""
     return Episode(
-        messages=[Message.model_validate(item) for item in case.messages], prompt_length=case.prompt_length,
-        row=case.row, env_reward=case.env_reward, env_parts=case.env_parts, truncated=case.truncated,
-    )  # fmt: skip
+        messages=[Message.model_validate(item) for item in case.messages],
+        prompt_length=case.prompt_length,
+        row=case.row,
+        env_reward=case.env_reward,
+        env_parts=case.env_parts,
+        truncated=case.truncated,
+    )
 
 
 def _value(episode: Episode, part: RewardComponent) -> float:

@@ -108,9 +108,11 @@ class RewardSpecForm(forms.Form):
     """
 
     name = forms.CharField(
-        label=gettext_lazy("Name"), max_length=80, validators=[name_validator],
+        label=gettext_lazy("Name"),
+        max_length=80,
+        validators=[name_validator],
         help_text=gettext_lazy("How runs of this project name it. A name that exists gets its next version."),
-    )  # fmt: skip
+    )
 
     def __init__(
         self, data: QueryDict | None = None, *, components: list[RewardComponent] | None = None, **kwargs: Any
@@ -145,18 +147,24 @@ class RewardSpecForm(forms.Form):
             required=False, initial=part is not None, label=_(component.title)
         )
         self.fields[f"{name}.weight"] = forms.FloatField(
-            label=_("Weight"), required=False, min_value=-100, max_value=100,
+            label=_("Weight"),
+            required=False,
+            min_value=-100,
+            max_value=100,
             initial=part.weight if part else component.default_weight,
             widget=forms.NumberInput(attrs={"step": "any"}),
-        )  # fmt: skip
+        )
         for key, field in fields_of(component.params).items():
             if part and key in part.params:
                 field.initial = part.params[key]
             self.fields[f"{name}.params.{key}"] = field
 
     def _make_shapes(self) -> dict[str, ShapeForm]:
-        titles = {slot.name: _(slot.component.title) for slot in self._slots
-                  if slot.name in self._start or (self.is_bound and self.data.get(f"{slot.name}.on"))}  # fmt: skip
+        titles = {
+            slot.name: _(slot.component.title)
+            for slot in self._slots
+            if slot.name in self._start or (self.is_bound and self.data.get(f"{slot.name}.on"))
+        }
         shapes = {}
         for name in titles:
             others = [(other, title) for other, title in titles.items() if other != name]
@@ -208,11 +216,18 @@ class RewardSpecForm(forms.Form):
         explained = " ".join(_(text) for text in (component.help, component.warning) if text)
         code = str(self._start[slot.name].params.get("code", "")) if slot.name in self._start else ""
         return ComponentFields(
-            slot.name, _(component.title), explained, self[f"{slot.name}.on"], self[f"{slot.name}.weight"], params,
-            changed, component.name if slot.own_name else "", code_hash(code) if code else "",
+            slot.name,
+            _(component.title),
+            explained,
+            self[f"{slot.name}.on"],
+            self[f"{slot.name}.weight"],
+            params,
+            changed,
+            component.name if slot.own_name else "",
+            code_hash(code) if code else "",
             self._shapes.get(slot.name),
             len(shape_lines(self._start[slot.name], {})) if slot.name in self._start else 0,
-        )  # fmt: skip
+        )
 
     def clean(self) -> dict[str, Any]:
         """Make the components; what the models find stands beside the field it belongs to."""
@@ -265,7 +280,9 @@ class TryForm(forms.Form):
     """A conversation to score."""
 
     conversation = forms.CharField(
-        label=gettext_lazy("Conversation"), max_length=70_000, strip=False,
+        label=gettext_lazy("Conversation"),
+        max_length=70_000,
+        strip=False,
         widget=forms.Textarea(attrs={"rows": 10, "spellcheck": "false"}),
         help_text=gettext_lazy("JSON: a list of messages with role and content, up to 64 KB."),
-    )  # fmt: skip
+    )

@@ -17,9 +17,12 @@ from webapp.teams.models import Project
 TASKS_AT_ONCE = 16
 ENOUGH_WORDS = 262_144  # scripted policies read no prompt, so no prompt is too long for them
 FIELD_OF = {
-    "environment.name": "environment", "environment.url": "environment", "data.train": "dataset",
-    "model.source": "model", "rollout.num_generations": "generations",
-}  # fmt: skip
+    "environment.name": "environment",
+    "environment.url": "environment",
+    "data.train": "dataset",
+    "model.source": "model",
+    "rollout.num_generations": "generations",
+}
 
 
 class BedForm(forms.Form):
@@ -30,16 +33,20 @@ class BedForm(forms.Form):
         label=gettext_lazy("Environment"), help_text=gettext_lazy("Every episode is played on its servers.")
     )
     dataset = forms.ChoiceField(
-        label=gettext_lazy("Tasks"), required=False,
+        label=gettext_lazy("Tasks"),
+        required=False,
         help_text=gettext_lazy(
             "Rewards that compare with an answer in the row need a dataset; without one the environment draws tasks."
         ),
-    )  # fmt: skip
+    )
     tasks = forms.IntegerField(label=gettext_lazy("Number of tasks"), min_value=1, max_value=256, initial=16)
     turns = forms.IntegerField(
-        label=gettext_lazy("Turns at most"), min_value=1, max_value=200, initial=30,
+        label=gettext_lazy("Turns at most"),
+        min_value=1,
+        max_value=200,
+        initial=30,
         help_text=gettext_lazy("An episode that is longer is cut off."),
-    )  # fmt: skip
+    )
     idempotency_key = forms.CharField(widget=forms.HiddenInput, max_length=64, required=False)
 
     def __init__(self, data: Any = None, *, project: Project, spec: RewardSpec) -> None:
@@ -70,12 +77,15 @@ class BedForm(forms.Form):
             "environment": {"name": data["environment"]},
             "rewards": {"spec": self.spec.reference},
             "rollout": {
-                "prompts_per_step": at_once, "max_turns": data["turns"], "max_turn_tokens": 256,
-                "max_completion_tokens": ENOUGH_WORDS, "max_prompt_tokens": ENOUGH_WORDS,
+                "prompts_per_step": at_once,
+                "max_turns": data["turns"],
+                "max_turn_tokens": 256,
+                "max_completion_tokens": ENOUGH_WORDS,
+                "max_prompt_tokens": ENOUGH_WORDS,
             },
             "sample": {"policies": list(get_args(Policy))},
             "run": {"max_steps": data["tasks"] // at_once},
-        }  # fmt: skip
+        }
 
     def place(self, path: str, sentence: str) -> None:
         """Say a problem of an option beside the field that it comes from."""
@@ -89,9 +99,12 @@ class SampleForm(BedForm):
     base_name = "sample of"
     model = forms.ChoiceField(label=gettext_lazy("Model"))
     generations = forms.IntegerField(
-        label=gettext_lazy("Rollouts of each task"), min_value=2, max_value=64, initial=8,
+        label=gettext_lazy("Rollouts of each task"),
+        min_value=2,
+        max_value=64,
+        initial=8,
         help_text=gettext_lazy("They form a group: its spread is what a run would learn from."),
-    )  # fmt: skip
+    )
     field_order = ("model", "environment", "dataset", "tasks", "generations", "turns")
 
     def __init__(self, data: Any = None, *, project: Project, spec: RewardSpec) -> None:

@@ -41,8 +41,12 @@ def _page(request: HttpRequest, slug: str, pk: UUID, kind: type[BedForm]) -> Htt
     project, spec = own_spec(request, slug, pk, need=Role.EDITOR)
     form = kind(request.POST if request.method == "POST" else None, project=project, spec=spec)
     context: dict[str, Any] = {
-        "project": project, "spec": spec, "form": form, "can_edit": True, "testbed": kind is BedForm,
-    }  # fmt: skip
+        "project": project,
+        "spec": spec,
+        "form": form,
+        "can_edit": True,
+        "testbed": kind is BedForm,
+    }
     if not form.is_bound:
         return render(request, "rewards/play.html", context)
     if request.GET.get("check"):
@@ -80,10 +84,12 @@ def _launch(request: HttpRequest, project: Project, form: BedForm) -> Run | None
     config, spec = form.config(), form.spec
     try:
         return run_create(
-            project=project, user=cast(User, request.user), config=config,
+            project=project,
+            user=cast(User, request.user),
+            config=config,
             name=suggested_name(project, config, f"{form.base_name} {spec.name[:50]} v{spec.version}"),
             idempotency_key=form.cleaned_data["idempotency_key"] or None,
-        )  # fmt: skip
+        )
     except ValidationError as exc:
         add_errors(form, exc)
     except ConfigError as exc:

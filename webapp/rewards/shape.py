@@ -65,25 +65,30 @@ class ShapeForm(forms.Form):
     )
     gate_component = forms.ChoiceField(label=gettext_lazy("Counts only where"), required=False)
     gate_above = forms.FloatField(
-        label=gettext_lazy("is above"), required=False, initial=0,
+        label=gettext_lazy("is above"),
+        required=False,
+        initial=0,
         help_text=gettext_lazy("Elsewhere its term is 0, such as shaping without success."),
-    )  # fmt: skip
+    )
     schedule_kind = forms.ChoiceField(
-        label=gettext_lazy("Weight schedule"), required=False,
+        label=gettext_lazy("Weight schedule"),
+        required=False,
         choices=[
             ("", gettext_lazy("none: the same at every step")),
             ("linear", gettext_lazy("a straight line")),
             ("step", gettext_lazy("a jump at its last step")),
         ],
-    )  # fmt: skip
+    )
     schedule_begin = forms.IntegerField(label=gettext_lazy("from step"), required=False, min_value=0, initial=0)
     schedule_end = forms.IntegerField(label=gettext_lazy("to step"), required=False, min_value=0, initial=100)
     schedule_first = forms.FloatField(label=gettext_lazy("factor before"), required=False, initial=1)
     schedule_last = forms.FloatField(label=gettext_lazy("factor after"), required=False, initial=0)
     categories = LinesField(
-        label=gettext_lazy("Only rows of"), required=False, max_items=100,
+        label=gettext_lazy("Only rows of"),
+        required=False,
+        max_items=100,
         help_text=gettext_lazy("Categories of the dataset, one a line; none means all rows."),
-    )  # fmt: skip
+    )
 
     def __init__(self, *args: Any, others: Sequence[tuple[str, str]] = (), **kwargs: Any) -> None:
         """``others`` are the names and titles of the components that a gate may look at."""

@@ -74,9 +74,11 @@ def _edit(request: HttpRequest, project: Project, spec: RewardSpec | None) -> Ht
     if form.is_valid():
         try:
             saved = services.reward_spec_save(
-                project=project, user=cast(User, request.user), name=form.cleaned_data["name"],
+                project=project,
+                user=cast(User, request.user),
+                name=form.cleaned_data["name"],
                 components=form.cleaned_data["components"],
-            )  # fmt: skip
+            )
         except ValidationError as exc:
             add_errors(form, exc)
         else:
@@ -93,11 +95,18 @@ def _detail(request: HttpRequest, project: Project, spec: RewardSpec, **more: An
     compared = next((item for item in versions if str(item.version) == request.GET.get("against")), older)
     changes = selectors.changes_between(compared, spec) if compared and compared.pk != spec.pk else []
     return {
-        "project": project, "spec": spec, "parts": selectors.parts_of(spec), "versions": versions,
-        "compared": compared if compared and compared.pk != spec.pk else None, "changes": changes,
-        "runs": selectors.runs_using(spec).order_by("-created_at")[:20], "can_edit": can_edit(project),
-        "try_form": TryForm(), "cases": SimpleLazyObject(lambda: cases.cases_under(spec)), **more,
-    }  # fmt: skip
+        "project": project,
+        "spec": spec,
+        "parts": selectors.parts_of(spec),
+        "versions": versions,
+        "compared": compared if compared and compared.pk != spec.pk else None,
+        "changes": changes,
+        "runs": selectors.runs_using(spec).order_by("-created_at")[:20],
+        "can_edit": can_edit(project),
+        "try_form": TryForm(),
+        "cases": SimpleLazyObject(lambda: cases.cases_under(spec)),
+        **more,
+    }
 
 
 @login_required

@@ -128,11 +128,17 @@ class Batch:
     def _rollout_started(self, event: journal.RolloutStarted) -> None:
         key = rollout_id(self.run.pk, self.attempt, event.rollout)
         self.rollouts[key] = Rollout(
-            id=key, run_id=self.run.pk, attempt=self.attempt, step=_int(event.step, "step"),
-            group=_int(event.group, "group"), index=_int(event.index, "index"),
+            id=key,
+            run_id=self.run.pk,
+            attempt=self.attempt,
+            step=_int(event.step, "step"),
+            group=_int(event.group, "group"),
+            index=_int(event.index, "index"),
             row=None if event.row is None else _int(event.row, "row"),
-            task=clean_text(event.task), policy=clean_text(event.policy)[:NAME_MAX], started_at=_time(event.t),
-        )  # fmt: skip
+            task=clean_text(event.task),
+            policy=clean_text(event.policy)[:NAME_MAX],
+            started_at=_time(event.t),
+        )
 
     def _rollout(self, name: str) -> Rollout:
         key = rollout_id(self.run.pk, self.attempt, name)
@@ -146,9 +152,13 @@ class Batch:
         tokens = _int(event.tokens, "tokens")
         messages = clean_json([message.model_dump(mode="json", exclude_none=True) for message in event.messages])
         self.turns[rollout.pk, number] = Turn(
-            rollout_id=rollout.pk, run_id=self.run.pk, number=number, messages=messages,
-            tokens=tokens, seconds=event.seconds,
-        )  # fmt: skip
+            rollout_id=rollout.pk,
+            run_id=self.run.pk,
+            number=number,
+            messages=messages,
+            tokens=tokens,
+            seconds=event.seconds,
+        )
         # While it is in flight the turns are counted here; its last event has the final figures.
         rollout.turns += any(message.role == "assistant" for message in event.messages) and number > 0
         rollout.tokens = min(rollout.tokens + tokens, INT_MAX)
@@ -175,9 +185,14 @@ class Batch:
             rollout.advantage = advantage
             self.rollouts[rollout.pk] = rollout
         self.groups[step, group] = RolloutGroup(
-            run_id=self.run.pk, attempt=self.attempt, step=step, group=group, reward_mean=event.reward_mean,
-            reward_std=event.reward_std, zero_variance=event.zero_variance,
-        )  # fmt: skip
+            run_id=self.run.pk,
+            attempt=self.attempt,
+            step=step,
+            group=group,
+            reward_mean=event.reward_mean,
+            reward_std=event.reward_std,
+            zero_variance=event.zero_variance,
+        )
 
     def _checkpoint(self, event: journal.CheckpointSaved) -> None:
         folder = attempt_dir(self.run.pk, self.attempt)
@@ -189,9 +204,15 @@ class Batch:
         if len(path) > 200 or clean_text(path) != path or not 0 <= event.bytes < 2**63:
             raise BadEvent("the checkpoint's path or size cannot be stored")
         self.checkpoints[path] = Checkpoint(
-            project_id=self.run.project_id, run_id=self.run.pk, attempt=self.attempt, step=_int(event.step, "step"),
-            path=path, bytes=event.bytes, final=event.final, created_at=_time(event.t),
-        )  # fmt: skip
+            project_id=self.run.project_id,
+            run_id=self.run.pk,
+            attempt=self.attempt,
+            step=_int(event.step, "step"),
+            path=path,
+            bytes=event.bytes,
+            final=event.final,
+            created_at=_time(event.t),
+        )
 
     def _log(self, event: journal.LogLine) -> None:
         message = clean_text(redact(event.message[:LOG_MAX]))

@@ -65,9 +65,12 @@ def import_create(*, project: Project, user: User | None, name: str, files: Sequ
     if RunImport.objects.filter(project=project, state=ImportState.READING).count() >= MAX_OPEN:
         raise ValidationError(_("Other imports of this project are being read; wait until one is done."))
     item = RunImport(
-        id=uuid.uuid4(), project=project, name=clean_name(name) if name.strip() else "", created_by=user,
+        id=uuid.uuid4(),
+        project=project,
+        name=clean_name(name) if name.strip() else "",
+        created_by=user,
         files=[{"name": _shown(file.name), "bytes": size} for file, size in zip(files, sizes, strict=True)],
-    )  # fmt: skip
+    )
     try:
         for number, file in enumerate(files):
             file_store(file, _file(item, number))

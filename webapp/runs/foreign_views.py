@@ -56,9 +56,11 @@ def _import_new(request: HttpRequest, project: Project) -> HttpResponse:
     if form.is_valid():
         try:
             made = foreign.import_create(
-                project=project, user=cast(User, request.user), name=form.cleaned_data["name"],
+                project=project,
+                user=cast(User, request.user),
+                name=form.cleaned_data["name"],
                 files=form.cleaned_data["uploads"],
-            )  # fmt: skip
+            )
         except ValidationError as exc:
             add_errors(form, exc)
         else:
@@ -76,10 +78,13 @@ def _context(project: Project, form: ImportForm) -> dict[str, Any]:
         "upload.chosen": _("{n} files · {size}"),
     }
     return {
-        "project": project, "form": form, "strings": upload_strings() | strings,
-        "limit_bytes": settings.MAX_UPLOAD_BYTES, "limit_files": settings.DATA_UPLOAD_MAX_NUMBER_FILES,
+        "project": project,
+        "form": form,
+        "strings": upload_strings() | strings,
+        "limit_bytes": settings.MAX_UPLOAD_BYTES,
+        "limit_files": settings.DATA_UPLOAD_MAX_NUMBER_FILES,
         "recent": foreign.imports_of(project)[:RECENT],
-    }  # fmt: skip
+    }
 
 
 def _too_large(request: HttpRequest, project: Project) -> HttpResponse:

@@ -169,9 +169,13 @@ class RunForm(forms.Form):
         if prefix == "rewards.":
             info = model.model_fields["components"]
             self.fields["rewards.components"] = ComponentsField(
-                label=translated(info.title), help_text=help_text(info.description), required=False, max_length=20_000,
-                initial=cast(Any, values).components, widget=forms.Textarea(attrs={"rows": 4, "spellcheck": "false"}),
-            )  # fmt: skip
+                label=translated(info.title),
+                help_text=help_text(info.description),
+                required=False,
+                max_length=20_000,
+                initial=cast(Any, values).components,
+                widget=forms.Textarea(attrs={"rows": 4, "spellcheck": "false"}),
+            )
 
     def _reference_choices(self) -> None:
         """Selects for what the project has. A value from elsewhere (a clone, a YAML) stays visible as such."""
@@ -208,11 +212,15 @@ class RunForm(forms.Form):
             more = [option for option in shown if not option.basic]
             kinds = " ".join(kind for kind, groups in GROUPS_OF_KIND.items() if name in groups)
             yield OptionGroup(
-                name, translated(info.title), translated((model.__doc__ or "").strip()),
-                [option for option in shown if option.basic], more, kinds,
+                name,
+                translated(info.title),
+                translated((model.__doc__ or "").strip()),
+                [option for option in shown if option.basic],
+                more,
+                kinds,
                 name in GROUPS_OF_KIND[self.kind],
                 any(self.errors.get(option.path) or option.warning for option in more),
-            )  # fmt: skip
+            )
 
     def _option(self, group: str, key: str, info: FieldInfo) -> OptionField | None:
         path = f"{group}.{key}"

@@ -32,9 +32,14 @@ from webapp.teams.models import Project, Role, User
 def _context(request: HttpRequest, project: Project, form: RunForm, **more: Any) -> dict[str, Any]:
     chosen = more.pop("chosen", None)
     return {
-        "project": project, "form": form, "cards": cards(chosen), "chosen": chosen, "can_edit": can_edit(project),
-        "tab": "form", **more,
-    }  # fmt: skip
+        "project": project,
+        "form": form,
+        "cards": cards(chosen),
+        "chosen": chosen,
+        "can_edit": can_edit(project),
+        "tab": "form",
+        **more,
+    }
 
 
 @login_required
@@ -55,9 +60,12 @@ def run_new(request: HttpRequest, slug: str) -> HttpResponse:
         return render(request, "runs/new.html", _context(request, project, form, outcome=outcome), status=422)
     try:
         run = run_create(
-            project=project, user=cast(User, request.user), name=form.cleaned_data["name"], config=form.config,
+            project=project,
+            user=cast(User, request.user),
+            name=form.cleaned_data["name"],
+            config=form.config,
             idempotency_key=form.cleaned_data["idempotency_key"] or None,
-        )  # fmt: skip
+        )
     except ValidationError as exc:
         add_errors(form, exc)
     except ConfigError as exc:
@@ -120,8 +128,9 @@ def _from_yaml(request: HttpRequest, project: Project) -> HttpResponse:
     try:
         config = config_from_text(text)
     except YamlProblem as exc:
-        context = _context(request, project, RunForm(project=project, name=name), tab="yaml", yaml=text,
-                           problems=exc.problems)  # fmt: skip
+        context = _context(
+            request, project, RunForm(project=project, name=name), tab="yaml", yaml=text, problems=exc.problems
+        )
         return render(request, "runs/new.html", context, status=422)
     if request.POST.get("download") == "yes":
         return _download(config, name or "run")
@@ -149,9 +158,12 @@ def run_needs(request: HttpRequest, slug: str) -> HttpResponse:
     if making:
         try:
             preparation_open(
-                project=project, user=cast(User, request.user), preset=chosen.preset, size=chosen.size,
+                project=project,
+                user=cast(User, request.user),
+                preset=chosen.preset,
+                size=chosen.size,
                 launch=request.POST.get("launch") == "yes",
-            )  # fmt: skip
+            )
         except ValidationError as exc:
             problem = " ".join(exc.messages)
         chosen = chosen_of(request.POST, project) or chosen

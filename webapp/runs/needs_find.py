@@ -88,8 +88,11 @@ def problem_options(need: DatasetNeed) -> dict[str, Any]:
 def spec_find(project: Project, need: RewardNeed) -> RewardSpec | None:
     """The newest spec with the same components, under whatever name; the preset's own name first."""
     wanted = stored_components(list(need.components))
-    found = [item for item in RewardSpec.objects.filter(project=project).order_by("-created_at")[:500]
-             if item.components == wanted]  # fmt: skip
+    found = [
+        item
+        for item in RewardSpec.objects.filter(project=project).order_by("-created_at")[:500]
+        if item.components == wanted
+    ]
     return min(found, key=lambda item: item.name != need.name, default=None)
 
 

@@ -65,9 +65,15 @@ def _environment(project: Project, user: User, need: EnvironmentNeed | None, *, 
         return found
     program = builtins()[need.program]
     return environment_launch(
-        project=project, user=user, name=_free_name(project, need.program), kind=Kind.PROCESS, program=need.program,
-        arguments=dict(need.arguments), cpus=program.cpus, memory_mb=program.memory_mb,
-    )  # fmt: skip
+        project=project,
+        user=user,
+        name=_free_name(project, need.program),
+        kind=Kind.PROCESS,
+        program=need.program,
+        arguments=dict(need.arguments),
+        cpus=program.cpus,
+        memory_mb=program.memory_mb,
+    )
 
 
 def _free_name(project: Project, stem: str) -> str:

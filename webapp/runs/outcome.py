@@ -147,6 +147,7 @@ def _model_register(run: Run) -> None:
         number += 1
         name = f"{run.name[:70]} ({number})"
     RegisteredModel.objects.get_or_create(
-        project_id=run.project_id, checkpoint=final,
+        project_id=run.project_id,
+        checkpoint=final,
         defaults={"name": name, "kind": ModelKind.RUN, "created_by_id": run.created_by_id},
-    )  # fmt: skip
+    )

@@ -108,8 +108,10 @@ def preflight(project: Project, config: JobConfig, *, full: bool = True) -> Outc
     except ConfigError as exc:
         path, _colon, rest = exc.message.partition(": ")
         placed = path.replace(".", "").replace("_", "").isalpha() and "." in path
-        return Outcome([Check(_("References"), False, rest if placed else exc.message, exc.hint, True,
-                              path if placed else "")], None)  # fmt: skip
+        return Outcome(
+            [Check(_("References"), False, rest if placed else exc.message, exc.hint, True, path if placed else "")],
+            None,
+        )
     checks = [Check(_("References"), True, _("Dataset, model, environment and reward were found."))]
     environment = environment_named(project, config.environment.name.removeprefix("environment:"))
     if resolved.kind != "sft":
@@ -223,9 +225,13 @@ def _run_trainer(config: JobConfig, access: dict[str, str]) -> tuple[int | None,
         with open(Path(folder) / "out", "w+b") as out, open(Path(folder) / "err", "w+b") as err:
             child = subprocess.Popen(
                 [sys.executable, "-m", "training", "preflight", str(path), "--json"],
-                cwd=settings.BASE_DIR, env=_environment(access), stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                cwd=settings.BASE_DIR,
+                env=_environment(access),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
                 start_new_session=True,
-            )  # fmt: skip
+            )
             try:
                 code: int | None = child.wait(timeout=WALL_LIMIT_S)
             except subprocess.TimeoutExpired:
@@ -289,8 +295,9 @@ def _parse(output: bytes) -> list[Check] | None:
     try:
         raw: Any = json.loads(output)
         return [
-            _finding(item) for item in raw
+            _finding(item)
+            for item in raw
             if item["check"] != COUNTED_HERE and not (item["ok"] and item["check"] in ASKED_BEFORE)
-        ]  # fmt: skip
+        ]
     except (ValueError, TypeError, KeyError, RecursionError):
         return None

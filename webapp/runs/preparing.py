@@ -38,8 +38,11 @@ from webapp.teams.models import Project, Role, User
 
 logger = logging.getLogger(__name__)
 OPEN, DONE, FAILED, DROPPED = (
-    PreparationState.OPEN, PreparationState.DONE, PreparationState.FAILED, PreparationState.DROPPED,
-)  # fmt: skip
+    PreparationState.OPEN,
+    PreparationState.DONE,
+    PreparationState.FAILED,
+    PreparationState.DROPPED,
+)
 LONGEST = timedelta(hours=24)  # a warm-up of the full size takes hours
 BUSY = timedelta(minutes=2)  # longer than the check before a launch may take
 LOOK_S = 120.0  # with one more check after it still below the task's own limit

@@ -108,5 +108,12 @@ def nudge_forgotten() -> int:
 
 
 def _unfinished() -> list[RunState]:
-    return [RunState.DRAFT, RunState.QUEUED, RunState.PREPARING, RunState.RUNNING, RunState.PAUSING, RunState.PAUSED,
-            RunState.STOPPING]  # fmt: skip
+    return [
+        RunState.DRAFT,
+        RunState.QUEUED,
+        RunState.PREPARING,
+        RunState.RUNNING,
+        RunState.PAUSING,
+        RunState.PAUSED,
+        RunState.STOPPING,
+    ]

@@ -82,8 +82,11 @@ def _dataset(project: Project, reference: str) -> str:
     if found is None:
         _refuse(option, _("there is no dataset “%s” in this project.") % reference.removeprefix("dataset:")[:120])
     if found.state != DatasetState.READY:
-        _refuse(option, _("dataset “%(name)s” is not ready: %(state)s.") % {
-            "name": str(found), "state": DatasetState(found.state).label})  # fmt: skip
+        _refuse(
+            option,
+            _("dataset “%(name)s” is not ready: %(state)s.")
+            % {"name": str(found), "state": DatasetState(found.state).label},
+        )
     return str(found.rows_path)
 
 

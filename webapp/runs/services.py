@@ -51,10 +51,16 @@ def run_create(
     try:
         with transaction.atomic():
             run = Run.objects.create(
-                project=project, name=name, kind=config.kind, config=stored, created_by=user, idempotency_key=key,
-                state=RunState.QUEUED if launch else RunState.DRAFT, queued_at=Now() if launch else None,
+                project=project,
+                name=name,
+                kind=config.kind,
+                config=stored,
+                created_by=user,
+                idempotency_key=key,
+                state=RunState.QUEUED if launch else RunState.DRAFT,
+                queued_at=Now() if launch else None,
                 **_resolved_fields(config, resolved),
-            )  # fmt: skip
+            )
             event_add(run.pk, "state", {"from": None, "to": run.state, "reason": "created", "error": None}, attempt=0)
             if launch:
                 outbox.add(run.pk)

@@ -85,11 +85,17 @@ def _row(
     reward = _mean(row["reward"] for row in scored)
     share = 0.0 if reward is None or top <= 0 else max(0.0, min(1.0, reward / top))
     return PolicyRow(
-        name, _(_meanings().get(name, name)), reward,
+        name,
+        _(_meanings().get(name, name)),
+        reward,
         [(item.name, _mean(row["parts"].get(item.name) for row in scored)) for item in components],
-        _mean(row["turns"] for row in scored), _mean(row["tokens"] for row in scored), len(found),
-        sum(row["status"] == RolloutStatus.EXCLUDED for row in found), round(100 * share), _level(reward, best),
-    )  # fmt: skip
+        _mean(row["turns"] for row in scored),
+        _mean(row["tokens"] for row in scored),
+        len(found),
+        sum(row["status"] == RolloutStatus.EXCLUDED for row in found),
+        round(100 * share),
+        _level(reward, best),
+    )
 
 
 def _level(reward: float | None, best: float | None) -> str:

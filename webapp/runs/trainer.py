@@ -31,13 +31,37 @@ OUTPUT_NAME, PROCESS_NAME = "output.log", "trainer.json"
 TAIL_LINES, TAIL_BYTES, LINE_CHARS = 50, 64 << 10, 2_000
 NO_ACCESS: Mapping[str, str] = MappingProxyType({})
 # What a trainer may know of our environment: places and devices, never addresses of services or secrets.
-ENV_NAMES = frozenset({
-    "PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "TMPDIR", "VIRTUAL_ENV", "PYTHONPATH", "LD_LIBRARY_PATH",
-    "HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "HF_ENDPOINT", "TRANSFORMERS_OFFLINE", "CUDA_VISIBLE_DEVICES",
-    "CUDA_HOME", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "OMP_NUM_THREADS", "MKL_NUM_THREADS",
-    "TOKENIZERS_PARALLELISM", "PYTORCH_CUDA_ALLOC_CONF", "NCCL_DEBUG", "SSL_CERT_FILE", "SSL_CERT_DIR",
-    "REQUESTS_CA_BUNDLE",
-})  # fmt: skip
+ENV_NAMES = frozenset(
+    {
+        "PATH",
+        "HOME",
+        "USER",
+        "LANG",
+        "LC_ALL",
+        "TZ",
+        "TMPDIR",
+        "VIRTUAL_ENV",
+        "PYTHONPATH",
+        "LD_LIBRARY_PATH",
+        "HF_HOME",
+        "HF_HUB_CACHE",
+        "HF_HUB_OFFLINE",
+        "HF_ENDPOINT",
+        "TRANSFORMERS_OFFLINE",
+        "CUDA_VISIBLE_DEVICES",
+        "CUDA_HOME",
+        "NVIDIA_VISIBLE_DEVICES",
+        "NVIDIA_DRIVER_CAPABILITIES",
+        "OMP_NUM_THREADS",
+        "MKL_NUM_THREADS",
+        "TOKENIZERS_PARALLELISM",
+        "PYTORCH_CUDA_ALLOC_CONF",
+        "NCCL_DEBUG",
+        "SSL_CERT_FILE",
+        "SSL_CERT_DIR",
+        "REQUESTS_CA_BUNDLE",
+    }
+)
 
 
 def trainer_env(parent_fd: int, access: Mapping[str, str] = NO_ACCESS) -> dict[str, str]:
@@ -66,10 +90,15 @@ class Trainer:
         try:
             with open(folder / OUTPUT_NAME, "ab") as output:
                 self._process = subprocess.Popen(
-                    [*command, "run", *arguments], cwd=settings.BASE_DIR, env=trainer_env(read_fd, access),
-                    pass_fds=(read_fd,), stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                    [*command, "run", *arguments],
+                    cwd=settings.BASE_DIR,
+                    env=trainer_env(read_fd, access),
+                    pass_fds=(read_fd,),
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
                     start_new_session=True,
-                )  # fmt: skip
+                )
         except OSError:
             os.close(self._alive_fd)
             raise

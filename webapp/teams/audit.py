@@ -18,11 +18,15 @@ def audit_write(
 ) -> AuditEntry:
     """Note an act, with the person and the request that it came from."""
     entry = AuditEntry.objects.create(
-        user_id=user.pk, username=user.username, action=action, subject=subject[:200],
-        project_id=project.pk if project else None, project_name=project.name if project else "",
+        user_id=user.pk,
+        username=user.username,
+        action=action,
+        subject=subject[:200],
+        project_id=project.pk if project else None,
+        project_name=project.name if project else "",
         address=request.META.get("REMOTE_ADDR", "")[:45],
         agent=clean_text(request.META.get("HTTP_USER_AGENT", "")[:200]),
-    )  # fmt: skip
+    )
     logger.info("audit", extra={"action": action, "user_id": str(user.pk), "subject": subject[:64]})
     return entry
 

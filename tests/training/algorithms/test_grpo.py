@@ -25,13 +25,33 @@ from training.rollout.trajectory import Trajectory
 
 COMPONENTS = [{"name": "tool_call_correctness", "weight": 0.25}, {"name": "task_success", "weight": 0.75}]
 NAMES = {
-    "loss", "reward", "reward_std", "rewards/task_success/mean", "rewards/tool_call_correctness/mean", "entropy",
+    "loss",
+    "reward",
+    "reward_std",
+    "rewards/task_success/mean",
+    "rewards/tool_call_correctness/mean",
+    "entropy",
     "grad_norm",
-    "completions/mean_length", "learning_rate", "frac_reward_zero_std", "step_time", "clip_ratio/region_mean",
-    "rollouts/excluded", "rollouts/excluded_share", "rollouts/truncated_share", "rollouts/turns_mean",
-    "groups/zero_variance_share", "env/latency_p50", "env/latency_p95", "env/errors", "rollouts/task_success",
-    "timing/generation", "timing/environment", "timing/scoring", "timing/training", "timing/step",
-}  # fmt: skip
+    "completions/mean_length",
+    "learning_rate",
+    "frac_reward_zero_std",
+    "step_time",
+    "clip_ratio/region_mean",
+    "rollouts/excluded",
+    "rollouts/excluded_share",
+    "rollouts/truncated_share",
+    "rollouts/turns_mean",
+    "groups/zero_variance_share",
+    "env/latency_p50",
+    "env/latency_p95",
+    "env/errors",
+    "rollouts/task_success",
+    "timing/generation",
+    "timing/environment",
+    "timing/scoring",
+    "timing/training",
+    "timing/step",
+}
 
 
 @pytest.fixture
@@ -66,8 +86,10 @@ def test_two_steps_move_every_parameter_and_report_every_metric(make_job: MakeJo
     for event in steps:
         assert set(event.values) >= NAMES - {"rollouts/task_success", "rollouts/truncated_share"}
     assert [e.phase for e in of_type(job.run_dir, "phase")] == [
-        "preparing", *["generating", "scoring", "training"] * 2, "saving",
-    ]  # fmt: skip
+        "preparing",
+        *["generating", "scoring", "training"] * 2,
+        "saving",
+    ]
     started = of_type(job.run_dir, "run_started")[0]
     assert (started.kind, started.total_steps, started.rows) == ("grpo", 2, 24) and started.versions["trl"]
     checkpoint = of_type(job.run_dir, "checkpoint")[-1]
@@ -114,10 +136,15 @@ def test_journalled_advantages_are_the_ones_trl_trained_with(
 
 SHAPED = [
     {"name": "repetition", "weight": 1, "params": {"scope": "all", "ngram": 1}, "clip": [0.2, 0.9], "scale": [0, 0.9]},
-    {"name": "length_budget", "weight": 0.5, "gate": {"component": "repetition", "above": 0.7},
-     "params": {"scope": "all", "min_chars": 50, "max_chars": 60, "zero_chars": 99}, "schedule": {"end": 4, "last": 0}},
+    {
+        "name": "length_budget",
+        "weight": 0.5,
+        "gate": {"component": "repetition", "above": 0.7},
+        "params": {"scope": "all", "min_chars": 50, "max_chars": 60, "zero_chars": 99},
+        "schedule": {"end": 4, "last": 0},
+    },
     {"name": "language", "weight": 2, "categories": ["elsewhere"]},
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("aggregation", ["sum_then_normalize", "normalize_then_sum"])
@@ -306,16 +333,29 @@ def test_the_documents_options_reach_trl() -> None:
     over = {
         "model": {"lora_rank": 16, "lora_dropout": 0.05, "lora_targets": "q_proj,v_proj"},
         "rollout": {"prompts_per_step": 4, "num_generations": 4},
-        "grpo": {"epsilon": 0.2, "epsilon_high": 0.28, "delta": 10, "entropy_coef": 0.001,
-                 "importance_sampling": "sequence"},
+        "grpo": {
+            "epsilon": 0.2,
+            "epsilon_high": 0.28,
+            "delta": 10,
+            "entropy_coef": 0.001,
+            "importance_sampling": "sequence",
+        },
         "optim": {"mini_batch_size": 8, "micro_batch_size": 2, "warmup_share": 0.285},
         "run": {"max_steps": 200},
-    }  # fmt: skip
+    }
     config = JobConfig.model_validate(over)
     found = grpo_arguments(config, Path("/nowhere"), "cpu", [1.0])
-    expected = {"epsilon": 0.2, "epsilon_high": 0.28, "delta": 10.0, "entropy_coef": 0.001, "warmup_steps": 57,
-                "importance_sampling_level": "sequence", "per_device_train_batch_size": 2,
-                "gradient_accumulation_steps": 4, "steps_per_generation": 8}  # fmt: skip
+    expected = {
+        "epsilon": 0.2,
+        "epsilon_high": 0.28,
+        "delta": 10.0,
+        "entropy_coef": 0.001,
+        "warmup_steps": 57,
+        "importance_sampling_level": "sequence",
+        "per_device_train_batch_size": 2,
+        "gradient_accumulation_steps": 4,
+        "steps_per_generation": 8,
+    }
     assert {name: found[name] for name in expected} == expected
     adapter = lora_config(config)
     assert (adapter.lora_dropout, adapter.target_modules) == (0.05, {"q_proj", "v_proj"})

@@ -55,8 +55,10 @@ def test_policies_play_their_groups_and_every_figure_follows(make_job: MakeJob, 
     rewards = {policy[event.rollout]: event.reward for event in finished}
     assert rewards == {"empty": 0.0, "one_tool": 0.0, "claim_success": 2.0}
     assert {policy[e.rollout]: e.status for e in finished} == {
-        "empty": "completed", "one_tool": "truncated", "claim_success": "completed",
-    }  # fmt: skip
+        "empty": "completed",
+        "one_tool": "truncated",
+        "claim_success": "completed",
+    }
     metrics = of_type(tmp_path / "run", "metrics")
     assert [event.step for event in metrics] == [1, 2]
     for event in metrics:

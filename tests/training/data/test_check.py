@@ -74,8 +74,13 @@ def test_a_good_file_comes_out_normalised(tmp_path: Path) -> None:
     assert report["roles"] == {"user": 2, "tool": 1, "assistant": 1}
     assert report["turns"] == {"2": 2} and len(report["preview"]) == 1
     assert report["length"] == {
-        "unit": "tokens (estimated)", "edges": [2, 3, 4], "counts": [1, 1], "p50": 2, "p95": 3, "max": 3,
-    }  # fmt: skip
+        "unit": "tokens (estimated)",
+        "edges": [2, 3, 4],
+        "counts": [1, 1],
+        "p50": 2,
+        "p95": 3,
+        "max": 3,
+    }
     assert report["format"]["name"] == "jsonl" and any("CRLF" in text for text in report["format"]["evidence"])
     total = (tmp_path / "upload").stat().st_size
     assert seen[-1] == Progress(bytes=total, total=total, rows=2, bad=0)

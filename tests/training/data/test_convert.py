@@ -79,8 +79,10 @@ def test_rows_in_are_rows_kept_and_rows_listed(tmp_path: Path) -> None:
 
 def test_gsm8k_becomes_helloagents_rows(seed_data: Path, tmp_path: Path) -> None:
     source = seed_data / "seed3_helloagents_gsm8k" / "gsm8k_test.jsonl"
-    for target, keys in (("helloagents_sft", ["prompt", "completion", "text"]),
-                         ("helloagents_rl", ["prompt", "ground_truth", "question", "full_answer"])):  # fmt: skip
+    for target, keys in (
+        ("helloagents_sft", ["prompt", "completion", "text"]),
+        ("helloagents_rl", ["prompt", "ground_truth", "question", "full_answer"]),
+    ):
         convert(source, ConvertOptions(output=tmp_path / target, to=target, max_samples=3))
         rows = [json.loads(line) for line in (tmp_path / target).read_text().splitlines()]
         assert [list(row) for row in rows] == [keys] * 3
@@ -88,9 +90,13 @@ def test_gsm8k_becomes_helloagents_rows(seed_data: Path, tmp_path: Path) -> None
     assert rows[0]["ground_truth"] == "18" and rows[0]["prompt"].endswith("step by step:")
 
 
-_leaf = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False) | (
-    st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=4)
-)  # fmt: skip
+_leaf = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | (st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=4))
+)
 _value = st.recursive(
     _leaf,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["a", "b"]), inner, max_size=2),
@@ -127,8 +133,11 @@ def test_a_subset_is_the_first_rows_or_a_draw() -> None:
     drawn = operations.subset(400, SubsetOptions(rows=75, seed=7))
     assert len(set(drawn.numbers)) == 75 and drawn.numbers == sorted(drawn.numbers) != list(range(75))
     assert drawn.lineage.model_dump() == {
-        "operation": "subset", "options": {"rows": 75, "seed": 7}, "rows_in": [400], "rows_out": [75],
-    }  # fmt: skip
+        "operation": "subset",
+        "options": {"rows": 75, "seed": 7},
+        "rows_in": [400],
+        "rows_out": [75],
+    }
     assert len(operations.subset(3, SubsetOptions(rows=75)).numbers) == 3
 
 

@@ -25,25 +25,40 @@ from training.data.report import Report
 USER = {"role": "user", "content": "hi"}
 ROWS: dict[str, dict[str, Any]] = {
     "conversation": {"conversation": [USER], "n": 1},
-    "openai": {"messages": [USER, {"role": "assistant", "content": "a"}], "tools": [{"type": "function", "function": {
-        "name": "f", "parameters": {}}}]},
+    "openai": {
+        "messages": [USER, {"role": "assistant", "content": "a"}],
+        "tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}],
+    },
     "sharegpt": {"conversations": [{"from": "human", "value": "hi"}, {"from": "gpt", "value": "a"}]},
     "swift": {"messages": [USER, {"role": "tool_call", "content": '{"name": "f", "arguments": {}}'}], "tools": "[]"},
     "verl": {"data_source": "x", "prompt": [USER], "reward_model": {"ground_truth": "1"}, "extra_info": {"i": 1}},
-    "toolbench": {"id": "Step 1", "conversations": [{"from": "system", "value": "You are AutoGPT, access to the "
-        "following APIs: []"}, {"from": "user", "value": "q"}]},
+    "toolbench": {
+        "id": "Step 1",
+        "conversations": [
+            {"from": "system", "value": "You are AutoGPT, access to the following APIs: []"},
+            {"from": "user", "value": "q"},
+        ],
+    },
     "toolbench_queries": {"query_id": 1, "query": "q", "api_list": [{"tool_name": "t"}]},
     "bfcl": {"id": "multi_turn_base_1", "question": [[USER]], "initial_config": {}, "involved_classes": ["MathAPI"]},
     "agentgym": {"item_id": "webshop_1", "conversations": [{"from": "human", "loss": None, "value": "hi"}]},
     "gsm8k": {"question": "1 + 1?", "answer": "2 #### 2"},
     "columns": {"ask": "hi", "tell": "a"},
-}  # fmt: skip
-MAIN = {name: next(key for key, value in row.items() if key in {
-    "conversation", "messages", "conversations", "prompt", "query", "question", "ask"} and value) for name, row in
-    ROWS.items()}  # fmt: skip
+}
+MAIN = {
+    name: next(
+        key
+        for key, value in row.items()
+        if key in {"conversation", "messages", "conversations", "prompt", "query", "question", "ask"} and value
+    )
+    for name, row in ROWS.items()
+}
 WAYS: dict[str, ReadOptions] = {
-    name: ReadOptions.model_validate({"format": name} | ({"mapping": {"prompt": "ask", "answer": "tell"}} if
-        name == "columns" else {})) for name in ROWS}  # fmt: skip
+    name: ReadOptions.model_validate(
+        {"format": name} | ({"mapping": {"prompt": "ask", "answer": "tell"}} if name == "columns" else {})
+    )
+    for name in ROWS
+}
 Fault = Callable[[bytes], bytes]
 
 
@@ -121,9 +136,14 @@ def test_how_a_file_is_written_changes_no_row(tmp_path: Path, name: str) -> None
     row = json.dumps(ROWS[name]).encode()
     large = row[:-1] + b', "x": [' + b", ".join([b'"%s"' % (b"y" * 1000)] * 2000) + b"]}"
     three = b"\n".join([row, row, row])
-    for data in (three, b"\xef\xbb\xbf" + three, three.replace(b"\n", b"\r\n"), three.replace(b"\n", b"\n\r\n \n"),
-                 b"\n".join([row, large, row]),
-                 b"\xef\xbb\xbf[" + three.replace(b"\n", b",\r\n") + b"]\r\n"):  # fmt: skip
+    for data in (
+        three,
+        b"\xef\xbb\xbf" + three,
+        three.replace(b"\n", b"\r\n"),
+        three.replace(b"\n", b"\n\r\n \n"),
+        b"\n".join([row, large, row]),
+        b"\xef\xbb\xbf[" + three.replace(b"\n", b",\r\n") + b"]\r\n",
+    ):
         report = checked(tmp_path, data, WAYS[name])
         assert (report.rows, report.bad_rows) == (3, 0), report.bad
     for data, code in ((three[:-9], "cut_off"), (b"[" + three.replace(b"\n", b","), "list_cut_off")):
@@ -137,8 +157,13 @@ def test_what_is_no_text_is_refused_whole(tmp_path: Path, name: str) -> None:
     bomb = io.BytesIO()
     with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("rows.jsonl", b"\0" * (20 << 20))
-    for whole, words in ((data.decode().encode("utf-16"), "UTF-16"), (bomb.getvalue(), "zip archive"),
-                         (b"\0" + data, "binary: byte 0"), (b"PAR1" + data, "damaged"), (b"", "empty")):  # fmt: skip
+    for whole, words in (
+        (data.decode().encode("utf-16"), "UTF-16"),
+        (bomb.getvalue(), "zip archive"),
+        (b"\0" + data, "binary: byte 0"),
+        (b"PAR1" + data, "damaged"),
+        (b"", "empty"),
+    ):
         report = checked(tmp_path, whole, WAYS[name])
         assert (report.verdict, report.rows) == ("rejected", 0) and words in report.message
 

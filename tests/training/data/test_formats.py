@@ -124,8 +124,11 @@ def test_a_table_maps_by_its_usual_names(tmp_path: Path, delimiter: str, ending:
     assert records[0].row is not None
     assert records[0].row.normal() == {
         "messages": [{"role": "user", "content": "你好?"}],
-        "question": "你好?", "answer": 'a"b', "category": "x", "ground_truth": 'a"b',
-    }  # fmt: skip
+        "question": "你好?",
+        "answer": 'a"b',
+        "category": "x",
+        "ground_truth": 'a"b',
+    }
     assert [(record.line, record.reason) for record in records[1:]] == [
         (3, "the row has 2 cells; the header has 3"),
         (4, "the row is not one of the rows that this mapping makes: `question` is empty, not text"),
@@ -177,12 +180,24 @@ def test_cutting_step_prefixes(tmp_path: Path, cut: Cut) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "__import__('os').system('x')", "[i for i in range(9)]", "{1, 2}", "b'x'", "1j", "{1: 2}", "[1e999]",
-        "[" * 10_000, "-" * 10_000 + "1", "(" * 40 + ")" * 40, "[1, 2", "'\\ud800'", "[" + "1," * 40_000 + "]",
+        "__import__('os').system('x')",
+        "[i for i in range(9)]",
+        "{1, 2}",
+        "b'x'",
+        "1j",
+        "{1: 2}",
+        "[1e999]",
+        "[" * 10_000,
+        "-" * 10_000 + "1",
+        "(" * 40 + ")" * 40,
+        "[1, 2",
+        "'\\ud800'",
+        "[" + "1," * 40_000 + "]",
         "lambda: 0",
-        "~" * 200 + "1", "- " * 300 + "1",
+        "~" * 200 + "1",
+        "- " * 300 + "1",
     ],
-)  # fmt: skip
+)
 def test_hostile_literals_are_refused(text: str) -> None:
     with pytest.raises(LiteralError):
         value = literal(text)

@@ -30,14 +30,17 @@ TABLES: list[tuple[str, int, int]] = [
 """Tables whose columns are recognised; there is no writer for them. Rows kept, and rows that hold NUL characters."""
 NOT_DATASETS = (
     r"seed0_toolbench/(stabletoolbench/data_example|toolbench)/(answer|model_predictions|pass_rate|preference).*\.json",
-    r"seed0_toolbench/stabletoolbench/default_evalset/.*", r"seed0_toolbench/toolbench/toolenv/.*",
+    r"seed0_toolbench/stabletoolbench/default_evalset/.*",
+    r"seed0_toolbench/toolbench/toolenv/.*",
     r"seed0_toolbench/derived/(tool_docs|tools/|tool_response_cache/).*",
-    r"seed1_envtuning_bfcl/bfcl_v._\w+/multi_turn_func_doc/.*", r"seed1_envtuning_bfcl/verl_console_log/.*",
-    r".*/golden_\w+\.jsonl", r"seed4_webshop/(human_trajs|agent_trajs|mock_pages|verl_metrics)/.*",
+    r"seed1_envtuning_bfcl/bfcl_v._\w+/multi_turn_func_doc/.*",
+    r"seed1_envtuning_bfcl/verl_console_log/.*",
+    r".*/golden_\w+\.jsonl",
+    r"seed4_webshop/(human_trajs|agent_trajs|mock_pages|verl_metrics)/.*",
     r"seed4_webshop/(human_goals|goal_query_map)\.json",
     r"seed4_webshop/webshop_1000/(items_ins_v2_1000|items_human_ins)\.json",
     r"seed4_webshop/webshop_1000/search_documents_1000\.jsonl",
-)  # fmt: skip
+)
 """Tool trees, catalogues, logs, metrics and golden transcripts: read by environments and by imports of runs."""
 
 

@@ -18,10 +18,14 @@ USER = {"role": "user", "content": "hi"}
 SAYS = {"role": "assistant", "content": "ok"}
 PARAMETERS = {
     "type": "object",
-    "properties": {"city": {"type": "string"}, "days": {"type": "integer"}, "unit": {"enum": ["C", "F"]},
-                   "at": {"type": "array", "items": {"type": "number"}}},
+    "properties": {
+        "city": {"type": "string"},
+        "days": {"type": "integer"},
+        "unit": {"enum": ["C", "F"]},
+        "at": {"type": "array", "items": {"type": "number"}},
+    },
     "required": ["city"],
-}  # fmt: skip
+}
 TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": PARAMETERS}}]
 
 
@@ -81,8 +85,11 @@ def test_answers_categories_windows_and_duplicates(tmp_path: Path) -> None:
     options = {"answer_fields": ["ground_truth", "reward_model.ground_truth"], "categories": ["a"], "window": 50}
     found = report(tmp_path, rows, **options)
     assert [(finding.line, finding.code) for finding in found.findings] == [
-        (2, "duplicate"), (3, "answer_missing"), (3, "category_unknown"), (3, "too_long"),
-    ]  # fmt: skip
+        (2, "duplicate"),
+        (3, "answer_missing"),
+        (3, "category_unknown"),
+        (3, "too_long"),
+    ]
     assert found.findings[0].values == {"first": 1}
     assert found.findings[3].reason == "the row has 125 tokens (estimated); the window has 50"
     assert found.categories == {"a": 2, "b": 1} and found.tools == {"0": 3} and found.languages == {"latin": 3}
@@ -112,8 +119,10 @@ def test_the_child_gets_the_choices(tmp_path: Path) -> None:
     assert (found["verdict"], found["rows"], found["codes"]) == ("bad_rows", 1, {"duplicate": 1})
     assert found["format"]["name"] == "csv" and found["format"]["rows"] == "columns"
     assert json.loads((tmp_path / "out" / "rows.jsonl").read_text()) == {
-        "messages": [{"role": "user", "content": "q"}], "frage": "q", "x": "1",
-    }  # fmt: skip
+        "messages": [{"role": "user", "content": "q"}],
+        "frage": "q",
+        "x": "1",
+    }
 
 
 def test_findings_are_listed_up_to_100_and_all_counted(tmp_path: Path) -> None:

@@ -18,8 +18,16 @@ def test_roles_map_to_ours() -> None:
     roles = ["developer", "human", "gpt", "tool_result", "function", "tool_response", "observation", "system", "tool"]
     row = row_from_dict({"conversation": [{"role": role, "content": "x"} for role in roles]})
     assert [m.role for m in row.messages] == [
-        "system", "user", "assistant", "tool", "tool", "tool", "tool", "system", "tool",
-    ]  # fmt: skip
+        "system",
+        "user",
+        "assistant",
+        "tool",
+        "tool",
+        "tool",
+        "tool",
+        "system",
+        "tool",
+    ]
 
 
 def test_bare_calls_in_a_row_are_one_turn() -> None:

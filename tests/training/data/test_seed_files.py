@@ -16,8 +16,14 @@ from training.data.options import ReadOptions
 from training.data.preview import preview
 from training.data.reader import open_dataset
 
-QUERIES = {"G1_category": 153, "G1_instruction": 163, "G1_tool": 158, "G2_category": 124, "G2_instruction": 106,
-           "G3_instruction": 61}  # fmt: skip
+QUERIES = {
+    "G1_category": 153,
+    "G1_instruction": 163,
+    "G1_tool": 158,
+    "G2_category": 124,
+    "G2_instruction": 106,
+    "G3_instruction": 61,
+}
 SPLITS = ("base", "long_context", "miss_func", "miss_param")
 STABLE = "seed0_toolbench/stabletoolbench/solvable_queries"
 BFCL = {"v3": "seed1_envtuning_bfcl/bfcl_v3_c15b2a15", "v4": "seed1_envtuning_bfcl/bfcl_v4_HEAD"}

@@ -86,13 +86,20 @@ def test_completions_as_trl_writes_them(tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas")
     ask = [{"role": "user", "content": "2+2?"}]
     call = {"type": "function", "function": {"name": "add", "arguments": {"a": 2, "b": 2}}}
-    done = [{"role": "assistant", "content": "", "tool_calls": [call]}, {"role": "tool", "name": "add", "content": "4"},
-            {"role": "assistant", "content": "It is 4."}]  # fmt: skip
+    done = [
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "name": "add", "content": "4"},
+        {"role": "assistant", "content": "It is 4."},
+    ]
     table = {
-        "step": [5] * 4, "prompt": [ask] * 4, "completion": [done, done, done, done],
-        "accuracy": [1.0, 0.0, NAN, NAN], "format": [0.5, 0.5, 0.25, NAN], "note": ["a", "b", "c", "d"],
+        "step": [5] * 4,
+        "prompt": [ask] * 4,
+        "completion": [done, done, done, done],
+        "accuracy": [1.0, 0.0, NAN, NAN],
+        "format": [0.5, 0.5, 0.25, NAN],
+        "note": ["a", "b", "c", "d"],
         "advantage": [0.7, -0.7, 0.0, 0.0],
-    }  # fmt: skip
+    }
     buffer = io.BytesIO()
     pandas.DataFrame(table).to_parquet(buffer)
     report, events = read(tmp_path, ("completions_00005.parquet", buffer.getvalue()))

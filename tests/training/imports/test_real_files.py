@@ -72,8 +72,12 @@ def test_rollout_dumps(seed_data: Path, tmp_path: Path) -> None:
     # verl counted the rounds itself; the split finds as many, but for one text that was cut at 10,000 tokens
     differ = [end.rollout for end, row in zip(ends, rows, strict=True) if end.turns != row["total_interaction_rounds"]]
     assert differ == ["15/3/1"]
-    text = "".join(message.content for event in events if event.type == "turn" and event.rollout == "1/0/0"
-                   for message in event.messages)  # fmt: skip
+    text = "".join(
+        message.content
+        for event in events
+        if event.type == "turn" and event.rollout == "1/0/0"
+        for message in event.messages
+    )
     plain = rows[0]["input"] + rows[0]["output"]
     assert len(plain) - len(text) < len(plain) // 20 and "<|im_start|>" not in text
     groups = [event for event in events if event.type == "group_scored"]

@@ -31,13 +31,23 @@ def test_every_option_is_carried_over_or_named() -> None:
 
 def test_the_values_of_envtuning(tmp_path: Path) -> None:
     """Stage 1 of systems.md in our options and in verl's."""
-    config = JobConfig.model_validate({
-        "model": {"source": "Qwen/Qwen2.5-7B-Instruct"},
-        "rollout": {"prompts_per_step": 16, "num_generations": 16, "max_prompt_tokens": 8192, "max_turns": 100,
-                    "max_completion_tokens": 10000, "top_k": 0, "dialect": "bfcl"},
-        "grpo": {"beta": 0.1, "loss_type": "grpo", "scale_rewards": "group"},
-        "optim": {"learning_rate": 1e-6, "schedule": "linear"}, "run": {"save_every": 5},
-    })  # fmt: skip
+    config = JobConfig.model_validate(
+        {
+            "model": {"source": "Qwen/Qwen2.5-7B-Instruct"},
+            "rollout": {
+                "prompts_per_step": 16,
+                "num_generations": 16,
+                "max_prompt_tokens": 8192,
+                "max_turns": 100,
+                "max_completion_tokens": 10000,
+                "top_k": 0,
+                "dialect": "bfcl",
+            },
+            "grpo": {"beta": 0.1, "loss_type": "grpo", "scale_rewards": "group"},
+            "optim": {"learning_rate": 1e-6, "schedule": "linear"},
+            "run": {"save_every": 5},
+        }
+    )
     text = verl_yaml(config, "stage 1")
     found = yaml.safe_load(text)
     actor, rollout, data = found["actor_rollout_ref"]["actor"], found["actor_rollout_ref"]["rollout"], found["data"]

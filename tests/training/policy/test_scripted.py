@@ -31,14 +31,16 @@ LOOK = {
         "parameters": {
             "type": "object",
             "properties": {
-                "where": {"type": "string"}, "how": {"enum": ["far", "near"]},
+                "where": {"type": "string"},
+                "how": {"enum": ["far", "near"]},
                 "deep": {"type": "integer", "minimum": 3},
-                "also": {"type": "array", "items": {"type": "boolean"}}, "not": {"type": "string"},
+                "also": {"type": "array", "items": {"type": "boolean"}},
+                "not": {"type": "string"},
             },
             "required": ["where", "how", "deep", "also"],
         },
     },
-}  # fmt: skip
+}
 MADE = {"where": "test", "how": "far", "deep": 3, "also": [False]}
 TAGS = "Reason in <think></think>, then <tool_call></tool_call> or <answer></answer>. Functions:\n[{}]"
 Make = Callable[[], ToolEnvironment]
@@ -129,13 +131,21 @@ def play(tmp_path: Path) -> Callable[..., dict[str, list[Rollout]]]:
         make: Make, tasks: list[dict[str, Any]], components: dict[str, float], dialect: str
     ) -> dict[str, list[Rollout]]:
         chosen = [RewardComponent(name=name, weight=weight) for name, weight in components.items()]
-        config = JobConfig.model_validate({
-            "kind": "sample", "sample": {"policies": list(POLICIES)}, "rewards": {"components": chosen},
-            "rollout": {
-                "prompts_per_step": len(tasks), "max_turns": 30, "max_turn_tokens": 256, "dialect": dialect,
-                "max_completion_tokens": 100_000, "max_prompt_tokens": 100_000,
-            },
-        })  # fmt: skip
+        config = JobConfig.model_validate(
+            {
+                "kind": "sample",
+                "sample": {"policies": list(POLICIES)},
+                "rewards": {"components": chosen},
+                "rollout": {
+                    "prompts_per_step": len(tasks),
+                    "max_turns": 30,
+                    "max_turn_tokens": 256,
+                    "dialect": dialect,
+                    "max_completion_tokens": 100_000,
+                    "max_prompt_tokens": 100_000,
+                },
+            }
+        )
 
         async def session() -> Local:
             return Local(make())

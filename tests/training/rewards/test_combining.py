@@ -34,20 +34,32 @@ def test_the_defaults_change_nothing() -> None:
 @pytest.mark.parametrize(
     ("more", "value", "expected"),
     [
-        ({"clip": [-1, 1]}, 3.0, 1.0), ({"clip": [-1, 1]}, -3.0, -1.0), ({"clip": [-1, 1]}, 0.25, 0.25),
-        ({"scale": [-1, 1]}, 0.0, 0.5), ({"scale": [0, 2]}, 3.0, 1.5), ({"clip": [0, 2], "scale": [0, 2]}, 3.0, 1.0),
+        ({"clip": [-1, 1]}, 3.0, 1.0),
+        ({"clip": [-1, 1]}, -3.0, -1.0),
+        ({"clip": [-1, 1]}, 0.25, 0.25),
+        ({"scale": [-1, 1]}, 0.0, 0.5),
+        ({"scale": [0, 2]}, 3.0, 1.5),
+        ({"clip": [0, 2], "scale": [0, 2]}, 3.0, 1.0),
     ],
-)  # fmt: skip
+)
 def test_clip_then_scale(more: dict[str, Any], value: float, expected: float) -> None:
     assert terms_of({"a": value}, [part("a", **more)]) == {"a": expected}
 
 
 @pytest.mark.parametrize(
     "bad",
-    [{"clip": [1, 0]}, {"scale": [1, 1]}, {"clip": [1]}, {"clip": [0, float("nan")]},
-     {"schedule": {"end": 1, "begin": 2, "last": 0}}, {"gate": {"component": "A b"}}, {"schedule": {"end": 5}},
-     {"categories": [""]}, {"colour": 1}],
-)  # fmt: skip
+    [
+        {"clip": [1, 0]},
+        {"scale": [1, 1]},
+        {"clip": [1]},
+        {"clip": [0, float("nan")]},
+        {"schedule": {"end": 1, "begin": 2, "last": 0}},
+        {"gate": {"component": "A b"}},
+        {"schedule": {"end": 5}},
+        {"categories": [""]},
+        {"colour": 1},
+    ],
+)
 def test_bad_options_are_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="validation error"):
         part("a", **bad)
@@ -111,11 +123,19 @@ def trl_advantages(rewards: Any, weights: list[float], size: int, aggregation: s
     end = source.index("advantages = torch.nan_to_num(advantages, nan=0.0)")
     lines = textwrap.dedent(source[begin:end] + "advantages = torch.nan_to_num(advantages, nan=0.0)\n")
     self = SimpleNamespace(
-        multi_objective_aggregation=aggregation, scale_rewards=scale, reward_funcs=weights,
+        multi_objective_aggregation=aggregation,
+        scale_rewards=scale,
+        reward_funcs=weights,
         reward_weights=torch.tensor(weights, dtype=torch.float64),
-    )  # fmt: skip
-    names = {"self": self, "torch": torch, "nanstd": grpo_trainer.nanstd, "device": "cpu", "num_generations": size,
-             "rewards_per_func": torch.tensor(rewards, dtype=torch.float64)}  # fmt: skip
+    )
+    names = {
+        "self": self,
+        "torch": torch,
+        "nanstd": grpo_trainer.nanstd,
+        "device": "cpu",
+        "num_generations": size,
+        "rewards_per_func": torch.tensor(rewards, dtype=torch.float64),
+    }
     exec(lines, names)  # noqa: S102 - the installed package's own code
     return names["advantages"].tolist()  # type: ignore[no-any-return, attr-defined]
 

@@ -50,9 +50,18 @@ def test_code_sees_plain_data() -> None:
     assert (seen["question"], seen["final_answer"], seen["env_reward"]) == ("2+3?", "It is 5.", 1.0)
     assert [message["role"] for message in seen["messages"]] == ["user", "assistant", "tool", "assistant"]
     assert set(seen) == {
-        "messages", "prompt_length", "question", "final_answer", "calls", "row", "env_reward", "env_parts",
-        "parse_errors", "truncated", "tokens",
-    }  # fmt: skip
+        "messages",
+        "prompt_length",
+        "question",
+        "final_answer",
+        "calls",
+        "row",
+        "env_reward",
+        "env_parts",
+        "parse_errors",
+        "truncated",
+        "tokens",
+    }
 
 
 @pytest.mark.parametrize(

@@ -52,8 +52,11 @@ def test_names_and_titles_are_used_once() -> None:
     everything = [component for family in FAMILIES.values() for component in family]
     assert len(everything) == len(COMPONENTS) == len({component.title for component in everything})
     assert {name for name, component in COMPONENTS.items() if component.outside} == {
-        "judge", "toolbench_pass", "reward_model", "custom_python"
-    }  # fmt: skip
+        "judge",
+        "toolbench_pass",
+        "reward_model",
+        "custom_python",
+    }
 
 
 @pytest.mark.parametrize("spec", [SEED_SPEC, MIDDLE_SPEC, LATEST_SPEC, STAGE_1_SPEC, STAGE_3_SPEC, COMBINED_SPEC])
@@ -80,8 +83,9 @@ def test_what_has_to_be_filled_in_is_said() -> None:
         name="judge", weight=1, params={"model": "m", "url": "ftp://example.org", "lowest": 3, "highest": 3}
     )
     assert [text.split(":")[1].strip() for text in validate_components([far])] == [
-        "The judge has no usable address", "The judge's highest mark must be above the lowest."
-    ]  # fmt: skip
+        "The judge has no usable address",
+        "The judge's highest mark must be above the lowest.",
+    ]
 
 
 DEEP = "[" * 100_000 + "]" * 100_000
@@ -132,12 +136,20 @@ _json = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
     max_leaves=6,
 )
-_snippets = st.sampled_from([
-    "Thought: a\nAction: b\nAction Input: {}", "Thought: a\nAction: Finish\nAction Input: {\"return_type\": 3}",
-    "Error: x", '{"error": "x", "response": ""}', 'Execution results:["Error during execution: x"]',
-    "Final Answer: 1e5", "#### -3",
-    "Thank you for shopping with us! [SEP] Your score (min 0.0, max 1.0) [SEP] 0.5", "<think>a</think>", "你好 hello",
-])  # fmt: skip
+_snippets = st.sampled_from(
+    [
+        "Thought: a\nAction: b\nAction Input: {}",
+        'Thought: a\nAction: Finish\nAction Input: {"return_type": 3}',
+        "Error: x",
+        '{"error": "x", "response": ""}',
+        'Execution results:["Error during execution: x"]',
+        "Final Answer: 1e5",
+        "#### -3",
+        "Thank you for shopping with us! [SEP] Your score (min 0.0, max 1.0) [SEP] 0.5",
+        "<think>a</think>",
+        "你好 hello",
+    ]
+)
 _messages = st.lists(
     st.builds(
         Message,
@@ -180,9 +192,14 @@ _parts = st.dictionaries(
     st.none() | st.integers(0, 99),
 )
 def test_any_episode_is_scored_purely_and_within_bounds(
-    messages: list[Message], prompt: int, row: dict[str, Any], parts: dict[str, float], reward: float | None,
-    truncated: bool, tokens: int | None,
-) -> None:  # fmt: skip
+    messages: list[Message],
+    prompt: int,
+    row: dict[str, Any],
+    parts: dict[str, float],
+    reward: float | None,
+    truncated: bool,
+    tokens: int | None,
+) -> None:
     said = Episode(messages, prompt, row, reward, parts, truncated=truncated, tokens=tokens)
     before = repr(said)
     for component in PURE:
@@ -202,8 +219,14 @@ def test_an_episode_survives_json_and_scores_the_same() -> None:
             said = example.episode
             copied = [Message.model_validate(json.loads(m.model_dump_json())) for m in said.messages]
             again = Episode(
-                copied, said.prompt_length, json.loads(json.dumps(said.row)), said.env_reward, dict(said.env_parts),
-                said.parse_errors, said.truncated, said.tokens,
-            )  # fmt: skip
+                copied,
+                said.prompt_length,
+                json.loads(json.dumps(said.row)),
+                said.env_reward,
+                dict(said.env_parts),
+                said.parse_errors,
+                said.truncated,
+                said.tokens,
+            )
             params = component.params.model_validate(example.params)
             assert component.score(again, params) == component.score(said, params)

@@ -22,11 +22,21 @@ from .episodes import episode, says, score, tool
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("1,053", [1053.0]), ("1,05", [1.0, 5.0]), ("$12.50 and 40%", [12.5, 40.0]), ("-3 −4 +5", [-3.0, -4.0, 5.0]),
-        ("有25个，共3.5元", [25.0, 3.5]), ("答案是1,053。", [1053.0]), ("é3 _4", []),
-        ("1e3", [1000.0]), ("1e999", []), ("v2 a1", []), ("3.14.15", [3.14]), ("", []), ("1234567", [1234567.0]),
+        ("1,053", [1053.0]),
+        ("1,05", [1.0, 5.0]),
+        ("$12.50 and 40%", [12.5, 40.0]),
+        ("-3 −4 +5", [-3.0, -4.0, 5.0]),
+        ("有25个，共3.5元", [25.0, 3.5]),
+        ("答案是1,053。", [1053.0]),
+        ("é3 _4", []),
+        ("1e3", [1000.0]),
+        ("1e999", []),
+        ("v2 a1", []),
+        ("3.14.15", [3.14]),
+        ("", []),
+        ("1234567", [1234567.0]),
     ],
-)  # fmt: skip
+)
 def test_numbers(text: str, expected: list[float]) -> None:
     assert numbers(text) == expected
     assert first_number(text) == (expected[0] if expected else None)
@@ -78,9 +88,20 @@ def test_an_episode_that_ends_in_a_call_has_no_answer() -> None:
 
 @pytest.mark.parametrize(
     "pattern",
-    ["(a{9999}){9999}", "(?:(?:(?:a{50}){50}){50}){50}", "[a-z]{65535}", "(?R)", "(a)(?1)", r"\L<x>", "(?:abc){e<=2}",
-     "(", "x" * 501, "a{2,1}", "(?P>x)"],
-)  # fmt: skip
+    [
+        "(a{9999}){9999}",
+        "(?:(?:(?:a{50}){50}){50}){50}",
+        "[a-z]{65535}",
+        "(?R)",
+        "(a)(?1)",
+        r"\L<x>",
+        "(?:abc){e<=2}",
+        "(",
+        "x" * 501,
+        "a{2,1}",
+        "(?P>x)",
+    ],
+)
 def test_patterns_that_cost_too_much_are_refused(pattern: str) -> None:
     began = time.monotonic()
     assert pattern_problem(pattern)
@@ -109,12 +130,20 @@ OBJECT = {"type": "object", "required": ["city"], "properties": {"city": {"type"
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ('{"city": "Rome"}', True), ('```json\n{"city": "Rome"}\n```', True), ('{"city": 3}', False), ("{}", False),
-        ("[]", False), ("", False), ('{"city": "Rome"', False), ('{"city": NaN}', False), ("[" * 100_000, False),
-        ('{"city": "Rome", "x": ' + "[" * 70 + "]" * 70 + "}", False), ('{"city": "' + "x" * 100_001 + '"}', False),
+        ('{"city": "Rome"}', True),
+        ('```json\n{"city": "Rome"}\n```', True),
+        ('{"city": 3}', False),
+        ("{}", False),
+        ("[]", False),
+        ("", False),
+        ('{"city": "Rome"', False),
+        ('{"city": NaN}', False),
+        ("[" * 100_000, False),
+        ('{"city": "Rome", "x": ' + "[" * 70 + "]" * 70 + "}", False),
+        ('{"city": "' + "x" * 100_001 + '"}', False),
         (json.dumps({"city": "Rome", "x": list(range(20_000))}), False),
     ],
-)  # fmt: skip
+)
 def test_schema(text: str, expected: bool) -> None:
     assert matches(json.dumps(OBJECT), text) is expected
 
@@ -122,13 +151,18 @@ def test_schema(text: str, expected: bool) -> None:
 @pytest.mark.parametrize(
     ("schema", "words"),
     [
-        ("nope", "not valid JSON"), ("[]", "not a JSON object"), ('{"type": 3}', "no JSON schema"),
-        ('{"$ref": "http://169.254.169.254/x"}', "outside"), ('{"items": [{"$ref": "file:///etc/passwd"}]}', "outside"),
-        ('{"pattern": "(?R)"}', "not allowed"), ('{"patternProperties": {"(a{999}){999}": {}}}', "repetitions"),
+        ("nope", "not valid JSON"),
+        ("[]", "not a JSON object"),
+        ('{"type": 3}', "no JSON schema"),
+        ('{"$ref": "http://169.254.169.254/x"}', "outside"),
+        ('{"items": [{"$ref": "file:///etc/passwd"}]}', "outside"),
+        ('{"pattern": "(?R)"}', "not allowed"),
+        ('{"patternProperties": {"(a{999}){999}": {}}}', "repetitions"),
         ('{"patternProperties": {"a": {}}, "additionalProperties": false}', "not supported"),
-        ("[" * 19_000, "not valid JSON"), ('{"a": "' + "x" * 20_000 + '"}', "more than"),
+        ("[" * 19_000, "not valid JSON"),
+        ('{"a": "' + "x" * 20_000 + '"}', "more than"),
     ],
-)  # fmt: skip
+)
 def test_schemas_that_are_refused(schema: str, words: str) -> None:
     assert words in (schema_problem(schema) or "")
 

@@ -18,13 +18,25 @@ ROW = {"answer": "so 48+24 = 72\n#### 72"}
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("Final Answer: 72", 72), ("final answer:  $1,234.50 dollars", 1234.5), ("a\n#### 9", 9), ("答案是：42", 42),
-        ("答案是 3.5 元", 3.5), ("Therefore, the answer is 18.", 18), ("Therefore 7 remain", 7),
+        ("Final Answer: 72", 72),
+        ("final answer:  $1,234.50 dollars", 1234.5),
+        ("a\n#### 9", 9),
+        ("答案是：42", 42),
+        ("答案是 3.5 元", 3.5),
+        ("Therefore, the answer is 18.", 18),
+        ("Therefore 7 remain", 7),
         ("1 and 2\n3 then 4\nbye", 4),
-        ("Final Answer: 40%", 40), ("Final Answer: -3", -3), ("1,000,000", 1_000_000), ("no number", None), ("", None),
-        ("Final Answer: unknown", None), ("Final Answer: 5\n#### 6", 5), ("version v2", None), ("x = .5", None),
+        ("Final Answer: 40%", 40),
+        ("Final Answer: -3", -3),
+        ("1,000,000", 1_000_000),
+        ("no number", None),
+        ("", None),
+        ("Final Answer: unknown", None),
+        ("Final Answer: 5\n#### 6", 5),
+        ("version v2", None),
+        ("x = .5", None),
     ],
-)  # fmt: skip
+)
 def test_extraction(text: str, expected: float | None) -> None:
     assert extract(text) == expected
 
@@ -32,11 +44,17 @@ def test_extraction(text: str, expected: float | None) -> None:
 @pytest.mark.parametrize(
     ("row", "expected"),
     [
-        ({"ground_truth": "72"}, 1.0), ({"ground_truth": 72}, 1.0), ({"reward_model": {"ground_truth": "72"}}, 1.0),
-        ({"extra_info": {"answer": "x #### 72"}}, 1.0), (ROW, 1.0), ({"ground_truth": "71.9998"}, 0.0),
-        ({"ground_truth": "71.99995"}, 1.0), ({"answer": "long prose without a mark, 12 of it " * 4}, None), ({}, None),
+        ({"ground_truth": "72"}, 1.0),
+        ({"ground_truth": 72}, 1.0),
+        ({"reward_model": {"ground_truth": "72"}}, 1.0),
+        ({"extra_info": {"answer": "x #### 72"}}, 1.0),
+        (ROW, 1.0),
+        ({"ground_truth": "71.9998"}, 0.0),
+        ({"ground_truth": "71.99995"}, 1.0),
+        ({"answer": "long prose without a mark, 12 of it " * 4}, None),
+        ({}, None),
     ],
-)  # fmt: skip
+)
 def test_accuracy(row: dict[str, object], expected: float | None) -> None:
     assert score("helloagents_accuracy", episode("q", says("Final Answer: 72"), row=row)) == expected
 
@@ -50,10 +68,15 @@ def test_the_right_answer_can_stand_anywhere() -> None:
 @pytest.mark.parametrize(
     ("formula", "length", "expected"),
     [
-        ("code", 1024, 1.0), ("code", 2048, 0.9), ("code", 20 * 1024, 0.0), ("guide", 5, 0.5), ("guide", 100, -9.0),
-        ("tool", 1024, 0.9), ("tool", 512, 0.95),
+        ("code", 1024, 1.0),
+        ("code", 2048, 0.9),
+        ("code", 20 * 1024, 0.0),
+        ("guide", 5, 0.5),
+        ("guide", 100, -9.0),
+        ("tool", 1024, 0.9),
+        ("tool", 512, 0.95),
     ],
-)  # fmt: skip
+)
 def test_the_three_length_formulas(formula: str, length: int, expected: float) -> None:
     said = "72".rjust(length)
     got = score("helloagents_length", episode("q", says(said), row=ROW), formula=formula, penalty_weight=0.1)

@@ -115,15 +115,22 @@ def test_another_question_is_asked_again(judge: Judge, other: dict[str, Any]) ->
 @pytest.mark.parametrize(
     ("reply", "words"),
     [
-        ("I like it", "cannot be read"), ('{"score": "9"}', "no mark"), ('{"score": true}', "no mark"),
+        ("I like it", "cannot be read"),
+        ('{"score": "9"}', "no mark"),
+        ('{"score": true}', "no mark"),
         ('{"score": 11}', "outside"),
-        ('{"score": NaN}', "outside|finite"), ('{"score": Infinity}', "outside|finite"), ("{" * 5000, "cannot be read"),
-        (b"not json", "no chat completion"), (b"{}", "no chat completion"), (b"[1]", "no chat completion"),
+        ('{"score": NaN}', "outside|finite"),
+        ('{"score": Infinity}', "outside|finite"),
+        ("{" * 5000, "cannot be read"),
+        (b"not json", "no chat completion"),
+        (b"{}", "no chat completion"),
+        (b"[1]", "no chat completion"),
         (b'{"choices": []}', "no chat"),
-        (b'{"choices": [{"message": {"content": null}}]}', "without text"), (b"[" * 100_000, "no chat"),
+        (b'{"choices": [{"message": {"content": null}}]}', "without text"),
+        (b"[" * 100_000, "no chat"),
         (b"x" * (1 << 21), "larger"),
     ],
-)  # fmt: skip
+)
 def test_a_bad_verdict_is_missing(judge: Judge, reply: Any, words: str) -> None:
     judge.reply = reply
     with pytest.raises(RewardFault, match=words):
@@ -134,9 +141,12 @@ def test_a_bad_verdict_is_missing(judge: Judge, reply: Any, words: str) -> None:
 
 @pytest.mark.parametrize(
     ("reply", "expected"),
-    [('Reasoning {first}.\n{"score": 10}', 1.0), ('```json\n{"score": 0, "reason": "a {b}"}\n```', 0.0),
-     ('{"score": 2.5}', 0.25)],
-)  # fmt: skip
+    [
+        ('Reasoning {first}.\n{"score": 10}', 1.0),
+        ('```json\n{"score": 0, "reason": "a {b}"}\n```', 0.0),
+        ('{"score": 2.5}', 0.25),
+    ],
+)
 def test_verdicts_in_other_clothes(judge: Judge, reply: str, expected: float) -> None:
     judge.reply = reply
     assert ask(judge) == expected

@@ -26,9 +26,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory, tokenizer: Any) -> Path:
 
     torch.manual_seed(0)
     config = Qwen3Config(
-        vocab_size=len(tokenizer), hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
-        num_key_value_heads=1, head_dim=8, num_labels=2, pad_token_id=0,
-    )  # fmt: skip
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=8,
+        num_labels=2,
+        pad_token_id=0,
+    )
     path = tmp_path_factory.mktemp("reward-model")
     Qwen3ForSequenceClassification(config).save_pretrained(path)
     tokenizer.save_pretrained(path)

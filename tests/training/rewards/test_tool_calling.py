@@ -176,9 +176,12 @@ def test_the_whole_worked_by_hand() -> None:
         result = score_episode(gold, default_components())
         final = result.parts["final_answer"]
         assert result.parts == {
-            "tool_call_correctness": 1.0, "tool_necessity": 1.0, "result_use": 1.0,
-            "final_answer": final, "coherence": pytest.approx(0.9),
-        }  # fmt: skip
+            "tool_call_correctness": 1.0,
+            "tool_necessity": 1.0,
+            "result_use": 1.0,
+            "final_answer": final,
+            "coherence": pytest.approx(0.9),
+        }
         assert result.total == pytest.approx(0.3 + 0.2 + 0.2 + 0.2 * final + 0.1 * 0.9)
     # of calculate 25 37 128 for me, all but none recur: .5 + .2 + .3 + .1, kept at 1
     assert score("final_answer", GOLD_EN) == 1.0

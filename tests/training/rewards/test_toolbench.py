@@ -147,7 +147,7 @@ def test_native_episodes_score_as_the_environment_says(bench: Bench) -> None:
         [("", (FORECAST, {"city": "Oslo"}), None), ("", ("no_such", {}), None), ("", ANSWER, None)],
         [("hello", None, None), ("", None, "not JSON"), ("", GIVE_UP, None)],
         [("", None, "not JSON"), ("", ("Finish", {}), None), ("", GIVE_UP, None)],
-    ):  # fmt: skip
+    ):
         played = _Played(bench, "native")
         for turn in script:
             played.step(*turn)
@@ -165,7 +165,7 @@ def test_text_episodes_score_as_the_environment_says(bench: Bench) -> None:
         [act(FORECAST, {"city": "Oslo"}), act("no_such", {}), act(*ANSWER)],
         ["Thought: only", act(FORECAST, {"city": "Oslo"}), act(*GIVE_UP)],
         ["Thought: a\nAction: b\nAction Input: {", act(*GIVE_UP)],
-    ):  # fmt: skip
+    ):
         played = _Played(bench, "text")
         for text in script:
             played.step(text)

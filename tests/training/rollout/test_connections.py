@@ -27,8 +27,16 @@ from training.rollout.connections import Access
 from training.rollout.protocols import check_server, open_session
 from training.rollout.protocols.base import ServerFacts
 
-INTERNAL = ["http://169.254.169.254", "http://127.0.0.1:6379", "http://[::ffff:10.0.0.1]", "http://10.0.0.7:8000",
-            "http://2130706433:8000", "http://user@8.8.8.8", "http://0.0.0.0:80", "http://[::1]:8000"]  # fmt: skip
+INTERNAL = [
+    "http://169.254.169.254",
+    "http://127.0.0.1:6379",
+    "http://[::ffff:10.0.0.1]",
+    "http://10.0.0.7:8000",
+    "http://2130706433:8000",
+    "http://user@8.8.8.8",
+    "http://0.0.0.0:80",
+    "http://[::1]:8000",
+]
 
 
 def allow(monkeypatch: pytest.MonkeyPatch, *entries: str) -> None:

@@ -23,14 +23,26 @@ def calls_of(turn: ParsedTurn) -> Calls:
 @pytest.mark.parametrize(
     ("text", "said", "calls", "error"),
     [
-        ('\nThought: I look.\nAction: code_for_x\nAction Input: {"a": {"b": "}"}}', "I look.",
-         [("code_for_x", {"a": {"b": "}"}})], None),
-        ('Thought: \nAction: f\nAction Input: {\n  "q": "technology"\n}\nObservation: {"x": 1}\nThought: more', "",
-         [("f", {"q": "technology"})], None),
+        (
+            '\nThought: I look.\nAction: code_for_x\nAction Input: {"a": {"b": "}"}}',
+            "I look.",
+            [("code_for_x", {"a": {"b": "}"}})],
+            None,
+        ),
+        (
+            'Thought: \nAction: f\nAction Input: {\n  "q": "technology"\n}\nObservation: {"x": 1}\nThought: more',
+            "",
+            [("f", {"q": "technology"})],
+            None,
+        ),
         ("Action: f\nAction Input:", "", [("f", {})], None),
         ("Action: f\nAction Input: \n{}\n", "", [("f", {})], None),
-        ('Thought: a\nAction: Finish\nAction Input: {"return_type": "give_up_and_restart"}', "a",
-         [("Finish", {"return_type": "give_up_and_restart"})], None),
+        (
+            'Thought: a\nAction: Finish\nAction Input: {"return_type": "give_up_and_restart"}',
+            "a",
+            [("Finish", {"return_type": "give_up_and_restart"})],
+            None,
+        ),
         ("Thought: only that", "only that", [], "no Action:"),
         ("Thought: a\nAction: f", "a", [], "no Action Input:"),
         ("Thought: a\nAction:\nAction Input: {}", "a", [], "no name"),
@@ -39,7 +51,7 @@ def calls_of(turn: ParsedTurn) -> Calls:
         ("Action: f\nAction Input: " + '{"a":' * 60 + "1" + "}" * 60, "", [], "nested deeper"),
         ("", "", [], "no Action:"),
     ],
-)  # fmt: skip
+)
 def test_toolbench(text: str, said: str, calls: Calls, error: str | None) -> None:
     turn = DIALECTS["toolbench"](text, "call_1_")
     assert (turn.text, calls_of(turn)) == (said, calls)
@@ -49,11 +61,18 @@ def test_toolbench(text: str, said: str, calls: Calls, error: str | None) -> Non
 @pytest.mark.parametrize(
     ("text", "said", "calls", "error"),
     [
-        ("[cd(folder='Drafts'), rm(file_name=\"a]b\")]", "",
-         [("cd", {"folder": "Drafts"}), ("rm", {"file_name": "a]b"})], None),
-        ("[GorillaFileSystem.ls(a=True, n=-3, x=1.5, l=[1, (2, 3)], d={'k': null}, s=none)]", "",
-         [("GorillaFileSystem.ls", {"a": True, "n": -3, "x": 1.5, "l": [1, [2, 3]], "d": {"k": None}, "s": None})],
-         None),
+        (
+            "[cd(folder='Drafts'), rm(file_name=\"a]b\")]",
+            "",
+            [("cd", {"folder": "Drafts"}), ("rm", {"file_name": "a]b"})],
+            None,
+        ),
+        (
+            "[GorillaFileSystem.ls(a=True, n=-3, x=1.5, l=[1, (2, 3)], d={'k': null}, s=none)]",
+            "",
+            [("GorillaFileSystem.ls", {"a": True, "n": -3, "x": 1.5, "l": [1, [2, 3]], "d": {"k": None}, "s": None})],
+            None,
+        ),
         ("ls()", "", [("ls", {})], None),
         ("```\n[ls()]\n```", "```", [("ls", {})], None),
         ("<think>[no(call=1)]</think>\n[ls()]", "<think>[no(call=1)]</think>", [("ls", {})], None),
@@ -77,7 +96,7 @@ def test_toolbench(text: str, said: str, calls: Calls, error: str | None) -> Non
         ("[ls(a='\x00')]", "", [], "cannot be read"),
         ("[ls(a='\\ud800')]", "", [], "surrogate"),
     ],
-)  # fmt: skip
+)
 def test_bfcl(text: str, said: str, calls: Calls, error: str | None) -> None:
     turn = DIALECTS["bfcl"](text, "call_1_")
     assert (turn.text, calls_of(turn)) == (said, calls)
@@ -88,8 +107,11 @@ def test_bfcl(text: str, said: str, calls: Calls, error: str | None) -> None:
     ("text", "said", "calls"),
     [
         ("search[red shoes]", "", [("search", {"keywords": "red shoes"})]),
-        ("Thought:\nI buy.\n\nAction:\nclick[Buy Now]", "Thought:\nI buy.\n\nAction:",
-         [("click", {"value": "Buy Now"})]),
+        (
+            "Thought:\nI buy.\n\nAction:\nclick[Buy Now]",
+            "Thought:\nI buy.\n\nAction:",
+            [("click", {"value": "Buy Now"})],
+        ),
         ("search[a] or click[b]", "search[a] or", [("click", {"value": "b"})]),
         ("click[a]\nAction: search[b] then", "click[a]\nAction:", [("search", {"keywords": "b"})]),
         ("click[a]\nAction: none", "", [("click", {"value": "a"})]),
@@ -97,7 +119,7 @@ def test_bfcl(text: str, said: str, calls: Calls, error: str | None) -> None:
         ("search[]", "search[]", []),
         ("I do nothing.", "I do nothing.", []),
     ],
-)  # fmt: skip
+)
 def test_webshop(text: str, said: str, calls: Calls) -> None:
     turn = DIALECTS["webshop"](text, "call_1_")
     assert (turn.text, calls_of(turn), turn.parse_error) == (said, calls, None)
@@ -108,10 +130,45 @@ def test_text_is_a_message_whatever_it_holds() -> None:
     assert DIALECTS["text"](f" {text}\n", "c") == ParsedTurn(text)
 
 
-PIECES = ["Thought:", "\nAction:", "\nAction Input:", "search[", "click[", "]", "[", "ls(", ")", "a=", "{", "}", '"',
-          "'", "\\", "\n", "```", "<think>", "</think>", "<tool_call>", "</tool_call>", "1e999", "NaN", "\x00",
-          "\ud800", "é", "lambda: 0", "**", ",", ":", "0" * 5000, "((((", "x.y", "f'{",
-          "\\N{", "…", " " * 50]  # fmt: skip
+PIECES = [
+    "Thought:",
+    "\nAction:",
+    "\nAction Input:",
+    "search[",
+    "click[",
+    "]",
+    "[",
+    "ls(",
+    ")",
+    "a=",
+    "{",
+    "}",
+    '"',
+    "'",
+    "\\",
+    "\n",
+    "```",
+    "<think>",
+    "</think>",
+    "<tool_call>",
+    "</tool_call>",
+    "1e999",
+    "NaN",
+    "\x00",
+    "\ud800",
+    "é",
+    "lambda: 0",
+    "**",
+    ",",
+    ":",
+    "0" * 5000,
+    "((((",
+    "x.y",
+    "f'{",
+    "\\N{",
+    "…",
+    " " * 50,
+]
 
 
 @pytest.mark.parametrize("name", DIALECTS)
@@ -122,8 +179,15 @@ def test_nothing_that_a_model_writes_raises(name: str) -> None:
         turn = DIALECTS[name](text, "c")
         StepRequest(tool_calls=turn.tool_calls, parse_error=turn.parse_error).model_dump_json()
         json.dumps([call.arguments for call in turn.tool_calls], allow_nan=False).encode()
-    for text in ["[" * 100_000, "(" * 100_000, "[f(" * 20_000, "Action: a\nAction Input: " + "[" * 100_000,
-                 "search[" * 20_000, "[a(b=" + "1+" * 20_000 + "1)]", "Action:" * 20_000]:  # fmt: skip
+    for text in [
+        "[" * 100_000,
+        "(" * 100_000,
+        "[f(" * 20_000,
+        "Action: a\nAction Input: " + "[" * 100_000,
+        "search[" * 20_000,
+        "[a(b=" + "1+" * 20_000 + "1)]",
+        "Action:" * 20_000,
+    ]:
         DIALECTS[name](text, "c")
 
 

@@ -23,8 +23,11 @@ GOOD: list[tuple[str, str, Calls]] = [
     (f"{C}{A}{E} after", "after", [("a", {"x": 1})]),
     (f"{C}{A}{E}{C}{A}{E}", "", [("a", {"x": 1}), ("a", {"x": 1})]),
     (f"one {C}{A}{E} two {C}{A}{E} three", "one  two  three", [("a", {"x": 1}), ("a", {"x": 1})]),
-    (C + '{"name": "a", "arguments": {"q": {"deep": {"er": [1, {"b": {}}]}}}}' + E, "",
-     [("a", {"q": {"deep": {"er": [1, {"b": {}}]}}})]),
+    (
+        C + '{"name": "a", "arguments": {"q": {"deep": {"er": [1, {"b": {}}]}}}}' + E,
+        "",
+        [("a", {"q": {"deep": {"er": [1, {"b": {}}]}}})],
+    ),
     (C + '{"name": "a", "arguments": {"x": "}}{{"}}' + E, "", [("a", {"x": "}}{{"})]),
     (C + '{"name": "a", "arguments": {"x": "</tool_call>"}}' + E, "", [("a", {"x": "</tool_call>"})]),
     (C + '{"name": "a", "arguments": {"x": "<tool_call>"}}' + E, "", [("a", {"x": "<tool_call>"})]),
@@ -41,7 +44,7 @@ GOOD: list[tuple[str, str, Calls]] = [
     ('{"name": "a", "arguments": {}}', '{"name": "a", "arguments": {}}', []),
     ("<tool_cal>{}", "<tool_cal>{}", []),
     ("2 < 3 and 4 > 1", "2 < 3 and 4 > 1", []),
-]  # fmt: skip
+]
 
 BROKEN: list[tuple[str, str, Calls]] = [
     (f"{C}{E}", "not valid JSON", []),

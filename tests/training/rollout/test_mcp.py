@@ -43,8 +43,11 @@ class Mcp:
             return Reply(202, b"")
         headers: dict[str, str] = {}
         if method == "initialize":
-            result: Any = {"protocolVersion": self.version or params["protocolVersion"], "capabilities": {"tools": {}},
-                           "serverInfo": {"name": "sums", "version": "3"}}  # fmt: skip
+            result: Any = {
+                "protocolVersion": self.version or params["protocolVersion"],
+                "capabilities": {"tools": {}},
+                "serverInfo": {"name": "sums", "version": "3"},
+            }
             headers = {"Mcp-Session-Id": self.session} if self.session else {}
         elif self.session and asked.headers.get("mcp-session-id") != self.session:
             return Reply(404, b"")

@@ -118,8 +118,9 @@ def test_grpo_trains_against_it(server: str, starter_folder: Path, tokenizer: An
     ends = of_type(tmp_path / "run", "rollout_finished")
     assert len(ends) == 16 and [end.error for end in ends] == [None] * 16
     assert {(end.rollout[-1] in "02", end.parts["task_success"], end.turns) for end in ends} == {
-        (True, 1.0, 1), (False, 0.0, 2)
-    }  # fmt: skip
+        (True, 1.0, 1),
+        (False, 0.0, 2),
+    }
     said = {m.content for turn in of_type(tmp_path / "run", "turn") for m in turn.messages if m.role == "tool"}
     assert said == {"You said red.", "You said blue."}
     metrics = of_type(tmp_path / "run", "metrics")

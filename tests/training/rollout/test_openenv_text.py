@@ -46,12 +46,11 @@ def test_text_goes_out_and_comes_back_until_the_server_ends() -> None:
         config = settings(url, "openenv-text", options={"reset_fields": ["level", "absent"]})
         first, second, last = play(config, [say("hello"), say("stop")], {"level": 3})
     assert [m.model_dump(exclude_none=True) for m in first.messages + second.messages] == [
-        {"role": "user", "content": "Echo environment ready!"}, {"role": "user", "content": "hello"}
-    ]  # fmt: skip
+        {"role": "user", "content": "Echo environment ready!"},
+        {"role": "user", "content": "hello"},
+    ]
     assert (second.done, second.reward) == (False, 0.5) and (last.done, last.reward) == (True, 0.4)
-    assert frames[0] == {
-        "type": "reset", "data": {"seed": 1, "episode_id": "e1", "task": {"level": 3}, "level": 3}
-    }  # fmt: skip
+    assert frames[0] == {"type": "reset", "data": {"seed": 1, "episode_id": "e1", "task": {"level": 3}, "level": 3}}
     assert frames[1] == {"type": "step", "data": {"message": "hello"}}
 
 
@@ -87,9 +86,14 @@ def test_a_bad_answer_has_its_typed_error(answer: str, expected: type[TiltyardEr
 @pytest.mark.parametrize("protocol", ["openenv-text", "openenv-mcp"])
 @pytest.mark.parametrize(
     ("fault", "expected"),
-    [("hangs", EnvironmentTimeout), ("hangs up", EnvironmentUnreachable), ("sends 5 MB", EnvironmentProtocolError),
-     ("sends nothing readable", EnvironmentProtocolError), ("is full", EnvironmentFull)],
-)  # fmt: skip
+    [
+        ("hangs", EnvironmentTimeout),
+        ("hangs up", EnvironmentUnreachable),
+        ("sends 5 MB", EnvironmentProtocolError),
+        ("sends nothing readable", EnvironmentProtocolError),
+        ("is full", EnvironmentFull),
+    ],
+)
 def test_a_fault_in_mid_episode_has_its_typed_error(protocol: str, fault: str, expected: type[TiltyardError]) -> None:
     async def behave(socket: Any, frame: dict[str, Any], turn: int) -> str | bytes | None:
         if turn < 2:

@@ -54,17 +54,29 @@ def test_an_episode_goes_from_the_rows_functions_to_finish() -> None:
         config = settings(url, "virtual", options={"toolbench_key": "k", "observation_chars": 100})
         first, good, bad, unknown, idle, last = play(
             config,
-            [call("code_for_barcode_monster", code="1"), call("code_for_barcode_monster"), call("nothing"),
-             say("Let me think."), finish],
+            [
+                call("code_for_barcode_monster", code="1"),
+                call("code_for_barcode_monster"),
+                call("nothing"),
+                say("Let me think."),
+                finish,
+            ],
             ROW,
-        )  # fmt: skip
+        )
     assert [m.content for m in first.messages] == ["What is 543216789?"]
     assert first.tools is not None
     assert [tool["function"]["name"] for tool in first.tools] == ["code_for_barcode_monster", "Finish"]
     assert server.asked == [
-        {"category": "Search", "tool_name": "barcode_monster", "api_name": "code", "tool_input": text, "strip": "",
-         "toolbench_key": "k"} for text in ('{"code": "1"}', "{}")
-    ]  # fmt: skip
+        {
+            "category": "Search",
+            "tool_name": "barcode_monster",
+            "api_name": "code",
+            "tool_input": text,
+            "strip": "",
+            "toolbench_key": "k",
+        }
+        for text in ('{"code": "1"}', "{}")
+    ]
     shown = good.messages[0].content
     assert shown.startswith('{"error": "", "response": {"status": "active"') and len(shown) == 103
     assert shown.endswith("é...") and good.messages[0].tool_call_id == "c1"
@@ -90,8 +102,11 @@ def test_what_could_not_be_read_is_told_to_the_model() -> None:
 
 def test_functions_are_named_as_toolbench_names_them() -> None:
     assert [standardize(text) for text in ("Barcode.Monster", "3D  Print", "__x__y__", "天气 API")] == [
-        "barcode_monster", "get_3d_print", "x_y", "天气_api"
-    ]  # fmt: skip
+        "barcode_monster",
+        "get_3d_print",
+        "x_y",
+        "天气_api",
+    ]
     assert [change_name(name) for name in ("from", "id", "code")] == ["is_from", "is_id", "code"]
     (api,) = row_apis(ROW)
     assert api.schema["function"]["parameters"] == {

@@ -111,7 +111,8 @@ ENDS: dict[str, tuple[str, set[str]]] = {
     "imports subprocess": (code("return __import__('subprocess')"), {"import"}),
     "imports ctypes": (code("import ctypes"), {"import"}),
     "ctypes after all": (
-        walked("ctypes = find('ctypes')\nreturn float(ctypes.CDLL(None).getpid())"), {"native", "raised"},
+        walked("ctypes = find('ctypes')\nreturn float(ctypes.CDLL(None).getpid())"),
+        {"native", "raised"},
     ),
     "raises its own limit": (
         walked("r = find('resource')\nr.setrlimit(r.RLIMIT_AS, (-1, -1))\nreturn 1.0"),
@@ -121,7 +122,7 @@ ENDS: dict[str, tuple[str, set[str]]] = {
     "aborts": (walked("os.abort()"), {"ended"}),
     "exits": (code("raise SystemExit(0)"), {"exit"}),
     "closes its pipes": (walked("posix.close(0)\nposix.close(1)\nreturn 1.0"), {"refused"}),
-    "forges an answer": (walked("posix.write(1, b'{\"id\": \"x\", \"value\": 1.0}\\n')\nreturn 0.0"), {"output"}),
+    "forges an answer": (walked('posix.write(1, b\'{"id": "x", "value": 1.0}\\n\')\nreturn 0.0'), {"output"}),
     "floods the channel": (walked("while True: posix.write(1, b'x' * 65536)"), {"output"}),
     "breaks its own printer": (walked("find('json').dumps = None\nreturn 1.0"), {"ended"}),
     "returns NaN": (code("return float('nan')"), {"not_finite"}),
@@ -133,18 +134,20 @@ ENDS: dict[str, tuple[str, set[str]]] = {
     "returns yes": (code("return True"), {"type"}),
     "returns a complex number": (code("return 1j"), {"type"}),
     "lies about its class": (
-        code("class Number:\n    __class__ = property(lambda self: float)\nreturn Number()"), {"raised", "type"},
+        code("class Number:\n    __class__ = property(lambda self: float)\nreturn Number()"),
+        {"raised", "type"},
     ),
     "raises": (code("return 1 / 0"), {"raised"}),
     "raises 10 MB": (code("raise ValueError('x' * 10_000_000)"), {"raised"}),
     "raises what cannot be shown": (
-        code("class Bad(BaseException):\n    def __str__(self): raise self\nraise Bad()"), {"raised"},
+        code("class Bad(BaseException):\n    def __str__(self): raise self\nraise Bad()"),
+        {"raised"},
     ),
     "is no Python": ("def reward(episode:\n    return 1", {"syntax"}),
     "nests too deeply": ("x = " + "(" * 5000 + ")" * 5000, {"syntax", "memory", "ended"}),
     "has no function": ("score = 1.0", {"no_function"}),
     "takes nothing": ("def reward():\n    return 1.0", {"raised"}),
-}  # fmt: skip
+}
 
 # The same for code that burns its whole time; apart, because that is what it costs.
 BURNS: dict[str, tuple[str, set[str]]] = {
@@ -152,4 +155,4 @@ BURNS: dict[str, tuple[str, set[str]]] = {
     "sleeps": (walked("find('time').sleep(60)"), {"time"}),
     "huge power": (code("return float(9 ** 9 ** 9)"), {"time", "memory"}),
     "prints for ever": (code("while True: print('x' * 10000)"), {"time"}),
-}  # fmt: skip
+}

@@ -97,7 +97,7 @@ def test_bad_rows_ask_for_a_choice(project: Project, bob: User, client_for: Call
 @pytest.mark.parametrize(
     "data",
     [b"\x00\xff\x89PNG" * 500, "你好".encode("gb18030") * 50, b"{}\n", b"[" * 100_000, b"\n\n", b'{"messages":[NaN]}'],
-)  # fmt: skip
+)
 def test_hostile_files_are_rejected_with_a_sentence(data: bytes, project: Project, bob: User) -> None:
     dataset = _checked(_create(project, bob, data))
     assert dataset.state == DatasetState.REJECTED
@@ -174,7 +174,7 @@ def test_upload_over_the_limit_is_stopped(
 @pytest.mark.parametrize(
     "file_name",
     ["..\\..\\x", "../../etc/passwd", "a\x00b.jsonl", "a\nb.jsonl", "<img src=x onerror=alert(1)>", "名" * 300, "."],
-)  # fmt: skip
+)
 def test_file_names_are_only_ever_shown(
     file_name: str, project: Project, bob: User, client_for: Callable[..., Client]
 ) -> None:

@@ -77,11 +77,13 @@ def test_a_split_shuffles_as_the_guide_does_and_copies_bytes(make_dataset: Build
     assert set(lines(train)) | set(lines(val)) == set(lines(parent))
     assert (train.state, train.rows, len(train.sha256)) == (DatasetState.READY, 40, 64)
     assert train.lineage == {
-        "operation": "split", "options": {"train_ratio": 0.8, "seed": 42, "part": "train"}, "rows": 40,
+        "operation": "split",
+        "options": {"train_ratio": 0.8, "seed": 42, "part": "train"},
+        "rows": 40,
         "parents": [
             {"id": str(parent.pk), "reference": parent.reference, "sha256": "ab" * 32, "rows": 50, "taken": 40},
         ],
-    }  # fmt: skip
+    }
     assert [item.pk for item in children_of(parent)] == [train.pk, val.pk]
     again, _ = order("split", {"train_ratio": 0.8}, parent, names=("train", "val"))
     assert (again.version, again.sha256) == (2, train.sha256)
@@ -94,11 +96,14 @@ def test_a_split_shuffles_as_the_guide_does_and_copies_bytes(make_dataset: Build
         ("subset", {"rows": 4, "seed": 7}, sorted(random.Random(7).sample(range(12), 4))),
         ("pick", {"ids": ["a-9", "a-2", "absent"]}, [2, 9]),
         ("pick", {"ids": ["3"], "field": "n"}, [3]),
-        ("filter", {"rules": [{"field": "category", "equals": "odd"}, {"field": "n", "equals": 3, "negate": True}]},
-         [1, 5, 7, 9, 11]),
+        (
+            "filter",
+            {"rules": [{"field": "category", "equals": "odd"}, {"field": "n", "equals": 3, "negate": True}]},
+            [1, 5, 7, 9, 11],
+        ),
         ("filter", {"rules": [{"field": "text", "min_length": 14}]}, [9, 10, 11]),
     ],
-)  # fmt: skip
+)
 def test_rows_that_are_kept_are_the_parents_own(
     tmp_path: Path, operation: str, options: dict[str, Any], kept: list[int]
 ) -> None:

@@ -32,8 +32,12 @@ from webapp.words import message_of
 TABLE = "问题,solution,topic\nWhat is 2 + 3?,5,sums\n二加三是多少?,5,sums\n,7,sums\n".encode()
 ROW = {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]}
 GOOD = (json.dumps(ROW) + "\n").encode()
-QUESTION = {"id": "multi_turn_base_0", "question": [[{"role": "user", "content": "list"}]], "initial_config": {},
-            "involved_classes": ["GorillaFileSystem"]}  # fmt: skip
+QUESTION = {
+    "id": "multi_turn_base_0",
+    "question": [[{"role": "user", "content": "list"}]],
+    "initial_config": {},
+    "involved_classes": ["GorillaFileSystem"],
+}
 ANSWER = {"id": "multi_turn_base_0", "ground_truth": [["ls()"]]}
 DOCUMENT = {"name": "ls", "description": "List.", "parameters": {"type": "dict", "properties": {}, "required": []}}
 

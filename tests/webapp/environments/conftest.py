@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,3 +42,21 @@ def launch(project: Project, bob: User) -> Callable[..., Environment]:
         return services.environment_launch(project=project, user=bob, **(fields | over))
 
     return make
+
+
+@pytest.fixture
+def data(tmp_path: Path, settings: Any) -> Path:
+    """The data folder, with one of everything that may lie in it."""
+    root = tmp_path / "data"
+    for name in ("webshop", "toolbench/tools", "toolbench/cache/Weather", "--host", ".hidden"):
+        (root / name).mkdir(parents=True)
+    (root / "queries.json").write_text("[]")
+    (root / "toolbench/tools/deep.json").write_text("[]")
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret.json").write_text("{}")
+    (root / "way-out").symlink_to(outside)
+    (root / "leak.json").symlink_to(outside / "secret.json")
+    (root / "same").symlink_to(root / "webshop")
+    settings.ENVIRONMENT_DATA_DIR = root
+    return root

@@ -32,9 +32,14 @@ def test_how_many_replicas_would_do(
 
 
 def test_preflight_sums_free_slots_and_offers_replicas(
-    project: Project, bob: User, client_for: Callable[..., Client], launch: Callable[..., Environment],
-    make_dataset: Any, serve: Callable[..., None], monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    project: Project,
+    bob: User,
+    client_for: Callable[..., Client],
+    launch: Callable[..., Environment],
+    make_dataset: Any,
+    serve: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(preflight_module, "_trainer_checks", lambda config, access: [])
     serve(HEALTH | {"name": "tools"})
     environment = launch(wanted=2)
@@ -47,8 +52,9 @@ def test_preflight_sums_free_slots_and_offers_replicas(
     assert short.offer is not None and short.offer.more == 3  # 20 more sessions of 8 a replica
     button = client_for(bob).post(
         reverse("environment-scale", args=[project.slug, environment.pk]) + "?part=preflight",
-        {"add": short.offer.more}, headers={"hx-request": "true"},
-    )  # fmt: skip
+        {"add": short.offer.more},
+        headers={"hx-request": "true"},
+    )
     environment.refresh_from_db()
     assert button.status_code == 200 and "5 replicas are wanted now." in button.content.decode()
     assert environment.wanted == 5

@@ -23,8 +23,9 @@ def test_samples_sum_replicas_and_count_new_errors(launch: Callable[..., Environ
     environment, watch = launch(wanted=2), Watch()
     loads = [{"steps": 9, "steps_per_s": 2.5, "p50_ms": 3.0, "p95_ms": 9.0, "errors": {"BAD": 2}}, None]
     for number, load in enumerate(loads, 1):
-        environment.replicas.create(number=number, url=f"http://127.0.0.1:{number}", state="healthy",
-                                    health=HEALTH | {"load": load})  # fmt: skip
+        environment.replicas.create(
+            number=number, url=f"http://127.0.0.1:{number}", state="healthy", health=HEALTH | {"load": load}
+        )
 
     def sample(**errors: int) -> Any:
         environment.replicas.filter(number=1).update(health=HEALTH | {"load": loads[0] | {"errors": errors}})  # type: ignore[operator]
@@ -44,8 +45,9 @@ def test_samples_sum_replicas_and_count_new_errors(launch: Callable[..., Environ
 def test_history_is_thinned_keeps_gaps_and_forgets(launch: Callable[..., Environment]) -> None:
     environment, now = launch(), timezone.now()
     for minute in range(1200):
-        environment.samples.create(at=now - timedelta(minutes=minute), sessions=None if minute > 900 else minute,
-                                   errors={"BAD": 1})  # fmt: skip
+        environment.samples.create(
+            at=now - timedelta(minutes=minute), sessions=None if minute > 900 else minute, errors={"BAD": 1}
+        )
     environment.samples.create(at=now - timedelta(hours=25), sessions=99_999)
     shown = history(environment)
     assert len(shown["at"]) == 400 and sum(shown["errors"]["BAD"]) == 1200

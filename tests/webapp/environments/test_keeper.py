@@ -98,9 +98,21 @@ def _require_confined(process: psutil.Process, environment: Environment) -> None
     """A server knows no secret but the one in its file, is reached from this machine only, and has limits."""
     argv, folder = process.cmdline(), environment_dir(environment.pk)
     assert argv[argv.index("--host") + 1] == "127.0.0.1" and token_of(environment.pk) not in " ".join(argv)
-    allowed = {"PATH", "HOME", "LANG", "TZ", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "PYTHONPATH",
-               "PYTHONUNBUFFERED", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MALLOC_ARENA_MAX",
-               "LC_CTYPE"}  # fmt: skip
+    allowed = {
+        "PATH",
+        "HOME",
+        "LANG",
+        "TZ",
+        "TMPDIR",
+        "VIRTUAL_ENV",
+        "LD_LIBRARY_PATH",
+        "PYTHONPATH",
+        "PYTHONUNBUFFERED",
+        "OMP_NUM_THREADS",
+        "OPENBLAS_NUM_THREADS",
+        "MALLOC_ARENA_MAX",
+        "LC_CTYPE",
+    }
     assert set(process.environ()) <= allowed
     assert process.rlimit(psutil.RLIMIT_DATA) == (768 << 20, 768 << 20)
     assert folder.stat().st_mode & 0o777 == 0o700 and (folder / "token").stat().st_mode & 0o777 == 0o600

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -13,19 +12,15 @@ from typing import Any
 
 import pytest
 from django.core.exceptions import ValidationError
-from django.test import Client
-from django.urls import reverse
 from openenv.validation.parsers.openenv_yaml import OpenEnvYamlParser
 
 from tests.servers import ROOT
-from training.config import JobConfig
 from webapp.environments import services
 from webapp.environments.builtin import builtin_of_image, builtins
-from webapp.environments.changes import environment_change
 from webapp.environments.launchers import docker
 from webapp.environments.launchers.base import LaunchError, option_words
 from webapp.environments.launchers.process import ProcessLauncher
-from webapp.environments.models import Environment, Kind, ReplicaState
+from webapp.environments.models import Environment, Kind
 from webapp.environments.options import Option, arguments_argv, arguments_clean, place_find, places_offered
 from webapp.environments.strings import COMMAND_TEXTS, OPTION_TEXTS
 from webapp.environments.tokens import token_of
@@ -36,34 +31,12 @@ START_LIMIT_S = 40.0
 
 
 @pytest.fixture
-def data(tmp_path: Path, settings: Any) -> Path:
-    """The data folder, with one of everything that may lie in it."""
-    root = tmp_path / "data"
-    for name in ("webshop", "toolbench/tools", "toolbench/cache/Weather", "--host", ".hidden"):
-        (root / name).mkdir(parents=True)
-    (root / "queries.json").write_text("[]")
-    (root / "toolbench/tools/deep.json").write_text("[]")
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    (outside / "secret.json").write_text("{}")
-    (root / "way-out").symlink_to(outside)
-    (root / "leak.json").symlink_to(outside / "secret.json")
-    (root / "same").symlink_to(root / "webshop")
-    settings.ENVIRONMENT_DATA_DIR = root
-    return root
-
-
-@pytest.fixture
 def launch(project: Project, bob: User) -> Callable[..., Environment]:
     def make(**over: Any) -> Environment:
         fields = {"name": "mine", "kind": Kind.PROCESS, "program": "webshop", **LIMITS}
         return services.environment_launch(project=project, user=bob, **(fields | over))
 
     return make
-
-
-def edit_url(environment: Environment) -> str:
-    return reverse("environment-edit", args=[environment.project.slug, environment.pk])
 
 
 # --- What is declared -------------------------------------------------------------------------------------------------
@@ -85,8 +58,11 @@ def _parsers() -> Iterator[tuple[str, argparse.ArgumentParser, list[Option]]]:
         commands: dict[str, argparse.ArgumentParser] = {}
         for name in ("_parser", "_command_parser"):
             if hasattr(module, name):
-                (action,) = [one for one in getattr(module, name)()._actions if hasattr(one, "choices") and
-                             isinstance(one.choices, dict)]  # fmt: skip
+                (action,) = [
+                    one
+                    for one in getattr(module, name)()._actions
+                    if hasattr(one, "choices") and isinstance(one.choices, dict)
+                ]
                 commands |= action.choices
         server = module._server_parser() if hasattr(module, "_server_parser") else commands.get("serve")
         if program.options:
@@ -123,10 +99,13 @@ def test_openenv_reads_the_manifests_with_our_keys() -> None:
 @pytest.mark.parametrize(
     ("image", "program"),
     [
-        ("tiltyard-env-bfcl", "bfcl"), ("hub.example:5000/team/tiltyard-env-webshop:1.2", "webshop"),
-        ("tiltyard-env-tools@sha256:abc", "tools"), ("tiltyard-env-mine", None), ("bfcl", None),
+        ("tiltyard-env-bfcl", "bfcl"),
+        ("hub.example:5000/team/tiltyard-env-webshop:1.2", "webshop"),
+        ("tiltyard-env-tools@sha256:abc", "tools"),
+        ("tiltyard-env-mine", None),
+        ("bfcl", None),
     ],
-)  # fmt: skip
+)
 def test_our_images_are_known_by_their_name(image: str, program: str | None) -> None:
     found = builtin_of_image(image)
     assert (found.name if found else None) == program
@@ -138,16 +117,22 @@ def test_our_images_are_known_by_their_name(image: str, program: str | None) -> 
     [
         ("bfcl", {"speech": "text", "errors": "standard", "compat": True}, ["--speech", "text", "--compat"]),
         ("bfcl", {"compat": False}, []),
-        ("webshop", {"products": 60, "catalogue-seed": 3, "reward": "fixed"},
-         ["--products", "60", "--catalogue-seed", "3", "--reward", "fixed"]),
+        (
+            "webshop",
+            {"products": 60, "catalogue-seed": 3, "reward": "fixed"},
+            ["--products", "60", "--catalogue-seed", "3", "--reward", "fixed"],
+        ),
         ("webshop", {"products": 1000, "data": ""}, []),
         ("webshop", {"data": "webshop", "goals": "human"}, ["--data", "{root}/webshop", "--goals", "human"]),
         ("webshop", {"data": "--host"}, ["--data", "{root}/--host"]),
         ("webshop", {"data": "same"}, ["--data", "{root}/webshop"]),
-        ("toolbench", {"queries": "queries.json", "query-ids": "toolbench/tools/deep.json", "max-turns": 3},
-         ["--queries", "{root}/queries.json", "--query-ids", "{root}/toolbench/tools/deep.json", "--max-turns", "3"]),
+        (
+            "toolbench",
+            {"queries": "queries.json", "query-ids": "toolbench/tools/deep.json", "max-turns": 3},
+            ["--queries", "{root}/queries.json", "--query-ids", "{root}/toolbench/tools/deep.json", "--max-turns", "3"],
+        ),
     ],
-)  # fmt: skip
+)
 def test_words_of_a_command_line(program: str, given: dict[str, Any], words: list[str], data: Path) -> None:
     options = builtins()[program].options
     chosen = arguments_clean(options, given)
@@ -177,10 +162,30 @@ def test_what_no_option_can_be(program: str, given: dict[str, Any], sentence: st
 
 
 OUTSIDE = [
-    "..", "../outside", "webshop/../../outside", "webshop/..", "/etc", "//etc", "way-out", "way-out/secret.json",
-    "webshop\0", "webshop/\0", ".hidden", "./webshop", "webshop/", "~", "no-such", "queries.json", "",
-    "toolbench/cache/Weather", "web\nshop", "x" * 501, None, 7, ["webshop"],
-]  # fmt: skip
+    "..",
+    "../outside",
+    "webshop/../../outside",
+    "webshop/..",
+    "/etc",
+    "//etc",
+    "way-out",
+    "way-out/secret.json",
+    "webshop\0",
+    "webshop/\0",
+    ".hidden",
+    "./webshop",
+    "webshop/",
+    "~",
+    "no-such",
+    "queries.json",
+    "",
+    "toolbench/cache/Weather",
+    "web\nshop",
+    "x" * 501,
+    None,
+    7,
+    ["webshop"],
+]
 
 
 @pytest.mark.parametrize("place", OUTSIDE)
@@ -233,14 +238,25 @@ def test_data_that_went_away_is_a_sentence_not_a_start(launch: Callable[..., Env
 
 
 def test_a_container_sees_its_data_read_only(launch: Callable[..., Environment], data: Path) -> None:
-    made = launch(kind=Kind.DOCKER, program="", image="tiltyard-env-toolbench:2",
-                  arguments={"tools": "toolbench/tools", "queries": "queries.json", "speech": "text"})  # fmt: skip
+    made = launch(
+        kind=Kind.DOCKER,
+        program="",
+        image="tiltyard-env-toolbench:2",
+        arguments={"tools": "toolbench/tools", "queries": "queries.json", "speech": "text"},
+    )
     found = docker._server(made)
     assert found["command"][6:] == [
-        "--tools", "/run/tiltyard/tools", "--queries", "/run/tiltyard/queries", "--speech", "text"]  # fmt: skip
+        "--tools",
+        "/run/tiltyard/tools",
+        "--queries",
+        "/run/tiltyard/queries",
+        "--speech",
+        "text",
+    ]
     assert [(one["Target"], one["Source"], one["Type"], one["ReadOnly"]) for one in found["mounts"]] == [
         ("/run/tiltyard/tools", str(data.resolve() / "toolbench/tools"), "bind", True),
-        ("/run/tiltyard/queries", str(data.resolve() / "queries.json"), "bind", True)]  # fmt: skip
+        ("/run/tiltyard/queries", str(data.resolve() / "queries.json"), "bind", True),
+    ]
     assert [how["mode"] for how in found["volumes"].values()] == ["ro"]
 
 
@@ -257,8 +273,10 @@ def test_a_server_really_runs_with_its_options(launcher: ProcessLauncher, launch
     replica = made.replicas.create(number=1)
     started = launcher.start(replica)
     assert _health(started.url, made)["slots"] == 8
-    assert any("shop.open" in line and "products=60" in line.replace('"', "").replace(": ", "=")
-               for line in launcher.logs(replica))  # fmt: skip
+    assert any(
+        "shop.open" in line and "products=60" in line.replace('"', "").replace(": ", "=")
+        for line in launcher.logs(replica)
+    )
 
 
 def _health(url: str, environment: Environment) -> Any:
@@ -273,119 +291,3 @@ def _health(url: str, environment: Environment) -> Any:
         except OSError:
             assert time.monotonic() < deadline
             time.sleep(0.1)
-
-
-# --- Pages ------------------------------------------------------------------------------------------------------------
-def test_starting_one_with_options_through_the_page(
-    project: Project, bob: User, client_for: Callable[..., Client], data: Path
-) -> None:
-    address, client = reverse("environment-new", args=[project.slug]), client_for(bob)
-    text = client.get(address).content.decode()
-    assert 'name="webshop-products"' in text and '<option value="toolbench/tools">' in text and "outside" not in text
-    values = {"name": "shop", "kind": "process", "program": "webshop", "webshop-products": "60",
-              "webshop-data": "--host", "bfcl-speech": "nonsense of a group that is not shown"}  # fmt: skip
-    assert client.post(address, values).status_code == 302
-    made = Environment.objects.all()[0]
-    assert made.arguments == {"products": 60, "data": "--host"}
-    page = client.get(reverse("environment-detail", args=[project.slug, made.pk])).content.decode()
-    assert "Products <span" in page and ">60</span>" in page
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("webshop-data", "../outside"), ("webshop-data", "way-out"), ("webshop-products", "-1"),
-     ("webshop-products", "many"), ("webshop-reward", "--insecure")],
-)  # fmt: skip
-def test_a_wrong_option_stands_at_its_field(
-    project: Project, bob: User, client_for: Callable[..., Client], data: Path, name: str, value: str
-) -> None:
-    values = {"name": "shop", "kind": "process", "program": "webshop", name: value}
-    page = client_for(bob).post(reverse("environment-new", args=[project.slug]), values)
-    assert page.status_code == 422 and list(page.context["form"].errors) == [name]
-    assert not Environment.objects.exists()
-
-
-def test_an_empty_data_folder_says_where_data_goes(
-    project: Project, bob: User, client_for: Callable[..., Client], settings: Any, tmp_path: Path
-) -> None:
-    settings.ENVIRONMENT_DATA_DIR = tmp_path
-    text = client_for(bob).get(reverse("environment-new", args=[project.slug])).content.decode()
-    assert str(tmp_path) in text and "Whoever runs it puts data there" in text
-
-
-def test_options_are_changed_and_every_replica_restarts(
-    launch: Callable[..., Environment], client_for: Callable[..., Client], bob: User
-) -> None:
-    made = launch(arguments={"products": 60})
-    made.replicas.create(number=1, state=ReplicaState.HEALTHY)
-    Environment.objects.filter(pk=made.pk).update(validation={"ok": True})
-    client, values = client_for(bob), {"slots": "8", "memory_mb": "768", "cpus": "1.0", "webshop-products": "60"}
-    page = client.get(edit_url(made)).content.decode()
-    assert 'value="60"' in page and "restarts every replica" in page and 'name="pids"' not in page
-    assert client.post(edit_url(made), values).status_code == 302
-    assert made.replicas.filter(wish="").count() == 1  # nothing was changed, so nothing restarts
-    assert client.post(edit_url(made), values | {"slots": "16", "webshop-products": ""}).status_code == 302
-    made.refresh_from_db()
-    assert (made.slots, made.arguments, made.validation) == (16, {}, None)
-    assert made.replicas.filter(wish=services.RESTART).count() == 1
-
-
-def test_nothing_is_changed_under_an_open_run(
-    launch: Callable[..., Environment], client_for: Callable[..., Client], bob: User, make_run: Any
-) -> None:
-    made = launch()
-    made.replicas.create(number=1)
-    make_run(name="busy", config=JobConfig(environment={"name": made.reference}))  # type: ignore[arg-type]
-    page = client_for(bob).post(edit_url(made), {"slots": "9", "memory_mb": "768", "cpus": "1"})
-    assert page.status_code == 422 and "used by a run that has not ended: busy" in page.content.decode()
-    made.refresh_from_db()
-    assert made.slots == 8 and made.replicas.filter(wish="").count() == 1
-
-
-@pytest.mark.parametrize(
-    "bad", [{"slots": "0"}, {"slots": ""}, {"memory_mb": "1"}, {"cpus": "nan"}, {"webshop-data": "../.."}]
-)
-def test_wrong_settings_are_refused(
-    launch: Callable[..., Environment], client_for: Callable[..., Client], bob: User, bad: dict[str, str]
-) -> None:
-    made = launch()
-    page = client_for(bob).post(edit_url(made), {"slots": "9", "memory_mb": "768", "cpus": "1"} | bad)
-    assert page.status_code == 422 and list(page.context["form"].errors) == list(bad)
-    assert Environment.objects.filter(slots=8).count() == 1
-
-
-def test_who_may_change_settings(
-    launch: Callable[..., Environment], client_for: Callable[..., Client], alice: User, rita: User, charlie: User
-) -> None:
-    made = launch()
-    answers = [client_for(user).get(edit_url(made)).status_code for user in (alice, rita, charlie, None)]
-    assert answers == [200, 403, 404, 302]
-    assert client_for(alice).put(edit_url(made)).status_code == 405
-
-
-def test_a_server_at_an_address_has_nothing_to_set(
-    make_environment: Any, client_for: Callable[..., Client], bob: User
-) -> None:
-    made = make_environment()
-    assert client_for(bob).get(edit_url(made))["Location"].endswith(f"/environments/{made.pk}/")
-    with pytest.raises(ValidationError, match="started elsewhere"):
-        environment_change(environment=made, arguments={}, **LIMITS)  # type: ignore[arg-type]
-
-
-def test_a_name_that_is_no_text_is_not_offered(data: Path) -> None:
-    (data / os.fsdecode(b"bad-\xff")).mkdir()
-    (data / "line\nbreak").mkdir()
-    assert all(name.isprintable() and "bad" not in name for name in places_offered("folder"))
-
-
-def test_the_api_takes_options_too(project: Project, bob: User) -> None:
-    client = Client()
-    client.force_login(bob)
-    where = f"/api/v1/projects/{project.slug}/environments"
-    body = {"name": "shop", "program": "webshop", "arguments": {"products": 60}, "wanted": 0}
-    made = client.post(where, body, content_type="application/json")
-    assert (made.status_code, made.json()["arguments"]) == (201, {"products": 60})
-    wrong = {"name": "other", "program": "webshop", "arguments": {"host": "0.0.0.0"}}
-    refused = client.post(where, wrong, content_type="application/json")
-    assert refused.status_code == 422 and "host" in refused.content.decode()
-    assert not Environment.objects.filter(name="other").exists()

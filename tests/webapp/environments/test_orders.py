@@ -76,9 +76,14 @@ CASES = [
 
 @pytest.mark.parametrize(("program", "command", "arguments", "server", "rows"), CASES)
 def test_rows_of_every_program_pass_the_check(
-    make_environment: Any, bob: User, program: str, command: str, arguments: dict[str, Any], server: dict[str, Any],
+    make_environment: Any,
+    bob: User,
+    program: str,
+    command: str,
+    arguments: dict[str, Any],
+    server: dict[str, Any],
     rows: int,
-) -> None:  # fmt: skip
+) -> None:
     environment = _environment(make_environment, program, server)
     order = _written(_ask(environment, bob, command, **arguments))
     assert (order.state, order.error) == (OrderState.DONE, None)
@@ -189,9 +194,14 @@ def test_a_few_orders_at_once(shop: Environment, bob: User) -> None:
 
 @pytest.mark.parametrize(
     ("command", "arguments", "field"),
-    [("generate", {}, "command"), ("validate", {}, "command"), ("tasks", {"count": 0}, "tasks-count"),
-     ("tasks", {"output": "/etc/passwd"}, "tasks-output"), ("tasks", {"data": "x"}, "tasks-data")],
-)  # fmt: skip
+    [
+        ("generate", {}, "command"),
+        ("validate", {}, "command"),
+        ("tasks", {"count": 0}, "tasks-count"),
+        ("tasks", {"output": "/etc/passwd"}, "tasks-output"),
+        ("tasks", {"data": "x"}, "tasks-data"),
+    ],
+)
 def test_only_declared_commands_and_options(
     shop: Environment, bob: User, command: str, arguments: dict[str, Any], field: str
 ) -> None:
@@ -238,8 +248,9 @@ def test_a_wrong_order_is_refused(
 def test_who_may_ask_and_who_may_look(
     shop: Environment, client_for: Callable[..., Client], alice: User, rita: User, charlie: User
 ) -> None:
-    ask, look = (reverse(name, args=[shop.project.slug, shop.pk]) for name in ("environment-order",
-                                                                              "environment-orders"))  # fmt: skip
+    ask, look = (
+        reverse(name, args=[shop.project.slug, shop.pk]) for name in ("environment-order", "environment-orders")
+    )
     assert [client_for(user).get(ask).status_code for user in (alice, rita, charlie, None)] == [200, 403, 404, 302]
     assert [client_for(user).get(look).status_code for user in (alice, rita, charlie, None)] == [200, 200, 404, 302]
     assert client_for(alice).put(ask).status_code == client_for(alice).post(look).status_code == 405

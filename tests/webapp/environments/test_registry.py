@@ -149,19 +149,26 @@ def test_a_server_of_another_protocol_is_a_sentence(tools_server: str) -> None:
 @pytest.mark.parametrize(
     ("image", "allowed"),
     [
-        ("tiltyard-env-tools", True), ("tiltyard-env-tools:1.2", True), ("tiltyard-env-x@sha256:abc", True),
-        ("evil/tiltyard-env-tools", False), ("tiltyard-env", False), ("ubuntu", False),
+        ("tiltyard-env-tools", True),
+        ("tiltyard-env-tools:1.2", True),
+        ("tiltyard-env-x@sha256:abc", True),
+        ("evil/tiltyard-env-tools", False),
+        ("tiltyard-env", False),
+        ("ubuntu", False),
         ("localhost:5000/ubuntu", False),
     ],
-)  # fmt: skip
+)
 def test_only_named_images_may_be_started(image: str, allowed: bool) -> None:
     assert docker.image_allowed(image) is allowed
 
 
 def test_without_an_engine_there_is_a_sentence(
-    project: Project, bob: User, client_for: Callable[..., Client], launch: Callable[..., Environment],
+    project: Project,
+    bob: User,
+    client_for: Callable[..., Client],
+    launch: Callable[..., Environment],
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
     environment = launch(kind=Kind.DOCKER, image="tiltyard-env-tools")
     environment.replicas.create(number=1, handle={"container": "x"}, state=ReplicaState.HEALTHY)
@@ -199,21 +206,33 @@ def test_only_addresses_that_we_made_may_be_private(
     answering(environment, 1)
     assert target_of("http://127.0.0.1:9001/health", ours=ours(environment)).port == 9001
     typed = make_environment(url="http://127.0.0.1:9001")
-    for url, pairs in (("http://127.0.0.1:9002", ours(environment)), ("http://127.0.0.1:9001", ours(typed)),
-                       ("http://169.254.169.254:9001", frozenset({("169.254.169.254", 9001)}))):  # fmt: skip
+    for url, pairs in (
+        ("http://127.0.0.1:9002", ours(environment)),
+        ("http://127.0.0.1:9001", ours(typed)),
+        ("http://169.254.169.254:9001", frozenset({("169.254.169.254", 9001)})),
+    ):
         with pytest.raises(OutboundRefused):
             target_of(url, ours=pairs)
 
 
 # --- Scaling ---------------------------------------------------------------------------------------------------------
 def test_scaling_over_the_page(
-    project: Project, bob: User, client_for: Callable[..., Client], launch: Callable[..., Environment],
+    project: Project,
+    bob: User,
+    client_for: Callable[..., Client],
+    launch: Callable[..., Environment],
     make_environment: Any,
-) -> None:  # fmt: skip
+) -> None:
     environment, client = launch(), client_for(bob)
     address = reverse("environment-scale", args=[project.slug, environment.pk])
-    for values, wanted in (({"add": "2"}, 3), ({"add": "-9"}, 0), ({"wanted": "5"}, 5), ({"wanted": "99"}, 5),
-                           ({"wanted": "x"}, 5), ({"add": "99"}, MAX_REPLICAS)):  # fmt: skip
+    for values, wanted in (
+        ({"add": "2"}, 3),
+        ({"add": "-9"}, 0),
+        ({"wanted": "5"}, 5),
+        ({"wanted": "99"}, 5),
+        ({"wanted": "x"}, 5),
+        ({"add": "99"}, MAX_REPLICAS),
+    ):
         client.post(address, values)
         environment.refresh_from_db()
         assert environment.wanted == wanted, values

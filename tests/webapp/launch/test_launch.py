@@ -243,21 +243,31 @@ def test_the_trainer_is_asked_in_a_process_of_its_own(
     ("item", "english", "chinese"),
     [
         (
-            {"message": "There is no model folder /x.", "hint": "Fix model.source.",
-             "template": "There is no model folder %(source)s.", "values": {"source": "/x"}},
+            {
+                "message": "There is no model folder /x.",
+                "hint": "Fix model.source.",
+                "template": "There is no model folder %(source)s.",
+                "values": {"source": "/x"},
+            },
             Check("Model", False, "There is no model folder /x.", "Fix model.source."),
             Check("模型", False, "模型文件夹 /x 不存在。", "请修正 model.source。"),
         ),
         (
             {"message": "No rows.", "hint": "Look.", "code": "data_unreadable", "template": "", "values": {}},
-            Check("Model", False, "The dataset cannot be read.", CODES["data_unreadable"].hint,
-                  detail="No rows. Look."),
-            Check("模型", False, "无法读取数据集。", "请查看数据集页面；如果有损坏的行，请上传修正后的版本。",
-                  detail="No rows. Look."),
+            Check(
+                "Model", False, "The dataset cannot be read.", CODES["data_unreadable"].hint, detail="No rows. Look."
+            ),
+            Check(
+                "模型",
+                False,
+                "无法读取数据集。",
+                "请查看数据集页面；如果有损坏的行，请上传修正后的版本。",
+                detail="No rows. Look.",
+            ),
         ),
         ({"message": "Plain.", "hint": ""}, Check("Model", False, "Plain."), Check("模型", False, "Plain.")),
     ],
-)  # fmt: skip
+)
 def test_the_trainers_findings_are_said_in_the_readers_language(
     item: dict[str, Any], english: Check, chinese: Check
 ) -> None:

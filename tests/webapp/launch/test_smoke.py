@@ -15,16 +15,32 @@ from webapp.teams.models import Project, User
 @pytest.mark.parametrize("language", ["en", "zh-hans"])
 @pytest.mark.parametrize("filled", [False, True])
 def test_pages_open(
-    language: str, filled: bool, project: Project, bob: User, rita: User, client_for: Callable[..., Client],
-    make_dataset: Any, make_reward_spec: Any, make_environment: Any, make_run: Any,
-) -> None:  # fmt: skip
+    language: str,
+    filled: bool,
+    project: Project,
+    bob: User,
+    rita: User,
+    client_for: Callable[..., Client],
+    make_dataset: Any,
+    make_reward_spec: Any,
+    make_environment: Any,
+    make_run: Any,
+) -> None:
     addresses = [
         reverse(name, args=[project.slug])
         for name in (
-            "dataset-list", "dataset-new", "reward-list", "reward-new", "environment-list", "environment-new",
-            "model-list", "model-new", "run-new", "run-yaml",
+            "dataset-list",
+            "dataset-new",
+            "reward-list",
+            "reward-new",
+            "environment-list",
+            "environment-new",
+            "model-list",
+            "model-new",
+            "run-new",
+            "run-yaml",
         )
-    ]  # fmt: skip
+    ]
     if filled:
         dataset, spec, run = make_dataset(), make_reward_spec(), make_run()
         make_environment()

@@ -235,9 +235,16 @@ def test_the_spec_s_page_shows_cases_and_editors_delete_them(
 
 
 def test_the_page_and_its_preview(
-    project: Project, environment: Environment, make_dataset: Any, bob: Any, rita: Any, charlie: Any, client_for: Any,
-    django_assert_max_num_queries: Any, tmp_path: Path,
-) -> None:  # fmt: skip
+    project: Project,
+    environment: Environment,
+    make_dataset: Any,
+    bob: Any,
+    rita: Any,
+    charlie: Any,
+    client_for: Any,
+    django_assert_max_num_queries: Any,
+    tmp_path: Path,
+) -> None:
     dataset = make_dataset(name="mine")
     url = reverse("environment-play", args=[project.slug, environment.pk])
     client = client_for(bob)

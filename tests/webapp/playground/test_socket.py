@@ -291,18 +291,38 @@ async def test_an_episode_has_a_limit_of_turns(environment: Environment, bob: An
 
 RESET = '{"type":"reset","seed":0,"source":{"kind":"empty"}}'
 BAD = [
-    "", "{", "[]", "null", "1", "{}", "\x00", "\ud800", "NaN", "[" * 5000, '{"type":"reset"}', '{"type":"PING"}',
-    '{"type":["ping"]}', '{"type":"ping","x":1}', '{"type":"reset","seed":-1,"source":{"kind":"empty"}}',
-    '{"type":"reset","seed":1.5,"source":{"kind":"empty"}}', '{"type":"reset","seed":true,"source":{"kind":"empty"}}',
-    '{"type":"reset","seed":0,"source":{"kind":"task","task":[]}}', '{"type":"reset","seed":0,"source":{"kind":"x"}}',
-    '{"type":"reset","seed":0,"source":{"kind":"row","dataset":"../x","row":1}}', RESET[:-1] + ',"url":"http://x"}',
-    '{"type":"step","message":1,"tool_calls":[]}', '{"type":"step","message":"","tool_calls":[{"name":"a"}]}',
+    "",
+    "{",
+    "[]",
+    "null",
+    "1",
+    "{}",
+    "\x00",
+    "\ud800",
+    "NaN",
+    "[" * 5000,
+    '{"type":"reset"}',
+    '{"type":"PING"}',
+    '{"type":["ping"]}',
+    '{"type":"ping","x":1}',
+    '{"type":"reset","seed":-1,"source":{"kind":"empty"}}',
+    '{"type":"reset","seed":1.5,"source":{"kind":"empty"}}',
+    '{"type":"reset","seed":true,"source":{"kind":"empty"}}',
+    '{"type":"reset","seed":0,"source":{"kind":"task","task":[]}}',
+    '{"type":"reset","seed":0,"source":{"kind":"x"}}',
+    '{"type":"reset","seed":0,"source":{"kind":"row","dataset":"../x","row":1}}',
+    RESET[:-1] + ',"url":"http://x"}',
+    '{"type":"step","message":1,"tool_calls":[]}',
+    '{"type":"step","message":"","tool_calls":[{"name":"a"}]}',
     '{"type":"step","message":"","tool_calls":[{"name":"","arguments":{}}]}',
     '{"type":"save_case","name":"a","expected":{"x":[0]},"total":null}',
-    '{"type":"save_case","name":"a","expected":{},"total":[0,NaN]}', '{"type":"save_row","dataset":null}',
-    '{"type":"save_case","name":"a","expected":{},"total":["0","1"]}', '{"type":"save_case","expected":[1]}',
-    '{"type":"reset","seed":' + "9" * 5000 + ',"source":{"kind":"empty"}}', '"' + "x" * commands.FRAME_BYTES + '"',
-]  # fmt: skip
+    '{"type":"save_case","name":"a","expected":{},"total":[0,NaN]}',
+    '{"type":"save_row","dataset":null}',
+    '{"type":"save_case","name":"a","expected":{},"total":["0","1"]}',
+    '{"type":"save_case","expected":[1]}',
+    '{"type":"reset","seed":' + "9" * 5000 + ',"source":{"kind":"empty"}}',
+    '"' + "x" * commands.FRAME_BYTES + '"',
+]
 
 
 @pytest.mark.parametrize("text", BAD)

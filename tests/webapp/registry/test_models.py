@@ -42,7 +42,7 @@ def _folder(root: Path, name: str = "small", config: dict[str, Any] | None = Non
 @pytest.mark.parametrize(
     "source",
     ["", "/etc", "../x/y", "a/../b", "a/b/c", "https://evil/x", "a b/c", "-a/b", "a/b\x00", "a\n/b", "~/x", "C:\\x/y"],
-)  # fmt: skip
+)
 def test_paths_are_no_hub_ids(source: str, project: Project, bob: User) -> None:
     with pytest.raises(ValidationError):
         model_register(project=project, user=bob, name="x", kind="hub", source=source)

@@ -42,9 +42,18 @@ def _on(db: None, settings: Any) -> None:
 
 def _form(**over: str) -> dict[str, str]:
     return {
-        "code": CODE, "limit_s": "2", "low": "", "high": "", "source": "pasted", "pasted": PASTED, "name": "length",
-        "weight": "0.5", "spec": "", "spec_name": "mine", **over,
-    }  # fmt: skip
+        "code": CODE,
+        "limit_s": "2",
+        "low": "",
+        "high": "",
+        "source": "pasted",
+        "pasted": PASTED,
+        "name": "length",
+        "weight": "0.5",
+        "spec": "",
+        "spec_name": "mine",
+        **over,
+    }
 
 
 def _test(client: Client, project: Project, **over: str) -> Any:
@@ -80,10 +89,14 @@ def test_only_code_that_was_tested_is_saved_and_its_hash_goes_along(
     assert list(rows) == [(act, "bob", digest, project.pk) for act in ("code_tested", "code_saved")]
     page = client_for(rita).get(reverse("reward-detail", args=[project.slug, spec.pk])).content.decode()
     assert digest in page and "print(episode[&#x27;question&#x27;])" in page
-    config = JobConfig.model_validate({
-        "model": {"source": "starter"}, "data": {"train": make_dataset().reference},
-        "environment": {"name": f"environment:{make_environment().name}"}, "rewards": {"spec": spec.reference},
-    })  # fmt: skip
+    config = JobConfig.model_validate(
+        {
+            "model": {"source": "starter"},
+            "data": {"train": make_dataset().reference},
+            "environment": {"name": f"environment:{make_environment().name}"},
+            "rewards": {"spec": spec.reference},
+        }
+    )
     found = resolve(project, config).config.rewards.components
     assert found[0].params["sha256"] == digest
     run = make_run(config=config, resolved=resolve(project, config).config.model_dump(mode="json"))
@@ -148,13 +161,26 @@ def test_code_sees_recorded_rollouts_with_their_rows_and_cases(
     now = timezone.now()
     for row, said in ((0, "It is 5."), (1, "It is 5."), (None, "")):
         rollout = Rollout.objects.create(
-            run=run, attempt=1, step=1, group=0, index=row or 0, row=row, status="completed" if said else "excluded",
-            started_at=now, finished_at=now, seq=1,
-        )  # fmt: skip
+            run=run,
+            attempt=1,
+            step=1,
+            group=0,
+            index=row or 0,
+            row=row,
+            status="completed" if said else "excluded",
+            started_at=now,
+            finished_at=now,
+            seq=1,
+        )
         for number, message in enumerate([*question, {"role": "assistant", "content": said}]):
             Turn.objects.create(rollout=rollout, run=run, number=number, messages=[message], seq=1)
-    case = RewardCase(name="good", messages=[*question, {"role": "assistant", "content": "5"}], prompt_length=1,
-                      row={"answer": "5"}, total=[0, 1])  # fmt: skip
+    case = RewardCase(
+        name="good",
+        messages=[*question, {"role": "assistant", "content": "5"}],
+        prompt_length=1,
+        row={"answer": "5"},
+        total=[0, 1],
+    )
     reward_case_create(case=case, project=project, user=bob)
     client = client_for(bob)
     page = client.get(reverse("reward-custom", args=[project.slug])).content.decode()

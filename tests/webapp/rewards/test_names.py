@@ -54,8 +54,9 @@ def test_an_edit_keeps_changes_and_shows_them(
     client.post(address, _data(_form(spec), **{"polite.params.pattern": "thanks", "coherence.on": False}))
     second = RewardSpec.objects.get(version=2)
     assert [(part["name"], part.get("function", ""), part["params"]["pattern"]) for part in second.components] == [
-        ("polite", "regex_match", "thanks"), ("regex_match", "", "^a")
-    ]  # fmt: skip
+        ("polite", "regex_match", "thanks"),
+        ("regex_match", "", "^a"),
+    ]
 
 
 def test_another_is_added_filled_in_and_saved(
@@ -71,9 +72,11 @@ def test_another_is_added_filled_in_and_saved(
     second = RewardSpec.objects.get(version=2)
     assert [part["name"] for part in second.components] == ["polite", "regex_match", "coherence", "numbers"]
     assert second.components[3] == {
-        "name": "numbers", "function": "regex_match", "weight": second.components[3]["weight"],
+        "name": "numbers",
+        "function": "regex_match",
+        "weight": second.components[3]["weight"],
         "params": {"pattern": "[0-9]"},
-    }  # fmt: skip
+    }
     assert second.components[0]["weight"] == 3.0
 
 
@@ -83,10 +86,14 @@ def test_what_cannot_be_added_is_said(
     address, client = reverse("reward-edit", args=[project.slug, spec.pk]), client_for(bob)
     data = _data(_form(spec), extra=[*_form(spec).extras, "bad", "x:y", ":"])
     for name, function, words in (
-        ("polite", "regex_match", "already"), ("task_success", "regex_match", "already"), ("", "regex_match", "begins"),
-        ("a b", "regex_match", "begins"), ("x" * 65, "regex_match", "begins"), ("ok", "os_system", "Choose what"),
+        ("polite", "regex_match", "already"),
+        ("task_success", "regex_match", "already"),
+        ("", "regex_match", "begins"),
+        ("a b", "regex_match", "begins"),
+        ("x" * 65, "regex_match", "begins"),
+        ("ok", "os_system", "Choose what"),
         ("ok", "custom_python", "Choose what"),
-    ):  # fmt: skip
+    ):
         answer = client.post(address, data | {"add": "1", "add.name": name, "add.function": function})
         assert answer.status_code == 422 and words in answer.context["form"].add_problem
     assert RewardSpec.objects.count() == 1

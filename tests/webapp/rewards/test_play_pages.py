@@ -53,9 +53,18 @@ def _data(place: Any, **over: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_editors_launch_and_nobody_else(
-    page: str, project: Project, spec: RewardSpec, environment: Any, trainer: Any, client_for: Clients, alice: User,
-    bob: User, rita: User, charlie: User, make_dataset: Any,
-) -> None:  # fmt: skip
+    page: str,
+    project: Project,
+    spec: RewardSpec,
+    environment: Any,
+    trainer: Any,
+    client_for: Clients,
+    alice: User,
+    bob: User,
+    rita: User,
+    charlie: User,
+    make_dataset: Any,
+) -> None:
     address, data = reverse(page, args=[project.slug, spec.pk]), _data(environment, dataset=make_dataset().reference)
     for user, status in ((rita, 403), (charlie, 404), (None, 302)):
         assert client_for(user).get(address).status_code == status
@@ -103,9 +112,16 @@ def test_a_test_bed_plays_all_policies_on_exactly_the_tasks_asked_for(
     ],
 )
 def test_bad_input_is_said_beside_its_field(
-    over: dict[str, Any], status: int, text: str, project: Project, spec: RewardSpec, environment: Any, trainer: Any,
-    client_for: Clients, bob: User,
-) -> None:  # fmt: skip
+    over: dict[str, Any],
+    status: int,
+    text: str,
+    project: Project,
+    spec: RewardSpec,
+    environment: Any,
+    trainer: Any,
+    client_for: Clients,
+    bob: User,
+) -> None:
     answer = client_for(bob).post(reverse("reward-testbed", args=[project.slug, spec.pk]), _data(environment, **over))
     assert answer.status_code == status and text in answer.content.decode()
     assert Run.objects.count() == 0
@@ -129,18 +145,27 @@ def test_the_preflight_stops_a_launch_until_it_is_overridden(
 def _played(run: Run, policy: str, reward: float | None, **over: Any) -> Rollout:
     fields = {"attempt": 1, "step": 1, "group": 0, "index": 0, "status": "completed", "turns": 12, "tokens": 288}
     return Rollout.objects.create(
-        run=run, policy=policy, reward=reward, parts={} if reward is None else {"bfcl_stage_1": reward},
-        seq=Rollout.objects.count() + 1, started_at=timezone.now(), **(fields | over),
-    )  # fmt: skip
+        run=run,
+        policy=policy,
+        reward=reward,
+        parts={} if reward is None else {"bfcl_stage_1": reward},
+        seq=Rollout.objects.count() + 1,
+        started_at=timezone.now(),
+        **(fields | over),
+    )
 
 
 @pytest.fixture
 def played(make_run: Any) -> Run:
     """A finished test-bed in which looping paid all there is; its first attempt at the step was begun again."""
-    config = JobConfig.model_validate({
-        "kind": "sample", "sample": {"policies": ["empty", "one_tool", "beg"]}, "run": {"max_steps": 1},
-        "rewards": {"components": STAGE_1},
-    })  # fmt: skip
+    config = JobConfig.model_validate(
+        {
+            "kind": "sample",
+            "sample": {"policies": ["empty", "one_tool", "beg"]},
+            "run": {"max_steps": 1},
+            "rewards": {"components": STAGE_1},
+        }
+    )
     run = make_run(name="bed", config=config, state=RunState.SUCCEEDED, attempt=2)
     _played(run, "one_tool", 0.0)
     for policy, reward in (("empty", 0.0), ("one_tool", 2.0), ("one_tool", 1.0), ("beg", 0.3)):

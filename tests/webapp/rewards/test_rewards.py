@@ -146,11 +146,23 @@ def test_try_scores_a_conversation() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "nope", "[]", "3", '{"messages": 4}', "[" * 60_000, '[{"role": "king"}]', "[1]", " " * 70_000 + "[]",
-             '[{"role":"assistant","tool_calls":[3]}]',
-             '[{"role":"assistant","tool_calls":[{"function":{"arguments":"x"}}]}]',
-             json.dumps([{"role": "user"}] * 300), '{"messages": [{"role": "user"}], "env_reward": "1"}']
-)  # fmt: skip
+    "text",
+    [
+        "",
+        "nope",
+        "[]",
+        "3",
+        '{"messages": 4}',
+        "[" * 60_000,
+        '[{"role": "king"}]',
+        "[1]",
+        " " * 70_000 + "[]",
+        '[{"role":"assistant","tool_calls":[3]}]',
+        '[{"role":"assistant","tool_calls":[{"function":{"arguments":"x"}}]}]',
+        json.dumps([{"role": "user"}] * 300),
+        '{"messages": [{"role": "user"}], "env_reward": "1"}',
+    ],
+)
 def test_try_says_what_is_wrong(text: str) -> None:
     with pytest.raises(ValidationError) as caught:
         reward_try(components=default_components(), text=text)

@@ -18,9 +18,12 @@ from webapp.rewards.shape import ShapeForm
 from webapp.teams.models import Project, User
 
 SHAPED: dict[str, Any] = {
-    "clip": [0, 0.5], "scale": [-1, 1], "categories": ["base", "long context"],
-    "gate": {"component": "final_answer", "above": 0.2}, "schedule": {"end": 50, "last": 0.1},
-}  # fmt: skip
+    "clip": [0, 0.5],
+    "scale": [-1, 1],
+    "categories": ["base", "long context"],
+    "gate": {"component": "final_answer", "above": 0.2},
+    "schedule": {"end": 50, "last": 0.1},
+}
 
 
 @pytest.fixture
@@ -43,10 +46,17 @@ def sent(answer: Any) -> dict[str, Any]:
 
 
 def test_the_fields_around_a_value_give_back_what_they_were_given() -> None:
-    part = RewardComponent.model_validate({
-        "name": "coherence", "weight": 1, "clip": [0, 0.5], "scale": [-1, 1], "categories": ["base", "long context"],
-        "gate": {"component": "final_answer", "above": 0.2}, "schedule": {"end": 50, "last": 0.1},
-    })  # fmt: skip
+    part = RewardComponent.model_validate(
+        {
+            "name": "coherence",
+            "weight": 1,
+            "clip": [0, 0.5],
+            "scale": [-1, 1],
+            "categories": ["base", "long context"],
+            "gate": {"component": "final_answer", "above": 0.2},
+            "schedule": {"end": 50, "last": 0.1},
+        }
+    )
     given = ShapeForm.initial_of(part) | {"categories": "\n".join(part.categories)}
     form = ShapeForm(given, others=[("final_answer", "Final answer")])
     assert form.is_valid(), form.errors
@@ -56,14 +66,28 @@ def test_the_fields_around_a_value_give_back_what_they_were_given() -> None:
     )
     empty = ShapeForm({})
     assert empty.is_valid() and empty.cleaned_data["shape"] == {
-        "clip": None, "scale": None, "gate": None, "schedule": None, "categories": [],
-    }  # fmt: skip
+        "clip": None,
+        "scale": None,
+        "gate": None,
+        "schedule": None,
+        "categories": [],
+    }
     for sent, field in (
-        ({"clip_low": "1"}, "clip_low"), ({"clip_low": "2", "clip_high": "1"}, "clip_low"),
-        ({"scale_low": "1", "scale_high": "1"}, "scale_low"), ({"gate_component": "nobody"}, "gate_component"),
-        ({"schedule_kind": "linear", "schedule_begin": "9", "schedule_end": "1", "schedule_first": "1",
-          "schedule_last": "0"}, "schedule_kind"),
-    ):  # fmt: skip
+        ({"clip_low": "1"}, "clip_low"),
+        ({"clip_low": "2", "clip_high": "1"}, "clip_low"),
+        ({"scale_low": "1", "scale_high": "1"}, "scale_low"),
+        ({"gate_component": "nobody"}, "gate_component"),
+        (
+            {
+                "schedule_kind": "linear",
+                "schedule_begin": "9",
+                "schedule_end": "1",
+                "schedule_first": "1",
+                "schedule_last": "0",
+            },
+            "schedule_kind",
+        ),
+    ):
         assert list(ShapeForm(sent, others=[("final_answer", "")]).errors) == [field]
 
 
@@ -88,9 +112,12 @@ def test_a_shape_is_changed_taken_away_and_refused(
     client, address = client_for(bob), reverse("reward-edit", args=[project.slug, spec.pk])
     data = sent(client.get(address))
     changed = data | {
-        "coherence.shape-schedule_kind": "", "coherence.shape-gate_component": "", "coherence.shape-clip_low": "0.1",
-        "final_answer.shape-gate_component": "coherence", "coherence.shape-categories": "",
-    }  # fmt: skip
+        "coherence.shape-schedule_kind": "",
+        "coherence.shape-gate_component": "",
+        "coherence.shape-clip_low": "0.1",
+        "final_answer.shape-gate_component": "coherence",
+        "coherence.shape-categories": "",
+    }
     assert (answered := client.post(address, changed)).status_code == 302, answered.context["form"].errors
     newer = RewardSpec.objects.get(version=2)
     coherence, answer = (RewardComponent.model_validate(part) for part in newer.components)

@@ -21,15 +21,25 @@ def test_a_recorded_rollout_is_the_episode_that_was_scored(written: Any) -> None
     call = ToolCall(id="1", name="calculator", arguments={"expression": "2+3"})
     w.write(
         j.RolloutStarted(rollout="a", step=1, group=0, index=0, row=1, task="sum", policy="empty"),
-        j.TurnAdded(rollout="a", turn=0, messages=[Message(role="system", content="s"),
-                                                   Message(role="user", content="2+3?")]),
+        j.TurnAdded(
+            rollout="a", turn=0, messages=[Message(role="system", content="s"), Message(role="user", content="2+3?")]
+        ),
         j.TurnAdded(rollout="a", turn=1, messages=[Message(role="assistant", content="", tool_calls=[call])], tokens=4),
         j.TurnAdded(rollout="a", turn=2, messages=[Message(role="tool", content="5", tool_call_id="1")]),
         j.TurnAdded(rollout="a", turn=3, messages=[Message(role="assistant", content="It is 5.")], tokens=5),
-        j.RolloutFinished(rollout="a", status="truncated", reward=0.5, parts={"task_success": 0.5}, env_reward=0.5,
-                          env_parts={"answer": 0.25}, parse_errors=2, turns=2, tokens=9),
+        j.RolloutFinished(
+            rollout="a",
+            status="truncated",
+            reward=0.5,
+            parts={"task_success": 0.5},
+            env_reward=0.5,
+            env_parts={"answer": 0.25},
+            parse_errors=2,
+            turns=2,
+            tokens=9,
+        ),
         j.RolloutStarted(rollout="b", step=1, group=0, index=1),
-    )  # fmt: skip
+    )
     w.project()
     rollouts = list(Rollout.objects.filter(run=w.run).order_by("index"))
     ((rollout, episode),) = episodes_of(rollouts, {1: {"answer": "5"}})

@@ -208,9 +208,13 @@ def test_a_run_is_exported_for_verl(
     project: Project, bob: User, charlie: User, client_for: Callable[..., Client], make_run: Any, make_dataset: Any
 ) -> None:
     dataset = make_dataset([{"messages": [{"role": "user", "content": "2+2?"}], "ground_truth": "4"}] * 3)
-    values = {"data": {"train": dataset.reference}, "model": {"source": "Qwen/Qwen3-0.6B"},
-              "environment": {"url": "http://10.1.2.3:9", "options": {"token": "geheim"}},
-              "rewards": {"components": [{"name": "exact", "weight": 0.5}]}, "grpo": {"beta": 0.04}}  # fmt: skip
+    values = {
+        "data": {"train": dataset.reference},
+        "model": {"source": "Qwen/Qwen3-0.6B"},
+        "environment": {"url": "http://10.1.2.3:9", "options": {"token": "geheim"}},
+        "rewards": {"components": [{"name": "exact", "weight": 0.5}]},
+        "grpo": {"beta": 0.04},
+    }
     run = make_run(name="nachtlauf 一", config=JobConfig.model_validate(values))
     address = reverse("run-verl", args=[project.slug, run.pk])
     answer = client_for(bob).get(address)

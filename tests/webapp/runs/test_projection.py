@@ -47,12 +47,13 @@ def test_events_become_rows_once(written: Any) -> None:
     assert (w.run.state, w.run.phase, w.run.total_steps) == (RunState.RUNNING, "generating", 20)
     w.write(
         j.RolloutFinished(rollout=name, status="completed", reward=0.5, parts={"a": None}, turns=1, tokens=4),
-        j.GroupScored(step=1, group=0, rollouts=[name], advantages=[1.5], reward_mean=0.5, reward_std=0.0,
-                      zero_variance=True),
+        j.GroupScored(
+            step=1, group=0, rollouts=[name], advantages=[1.5], reward_mean=0.5, reward_std=0.0, zero_variance=True
+        ),
         j.Metrics(step=1, values={"reward": 0.5, "loss": math.nan}),
         j.CheckpointSaved(step=1, path="checkpoints/1", bytes=7),
         j.LogLine(message="password=hunter2hunter2 fine"),
-    )  # fmt: skip
+    )
     w.project()
     w.project()
     rollout.refresh_from_db()
@@ -198,8 +199,10 @@ def test_the_later_attempt_counts(written: Any) -> None:
     second.close()
     Projector(again).drain()
     assert curves(w.run)["reward"] == {
-        "steps": [1, 2, 3, 4, 5], "values": [1.0, 2.0, 30.0, 4.0, 5.0], "attempts": [1, 1, 2, 1, 1]
-    }  # fmt: skip
+        "steps": [1, 2, 3, 4, 5],
+        "values": [1.0, 2.0, 30.0, 4.0, 5.0],
+        "attempts": [1, 1, 2, 1, 1],
+    }
     assert metric_names(w.run) == ["reward"]
 
 

@@ -129,8 +129,10 @@ def test_models_resolve_to_what_the_trainer_takes(project: Any, job: Any, settin
     settings.MODELS_DIR = tmp_path
     (tmp_path / "mine").mkdir()
     made = {
-        "hub": (ModelKind.HUB, "Qwen/Qwen3-0.6B"), "local": (ModelKind.FOLDER, "mine"), "tiny": (ModelKind.STARTER, "")
-    }  # fmt: skip
+        "hub": (ModelKind.HUB, "Qwen/Qwen3-0.6B"),
+        "local": (ModelKind.FOLDER, "mine"),
+        "tiny": (ModelKind.STARTER, ""),
+    }
     for name, (kind, source) in made.items():
         RegisteredModel.objects.create(project=project, name=name, kind=kind, source=source, revision="abc")
     config = job()
@@ -156,9 +158,16 @@ def test_a_run_waits_for_the_model_of_another(project: Any, alice: Any, job: Any
     folder = run_dir(first.pk) / "1" / "model"
     folder.mkdir(parents=True)
     Checkpoint.objects.create(
-        project=project, run=first, attempt=1, step=1, path="1/model", bytes=1, final=True, seq=0,
+        project=project,
+        run=first,
+        attempt=1,
+        step=1,
+        path="1/model",
+        bytes=1,
+        final=True,
+        seq=0,
         created_at=first.created_at,
-    )  # fmt: skip
+    )
     Attempt.objects.filter(run=first).update(outcome={"status": "succeeded", "step": 1})
     Outbox.objects.all().delete()
     attempt_end(lease)

@@ -20,8 +20,18 @@ from training.errors import DataError
 from training.words import _, told
 
 _MODULES = (
-    conversation, openai, sharegpt, swift, verl, toolbench, queries, bfcl, agentgym, gsm8k, columns,
-)  # fmt: skip
+    conversation,
+    openai,
+    sharegpt,
+    swift,
+    verl,
+    toolbench,
+    queries,
+    bfcl,
+    agentgym,
+    gsm8k,
+    columns,
+)
 FORMATS: dict[str, DataFormat] = {module.FORMAT.name: module.FORMAT for module in _MODULES}
 ENOUGH = 0.25
 """Certainty below which nothing was recognised."""

@@ -54,9 +54,15 @@ GOOD = _coded(-1, 1, -1, 1)
 CUT = _coded(-1, 1, turns=4)
 MIXED = _coded(-3, -2, -1, 0, -1, 1)
 SEEN = played(
-    "q", says("no tags"), user("Error: Missing <think></think> tags"), says(_CALL), user(_RESULTS + '["a"]'),
-    says(_CALL), user(_FAILED), says(f"{_THINK}<answer>b</answer>"),
-)  # fmt: skip
+    "q",
+    says("no tags"),
+    user("Error: Missing <think></think> tags"),
+    says(_CALL),
+    user(_RESULTS + '["a"]'),
+    says(_CALL),
+    user(_FAILED),
+    says(f"{_THINK}<answer>b</answer>"),
+)
 LOOP = played("q", *[message for _turn in range(5) for message in (says(_CALL), user(_RESULTS + '["a"]'))])
 REPORTED = played("q", says("a"), env_parts={"progress_reached": 0.5, "progress_all": 0.25, "task_success": 0.0})
 

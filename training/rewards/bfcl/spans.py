@@ -34,6 +34,8 @@ def _spans(episode: Episode, notes: Mapping[int, str], other: str) -> list[Span]
     turns, codes = list(placed_turns(episode)), codes_of(episode)
     if len(turns) != len(codes):
         return []
-    said = [(place, other if code is None else notes.get(int(code), other))
-            for (place, _turn), code in zip(turns, codes, strict=True)]  # fmt: skip
+    said = [
+        (place, other if code is None else notes.get(int(code), other))
+        for (place, _turn), code in zip(turns, codes, strict=True)
+    ]
     return [whole(place, note) for place, note in said if note]

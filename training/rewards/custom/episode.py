@@ -34,9 +34,12 @@ def _message(message: Message) -> dict[str, Any]:
 def _calls(episode: Episode) -> list[dict[str, Any]]:
     return [
         {
-            "turn": number, "name": outcome.call.name, "arguments": outcome.call.arguments,
-            "result": outcome.result, "error": outcome.error,
+            "turn": number,
+            "name": outcome.call.name,
+            "arguments": outcome.call.arguments,
+            "result": outcome.result,
+            "error": outcome.error,
         }
         for number, turn in enumerate(turns_of(episode))
         for outcome in outcomes_of(turn)
-    ]  # fmt: skip
+    ]

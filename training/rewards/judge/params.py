@@ -23,20 +23,23 @@ class JudgeParams(Params):
     key_variable: str = Field(
         "",
         title=_("Key variable"),
-        description=_("The environment variable of the trainer that holds the key, JUDGE_KEY or JUDGE_KEY_…; "
-                      "the key itself is never stored."),
+        description=_(
+            "The environment variable of the trainer that holds the key, JUDGE_KEY or JUDGE_KEY_…; "
+            "the key itself is never stored."
+        ),
         max_length=64,
         pattern=r"^(JUDGE_KEY(_[A-Z0-9]{1,50})?)?$",
-    )  # fmt: skip
+    )
     concurrency: int = Field(8, title=_("Asked at once"), description=_("Requests in flight at most."), ge=1, le=256)
     timeout_s: float = Field(
         25.0,
         title=_("Judge limit"),
-        description=_("Longest wait for a verdict, queue and retries included, in seconds. Keep it below the "
-                      "scoring limit."),
+        description=_(
+            "Longest wait for a verdict, queue and retries included, in seconds. Keep it below the scoring limit."
+        ),
         gt=0,
         le=600,
-    )  # fmt: skip
+    )
     attempts: int = Field(2, title=_("Attempts"), description=_("How often a refused request is sent."), ge=1, le=5)
     max_tokens: int = Field(
         300, title=_("Verdict tokens"), description=_("Longest verdict, in tokens."), ge=16, le=8192
@@ -78,10 +81,12 @@ class RubricParams(JudgeParams):
     rubric: str = Field(
         "Judge how well the assistant did what the user asked. Look at what was really done, not at what is claimed.",
         title=_("Rubric"),
-        description=_("What the judge is told. {question}, {answer}, {truth} and {transcript} are filled in; "
-                      "a rubric without {transcript} gets it below."),
+        description=_(
+            "What the judge is told. {question}, {answer}, {truth} and {transcript} are filled in; "
+            "a rubric without {transcript} gets it below."
+        ),
         max_length=8000,
-    )  # fmt: skip
+    )
     truth_field: str = Field(
         "", title=_("Answer field"), description=_("Path of the right answer in the row, for {truth}."), max_length=200
     )

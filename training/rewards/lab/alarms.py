@@ -103,9 +103,12 @@ def _looping(case: _Case) -> Iterator[Alarm]:
         mean, against = float(case.reward[paid].mean()), _reference(case, ~(loops | degenerate))
         if against is not None and mean >= PAID_SHARE * against and against > 0:
             yield Alarm(
-                "looping_pays", "stop", _payer(case, paid),
-                {"cases": int(paid.sum()), "mean": mean, "against": against}, _highest(case.reward, paid),
-            )  # fmt: skip
+                "looping_pays",
+                "stop",
+                _payer(case, paid),
+                {"cases": int(paid.sum()), "mean": mean, "against": against},
+                _highest(case.reward, paid),
+            )
 
 
 def _reference(case: _Case, honest: Bools) -> float | None:
@@ -132,11 +135,22 @@ def _shaping(case: _Case) -> Iterator[Alarm]:
     cases, groups = int(inverted.sum()), int(mixed.sum())
     if cases >= MIN_CASES and cases >= INVERTED_SHARE * groups:
         paid = inverted[of] & worse
-        yield Alarm("shaping_over_outcome", "stop", _payer(case, paid, but=case.outcome.name),
-                    {"cases": cases, "groups": groups}, _highest(case.reward, paid))  # fmt: skip
+        yield Alarm(
+            "shaping_over_outcome",
+            "stop",
+            _payer(case, paid, but=case.outcome.name),
+            {"cases": cases, "groups": groups},
+            _highest(case.reward, paid),
+        )
     elif figures := _shaping_range(case):
-        yield Alarm("shaping_over_outcome", "stop", _payer(case, case.found.included, but=case.outcome.name), figures,
-                    _highest(case.reward, case.failed), other=True)  # fmt: skip
+        yield Alarm(
+            "shaping_over_outcome",
+            "stop",
+            _payer(case, case.found.included, but=case.outcome.name),
+            figures,
+            _highest(case.reward, case.failed),
+            other=True,
+        )
 
 
 def _shaping_range(case: _Case) -> dict[str, float]:
@@ -273,8 +287,9 @@ def _bounds(item: RewardComponent) -> tuple[float, float]:
 def _payer(case: _Case, paid: Bools, *, but: str = "") -> str | None:
     """The component that gives these rollouts the most."""
     paid = paid & case.found.included
-    given = {item.name: float(case.found.weighed(item)[paid].sum())
-             for item in case.found.components if item.name != but}  # fmt: skip
+    given = {
+        item.name: float(case.found.weighed(item)[paid].sum()) for item in case.found.components if item.name != but
+    }
     return max(given, key=lambda name: given[name]) if given and paid.any() else None
 
 

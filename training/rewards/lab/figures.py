@@ -82,5 +82,9 @@ def moments(values: Floats) -> dict[str, float | None]:
     known = values[np.isfinite(values)]
     if not len(known):
         return {"mean": None, "std": None, "min": None, "max": None}
-    return {"mean": float(known.mean()), "std": float(known.std(ddof=1)) if len(known) > 1 else None,
-            "min": float(known.min()), "max": float(known.max())}  # fmt: skip
+    return {
+        "mean": float(known.mean()),
+        "std": float(known.std(ddof=1)) if len(known) > 1 else None,
+        "min": float(known.min()),
+        "max": float(known.max()),
+    }

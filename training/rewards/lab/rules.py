@@ -35,8 +35,10 @@ class Words(NamedTuple):
 ALARMS: dict[str, Words] = {
     "looping_pays": Words(
         _("Doing nothing useful pays"),
-        _("%(cases)s rollouts that repeat one call, or play a degenerate policy, earn %(mean)s on average; %(against)s "
-          "is what they are held against. A policy finds that before it finds the task."),
+        _(
+            "%(cases)s rollouts that repeat one call, or play a degenerate policy, earn %(mean)s on average; "
+            "%(against)s is what they are held against. A policy finds that before it finds the task."
+        ),
         f"rollouts with {LOOP_REPEATS} or more identical calls that make at least half of all their calls, without "
         "success where that is known, or played by a degenerate policy of the test-bed, each kind by itself: at least "
         f"{MIN_CASES}, whose mean reward is at least {PAID_SHARE:g} of the mean of the successful others, or of all "
@@ -52,15 +54,19 @@ ALARMS: dict[str, Words] = {
     ),
     "grows_with_length": Words(
         _("Reward grows with length"),
-        _("Among rollouts of equal outcome, length and reward go together (r = %(r)s): the longest quarter earns "
-          "%(gain)s more than the shortest."),
+        _(
+            "Among rollouts of equal outcome, length and reward go together (r = %(r)s): the longest quarter earns "
+            "%(gain)s more than the shortest."
+        ),
         f"correlation of reward and length, both less the mean of their outcome, of at least {LENGTH_R:g}, where the "
         f"longest quarter earns more than the shortest by at least {LENGTH_GAIN:g} standard deviations of the reward",
     ),
     "cut_episodes_pay": Words(
         _("Episodes that were cut off pay"),
-        _("%(cases)s of %(cut)s episodes that ended before their task did, unsolved, earn as much as solved ones "
-          "(%(mean)s against %(against)s)."),
+        _(
+            "%(cases)s of %(cut)s episodes that ended before their task did, unsolved, earn as much as solved ones "
+            "(%(mean)s against %(against)s)."
+        ),
         "episodes cut off, or with turns of their task never reached, without success: at least "
         f"{MIN_CASES} of them, and {CUT_SHARE:.0%}, earn at least {PAID_SHARE:g} of the mean of the solved ones; "
         "without solved ones, of the highest reward that the spec can give",
@@ -82,8 +88,10 @@ ALARMS: dict[str, Words] = {
     ),
     "phantom_groups": Words(
         _("Groups that teach without a difference"),
-        _("In %(cases)s of %(groups)s groups rewards differ although all outcomes are the same: only shaping is "
-          "learned from them."),
+        _(
+            "In %(cases)s of %(groups)s groups rewards differ although all outcomes are the same: only shaping is "
+            "learned from them."
+        ),
         f"groups whose rewards differ although their outcome does not make {PHANTOM_SHARE:.0%}",
     ),
     "outcome_missing": Words(
@@ -96,4 +104,4 @@ ALARMS: dict[str, Words] = {
         _("%(missing)s rollouts have no recorded value; it is not asked again here, so they are left out."),
         "a component that asks outside has no recorded value for some rollout",
     ),
-}  # fmt: skip
+}

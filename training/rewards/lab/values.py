@@ -81,9 +81,10 @@ def column_of(table: Table, component: RewardComponent) -> Column:
         return column
     keep = column.code == KNOWN
     return Column(
-        np.where(keep, column.value, value), np.where(keep, KNOWN, code).astype(np.int32),
+        np.where(keep, column.value, value),
+        np.where(keep, KNOWN, code).astype(np.int32),
         [_reason(item) for item in json.loads(reasons.tobytes().decode("utf-8"))],
-    )  # fmt: skip
+    )
 
 
 def _reason(stored: Any) -> Said:

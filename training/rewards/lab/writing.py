@@ -113,14 +113,22 @@ class SetWriter:
         categories = json.dumps(sorted(categories_of(row)), ensure_ascii=False)
         reason = record.error or ("" if episode else _("The environment never answered."))
         values: dict[str, float | int | None] = {
-            "step": record.step, "group": record.group, "index": record.index,
-            "status": STATUSES.index(record.status), "excluded": excluded, "cut": seen.cut,
+            "step": record.step,
+            "group": record.group,
+            "index": record.index,
+            "status": STATUSES.index(record.status),
+            "excluded": excluded,
+            "cut": seen.cut,
             "error": self._errors.number(reason) if excluded else -1,
-            "policy": self._policies.number(record.policy), "category": self._categories.number(categories),
-            "length": seen.length, "actions": seen.actions, "repeats": seen.repeats, "reward": record.reward,
+            "policy": self._policies.number(record.policy),
+            "category": self._categories.number(categories),
+            "length": seen.length,
+            "actions": seen.actions,
+            "repeats": seen.repeats,
+            "reward": record.reward,
             "env_reward": episode.env_reward if episode else None,
             "env_success": episode.env_parts.get("task_success") if episode else None,
-        }  # fmt: skip
+        }
         for name, value in values.items():
             self._numbers[name].append(np.nan if value is None else value)
         for name in record.parts:
@@ -132,11 +140,19 @@ class SetWriter:
     def _store(self, record: Recorded, episode: Episode) -> None:
         self._numbers["row"].append(self._row(record, episode.row))
         self._numbers["offsets"].append(self._episodes.tell())
-        self._episodes.write(_line({
-            "messages": [message.model_dump(exclude_none=True) for message in episode.messages],
-            "prompt_length": episode.prompt_length, "env_reward": episode.env_reward, "env_parts": episode.env_parts,
-            "parse_errors": episode.parse_errors, "truncated": episode.truncated, "tokens": episode.tokens,
-        }))  # fmt: skip
+        self._episodes.write(
+            _line(
+                {
+                    "messages": [message.model_dump(exclude_none=True) for message in episode.messages],
+                    "prompt_length": episode.prompt_length,
+                    "env_reward": episode.env_reward,
+                    "env_parts": episode.env_parts,
+                    "parse_errors": episode.parse_errors,
+                    "truncated": episode.truncated,
+                    "tokens": episode.tokens,
+                }
+            )
+        )
 
     def _row(self, record: Recorded, row: dict[str, Any]) -> int:
         """The number of the row's line; rollouts of one place in the dataset share it."""
@@ -155,8 +171,11 @@ class SetWriter:
         """Write the columns: from now on the folder is a set. Raises ``DataError`` for an empty one."""
         if not self.rollouts:
             raise DataError("There is no finished rollout to make a set of.", hint="Choose other steps.")
-        for name, end in (("starts", self.rollouts), ("offsets", self._episodes.tell()),
-                          ("row_offsets", self._rows.tell())):  # fmt: skip
+        for name, end in (
+            ("starts", self.rollouts),
+            ("offsets", self._episodes.tell()),
+            ("row_offsets", self._rows.tell()),
+        ):
             self._numbers[name].append(end)
         self._episodes.flush()
         self._rows.flush()
@@ -165,11 +184,13 @@ class SetWriter:
         columns["tasks"] = np.frombuffer(bytes(self._tasks), np.uint8)
         columns |= {PART_PREFIX + name: np.asarray(values) for name, values in self._parts.items()}
         meta = {
-            "parts": list(self._parts), "policies": list(self._policies.numbers), "errors": list(self._errors.numbers),
+            "parts": list(self._parts),
+            "policies": list(self._policies.numbers),
+            "errors": list(self._errors.numbers),
             "categories": [json.loads(text) for text in self._categories.numbers],
             "recorded": {component_key(item): item.name for item in self._components if item.name in self._parts},
             "functions": {item.name: item.registered for item in self._components if item.name in self._parts},
-        }  # fmt: skip
+        }
         (self._folder / META_NAME).write_text(json.dumps(meta, ensure_ascii=False), "utf-8")
         with open(self._folder / COLUMNS_NAME, "wb", opener=_private) as file:
             np.savez(file, **columns)  # type: ignore[arg-type]
@@ -179,8 +200,10 @@ _TYPES: dict[str, Any] = {
     **dict.fromkeys(("step", "group", "index", "error", "policy", "category", "actions", "repeats", "row"), np.int32),
     **dict.fromkeys(("starts", "offsets", "row_offsets", "task_ends"), np.int64),
     **dict.fromkeys(("length", "reward", "env_reward", "env_success"), np.float64),
-    "status": np.uint8, "excluded": np.bool_, "cut": np.bool_,
-}  # fmt: skip
+    "status": np.uint8,
+    "excluded": np.bool_,
+    "cut": np.bool_,
+}
 _CODES = {np.int32: "i", np.int64: "q", np.float64: "d", np.uint8: "B", np.bool_: "B"}
 _KINDS: dict[str, Any] = {name: _CODES[kind] for name, kind in _TYPES.items()}
 

@@ -16,10 +16,12 @@ class ModelParams(Params):
     folder: str = Field(
         "",
         title=_("Model folder"),
-        description=_("Folder of a sequence-classification model with safetensors weights. Where addresses are "
-                      "checked it must lie in TILTYARD_REWARD_MODELS."),
+        description=_(
+            "Folder of a sequence-classification model with safetensors weights. Where addresses are "
+            "checked it must lie in TILTYARD_REWARD_MODELS."
+        ),
         max_length=500,
-    )  # fmt: skip
+    )
     label: int = Field(0, title=_("Label"), description=_("Number of the output that counts."), ge=0, le=1000)
     squash: Literal["sigmoid", "softmax", "none"] = Field(
         "sigmoid",

@@ -86,12 +86,23 @@ class NecessityParams(Params):
 
     keywords: list[str] = _words(
         [
-            "计算", "算", "天气", "查询", "搜索", "查找", "时间", "现在几点",
-            "calculate", "weather", "search", "time", "what time",
+            "计算",
+            "算",
+            "天气",
+            "查询",
+            "搜索",
+            "查找",
+            "时间",
+            "现在几点",
+            "calculate",
+            "weather",
+            "search",
+            "time",
+            "what time",
         ],
         _("Keywords"),
         _("A question with one of these needs a tool."),
-    )  # fmt: skip
+    )
     unused_score: float = _part(0.3, _("Needed, not used"), _("Value when a tool was needed and none was called."))
     unneeded_long_score: float = _part(
         0.7, _("Not needed, long answer"), _("Value of an unneeded call that led to a long answer.")

@@ -36,8 +36,12 @@ def pass_reward(episode: Episode, params: PassParams) -> float:
         return 0.0
 
     def value(verdict: dict[str, Any]) -> float:
-        values = {"solved": 1.0, "partially solved": params.partial_score, "unsure": params.partial_score,
-                  "unsolved": 0.0}  # fmt: skip
+        values = {
+            "solved": 1.0,
+            "partially solved": params.partial_score,
+            "unsure": params.partial_score,
+            "unsolved": 0.0,
+        }
         label = str(verdict.get("label")).strip().casefold()
         if label not in values:
             raise RewardFault("The judge gave none of the three labels.")

@@ -99,14 +99,20 @@ PAGE = played("q", says("click[Buy Now]"), tool(_DONE))
 def _component(part: str, name: str, title: str, help: str, formula: str, params: type[Params]) -> Component:
     value, half = _PERFECT[part], _HALF.get(part)
     return Component(
-        name, title, help, _part(part), params, source=SOURCE, formula=formula,
+        name,
+        title,
+        help,
+        _part(part),
+        params,
+        source=SOURCE,
+        formula=formula,
         examples=(
             Example("a perfect purchase", PERFECT, value),
             Example("half of it right, no options asked", HALF, 1.0 if half is None else half),
             Example("nothing bought", NOTHING, 0.0),
             Example("cut off", CUT, 0.0),
         ),
-    )  # fmt: skip
+    )
 
 
 WEBSHOP = (
@@ -130,20 +136,36 @@ WEBSHOP = (
         warning=_("Under the published rule 458 of the 6,910 goals cannot reach 1; the server's `fixed` rule can."),
     ),
     _component(
-        "r_type", "webshop_type", _("WebShop kind"), _("Whether it is the right kind of product."),
-        "1, 0.5, 0.1 or 0 by search query, categories and title", PartParams,
+        "r_type",
+        "webshop_type",
+        _("WebShop kind"),
+        _("Whether it is the right kind of product."),
+        "1, 0.5, 0.1 or 0 by search query, categories and title",
+        PartParams,
     ),
     _component(
-        "r_att", "webshop_attributes", _("WebShop attributes"), _("Share of the wanted attributes that it has."),
-        "attributes met / attributes", PartParams,
+        "r_att",
+        "webshop_attributes",
+        _("WebShop attributes"),
+        _("Share of the wanted attributes that it has."),
+        "attributes met / attributes",
+        PartParams,
     ),
     _component(
-        "r_option", "webshop_options", _("WebShop options"), _("Share of the wanted options that were chosen."),
-        "options met / options; no_options where the goal has none", OptionParams,
+        "r_option",
+        "webshop_options",
+        _("WebShop options"),
+        _("Share of the wanted options that were chosen."),
+        "options met / options; no_options where the goal has none",
+        OptionParams,
     ),
     _component(
-        "r_price", "webshop_price", _("WebShop price"), _("Whether the price is within the cap."),
-        "1 if price ≤ cap, else 0", PartParams,
+        "r_price",
+        "webshop_price",
+        _("WebShop price"),
+        _("Whether the price is within the cap."),
+        "1 if price ≤ cap, else 0",
+        PartParams,
     ),
     Component(
         "webshop_success",
@@ -161,4 +183,4 @@ WEBSHOP = (
             Example("cut off", CUT, 0.0),
         ),
     ),
-)  # fmt: skip
+)

@@ -14,8 +14,19 @@ from training.rollout.protocols.base import ServerFacts
 from training.rollout.session import BaseSession, require_flag
 from training.words import _
 
-TEXT_FIELDS = ("prompt", "instruction", "observation", "text", "message", "echoed_message", "content", "response",
-               "output", "result", "state")  # fmt: skip
+TEXT_FIELDS = (
+    "prompt",
+    "instruction",
+    "observation",
+    "text",
+    "message",
+    "echoed_message",
+    "content",
+    "response",
+    "output",
+    "result",
+    "state",
+)
 
 
 class OpenEnvOptions(Group):

@@ -52,9 +52,11 @@ def export_order(*, dataset: Dataset, user: User | None, options: ExportOptions)
     if shutil.disk_usage(settings.DATA_DIR).free < dataset.bytes * 4 + KEEP_FREE_BYTES:
         raise ValidationError(_("The server's disk is nearly full, so nothing was written."))
     export = DatasetExport(
-        dataset=dataset, created_by=user, options=options.model_dump(),
+        dataset=dataset,
+        created_by=user,
+        options=options.model_dump(),
         file_name=file_name(f"{dataset.name}-{dataset.version}", options),
-    )  # fmt: skip
+    )
     with transaction.atomic():
         export.save(force_insert=True)
         _forget_old(dataset)
@@ -108,9 +110,13 @@ def export_run(export_id: UUID | str) -> None:
     else:
         first = f"{done.bad[0].reason} ({done.bad[0].line})" if done.bad else ""
         _ours(export, token).update(
-            state=ExportState.DONE, progress={}, rows=done.rows, left_out=done.bad_rows,
-            bytes=export.path.stat().st_size, error={"message": first} if first else None,
-        )  # fmt: skip
+            state=ExportState.DONE,
+            progress={},
+            rows=done.rows,
+            left_out=done.bad_rows,
+            bytes=export.path.stat().st_size,
+            error={"message": first} if first else None,
+        )
 
 
 def _claim(export_id: UUID | str) -> DatasetExport | None:
@@ -150,9 +156,7 @@ def _write(export: DatasetExport, token: str) -> Converted:
         stem = f"{export.dataset.name}-{export.dataset.version}"
         outputs = part_names(stem, options, folder) if options.split else [folder / f"rows.{suffix_of(options.to)}"]
         paths = {"train_output": outputs[0], "val_output": outputs[1]} if options.split else {"output": outputs[0]}
-        wanted = ConvertOptions(
-            **options.model_dump(), **paths, reading=ReadOptions(format="conversation")
-        )  # fmt: skip
+        wanted = ConvertOptions(**options.model_dump(), **paths, reading=ReadOptions(format="conversation"))
         done = convert(export.dataset.rows_path, wanted, _reporter(export, token))
         if not done.rows:
             why = f" {done.bad[0].reason[0].upper()}{done.bad[0].reason[1:]}." if done.bad else ""

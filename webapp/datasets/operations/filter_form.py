@@ -14,9 +14,11 @@ from webapp.datasets.operations.form_base import OperationForm
 
 RULES = 4
 TESTS = [
-    ("equals", _("is")), ("contains", _("contains")), ("min_length", _("is at least so long")),
+    ("equals", _("is")),
+    ("contains", _("contains")),
+    ("min_length", _("is at least so long")),
     ("max_length", _("is at most so long")),
-]  # fmt: skip
+]
 
 
 class FilterForm(OperationForm):

@@ -23,10 +23,13 @@ class SplitForm(OperationForm):
 
     operation, tail = "split", "train"
     train_ratio = forms.FloatField(
-        label=_("Share of the training part"), min_value=0, max_value=1, initial=0.9,
+        label=_("Share of the training part"),
+        min_value=0,
+        max_value=1,
+        initial=0.9,
         widget=forms.NumberInput(attrs={"step": "any"}),
         help_text=_("0.9 puts nine rows of ten into the training part."),
-    )  # fmt: skip
+    )
     seed = seed_field(help_text=_("The rows are shuffled with it first. 42 is what ToolBench's converter uses."))
     name = name_field(_("Name of the training part"))
     validation_name = name_field(_("Name of the validation part"))
@@ -50,19 +53,27 @@ class SubsetForm(OperationForm):
 
     operation, tail = "subset", "subset"
     way = forms.ChoiceField(
-        label=_("Which rows"), widget=forms.RadioSelect, initial="first",
+        label=_("Which rows"),
+        widget=forms.RadioSelect,
+        initial="first",
         choices=[("first", _("The first rows")), ("drawn", _("Rows drawn at random")), ("ids", _("Rows by their ids"))],
-    )  # fmt: skip
+    )
     rows = forms.IntegerField(label=_("How many rows"), min_value=1, initial=75, required=False)
     seed = seed_field(required=False, help_text=_("For rows that are drawn: the same seed draws the same rows."))
     field = forms.CharField(
-        label=_("Column of the id"), max_length=200, initial="id", required=False,
+        label=_("Column of the id"),
+        max_length=200,
+        initial="id",
+        required=False,
         help_text=_("A dotted path such as extra_info.sample_id."),
-    )  # fmt: skip
+    )
     ids = forms.CharField(
-        label=_("Ids"), required=False, max_length=500_000, widget=forms.Textarea(attrs={"class": "mono", "rows": 5}),
+        label=_("Ids"),
+        required=False,
+        max_length=500_000,
+        widget=forms.Textarea(attrs={"class": "mono", "rows": 5}),
         help_text=_("One a line, or separated by commas."),
-    )  # fmt: skip
+    )
 
     def clean(self) -> dict[str, Any]:
         """What the chosen way needs."""
@@ -94,9 +105,11 @@ class MixForm(OperationForm):
     operation, tail = "mix", "mix"
     weight = forms.FloatField(label=_("Weight"), min_value=0, max_value=1e6, initial=1)
     rows = forms.IntegerField(
-        label=_("Rows"), min_value=1, required=False,
+        label=_("Rows"),
+        min_value=1,
+        required=False,
         help_text=_("Empty: until one of the datasets is used up, so that the shares keep to the weights."),
-    )  # fmt: skip
+    )
     seed = seed_field(help_text=_("The same seed draws the same mixture."))
 
     def __init__(self, dataset: Dataset, data: Any = None) -> None:
@@ -104,8 +117,11 @@ class MixForm(OperationForm):
         others = ready_datasets(dataset.project).exclude(pk=dataset.pk)
         for number in range(1, MIXED + 1):
             self.fields[f"dataset_{number}"] = forms.ModelChoiceField(
-                queryset=others, label=_("Dataset"), required=number == 1, empty_label="–",
-            )  # fmt: skip
+                queryset=others,
+                label=_("Dataset"),
+                required=number == 1,
+                empty_label="–",
+            )
             self.fields[f"weight_{number}"] = forms.FloatField(
                 label=_("Weight"), min_value=0, max_value=1e6, initial=1, required=False
             )
@@ -133,12 +149,14 @@ class CutForm(OperationForm):
 
     operation, tail = "cut", "cut"
     cut = forms.ChoiceField(
-        label=_("Where"), widget=forms.RadioSelect, initial=Cut.QUERY.value,
+        label=_("Where"),
+        widget=forms.RadioSelect,
+        initial=Cut.QUERY.value,
         choices=[
             (Cut.QUERY.value, _("From the query: cut at the first assistant turn; the model works the whole task")),
             (Cut.LAST_TURN.value, _("Before the last assistant turn: the model makes one step")),
         ],
-    )  # fmt: skip
+    )
 
     def options(self) -> dict[str, Any]:
         """Where."""
@@ -155,13 +173,17 @@ class ExportForm(forms.Form):
 
     to = forms.ChoiceField(label=_("Format"))
     split = forms.BooleanField(
-        label=_("Two parts, training and validation"), required=False,
+        label=_("Two parts, training and validation"),
+        required=False,
         help_text=_("Shuffled with seed 42 and cut, as ToolBench's converter does; both files come in one zip."),
-    )  # fmt: skip
+    )
     train_ratio = forms.FloatField(
-        label=_("Share of the training part"), min_value=0, max_value=1, initial=0.9,
+        label=_("Share of the training part"),
+        min_value=0,
+        max_value=1,
+        initial=0.9,
         widget=forms.NumberInput(attrs={"step": "any"}),
-    )  # fmt: skip
+    )
     max_samples = forms.IntegerField(
         label=_("Rows at most"), min_value=1, required=False, help_text=_("From the beginning; empty takes all.")
     )

@@ -36,8 +36,11 @@ class Lineage(NamedTuple):
 def parent_of(dataset: Dataset) -> dict[str, Any]:
     """A parent as a lineage names it: by reference and content, which outlive it, and by id."""
     return {
-        "id": str(dataset.pk), "reference": dataset.reference, "sha256": dataset.sha256, "rows": dataset.rows,
-    }  # fmt: skip
+        "id": str(dataset.pk),
+        "reference": dataset.reference,
+        "sha256": dataset.sha256,
+        "rows": dataset.rows,
+    }
 
 
 def origin_note(dataset: Dataset, **options: Any) -> None:
@@ -111,8 +114,9 @@ def _subset_words(options: dict[str, Any]) -> str:
     if seed is None:
         return ngettext("The first row.", "The first %(n)s rows.", rows) % {"n": rows}
     return ngettext("%(n)s row drawn with seed %(seed)s.", "%(n)s rows drawn with seed %(seed)s.", rows) % {
-        "n": rows, "seed": seed,
-    }  # fmt: skip
+        "n": rows,
+        "seed": seed,
+    }
 
 
 def _cut_words(options: dict[str, Any]) -> str:

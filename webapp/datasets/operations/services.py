@@ -51,9 +51,14 @@ def operation_order(
             )
             lineage = {"operation": operation, "options": kept, "parents": [parent_of(item) for item in parents]}
             dataset = Dataset(
-                id=uuid.uuid4(), project=parents[0].project, name=name, file_name="rows.jsonl", created_by=user,
-                reading={"format": "conversation"}, lineage=lineage,
-            )  # fmt: skip
+                id=uuid.uuid4(),
+                project=parents[0].project,
+                name=name,
+                file_name="rows.jsonl",
+                created_by=user,
+                reading={"format": "conversation"},
+                lineage=lineage,
+            )
             version_insert(dataset)
             made.append(dataset)
     logger.info("datasets asked for", extra={"operation": operation, "project_id": parents[0].project_id})
@@ -62,8 +67,9 @@ def operation_order(
 
 def _options(operation: str, options: dict[str, Any]) -> Options:
     if operation not in OPERATIONS:
-        raise ValidationError({"operation": _("There is no such operation. There are: %(names)s.") % {
-            "names": ", ".join(OPERATIONS)}})  # fmt: skip
+        raise ValidationError(
+            {"operation": _("There is no such operation. There are: %(names)s.") % {"names": ", ".join(OPERATIONS)}}
+        )
     try:
         return OPERATIONS[operation].model_validate(options)
     except ShapeError as exc:

@@ -42,9 +42,12 @@ def operation_new(request: HttpRequest, slug: str, pk: UUID, operation: str) -> 
     if form.is_valid():
         try:
             made = operation_order(
-                parents=form.parents(), user=cast(User, request.user), operation=form.chosen_operation(),
-                options=form.options(), names=form.names(),
-            )  # fmt: skip
+                parents=form.parents(),
+                user=cast(User, request.user),
+                operation=form.chosen_operation(),
+                options=form.options(),
+                names=form.names(),
+            )
         except ValidationError as exc:
             add_errors(form, exc)
         else:

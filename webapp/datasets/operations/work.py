@@ -56,16 +56,24 @@ def _make(dataset: Dataset, operation: str, token: str) -> Made:
     options = dict(dataset.lineage["options"])
     part = options.pop("part", "")
     parents = dataset.lineage["parents"]
-    there = {str(item.pk): item for item in Dataset.objects.filter(
-        project=dataset.project_id, pk__in=[parent["id"] for parent in parents], state=DatasetState.READY)}  # fmt: skip
+    there = {
+        str(item.pk): item
+        for item in Dataset.objects.filter(
+            project=dataset.project_id, pk__in=[parent["id"] for parent in parents], state=DatasetState.READY
+        )
+    }
     gone = next((parent["reference"] for parent in parents if parent["id"] not in there), None)
     if gone is not None:
         raise DataError(_("%(name)s, of which this is made, was deleted.") % {"name": gone})
     return make(
-        operation, OPERATIONS[operation].model_validate(options),
-        [there[parent["id"]].rows_path for parent in parents], dataset.upload_path.with_name(f"upload.{token}"),
-        part=part, limit_bytes=settings.MAX_UPLOAD_BYTES, on_progress=_reporter(dataset, token),
-    )  # fmt: skip
+        operation,
+        OPERATIONS[operation].model_validate(options),
+        [there[parent["id"]].rows_path for parent in parents],
+        dataset.upload_path.with_name(f"upload.{token}"),
+        part=part,
+        limit_bytes=settings.MAX_UPLOAD_BYTES,
+        on_progress=_reporter(dataset, token),
+    )
 
 
 def _reporter(dataset: Dataset, token: str) -> Callable[[int, int], None]:

@@ -88,10 +88,15 @@ class DockerLauncher:
             network = self._network(engine, environment)
             port = free_port(kept_port(replica))
             container = engine.containers.run(
-                image.id, detach=True, network=network, **_limits(environment), **_server(environment),
+                image.id,
+                detach=True,
+                network=network,
+                **_limits(environment),
+                **_server(environment),
                 name=f"tiltyard-{installation_id()[:6]}-{environment.pk.hex[:8]}-{replica.number}",
-                ports={inside: (HOST, port)}, labels=_labels(environment, replica.number),
-            )  # fmt: skip
+                ports={inside: (HOST, port)},
+                labels=_labels(environment, replica.number),
+            )
         return Started({"container": container.id}, f"http://{HOST}:{port}")
 
     def stop(self, handle: Handle, *, force: bool = False) -> None:
@@ -165,9 +170,11 @@ class DockerLauncher:
         name = f"tiltyard-{installation_id()[:6]}-{environment.pk.hex[:8]}"
         if not engine.networks.list(names=[name]):
             engine.networks.create(
-                name, driver="bridge", options={"com.docker.network.bridge.enable_icc": "false"},
+                name,
+                driver="bridge",
+                options={"com.docker.network.bridge.enable_icc": "false"},
                 labels={OWNER: installation_id(), ENVIRONMENT: str(environment.pk)},
-            )  # fmt: skip
+            )
         return name
 
 

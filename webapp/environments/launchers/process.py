@@ -73,15 +73,31 @@ class ProcessLauncher:
         bound = HOST if settings.REPLICA_HOST == HOST else "0.0.0.0"  # noqa: S104
         _rotate(log)
         argv = [
-            sys.executable, "-m", f"envs.{environment.program}", "--host", bound, "--port", str(port),
-            "--slots", str(environment.slots), "--token-file", token, *option_words(environment),
-        ]  # fmt: skip
+            sys.executable,
+            "-m",
+            f"envs.{environment.program}",
+            "--host",
+            bound,
+            "--port",
+            str(port),
+            "--slots",
+            str(environment.slots),
+            "--token-file",
+            token,
+            *option_words(environment),
+        ]
         try:
             with log.open("ab") as output:
                 child = subprocess.Popen(
-                    argv, cwd=settings.BASE_DIR, env=program_environment(), stdin=subprocess.DEVNULL, stdout=output,
-                    stderr=output, start_new_session=True, preexec_fn=die_with_parent,
-                )  # fmt: skip
+                    argv,
+                    cwd=settings.BASE_DIR,
+                    env=program_environment(),
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    start_new_session=True,
+                    preexec_fn=die_with_parent,
+                )
         except OSError as exc:
             raise LaunchError(_("The server's process could not be started: %(why)s.") % {"why": exc.strerror}) from exc
         self._children[child.pid] = child

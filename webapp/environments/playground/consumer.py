@@ -216,9 +216,14 @@ class PlayConsumer(AsyncWebsocketConsumer):
         state: dict[str, Any] = {"open": play is not None and play.is_open}
         if episode is not None:
             state |= {
-                "episode": episode.id, "turns": episode.turns, "done": episode.done, "reward": episode.reward,
-                "parts": episode.parts, "info": episode.info, "tools": episode.known_tools,
-            }  # fmt: skip
+                "episode": episode.id,
+                "turns": episode.turns,
+                "done": episode.done,
+                "reward": episode.reward,
+                "parts": episode.parts,
+                "info": episode.info,
+                "tools": episode.known_tools,
+            }
         told = [message.model_dump(mode="json", exclude_none=True) for message in messages or []]
         await self._say(kind, messages=told, state=state, **more)
 

@@ -40,19 +40,28 @@ def save(episode: Played, environment: Environment, user_id: UUID, command: Save
 
 def _save_row(episode: Played, environment: Environment, user: User | None, command: SaveRow) -> Saved:
     made = dataset_append(
-        project=environment.project, user=user, name=_named(command.dataset), rows=[demonstration(episode)],
+        project=environment.project,
+        user=user,
+        name=_named(command.dataset),
+        rows=[demonstration(episode)],
         file_name="playground.jsonl",
-    )  # fmt: skip
+    )
     return Saved("row", str(made), reverse("dataset-detail", args=[environment.project.slug, made.pk]))
 
 
 def _save_case(episode: Played, environment: Environment, user: User | None, command: SaveCase) -> Saved:
     case = RewardCase(
-        name=_named(command.name), environment=environment.name, prompt_length=episode.prompt_length,
-        messages=_messages(episode), row=clean_json(episode.task), env_reward=episode.reward,
-        env_parts=dict(episode.parts), truncated=not episode.done,
-        expected=command.expected, total=command.total,
-    )  # fmt: skip
+        name=_named(command.name),
+        environment=environment.name,
+        prompt_length=episode.prompt_length,
+        messages=_messages(episode),
+        row=clean_json(episode.task),
+        env_reward=episode.reward,
+        env_parts=dict(episode.parts),
+        truncated=not episode.done,
+        expected=command.expected,
+        total=command.total,
+    )
     made = reward_case_create(case=case, project=environment.project, user=user)
     return Saved("case", made.name, reverse("reward-list", args=[environment.project.slug]))
 

@@ -45,11 +45,15 @@ def playground(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         "row": reverse("environment-play-row", args=[slug, pk]),
     }
     context = {
-        "project": project, "environment": environment, "health": health_view(environment), "page": page,
-        "datasets": list(ready_datasets(project)[:MAX_DATASETS]), "strings": playground_strings(),
+        "project": project,
+        "environment": environment,
+        "health": health_view(environment),
+        "page": page,
+        "datasets": list(ready_datasets(project)[:MAX_DATASETS]),
+        "strings": playground_strings(),
         "names": list(latest_datasets(project).values_list("name", flat=True)[:MAX_DATASETS]),
         "components": list(component_titles(project).items()),
-    }  # fmt: skip
+    }
     return render(request, "environments/playground.html", context)
 
 

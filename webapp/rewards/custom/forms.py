@@ -20,29 +20,43 @@ from webapp.rewards.forms import COMPONENT_NAME
 from webapp.rewards.selectors import latest_specs
 from webapp.teams.models import Project
 
-CODE = forms.Textarea(attrs={
-    "rows": 16, "class": "input code-text", "spellcheck": "false", "autocapitalize": "none", "autocomplete": "off",
-    "wrap": "off", "data-code": "",
-})  # fmt: skip
+CODE = forms.Textarea(
+    attrs={
+        "rows": 16,
+        "class": "input code-text",
+        "spellcheck": "false",
+        "autocapitalize": "none",
+        "autocomplete": "off",
+        "wrap": "off",
+        "data-code": "",
+    }
+)
 
 
 class CodeForm(forms.Form):
     """What a test needs."""
 
     code = forms.CharField(
-        label=gettext_lazy("Code"), max_length=MAX_CODE_CHARS, strip=False, widget=CODE,
+        label=gettext_lazy("Code"),
+        max_length=MAX_CODE_CHARS,
+        strip=False,
+        widget=CODE,
         help_text=gettext_lazy("Tab indents; Escape, then Tab leaves the box."),
-    )  # fmt: skip
+    )
     source = forms.ChoiceField(
         label=gettext_lazy("Test it on"),
         help_text=gettext_lazy("Code can be saved once it ran over at least one rollout without an error."),
     )
     pasted = forms.CharField(
-        label=gettext_lazy("Pasted episodes"), max_length=70_000, required=False, strip=False,
+        label=gettext_lazy("Pasted episodes"),
+        max_length=70_000,
+        required=False,
+        strip=False,
         widget=forms.Textarea(attrs={"rows": 8, "spellcheck": "false"}),
-        help_text=gettext_lazy('JSON: a list of messages, or {"messages": […], "row": {…}, "env_reward": 1}, or a list '
-                               "of these."),
-    )  # fmt: skip
+        help_text=gettext_lazy(
+            'JSON: a list of messages, or {"messages": […], "row": {…}, "env_reward": 1}, or a list of these.'
+        ),
+    )
 
     def __init__(self, *args: Any, project: Project, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -81,18 +95,23 @@ class CustomRewardForm(CodeForm):
     """... and what saving needs."""
 
     name = forms.CharField(
-        label=gettext_lazy("Name of the component"), max_length=64,
+        label=gettext_lazy("Name of the component"),
+        max_length=64,
         help_text=gettext_lazy("Small letters, digits and underscores; charts and rollouts show it."),
         widget=forms.TextInput(attrs={"spellcheck": "false", "autocapitalize": "none", "autocomplete": "off"}),
-    )  # fmt: skip
+    )
     weight = forms.FloatField(
-        label=gettext_lazy("Weight"), min_value=-100, max_value=100, initial=1.0,
+        label=gettext_lazy("Weight"),
+        min_value=-100,
+        max_value=100,
+        initial=1.0,
         widget=forms.NumberInput(attrs={"step": "any"}),
-    )  # fmt: skip
+    )
     spec = forms.ChoiceField(
-        label=gettext_lazy("Reward spec"), required=False,
+        label=gettext_lazy("Reward spec"),
+        required=False,
         help_text=gettext_lazy("Its next version gets this component; runs that use it stay as they are."),
-    )  # fmt: skip
+    )
     spec_name = forms.CharField(
         label=gettext_lazy("Name of the new spec"), max_length=80, required=False, validators=[name_validator]
     )

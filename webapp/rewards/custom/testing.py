@@ -95,8 +95,9 @@ def _pass(params: CustomParams, samples: list[Sample], deadline: float) -> list[
 
 def _line(runner: _Runner, params: CustomParams, sample: Sample, deadline: float) -> Line:
     if time.monotonic() > deadline:
-        return Line(sample, None, _("The test took longer than %(s)g seconds, so this was not reached.") % {
-            "s": WALL_LIMIT_S})  # fmt: skip
+        return Line(
+            sample, None, _("The test took longer than %(s)g seconds, so this was not reached.") % {"s": WALL_LIMIT_S}
+        )
     try:
         answer = in_range(runner.call(sample), params)
     except SandboxProblem as exc:

@@ -52,9 +52,13 @@ def _start(request: HttpRequest, project: Project) -> dict[str, Any]:
 
 def _page(request: HttpRequest, project: Project, form: CodeForm, *, status: int = 200, **more: Any) -> HttpResponse:
     context = {
-        "project": project, "form": form, "examples": EXAMPLES, "modules": [n for n in ALLOWED if n[0] != "_"],
-        "on": custom_rewards_on(), **more,
-    }  # fmt: skip
+        "project": project,
+        "form": form,
+        "examples": EXAMPLES,
+        "modules": [n for n in ALLOWED if n[0] != "_"],
+        "on": custom_rewards_on(),
+        **more,
+    }
     return render(request, "rewards/custom.html", context, status=status)
 
 

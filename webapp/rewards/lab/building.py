@@ -125,10 +125,17 @@ def _cases(rollout_set: RolloutSet) -> Found:
         except ShapeError:
             yield replace(record, error=gettext_noop("The stored conversation cannot be read.")), None
             continue
-        yield record, Episode(
-            messages=messages, prompt_length=case.prompt_length, row=case.row, env_reward=case.env_reward,
-            env_parts=case.env_parts, truncated=case.truncated,
-        )  # fmt: skip
+        yield (
+            record,
+            Episode(
+                messages=messages,
+                prompt_length=case.prompt_length,
+                row=case.row,
+                env_reward=case.env_reward,
+                env_parts=case.env_parts,
+                truncated=case.truncated,
+            ),
+        )
 
 
 def _of_run(rollout_set: RolloutSet, run: Run, folder: Path, report: Callable[[int, int | None], None]) -> Found:
@@ -172,10 +179,18 @@ def _record(rollout: Rollout, episode: Episode | None) -> Recorded:
         error = str((rollout.error or {}).get("message") or gettext_noop("It was excluded when it was recorded."))
     prompt = episode.messages[: episode.prompt_length] if episode else []
     return Recorded(
-        rollout.pk, step=rollout.step, group=rollout.group, index=rollout.index, policy=rollout.policy,
-        status=rollout.status, reward=rollout.reward, parts=rollout.parts, error=error,
-        task=rollout.task or message_head(prompt), row=rollout.row,
-    )  # fmt: skip
+        rollout.pk,
+        step=rollout.step,
+        group=rollout.group,
+        index=rollout.index,
+        policy=rollout.policy,
+        status=rollout.status,
+        reward=rollout.reward,
+        parts=rollout.parts,
+        error=error,
+        task=rollout.task or message_head(prompt),
+        row=rollout.row,
+    )
 
 
 class _Rows:

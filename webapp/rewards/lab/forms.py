@@ -34,22 +34,33 @@ class SetForm(forms.Form):
         label=gettext_lazy("Run"), queryset=Run.objects.none(), required=False, empty_label=gettext_lazy("Choose a run")
     )
     first_step = forms.IntegerField(
-        label=gettext_lazy("First step"), required=False, min_value=0, max_value=MAX_STEP,
+        label=gettext_lazy("First step"),
+        required=False,
+        min_value=0,
+        max_value=MAX_STEP,
         help_text=gettext_lazy("Empty: from the beginning."),
-    )  # fmt: skip
+    )
     last_step = forms.IntegerField(
-        label=gettext_lazy("Last step"), required=False, min_value=0, max_value=MAX_STEP,
+        label=gettext_lazy("Last step"),
+        required=False,
+        min_value=0,
+        max_value=MAX_STEP,
         help_text=gettext_lazy("Empty: to the newest."),
-    )  # fmt: skip
+    )
     text = forms.CharField(
-        label=gettext_lazy("Conversations"), required=False, strip=False,
+        label=gettext_lazy("Conversations"),
+        required=False,
+        strip=False,
         widget=forms.Textarea(attrs={"rows": 8, "spellcheck": "false", "class": "mono", "placeholder": EXAMPLE}),
         help_text=gettext_lazy("JSON: a list of messages or of conversations, or one conversation a line, up to 1 MB."),
-    )  # fmt: skip
+    )
     name = forms.CharField(
-        label=gettext_lazy("Name"), max_length=80, required=False, validators=[name_validator],
+        label=gettext_lazy("Name"),
+        max_length=80,
+        required=False,
+        validators=[name_validator],
         help_text=gettext_lazy("Empty: named after where it comes from."),
-    )  # fmt: skip
+    )
 
     def __init__(self, *args: Any, runs: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -78,9 +89,11 @@ class Editor(NamedTuple):
 
 # A FloatField is an IntegerField to Python, so it stands first.
 KINDS: tuple[tuple[type[forms.Field], str], ...] = (
-    (LinesField, "lines"), (forms.FloatField, "number"), (forms.IntegerField, "integer"),
+    (LinesField, "lines"),
+    (forms.FloatField, "number"),
+    (forms.IntegerField, "integer"),
     (forms.BooleanField, "boolean"),
-)  # fmt: skip
+)
 
 
 def _kind(field: forms.Field) -> str:

@@ -107,11 +107,14 @@ def functions() -> dict[str, dict[str, Any]]:
     """What a script has to know of each registered component."""
     return {
         item.name: {
-            "title": translated(item.title), "help": translated(item.help), "warning": translated(item.warning),
-            "outside": item.outside, "weight": item.default_weight,
+            "title": translated(item.title),
+            "help": translated(item.help),
+            "warning": translated(item.warning),
+            "outside": item.outside,
+            "weight": item.default_weight,
         }
         for item in COMPONENTS.values()
-    }  # fmt: skip
+    }
 
 
 def set_name(kind: str, run: Run | None, first: int | None, last: int | None) -> str:
@@ -126,9 +129,15 @@ def set_name(kind: str, run: Run | None, first: int | None, last: int | None) ->
 def launch_address(project: Project, rollout_set: RolloutSet) -> str:
     """The form of a new run; of a set made from a run with that run's dataset, environment and model."""
     config = _config_of(rollout_set)
-    known = {} if config is None else {
-        "dataset": config.data.train, "environment": config.environment.name, "model": config.model.source,
-    }  # fmt: skip
+    known = (
+        {}
+        if config is None
+        else {
+            "dataset": config.data.train,
+            "environment": config.environment.name,
+            "model": config.model.source,
+        }
+    )
     given = urlencode({key: value for key, value in known.items() if value})
     return reverse("run-new", args=[project.slug]) + (f"?{given}" if given else "")
 

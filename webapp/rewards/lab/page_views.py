@@ -78,9 +78,12 @@ def _open_run(request: HttpRequest, project: Project, key: str) -> HttpResponse:
         return _list(request, project, form)
     try:
         made = sets.rollout_set_create(
-            project=project, user=cast(User, request.user), kind=SetKind.RUN, run=run,
+            project=project,
+            user=cast(User, request.user),
+            kind=SetKind.RUN,
+            run=run,
             name=page.set_name(SetKind.RUN, run, None, None),
-        )  # fmt: skip
+        )
     except ValidationError as exc:
         messages.error(request, " ".join(exc.messages))
         return _list(request, project, form)
@@ -97,11 +100,14 @@ def _list(request: HttpRequest, project: Project, form: SetForm, status: int = 2
     found = Paginator(selectors.rollout_sets_of(project), SETS_PER_PAGE)
     shown = found.get_page(page_number(request.GET.get("page")))
     context = {
-        "project": project, "page": shown, "form": form, "can_edit": can_edit(project),
+        "project": project,
+        "page": shown,
+        "form": form,
+        "can_edit": can_edit(project),
         "rows": [(item, selectors.percent_of(item)) for item in shown],
         "building": any(item.state == SetState.BUILDING for item in shown),
         "spec": page.spec_named(project, request.GET.get("spec", "")),
-    }  # fmt: skip
+    }
     return render(request, "rewards/lab/list.html", context, status=status)
 
 
@@ -118,9 +124,14 @@ def lab_set(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     chosen = page.chosen_of(choices, asked[0])
     spec = page.spec_named(project, chosen.key)
     context |= {
-        "choices": choices, "chosen": chosen, "spec": spec, "shape": ShapeForm(prefix=PLACE),
-        "editors": editors(), "strings": lab_strings(), "facts": _facts(project, rollout_set, choices, chosen),
-    }  # fmt: skip
+        "choices": choices,
+        "chosen": chosen,
+        "spec": spec,
+        "shape": ShapeForm(prefix=PLACE),
+        "editors": editors(),
+        "strings": lab_strings(),
+        "facts": _facts(project, rollout_set, choices, chosen),
+    }
     return render(request, "rewards/lab/set.html", context)
 
 
@@ -132,24 +143,30 @@ def _facts(
     nobody = UUID(int=0)
     return {
         "set": {"id": str(rollout_set.pk), "rollouts": rollout_set.rollouts, "groups": rollout_set.groups},
-        "spec": chosen.key, "choices": [item._asdict() for item in choices], "functions": page.functions(),
+        "spec": chosen.key,
+        "choices": [item._asdict() for item in choices],
+        "functions": page.functions(),
         "can_edit": can_edit(project),
         "urls": {
-            "score": reverse("lab-score", args=of_set), "save": reverse("lab-save", args=[project.slug]),
+            "score": reverse("lab-score", args=of_set),
+            "save": reverse("lab-save", args=[project.slug]),
             "rollout": reverse("lab-rollout", args=[*of_set, nobody]).removesuffix(f"{nobody}/"),
             "recorded": reverse("rollout-detail", args=[project.slug, nobody]).removesuffix(f"{nobody}/")
-            if rollout_set.run else None,
+            if rollout_set.run
+            else None,
             "launch": page.launch_address(project, rollout_set),
         },
-    }  # fmt: skip
+    }
 
 
 def _state(rollout_set: RolloutSet) -> dict[str, Any]:
     """What the changing part of the page shows."""
     return {
-        "set": rollout_set, "percent": selectors.percent_of(rollout_set), "States": SetState,
+        "set": rollout_set,
+        "percent": selectors.percent_of(rollout_set),
+        "States": SetState,
         "failure": failure(rollout_set.error),
-    }  # fmt: skip
+    }
 
 
 @login_required

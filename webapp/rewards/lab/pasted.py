@@ -88,10 +88,15 @@ def _conversation(raw: Any, number: int) -> Pasted:
         words = " ".join(exc.messages)
         raise ValidationError(_("Conversation %(number)s: %(what)s") % {"number": number, "what": words}) from exc
     made = Episode(
-        messages=episode.messages, prompt_length=episode.prompt_length, row=episode.row, env_reward=episode.env_reward,
-        env_parts={str(name): float(value) for name, value in parts.items()}, truncated=about.get("truncated") is True,
-        parse_errors=0, tokens=None,
-    )  # fmt: skip
+        messages=episode.messages,
+        prompt_length=episode.prompt_length,
+        row=episode.row,
+        env_reward=episode.env_reward,
+        env_parts={str(name): float(value) for name, value in parts.items()},
+        truncated=about.get("truncated") is True,
+        parse_errors=0,
+        tokens=None,
+    )
     return Pasted(made, about)
 
 
@@ -108,12 +113,19 @@ def grouped(pasted: list[Pasted], make_id: uuid.UUID) -> Iterator[tuple[Recorded
     for group, members in enumerate(groups.values()):
         for index, (episode, about) in enumerate(members):
             policy, reward = about.get("policy"), about.get("reward")
-            yield Recorded(
-                uuid.uuid5(make_id, str(number)), group=group, index=index, row=None,
-                policy=policy if policy in DEGENERATE else "", reward=None if reward is None else float(reward),
-                status="truncated" if episode.truncated else "completed",
-                task=message_head(episode.messages[: episode.prompt_length]),
-            ), episode  # fmt: skip
+            yield (
+                Recorded(
+                    uuid.uuid5(make_id, str(number)),
+                    group=group,
+                    index=index,
+                    row=None,
+                    policy=policy if policy in DEGENERATE else "",
+                    reward=None if reward is None else float(reward),
+                    status="truncated" if episode.truncated else "completed",
+                    task=message_head(episode.messages[: episode.prompt_length]),
+                ),
+                episode,
+            )
             number += 1
 
 

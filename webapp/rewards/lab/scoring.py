@@ -149,10 +149,15 @@ class Job:
     def _run(self) -> str:
         """Run the child to its end; what went wrong, or ""."""
         child = subprocess.Popen(
-            [sys.executable, "-P", "-m", "training.rewards.lab", str(self._folder)], env=self._environment,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, text=True, encoding="utf-8",
+            [sys.executable, "-P", "-m", "training.rewards.lab", str(self._folder)],
+            env=self._environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+            text=True,
+            encoding="utf-8",
             preexec_fn=_limit,
-        )  # fmt: skip
+        )
         killer = threading.Timer(LIMIT_S, _kill, [child])
         killer.start()
         error = ""
@@ -196,5 +201,11 @@ def _limit() -> None:
 def _environment() -> dict[str, str]:
     """No secrets: where programs and our own code are, UTF-8, and one thread for each child."""
     custom = {SWITCH_VARIABLE: "true"} if custom_rewards_on() else {}
-    return {"PATH": os.defpath, "LANG": "C.UTF-8", "PYTHONPATH": str(settings.BASE_DIR), "OMP_NUM_THREADS": "1",
-            "OPENBLAS_NUM_THREADS": "1", **custom}  # fmt: skip
+    return {
+        "PATH": os.defpath,
+        "LANG": "C.UTF-8",
+        "PYTHONPATH": str(settings.BASE_DIR),
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        **custom,
+    }

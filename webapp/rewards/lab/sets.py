@@ -56,9 +56,14 @@ def rollout_set_create(
     if kind not in SetKind.values:
         raise ValidationError({"kind": _("Choose where the episodes come from.")})
     made = RolloutSet(
-        id=uuid.uuid4(), project=project, created_by=user, name=clean_name(name), kind=kind,
-        first_step=first_step, last_step=last_step,
-    )  # fmt: skip
+        id=uuid.uuid4(),
+        project=project,
+        created_by=user,
+        name=clean_name(name),
+        kind=kind,
+        first_step=first_step,
+        last_step=last_step,
+    )
     _check_room(project)
     if kind == SetKind.RUN:
         made.run, made.run_name = _checked_run(project, run, first_step, last_step)

@@ -87,9 +87,14 @@ def _side(table: Table, components: list[RewardComponent], values: Values, reque
     outcome = outcome_of(table, found)
     within = statistics(found.reward, group_of(table), table.groups)
     return _Side(
-        found, values, outcome, advantages(table, found, request.aggregation, request.scale),
-        ranks(table, found.reward), within, phantom_of(table, found, outcome, within),
-    )  # fmt: skip
+        found,
+        values,
+        outcome,
+        advantages(table, found, request.aggregation, request.scale),
+        ranks(table, found.reward),
+        within,
+        phantom_of(table, found, outcome, within),
+    )
 
 
 def _summary(table: Table, side: _Side) -> dict[str, Any]:
@@ -131,9 +136,12 @@ def _order(table: Table, side: _Side, changed: Bools, request: ScoreRequest) -> 
     """The groups that are asked for, in the order that is asked for."""
     some_excluded = np.bincount(group_of(table), ~side.found.included, table.groups) > 0
     chosen = {
-        "all": np.ones(table.groups, np.bool_), "zero_variance": side.within.flat, "phantom": side.phantom,
-        "excluded": some_excluded, "changed": changed,
-    }[request.only]  # fmt: skip
+        "all": np.ones(table.groups, np.bool_),
+        "zero_variance": side.within.flat,
+        "phantom": side.phantom,
+        "excluded": some_excluded,
+        "changed": changed,
+    }[request.only]
     spread, mean = np.nan_to_num(side.within.std, nan=-1.0), np.nan_to_num(side.within.mean, nan=-math.inf)
     keys = {"step": None, "spread": -spread, "changed": ~changed, "phantom": ~side.phantom, "reward": -mean}
     key = keys[request.sort]
@@ -237,8 +245,17 @@ def _figure(value: float) -> str:
 def _labels() -> dict[str, str]:
     """What the figures of alarms are called."""
     return {
-        "cases": _("cases"), "groups": _("groups"), "rollouts": _("rollouts"), "missing": _("missing"),
-        "mean": _("mean reward of these"), "against": _("mean reward held against them"), "cut": _("cut off, unsolved"),
-        "r": _("correlation with length"), "gain": _("longest less shortest quarter"), "value": _("value"),
-        "ceiling": _("highest reward"), "shaping": _("spread of shaping"), "worth": _("worth of the outcome"),
-    }  # fmt: skip
+        "cases": _("cases"),
+        "groups": _("groups"),
+        "rollouts": _("rollouts"),
+        "missing": _("missing"),
+        "mean": _("mean reward of these"),
+        "against": _("mean reward held against them"),
+        "cut": _("cut off, unsolved"),
+        "r": _("correlation with length"),
+        "gain": _("longest less shortest quarter"),
+        "value": _("value"),
+        "ceiling": _("highest reward"),
+        "shaping": _("spread of shaping"),
+        "worth": _("worth of the outcome"),
+    }

@@ -36,8 +36,9 @@ def spec(**weights: float) -> list[RewardComponent]:
     return [RewardComponent(name=name, weight=weight) for name, weight in weights.items()]
 
 
-def found(folder: Path, groups: Sequence[Sequence[Episode]], components: list[RewardComponent],
-          policies: Sequence[str] = ()) -> dict[str, Alarm]:  # fmt: skip
+def found(
+    folder: Path, groups: Sequence[Sequence[Episode]], components: list[RewardComponent], policies: Sequence[str] = ()
+) -> dict[str, Alarm]:
     """The alarms of a set under a spec, by code; ``policies`` are who played, by place in the group."""
     with SetWriter(folder) as writer:
         for group, episodes in enumerate(groups):
@@ -87,11 +88,14 @@ def bfcl() -> list[list[Episode]]:
         name = f"multi_turn_base_{number}"
         gold = gold_steps(resolve(read_row({"id": name}), 0))
         first = gold[: gold.index(ANSWER) + 1]
-        groups.append([
-            bfcl_episode(name, gold), bfcl_episode(name, [*first, StepRequest()]),
-            bfcl_episode(name, repeat(StepRequest(message="<think>look</think>", tool_calls=[LS]))),
-            bfcl_episode(name, repeat(ANSWER)),
-        ])  # fmt: skip
+        groups.append(
+            [
+                bfcl_episode(name, gold),
+                bfcl_episode(name, [*first, StepRequest()]),
+                bfcl_episode(name, repeat(StepRequest(message="<think>look</think>", tool_calls=[LS]))),
+                bfcl_episode(name, repeat(ANSWER)),
+            ]
+        )
     return groups
 
 
@@ -122,8 +126,10 @@ def toolbench_episode(rng: random.Random, *, solved: bool) -> Episode:
     for _turn in range(2):
         bad = not solved and rng.random() < 0.7
         thought = "Thought: " + "let me think. " * rng.randint(1, 60)
-        said += [says(f'{thought}\nAction: search\nAction Input: {{"q": "{rng.random()}"}}'),
-                 user(f'Observation: {{"error": "{"failed" if bad else ""}", "response": "x"}}')]  # fmt: skip
+        said += [
+            says(f'{thought}\nAction: search\nAction Input: {{"q": "{rng.random()}"}}'),
+            user(f'Observation: {{"error": "{"failed" if bad else ""}", "response": "x"}}'),
+        ]
     kind = '{"return_type": "give_answer", "final_answer": "a"}' if solved else '{"return_type": "give_up_and_restart"}'
     return played("q", *said, says(f"Thought: done\nAction: Finish\nAction Input: {kind}"), env_reward=float(solved))
 
@@ -173,8 +179,14 @@ def test_notes_about_the_spec_and_the_groups(tmp_path: Path) -> None:
     assert flat["constant_component"].component == "coherence"
     assert flat["constant_component"].figures == {"value": pytest.approx(0.8), "rollouts": 18}
     assert flat["ceiling_below_one"].figures["ceiling"] == pytest.approx(0.7)
-    phantom = found(tmp_path / "b", groups, [*spec(task_success=1), RewardComponent.model_validate(
-        {"name": "length_budget", "weight": 0.5, "params": {"min_chars": 100}})])  # fmt: skip
+    phantom = found(
+        tmp_path / "b",
+        groups,
+        [
+            *spec(task_success=1),
+            RewardComponent.model_validate({"name": "length_budget", "weight": 0.5, "params": {"min_chars": 100}}),
+        ],
+    )
     assert phantom["phantom_groups"].figures == {"cases": 6, "groups": 6} and "zero_variance" not in phantom
     assert "grows_with_length" not in phantom  # it does, by a tenth of what success is worth
     unjudged = [[said(f"{index}") for index in range(3)] for _group in range(4)]
@@ -202,13 +214,16 @@ def test_every_alarm_has_words() -> None:
     ("said", "facts"),
     [
         ([says("", "ls"), says("", "ls"), says("", "cd"), says("done")], (3, 2)),
-        ([says("<think>a</think><tool_call>{}</tool_call>"), says("<think>b</think>\n<tool_call>{}</tool_call>")],
-         (2, 2)),
+        (
+            [says("<think>a</think><tool_call>{}</tool_call>"), says("<think>b</think>\n<tool_call>{}</tool_call>")],
+            (2, 2),
+        ),
         ([says("Thought: a\nAction: x\nAction Input: {}"), says("Thought: b\nAction: x\nAction Input: {}")], (2, 2)),
         ([says("click[Buy Now]"), says("search[red shoes]"), says("search[red shoes]")], (3, 2)),
-        ([says("[ls(), cd(folder='a')]"), says("[ls()]")], (2, 1)), ([says("Yes."), says("Yes.")], (0, 0)),
+        ([says("[ls(), cd(folder='a')]"), says("[ls()]")], (2, 1)),
+        ([says("Yes."), says("Yes.")], (0, 0)),
     ],
-)  # fmt: skip
+)
 def test_repeated_calls_are_counted_in_every_speech(said: list[Message], facts: tuple[int, int]) -> None:
     seen = behaviour_of(played("q", *said))
     assert (seen.actions, seen.repeats) == facts

@@ -38,9 +38,12 @@ def made(folder: Path, groups: int, size: int, *, per_step: int = 10, dead: floa
         for number in range(groups * size):
             group, index = divmod(number, size)
             record = Recorded(
-                uuid.UUID(int=number), step=group // per_step, group=group % per_step, index=index,
+                uuid.UUID(int=number),
+                step=group // per_step,
+                group=group % per_step,
+                index=index,
                 error="The server died." if rng.random() < dead else "",
-            )  # fmt: skip
+            )
             kind = KINDS[group % 3]
             writer.add(record, episode("q", says("x" * index), row={"category": kind} if kind else {}))
         writer.finish()
@@ -50,8 +53,10 @@ def made(folder: Path, groups: int, size: int, *, per_step: int = 10, dead: floa
 def columns(table: Table, rng: random.Random, *, missing: float = 0.05) -> dict[str, Column]:
     found = {}
     for name in NAMES:
-        values = [math.nan if rng.random() < missing else rng.choice([0.0, 1.0, 0.5, rng.uniform(-2, 2)])
-                  for _ in range(table.size)]  # fmt: skip
+        values = [
+            math.nan if rng.random() < missing else rng.choice([0.0, 1.0, 0.5, rng.uniform(-2, 2)])
+            for _ in range(table.size)
+        ]
         found[name] = Column(np.array(values), np.full(table.size, KNOWN, np.int32), [])
     return found
 
@@ -63,14 +68,29 @@ def random_spec(rng: random.Random) -> list[RewardComponent]:
     spec = []
     for name in NAMES:
         low, begin = rng.uniform(-1, 0.4), rng.randint(0, 5)
-        spec.append(RewardComponent.model_validate({
-            "name": name, "weight": rng.choice([0, 1, -0.5, rng.uniform(-3, 3)]),
-            "clip": some([low, low + rng.random()]), "scale": some([low, low + 0.1 + rng.random()]),
-            "gate": some({"component": rng.choice([n for n in NAMES if n != name]), "above": rng.uniform(-0.5, 0.8)}),
-            "schedule": some({"kind": rng.choice(["linear", "step"]), "begin": begin, "end": begin + rng.randint(0, 9),
-                              "first": rng.uniform(-1, 2), "last": rng.uniform(-1, 2)}),
-            "categories": rng.choice([[], [], [], ["G1"], ["G1", "G2"]]),
-        }))  # fmt: skip
+        spec.append(
+            RewardComponent.model_validate(
+                {
+                    "name": name,
+                    "weight": rng.choice([0, 1, -0.5, rng.uniform(-3, 3)]),
+                    "clip": some([low, low + rng.random()]),
+                    "scale": some([low, low + 0.1 + rng.random()]),
+                    "gate": some(
+                        {"component": rng.choice([n for n in NAMES if n != name]), "above": rng.uniform(-0.5, 0.8)}
+                    ),
+                    "schedule": some(
+                        {
+                            "kind": rng.choice(["linear", "step"]),
+                            "begin": begin,
+                            "end": begin + rng.randint(0, 9),
+                            "first": rng.uniform(-1, 2),
+                            "last": rng.uniform(-1, 2),
+                        }
+                    ),
+                    "categories": rng.choice([[], [], [], ["G1"], ["G1", "G2"]]),
+                }
+            )
+        )
     return spec
 
 
@@ -116,8 +136,12 @@ def test_advantages_are_trls_on_1000_groups(thousand: Table, aggregation: Aggreg
     assert 600 < int((~found.included).sum()) < 3000
     for step in (0, 1):
         at = np.flatnonzero(table.step == step)
-        terms = [{n: float(found.terms[n][i]) for n in NAMES if not math.isnan(found.terms[n][i])}
-                 if found.included[i] else None for i in at]  # fmt: skip
+        terms = [
+            {n: float(found.terms[n][i]) for n in NAMES if not math.isnan(found.terms[n][i])}
+            if found.included[i]
+            else None
+            for i in at
+        ]
         nan = math.nan
         rows = [[nan] * 4 if row is None else [row.get(name, nan) for name in NAMES] for row in terms]
         theirs = trl_advantages(rows, [item.weight for item in spec], size, aggregation, scale)
@@ -150,8 +174,10 @@ def test_groups_ranks_and_figures_by_value(tmp_path: Path) -> None:
 
 def test_one_component_missing_excludes_and_nobody_counting_excludes(tmp_path: Path) -> None:
     table = made(tmp_path, 3, 1, dead=0.0)
-    spec = [RewardComponent(name="a", weight=1, categories=["G1", "G2"]), RewardComponent(name="b", weight=1,
-            categories=["G1"])]  # fmt: skip
+    spec = [
+        RewardComponent(name="a", weight=1, categories=["G1", "G2"]),
+        RewardComponent(name="b", weight=1, categories=["G1"]),
+    ]
     gone = Column(np.array([1.0, math.nan, 1.0]), np.zeros(3, np.int32), [Said(template="gone")])
     values = {"a": gone, "b": gone}
     found: Scored = scored(table, spec, values)

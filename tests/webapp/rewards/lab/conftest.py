@@ -49,17 +49,28 @@ def _rollout(run: Run, step: int, group: int, index: int, attempt: int = 1) -> R
     fault = {"boundary": "environment", "message": "The server died."} if index == 2 else None
     unscored = {"boundary": "reward", "message": "`judge` failed."} if index == 3 else None
     rollout = Rollout.objects.create(
-        id=uuid.uuid5(run.pk, f"{attempt}/{step}/{group}/{index}"), run=run, attempt=attempt, step=step, group=group,
-        index=index, row=row, task=f"What is {row} + 1?", status="excluded" if index > 1 else "completed",
-        reward=None if index > 1 else 1.5 * right, error=fault or unscored, env_reward=None if index == 2 else right,
-        parts={} if index > 1 else {"task_success": right, "numeric_match": right}, tokens=10 + index,
-        started_at=timezone.now(), seq=1,
-    )  # fmt: skip
+        id=uuid.uuid5(run.pk, f"{attempt}/{step}/{group}/{index}"),
+        run=run,
+        attempt=attempt,
+        step=step,
+        group=group,
+        index=index,
+        row=row,
+        task=f"What is {row} + 1?",
+        status="excluded" if index > 1 else "completed",
+        reward=None if index > 1 else 1.5 * right,
+        error=fault or unscored,
+        env_reward=None if index == 2 else right,
+        parts={} if index > 1 else {"task_success": right, "numeric_match": right},
+        tokens=10 + index,
+        started_at=timezone.now(),
+        seq=1,
+    )
     said = str(row + 1) if index == 0 else f"It is {row + 5}"
     messages = [ROWS[row]["messages"], [{"role": "assistant", "content": said}]][: 1 if index == 2 else 2]
-    Turn.objects.bulk_create([
-        Turn(rollout=rollout, run=run, number=number, messages=said, seq=1) for number, said in enumerate(messages)
-    ])  # fmt: skip
+    Turn.objects.bulk_create(
+        [Turn(rollout=rollout, run=run, number=number, messages=said, seq=1) for number, said in enumerate(messages)]
+    )
     return rollout
 
 

@@ -44,7 +44,7 @@ def test_a_set_is_made_from_a_form_that_says_what_is_wrong(
         ({"kind": "run"}, "run", "Choose a run"),
         ({"kind": "run", "run": run.pk, "last_step": -1}, "last_step", "greater than or equal to 0"),
         ({"kind": "run", "run": run.pk, "name": "../x"}, "name", "Use letters"),
-    ):  # fmt: skip
+    ):
         answer = client.post(address, sent)
         assert answer.status_code == 422 and words in " ".join(answer.context["form"].errors[field])
     answer = client.post(address, {"kind": "run", "run": run.pk, "first_step": 2})
@@ -152,7 +152,7 @@ def test_saving_makes_the_next_version_or_says_why_not(
         ({"name": "", "components": parts}, "name", "Use letters"),
         ({"name": "mine", "components": [{"name": "nobody", "weight": 1}]}, "__all__", "no reward component `nobody`"),
         ("{", "", "JSON"),
-    ):  # fmt: skip
+    ):
         answer = save(body)
         assert answer.status_code == 422 and words in " ".join(answer.json()["detail"][place]), answer.json()
     assert RewardSpec.objects.count() == 2
@@ -164,9 +164,10 @@ def test_every_parameter_has_a_field_that_a_script_reads_as_its_type() -> None:
         fields = {param.key: param.kind for param in editor_of(component).params}
         model = component.params
         defaults = {
-            key: value for key, value in model().model_dump(mode="json").items()
+            key: value
+            for key, value in model().model_dump(mode="json").items()
             if (model.model_fields[key].json_schema_extra or {}).get("widget") != "code"
-        }  # fmt: skip
+        }
         assert list(fields) == list(defaults)
         for key, value in defaults.items():
             assert fields[key] == kinds.get(type(value), fields[key]), f"{component.name}.{key}"

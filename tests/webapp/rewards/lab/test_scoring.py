@@ -39,10 +39,14 @@ def test_recorded_values_are_used_and_only_the_rest_is_computed(
     assert len(at_once) == 2
 
     assert first["summary"] == {
-        "rollouts": 16, "excluded": 4, "groups": 4, "outcome": "task_success",
+        "rollouts": 16,
+        "excluded": 4,
+        "groups": 4,
+        "outcome": "task_success",
         "reward": {"mean": pytest.approx(0.5), "std": pytest.approx(0.738549), "min": 0.0, "max": 1.5},
-        "zero_variance": {"groups": 0, "share": 0.0}, "phantom": {"groups": 0, "share": 0.0},
-    }  # fmt: skip
+        "zero_variance": {"groups": 0, "share": 0.0},
+        "phantom": {"groups": 0, "share": 0.0},
+    }
     group = first["groups"][0]
     assert (group["key"], group["step"], group["task"], group["zero_variance"]) == ("1/0", 1, "What is 2 + 1?", False)
     assert (group["mean"], group["std"]) == (pytest.approx(0.5), pytest.approx(0.8660254))
@@ -81,9 +85,12 @@ def test_what_cannot_be_computed_excludes_and_says_why(
     regex = {"name": "regex_match", "weight": 1, "params": {"pattern": "x"}}
     missing = scored(made, [SPEC[0], {"name": "bfcl_task_success", "weight": 1}])
     assert missing["missing"] == [
-        {"component": "bfcl_task_success", "rollouts": 6,
-         "reason": "`bfcl_task_success` had nothing to say for this episode."}
-    ]  # fmt: skip
+        {
+            "component": "bfcl_task_success",
+            "rollouts": 6,
+            "reason": "`bfcl_task_success` had nothing to say for this episode.",
+        }
+    ]
     assert missing["summary"]["excluded"] == 8 and missing["summary"]["reward"]["mean"] is None
     assert "BFCL task success: `bfcl_task_success` had" in missing["groups"][0]["rollouts"][0]["excluded"]
     asked = scored(made, [judge, regex])
@@ -156,24 +163,28 @@ def test_one_rollout_with_what_earned_its_reward(
     odd = asked(1, [{"name": "bfcl_task_success", "weight": 1}])["parts"]["bfcl_task_success"]
     assert odd["value"] is None and "nothing to say" in odd["reason"]
     missing = client.post(
-        reverse("lab-rollout", args=[project.slug, made.pk, run.pk]), json.dumps({"components": SPEC}),
+        reverse("lab-rollout", args=[project.slug, made.pk, run.pk]),
+        json.dumps({"components": SPEC}),
         content_type="application/json",
-    )  # fmt: skip
+    )
     assert missing.status_code == 404 and missing.json()["code"] == "not_found"
 
 
 @pytest.mark.parametrize(
     ("body", "status", "words"),
     [
-        ("", 422, "Invalid JSON"), ("[]", 422, ""), ('{"components": []}', 422, "components"),
+        ("", 422, "Invalid JSON"),
+        ("[]", 422, ""),
+        ('{"components": []}', 422, "components"),
         ('{"components": [{"name": "os_system", "weight": 1}]}', 422, "no reward component"),
         ('{"components": [{"name": "regex_match", "weight": 1}]}', 422, "There is no pattern"),
         ('{"components": [{"name": "coherence", "weight": 1e9}]}', 422, "components.0.weight"),
         ('{"components": [{"name": "coherence", "weight": 1}], "limit": 51}', 422, "limit"),
         ('{"components": [{"name": "coherence", "weight": NaN}]}', 422, ""),
-        ("[" * 100_000, 422, ""), ('{"a": "' + "x" * (600 << 10) + '"}', 413, ""),
+        ("[" * 100_000, 422, ""),
+        ('{"a": "' + "x" * (600 << 10) + '"}', 413, ""),
     ],
-)  # fmt: skip
+)
 def test_bad_input(
     body: str, status: int, words: str, built: Any, project: Project, client_for: Callable[..., Client], rita: Any
 ) -> None:
@@ -196,7 +207,10 @@ def test_who_may_ask(
             expected = 404 if name == "lab-rollout" and status == 200 else status
             assert answer.status_code == expected
         assert client_for(bob).get(address).status_code == 405
-        assert client_for(bob, enforce_csrf_checks=True).post(address, body, content_type="application/json").status_code == 403  # fmt: skip # noqa: E501
+        assert (
+            client_for(bob, enforce_csrf_checks=True).post(address, body, content_type="application/json").status_code
+            == 403
+        )
     made.state = "building"
     made.save(update_fields=["state"])
     waiting = client_for(bob).post(reverse("lab-score", args=[project.slug, made.pk]), body, "application/json")
@@ -248,9 +262,12 @@ def test_custom_code_is_computed_in_its_sandbox_if_it_was_tested_in_the_project(
     untested = scored(made, spec)
     assert untested.status_code == 422 and "has not been tested in this project" in untested.json()["message"]
     AuditEntry.objects.create(
-        user_id=alice.pk, username=alice.username, action=AuditAction.CODE_TESTED, project_id=project.pk,
+        user_id=alice.pk,
+        username=alice.username,
+        action=AuditAction.CODE_TESTED,
+        project_id=project.pk,
         subject=code_hash(code),
-    )  # fmt: skip
+    )
     for _attempt in range(20):  # until the child has answered
         reply = scored(made, spec)
         if isinstance(reply, dict):

@@ -54,8 +54,11 @@ def test_the_rows_of_another_projects_dataset_are_not_read(recorded_run: Any, bu
 
 
 def test_pasted_conversations_of_one_prompt_are_a_group(built: Any) -> None:
-    talks = [TALK, {"messages": TALK, "env_reward": 1, "reward": 0.5, "policy": "beg"},
-             {"messages": [{"role": "user", "content": "other"}, *TALK[1:]], "row": {"answer": "a"}}]  # fmt: skip
+    talks = [
+        TALK,
+        {"messages": TALK, "env_reward": 1, "reward": 0.5, "policy": "beg"},
+        {"messages": [{"role": "user", "content": "other"}, *TALK[1:]], "row": {"answer": "a"}},
+    ]
     as_list = built(kind="pasted", text=json.dumps(talks))
     as_lines = built(kind="pasted", text="\n\n".join(json.dumps(talk) for talk in talks))
     for made in (as_list, as_lines):
@@ -81,7 +84,7 @@ def test_pasted_conversations_of_one_prompt_are_a_group(built: Any) -> None:
         ({"kind": "run"}, "run", "Choose a run"),
         ({"kind": "pasted", "text": json.dumps(TALK), "name": "a/b"}, "name", "Use letters"),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_said_beside_its_field(
     fields: dict[str, Any], field: str, words: str, project: Project, alice: Any
 ) -> None:
@@ -127,9 +130,12 @@ def test_a_lost_worker_is_replaced_and_a_late_one_gives_up(project: Project, ali
 
 
 def test_a_set_that_is_deleted_or_too_large_ends(
-    project: Project, recorded_run: Any, built: Any, monkeypatch: pytest.MonkeyPatch,
+    project: Project,
+    recorded_run: Any,
+    built: Any,
+    monkeypatch: pytest.MonkeyPatch,
     django_capture_on_commit_callbacks: Callable[..., Any],
-) -> None:  # fmt: skip
+) -> None:
     run = recorded_run(steps=1)
     made = rollout_set_create(project=project, user=None, name="set", kind="run", run=run)
     claimed = set_claim(set_id=made.pk)

@@ -12,7 +12,8 @@ from django.utils import translation
 
 from webapp.env import env_bool
 from webapp.ops.console import Console
-from webapp.ops.up import LOOPBACK, Up, UpOptions
+from webapp.ops.options import UpOptions
+from webapp.ops.up import LOOPBACK, Up
 
 
 def console_language() -> str:
@@ -39,9 +40,13 @@ class Command(BaseCommand):
         if options["host"] not in LOOPBACK and not os.environ.get("TILTYARD_HOSTS"):
             raise CommandError("To be reached by others, set TILTYARD_HOSTS and TILTYARD_ORIGINS: see SECURITY.md.")
         chosen = UpOptions(
-            data=Path(settings.DATA_DIR), root=Path(settings.BASE_DIR), host=options["host"], port=options["port"],
-            demo=options["demo"], behind_proxy=env_bool("TILTYARD_BEHIND_PROXY", False),
-        )  # fmt: skip
+            data=Path(settings.DATA_DIR),
+            root=Path(settings.BASE_DIR),
+            host=options["host"],
+            port=options["port"],
+            demo=options["demo"],
+            behind_proxy=env_bool("TILTYARD_BEHIND_PROXY", False),
+        )
         with translation.override(console_language()):
             code = Up(chosen, Console()).run()
         if code:
