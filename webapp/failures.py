@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
-from webapp.runs.text import clean_text
+from webapp.text import clean_text
 
 
 class Words(NamedTuple):

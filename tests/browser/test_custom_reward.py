@@ -22,8 +22,8 @@ from webapp.rewards.custom.sources import rows_at
 from webapp.rewards.models import RewardSpec
 from webapp.rollouts.episodes import episodes_of
 from webapp.rollouts.models import Rollout
+from webapp.runs.engine.services import run_create
 from webapp.runs.models import Run
-from webapp.runs.services import run_create
 from webapp.runs.states import TERMINAL, RunState
 from webapp.storage import attempt_dir
 from webapp.teams.models import AuditEntry, Project, User

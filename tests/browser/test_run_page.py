@@ -23,10 +23,10 @@ from training.journal import (
     RunStarted,
     TurnAdded,
 )
-from webapp.runs.history import run_transition
-from webapp.runs.lease import claim
+from webapp.runs.engine.history import run_transition
+from webapp.runs.engine.lease import claim
+from webapp.runs.engine.projection import Projector
 from webapp.runs.models import Run
-from webapp.runs.projection import Projector
 from webapp.runs.states import RunState
 from webapp.storage import attempt_dir
 from webapp.teams.models import User

@@ -26,8 +26,8 @@ from webapp.datasets.models import Dataset, DatasetState
 from webapp.env import database_from_url
 from webapp.environments.models import Environment
 from webapp.ops.embedded import die_with_parent
+from webapp.runs.engine.services import run_create
 from webapp.runs.models import Run
-from webapp.runs.services import run_create
 from webapp.runs.states import TERMINAL
 from webapp.storage import attempt_dir
 from webapp.teams.models import Membership, Project, Role, Team, User

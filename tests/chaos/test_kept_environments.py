@@ -19,8 +19,8 @@ from training.config import JobConfig
 from webapp.environments.models import Environment, Replica, ReplicaState
 from webapp.environments.services import environment_launch
 from webapp.rollouts.models import Rollout
+from webapp.runs.engine.services import run_create
 from webapp.runs.models import Run
-from webapp.runs.services import run_create
 from webapp.runs.states import RunState
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -33,7 +33,7 @@ def kept_house(
     """A house with a keeper, whose worker starts the real trainer."""
     folder = tmp_path_factory.mktemp("kept-house")
     with django_db_blocker.unblock(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("webapp.runs.outbox._send", lambda row: False)
+        patch.setattr("webapp.runs.engine.outbox._send", lambda row: False)
         patch.setattr("webapp.live.nudge.Nudger.put", lambda *_: None)
         house = House(folder, "tests.chaos.real_settings")
         try:

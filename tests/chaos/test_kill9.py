@@ -19,8 +19,8 @@ from tests.chaos.house import House, gone
 from tests.chaos.services import alive, wait_until
 from tests.chaos.truth import assert_exact
 from tests.live.conftest import Tab
+from webapp.runs.engine.services import run_stop
 from webapp.runs.models import Attempt, Run
-from webapp.runs.services import run_stop
 from webapp.runs.states import RunState
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(150)]

@@ -16,9 +16,9 @@ from webapp.metrics.models import MetricPoint
 from webapp.registry.models import RegisteredModel
 from webapp.rewards.models import RewardSpec
 from webapp.rollouts.models import Rollout, RolloutGroup
+from webapp.runs.launch.testbed import policy_table
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.states import RunState
-from webapp.runs.testbed import policy_table
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow, pytest.mark.timeout(600)]
 

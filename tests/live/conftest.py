@@ -16,9 +16,9 @@ from django.utils import timezone
 from training import journal as j
 from webapp.live import consumers, feed
 from webapp.live.routing import websocket_urlpatterns
-from webapp.runs import lease as leases
+from webapp.runs.engine import lease as leases
+from webapp.runs.engine.projection import Projector
 from webapp.runs.models import Run
-from webapp.runs.projection import Projector
 from webapp.runs.selectors import KEYS
 from webapp.runs.states import RunState
 from webapp.storage import attempt_dir
@@ -115,7 +115,7 @@ class Watched:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Short rhythms, no messages to workers, and no connections left behind."""
-    monkeypatch.setattr("webapp.runs.outbox._send", lambda row: False)
+    monkeypatch.setattr("webapp.runs.engine.outbox._send", lambda row: False)
     for name, seconds in {"FRAME_S": 0.05, "LOOK_S": 0.4, "BEAT_S": 0.5, "RECHECK_S": 0.3}.items():
         monkeypatch.setattr(consumers, name, seconds)
     yield

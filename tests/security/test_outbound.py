@@ -15,8 +15,8 @@ import pytest
 from training.errors import TiltyardError
 from webapp import outbound
 from webapp.outbound import OutboundRefused, fetch, target_of
-from webapp.runs import preflight
-from webapp.runs.trainer import trainer_env
+from webapp.runs.engine.trainer import trainer_env
+from webapp.runs.launch import preflight
 
 INTERNAL_HOSTS = [
     "127.0.0.1",

@@ -10,10 +10,10 @@ from typing import get_args
 
 from pydantic import ValidationError
 
-from training.data.check import ROWS_NAME, Ask, apply_limits, run
+from training.data.checking.check import ROWS_NAME, Ask, apply_limits, run
 from training.data.limits import PREVIEW_LIMITS, CheckLimits
+from training.data.making.word_problems import LANGUAGES, MAX_STEPS, word_problems
 from training.data.options import CheckOptions, Cut, ReadOptions
-from training.data.word_problems import LANGUAGES, MAX_STEPS, word_problems
 from training.errors import TiltyardError
 
 EXIT_USAGE = 2
@@ -118,8 +118,8 @@ def _check(args: argparse.Namespace) -> int:
 
 
 def _convert(args: argparse.Namespace) -> int:
-    from training.data.convert import ConvertOptions, convert
     from training.data.hub import resolved
+    from training.data.making.convert import ConvertOptions, convert
 
     with resolved(args.input) as source:
         done = convert(
@@ -140,8 +140,8 @@ def _convert(args: argparse.Namespace) -> int:
 
 
 def _preview(args: argparse.Namespace) -> int:
+    from training.data.checking.preview import preview, safe_preview
     from training.data.hub import resolved
-    from training.data.preview import preview, safe_preview
 
     if args.limited:
         apply_limits(PREVIEW_LIMITS)

@@ -7,11 +7,11 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from training.data.containers import Opened, open_values
-from training.data.cutting import cut_row
+from training.data.files.containers import Opened, open_values
 from training.data.formats import choose, format_of
 from training.data.formats.base import DataFormat, Evidence, Sample
 from training.data.limits import CheckLimits
+from training.data.making.cutting import cut_row
 from training.data.options import Cut, ReadOptions
 from training.data.problems import RowError
 from training.data.raw import Record

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from training.data.containers import Opened
+from training.data.files.containers import Opened
 from training.data.formats import ENOUGH, recognise
 from training.data.formats.base import Sample
 from training.data.formats.columns import suggest

@@ -8,8 +8,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from training.data import limits, options
-from training.data.convert import ConvertOptions, writers
 from training.data.formats import FORMATS
+from training.data.making.convert import ConvertOptions, writers
 from training.data.problems import PROBLEMS
 from training.data.schema import Row
 
@@ -92,8 +92,8 @@ _MODELS: tuple[tuple[str, type[BaseModel]], ...] = (
 
 def reference() -> str:
     """The page as Markdown."""
-    from training.data.containers import SAMPLE_ROWS
-    from training.data.preview import LOOKED_AT_ROWS, ROWS_SHOWN
+    from training.data.checking.preview import LOOKED_AT_ROWS, ROWS_SHOWN
+    from training.data.files.containers import SAMPLE_ROWS
 
     browser = _BROWSER.format(
         shown=ROWS_SHOWN, looked=LOOKED_AT_ROWS, cpu=limits.PREVIEW_LIMITS.cpu_s, remarks=limits.MAX_REMARKS_WRITTEN

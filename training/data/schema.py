@@ -14,9 +14,9 @@ from typing import Any, TypeVar, cast
 from pydantic import BaseModel, Field
 
 from envs.wire import Message, Role, ToolCall
+from training.data.files.strict import check_tree, strict_loads
 from training.data.limits import MAX_COLUMNS
 from training.data.problems import RowError, kind, shown
-from training.data.strict import check_tree, strict_loads
 
 __all__ = ["Message", "Row", "RowError", "ToolCall", "check_tree", "conversation_key", "row_from_dict", "strict_loads"]
 

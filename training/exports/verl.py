@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from training.config import JobConfig
-from training.data.convert import Converted, ConvertOptions, convert
+from training.data.making.convert import Converted, ConvertOptions, convert
 from training.errors import ConfigError
 from training.exports.verl_options import TRAIN_NAME, translated
 

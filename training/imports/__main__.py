@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from training.data.check import apply_limits, print_progress
+from training.data.checking.check import apply_limits, print_progress
 from training.data.limits import CheckLimits
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import zlib
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from training.data.sniff import open_regular
+from training.data.files.sniff import open_regular
 from training.errors import DataError
 from training.imports.base import shown
 from training.words import _, told

@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from functools import reduce
 from pathlib import Path
 
+from training.data.files.sniff import open_regular
 from training.data.limits import MAX_LINE_BYTES
-from training.data.sniff import open_regular
 from training.imports.base import MAX_NAME_CHARS, BadRow, Figures, Item, Notes, Reader, number_of, shown, step_of
 from training.words import Told, _, told
 

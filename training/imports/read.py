@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from training.config import JobConfig, config_to_yaml
-from training.data.check import PROGRESS_EVERY_S, Progress
+from training.data.checking.check import PROGRESS_EVERY_S, Progress
+from training.data.files.sniff import open_regular, sniff
 from training.data.limits import CheckLimits
-from training.data.sniff import open_regular, sniff
 from training.errors import DataError
 from training.imports import console, rollouts, tables
 from training.imports.archive import ALLOWANCE_BYTES, MAX_UNPACKED_BYTES, RATIO, Given, is_archive, unpack

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from training.data import parquet
+from training.data.files import parquet
+from training.data.files.sniff import open_regular
 from training.data.limits import CheckLimits
-from training.data.sniff import open_regular
 from training.errors import DataError
 from training.imports.base import BadRow, Item, Notes, Reader, Sampled, known, number_of, shown, step_of
 from training.imports.rows import Row, read_json_lines, read_parquet

@@ -6,9 +6,9 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from training.data.check import Progress
+from training.data.checking.check import Progress
+from training.data.checking.runner import LOG_NAME, MAX_REPORT_BYTES, failure_sentence, run_limited
 from training.data.limits import CheckLimits
-from training.data.runner import LOG_NAME, MAX_REPORT_BYTES, failure_sentence, run_limited
 from training.imports.archive import Given
 from training.imports.read import REPORT_NAME
 from training.imports.report import ImportReport

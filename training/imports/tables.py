@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from training.data import csvfile
-from training.data.jsonl import BOM
-from training.data.sniff import delimiter_of, open_regular
+from training.data.files import csvfile
+from training.data.files.jsonl import BOM
+from training.data.files.sniff import delimiter_of, open_regular
 from training.imports.base import MAX_NAME_CHARS, BadRow, Figures, Item, Notes, Reader, number_of, shown, step_of
 from training.imports.rows import Row, read_json_lines
 from training.words import _, told

@@ -27,7 +27,7 @@ from training.errors import TiltyardError
 from webapp.datasets.handlers import OVERHEAD_BYTES, CountingUploadHandler
 from webapp.errors import error_body
 from webapp.pages import errors_by_field
-from webapp.runs.forms import split_path
+from webapp.runs.launch.forms import split_path
 from webapp.teams.models import User
 
 logger = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 
-from training.data.check import Progress
+from training.data.checking.check import Progress
 from training.data.hub import pick
 from training.errors import DataError, TiltyardError
 from webapp.datasets.models import Dataset

@@ -15,9 +15,9 @@ from django.utils.translation import gettext as _
 from django.views.decorators.csrf import csrf_exempt, csrf_protect
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from training.data.preview import Preview
+from training.data.checking.preview import Preview
+from training.data.checking.runner import run_preview
 from training.data.problems import PROBLEMS
-from training.data.runner import run_preview
 from webapp.datasets import selectors
 from webapp.datasets.choice_forms import ReadForm, form_of
 from webapp.datasets.choices import Choices, choices_clean, companions_of, resolved

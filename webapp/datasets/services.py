@@ -29,9 +29,9 @@ from django.db import IntegrityError, transaction
 from django.db.models import Max
 from django.utils.translation import gettext as _
 
-from training.data.check import Ask
+from training.data.checking.check import Ask
+from training.data.checking.runner import run_check
 from training.data.limits import CheckLimits
-from training.data.runner import run_check
 from webapp.claims import progress_writer
 from webapp.datasets.choices import Choices, choices_clean, resolved
 from webapp.datasets.hub import file_ready

@@ -18,7 +18,7 @@ from training.errors import EnvironmentProtocolError, EnvironmentUnreachable, Ti
 from training.rollout.connections import reaching
 from training.rollout.protocols import check_options, check_server
 from webapp.outbound import NOTHING, Pairs, Reply, access, fetch, target_of
-from webapp.runs.text import clean_text
+from webapp.text import clean_text
 
 VALIDATE_LIMIT_S = 30.0
 NATIVE = "openenv"

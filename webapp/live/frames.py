@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from webapp.runs.selectors import KEYS, Rows
-from webapp.runs.text import clean_json
+from webapp.text import clean_json
 
 FRAME_BYTES = 4 << 20
 _HEAD_ROOM = 64 << 10

@@ -9,7 +9,7 @@ from uuid import UUID
 from django.db import connection
 
 from webapp.runs.models import Run
-from webapp.runs.text import finite
+from webapp.text import finite
 
 MAX_POINTS = 2000
 MAX_POINTS_ALL = 60_000

@@ -20,8 +20,8 @@ from webapp.environments.models import Environment
 from webapp.environments.services import environment_register
 from webapp.rewards.models import RewardSpec
 from webapp.rewards.services import reward_spec_save
+from webapp.runs.engine.services import run_create
 from webapp.runs.models import Run
-from webapp.runs.services import run_create
 from webapp.teams.models import Project, User
 
 SFT_PRESET, GRPO_PRESET = "tools-demo-sft", "tools-demo-grpo"

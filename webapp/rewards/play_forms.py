@@ -11,7 +11,7 @@ from django.utils.translation import gettext_lazy
 
 from training.config import JobConfig, Policy
 from webapp.rewards.models import RewardSpec
-from webapp.runs.forms import reference_choices
+from webapp.runs.launch.forms import reference_choices
 from webapp.teams.models import Project
 
 TASKS_AT_ONCE = 16

@@ -16,10 +16,10 @@ from training.errors import ConfigError
 from webapp.pages import add_errors, probe_allowed
 from webapp.rewards.play_forms import BedForm, SampleForm
 from webapp.rewards.views import own_spec
-from webapp.runs.forms import split_path, suggested_name
+from webapp.runs.engine.services import run_create
+from webapp.runs.launch.forms import split_path, suggested_name
+from webapp.runs.launch.preflight import Outcome, preflight
 from webapp.runs.models import Run
-from webapp.runs.preflight import Outcome, preflight
-from webapp.runs.services import run_create
 from webapp.teams.models import Project, Role, User
 
 

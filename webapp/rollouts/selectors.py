@@ -6,7 +6,7 @@ from typing import Any
 
 from webapp.rollouts.models import Rollout, RolloutGroup, Turn
 from webapp.runs.models import Run
-from webapp.runs.text import finite
+from webapp.text import finite
 
 CONTENT_MAX = 200_000  # characters of one message on a screen; the database keeps all
 

@@ -13,14 +13,14 @@ from training.config import JobConfig, config_to_yaml
 from training.rewards.custom import CUSTOM
 from training.rewards.custom.params import code_hash
 from webapp.metrics.selectors import curves, metric_names
-from webapp.runs.foreign_report import import_report
+from webapp.runs.engine.trainer import output_tail
+from webapp.runs.foreign.report import import_report
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.selectors import SORTS, event_view
 from webapp.runs.states import TERMINAL, RunState
-from webapp.runs.text import clean_text
-from webapp.runs.trainer import output_tail
 from webapp.storage import attempt_dir
 from webapp.teams.templatetags.ui import duration, figure, percent
+from webapp.text import clean_text
 
 EVENTS_PAGE = 200
 EVENT_KINDS = ("state", "attempt", "warning")  # phases and log lines would bury them

@@ -21,8 +21,8 @@ from webapp.rollouts.models import Rollout, RolloutGroup, Turn
 from webapp.rollouts.selectors import current_step, group_view, rollout_view, step_rollouts, turn_view
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.states import AT_WORK, LEASED, TERMINAL, RunState
-from webapp.runs.text import finite
 from webapp.teams.models import Project
+from webapp.text import finite
 
 Rows = dict[str, list[dict[str, Any]]]
 EVENTS_SHOWN = 200

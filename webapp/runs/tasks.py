@@ -10,7 +10,9 @@ from celery import shared_task
 from celery.signals import worker_shutting_down
 
 from webapp.celery import app as celery_app
-from webapp.runs import foreign, outbox, preparing, reaper, supervisor
+from webapp.runs.engine import outbox, reaper, supervisor
+from webapp.runs.foreign import reading as foreign
+from webapp.runs.launch import preparing
 
 
 @shared_task(name="runs.supervise", ignore_result=True)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from django.urls import URLPattern, URLResolver, include, path
 
-from webapp.runs import export_views, views
+from webapp.runs import views
+from webapp.runs.foreign import export_views
 
 urlpatterns: list[URLPattern | URLResolver] = [
-    path("", include("webapp.runs.launch_urls")),
+    path("", include("webapp.runs.launch.urls")),
     path("", views.run_list_page, name="run-list"),
     path("<uuid:pk>/", views.run_detail, name="run-detail"),
     path("<uuid:pk>/parts/", views.run_parts, name="run-parts"),

@@ -22,13 +22,13 @@ from webapp.failures import failure
 from webapp.pages import can_edit, page_number
 from webapp.rollouts.selectors import current_step, step_rollouts
 from webapp.runs import page
-from webapp.runs.foreign_report import import_report
+from webapp.runs.engine.services import run_pause, run_resume, run_stop
+from webapp.runs.foreign.report import import_report
+from webapp.runs.launch.preparing import preparation_lines
+from webapp.runs.launch.testbed import policy_table
 from webapp.runs.models import Run
-from webapp.runs.preparing import preparation_lines
 from webapp.runs.selectors import run_list, run_view, runs_with_ages, stalled
-from webapp.runs.services import run_pause, run_resume, run_stop
 from webapp.runs.states import TERMINAL, RunState
-from webapp.runs.testbed import policy_table
 from webapp.teams.access import object_for, project_for
 from webapp.teams.models import Project, Role, User
 from webapp.teams.templatetags.ui import url_or_none

@@ -7,8 +7,8 @@ import logging
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
-from webapp.runs.text import clean_text
 from webapp.teams.models import AuditAction, AuditEntry, Project, User
+from webapp.text import clean_text
 
 logger = logging.getLogger(__name__)
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from training.data.check import Progress, check_file
+from training.data.checking.check import Progress, check_file
+from training.data.checking.report import estimate_tokens, length_histogram
+from training.data.checking.runner import run_check
 from training.data.limits import CheckLimits
-from training.data.report import estimate_tokens, length_histogram
-from training.data.runner import run_check
 from training.errors import DataError
 
 from .hostile import GOOD, corpus, row
@@ -151,7 +151,7 @@ def test_the_command_line_prints_progress_and_exits_0_or_2(tmp_path: Path) -> No
 
 
 def test_the_child_sees_no_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from training.data import runner
+    from training.data.checking import runner
 
     monkeypatch.setenv("SECRET_KEY", "canary")
     assert set(runner._environment()) == {"PATH", "LANG", "PYTHONPATH"}

@@ -12,12 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from training.__main__ import main
-from training.data import operations
-from training.data.convert import ConvertOptions, convert
+from training.data.files.parquet import read_values
+from training.data.files.parquet_writer import write_parquet
 from training.data.hub import resolved
+from training.data.making import operations
+from training.data.making.convert import ConvertOptions, convert
 from training.data.options import FilterOptions, FilterRule, MixOptions, SplitOptions, SubsetOptions
-from training.data.parquet import read_values
-from training.data.parquet_writer import write_parquet
 from training.data.reader import load_rows
 from training.errors import DataError
 

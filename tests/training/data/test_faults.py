@@ -15,12 +15,12 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from training.data.check import check_file
+from training.data.checking.check import check_file
+from training.data.checking.report import Report
+from training.data.files.parquet_writer import write_parquet
 from training.data.formats import FORMATS
 from training.data.limits import MAX_FIELD_BYTES
 from training.data.options import ReadOptions
-from training.data.parquet_writer import write_parquet
-from training.data.report import Report
 
 USER = {"role": "user", "content": "hi"}
 ROWS: dict[str, dict[str, Any]] = {

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from training.data.checking.preview import preview
 from training.data.formats import FORMATS
 from training.data.formats.literals import LiteralError, literal
 from training.data.options import Cut, ReadOptions
-from training.data.preview import preview
 from training.data.reader import load_rows, open_dataset
 from training.errors import DataError
 

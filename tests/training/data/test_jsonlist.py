@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from training.data import jsonlist
+from training.data.files import jsonlist
 from training.data.reader import read_records
 
 GOOD = {"conversations": [{"from": "human", "value": '天气 ["{\\'}, {"from": "gpt", "value": "]"}]}
@@ -112,8 +112,8 @@ def test_rows_in_are_rows_kept_and_rows_listed(tmp_path: Path, rows: list[bytes]
 @pytest.mark.parametrize("form", ["list", "csv", "open_text", "brackets"])
 def test_large_files_stream_in_constant_memory(tmp_path: Path, form: str) -> None:
     """100 MB in 300 MB of address space: a list with bad items, a table, a text that never ends, only brackets."""
+    from training.data.checking.runner import run_check
     from training.data.limits import CheckLimits
-    from training.data.runner import run_check
 
     item = json.dumps({"messages": [{"role": "user", "content": "天气 weather " * 40}]}, ensure_ascii=False)
     count = (100 << 20) // len(item.encode())

@@ -19,17 +19,17 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 SIZE = 1 << 30
 LIMIT_MIB = 512
 CHECK = """
-from training.data.check import check_file
+from training.data.checking.check import check_file
 report = check_file(source, out)
 found = [report.verdict, report.rows, report.bad_rows, [(bad.line, bad.code) for bad in report.bad]]
 """
 CONVERT = """
-from training.data.convert import ConvertOptions, convert
+from training.data.making.convert import ConvertOptions, convert
 done = convert(source, ConvertOptions(output=out / "rows.parquet", to="verl"))
 found = ["ok" if not done.bad_rows else "bad_rows", done.rows, done.bad_rows, []]
 """
 READ = """
-from training.data.check import check_file
+from training.data.checking.check import check_file
 report = check_file(source, out)
 found = [report.verdict, report.rows, report.bad_rows, report.message]
 """

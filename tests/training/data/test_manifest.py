@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from training.data.check import check_file
-from training.data.preview import preview
+from training.data.checking.check import check_file
+from training.data.checking.preview import preview
 from training.data.reader import load_rows
 
 from .test_seed_files import FILES

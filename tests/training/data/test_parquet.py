@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from training.data.checking.runner import run_check
+from training.data.files.parquet import decoded_cap, read_values
+from training.data.files.parquet_writer import write_parquet
 from training.data.limits import CheckLimits
-from training.data.parquet import decoded_cap, read_values
-from training.data.parquet_writer import write_parquet
 from training.data.reader import load_rows
-from training.data.runner import run_check
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from training.data.check import check_file
+from training.data.checking.check import check_file
+from training.data.checking.runner import run_check
 from training.data.options import CheckOptions, ReadOptions
 from training.data.problems import PROBLEMS, sentence
-from training.data.runner import run_check
 from training.errors import DataError
 
 USER = {"role": "user", "content": "hi"}

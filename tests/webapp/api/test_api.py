@@ -15,7 +15,7 @@ from webapp.datasets import services as dataset_services
 from webapp.metrics.models import MetricPoint
 from webapp.rewards.models import RewardSpec
 from webapp.rollouts.models import Rollout
-from webapp.runs.history import event_add
+from webapp.runs.engine.history import event_add
 from webapp.runs.models import Run
 from webapp.teams.models import Project, User
 

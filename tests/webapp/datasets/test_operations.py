@@ -17,7 +17,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
 
-from training.data.making import OPERATIONS, make
+from training.data.making.dataset import OPERATIONS, make
 from webapp.datasets import services, tasks
 from webapp.datasets.models import Dataset, DatasetExport, DatasetState
 from webapp.datasets.operations import exports

@@ -14,7 +14,7 @@ from tests.webapp.environments.registered import HEALTH, answering, job_in
 from webapp.environments.models import Environment
 from webapp.environments.selectors import environment_named, health_view, history
 from webapp.environments.watch import Watch, samples_prune
-from webapp.runs.services import run_create
+from webapp.runs.engine.services import run_create
 from webapp.storage import environment_dir
 from webapp.teams.models import Project, User
 

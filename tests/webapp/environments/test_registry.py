@@ -22,8 +22,8 @@ from webapp.environments.models import MAX_REPLICAS, Environment, Kind, ReplicaS
 from webapp.environments.selectors import health_view
 from webapp.environments.tokens import container_token_path, ours, token_of, trainer_access
 from webapp.outbound import OutboundRefused, target_of
-from webapp.runs import preflight as preflight_module
-from webapp.runs.trainer import trainer_env
+from webapp.runs.engine.trainer import trainer_env
+from webapp.runs.launch import preflight as preflight_module
 from webapp.storage import environment_dir
 from webapp.teams.models import Project, User
 

@@ -10,7 +10,7 @@ from tests.training.rollout import foreign
 from webapp.environments.models import Environment
 from webapp.environments.services import environment_register
 from webapp.environments.tokens import site_token, token_write, trainer_access
-from webapp.runs.trainer import trainer_env
+from webapp.runs.engine.trainer import trainer_env
 from webapp.teams.models import Project, User
 
 

@@ -16,10 +16,10 @@ from webapp.datasets.tasks import check
 from webapp.environments import orders
 from webapp.environments.models import DatasetOrder, Environment, OrderState, ReplicaState
 from webapp.rewards.models import RewardSpec
-from webapp.runs import needs_make
+from webapp.runs.launch import needs_make
+from webapp.runs.launch.needs import FAILED, FOUND, MAKING, MISSING, filled, situation
+from webapp.runs.launch.preflight import preflight
 from webapp.runs.models import Preparation, Run
-from webapp.runs.needs import FAILED, FOUND, MAKING, MISSING, filled, situation
-from webapp.runs.preflight import preflight
 from webapp.teams.models import Project, User
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -31,7 +31,7 @@ def _workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Datasets are checked here, without a worker; orders wait until a test has them written."""
     monkeypatch.setattr("webapp.datasets.services.check_enqueue", lambda dataset_id: check(str(dataset_id)))
     monkeypatch.setattr(orders, "order_enqueue", lambda order_id: None)
-    monkeypatch.setattr("webapp.runs.outbox._send", lambda row: True)
+    monkeypatch.setattr("webapp.runs.engine.outbox._send", lambda row: True)
 
 
 def states(project: Project, preset: Any) -> list[str]:
@@ -150,7 +150,7 @@ def test_the_card_and_its_button(
 
 
 def test_a_problems_answer_is_what_its_lines_say() -> None:
-    from training.data.word_problems import word_problems
+    from training.data.making.word_problems import word_problems
 
     rows = list(word_problems(300, seed=3, language="both", steps=3))
     assert rows == [*word_problems(200, seed=3, language="both", steps=3), *rows[200:]]

@@ -17,10 +17,10 @@ from webapp.datasets.models import Dataset
 from webapp.datasets.tasks import check
 from webapp.environments import orders
 from webapp.environments.models import DatasetOrder, Environment, OrderState
-from webapp.runs import preparing
+from webapp.runs.launch import preparing
+from webapp.runs.launch.preflight import Check, Outcome
+from webapp.runs.launch.preparing import preparation_drop, preparation_open, preparations_advance
 from webapp.runs.models import Preparation, Run
-from webapp.runs.preflight import Check, Outcome
-from webapp.runs.preparing import preparation_drop, preparation_open, preparations_advance
 from webapp.runs.tasks import prepare
 from webapp.teams.models import Membership, Project, User
 
@@ -33,7 +33,7 @@ def _workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Datasets are checked here, without a worker; orders wait until a test has them written."""
     monkeypatch.setattr("webapp.datasets.services.check_enqueue", lambda dataset_id: check(str(dataset_id)))
     monkeypatch.setattr(orders, "order_enqueue", lambda order_id: None)
-    monkeypatch.setattr("webapp.runs.outbox._send", lambda row: True)
+    monkeypatch.setattr("webapp.runs.engine.outbox._send", lambda row: True)
 
 
 @pytest.fixture

@@ -22,9 +22,9 @@ from webapp.rewards.custom.testing import code_test
 from webapp.rewards.models import RewardCase, RewardSpec
 from webapp.rewards.services import reward_spec_save
 from webapp.rollouts.models import Rollout, Turn
+from webapp.runs.engine.resolve import resolve
+from webapp.runs.engine.trainer import access_env
 from webapp.runs.page import custom_code
-from webapp.runs.resolve import resolve
-from webapp.runs.trainer import access_env
 from webapp.teams.models import AuditEntry, Project, SiteSwitch, User
 
 CODE = "def reward(episode):\r\n    print(episode['question'])\r\n    return len(episode['final_answer']) / 100\r\n"

@@ -14,11 +14,11 @@ from training.config import JobConfig, RewardComponent
 from webapp.rewards.models import RewardSpec
 from webapp.rewards.play_forms import BedForm, SampleForm
 from webapp.rollouts.models import Rollout
-from webapp.runs import preflight
+from webapp.runs.launch import preflight
+from webapp.runs.launch.preflight import Check
+from webapp.runs.launch.testbed import best_reward, policy_table
 from webapp.runs.models import Run
-from webapp.runs.preflight import Check
 from webapp.runs.states import RunState
-from webapp.runs.testbed import best_reward, policy_table
 from webapp.teams.models import Project, User
 
 Clients = Callable[..., Client]

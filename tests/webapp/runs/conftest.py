@@ -14,12 +14,12 @@ from django.utils import timezone
 
 from training.config import JobConfig
 from training.journal import Event, Journal
-from webapp.runs import lease as leases
-from webapp.runs.history import Lease
+from webapp.runs.engine import lease as leases
+from webapp.runs.engine.history import Lease
+from webapp.runs.engine.projection import Projector
+from webapp.runs.engine.supervisor import supervise
 from webapp.runs.models import Run
-from webapp.runs.projection import Projector
 from webapp.runs.states import RunState
-from webapp.runs.supervisor import supervise
 from webapp.storage import attempt_dir
 
 STUB = Path(__file__).parents[2] / "chaos" / "stub_trainer.py"
@@ -30,7 +30,7 @@ def quick(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Leases of two seconds, the stub as trainer, and no messages to real workers."""
     settings.TRAINER_COMMAND = [sys.executable, str(STUB)]
     settings.LEASE_TTL_S, settings.LEASE_BEAT_S, settings.STOP_GRACE_S = 2, 0.3, 1
-    monkeypatch.setattr("webapp.runs.outbox._send", lambda row: False)
+    monkeypatch.setattr("webapp.runs.engine.outbox._send", lambda row: False)
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from django.utils import timezone
 from training.config import JobConfig
 from webapp.metrics.models import MetricPoint
 from webapp.rollouts.models import Rollout, RolloutGroup
-from webapp.runs import foreign
+from webapp.runs.foreign import reading as foreign
 from webapp.runs.models import ImportState, Run, RunImport
 from webapp.runs.states import RunState
 from webapp.storage import import_dir

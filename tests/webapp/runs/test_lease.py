@@ -13,11 +13,11 @@ from django.utils import timezone
 
 from training import journal as j
 from webapp.rollouts.models import Rollout
-from webapp.runs import lease as leases
-from webapp.runs import reaper
-from webapp.runs.history import LeaseLost
+from webapp.runs.engine import lease as leases
+from webapp.runs.engine import reaper
+from webapp.runs.engine.history import LeaseLost
+from webapp.runs.engine.outcome import attempt_end
 from webapp.runs.models import Attempt, Outbox, ReaperMark, Run, RunEvent
-from webapp.runs.outcome import attempt_end
 from webapp.runs.states import RunState
 
 OLD = timedelta(minutes=5)

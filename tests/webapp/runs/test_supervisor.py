@@ -16,11 +16,11 @@ from tests.webapp.runs.conftest import in_thread, stand_in
 from webapp.environments.models import Environment
 from webapp.registry.models import Checkpoint, RegisteredModel
 from webapp.rollouts.models import Rollout
-from webapp.runs import supervisor
+from webapp.runs.engine import supervisor
+from webapp.runs.engine.services import run_pause, run_resume, run_stop
+from webapp.runs.engine.supervisor import supervise
 from webapp.runs.models import Attempt, Run, RunEvent
-from webapp.runs.services import run_pause, run_resume, run_stop
 from webapp.runs.states import RunState
-from webapp.runs.supervisor import supervise
 from webapp.storage import attempt_dir
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -192,7 +192,7 @@ def test_a_reference_that_has_gone_fails_the_run_by_name(queued: Any) -> None:
 def test_the_trainer_sees_no_secrets(queued: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_canary")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "canary")
-    from webapp.runs.trainer import trainer_env
+    from webapp.runs.engine.trainer import trainer_env
 
     env = trainer_env(3)
     assert "canary" not in str(env) and "DATABASE_URL" not in env and "REDIS_URL" not in env

@@ -41,7 +41,7 @@ def _recognise(sample: Sample) -> tuple[int, str] | None:
 
 def read_documents(folder: Path, watch: Watch) -> dict[str, dict[str, Value]]:
     """Class → function → document. Raises ``DataError`` for a folder without any, or of the other version."""
-    from training.data.containers import open_values
+    from training.data.files.containers import open_values
 
     found: dict[str, dict[str, Value]] = {}
     for name, stem in CLASSES.items():
@@ -62,7 +62,7 @@ def read_documents(folder: Path, watch: Watch) -> dict[str, dict[str, Value]]:
 
 def read_answers(path: Path, watch: Watch) -> dict[str, list[Any]]:
     """Id → ground truth, of one file or of all in a folder. Raises ``DataError``."""
-    from training.data.containers import open_values
+    from training.data.files.containers import open_values
 
     files = sorted(path.glob("*.json"))[:MAX_FILES] if path.is_dir() else [path]
     answers: dict[str, list[Any]] = {}

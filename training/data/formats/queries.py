@@ -61,7 +61,7 @@ def _read(raws: Iterator[Raw], options: ReadOptions) -> Iterator[Record]:
 
 def read_ids(path: Path) -> set[int]:
     """The ids of a file like ``{"588": 0, …}``. Raises ``DataError``."""
-    from training.data.containers import open_values
+    from training.data.files.containers import open_values
 
     first = next(iter(open_values(path).values()), None)
     if first is None or first.value is None or not _is_ids(first.value):

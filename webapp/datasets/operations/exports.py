@@ -24,7 +24,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 
-from training.data.convert import Converted, ConvertOptions, convert
+from training.data.making.convert import Converted, ConvertOptions, convert
 from training.data.options import ReadOptions
 from training.errors import DataError, TiltyardError
 from webapp.claims import progress_writer, silent

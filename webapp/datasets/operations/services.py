@@ -19,7 +19,7 @@ from django.db import transaction
 from django.utils.translation import gettext as _
 from pydantic import ValidationError as ShapeError
 
-from training.data.making import OPERATIONS, PARTS
+from training.data.making.dataset import OPERATIONS, PARTS
 from training.data.options import MixOptions, Options
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.datasets.operations.lineage import parent_of

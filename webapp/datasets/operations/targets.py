@@ -9,8 +9,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 from pydantic import BaseModel, ConfigDict, Field
 
-from training.data.convert import GUIDE, OWN, writers
 from training.data.formats import FORMATS
+from training.data.making.convert import GUIDE, OWN, writers
 
 _OTHERS = {
     OWN: gettext_noop("Tiltyard's own rows"),

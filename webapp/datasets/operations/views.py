@@ -11,7 +11,7 @@ from django.http import FileResponse, Http404, HttpRequest, HttpResponse, HttpRe
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET, require_http_methods
 
-from training.data.making import matching
+from training.data.making.dataset import matching
 from training.data.options import FilterOptions
 from webapp.datasets.models import Dataset, DatasetExport, DatasetState, ExportState
 from webapp.datasets.operations.exports import OPEN, export_order

@@ -11,7 +11,7 @@ from django.conf import settings
 from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 
-from training.data.making import OPERATIONS, Made, make
+from training.data.making.dataset import OPERATIONS, Made, make
 from training.errors import DataError, TiltyardError
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.datasets.services import CheckLost

@@ -13,7 +13,7 @@ from training.errors import EnvironmentFault
 from webapp.environments.models import Environment, Replica
 from webapp.environments.options import Option, arguments_argv
 from webapp.logs import redact
-from webapp.runs.text import clean_text
+from webapp.text import clean_text
 
 Handle = dict[str, Any]
 LOG_LINES, LOG_BYTES, LINE_CHARS = 200, 128 << 10, 1_000

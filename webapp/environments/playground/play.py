@@ -23,7 +23,7 @@ from webapp.environments.playground.episode import Played
 from webapp.environments.playground.tasks import Start
 from webapp.environments.tokens import ours, token_for
 from webapp.outbound import access, target_of
-from webapp.runs.text import clean_json
+from webapp.text import clean_json
 
 MAX_TURNS = 200
 MAX_TRANSCRIPT_BYTES = 8 << 20

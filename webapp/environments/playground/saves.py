@@ -16,8 +16,8 @@ from webapp.environments.playground.episode import Played
 from webapp.pages import clean_name
 from webapp.rewards.cases import reward_case_create
 from webapp.rewards.models import RewardCase
-from webapp.runs.text import clean_json
 from webapp.teams.models import User
+from webapp.text import clean_json
 
 
 class Saved(NamedTuple):

@@ -16,7 +16,7 @@ from training.rewards.base import Episode
 from training.rewards.lab.rules import DEGENERATE
 from training.rewards.lab.writing import Recorded, message_head
 from webapp.rewards.pasted import conversation_of
-from webapp.runs.text import clean_json
+from webapp.text import clean_json
 
 TEXT_NAME = "pasted.txt"
 MAX_TEXT_BYTES = 1 << 20

@@ -9,7 +9,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from training.errors import TiltyardError
-from webapp.runs.importing import run_import
+from webapp.runs.foreign.importing import run_import
 from webapp.teams.models import Project
 
 

@@ -1,0 +1,1 @@
+"""The check of an uploaded dataset, its report and its preview."""

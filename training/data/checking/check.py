@@ -1,0 +1,246 @@
+"""Check an uploaded dataset: stream it, keep its good rows, write a report.
+
+Run as a process of its own (``python -m training.data check``, started by ``runner.py``), because its input is hostile:
+limits on memory, processor time and open files are set before the first byte is read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal, NamedTuple, TextIO
+
+from training.data.checking.checks import Checks
+from training.data.checking.report import ESTIMATE, Measure, Report, Statistics, tokenizer_measure
+from training.data.files.encode import encoded
+from training.data.files.sniff import open_regular
+from training.data.limits import CheckLimits
+from training.data.options import CheckOptions, ReadOptions
+from training.data.problems import RowError
+from training.data.raw import Record
+from training.data.reader import Source, open_dataset
+from training.errors import DataError
+from training.words import _, said, told
+
+ROWS_NAME = "rows.jsonl"
+REPORT_NAME = "report.json"
+FINDINGS_NAME = "findings.jsonl"
+Ask = Literal["never", "unsure", "always"]
+"""When a check stops and asks how the file is to be read."""
+PROGRESS_EVERY_S = 0.1
+PROGRESS_EVERY_ROWS = 32
+
+
+class Progress(NamedTuple):
+    """How far a check has come. ``bytes`` of ``total``: of the file, or of the decoded data in parquet."""
+
+    bytes: int
+    total: int
+    rows: int
+    bad: int
+
+
+def apply_limits(limits: CheckLimits) -> None:
+    """Limit this process: address space, CPU seconds (then SIGXCPU), open files, no core dumps."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    os.environ["OMP_NUM_THREADS"] = "1"
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    for kind, soft, grace in (
+        (resource.RLIMIT_AS, limits.memory_bytes, 0),
+        (resource.RLIMIT_CPU, limits.cpu_s, 1),  # reaching the hard limit would be a SIGKILL that explains nothing
+        (resource.RLIMIT_NOFILE, limits.open_files, 0),
+    ):
+        allowed = resource.getrlimit(kind)[1]
+        most = soft + grace if allowed == resource.RLIM_INFINITY else min(soft + grace, allowed)
+        resource.setrlimit(kind, (min(soft, most), most))
+
+
+def check_file(
+    source: Path,
+    output_dir: Path,
+    *,
+    max_rows: int = CheckLimits.max_rows,
+    preview: int = 20,
+    tokenizer: Path | None = None,
+    reading: ReadOptions | None = None,
+    checking: CheckOptions | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+    ask: Ask = "never",
+) -> Report:
+    """Check ``source`` and write ``rows.jsonl``, ``findings.jsonl`` and ``report.json`` into ``output_dir``.
+
+    The folder must exist. ``ask`` says when to stop before the first row with the verdict ``unsure``. Always returns a
+    report; what cannot be read at all has verdict ``rejected`` and format ``unknown`` or damaged.
+    ``on_progress`` is called at most ten times a second. Raises ``OSError`` only when the results cannot be written.
+    """
+    report = Report()
+    try:
+        report.bytes, report.sha256 = _digest(source)
+        found = open_dataset(source, reading, max_rows, ask=ask != "never")
+        report.recognised = found.recognised
+        report.format.name = found.opened.container  # type: ignore[assignment]
+        report.format.rows = found.format.name
+        report.format.note([*found.opened.evidence, *found.reasons])
+        if _asks(found, ask):
+            report.verdict = "unsure"
+            _say(report, told(_("Say how the file is to be read.")))
+        else:
+            statistics = Statistics(_measure(tokenizer, report), preview)
+            _stream(found, output_dir, max_rows, statistics, Checks(checking or CheckOptions()), on_progress)
+            statistics.fill(report)
+            _judge(report, max_rows)
+    except DataError as exc:
+        report.verdict = "rejected"
+        _say(report, exc.message, exc.hint)
+    except MemoryError:
+        report.verdict = "rejected"
+        _say(report, told(_("Reading the file needs more memory than a check may use. Split it into smaller files.")))
+    if report.verdict in ("rejected", "unsure"):
+        (output_dir / ROWS_NAME).unlink(missing_ok=True)
+    write_report(report, output_dir)
+    return report
+
+
+def _asks(source: Source, ask: Ask) -> bool:
+    """Whether to stop and ask. What was chosen already is not asked again."""
+    chosen = bool(source.options.format or source.options.mapping)
+    return ask == "always" or (ask == "unsure" and not chosen and source.recognised.asks)
+
+
+def _say(report: Report, *texts: str) -> None:
+    report.message = " ".join(text for text in texts if text)
+    report.told = [said(text) for text in texts if text]
+
+
+def write_report(report: Report, output_dir: Path) -> None:
+    """Write ``report.json`` whole or not at all."""
+    temporary = output_dir / (REPORT_NAME + ".part")
+    temporary.write_text(json.dumps(report.model_dump(), ensure_ascii=False, indent=1), encoding="utf-8")
+    temporary.replace(output_dir / REPORT_NAME)
+
+
+def print_progress(progress: Progress, stream: TextIO = sys.stdout) -> None:
+    """One JSON line, flushed at once."""
+    print(json.dumps(progress._asdict()), file=stream, flush=True)
+
+
+def run(
+    source: Path,
+    output_dir: Path,
+    limits: CheckLimits,
+    preview: int,
+    tokenizer: Path | None,
+    reading: ReadOptions | None = None,
+    checking: CheckOptions | None = None,
+    ask: Ask = "never",
+) -> int:
+    """The child's work. Exit code 0 when the file could be read, 2 when it could not be at all."""
+    apply_limits(limits)
+    output_dir.mkdir(parents=True, exist_ok=True)
+    report = check_file(
+        source,
+        output_dir,
+        max_rows=limits.max_rows,
+        preview=preview,
+        tokenizer=tokenizer,
+        reading=reading,
+        checking=checking,
+        on_progress=print_progress,
+        ask=ask,
+    )
+    return 0 if report.rows or report.bad_rows or report.verdict == "unsure" else 2
+
+
+def _stream(
+    source: Source,
+    output_dir: Path,
+    max_rows: int,
+    statistics: Statistics,
+    checks: Checks,
+    on_progress: Callable[[Progress], None] | None,
+) -> None:
+    """Copy the good rows and count all of them; stops one row after ``max_rows``. Raises ``DataError``."""
+    checks.unit = statistics.measure.unit
+    total, offset, due = source.opened.total, 0, 0.0
+    with (
+        open(output_dir / ROWS_NAME, "w", encoding="utf-8") as rows,
+        open(output_dir / FINDINGS_NAME, "w", encoding="utf-8") as statistics.written,
+    ):
+        for number, record in enumerate(source.records()):
+            offset = record.offset
+            _take(record, rows, statistics, checks)
+            if statistics.rows + statistics.bad_rows > max_rows:
+                break
+            if on_progress and not number % PROGRESS_EVERY_ROWS and time.monotonic() >= due:
+                due = time.monotonic() + PROGRESS_EVERY_S
+                on_progress(Progress(offset, total, statistics.rows, statistics.bad_rows))
+    if on_progress:
+        on_progress(Progress(offset, total, statistics.rows, statistics.bad_rows))
+
+
+def _take(record: Record, rows: TextIO, statistics: Statistics, checks: Checks) -> None:
+    """One row: written and counted, or listed as bad."""
+    row = record.row
+    try:
+        if row is None:
+            raise record.error or RowError("not_object")
+        line = record.text + "\n" if record.text else encoded(row.normal(), known=row.as_read)
+        length = statistics.length_of(row)
+        remarks = checks.remarks(row, record.line, length)
+    except RowError as exc:
+        statistics.add_bad(record.line, exc)
+        return
+    rows.write(line)
+    statistics.add(row, length)
+    if remarks:
+        statistics.add_remarks(record.line, remarks)
+
+
+def _judge(report: Report, max_rows: int) -> None:
+    """Set verdict and message from the counts."""
+    every = report.rows + report.bad_rows
+    if every > max_rows:
+        _say(report, told(_("The file has more than {count} rows. Split it into smaller files."), count=max_rows))
+    elif not every:
+        is_lines = report.format.name == "jsonl"
+        _say(report, told(_("The file has no rows, only empty lines.") if is_lines else _("The file has no rows.")))
+    elif not report.rows:
+        first = report.bad[0]
+        why = told(_("Line {line}: {reason}."), line=first.line, reason=first.reason)
+        why.values["reason"] = first.said
+        _say(report, told(_("None of the {count} rows can be used."), count=every), why)
+    elif report.bad_rows:
+        report.verdict = "bad_rows"
+        values = {"rows": report.rows, "count": every, "bad": report.bad_rows}
+        _say(report, told(_("{rows} of {count} rows can be used; {bad} are left out."), **values))
+    else:
+        report.verdict = "ok"
+        _say(report, told(_("All {count} rows can be used."), count=report.rows))
+
+
+def _measure(tokenizer: Path | None, report: Report) -> Measure:
+    """The tokenizer's count, or the estimate with a note when there is none."""
+    if tokenizer is None:
+        return ESTIMATE
+    try:
+        return tokenizer_measure(tokenizer)
+    except (OSError, ValueError, ImportError) as exc:
+        reason = told(_("Lengths are estimated, because the tokenizer could not be used: {reason}."), reason=str(exc))
+        report.format.note([reason])
+        return ESTIMATE
+
+
+def _digest(source: Path) -> tuple[int, str]:
+    """Size and SHA-256 of the file. Raises ``DataError``."""
+    digest, size = hashlib.sha256(), 0
+    with open_regular(source) as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+            size += len(chunk)
+    return size, digest.hexdigest()

@@ -1,0 +1,172 @@
+"""What is remarkable about a row that can be used: each check yields codes of ``problems.PROBLEMS``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from training.data.checking.arguments import fault_of, functions_of, schema_is_valid
+from training.data.limits import MAX_HASHES
+from training.data.options import CheckOptions
+from training.data.problems import PROBLEMS, RowError, shown
+from training.data.schema import Row
+from training.errors import DataError
+from training.words import _, told
+
+BEGINNING = _("the beginning")
+Remark = tuple[str, dict[str, str | int]]
+
+
+class Checks:
+    """All checks of one dataset. Memory is bounded: 8-byte hashes of at most ``MAX_HASHES`` rows."""
+
+    def __init__(self, options: CheckOptions) -> None:
+        unknown = set(options.refuse) - set(PROBLEMS)
+        if unknown:
+            raise DataError(
+                told(_("There is no check {name}."), name=repr(min(unknown))),
+                hint=told(_("There are: {names}."), names=", ".join(PROBLEMS)),
+            )
+        self.options = options
+        self.refuse = set(options.refuse)
+        self.categories = set(options.categories)
+        self.seen: dict[int, int] = {}
+        self.other = _tasks_of(options.other) if options.other else set()
+        self.unit = ""
+
+    def remarks(self, row: Row, line: int, length: int) -> list[Remark]:
+        """Everything to say about a row. Raises ``RowError`` for what the options say leaves a row out."""
+        found: list[Remark] = [*row.notes, *turn_remarks(row)]
+        if not row.is_plain:
+            found += tool_remarks(row)
+        if self.options.answer_fields:
+            found += self._answer(row)
+        if self.categories:
+            found += self._category(row)
+        if self.options.window and length > self.options.window:
+            found.append(("too_long", {"length": length, "unit": self.unit, "limit": self.options.window}))
+        found += self._repeated(row, line)
+        for code, values in found if self.refuse else ():
+            if code in self.refuse:
+                raise RowError(code, **values)
+        return found
+
+    def _answer(self, row: Row) -> Iterator[Remark]:
+        fields = self.options.answer_fields
+        if all(value_at(row.extra, field) in (None, "", [], {}) for field in fields):
+            yield "answer_missing", {"fields": " or ".join(fields)}
+
+    def _category(self, row: Row) -> Iterator[Remark]:
+        category = value_at(row.extra, self.options.category_field)
+        if not isinstance(category, str) or category not in self.categories:
+            yield "category_unknown", {"category": shown(category)}
+
+    def _repeated(self, row: Row, line: int) -> Iterator[Remark]:
+        key = content_hash(row)
+        first = self.seen.get(key)
+        if first is not None:
+            yield "duplicate", {"first": first}
+        elif len(self.seen) < MAX_HASHES:
+            self.seen[key] = line
+        if self.other and task_hash(row) in self.other:
+            yield "leak", {}
+
+
+def _tasks_of(path: Path) -> set[int]:
+    """The tasks of another dataset, as hashes. Raises ``DataError``."""
+    from training.data.reader import read_records
+
+    tasks: set[int] = set()
+    for record in read_records(path):
+        if record.row is not None and len(tasks) < MAX_HASHES:
+            tasks.add(task_hash(record.row))
+    return tasks
+
+
+def content_hash(row: Row) -> int:
+    """What a row says, whatever its number or id. Good within one process."""
+    if not row.messages:
+        return hash(repr(row.extra))
+    return hash(tuple([(m.role, m.content, repr(m.tool_calls) if m.tool_calls else "") for m in row.messages]))
+
+
+def task_hash(row: Row) -> int:
+    """What a row asks: everything before the first assistant turn."""
+    if not row.messages:
+        return hash(repr(row.extra))
+    asked = []
+    for message in row.messages:
+        if message.role == "assistant":
+            break
+        asked.append((message.role, message.content.strip()))
+    return hash(tuple(asked))
+
+
+_IN_ORDER = {
+    ("the beginning", "system"),
+    ("the beginning", "user"),
+    ("system", "user"),
+    ("user", "user"),
+    ("user", "assistant"),
+    ("assistant", "user"),
+    ("assistant", "tool"),
+    ("tool", "user"),
+    ("tool", "assistant"),
+    ("tool", "tool"),
+}
+
+
+def turn_remarks(row: Row) -> Iterator[Remark]:
+    """Order of the turns, and turns that say nothing."""
+    before = BEGINNING
+    for number, message in enumerate(row.messages, 1):
+        role, content = message.role, message.content
+        if (before, role) in _IN_ORDER and content and not content.isspace():  # nearly all turns
+            before = role
+            continue
+        if not message.tool_calls and (not message.content or message.content.isspace()):
+            yield "turn_empty", {"where": f"message {number}", "role": role}
+        out_of_order = (
+            (role == "system" and number > 1)
+            or (role == "assistant" and before == "assistant" and not row.messages[number - 2].tool_calls)
+            or (role == "tool" and before in (BEGINNING, "system", "user"))
+            or (role == "assistant" and before in (BEGINNING, "system"))
+        )
+        if out_of_order:
+            yield "role_order", {"where": f"message {number}", "role": role, "before": before}
+        before = role
+
+
+def tool_remarks(row: Row) -> Iterator[Remark]:
+    """Calls and results against the tools of the row and against each other."""
+    functions = functions_of(row.tools) if row.tools is not None else None
+    for name, parameters in (functions or {}).items():
+        if not schema_is_valid(parameters):
+            yield "tool_schema", {"name": shown(name)}
+    asked: set[str] = set()
+    pending = 0
+    for number, message in enumerate(row.messages, 1):
+        where = f"message {number}"
+        for call in message.tool_calls or []:
+            asked.add(call.id)
+            pending += 1
+            if functions is None:
+                continue
+            if call.name not in functions:
+                yield "call_unknown", {"where": where, "name": shown(call.name)}
+            elif fault := fault_of(call.arguments, functions[call.name]):
+                yield "call_breaks_schema", {"where": where, "name": shown(call.name), "detail": fault}
+        if message.role == "tool":
+            pending -= 1
+            if pending < 0 or (message.tool_call_id is not None and message.tool_call_id not in asked):
+                yield "result_without_call", {"where": where}
+
+
+def value_at(value: Any, path: str) -> Any:
+    """The value at a dotted path; ``None`` where there is none."""
+    for name in path.split("."):
+        if not isinstance(value, dict):
+            return None
+        value = value.get(name)
+    return value

@@ -1,0 +1,244 @@
+"""Run a dataset check in a limited child process and always come back with a report.
+
+The child gets an argument list (no shell), an environment of three names, a session of its own, and its limits as
+flags. Whatever happens to it, ``run_check`` answers: a killed, hung or crashed check is a rejected file with a reason.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import training
+from training.data.checking.check import FINDINGS_NAME, REPORT_NAME, ROWS_NAME, Ask, Progress, write_report
+from training.data.checking.preview import ROWS_SHOWN, Preview
+from training.data.checking.report import Report
+from training.data.limits import PREVIEW_LIMITS, CheckLimits
+from training.data.options import CheckOptions, ReadOptions
+from training.words import _, said, told
+
+MAX_REPORT_BYTES = 64 << 20
+MAX_PREVIEW_BYTES = 8 << 20
+LOG_NAME = "check.log"
+_READ_BYTES = 65536
+
+
+def run_check(
+    source: Path,
+    output_dir: Path,
+    *,
+    limits: CheckLimits | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+    tokenizer: Path | None = None,
+    preview: int = 20,
+    reading: ReadOptions | None = None,
+    checking: CheckOptions | None = None,
+    ask: Ask = "never",
+) -> dict[str, Any]:
+    """Check ``source``; returns the report (fields of ``report.Report``), which also stands in ``report.json``.
+
+    ``on_progress`` runs in this thread; an exception from it stops the child and passes on. Raises ``OSError`` when
+    ``output_dir`` cannot be written.
+    """
+    limits = limits or CheckLimits()
+    output_dir.mkdir(parents=True, exist_ok=True)
+    for name in (REPORT_NAME, ROWS_NAME, FINDINGS_NAME):
+        (output_dir / name).unlink(missing_ok=True)
+    command = [*_command(source, output_dir, limits, tokenizer, preview), "--ask", ask, *_choices(reading, checking)]
+    code, in_time = run_limited(command, output_dir / LOG_NAME, limits.wall_s, on_progress)
+    report = _read_report(output_dir) if in_time and code in (0, 2) else None
+    if report is None:
+        reason = failure_sentence(code, in_time, limits)
+        rejected = Report(message=reason, told=[said(reason)], bytes=_size(source))
+        (output_dir / ROWS_NAME).unlink(missing_ok=True)
+        write_report(rejected, output_dir)
+        report = rejected.model_dump()
+    return report
+
+
+def run_limited(
+    command: list[str], log_path: Path, wall_s: float, on_progress: Callable[[Progress], None] | None
+) -> tuple[int, bool]:
+    """Run a program of ours that limits itself and prints progress; its exit code, and whether it ended in time."""
+    with open(log_path, "wb") as log:
+        child = subprocess.Popen(
+            command,
+            env=_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            start_new_session=True,
+        )
+    try:
+        in_time = _follow(child, time.monotonic() + wall_s, on_progress)
+    finally:
+        _end(child)
+    return int(child.returncode), in_time
+
+
+def run_preview(source: Path, reading: ReadOptions | None = None, *, rows: int = ROWS_SHOWN) -> Preview:
+    """Look at the first rows of ``source`` in a limited child; whatever happens to it, there is an answer."""
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "training.data",
+        "preview",
+        "--limited",
+        "--input",
+        str(source.absolute()),
+        "--rows",
+        str(rows),
+        *_choices(reading, None),
+    ]
+    limits = PREVIEW_LIMITS
+    child = subprocess.Popen(
+        command,
+        env=_environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        output, in_time = _collect(child, time.monotonic() + limits.wall_s)
+    finally:
+        _end(child)
+    try:
+        if in_time and child.returncode == 0:
+            return Preview.model_validate_json(output)
+    except ValueError:
+        pass  # what it printed is not a preview: as when it was killed
+    return Preview(message=[said(failure_sentence(child.returncode, in_time, limits))])
+
+
+def _collect(child: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, bool]:
+    """What the child prints until it ends, and whether that was in time and not too much."""
+    try:
+        output, _nothing = child.communicate(timeout=max(0.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        return b"", False
+    return output[: MAX_PREVIEW_BYTES + 1], len(output) <= MAX_PREVIEW_BYTES
+
+
+def _command(source: Path, output_dir: Path, limits: CheckLimits, tokenizer: Path | None, preview: int) -> list[str]:
+    """The child's argument list. Paths are absolute, so none can look like a flag."""
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "training.data",
+        "check",
+        "--input",
+        str(source.absolute()),
+        "--output-dir",
+        str(output_dir.absolute()),
+        "--max-rows",
+        str(limits.max_rows),
+        "--preview",
+        str(preview),
+        "--memory-mb",
+        str(limits.memory_bytes >> 20),
+        "--cpu-seconds",
+        str(limits.cpu_s),
+        "--open-files",
+        str(limits.open_files),
+    ]
+    return command + (["--tokenizer", str(tokenizer.absolute())] if tokenizer else [])
+
+
+def _choices(reading: ReadOptions | None, checking: CheckOptions | None) -> list[str]:
+    """What was chosen, as JSON, which the child validates again."""
+    words = []
+    for flag, options in (("--reading", reading), ("--checking", checking)):
+        if options is not None:
+            words += [f"{flag}={options.model_dump_json(exclude_defaults=True)}"]
+    return words
+
+
+def _environment() -> dict[str, str]:
+    """No secrets: only where programs and our own code are, and UTF-8."""
+    root = str(Path(training.__file__).absolute().parent.parent)
+    return {"PATH": os.defpath, "LANG": "C.UTF-8", "PYTHONPATH": root}
+
+
+def _follow(child: subprocess.Popen[bytes], deadline: float, on_progress: Callable[[Progress], None] | None) -> bool:
+    """Read progress until the child ends; ``False`` when the deadline came first."""
+    stdout = child.stdout
+    if stdout is None:
+        raise RuntimeError("the child was started without a pipe")
+    buffer = b""
+    with selectors.DefaultSelector() as selector, stdout:
+        selector.register(stdout, selectors.EVENT_READ)
+        while (left := deadline - time.monotonic()) > 0:
+            if not selector.select(left):
+                continue
+            chunk = os.read(stdout.fileno(), _READ_BYTES)
+            if not chunk:
+                break
+            *lines, buffer = (buffer + chunk).split(b"\n")
+            buffer = buffer[-_READ_BYTES:]
+            if lines and on_progress:
+                _report_progress(lines[-1], on_progress)
+    try:
+        child.wait(max(0.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def _report_progress(line: bytes, on_progress: Callable[[Progress], None]) -> None:
+    """Pass one progress line on; anything else that was printed is ignored."""
+    try:
+        progress = Progress(**{name: int(value) for name, value in json.loads(line).items()})
+    except (ValueError, TypeError, AttributeError):
+        return
+    on_progress(progress)
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """Kill what is left of the child's process group and reap it."""
+    if child.poll() is None:
+        with suppress(ProcessLookupError):  # it may end between the two calls
+            os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+
+
+def _read_report(output_dir: Path) -> dict[str, Any] | None:
+    """The child's report, or ``None`` when it left none that can be read."""
+    path = output_dir / REPORT_NAME
+    try:
+        if path.stat().st_size > MAX_REPORT_BYTES:
+            return None
+        return Report.model_validate_json(path.read_bytes()).model_dump()
+    except (OSError, ValueError):
+        return None
+
+
+def failure_sentence(code: int, in_time: bool, limits: CheckLimits) -> str:
+    """One sentence for a child that left no report."""
+    if not in_time:
+        sentence = _("Reading the file took longer than {limit} seconds. Split it into smaller files.")
+        return told(sentence, limit=f"{limits.wall_s:g}")
+    if code == -signal.SIGXCPU:
+        sentence = _("Reading the file took more than {limit} seconds of processor time. Split it into smaller files.")
+        return told(sentence, limit=limits.cpu_s)
+    if code in (-signal.SIGKILL, -signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS):
+        return told(_("Reading the file needed more memory than a check may use, or the file broke its reader."))
+    return told(_("The check stopped unexpectedly (exit code {code}); its log is {log}."), code=code, log=LOG_NAME)
+
+
+def _size(source: Path) -> int:
+    try:
+        return source.stat().st_size
+    except OSError:
+        return 0

@@ -1,0 +1,1 @@
+"""How rows are stored in files: streaming readers and writers, by container."""

@@ -1,0 +1,1 @@
+"""New datasets made from others, and conversions to other formats."""

@@ -1,0 +1,1 @@
+"""A run from claim to outcome: lease, supervisor, projection, reaper."""

@@ -1,0 +1,237 @@
+"""One batch of journal events as rows: what the events say, before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID, uuid5
+
+from training import journal
+from training.journal import Event
+from webapp.logs import redact
+from webapp.registry.models import Checkpoint
+from webapp.rollouts.models import Rollout, RolloutGroup, RolloutStatus, Turn
+from webapp.runs.models import Run
+from webapp.storage import attempt_dir, inside
+from webapp.text import clean_json, clean_text
+
+INT_MAX = 2**31 - 1
+NAME_MAX = 120
+LOG_MAX = 10_000
+STEP_SMOOTHING = 0.3
+
+
+class BadEvent(Exception):
+    """An event that is well-formed JSON but cannot be true; its message says why."""
+
+
+def rollout_id(run_id: UUID, attempt: int, name: str) -> UUID:
+    """Id of a rollout: derived, so that a second import or a repeated journal name never meets a stranger's row."""
+    return uuid5(run_id, f"{attempt}/{name}")
+
+
+def _int(value: int | None, what: str) -> int:
+    if value is None or not 0 <= value <= INT_MAX:
+        raise BadEvent(f"{what} {value} is out of range")
+    return value
+
+
+def _time(t: float) -> datetime:
+    try:
+        return datetime.fromtimestamp(t, UTC)
+    except (OverflowError, ValueError, OSError) as exc:
+        raise BadEvent(f"time {t} is out of range") from exc
+
+
+class Batch:
+    """Rows gathered from events, one a key: the last word wins within a batch as it does between batches."""
+
+    def __init__(self, run: Run, attempt: int, known: dict[UUID, Rollout] | None = None) -> None:
+        """``known`` are rollouts as the database has them; the batch changes them as events go on with them."""
+        self.run, self.attempt = run, attempt
+        self.points: dict[tuple[str, int], float] = {}
+        self.rollouts: dict[UUID, Rollout] = {}
+        self.turns: dict[tuple[UUID, int], Turn] = {}
+        self.groups: dict[tuple[int, int], RolloutGroup] = {}
+        self.checkpoints: dict[str, Checkpoint] = {}
+        self.events: list[tuple[str, dict[str, Any], datetime]] = []
+        self.run_changes: dict[str, Any] = {}
+        self.attempt_changes: dict[str, Any] = {}
+        self.begins = False
+        self._known = {} if known is None else known
+
+    def __len__(self) -> int:
+        """How many rows, and so how many ``seq`` numbers, the batch needs."""
+        parts = (self.points, self.rollouts, self.turns, self.groups, self.checkpoints, self.events)
+        return sum(len(part) for part in parts)
+
+    def preload(self, events: list[Event]) -> None:
+        """Read the rollouts that the events go on with and that are not known yet, in one query."""
+        names: set[str] = set()
+        begun: set[str] = set()
+        for event in events:
+            if isinstance(event, journal.RolloutStarted):
+                begun.add(event.rollout)
+            else:
+                names.update([event.rollout] if hasattr(event, "rollout") else getattr(event, "rollouts", []))
+        ids = {rollout_id(self.run.pk, self.attempt, name) for name in names - begun}.difference(self._known)
+        if ids:
+            self._known |= Rollout.objects.in_bulk(ids)
+
+    def add(self, event: Event) -> None:
+        """Take in one event. ``BadEvent`` leaves the batch as it was."""
+        _HANDLERS[type(event)](self, event)
+
+    def warn(self, line: int, why: str, at: datetime) -> None:
+        """Note a journal line that could not be used."""
+        message = f"Journal line {line} was left out: {why}"
+        self.events.append(("warning", {"code": "journal_line", "line": line, "message": clean_text(message)}, at))
+
+    def _run_started(self, event: journal.RunStarted) -> None:
+        step, at = _int(event.from_step, "step"), _time(event.t)
+        total = _int(event.total_steps, "total_steps")
+        self.run_changes |= {"total_steps": total, "step": step, "step_seconds": None, "last_step_at": at}
+        self.attempt_changes |= {"first_step": step, "last_step": step}
+        shown = {"kind", "total_steps", "from_step", "rows", "device", "versions"}
+        payload = event.model_dump(mode="json", include=shown)
+        self.events.append(("attempt", {"number": self.attempt, **clean_json(payload)}, at))
+
+    def _phase(self, event: journal.PhaseChanged) -> None:
+        step = _int(event.step, "step")
+        self.events.append(("phase", {"phase": event.phase, "step": step}, _time(event.t)))
+        self.run_changes["phase"] = event.phase
+        self.begins = self.begins or event.phase not in {"preparing", "saving"}
+
+    def _metrics(self, event: journal.Metrics) -> None:
+        step, at = _int(event.step, "step"), _time(event.t)
+        for name, value in event.values.items():
+            self.points[clean_text(name)[:NAME_MAX], step] = value
+        if "reward" in event.values:
+            self.run_changes["last_reward"] = event.values["reward"]
+        self._step_done(step, at)
+        self.begins = True
+
+    def _step_done(self, step: int, at: datetime) -> None:
+        before = self._now("step")
+        since, smoothed = self._now("last_step_at"), self._now("step_seconds")
+        if step > before and since is not None and at > since:
+            took = (at - since).total_seconds() / (step - before)
+            smoothed = took if smoothed is None else smoothed + STEP_SMOOTHING * (took - smoothed)
+        if step != before:
+            self.run_changes |= {"step": step, "last_step_at": at, "step_seconds": smoothed}
+        self.attempt_changes["last_step"] = max(step, self.attempt_changes.get("last_step", 0))
+
+    def _now(self, field: str) -> Any:
+        return self.run_changes.get(field, getattr(self.run, field))
+
+    def _rollout_started(self, event: journal.RolloutStarted) -> None:
+        key = rollout_id(self.run.pk, self.attempt, event.rollout)
+        self.rollouts[key] = Rollout(
+            id=key,
+            run_id=self.run.pk,
+            attempt=self.attempt,
+            step=_int(event.step, "step"),
+            group=_int(event.group, "group"),
+            index=_int(event.index, "index"),
+            row=None if event.row is None else _int(event.row, "row"),
+            task=clean_text(event.task),
+            policy=clean_text(event.policy)[:NAME_MAX],
+            started_at=_time(event.t),
+        )
+
+    def _rollout(self, name: str) -> Rollout:
+        key = rollout_id(self.run.pk, self.attempt, name)
+        found = self.rollouts.get(key) or self._known.get(key)
+        if found is None:
+            raise BadEvent(f"rollout {name[:80]!r} never started")
+        return found
+
+    def _turn(self, event: journal.TurnAdded) -> None:
+        rollout, number = self._rollout(event.rollout), _int(event.turn, "turn")
+        tokens = _int(event.tokens, "tokens")
+        messages = clean_json([message.model_dump(mode="json", exclude_none=True) for message in event.messages])
+        self.turns[rollout.pk, number] = Turn(
+            rollout_id=rollout.pk,
+            run_id=self.run.pk,
+            number=number,
+            messages=messages,
+            tokens=tokens,
+            seconds=event.seconds,
+        )
+        # While it is in flight the turns are counted here; its last event has the final figures.
+        rollout.turns += any(message.role == "assistant" for message in event.messages) and number > 0
+        rollout.tokens = min(rollout.tokens + tokens, INT_MAX)
+        self.rollouts[rollout.pk] = rollout
+
+    def _rollout_finished(self, event: journal.RolloutFinished) -> None:
+        rollout, at = self._rollout(event.rollout), _time(event.t)
+        turns, tokens = _int(event.turns, "turns"), _int(event.tokens, "tokens")
+        rollout.turns, rollout.tokens = turns, tokens
+        rollout.status = RolloutStatus(event.status)
+        rollout.reward, rollout.parts = event.reward, clean_json(event.parts)
+        rollout.env_reward, rollout.env_parts = event.env_reward, clean_json(event.env_parts)
+        rollout.parse_errors = _int(event.parse_errors, "parse_errors")
+        rollout.error = clean_json(event.error.model_dump(mode="json")) if event.error else None
+        rollout.seconds, rollout.finished_at = event.seconds, at
+        self.rollouts[rollout.pk] = rollout
+
+    def _group_scored(self, event: journal.GroupScored) -> None:
+        step, group = _int(event.step, "step"), _int(event.group, "group")
+        if len(event.rollouts) != len(event.advantages):
+            raise BadEvent("rollouts and advantages differ in number")
+        scored = [self._rollout(name) for name in event.rollouts]
+        for rollout, advantage in zip(scored, event.advantages, strict=True):
+            rollout.advantage = advantage
+            self.rollouts[rollout.pk] = rollout
+        self.groups[step, group] = RolloutGroup(
+            run_id=self.run.pk,
+            attempt=self.attempt,
+            step=step,
+            group=group,
+            reward_mean=event.reward_mean,
+            reward_std=event.reward_std,
+            zero_variance=event.zero_variance,
+        )
+
+    def _checkpoint(self, event: journal.CheckpointSaved) -> None:
+        folder = attempt_dir(self.run.pk, self.attempt)
+        try:
+            inside(folder, event.path)
+        except ValueError as exc:
+            raise BadEvent("the checkpoint lies outside the attempt's folder") from exc
+        path = f"{self.attempt}/{event.path}"
+        if len(path) > 200 or clean_text(path) != path or not 0 <= event.bytes < 2**63:
+            raise BadEvent("the checkpoint's path or size cannot be stored")
+        self.checkpoints[path] = Checkpoint(
+            project_id=self.run.project_id,
+            run_id=self.run.pk,
+            attempt=self.attempt,
+            step=_int(event.step, "step"),
+            path=path,
+            bytes=event.bytes,
+            final=event.final,
+            created_at=_time(event.t),
+        )
+
+    def _log(self, event: journal.LogLine) -> None:
+        message = clean_text(redact(event.message[:LOG_MAX]))
+        self.events.append(("log", {"level": event.level, "message": message}, _time(event.t)))
+
+    def _run_finished(self, event: journal.RunFinished) -> None:
+        self.attempt_changes["outcome"] = clean_json(event.model_dump(mode="json"))
+        self.attempt_changes["last_step"] = max(_int(event.step, "step"), self.attempt_changes.get("last_step", 0))
+
+
+_HANDLERS: dict[type[Event], Callable[[Batch, Any], None]] = {
+    journal.RunStarted: Batch._run_started,
+    journal.PhaseChanged: Batch._phase,
+    journal.Metrics: Batch._metrics,
+    journal.RolloutStarted: Batch._rollout_started,
+    journal.TurnAdded: Batch._turn,
+    journal.RolloutFinished: Batch._rollout_finished,
+    journal.GroupScored: Batch._group_scored,
+    journal.CheckpointSaved: Batch._checkpoint,
+    journal.LogLine: Batch._log,
+    journal.RunFinished: Batch._run_finished,
+}

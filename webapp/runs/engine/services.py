@@ -1,0 +1,145 @@
+"""What a person can do with a run: create, launch, stop, pause and resume it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.db import IntegrityError, transaction
+from django.db.models.functions import Now
+from django.utils.translation import gettext as _
+
+from training.config import JobConfig
+from training.errors import ConfigError
+from webapp.ids import name_validator
+from webapp.runs.engine import outbox
+from webapp.runs.engine.history import event_add, run_transition
+from webapp.runs.engine.resolve import Resolved, resolve
+from webapp.runs.models import Run
+from webapp.runs.states import LEASED, TERMINAL, RunState
+from webapp.teams.models import Project, User
+from webapp.text import clean_json
+
+__all__ = ["run_create", "run_launch", "run_pause", "run_resume", "run_stop", "run_transition"]
+
+UNLEASED_OPEN = frozenset({RunState.DRAFT, RunState.QUEUED, RunState.PAUSED})
+
+
+def run_create(
+    *,
+    project: Project,
+    user: User | None,
+    name: str,
+    config: JobConfig,
+    idempotency_key: str | None = None,
+    launch: bool = True,
+) -> Run:
+    """Make a run and, unless ``launch`` is false, queue it.
+
+    1. A run made before under the same idempotency key is returned as it is.
+    2. References are resolved, which raises ``ConfigError`` naming the option. A draft's are resolved at its launch.
+    3. Run, state event and outbox row are written in one transaction; workers are told after it.
+    4. Of two requests that race, the unique constraints let one through; the other returns its run or hears that the
+       name is taken.
+    """
+    key = idempotency_key or None
+    if key and (found := Run.objects.filter(project=project, idempotency_key=key).first()):
+        return found
+    _check_name(name)
+    stored = _stored(config)
+    resolved = resolve(project, config) if launch else None
+    try:
+        with transaction.atomic():
+            run = Run.objects.create(
+                project=project,
+                name=name,
+                kind=config.kind,
+                config=stored,
+                created_by=user,
+                idempotency_key=key,
+                state=RunState.QUEUED if launch else RunState.DRAFT,
+                queued_at=Now() if launch else None,
+                **_resolved_fields(config, resolved),
+            )
+            event_add(run.pk, "state", {"from": None, "to": run.state, "reason": "created", "error": None}, attempt=0)
+            if launch:
+                outbox.add(run.pk)
+    except IntegrityError as exc:
+        if key and (found := Run.objects.filter(project=project, idempotency_key=key).first()):
+            return found
+        raise _name_taken(name) from exc
+    run.refresh_from_db()
+    return run
+
+
+def run_launch(*, run: Run, user: User | None = None) -> Run:
+    """Queue a draft. Raises ``ConfigError`` as ``run_create`` does; a run that is no draft is left as it is."""
+    config = JobConfig.model_validate(run.config)
+    fields = _resolved_fields(config, resolve(run.project, config))
+    run_transition(run.pk, RunState.QUEUED, sources=frozenset({RunState.DRAFT}), reason=_by("launched", user), **fields)
+    run.refresh_from_db()
+    return run
+
+
+def run_stop(*, run: Run, user: User | None = None) -> Run:
+    """Stop a run: one that no worker has is cancelled at once, another when its trainer has ended. Idempotent."""
+    reason = _by("stopped", user)
+    # A worker may claim or drop the run between two of these, so each is tried again until one holds.
+    for _attempt in range(5):
+        run.refresh_from_db()
+        if run.state in TERMINAL or run.state == RunState.STOPPING:
+            break
+        if run_transition(run.pk, RunState.CANCELLED, sources=UNLEASED_OPEN, reason=reason):
+            break
+        if run_transition(run.pk, RunState.STOPPING, sources=LEASED, reason=reason):
+            break
+    run.refresh_from_db()
+    return run
+
+
+def run_pause(*, run: Run, user: User | None = None) -> Run:
+    """Ask a run that a worker has to pause; it gives its device back and goes on from its newest checkpoint."""
+    run_transition(run.pk, RunState.PAUSING, reason=_by("paused", user))
+    run.refresh_from_db()
+    return run
+
+
+def run_resume(*, run: Run, user: User | None = None) -> Run:
+    """Queue a paused run again."""
+    run_transition(run.pk, RunState.QUEUED, sources=frozenset({RunState.PAUSED}), reason=_by("resumed", user))
+    run.refresh_from_db()
+    return run
+
+
+def _by(what: str, user: User | None) -> str:
+    return f"{what} by {user.get_username()}" if user is not None else what
+
+
+def _check_name(name: str) -> None:
+    try:
+        name_validator(name)
+    except ValidationError as exc:
+        raise ConfigError(f"name: {exc.messages[0]}") from exc
+
+
+def _name_taken(name: str) -> ConfigError:
+    return ConfigError("name: " + _("there is already a run “%s” in this project; choose another name.") % name)
+
+
+def _stored(config: JobConfig) -> dict[str, Any]:
+    stored: dict[str, Any] = config.model_dump(mode="json")
+    if clean_json(stored) != stored:
+        raise ConfigError("config: " + _("some text holds characters that cannot be stored (NUL or half a character)."))
+    return stored
+
+
+def _resolved_fields(config: JobConfig, resolved: Resolved | None) -> dict[str, Any]:
+    if resolved is None:
+        return {"total_steps": config.run.max_steps}
+    after = resolved.after
+    return {
+        "resolved": resolved.config.model_dump(mode="json"),
+        "baselines": resolved.baselines,
+        "after": after if after is not None and after.state != RunState.SUCCEEDED else None,
+        "total_steps": config.run.max_steps,
+    }

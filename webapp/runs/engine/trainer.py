@@ -1,0 +1,198 @@
+"""The trainer as a child process: how it is started, told to stop, and seen to be gone.
+
+It leads a process group of its own, so that one signal reaches everything it started. It holds the read end of a pipe
+(``TILTYARD_PARENT_FD``) whose write end only the supervisor has: when the supervisor dies in whatever way, the pipe
+closes and the trainer ends itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from django.conf import settings
+
+from training.errors import Boundary, ErrorInfo
+from training.rewards.custom import SWITCH_VARIABLE
+from webapp.logs import redact
+from webapp.teams.switches import custom_rewards_on
+from webapp.text import clean_text
+
+OUTPUT_NAME, PROCESS_NAME = "output.log", "trainer.json"
+TAIL_LINES, TAIL_BYTES, LINE_CHARS = 50, 64 << 10, 2_000
+NO_ACCESS: Mapping[str, str] = MappingProxyType({})
+# What a trainer may know of our environment: places and devices, never addresses of services or secrets.
+ENV_NAMES = frozenset(
+    {
+        "PATH",
+        "HOME",
+        "USER",
+        "LANG",
+        "LC_ALL",
+        "TZ",
+        "TMPDIR",
+        "VIRTUAL_ENV",
+        "PYTHONPATH",
+        "LD_LIBRARY_PATH",
+        "HF_HOME",
+        "HF_HUB_CACHE",
+        "HF_HUB_OFFLINE",
+        "HF_ENDPOINT",
+        "TRANSFORMERS_OFFLINE",
+        "CUDA_VISIBLE_DEVICES",
+        "CUDA_HOME",
+        "NVIDIA_VISIBLE_DEVICES",
+        "NVIDIA_DRIVER_CAPABILITIES",
+        "OMP_NUM_THREADS",
+        "MKL_NUM_THREADS",
+        "TOKENIZERS_PARALLELISM",
+        "PYTORCH_CUDA_ALLOC_CONF",
+        "NCCL_DEBUG",
+        "SSL_CERT_FILE",
+        "SSL_CERT_DIR",
+        "REQUESTS_CA_BUNDLE",
+    }
+)
+
+
+def trainer_env(parent_fd: int, access: Mapping[str, str] = NO_ACCESS) -> dict[str, str]:
+    """The child's whole environment. ``access`` opens the run's own environment servers, and no others."""
+    env = {name: value for name, value in os.environ.items() if name in ENV_NAMES}
+    named = {"PYTHONUNBUFFERED": "1", "TILTYARD_PARENT_FD": str(parent_fd)}
+    return {**env, **named, **access_env(access)}
+
+
+def access_env(access: Mapping[str, str]) -> dict[str, str]:
+    """What tells a child which servers it may reach (those that the installation allows, and the run's own), and
+    whether it may run the custom code of its rewards."""
+    ours = access.get("TILTYARD_OUTBOUND_ALLOW", "")
+    allow = ",".join(item for item in [*settings.OUTBOUND_ALLOW, ours] if item)
+    custom = {SWITCH_VARIABLE: "true"} if custom_rewards_on() else {}
+    return {**access, **custom, "TILTYARD_OUTBOUND_ALLOW": allow}
+
+
+class Trainer:
+    """One running trainer."""
+
+    def __init__(self, folder: Path, arguments: list[str], access: Mapping[str, str] = NO_ACCESS) -> None:
+        command = getattr(settings, "TRAINER_COMMAND", [sys.executable, "-m", "training"])
+        self.folder = folder
+        read_fd, self._alive_fd = os.pipe()
+        try:
+            with open(folder / OUTPUT_NAME, "ab") as output:
+                self._process = subprocess.Popen(
+                    [*command, "run", *arguments],
+                    cwd=settings.BASE_DIR,
+                    env=trainer_env(read_fd, access),
+                    pass_fds=(read_fd,),
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+        except OSError:
+            os.close(self._alive_fd)
+            raise
+        finally:
+            os.close(read_fd)
+        self.pid = self._process.pid
+        self._asked_at: float | None = None
+        self._exit: int | None = None
+        who = {"pid": self.pid, "started": _start_ticks(self.pid)}
+        (folder / PROCESS_NAME).write_text(json.dumps(who))
+
+    def poll(self) -> int | None:
+        """The exit code once it has ended, as ``Popen`` gives it; its group is swept before it is reaped."""
+        if self._exit is None:
+            # WNOWAIT: while the leader is not reaped its id cannot be anyone else's, so the group is surely ours.
+            if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+                return None
+            _signal_group(self.pid, signal.SIGKILL)
+            self._exit = self._process.wait()
+            os.close(self._alive_fd)
+        return self._exit
+
+    def ask_to_stop(self) -> None:
+        """SIGTERM the first time, SIGKILL once ``STOP_GRACE_S`` have passed. Call it again and again."""
+        if self._exit is not None:
+            return
+        if self._asked_at is None:
+            self._asked_at = time.monotonic()
+            _signal_group(self.pid, signal.SIGTERM)
+        elif time.monotonic() - self._asked_at > settings.STOP_GRACE_S:
+            _signal_group(self.pid, signal.SIGKILL)
+
+    def kill(self) -> None:
+        """End it and everything it started, now."""
+        if self._exit is None:
+            _signal_group(self.pid, signal.SIGKILL)
+            self._process.wait(timeout=10)
+            self._exit = self._process.returncode
+            os.close(self._alive_fd)
+
+
+def death(code: int) -> ErrorInfo:
+    """What an exit code without a last word means."""
+    hint = "The last lines of its output are in the log."
+    if code < 0:
+        try:
+            name = signal.Signals(-code).name
+        except ValueError:
+            name = "unknown"
+        what = f"The trainer was killed by signal {-code} ({name})."
+        if -code == signal.SIGKILL:
+            hint = "On Linux this is often the kernel ending a process that took too much memory: " + (
+                "try smaller micro batches, shorter completions or LoRA."
+            )
+    else:
+        what = f"The trainer ended with exit code {code} and without a last word."
+        if code == 137:
+            hint = (
+                "Exit code 137 is often an out-of-memory kill: try smaller micro batches, shorter completions or LoRA."
+            )
+    return ErrorInfo(code="trainer_died", boundary=Boundary.TRAINER, message=what, hint=hint)
+
+
+def output_tail(folder: Path) -> list[str]:
+    """The last lines that the trainer printed, without secrets."""
+    try:
+        with open(folder / OUTPUT_NAME, "rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
+            lines = deque(file.read().decode("utf-8", "replace").splitlines(), maxlen=TAIL_LINES)
+    except OSError:
+        return []
+    return [redact(clean_text(line[:LINE_CHARS])) for line in lines if line.strip()]
+
+
+def kill_orphan(folder: Path) -> None:
+    """Kill the trainer that a dead or stuck supervisor of this machine left in ``folder``, if it still runs."""
+    try:
+        who = json.loads((folder / PROCESS_NAME).read_text())
+        pid, started = int(who["pid"]), who["started"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    # Process ids come round again: the same id with another start time is a stranger.
+    if started is not None and _start_ticks(pid) == started:
+        _signal_group(pid, signal.SIGKILL)
+
+
+def _start_ticks(pid: int) -> str | None:
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}/{Path(f'/proc/{pid}/stat').read_text().rsplit(')', 1)[1].split()[19]}"
+    except (OSError, IndexError):
+        return None
+
+
+def _signal_group(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, number)

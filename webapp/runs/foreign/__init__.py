@@ -1,0 +1,1 @@
+"""Runs of other trainers, imported; and runs of ours, exported."""
