@@ -1,5 +1,7 @@
 """The error vocabulary: one flat set of codes, by the boundary where the failure happened.
 
+One rule for runs: what a person or time can fix pauses the run (``pauses``); only what can never work fails it.
+
 A bad rollout is data: an error with ``boundary`` in ENVIRONMENT, TOOL, REWARD or POLICY ends one rollout, is stored
 with it, and never becomes a reward of 0. A bad run ends in a state with a code, a sentence and a next action.
 ``boundary()`` is the one place that turns a foreign exception into a ``TiltyardError``.
@@ -45,6 +47,8 @@ class TiltyardError(Exception):
     code = "internal"
     boundary = Boundary.TRAINER
     hint = ""
+    pauses = False
+    """Whether a run that ends with it is paused, because a person or time can fix it, rather than failed."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -86,12 +90,14 @@ class EnvironmentUnreachable(TiltyardError):
     """No connection, or it broke: the server is down, died, or refused."""
 
     code, boundary = "environment_unreachable", Boundary.ENVIRONMENT
+    pauses = True
 
 
 class EnvironmentTimeout(TiltyardError):
     """The environment did not answer a stage within its time limit."""
 
     code, boundary = "environment_timeout", Boundary.ENVIRONMENT
+    pauses = True
 
 
 class EnvironmentProtocolError(TiltyardError):
@@ -104,6 +110,7 @@ class EnvironmentFull(TiltyardError):
     """The environment has no free session slot."""
 
     code, boundary = "environment_full", Boundary.ENVIRONMENT
+    pauses = True
 
 
 class EnvironmentFault(TiltyardError):
@@ -140,12 +147,28 @@ class TooManyFailures(TiltyardError):
     """Most rollouts of the last steps failed outside the policy: there is nothing left to learn from."""
 
     code, boundary = "too_many_failures", Boundary.ENVIRONMENT
+    pauses = True
 
 
 class StorageFull(TiltyardError):
     """The disk of the run directory is full."""
 
     code, boundary = "storage_full", Boundary.STORAGE
+    pauses = True
+
+
+class NotFinite(TiltyardError):
+    """Loss or gradient was NaN or infinite in several updates in a row; none of them moved the weights."""
+
+    code, boundary = "not_finite", Boundary.TRAINER
+    pauses = True
+
+
+class SamplerDisagrees(TiltyardError):
+    """The sampler's log-probabilities differ from those of a training forward over the same ids."""
+
+    code, boundary = "sampler_disagrees", Boundary.POLICY
+    pauses = True
 
 
 class StopRequested(TiltyardError):

@@ -144,6 +144,66 @@ class CheckpointSaved(Event):
     final: bool = False
 
 
+class CheckpointsRemoved(Event):
+    """Checkpoints that are no longer there to resume from, by their relative paths.
+
+    ``torn``: not whole, and set aside as ``<name>.torn``. ``old``: deleted by the retention of ``run.keep_last``.
+    """
+
+    type: Literal["checkpoints_removed"] = "checkpoints_removed"
+    paths: list[str]
+    why: Literal["torn", "old"]
+
+
+class Resumed(Event):
+    """Where a later attempt, or a resumed run, goes on. ``lost_steps`` were trained before and are trained again.
+
+    ``source`` is ``<attempt>/<folder>``, or a path where there is no attempt; "" when it begins at step 0 after all.
+    ``set_aside`` names checkpoints that were not whole; ``verified`` says in words what was checked.
+    """
+
+    type: Literal["resumed"] = "resumed"
+    source: str
+    step: int
+    lost_steps: int = 0
+    set_aside: list[str] = Field(default_factory=list)
+    verified: list[str] = Field(default_factory=list)
+
+
+class Held(Event):
+    """The step waits for something that may come back; ``error`` says for what. ``None``: it goes on.
+
+    It is tried again in ``next_try_s``; after ``patience_left_s`` more without success the run pauses.
+    """
+
+    type: Literal["held"] = "held"
+    step: int
+    error: ErrorInfo | None = None
+    tries: int = 0
+    next_try_s: float = 0.0
+    patience_left_s: float = 0.0
+
+
+class UpdateSkipped(Event):
+    """An update that did not move the weights, because its loss or gradient was not finite."""
+
+    type: Literal["update_skipped"] = "update_skipped"
+    step: int
+    what: Literal["loss", "gradient"]
+    in_a_row: int
+
+
+class SamplerChecked(Event):
+    """The sampler's log-probabilities held against a training forward over the same ids, in nats."""
+
+    type: Literal["sampler_checked"] = "sampler_checked"
+    step: int
+    tokens: int
+    max_gap: float
+    mean_gap: float
+    tolerance: float
+
+
 class LogLine(Event):
     """One line for the run's log."""
 
@@ -153,10 +213,13 @@ class LogLine(Event):
 
 
 class RunFinished(Event):
-    """The trainer's last word. Without it, the trainer died."""
+    """The trainer's last word. Without it, the trainer died.
+
+    ``paused``: it ended by itself because of ``error``, which a person or time can fix.
+    """
 
     type: Literal["run_finished"] = "run_finished"
-    status: Literal["succeeded", "failed", "stopped"]
+    status: Literal["succeeded", "failed", "paused", "stopped"]
     step: int
     error: ErrorInfo | None = None
 
@@ -170,6 +233,11 @@ AnyEvent = Annotated[
     | RolloutFinished
     | GroupScored
     | CheckpointSaved
+    | CheckpointsRemoved
+    | Resumed
+    | Held
+    | UpdateSkipped
+    | SamplerChecked
     | LogLine
     | RunFinished,
     Field(discriminator="type"),

@@ -4,8 +4,8 @@ How a run ends:
  1. The method returns: ``succeeded``.
  2. SIGTERM or SIGINT sets the stop flag; every phase looks at it and ends with ``stopped``. A watchdog ends the process
     after ``STOP_GRACE_S`` if a phase does not get there, with the same last word.
- 3. A typed error: ``failed`` with its code, sentence and next action. Anything else: ``failed`` with
-    ``trainer_crashed`` and the end of the traceback in the log.
+ 3. A typed error: ``paused`` if a person or time can fix it, else ``failed``, with its code, sentence and next action.
+    Anything else: ``failed`` with ``trainer_crashed`` and the end of the traceback in the log.
  4. The supervisor dies: its pipe closes and the process exits at once, without a last word; another attempt may
     already run.
 """
@@ -27,7 +27,7 @@ from training.config import JobConfig, config_to_yaml
 from training.errors import Boundary, ErrorInfo, StopRequested, StorageFull, TiltyardError
 from training.journal import Journal, LogLine, RunFinished
 
-EXIT_SUCCEEDED, EXIT_FAILED, EXIT_PARENT_DIED, EXIT_STOPPED = 0, 1, 3, 4
+EXIT_SUCCEEDED, EXIT_FAILED, EXIT_PARENT_DIED, EXIT_STOPPED, EXIT_PAUSED = 0, 1, 3, 4, 5
 STOP_GRACE_S = 6.5
 TRACEBACK_LINES = 30
 CONFIG_NAME = "config.yaml"
@@ -65,7 +65,7 @@ def _train(
     except StopRequested:
         return ending.write("stopped")
     except TiltyardError as error:
-        return ending.write("failed", error.info)
+        return ending.write("paused" if error.pauses else "failed", error.info)
     except Exception as exc:  # the last boundary: nothing may end without a word
         return ending.write("failed", _crash(exc, journal))
     return ending.write("succeeded")
@@ -97,7 +97,7 @@ class _Ending:
     def write(self, status: str, error: ErrorInfo | None = None) -> int:
         """Write the last event and return the exit code. The second caller waits for ever: its process is ending."""
         self._once.acquire()
-        codes = {"succeeded": EXIT_SUCCEEDED, "stopped": EXIT_STOPPED}
+        codes = {"succeeded": EXIT_SUCCEEDED, "stopped": EXIT_STOPPED, "paused": EXIT_PAUSED}
         try:
             self._journal.write(RunFinished(status=status, step=self.step(), error=error))  # type: ignore[arg-type]
         except OSError as exc:

@@ -218,6 +218,10 @@ class Batch:
         message = clean_text(redact(event.message[:LOG_MAX]))
         self.events.append(("log", {"level": event.level, "message": message}, _time(event.t)))
 
+    def _noted(self, event: Event) -> None:
+        payload = clean_json(event.model_dump(mode="json", exclude={"v", "n", "t"}))
+        self.events.append((payload.pop("type"), payload, _time(event.t)))
+
     def _run_finished(self, event: journal.RunFinished) -> None:
         self.attempt_changes["outcome"] = clean_json(event.model_dump(mode="json"))
         self.attempt_changes["last_step"] = max(_int(event.step, "step"), self.attempt_changes.get("last_step", 0))
@@ -232,6 +236,11 @@ _HANDLERS: dict[type[Event], Callable[[Batch, Any], None]] = {
     journal.RolloutFinished: Batch._rollout_finished,
     journal.GroupScored: Batch._group_scored,
     journal.CheckpointSaved: Batch._checkpoint,
+    journal.CheckpointsRemoved: Batch._noted,
+    journal.Resumed: Batch._noted,
+    journal.Held: Batch._noted,
+    journal.UpdateSkipped: Batch._noted,
+    journal.SamplerChecked: Batch._noted,
     journal.LogLine: Batch._log,
     journal.RunFinished: Batch._run_finished,
 }

@@ -2,8 +2,9 @@
 
 1. Lock the run under the lease; a stale lease changes nothing (``LeaseLost``).
 2. Seal the attempt: ``ended_at`` is set, so no later reader projects more of its journal.
-3. Its ``run_finished`` event, if there is one, is the truth: succeeded → succeeded, failed → failed with its typed
-   error. A run that was asked to stop or pause is cancelled or paused. Without the event the trainer died.
+3. Its ``run_finished`` event, if there is one, is the truth: succeeded → succeeded; failed → failed and paused →
+   paused, with its typed error. A run that was asked to stop or pause is cancelled or paused. Without the event the
+   trainer died.
 4. A run whose trainer or worker died is queued again, unless ``MAX_ATTEMPTS_WITHOUT_PROGRESS`` attempts in a row made
    no new step: then it fails with ``crash_loop``.
 5. Rollouts in flight are excluded. On success the final model is registered. Runs that waited are woken or failed.
@@ -56,7 +57,7 @@ def attempt_end(lease: Lease, error: ErrorInfo | None = None) -> Run:
         if target == RunState.SUCCEEDED and not run.imported_from:
             _model_register(run)
         reason = "" if stored is None else stored.message
-        final = verdict if target == RunState.FAILED else None
+        final = verdict if target in {RunState.FAILED, RunState.PAUSED} else None
         ended = run_transition(run.pk, target, lease=lease, reason=reason, error=final)
         if ended is None:
             raise LeaseLost("Another worker has the run.")
@@ -89,6 +90,8 @@ def _decide(run: Run, attempt: Attempt, error: ErrorInfo | None) -> tuple[RunSta
         return RunState.CANCELLED, None
     if status == "failed":
         return RunState.FAILED, typed or _unnamed()
+    if status == "paused" and not run.imported:
+        return RunState.PAUSED, typed or _unnamed()
     if run.state == RunState.PAUSING:
         return RunState.PAUSED, None
     if error is not None and error.code == WORKER_CLOSING.code:
