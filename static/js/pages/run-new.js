@@ -31,10 +31,14 @@ function reveal() {
 if (form) {
   form.addEventListener("input", show);
   form.addEventListener("change", show);
-  form.addEventListener("invalid", (event) => {
-    const fold = /** @type {HTMLElement} */ (event.target).closest("details");
-    if (fold) fold.open = true;
-  }, true);
+  form.addEventListener(
+    "invalid",
+    (event) => {
+      const fold = /** @type {HTMLElement} */ (event.target).closest("details");
+      if (fold) fold.open = true;
+    },
+    true,
+  );
   form.addEventListener("submit", (event) => {
     const button = /** @type {HTMLButtonElement | null} */ (event.submitter);
     if (button?.id !== "launch") return;

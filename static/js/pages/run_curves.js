@@ -1,11 +1,9 @@
 // @ts-check
 /** The Curves tab of the run page: the charts and their bar. */
-import { h, keyed, setAttr, t } from "../lib/dom.js";
+import { $, h, keyed, setAttr, t } from "../lib/dom.js";
 import { Curves, specsOf } from "../lib/curves.js";
 import { figure } from "../lib/format.js";
 import { last } from "../lib/series.js";
-
-const $ = (/** @type {string} */ id) => /** @type {HTMLElement} */ (document.getElementById(id));
 
 export class CurvePanel {
   /** @param {{state: import("../lib/state.js").State, view: import("../lib/view.js").View, kind: string, own: string[], baselines: Record<string, import("../lib/chart.js").Baseline[]>, onView: () => void, onStep: (step: number) => void}} options */
