@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.db.models import Q
-from django.utils.translation import gettext as _
 from pydantic import ValidationError
 
 from training.config import JobConfig, config_to_yaml
+from training.metrics import METRICS
 from training.rewards.custom import CUSTOM
 from training.rewards.custom.params import code_hash
 from webapp.metrics.selectors import curves, metric_names
@@ -21,6 +21,7 @@ from webapp.runs.states import TERMINAL, RunState
 from webapp.storage import attempt_dir
 from webapp.teams.templatetags.ui import duration, figure, percent
 from webapp.text import clean_text
+from webapp.words import translated
 
 EVENTS_PAGE = 200
 EVENT_KINDS = ("state", "attempt", "warning")  # phases and log lines would bury them
@@ -28,33 +29,6 @@ LOG_LINES = 2000
 OWN_CURVES_MAX = 60
 ENVIRONMENTS_OWN = "task_success"  # the reward component that hands the environment's reward on
 TABS = ("curves", "rollouts", "log", "config", "events")
-TILES = {
-    "grpo": [
-        ("reward", "figure"),
-        ("rollouts/task_success", "percent"),
-        ("kl", "figure"),
-        ("completions/mean_length", "figure"),
-        ("rollouts/excluded_share", "percent"),
-        ("groups/zero_variance_share", "percent"),
-        ("timing/step", "duration"),
-    ],
-    "sample": [
-        ("reward", "figure"),
-        ("rollouts/task_success", "percent"),
-        ("groups/pass_share", "percent"),
-        ("groups/best_reward_mean", "figure"),
-        ("groups/zero_variance_share", "percent"),
-        ("completions/mean_length", "figure"),
-        ("rollouts/excluded_share", "percent"),
-    ],
-    "sft": [
-        ("loss", "figure"),
-        ("mean_token_accuracy", "percent"),
-        ("learning_rate", "figure"),
-        ("grad_norm", "figure"),
-        ("timing/step", "duration"),
-    ],
-}
 FORMATS = {"figure": figure, "percent": percent, "duration": duration}
 
 
@@ -65,26 +39,8 @@ class Tile(NamedTuple):
     label: str
     kind: str
     text: str
+    about: str
     values: list[float | None]
-
-
-def tile_labels() -> dict[str, str]:
-    """Short names of the figures."""
-    return {
-        "reward": _("Reward"),
-        "rollouts/task_success": _("Task success"),
-        "kl": _("KL"),
-        "completions/mean_length": _("Length, tokens"),
-        "rollouts/excluded_share": _("Excluded"),
-        "groups/zero_variance_share": _("Groups without spread"),
-        "groups/pass_share": _("Groups with a success"),
-        "groups/best_reward_mean": _("Best of group"),
-        "timing/step": _("Step time"),
-        "loss": _("Loss"),
-        "mean_token_accuracy": _("Token accuracy"),
-        "learning_rate": _("Learning rate"),
-        "grad_norm": _("Gradient norm"),
-    }
 
 
 def _own_curves(run: Run) -> list[str]:
@@ -97,14 +53,18 @@ def _own_curves(run: Run) -> list[str]:
 
 def tiles(run: Run) -> list[Tile]:
     """The tiles of a run, with or without figures yet; a foreign run has only those that it tells."""
-    wanted = TILES.get(run.kind, TILES["grpo"])
-    found, labels = curves(run, [name for name, _kind in wanted]), tile_labels()
+    found = curves(run, list(run.method.tiles))
     made = []
-    for name, kind in wanted:
+    for name in run.method.tiles:
+        entry = METRICS[name]
         values = found.get(name, {}).get("values", [])[-48:]
         last = next((value for value in reversed(values) if value is not None), None)
         if values or not run.imported_from:
-            made.append(Tile(name, labels[name], kind, FORMATS[kind](last), values))
+            made.append(
+                Tile(
+                    name, translated(entry.title), entry.form, FORMATS[entry.form](last), translated(entry.what), values
+                )
+            )
     return made
 
 
@@ -135,7 +95,7 @@ def page_data(run: Run, urls: dict[str, str], tab: str) -> dict[str, Any]:
     """What the page's script needs to know beside the frames."""
     config = config_of(run)
     weights = {item.name: item.weight for item in config.rewards.components} if config else {}
-    expected = config.rollouts_per_step if config and run.kind != "sft" else None
+    expected = config.rollouts_per_step if config and run.method.plays else None
     return {
         "id": str(run.pk),
         "kind": run.kind,
@@ -146,7 +106,8 @@ def page_data(run: Run, urls: dict[str, str], tab: str) -> dict[str, Any]:
         "per_step": expected,
         "baselines": _baseline_lines(run, list(weights.items())),
         "own_curves": _own_curves(run),
-        "tiles": dict(TILES.get(run.kind, TILES["grpo"])),
+        "tiles": {name: METRICS[name].form for name in run.method.tiles},
+        "curves": list(run.method.curves),
         "terminal": sorted(TERMINAL),
         "stall_after": settings.STALL_AFTER_S,
     }
@@ -172,7 +133,7 @@ def actions(run: Run, *, editor: bool) -> dict[str, bool]:
         "pause": editor and state in {RunState.PREPARING, RunState.RUNNING},
         "resume": editor and state == RunState.PAUSED,
         "clone": editor and not run.imported_from,  # nobody knows its config
-        "lab": run.kind != "sft" and run.step > 0,
+        "lab": run.method.plays and run.step > 0,
     }
 
 

@@ -1,6 +1,6 @@
 // @ts-check
 /** One chart: a heading with the newest (or the pointed-at) figures, lines by Plotly, a crosshair. */
-import { h, icon, setAttr, setText, t } from "./dom.js";
+import { h, has, icon, setAttr, setText, t } from "./dom.js";
 import { figure } from "./format.js";
 import { decimate, flatRange, last, positive, smooth, valueAt } from "./series.js";
 
@@ -77,7 +77,7 @@ export class Chart {
     const head = h(
       "header",
       { class: "chart-head" },
-      h("h3", {}, spec.title),
+      h("h3", { title: has(`about.${spec.key}`) ? t(`about.${spec.key}`) : null }, spec.title),
       this.stepText,
       this.legend,
       spec.removable && remove,

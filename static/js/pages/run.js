@@ -22,7 +22,7 @@ let skewMs = 0;
 const curves = new CurvePanel({
   state,
   view,
-  kind: page.kind,
+  curves: page.curves,
   own: page.own_curves,
   baselines: page.baselines,
   onView: keepView,
