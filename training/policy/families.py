@@ -48,8 +48,8 @@ def known_path(model_type: str) -> SamplingPath:
     path = sampling_path(model_type)
     if path is None:
         raise ModelError(
-            f"Models of the family {model_type} cannot be sampled: it is not shown that the sampler's "
-            "log-probabilities equal those of training.",
+            f"Models of the family {model_type} cannot be sampled correctly: the sampler's log-probabilities are not "
+            "shown to equal those of a training forward.",
             hint="Choose a model of another family, such as qwen3, qwen3_5, llama, mistral, gemma3 or gpt_oss.",
         )
     return path
