@@ -18,6 +18,7 @@ from pydantic import BaseModel, Field
 from training.config import JobConfig
 from training.errors import ConfigError, TiltyardError
 from training.model_check import check_model_folder
+from training.policy.families import sampling_path
 from training.traps import Trap, traps
 from training.words import _
 
@@ -124,8 +125,17 @@ def _model(config: JobConfig) -> Text:
             raise _Problem(_say(_("There is no model folder %(source)s."), source=source), _("Fix model.source."))
         return _say(_("%(source)s is fetched from Hugging Face when the run starts."), source=source)
     facts = check_model_folder(folder)
+    path = sampling_path(facts.model_type)
+    if path is None and facts.model_type and config.kind != "sft":
+        raise _Problem(
+            _say(_("Models of the family %(family)s cannot be sampled correctly."), family=facts.model_type),
+            _("Choose a model of another family, such as qwen3, qwen3_5, llama, mistral, gemma3 or gpt_oss."),
+        )
     name = facts.architecture or facts.model_type or "a model"
     count = f"{facts.parameters:,}"
+    if path == "plain" and config.kind != "sft":
+        text = _("%(name)s with %(count)s parameters, safe to open. Each turn computes the whole prompt anew.")
+        return _say(text, name=name, count=count)
     return _say(_("%(name)s with %(count)s parameters, safe to open."), name=name, count=count)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -43,6 +44,27 @@ def test_a_job_that_can_run_passes_every_check(tmp_path: Path, starter_folder: P
     assert list(checks) == ["model", "dataset", "environment", "slots", "rewards", "batch", "template"]
     assert all(check.ok for check in checks.values())
     assert "parameters" in checks["model"].message and "16 free slots for 8" in checks["slots"].message
+
+
+def test_a_family_that_cannot_be_sampled_right_is_refused_by_name_and_a_slow_one_is_told(
+    tmp_path: Path, starter_folder: Path, server: str
+) -> None:
+    """Preflight was green for models whose every rollout then failed (T3)."""
+
+    def model_check(family: str, **over: Any) -> Check:
+        folder = tmp_path / family
+        shutil.copytree(starter_folder, folder)
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(config | {"model_type": family}))
+        job = job_config(**good(tmp_path, folder, server), **over)
+        return by_name(preflight(job, load_template=False))["model"]
+
+    refused = model_check("mamba")
+    assert not refused.ok and refused.values == {"family": "mamba"} and "qwen3" in refused.hint
+    slow = model_check("qwen3_5")
+    assert slow.ok and "whole prompt" in slow.message
+    assert model_check("rwkv", kind="sft").ok  # it samples nothing
+    assert model_check("gpt_oss").ok
 
 
 @pytest.mark.parametrize(

@@ -15,34 +15,31 @@ from typing import Any
 
 from training.algorithms.base import JournalCallback, common_arguments, train
 from training.algorithms.job import Job, checkpoint_step, row_order
-from training.algorithms.loading import fetch_model, load_model, load_tokenizer, lora_config, prepare_device, stop_ids
+from training.algorithms.loading import fetch_model, load_model, load_tokenizer, lora_config, prepare_device
 from training.algorithms.tasks import playable, reward_components, task_rows
 from training.config import JobConfig, RewardComponent
 from training.data.schema import Row
 from training.journal import PhaseChanged
-from training.policy.sampling import SamplingParams
-from training.policy.transformers_engine import TransformersEngine
+from training.policy.check import SamplerCheck, tolerance_for, trainer_logprobs
+from training.policy.engine import Engine
+from training.policy.make import AUTOCAST, MEMORY_NOTE, make_engine
 from training.rewards.base import Episode, Score
 from training.rewards.combining import term_of
 from training.rewards.scoring import score_episode
 from training.rollout.collector import Collector, Rollout, StepRollouts
-from training.rollout.dialects import choose_dialect
+from training.rollout.players import make_player
 from training.rollout.protocols import check_environment
-from training.rollout.replicas import Replicas
 from training.rollout.tokens import ChatTemplate
-from training.rollout.trajectory import Player
 
 PARTS_FIELD = "reward_parts"
 Scorer = Callable[[Episode], Score]
 
 
-def run_grpo(job: Job, *, scorer: Scorer | None = None, engine: Any = None) -> None:
+def run_grpo(job: Job, *, scorer: Scorer | None = None, engine: Engine | None = None) -> None:
     """Train by GRPO from the job's config. Raises typed errors, ``StopRequested`` among them.
 
     ``scorer`` and ``engine`` replace the configured rewards and the in-process sampler, for tests.
     """
-    import torch
-
     config = job.config
     job.journal.write(PhaseChanged(phase="preparing", step=0))
     components = reward_components(config)
@@ -64,15 +61,13 @@ def run_grpo(job: Job, *, scorer: Scorer | None = None, engine: Any = None) -> N
     callback = JournalCallback(job)
     rollouts = _Rollouts(job, callback, rows, template, components, scorer)
     trainer = _make_trainer(job, model, tokenizer, places, components, rollouts, callback, device)
-    own_engine = engine is None
-    if own_engine:
-        engine = TransformersEngine(
-            trainer.accelerator.unwrap_model(trainer.model),
-            stop_ids=stop_ids(model, tokenizer),
-            params=SamplingParams(config.rollout.temperature, config.rollout.top_p, config.rollout.top_k),
-            autocast=torch.bfloat16 if device == "cuda" else None,
-        )
-    rollouts.attach(engine)
+    own_engine, check = engine is None, None
+    if engine is None:
+        autocast = AUTOCAST.get(trainer.accelerator.mixed_precision)
+        sampled = trainer.accelerator.unwrap_model(trainer.model)
+        engine = make_engine(config, sampled, tokenizer, autocast=autocast, log=job.log)
+        check = SamplerCheck(trainer_logprobs(trainer), tolerance_for(sampled, autocast), job.journal.write)
+    rollouts.attach(engine, check)
     job.check_stop()
     job.started(len(places), device, checkpoint_step(checkpoint))
     try:
@@ -102,23 +97,17 @@ class _Rollouts:
         self._components = components
         self._scorer = scorer or self._score
         self._step = 0
-        self._engine: Any = None
+        self._engine: Engine | None = None
         self._collector: Collector | None = None
+        self._check: SamplerCheck | None = None
 
-    def attach(self, engine: Any) -> None:
-        """Give the sampler, which exists only once the trainer has placed the model."""
-        config = self._job.config
-        player = Player(
-            engine=engine,
-            template=self._template,
-            parse=choose_dialect(config),
-            rollout=config.rollout,
-            environment=config.environment,
-            open_session=Replicas(config.environment).open if config.environment.url else None,
-        )
+    def attach(self, engine: Engine, check: SamplerCheck | None) -> None:
+        """Give the sampler and its check, which exist only once the trainer has placed the model."""
+        player = make_player(self._job.config, engine, self._template)
         self._engine = engine
+        self._check = check
         self._collector = Collector(
-            config, self._rows, player, self._scorer, self._job.journal, self._job.stop, self._job.attempt
+            self._job.config, self._rows, player, self._scorer, self._job.journal, self._job.stop, self._job.attempt
         )
 
     def _score(self, episode: Episode) -> Score:
@@ -130,11 +119,17 @@ class _Rollouts:
             self._collector.close()
 
     def __call__(self, prompts: list[str], trainer: Any) -> dict[str, list[Any]]:
-        assert self._collector is not None  # noqa: S101 - attach() ran before training
+        assert self._collector is not None and self._engine is not None  # noqa: S101 - attach() ran before training
         self._step = step = trainer.state.global_step + 1
+        self._engine.weights_changed()
+        retries = self._engine.figures.memory_retries
         with self._engine.sampling():
             result = self._collector.collect(step, [int(prompt) for prompt in prompts])
+        if self._engine.figures.memory_retries > retries:
+            self._job.log(MEMORY_NOTE % step, "warning")
         self._callback.extra = dict(result.figures)
+        if self._check is not None:
+            self._callback.extra |= self._check(step, [rollout.trajectory for rollout in result.rollouts])
         self._callback.skip_update = all(rollout.parts is None for rollout in result.rollouts)
         if self._callback.skip_update:
             self._job.log(f"Step {step}: all rollouts are excluded, so the weights stay as they are.", "warning")

@@ -125,13 +125,3 @@ def lora_config(config: JobConfig) -> Any:
         target_modules=targets if targets == "all-linear" else targets.split(","),
         task_type="CAUSAL_LM",
     )
-
-
-def stop_ids(model: Any, tokenizer: PreTrainedTokenizerBase) -> set[int]:
-    """Ids at which sampling of a turn stops: the tokenizer's end of turn, and what else the model declares as an end.
-
-    Only the former lets a conversation go on; a turn that stops at another one is taken as cut off.
-    """
-    declared = model.generation_config.eos_token_id
-    others = [] if declared is None else [declared] if isinstance(declared, int) else list(declared)
-    return {tokenizer.eos_token_id, *others}

@@ -106,7 +106,7 @@ class Collector:
         work = _Step(self, step, row_indices)
         tasks = [asyncio.create_task(work.run_one(position)) for position in range(len(row_indices))]
         watcher = asyncio.create_task(self._watch(tasks))
-        busy_before, began = self._player.engine.busy_seconds, time.monotonic()
+        busy_before, began = self._player.engine.figures.busy_seconds, time.monotonic()
         asked_before = usage.total()
         try:
             outcomes = await asyncio.gather(*tasks, return_exceptions=True)
@@ -121,7 +121,7 @@ class Collector:
                 raise outcome
         rollouts = [outcome for outcome in outcomes if isinstance(outcome, Rollout)]
         groups = work.close_groups(rollouts)
-        busy = self._player.engine.busy_seconds - busy_before
+        busy = self._player.engine.figures.busy_seconds - busy_before
         played = work.last_played - began
         figures = step_figures(rollouts, groups) | judge_figures(asked_before, usage.total())
         figures |= {
