@@ -27,6 +27,7 @@ from training.rewards.combining import term_of
 from training.rewards.scoring import score_episode
 from training.rollout.collector import Collector, Rollout, StepRollouts
 from training.rollout.dialects import choose_dialect
+from training.rollout.holding import wait_for_environment
 from training.rollout.protocols import check_environment
 from training.rollout.replicas import Replicas
 from training.rollout.tokens import ChatTemplate
@@ -48,7 +49,8 @@ def run_grpo(job: Job, *, scorer: Scorer | None = None, engine: Any = None) -> N
     components = reward_components(config)
     job.keep_replies()
     if config.environment.url:
-        check_environment(config.environment)
+        place = config.environment
+        wait_for_environment(lambda: check_environment(place), place, job.journal.write, job.stop)
     rows = task_rows(config)
     job.check_stop()
     device = prepare_device(config)

@@ -18,9 +18,7 @@ from training.config import EnvironmentConfig, RolloutConfig
 from training.errors import (
     DataError,
     EnvironmentFault,
-    EnvironmentFull,
     EnvironmentTimeout,
-    EnvironmentUnreachable,
     PolicyFault,
     TiltyardError,
     boundary,
@@ -35,7 +33,7 @@ from training.rollout.tokens import Template, Tools
 
 RETRY_BASE_S = 0.25
 RETRY_CAP_S = 5.0
-_RETRIED = (EnvironmentUnreachable, EnvironmentTimeout, EnvironmentFull, EnvironmentFault)
+_RETRIED = (EnvironmentTimeout, EnvironmentFault)  # while it is away the collector holds the step
 
 OpenSession = Callable[[], Awaitable[Session]]
 OnTurn = Callable[[list[Message], int, float], None]
