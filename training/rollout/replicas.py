@@ -35,12 +35,16 @@ _LOST = (EnvironmentUnreachable, SessionLost)
 
 @dataclass
 class Replica:
-    """One address and what is known of it. ``others`` are sessions that are not ours."""
+    """One address and what is known of it.
+
+    ``others`` are sessions that are not ours; of ours, ``in_flight``, ``playing`` have begun their episodes.
+    """
 
     url: str
     slots: int | None = None
     others: int = 0
     in_flight: int = 0
+    playing: int = 0
     failures: int = 0
     rests_until: float = 0.0
     learned: int = 0
@@ -56,11 +60,11 @@ class Replica:
         return all(self.in_flight < bound for bound in known)
 
     def full(self, now: float, slots: int | None) -> bool:
-        """It had no room for one more of ours. Returns whether that is because of ours."""
+        """It had no room for one more of ours. Returns whether that is because of ours, so that waiting will do."""
         if slots is not None:
             self.slots = slots
         self.learned, self.learned_until = self.in_flight, now + LEARNED_S
-        return self.in_flight > 0
+        return self.playing > 0 or (self.slots is not None and self.in_flight >= self.slots)
 
     @property
     def room(self) -> int:
@@ -114,14 +118,16 @@ class Replicas:
         """The best replica that was not tried yet and takes one more; one that rests only when no other is left."""
         now = time.monotonic()
         left = [replica for replica in self.all if replica.url not in tried]
-        if awake := [replica for replica in left if now >= replica.rests_until]:
-            free = [replica for replica in awake if replica.takes(now, self.config.sessions)]
+        awake = [replica for replica in left if now >= replica.rests_until]
+        free = [replica for replica in awake or left if replica.takes(now, self.config.sessions)]
+        if awake:
             return max(free, key=lambda replica: replica.room, default=None)
-        return min(left, key=lambda replica: replica.rests_until, default=None)
+        return min(free, key=lambda replica: replica.rests_until, default=None)
 
-    def left(self, replica: Replica) -> None:
-        """One of our episodes on the replica is over: whoever waits longest may look again."""
+    def left(self, replica: Replica, *, begun: bool) -> None:
+        """One of our sessions on the replica is over: whoever waits longest may look again."""
         replica.in_flight -= 1
+        replica.playing -= begun
         while self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():
@@ -175,6 +181,7 @@ class ReplicaSession:
         self._inner: Session | None = None
         self._replica: Replica | None = None
         self._url = self._config.url
+        self._begun = False
         self._reset: ResetRequest | None = None
         self._seen: list[Observation] = []
         self._steps: list[StepRequest] = []
@@ -247,6 +254,8 @@ class ReplicaSession:
     def _arrived(self) -> None:
         if self._replica is not None:
             self._replica.answered()
+            self._replica.playing += not self._begun
+            self._begun = True
 
     async def _start(
         self, request: ResetRequest | None, tried: set[str] | None = None, error: TiltyardError | None = None
@@ -282,9 +291,11 @@ class ReplicaSession:
         if not isinstance(error, EnvironmentFull) or replica is None:
             await self._leave(gone=True)
             return False
-        ours = replica.in_flight > 1
-        await self._leave(gone=not ours)
-        return replica.full(time.monotonic(), error.slots)
+        await self._leave(gone=False)
+        waits = replica.full(time.monotonic(), error.slots)
+        if not waits:
+            replica.failed(time.monotonic())
+        return waits
 
     async def _leave(self, *, gone: bool) -> str:
         """Close the session with its server. Returns the server's address."""
@@ -298,7 +309,8 @@ class ReplicaSession:
                 await inner.close()
         finally:
             if replica is not None:
-                self._replicas.left(replica)  # only now: the server frees the slot as it is told goodbye
+                begun, self._begun = self._begun, False
+                self._replicas.left(replica, begun=begun)  # only now: the server frees the slot as it is told goodbye
         return replica.url if replica is not None else ""
 
     async def _recover(self, request: StepRequest, lost: TiltyardError) -> Observation:
