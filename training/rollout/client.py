@@ -34,6 +34,7 @@ from training.rollout.plain import json_problem
 from training.rollout.session import (
     CLOSE_TIMEOUT_S,
     MAX_MESSAGE_BYTES,
+    MessageRefused,
     SessionLost,
     Waits,
     no_connection,
@@ -44,6 +45,7 @@ from training.rollout.session import (
 )
 
 MAX_HEALTH_BYTES = 64 << 10
+MAX_FAULTS = 3
 CLOSE_TRY_LATER = 1013
 _PROTOCOL_CODES = {"INVALID_JSON", "UNKNOWN_TYPE", "VALIDATION_ERROR"}
 
@@ -102,6 +104,13 @@ class Socket:
             raise EnvironmentUnreachable(f"The environment hung up during {kind}: {short(exc)}.") from exc
         except (OSError, WebSocketException) as exc:
             raise EnvironmentUnreachable(f"The connection broke during {kind}: {short(exc)}.") from exc
+
+    async def refusal(self, wait_s: float) -> None:
+        """Wait for what a server says that takes no session. Raises it; silence means that it took this one."""
+        assert self._socket is not None  # noqa: S101 - open() came before
+        with contextlib.suppress(TimeoutError, ConnectionClosed):
+            async with asyncio.timeout(wait_s):
+                parse_frame(await self._socket.recv())
 
     async def close(self) -> None:
         """Say goodbye if the peer still listens; never raises, never waits long."""
@@ -221,9 +230,24 @@ def _reported(data: dict[str, Any]) -> TiltyardError:
         full.slots = slots if isinstance(slots, int) and not isinstance(slots, bool) and slots > 0 else None
         return full
     if code in _PROTOCOL_CODES:
-        return EnvironmentProtocolError(f"The environment did not understand us ({code}): {message}")
+        faults = _faults(data.get("errors"))
+        told = "; ".join(f"{field}: {sentence}" for field, _kind, sentence in faults) or message
+        refused = MessageRefused(f"The environment did not understand us ({code}): {told}")
+        refused.faults = faults
+        return refused
     lost = SessionLost if code == "SESSION_ERROR" else EnvironmentFault
     return lost(f"The environment reported an error: {message}")
+
+
+def _faults(errors: object) -> tuple[tuple[str, str, str], ...]:
+    """What pydantic found wrong with a message of ours, as OpenEnv passes it on."""
+    faults = [error for error in errors if isinstance(error, dict)] if isinstance(errors, list) else []
+    places = [fault.get("loc") for fault in faults[:MAX_FAULTS]]
+    fields = [str(place[0])[:64] if isinstance(place, list) and place else "" for place in places]
+    return tuple(
+        (field, str(fault.get("type", ""))[:64], str(fault.get("msg", ""))[:200])
+        for field, fault in zip(fields, faults, strict=False)
+    )
 
 
 async def ask_health(config: EnvironmentConfig, url: str | None = None) -> Health:

@@ -21,7 +21,14 @@ from dataclasses import dataclass, field
 
 from envs.wire import Observation, ResetRequest, StepRequest
 from training.config import EnvironmentConfig
-from training.errors import Boundary, EnvironmentFull, EnvironmentTimeout, EnvironmentUnreachable, TiltyardError
+from training.errors import (
+    Boundary,
+    EnvironmentFull,
+    EnvironmentRefused,
+    EnvironmentTimeout,
+    EnvironmentUnreachable,
+    TiltyardError,
+)
 from training.rollout.protocols import addresses, ask_server, open_session
 from training.rollout.session import Session, SessionLost
 
@@ -159,7 +166,8 @@ class Replicas:
         try:
             facts = await ask_server(self.config, replica.url)
         except TiltyardError as error:
-            if not isinstance(error, EnvironmentUnreachable | EnvironmentTimeout):
+            away = isinstance(error, EnvironmentUnreachable | EnvironmentTimeout)
+            if isinstance(error, EnvironmentRefused) or not away:
                 return  # it is there, and just does not tell
             # Between steps the loop stands still while the model learns; a limit that passed then says nothing.
             if time.monotonic() - began <= self.config.connect_timeout_s + 1:

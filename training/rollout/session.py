@@ -37,6 +37,12 @@ class SessionLost(EnvironmentFault):
     """The server answers, but it no longer knows this episode."""
 
 
+class MessageRefused(EnvironmentProtocolError):
+    """The server's models did not accept our message; ``faults`` are the field, pydantic's type and its sentence."""
+
+    faults: tuple[tuple[str, str, str], ...] = ()
+
+
 class Session(Protocol):
     """One episode with one environment.
 

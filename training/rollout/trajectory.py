@@ -199,6 +199,8 @@ class Player:
             StepRequest(message=parsed.text, tool_calls=parsed.tool_calls, parse_error=parsed.parse_error)
         )
         _take_rewards(trajectory, answer)
+        if parsed.parse_error is None and answer.info.get("parse_error"):
+            trajectory.parse_errors += 1  # readable to us, and not to the environment
         added = heard(answer)
         if added:
             trajectory.messages += added

@@ -1,4 +1,4 @@
-"""An environment that is away or full: the step waits for it, and nothing is lost, excluded or scored 0.
+"""An environment that is away: the step waits for it, and nothing is lost, excluded or scored 0.
 
 All options of the environment are the defaults; where minutes must pass, the clock is moved instead.
 """
@@ -6,134 +6,36 @@ All options of the environment are the defaults; where minutes must pass, the cl
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
-import socket
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from tests.training.helpers import (
     ScriptedEngine,
-    call_text,
-    demonstration_rows,
     echo_behaviour,
-    error,
     events,
-    job_config,
     observation,
     of_type,
     scripted_server,
 )
+from tests.training.rollout.bench import Bench, Clock, free_port, tools_server
 from training.config import EnvironmentConfig
 from training.errors import (
-    EnvironmentFull,
     EnvironmentRefused,
     EnvironmentTimeout,
     EnvironmentUnreachable,
-    RewardFault,
     StopRequested,
-    TooManyFailures,
 )
 from training.journal import Journal
-from training.rewards.base import Episode, Score
 from training.rollout import holding
-from training.rollout.collector import Collector, StepRollouts
-from training.rollout.dialects import DIALECTS
 from training.rollout.holding import wait_for_environment
 from training.rollout.protocols import check_environment
-from training.rollout.replicas import Replicas
-from training.rollout.tokens import ChatTemplate
-from training.rollout.trajectory import Player
 
-ROOT = Path(__file__).resolve().parents[3]
 STEPS = 6
-
-
-def verdict(episode: Episode) -> Score:
-    if episode.env_reward is None:
-        raise RewardFault("no verdict")
-    return Score(parts={"task_success": episode.env_reward}, total=episode.env_reward)
-
-
-class Bench:
-    """A collector as ``run_grpo`` makes it, with a scripted engine."""
-
-    def __init__(self, folder: Path, tokenizer: Any, url: str, **over: Any) -> None:
-        groups: dict[str, Any] = over.pop("config", {})
-        groups["environment"] = {"url": url, **groups.get("environment", {})}
-        self.config = job_config(**groups)
-        self.engine = over.pop("engine", None) or ScriptedEngine(tokenizer, [call_text("hi"), "It is hi."])
-        self.stop, self.journal, self.path = threading.Event(), Journal(folder), folder
-        player = Player(
-            engine=self.engine,
-            template=ChatTemplate(tokenizer),
-            parse=DIALECTS["hermes"],
-            rollout=self.config.rollout,
-            environment=self.config.environment,
-            open_session=Replicas(self.config.environment).open,
-        )
-        rows = [row.model_copy(update={"messages": row.messages[:1]}) for row in demonstration_rows(6)]
-        scorer = over.pop("scorer", verdict)
-        self.collector = Collector(self.config, rows, player, scorer, self.journal, self.stop)
-
-    def collect(self, step: int = 1) -> StepRollouts:
-        rollout = self.config.rollout
-        rows = [row for row in range(rollout.prompts_per_step) for _ in range(rollout.num_generations)]
-        return self.collector.collect(step, rows)
-
-    def held(self) -> list[Any]:
-        return of_type(self.path, "held")
-
-
-class Clock:
-    """Time that passes only where ``holding`` sleeps."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    async def sleep(self, seconds: float) -> None:
-        target = self.now + seconds
-        await asyncio.sleep(0.05)  # so that those who fail together also wait together
-        self.now = max(self.now, target)
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made = Clock()
-    monkeypatch.setattr(holding, "_now", lambda: made.now)
-    monkeypatch.setattr(holding, "_sleep", made.sleep)
-    return made
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-    return port
-
-
-@contextlib.contextmanager
-def tools_server(port: int, *options: str) -> Iterator[subprocess.Popen[bytes]]:
-    words = [sys.executable, "-m", "envs.tools", "--port", str(port), "--log-level", "error", *options]
-    server = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        end = time.monotonic() + 60
-        while time.monotonic() < end and server.poll() is None:
-            with contextlib.suppress(httpx.HTTPError):
-                if httpx.get(f"http://127.0.0.1:{port}/health", timeout=1).status_code == 200:
-                    break
-            time.sleep(0.05)
-        yield server
-    finally:
-        server.kill()
-        server.wait(10)
 
 
 class KillsAt(ScriptedEngine):
@@ -283,85 +185,6 @@ def test_an_episode_that_kills_its_server_each_time_is_its_own_fault(
     assert [r.name for r in result.rollouts if r.parts is None] == ["a1-s1-g1-i2"] and len(begun) == 4
 
 
-@pytest.mark.parametrize("sessions", [0, 1])
-def test_eight_rollouts_are_played_on_one_slot_one_after_another(tmp_path: Path, tokenizer: Any, sessions: int) -> None:
-    """V2: OpenEnv's own servers take one session; 6 of 8 rollouts were excluded."""
-    port = free_port()
-    with tools_server(port, "--slots", "1"):
-        url = f"http://127.0.0.1:{port}"
-        bench = Bench(tmp_path, tokenizer, url, config={"environment": {"sessions": sessions}})
-        results = [bench.collect(step) for step in (1, 2)]
-    assert [result.figures["rollouts/excluded"] for result in results] == [0.0, 0.0]
-    assert [result.figures["env/errors"] for result in results] == [0.0, 0.0], "waiting costs no attempt"
-    assert bench.held() == []
-
-
-def test_a_server_that_does_not_tell_its_slots_shows_them_by_refusing(tmp_path: Path, tokenizer: Any) -> None:
-    """V2, V3: as OpenEnv's own servers do it, the refusal comes before the first word and the socket is closed."""
-    port = free_port()
-    taken: list[int] = []
-    refused: list[int] = []
-
-    async def one_slot(socket: Any) -> None:
-        if taken:
-            refused.append(1)
-            await socket.send(error("CAPACITY_REACHED", "Server at capacity: 1/1 sessions active."))
-            await socket.close()
-            return
-        taken.append(1)
-        try:
-            turn = 0
-            async for text in socket:
-                frame = json.loads(text)
-                if frame["type"] == "close":
-                    return
-                await socket.send(await echo_behaviour(socket, frame, turn))
-                turn += 1
-        finally:
-            taken.clear()
-
-    with raw_server(one_slot, port):
-        result = Bench(tmp_path, tokenizer, f"http://127.0.0.1:{port}").collect()
-    assert result.figures["rollouts/excluded"] == 0 and 1 <= len(refused) <= 16
-
-
-@contextlib.contextmanager
-def raw_server(session: Any, port: int) -> Iterator[None]:
-    from websockets.asyncio.server import serve
-
-    loop, ready, stopped = asyncio.new_event_loop(), threading.Event(), asyncio.Event()
-
-    async def run() -> None:
-        async with serve(session, "127.0.0.1", port, close_timeout=0.2):
-            ready.set()
-            await stopped.wait()
-
-    thread = threading.Thread(target=lambda: loop.run_until_complete(run()), daemon=True)
-    thread.start()
-    assert ready.wait(5)
-    try:
-        yield
-    finally:
-        loop.call_soon_threadsafe(stopped.set)
-        thread.join(5)
-
-
-def test_a_server_that_is_full_of_others_is_waited_for_and_named_full(
-    tmp_path: Path, tokenizer: Any, clock: Clock
-) -> None:
-    """V3: 74 of 76 refusals were told as "hung up"."""
-
-    async def full(socket: Any) -> None:
-        await socket.send(error("CAPACITY_REACHED", "Server at capacity"))
-        await socket.close()
-
-    port = free_port()
-    with raw_server(full, port), pytest.raises(EnvironmentFull, match="was full for 10 min") as caught:
-        Bench(tmp_path, tokenizer, f"http://127.0.0.1:{port}").collect()
-    assert caught.value.pauses and "at capacity" in caught.value.message
-    assert {event.error.code for event in of_type(tmp_path, "held")} == {"environment_full"}
-
-
 def test_a_server_that_hangs_whole_is_held_and_one_slow_call_is_not(
     tmp_path: Path, tokenizer: Any, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -382,61 +205,6 @@ def test_a_server_that_hangs_whole_is_held_and_one_slow_call_is_not(
         monkeypatch.setattr(holding, "ask_server", silent)
         with pytest.raises(EnvironmentUnreachable, match="No answer to step"):
             Bench(tmp_path / "hung", tokenizer, url, config=dict(fast)).collect()
-
-
-def test_three_bad_steps_take_a_minute_and_then_the_run_pauses(
-    tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """R1: steps that took no time burnt the three of ``failure_pause_steps`` in 5 s. A judge may be back by then."""
-
-    def no_judge(episode: Episode) -> Score:
-        raise RewardFault("The judge cannot be reached.")
-
-    with scripted_server() as url:
-        bench = Bench(tmp_path, tokenizer, url, scorer=no_judge)
-        waited: list[float] = []
-        monkeypatch.setattr(bench.stop, "wait", lambda seconds: bool(waited.append(seconds)))
-        bench.collect(1)
-        bench.collect(2)
-        with pytest.raises(
-            TooManyFailures, match="in 3 steps in a row; 24 failures at the boundary 'reward'"
-        ) as caught:
-            bench.collect(3)
-    assert caught.value.pauses and caught.value.boundary == "reward"
-    assert len(waited) == 2 and all(15 < seconds <= 20 for seconds in waited)
-    held = bench.held()
-    assert [event.error.code if event.error else None for event in held] == ["reward_fault", None] * 2
-
-
-@pytest.mark.parametrize(("share", "bad"), [(0.5, False), (0.49, True)])
-def test_exactly_the_failure_share_is_not_more_than_it(tmp_path: Path, tokenizer: Any, share: float, bad: bool) -> None:
-    """H1: "more than this share" was never tried at equality."""
-
-    def first_group_fails(episode: Episode) -> Score:
-        if "red" in episode.messages[0].content:
-            raise RewardFault("no")
-        return Score(parts={"task_success": 1.0}, total=1.0)
-
-    limits = {"rollout": {"failure_pause_share": share, "failure_pause_steps": 1}}
-    with scripted_server() as url:
-        bench = Bench(tmp_path, tokenizer, url, scorer=first_group_fails, config=limits)
-        if bad:
-            with pytest.raises(TooManyFailures):
-                bench.collect()
-        else:
-            assert bench.collect().figures["rollouts/excluded_share"] == 0.5
-
-
-def test_the_tokens_of_a_finished_rollout_are_those_that_were_sampled(tmp_path: Path, tokenizer: Any) -> None:
-    """H1: the journal's last word on a rollout's tokens could be anything."""
-    with scripted_server() as url:
-        bench = Bench(tmp_path, tokenizer, url)
-        result = bench.collect()
-    texts = [call_text("hi") + "<|im_end|>", "It is hi.<|im_end|>"]
-    sampled = sum(len(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts)
-    assert sampled > 0
-    assert {end.tokens for end in of_type(tmp_path, "rollout_finished")} == {sampled}
-    assert {rollout.trajectory.sampled_tokens for rollout in result.rollouts} == {sampled}
 
 
 def test_a_start_waits_for_its_environment_too(tmp_path: Path) -> None:
