@@ -73,6 +73,8 @@ class Metrics(Event):
 class RolloutStarted(Event):
     """A trajectory begins. ``group`` numbers the step's prompts from 0, ``index`` the group's generations from 0.
 
+    ``again`` above 0: the same trajectory begins anew, because its environment was lost; its turns so far are void.
+
     ``row`` is the row's place in the dataset, from 0. ``policy`` names who plays where that is not the run's model.
     """
 
@@ -84,6 +86,7 @@ class RolloutStarted(Event):
     row: int | None = None
     task: str = ""
     policy: str = ""
+    again: int = 0
 
 
 class TurnAdded(Event):

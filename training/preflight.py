@@ -181,21 +181,31 @@ def _environment(config: JobConfig) -> Text:
 
 
 def _slots(config: JobConfig) -> Text:
-    from training.rollout.protocols import check_environment
+    from training.rollout.protocols import check_environment, probe_slots
 
     needed = config.rollouts_per_step
     if not config.environment.url:
         return _say(_("No environment, so no slots are needed."))
     found = [answer for answer in check_environment(config.environment) if not isinstance(answer, TiltyardError)]
+    most = config.environment.sessions * len(found) or needed
     if any(facts.slots is None or facts.free is None for facts in found):
-        return _say(_("The server does not tell how many sessions it takes; %(needed)s run at once."), needed=needed)
-    free, slots = sum(facts.free or 0 for facts in found), sum(facts.slots or 0 for facts in found)
-    if free < needed:
-        text = _("%(needed)s rollouts run at once, but the environment has %(free)s of %(slots)s slots free.")
+        shown = probe_slots(config.environment)
+        if shown is None and most >= needed:
+            return _say(
+                _("The server does not tell how many sessions it takes; %(needed)s run at once."), needed=needed
+            )
+        slots = free = min(most, shown or most)
+    else:
+        free, slots = sum(facts.free or 0 for facts in found), sum(facts.slots or 0 for facts in found)
+    if not free:
         raise _Problem(
-            _say(text, needed=needed, free=free, slots=slots),
-            _("Start it with more --slots, or lower rollout.prompts_per_step."),
+            _say(_("All of its %(slots)s slots are taken."), slots=slots),
+            _("A step waits for a free one for as long as environment.patience_s says, then the run pauses."),
         )
+    if min(free, most) < needed:
+        rounds = -(-needed // min(free, most))
+        text = _("It plays %(count)s at a time: the %(needed)s rollouts of a step take %(rounds)s rounds, one by one.")
+        return _say(text, count=min(free, most), needed=needed, rounds=rounds)
     return _say(_("%(free)s free slots for %(needed)s rollouts."), free=free, needed=needed)
 
 

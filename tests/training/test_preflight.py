@@ -15,6 +15,7 @@ import yaml
 
 from benchmarks.environment import environment_server
 from tests.training.helpers import demonstration_rows, job_config, write_rows
+from tests.training.rollout.bench import openenv_server
 from training.preflight import Check, preflight
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -77,7 +78,6 @@ def test_a_family_that_cannot_be_sampled_right_is_refused_by_name_and_a_slow_one
         ("environment", {"url": "http://127.0.0.1:9"}, {"environment", "slots"}),
         ("environment", {"url": "", "name": "tools"}, {"environment"}),
         ("environment", {"name": "bfcl"}, {"environment", "slots"}),
-        ("rollout", {"prompts_per_step": 8}, {"slots"}),
         ("rewards", {"components": [{"name": "no_such", "weight": 1}]}, {"rewards"}),
     ],
 )
@@ -89,6 +89,32 @@ def test_each_fault_fails_its_own_check_with_a_hint(
     checks = preflight(job_config(**groups), load_template=False)
     assert {check.check for check in checks if not check.ok} == failing
     assert all(check.message.endswith(".") for check in checks if not check.ok)
+
+
+@pytest.mark.parametrize(("over", "plays"), [({}, 16), ({"sessions": 3}, 3), ({"sessions": 99}, 16)])
+def test_more_rollouts_than_slots_is_a_remark(
+    tmp_path: Path, starter_folder: Path, server: str, over: dict[str, Any], plays: int
+) -> None:
+    """W9: they wait for their turn, so nothing is refused for it."""
+    groups = good(tmp_path, starter_folder, server)
+    groups["rollout"] = {"prompts_per_step": 8, "num_generations": 4}
+    groups["environment"] |= over
+    slots = by_name(preflight(job_config(**groups), load_template=False))["slots"]
+    rounds = {16: 2, 3: 11}[plays]
+    said = f"It plays {plays} at a time: the 32 rollouts of a step take {rounds} rounds, one by one."
+    assert slots.ok and slots.message == said
+
+
+@pytest.mark.parametrize(("slots", "says"), [(1, "It plays 1 at a time: the 8 rollouts"), (4, "does not tell")])
+def test_openenvs_own_servers_show_their_one_session_before_the_launch(
+    tmp_path: Path, starter_folder: Path, slots: int, says: str
+) -> None:
+    """V2: preflight said ok, and 6 of 8 rollouts were excluded."""
+    with openenv_server(slots) as url:
+        groups = good(tmp_path, starter_folder, url)
+        groups["environment"] = {"url": url, "protocol": "openenv-text"}
+        check = by_name(preflight(job_config(**groups), load_template=False))["slots"]
+    assert check.ok and says in check.message
 
 
 def test_sft_needs_something_to_imitate(tmp_path: Path) -> None:

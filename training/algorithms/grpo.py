@@ -27,6 +27,7 @@ from training.rewards.base import Episode, Score
 from training.rewards.combining import term_of
 from training.rewards.scoring import score_episode
 from training.rollout.collector import Collector, Rollout, StepRollouts
+from training.rollout.holding import wait_for_environment
 from training.rollout.players import make_player
 from training.rollout.protocols import check_environment
 from training.rollout.tokens import ChatTemplate
@@ -45,7 +46,8 @@ def run_grpo(job: Job, *, scorer: Scorer | None = None, engine: Engine | None = 
     components = reward_components(config)
     job.keep_replies()
     if config.environment.url:
-        check_environment(config.environment)
+        place = config.environment
+        wait_for_environment(lambda: check_environment(place), place, job.journal.write, job.stop)
     rows = task_rows(config)
     job.check_stop()
     device = prepare_device(config)

@@ -21,6 +21,7 @@ from training.rewards.base import Episode, Score
 from training.rewards.scoring import score_episode
 from training.rollout.collector import Collector
 from training.rollout.figures import sample_figures
+from training.rollout.holding import wait_for_environment
 from training.rollout.players import make_player
 from training.rollout.protocols import check_environment
 from training.rollout.scripted import scripted_player
@@ -45,7 +46,8 @@ def run_sample(job: Job) -> None:
     components = reward_components(config)
     job.keep_replies()
     if config.environment.url:
-        check_environment(config.environment)
+        place = config.environment
+        wait_for_environment(lambda: check_environment(place), place, job.journal.write, job.stop)
     if config.draws_tasks and not (config.environment.url and (config.policies or config.model.source != STARTER)):
         raise ConfigError(
             "data.train: without a dataset a run needs an environment that draws tasks, and no starter model.",

@@ -117,6 +117,8 @@ OPTIONS: dict[str, Callable[[Value], Carried]] = {
     "environment.step_timeout_s": _never(_LIMIT),
     "environment.episode_timeout_s": _never(_LIMIT),
     "environment.attempts": _never(_LIMIT),
+    "environment.sessions": _never(_SERVER),
+    "environment.patience_s": _never(_FAILURES),
     "rewards.spec": _never(_REWARD),
     "rewards.components": _never(_REWARD),
     "rewards.score_timeout_s": _never(_REWARD),
