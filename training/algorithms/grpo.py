@@ -13,9 +13,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from training.algorithms.base import JournalCallback, common_arguments, train
+from training.algorithms.base import JournalCallback, common_arguments, one_device, train
 from training.algorithms.job import Job, checkpoint_step, row_order
-from training.algorithms.loading import fetch_model, load_model, load_tokenizer, lora_config, prepare_device
+from training.algorithms.loading import (
+    fetch_model,
+    load_model,
+    load_tokenizer,
+    lora_config,
+    prepare_device,
+    revision_of,
+)
 from training.algorithms.tasks import playable, reward_components, task_rows
 from training.config import JobConfig, RewardComponent
 from training.data.schema import Row
@@ -53,6 +60,7 @@ def run_grpo(job: Job, *, scorer: Scorer | None = None, engine: Engine | None = 
     device = prepare_device(config)
     checkpoint = job.find_checkpoint()
     folder = fetch_model(config, rows, job.run_dir)
+    job.resolved |= revision_of(folder)
     tokenizer, note = load_tokenizer(folder)
     if note:
         job.log(note, "warning")
@@ -60,7 +68,7 @@ def run_grpo(job: Job, *, scorer: Scorer | None = None, engine: Engine | None = 
     places = playable(job, rows, template)
     job.check_stop()
     model = load_model(config, folder, device)
-    callback = JournalCallback(job)
+    callback = JournalCallback(job, config.updates_per_step)
     rollouts = _Rollouts(job, callback, rows, template, components, scorer)
     trainer = _make_trainer(job, model, tokenizer, places, components, rollouts, callback, device)
     own_engine, check = engine is None, None
@@ -132,8 +140,7 @@ class _Rollouts:
         self._callback.extra = dict(result.figures)
         if self._check is not None:
             self._callback.extra |= self._check(step, [rollout.trajectory for rollout in result.rollouts])
-        self._callback.skip_update = all(rollout.parts is None for rollout in result.rollouts)
-        if self._callback.skip_update:
+        if all(rollout.parts is None for rollout in result.rollouts):
             self._job.log(f"Step {step}: all rollouts are excluded, so the weights stay as they are.", "warning")
         self._job.journal.write(PhaseChanged(phase="training", step=step))
         return trl_batch(result, self._template.eos_id, mask_truncated=self._job.config.grpo.mask_truncated)
@@ -215,7 +222,9 @@ def _make_trainer(
 ) -> Any:
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     from datasets import Dataset
-    from trl import GRPOConfig, GRPOTrainer
+    from trl import GRPOConfig
+
+    from training.algorithms.kept_rows import KeptRowsTrainer
 
     config = job.config
     generations = -(-config.run.max_steps // config.updates_per_step)
@@ -226,13 +235,16 @@ def _make_trainer(
         shuffle=config.data.shuffle,
     )
     arguments = grpo_arguments(config, job.run_dir, device, [component.weight for component in components])
-    return GRPOTrainer(
+    trainer = KeptRowsTrainer(
         model=model,
         reward_funcs=[reward_function(component) for component in components],
-        args=GRPOConfig(**arguments),
+        args=one_device(GRPOConfig(**arguments)),
         train_dataset=Dataset.from_dict({"prompt": [str(places[place]) for place in order]}),
         processing_class=tokenizer,
         callbacks=[callback],
         rollout_func=rollouts,
         peft_config=lora_config(config),
     )
+    trainer.callback = callback
+    callback.attach(trainer)
+    return trainer
