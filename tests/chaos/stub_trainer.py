@@ -24,7 +24,7 @@ class Stub:
         self.config = yaml.safe_load(Path(argv[1]).read_text())
         self.folder, self.attempt = Path(options["--run-dir"]), int(options["--attempt"])
         resume = options.get("--resume-from")
-        self.from_step = int((Path(resume) / "step").read_text()) if resume else 0
+        self.from_step = newest_step(Path(resume)) if resume else 0
         script = dict(part.split("-", 1) for part in self.config["model"]["revision"].split("/") if "-" in part)
         self.mode, self.at = script.get("mode", "ok"), int(script.get("at", 1))
         self.sleep, self.rollouts = int(script.get("sleep", 5)) / 1000, int(script.get("rollouts", 2))
@@ -114,6 +114,14 @@ class Stub:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "step").write_text(str(step))
         self.write("checkpoint", step=step, path=path, bytes=1, final=final)
+
+
+def newest_step(resume):
+    """As the real one: a checkpoint itself, or the newest by (attempt, step) below the folder of a run's attempts."""
+    if (resume / "step").exists():
+        return int((resume / "step").read_text())
+    found = [(int(path.parts[-4]), int(path.read_text())) for path in resume.glob("*/checkpoints/*/step")]
+    return max(found, default=(0, 0))[1]
 
 
 def watch(fd):

@@ -20,7 +20,6 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypeVar
 from uuid import UUID
 
@@ -29,13 +28,13 @@ from django.db import InterfaceError, OperationalError, connection
 from training.config import JobConfig, config_to_yaml
 from training.errors import Boundary, ErrorInfo, TiltyardError
 from webapp.environments.tokens import trainer_access
-from webapp.registry.models import Checkpoint
 from webapp.runs.engine import outbox
 from webapp.runs.engine.history import Lease, LeaseLost, event_add
 from webapp.runs.engine.lease import beat, beat_every_s, claim, state_of
 from webapp.runs.engine.outcome import WORKER_CLOSING, attempt_end, finished_before
 from webapp.runs.engine.projection import Projector, rollouts_close
 from webapp.runs.engine.resolve import resolve
+from webapp.runs.engine.resuming import resume_from
 from webapp.runs.engine.trainer import Trainer, death, kill_orphan, output_tail
 from webapp.runs.models import Attempt, Run
 from webapp.runs.states import RunState
@@ -168,7 +167,7 @@ class Supervisor:
 
     def _prepare(self) -> tuple[list[str], dict[str, str]]:
         """Write config.yaml for what the references mean now; the trainer's arguments, and its access to servers."""
-        run = Run.objects.select_related("project").filter(pk=self.lease.run_id).first()
+        run = Run.objects.select_related("project", "resume_checkpoint").filter(pk=self.lease.run_id).first()
         if run is None:
             raise LeaseLost("The run has gone.")
         config = JobConfig.model_validate(run.config)
@@ -184,8 +183,8 @@ class Supervisor:
         config_file = self.folder / "config.yaml"
         config_file.write_text(config_to_yaml(plain), encoding="utf-8")
         arguments = [str(config_file), "--run-dir", str(self.folder), "--attempt", str(self.lease.attempt)]
-        checkpoint = newest_checkpoint(run.pk)
-        return [*arguments, *(["--resume-from", str(checkpoint)] if checkpoint else [])], access
+        source = resume_from(run)
+        return [*arguments, *(["--resume-from", str(source)] if source else [])], access
 
     def _refused(self, info: ErrorInfo) -> ErrorInfo:
         """A config that cannot be run is a typed failure, not a death: it is written as the attempt's outcome."""
@@ -274,11 +273,3 @@ class Supervisor:
             if self.trainer is not None:
                 self.trainer.poll()
             pause = min(pause * 2, RETRY_MAX_S)
-
-
-def newest_checkpoint(run_id: UUID) -> Path | None:
-    """Folder of the newest checkpoint to resume from, if it is still there."""
-    for found in Checkpoint.objects.filter(run_id=run_id, final=False).order_by("-step", "-attempt")[:20]:
-        if found.folder.is_dir():
-            return found.folder
-    return None
