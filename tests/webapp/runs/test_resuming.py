@@ -81,6 +81,7 @@ def test_a_checkpoint_of_an_earlier_attempt_is_marked_by_a_later_one(queued: Any
     assert (row.state, row.attempt) == ("torn", 1) and row.seq > 0
 
 
+@pytest.mark.django_db(transaction=True)  # beats come from a thread with its own connection
 @pytest.mark.parametrize("ended", ["failed", "cancelled", "paused"])
 def test_a_run_that_ended_goes_on_as_a_new_attempt_of_itself(queued: Any, ended: str) -> None:
     """R4: `failed` was final although a whole checkpoint stood there and messages promised to resume."""
@@ -123,7 +124,7 @@ def test_a_run_that_never_began_is_resolved_again(project: Any, alice: Any, job:
     run = run_create(project=project, user=alice, name="r", config=job())
     run_stop(run=run)
     project.environments.all().delete()
-    with pytest.raises(ConfigError, match="environment.name"):
+    with pytest.raises(ConfigError, match=r"environment\.name"):
         run_resume(run=run)
     run.refresh_from_db()
     assert run.state == RunState.CANCELLED
@@ -173,7 +174,7 @@ def test_a_child_starts_from_its_parents_checkpoint(queued: Any, project: Any, a
     checkpoint = _saved(parent, 1, 4)
     Run.objects.filter(pk=parent.pk).update(attempt=1, state=RunState.SUCCEEDED)
     config = _config(parent, max_steps=20)
-    config.training.learning_rate = 3e-4
+    config.optim.learning_rate = 3e-4
     child = run_create(project=project, user=alice, name="child", config=config, checkpoint=checkpoint)
     assert (child.parent, child.resume_checkpoint, child.resume_step) == (parent, checkpoint, 4)
     assert resume_from(child) == checkpoint.folder
@@ -189,6 +190,7 @@ def _config(run: Run, max_steps: int) -> Any:
     return config
 
 
+@pytest.mark.django_db(transaction=True)
 def test_a_child_never_begins_without_its_checkpoint(queued: Any, project: Any, alice: Any) -> None:
     parent = queued()
     checkpoint = _saved(parent, 1, 4)
@@ -225,7 +227,7 @@ def test_a_child_is_refused_where_the_weights_would_not_fit(queued: Any, project
             run_create(project=project, user=alice, name="child", config=config, checkpoint=source)
     Checkpoint.objects.filter(pk=checkpoint.pk).update(state="removed")
     checkpoint.refresh_from_db()
-    with pytest.raises(ConfigError, match="model.source"):
+    with pytest.raises(ConfigError, match=r"model\.source"):
         run_create(project=project, user=alice, name="child", config=_config(parent, 20), checkpoint=checkpoint)
 
 

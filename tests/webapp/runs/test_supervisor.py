@@ -137,12 +137,15 @@ def test_a_stop_between_steps_lets_the_trainer_say_so(queued: Any) -> None:
 
 
 def test_a_paused_run_goes_on_from_its_checkpoint(queued: Any) -> None:
-    run = queued("sleep-10", steps=60, save_every=5)
+    """It may not end before the pause arrives, however slow the machine is (H2): so it gets few steps only after."""
+    run = queued("sleep-10", steps=100_000, save_every=5)
     thread = in_thread(run)
-    wait_until(lambda: Checkpoint.objects.filter(run=run).exists())
+    wait_until(lambda: Checkpoint.objects.filter(run=run).exists(), 60)
     run_pause(run=run)
-    _in_state(run, RunState.PAUSED)
-    thread.join(10)
+    _in_state(run, RunState.PAUSED, within_s=60)
+    thread.join(30)
+    run.config["run"]["max_steps"] = Checkpoint.objects.filter(run=run).latest("step").step + 8
+    run.save(update_fields=["config"])
     run_resume(run=run)
     supervise(run.pk)
     run.refresh_from_db()
