@@ -1,6 +1,7 @@
 # Everything a person does with Tiltyard; `make help` lists it. Needs Python 3.11+ and make, nothing else.
 PYTHON ?= python3
 VENV := .venv
+JS := tests/js
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check
 TORCH := $(shell grep '^torch==' requirements.lock)
@@ -20,7 +21,7 @@ up: setup ## start everything; open the link it prints
 setup: $(VENV)/.setup ## make .venv with what the lock names (again only when it changed)
 	@true
 
-test: $(VENV)/.setup-test ## ruff, types and the default tests (no GPU, no network)
+test: $(VENV)/.setup-test $(JS)/node_modules/.setup ## ruff, types, tests of the scripts, and the default tests (no GPU, no network)
 	@$(MAKE) --no-print-directory --jobs=2 lint default-tests
 
 default-tests: $(VENV)/.setup-test ## the default tests without ruff and types
@@ -38,12 +39,15 @@ test-gpu: $(VENV)/.setup-test ## three GRPO runs on a CUDA device, then the benc
 compose-init: ## make the secrets of docker-compose.yml in .env; then: docker compose up --detach
 	@$(PYTHON) webapp/ops/compose.py
 
-lint: $(VENV)/.setup-test ## ruff and types
-	$(VENV)/bin/ruff check .
+lint: $(VENV)/.setup-test test-js ## ruff, types, and the checks of the scripts
+	$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check --quiet .
 	$(PY) -m mypy webapp training envs
 
-fmt: $(VENV)/.setup-test ## format the code
-	$(VENV)/bin/ruff check --fix . ; $(VENV)/bin/ruff format .
+test-js: $(JS)/node_modules/.setup ## types, tests and format of the page scripts (needs Node.js 18 or newer)
+	cd $(JS) && npm run --silent types && npm test --silent && npm run --silent format:check
+
+fmt: $(VENV)/.setup-test $(JS)/node_modules/.setup ## format the code
+	$(VENV)/bin/ruff check --fix . ; $(VENV)/bin/ruff format . ; cd $(JS) && npm run --silent format
 
 bench: $(VENV)/.setup-test ## the benchmarks of docs/performance.md
 	$(PY) -m benchmarks
@@ -69,4 +73,9 @@ $(VENV)/.setup-test: requirements-test.lock $(VENV)/.setup
 	@$(PIP) -r requirements-test.lock
 	@touch $@
 
-.PHONY: help demo up setup test default-tests test-slow test-docker test-gpu compose-init lint fmt bench messages lock
+$(JS)/node_modules/.setup: $(JS)/package-lock.json
+	@command -v npm >/dev/null || { echo "The checks of the scripts need Node.js with npm (Debian: nodejs npm)."; exit 1; }
+	@cd $(JS) && npm ci --silent --no-audit --no-fund
+	@touch $@
+
+.PHONY: help demo up setup test test-js default-tests test-slow test-docker test-gpu compose-init lint fmt bench messages lock

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from training import metrics
 from training.reference import reference
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -55,6 +56,10 @@ def test_every_setting_is_documented() -> None:
 
 def test_the_page_of_options_is_current() -> None:
     assert (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8") == reference()
+
+
+def test_the_page_of_metrics_is_current() -> None:
+    assert (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8") == metrics.reference()
 
 
 def test_make_help_lists_every_target() -> None:

@@ -34,9 +34,9 @@ def main(arguments: list[str] | None = None) -> int:
         print(json.dumps(JobConfig.model_json_schema(), ensure_ascii=False, indent=2))
         return 0
     if options.command == "docs":
-        from training.reference import reference
+        from training import metrics, reference
 
-        print(reference(), end="")
+        print(metrics.reference() if options.page == "metrics" else reference.reference(), end="")
         return 0
     try:
         config = config_load(options.config)
@@ -75,7 +75,8 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("schema", help="print the JSON schema of the config")
     commands.add_parser("data", help="check and convert datasets: data --help", add_help=False)
     commands.add_parser("import", help="read runs of other trainers: import --help", add_help=False)
-    commands.add_parser("docs", help="print the page docs/configuration.md")
+    docs = commands.add_parser("docs", help="print docs/configuration.md or docs/metrics.md")
+    docs.add_argument("page", nargs="?", choices=["configuration", "metrics"], default="configuration")
     return parser
 
 

@@ -61,7 +61,7 @@ def _train(
     try:
         job = Job(config, run_dir, journal, stop, attempt, resume_from)
         ending.step = lambda: job.step
-        _method(config.kind)(job)
+        config.method.load()(job)
     except StopRequested:
         return ending.write("stopped")
     except TiltyardError as error:
@@ -69,21 +69,6 @@ def _train(
     except Exception as exc:  # the last boundary: nothing may end without a word
         return ending.write("failed", _crash(exc, journal))
     return ending.write("succeeded")
-
-
-def _method(kind: str) -> Callable[[Job], None]:
-    # Imported only now: the training libraries take seconds.
-    if kind == "sample":
-        from training.algorithms.sample import run_sample
-
-        return run_sample
-    if kind == "sft":
-        from training.algorithms.sft import run_sft
-
-        return run_sft
-    from training.algorithms.grpo import run_grpo
-
-    return run_grpo
 
 
 class _Ending:

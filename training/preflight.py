@@ -72,9 +72,9 @@ def preflight(config: JobConfig, *, load_template: bool = True) -> list[Check]:
     """
     checks: list[tuple[str, Callable[[JobConfig], Text]]] = [] if config.policies else [("model", _model)]
     checks.append(("dataset", _dataset))
-    if config.kind != "sft":
+    if config.method.plays:
         checks += [("environment", _environment), ("slots", _slots), ("rewards", _rewards)]
-    if config.kind != "sample":
+    if config.method.trains:
         checks.append(("batch", _batch))
     if load_template and not config.policies and _local_folder(config) is not None:
         checks.append(("template", _template))
@@ -108,7 +108,7 @@ def _local_folder(config: JobConfig) -> Path | None:
 def _model(config: JobConfig) -> Text:
     source = config.model.source
     if source == "starter":
-        if config.kind == "grpo":
+        if config.method.learns_from == "rollouts":
             return _say(_("A new tiny model that knows nothing yet: GRPO can hardly teach it. Train it by SFT first."))
         if config.draws_tasks:
             raise _Problem(
@@ -138,7 +138,9 @@ def _dataset(config: JobConfig) -> Text:
         raise _Problem(_say(_("No dataset is chosen.")), _("Set data.train."))
     limit = min(config.data.max_rows or SAMPLE_ROWS, SAMPLE_ROWS)
     rows = load_rows(Path(config.data.train), limit)
-    if config.kind == "sft" and not any(m.role == "assistant" for row in rows for m in row.messages):
+    if config.method.learns_from == "demonstrations" and not any(
+        m.role == "assistant" for row in rows for m in row.messages
+    ):
         raise _Problem(
             _say(_("The first rows hold no assistant turn, so there is nothing to imitate.")),
             _("Choose a dataset of dialogues."),
@@ -204,7 +206,7 @@ def _rewards(config: JobConfig) -> Text:
 def _batch(config: JobConfig) -> Text:
     micro = config.optim.micro_batch_size
     whole = config.sft.batch_size
-    if config.kind != "sft":
+    if config.method.plays:
         whole = config.optim.mini_batch_size or config.rollouts_per_step
     if micro and whole % micro:
         raise _Problem(

@@ -45,7 +45,7 @@ class Trap(NamedTuple):
 
 def traps(config: JobConfig, *, load_template: bool = True) -> list[Trap]:
     """What is known to go wrong with this job. ``load_template`` False leaves out what needs the model's tokenizer."""
-    if config.kind != "grpo":
+    if config.method.learns_from != "rollouts":
         return []
     rows = _rows(config)
     found = [*_window(config), *_rate(config), *_equal_rewards(config), *_nobody_to_ask(config), *_categories(rows)]

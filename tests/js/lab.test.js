@@ -1,9 +1,28 @@
 // @ts-check
 import assert from "node:assert/strict";
 import { mock, test } from "node:test";
-import { bars, count, gravestFirst, longestStack, moved, outline, shares, stack } from "../../static/js/lib/lab-figures.js";
+import {
+  bars,
+  count,
+  gravestFirst,
+  longestStack,
+  moved,
+  outline,
+  shares,
+  stack,
+} from "../../static/js/lib/lab-figures.js";
 import { Asker, post } from "../../static/js/lib/lab-score.js";
-import { canonical, changedNames, freshName, ownerOf, readParam, readShape, shapeFields, sliderRange, weightSum } from "../../static/js/lib/lab-spec.js";
+import {
+  canonical,
+  changedNames,
+  freshName,
+  ownerOf,
+  readParam,
+  readShape,
+  shapeFields,
+  sliderRange,
+  weightSum,
+} from "../../static/js/lib/lab-spec.js";
 import { notesOf, segments } from "../../static/js/lib/lab-text.js";
 import { readLabView, writeLabView } from "../../static/js/lib/lab-view.js";
 
@@ -18,7 +37,14 @@ test("fields are read as the component takes them", () => {
 });
 
 test("clip, scale, gate and schedule go into fields and come back", () => {
-  const part = { name: "a", weight: 1, clip: [-1, 2], gate: { component: "b", above: 0.5 }, schedule: { kind: "step", begin: 0, end: 9, first: 1, last: 0.5 }, categories: ["x", "y"] };
+  const part = {
+    name: "a",
+    weight: 1,
+    clip: [-1, 2],
+    gate: { component: "b", above: 0.5 },
+    schedule: { kind: "step", begin: 0, end: 9, first: 1, last: 0.5 },
+    categories: ["x", "y"],
+  };
   const given = { ...shapeFields(part), categories: ["x", "y"] };
   const { shape, errors } = readShape(given);
   assert.deepEqual(errors, {});
@@ -28,8 +54,14 @@ test("clip, scale, gate and schedule go into fields and come back", () => {
 });
 
 test("only real changes count", () => {
-  const saved = [canonical({ name: "a", weight: 0.3, params: { n: 2 } }), canonical({ name: "b", weight: 1, params: {} })];
-  const same = [canonical({ name: "a", weight: 0.3, params: { m: 1, n: 2 }, clip: null, categories: [] }, { m: 1, n: 3 }), saved[1]];
+  const saved = [
+    canonical({ name: "a", weight: 0.3, params: { n: 2 } }),
+    canonical({ name: "b", weight: 1, params: {} }),
+  ];
+  const same = [
+    canonical({ name: "a", weight: 0.3, params: { m: 1, n: 2 }, clip: null, categories: [] }, { m: 1, n: 3 }),
+    saved[1],
+  ];
   assert.deepEqual(changedNames(saved, same), []);
   assert.deepEqual(changedNames(saved, [canonical({ name: "a", weight: 0.4, params: { n: 2 } })]), ["a", "b"]);
   assert.equal(freshName("a", ["a", "a_2"]), "a_3");
@@ -73,6 +105,7 @@ test("figures: changes, bars, and two distributions on one scale", () => {
   assert.deepEqual(shares(histogram, 2).y, [0.5, 1.5]);
   assert.deepEqual(outline(histogram, 1), { x: [0, 0, 1, 1, 2, 2], y: [0, 0.25, 0.25, 0.75, 0.75, 0] });
   assert.deepEqual(bars(histogram, 10, 6).map((bar) => bar.height), [2, 6]); // prettier-ignore
+  /** @type {{rollouts: {terms: Record<string, number>}[]}[]} */
   const groups = [{ rollouts: [{ terms: { a: 0.5, b: -0.5 } }, { terms: {} }] }];
   assert.equal(longestStack(groups), 1);
   assert.deepEqual(stack({ a: 0.5, b: -0.5 }, ["b", "a"], 1), [{ name: "b", at: 0, share: 0.5, negative: true }, { name: "a", at: 1, share: 0.5, negative: false }]); // prettier-ignore
@@ -83,7 +116,10 @@ test("the view survives its way through the address, and nonsense does not", () 
   const id = "206d24eb-2c3a-4e14-b67b-d2c3ee81e6e2";
   const search = `?spec=start&against=run&scale=batch&step=7&only=phantom&offset=20&rollout=${id}&component=a`;
   const view = readLabView(search, "start", ["run", "start"]);
-  assert.equal(writeLabView(view), `?spec=start&against=run&scale=batch&only=phantom&step=7&offset=20&rollout=${id}&component=a`);
+  assert.equal(
+    writeLabView(view),
+    `?spec=start&against=run&scale=batch&only=phantom&step=7&offset=20&rollout=${id}&component=a`,
+  );
   const fresh = readLabView("?against=start&scale=bad&step=-1&rollout=x&offset=NaN", "start", ["run", "start"]);
   assert.equal(writeLabView(fresh), "?spec=start");
 });
@@ -94,7 +130,8 @@ test("only the newest question is answered, and it waits until the hand rests", 
   const sent = [];
   /** @type {any[]} */
   const answers = [];
-  const send = (/** @type {any} */ body) => new Promise((resolve) => sent.push({ body, resolve: () => resolve({ of: body.n }) }));
+  const send = (/** @type {any} */ body) =>
+    new Promise((resolve) => sent.push({ body, resolve: () => resolve({ of: body.n }) }));
   const asker = new Asker({ send, asking: () => {}, answered: (reply) => answers.push(reply.of), failed: assert.fail });
   asker.ask(() => ({ n: 1 }));
   mock.timers.tick(60);
@@ -116,7 +153,11 @@ test("no answer is told apart: refused, too late, offline, logged out", async ()
   assert.deepEqual(await kind(async () => Response.json({ message: "no" }, { status: 422 })), ["refused", 422]);
   assert.deepEqual(await kind(async () => new Response("<h1>", { status: 500 })), ["refused", 500]);
   assert.deepEqual(await kind(async () => Promise.reject(new TypeError("net"))), ["offline", 0]);
-  assert.deepEqual(await kind(async () => ({ type: "opaqueredirect", ok: false, status: 0, json: async () => JSON.parse("") })), ["login", 0]);
-  const never = (/** @type {any} */ _address, /** @type {any} */ given) => new Promise((_resolve, reject) => given.signal.addEventListener("abort", () => reject(new Error("aborted"))));
+  assert.deepEqual(
+    await kind(async () => ({ type: "opaqueredirect", ok: false, status: 0, json: async () => JSON.parse("") })),
+    ["login", 0],
+  );
+  const never = (/** @type {any} */ _address, /** @type {any} */ given) =>
+    new Promise((_resolve, reject) => given.signal.addEventListener("abort", () => reject(new Error("aborted"))));
   assert.deepEqual(await kind(never), ["late", 0]);
 });

@@ -154,18 +154,36 @@ test("events are said in one line", () => {
 });
 
 test("baselines are dashed lines, and a logarithmic axis has none at zero", () => {
-  const lines = [{ name: "rules", y: 0.1 }, { name: "nothing", y: 0 }];
+  const lines = [
+    { name: "rules", y: 0.1 },
+    { name: "nothing", y: 0 },
+  ];
   const plain = baselineShapes(lines, "#000", false);
-  assert.deepEqual(plain.shapes.map((shape) => [shape.y0, shape.line.dash]), [[0.1, "dash"], [0, "dash"]]);
+  assert.deepEqual(
+    plain.shapes.map((shape) => [shape.y0, shape.line.dash]),
+    [
+      [0.1, "dash"],
+      [0, "dash"],
+    ],
+  );
   const log = baselineShapes(lines, "#000", true);
-  assert.deepEqual(log.shapes.map((shape) => shape.y0), [0.1]);
-  assert.deepEqual(log.annotations.map((note) => [note.text, note.y]), [["rules", -1]]);
+  assert.deepEqual(
+    log.shapes.map((shape) => shape.y0),
+    [0.1],
+  );
+  assert.deepEqual(
+    log.annotations.map((note) => [note.text, note.y]),
+    [["rules", -1]],
+  );
 });
 
 test("a moment is drawn at the reader's own time of day", () => {
   const iso = "2026-11-21T18:30:05.123456+00:00";
   const at = new Date(iso);
-  assert.equal(wallClock(iso).slice(11, 16), `${String(at.getHours()).padStart(2, "0")}:${String(at.getMinutes()).padStart(2, "0")}`);
+  assert.equal(
+    wallClock(iso).slice(11, 16),
+    `${String(at.getHours()).padStart(2, "0")}:${String(at.getMinutes()).padStart(2, "0")}`,
+  );
 });
 
 test("the axis of a constant begins at zero, so that a small one is not drawn as zero", () => {

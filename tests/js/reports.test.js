@@ -24,7 +24,10 @@ test("a wait counts down to the next try and to the pause", () => {
 test("reports name what was lost, what was set aside and what was skipped", () => {
   const resumed = { attempt: 2, source: "1/checkpoint-6", step: 6, lost_steps: 3, set_aside: ["1/checkpoint-8"] };
   const lines = reportLines({ resumed, skipped: { count: 2, step: 9, what: "loss" } }, t);
-  assert.deepEqual(lines.map(([name]) => name), ["resumed", "skipped"]);
+  assert.deepEqual(
+    lines.map(([name]) => name),
+    ["resumed", "skipped"],
+  );
   assert.match(lines[0][1], /report.resumed .*report.lost {"n":3} report.aside {"names":"1\/checkpoint-8"}/);
   assert.match(lines[1][1], /report.skipped_loss {"n":2,"step":9}/);
   assert.deepEqual(reportLines({}, t), []);

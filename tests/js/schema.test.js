@@ -64,6 +64,9 @@ test("examples, clickables and clicks", () => {
   assert.deepEqual(clickablesOf({ available_actions: ["b"] }), ["b"]);
   assert.deepEqual(clickablesOf({}), []);
   const click = { function: { name: "click", parameters: { properties: { value: { type: "string" } } } } };
-  assert.deepEqual(clickStep([click], "a"), { message: "", tool_calls: [{ name: "click", arguments: { value: "a" } }] });
+  assert.deepEqual(clickStep([click], "a"), {
+    message: "",
+    tool_calls: [{ name: "click", arguments: { value: "a" } }],
+  });
   assert.deepEqual(clickStep([], "a"), { message: "click[a]", tool_calls: [] });
 });

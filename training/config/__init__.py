@@ -13,8 +13,9 @@ trainer only ever sees plain values; a standalone YAML writes those directly.
 from __future__ import annotations
 
 from training.config.environment import EnvironmentConfig, Protocol
-from training.config.job import CONFIG_VERSION, JobConfig, Kind, RunConfig
+from training.config.job import CONFIG_VERSION, JobConfig, RunConfig
 from training.config.learning import GrpoConfig, OptimConfig, SftConfig
+from training.config.methods import DEFAULT_KIND, METHODS, Kind, Method, method_of
 from training.config.model import DataConfig, ModelConfig
 from training.config.option import Group, option
 from training.config.rewards import RewardComponent, RewardGate, RewardSchedule, RewardsConfig
@@ -23,6 +24,8 @@ from training.config.text import config_from_yaml, config_load, config_to_yaml
 
 __all__ = [
     "CONFIG_VERSION",
+    "DEFAULT_KIND",
+    "METHODS",
     "DataConfig",
     "Dialect",
     "EnvironmentConfig",
@@ -30,6 +33,7 @@ __all__ = [
     "GrpoConfig",
     "JobConfig",
     "Kind",
+    "Method",
     "ModelConfig",
     "OptimConfig",
     "Policy",
@@ -45,5 +49,6 @@ __all__ = [
     "config_from_yaml",
     "config_load",
     "config_to_yaml",
+    "method_of",
     "option",
 ]

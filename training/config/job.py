@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from training.config.environment import EnvironmentConfig
 from training.config.learning import GrpoConfig, OptimConfig, SftConfig
+from training.config.methods import DEFAULT_KIND, METHODS, Kind, Method
 from training.config.model import DataConfig, ModelConfig
 from training.config.option import Group, option
 from training.config.rewards import RewardsConfig
@@ -16,7 +17,6 @@ from training.config.rollout import Policy, RolloutConfig, SampleConfig
 from training.words import _, told
 
 CONFIG_VERSION = 1
-Kind = Literal["grpo", "sft", "sample"]
 
 
 class RunConfig(Group):
@@ -52,15 +52,11 @@ class JobConfig(Group):
 
     version: Literal[1] = Field(CONFIG_VERSION, title="Config version")  # type: ignore[arg-type]
     kind: Kind = option(
-        "grpo",
+        DEFAULT_KIND,
         title=_("Method"),
-        help=_("How the model is trained, or that it only plays."),
+        help=_("Train the model, or only sample from it."),
         basic=True,
-        choices={
-            "grpo": _("GRPO: learn from rewarded rollouts"),
-            "sft": _("SFT: learn from demonstrations"),
-            "sample": _("Sample: play and score, no training"),
-        },
+        choices={kind: method.title for kind, method in METHODS.items()},
     )
     model: ModelConfig = Field(default_factory=ModelConfig, title=_("Model"))
     data: DataConfig = Field(default_factory=DataConfig, title=_("Data"))
@@ -76,11 +72,11 @@ class JobConfig(Group):
     @model_validator(mode="after")
     def _check_together(self) -> JobConfig:
         """Rules that span options. A message starts with the option it belongs to, so a form can place it."""
-        if self.kind == "sft":
+        if not self.method.plays:
             return self
         if len(set(self.sample.policies)) != len(self.sample.policies):
             raise ValueError(told(_("sample.policies: each policy may appear once")))
-        if self.kind == "grpo":
+        if self.method.learns_from == "rollouts":
             self._check_batches()
         if self.rollout.max_turn_tokens > self.rollout.max_completion_tokens:
             raise ValueError(told(_("rollout.max_turn_tokens: one turn cannot be longer than the whole episode")))
@@ -113,6 +109,11 @@ class JobConfig(Group):
             raise ValueError(told(of_mini if mini else of_step, size=mini or batch, micro=micro))
 
     @property
+    def method(self) -> Method:
+        """The row of the job's kind in the table of methods."""
+        return METHODS[self.kind]
+
+    @property
     def updates_per_step(self) -> int:
         """Updates of the weights that are made of one sampling of rollouts."""
         mini = self.optim.mini_batch_size or self.rollouts_per_step
@@ -121,12 +122,12 @@ class JobConfig(Group):
     @property
     def policies(self) -> list[Policy]:
         """The scripted policies that play; none where a model does."""
-        return self.sample.policies if self.kind == "sample" else []
+        return self.sample.policies if self.method.scripted else []
 
     @property
     def draws_tasks(self) -> bool:
         """Whether there is no dataset, so that the environment draws its tasks by seed."""
-        return self.kind == "sample" and not self.data.train
+        return self.method.draws_tasks and not self.data.train
 
     @property
     def group_size(self) -> int:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from envs.wire import Message
+from training.config import DEFAULT_KIND
 from training.errors import Boundary, DataError, ErrorInfo
 from training.imports.base import Figures, Sampled
 from training.imports.names import mapped
@@ -170,7 +171,7 @@ class Recorder:
 
     def _head(self, tool: str, digest: str) -> None:
         versions = {"source": tool, "source_sha256": digest}
-        first = RunStarted(kind="grpo", total_steps=self.report.last_step, versions=versions, n=1)
+        first = RunStarted(kind=DEFAULT_KIND, total_steps=self.report.last_step, versions=versions, n=1)
         first.t = min(self._times.values(), default=self.begun)
         part = self.folder / f"{JOURNAL_NAME}.part"
         with open(self.folder / JOURNAL_NAME, "wb") as journal, open(part, "rb") as body:

@@ -107,8 +107,8 @@ class Preset(_Part):
     def _check_sizes(self) -> Preset:
         for size in self.sizes:
             config, needs = self.config_for(size), self.needs_for(size)
-            if needs.reward is not None and config.kind != "grpo":
-                raise ValueError(f"{self.id}: only GRPO is rewarded")
+            if needs.reward is not None and not config.method.plays:
+                raise ValueError(f"{self.id}: only a method that plays is rewarded")
         for path in self.values:
             group, _dot, option = path.partition(".")
             if option not in getattr(type(getattr(self.config_for("full"), group)), "model_fields", {}):

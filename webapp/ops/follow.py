@@ -23,7 +23,7 @@ def run_line(run: Run) -> str:
         parts.append(_("step %(step)d/%(total)d") % {"step": run.step, "total": run.total_steps})
     elif run.state == RunState.QUEUED and run.after_id:
         parts.append(_("waits for %(name)s") % {"name": run.after.name if run.after else ""})
-    if run.kind != "sft" and run.last_reward is not None:
+    if run.method.plays and run.last_reward is not None:
         parts.append(_("reward %(value).3f") % {"value": run.last_reward})
     elif (loss := _newest(run, "loss")) is not None:
         parts.append(_("loss %(value).3f") % {"value": loss})
@@ -75,7 +75,7 @@ def _plain(text: str, console: Console) -> None:
 
 def _finish(run: Run, console: Console) -> None:
     text = run_line(run)
-    if run.state == RunState.SUCCEEDED and run.kind == "grpo" and (found := _rewards(run)):
+    if run.state == RunState.SUCCEEDED and run.method.learns_from == "rollouts" and (found := _rewards(run)):
         text += " · " + _("reward rose from %(first).2f to %(last).2f") % {"first": found[0], "last": found[1]}
     if run.error:
         text += f"\n    {run.error.get('message', '')} {run.error.get('hint', '')}"

@@ -6,6 +6,7 @@ from django.conf import settings
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from training.config import DEFAULT_KIND, Method, method_of
 from webapp.ids import UuidModel, name_validator
 from webapp.runs.states import RunState
 from webapp.teams.models import Project
@@ -20,7 +21,7 @@ class Run(UuidModel):
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="runs")
     name = models.CharField(_("name"), max_length=80, validators=[name_validator])
-    kind = models.CharField(max_length=10, default="grpo")
+    kind = models.CharField(max_length=10, default=DEFAULT_KIND)
     config = models.JSONField(help_text="training.config.JobConfig as the person wrote it, with references")
     resolved = models.JSONField(
         default=dict, help_text="the same with references replaced by what they meant at launch"
@@ -95,6 +96,11 @@ class Run(UuidModel):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def method(self) -> Method:
+        """What the run's kind means: whether it plays, trains, its tiles and curves."""
+        return method_of(self.kind)
 
 
 class Attempt(models.Model):

@@ -11,6 +11,7 @@ from django.utils.translation import gettext as _
 from pydantic import ValidationError
 
 from training.config import JobConfig, config_to_yaml
+from training.metrics import METRICS
 from training.rewards.custom import CUSTOM
 from training.rewards.custom.params import code_hash
 from webapp.metrics.selectors import curves, metric_names
@@ -26,6 +27,7 @@ from webapp.runs.states import TERMINAL, RunState
 from webapp.storage import attempt_dir
 from webapp.teams.templatetags.ui import NOTHING, duration, figure, percent
 from webapp.text import clean_text
+from webapp.words import translated
 
 EVENTS_PAGE = 200
 EVENT_KINDS = ("state", "attempt", "warning", *REPORT_KINDS)  # phases and log lines would bury them
@@ -33,33 +35,6 @@ LOG_LINES = 2000
 OWN_CURVES_MAX = 60
 ENVIRONMENTS_OWN = "task_success"  # the reward component that hands the environment's reward on
 TABS = ("curves", "rollouts", "log", "config", "events")
-TILES = {
-    "grpo": [
-        ("reward", "figure"),
-        ("rollouts/task_success", "percent"),
-        ("kl", "figure"),
-        ("completions/mean_length", "figure"),
-        ("rollouts/excluded_share", "percent"),
-        ("groups/zero_variance_share", "percent"),
-        ("timing/step", "duration"),
-    ],
-    "sample": [
-        ("reward", "figure"),
-        ("rollouts/task_success", "percent"),
-        ("groups/pass_share", "percent"),
-        ("groups/best_reward_mean", "figure"),
-        ("groups/zero_variance_share", "percent"),
-        ("completions/mean_length", "figure"),
-        ("rollouts/excluded_share", "percent"),
-    ],
-    "sft": [
-        ("loss", "figure"),
-        ("mean_token_accuracy", "percent"),
-        ("learning_rate", "figure"),
-        ("grad_norm", "figure"),
-        ("timing/step", "duration"),
-    ],
-}
 FORMATS = {"figure": figure, "percent": percent, "duration": duration}
 
 
@@ -70,26 +45,8 @@ class Tile(NamedTuple):
     label: str
     kind: str
     text: str
+    about: str
     values: list[float | None]
-
-
-def tile_labels() -> dict[str, str]:
-    """Short names of the figures."""
-    return {
-        "reward": _("Reward"),
-        "rollouts/task_success": _("Task success"),
-        "kl": _("KL"),
-        "completions/mean_length": _("Length, tokens"),
-        "rollouts/excluded_share": _("Excluded"),
-        "groups/zero_variance_share": _("Groups without spread"),
-        "groups/pass_share": _("Groups with a success"),
-        "groups/best_reward_mean": _("Best of group"),
-        "timing/step": _("Step time"),
-        "loss": _("Loss"),
-        "mean_token_accuracy": _("Token accuracy"),
-        "learning_rate": _("Learning rate"),
-        "grad_norm": _("Gradient norm"),
-    }
 
 
 def _own_curves(run: Run) -> list[str]:
@@ -102,14 +59,18 @@ def _own_curves(run: Run) -> list[str]:
 
 def tiles(run: Run) -> list[Tile]:
     """The tiles of a run, with or without figures yet; a foreign run has only those that it tells."""
-    wanted = TILES.get(run.kind, TILES["grpo"])
-    found, labels = curves(run, [name for name, _kind in wanted]), tile_labels()
+    found = curves(run, list(run.method.tiles))
     made = []
-    for name, kind in wanted:
+    for name in run.method.tiles:
+        entry = METRICS[name]
         values = found.get(name, {}).get("values", [])[-48:]
         last = next((value for value in reversed(values) if value is not None), None)
         if values or not run.imported_from:
-            made.append(Tile(name, labels[name], kind, FORMATS[kind](last), values))
+            made.append(
+                Tile(
+                    name, translated(entry.title), entry.form, FORMATS[entry.form](last), translated(entry.what), values
+                )
+            )
     return made
 
 
@@ -170,7 +131,7 @@ def page_data(run: Run, urls: dict[str, str], tab: str) -> dict[str, Any]:
     """What the page's script needs to know beside the frames."""
     config = config_of(run)
     weights = {item.name: item.weight for item in config.rewards.components} if config else {}
-    expected = config.rollouts_per_step if config and run.kind != "sft" else None
+    expected = config.rollouts_per_step if config and run.method.plays else None
     return {
         "id": str(run.pk),
         "kind": run.kind,
@@ -181,7 +142,8 @@ def page_data(run: Run, urls: dict[str, str], tab: str) -> dict[str, Any]:
         "per_step": expected,
         "baselines": _baseline_lines(run, list(weights.items())),
         "own_curves": _own_curves(run),
-        "tiles": dict(TILES.get(run.kind, TILES["grpo"])),
+        "tiles": {name: METRICS[name].form for name in run.method.tiles},
+        "curves": list(run.method.curves),
         "terminal": sorted(TERMINAL),
         "stall_after": settings.STALL_AFTER_S,
     }
@@ -208,14 +170,14 @@ def actions(run: Run, *, editor: bool) -> dict[str, bool]:
         "resume": editor and can_resume(run),
         "branch": editor and branch_point(run) is not None,
         "clone": editor and not run.imported_from,  # nobody knows its config
-        "lab": run.kind != "sft" and run.step > 0,
+        "lab": run.method.plays and run.step > 0,
     }
 
 
 def branch_point(run: Run) -> Checkpoint | None:
     """The checkpoint that a child with changed options starts from; ``None`` while the run is at work."""
     ended = run.state in TERMINAL or run.state == RunState.PAUSED
-    return newest_checkpoint(run) if ended and not run.imported and run.kind != "sample" else None
+    return newest_checkpoint(run) if ended and not run.imported and run.method.trains else None
 
 
 def next_act(run: Run) -> str:
@@ -232,7 +194,7 @@ def next_act(run: Run) -> str:
         return _("Resume goes on from the checkpoint of step %(step)s, attempt %(attempt)s.") % place
     if run.resume_step is not None:
         return _("Resume goes on from the parent's checkpoint of step %(step)s.") % {"step": run.resume_step}
-    if run.kind == "sample" and run.step:
+    if not run.method.trains and run.step:
         return _("Resume goes on after step %(step)s.") % {"step": run.step}
     return _("No checkpoint was saved, so Resume begins at step 0.")
 

@@ -17,6 +17,7 @@ from django.utils.text import slugify
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_POST
 
+from training.config import METHODS
 from training.errors import ConfigError
 from webapp.environments.selectors import baseline_short
 from webapp.failures import failure
@@ -34,6 +35,7 @@ from webapp.runs.states import TERMINAL, RunState
 from webapp.teams.access import object_for, project_for
 from webapp.teams.models import Project, Role, User
 from webapp.teams.templatetags.ui import url_or_none
+from webapp.words import translated
 
 PER_PAGE = 50
 CHILDREN_SHOWN = 5
@@ -61,6 +63,7 @@ def run_list_page(request: HttpRequest, slug: str) -> HttpResponse:
         "rows": found.rows,
         "total": found.total,
         "filters": filters,
+        "methods": [(kind, translated(method.short)) for kind, method in METHODS.items()],
         "sort": sort,
         "page_obj": Paginator(range(found.total), PER_PAGE).get_page(found.page),
         "states": RunState.choices,
@@ -88,7 +91,7 @@ def run_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """One run. What stands here at first is kept fresh by the socket."""
     project, run = own_run(request, slug, pk)
     tab = request.GET.get("tab", "")
-    has_rollouts = run.kind != "sft" and not (run.imported_from and not run.rollouts.exists())
+    has_rollouts = run.method.plays and not (run.imported_from and not run.rollouts.exists())
     tab = tab if tab in page.TABS and (has_rollouts or tab != "rollouts") else "curves"
     events, older = page.events_before(run, None)
     urls = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
 
+from training.metrics import METRICS
 from webapp.failures import failure_strings
 
 
@@ -174,27 +175,18 @@ def _rollouts() -> dict[str, str]:
     }
 
 
+def metric_titles() -> dict[str, str]:
+    """Titles of charts by metric, with the unit where there is one, and what each tells."""
+    titles = {
+        f"metric.{name}": f"{_(entry.title)}, {_(entry.unit)}" if entry.unit else _(entry.title)
+        for name, entry in METRICS.items()
+    }
+    return titles | {f"about.{name}": _(entry.what) for name, entry in METRICS.items()}
+
+
 def _curves() -> dict[str, str]:
     return {
-        "metric.reward": _("Reward"),
-        "metric.components": _("Reward components"),
-        "metric.loss": _("Loss"),
-        "metric.kl": _("KL divergence"),
-        "metric.entropy": _("Entropy"),
-        "metric.clip_ratio/region_mean": _("Clip ratio"),
-        "metric.completions/mean_length": _("Completion length, tokens"),
-        "metric.learning_rate": _("Learning rate"),
-        "metric.groups/zero_variance_share": _("Groups without spread"),
-        "metric.rollouts/excluded_share": _("Excluded rollouts"),
-        "metric.rollouts/task_success": _("Task success"),
-        "metric.timing/step": _("Step time, s"),
-        "metric.judge/requests": _("Questions to the judge"),
-        "metric.judge/failures": _("Questions that the judge failed"),
-        "metric.judge/cost": _("Cost of the judge"),
-        "metric.grad_norm": _("Gradient norm"),
-        "metric.groups/best_reward_mean": _("Best of group"),
-        "metric.groups/pass_share": _("Groups with a success"),
-        "metric.mean_token_accuracy": _("Token accuracy"),
+        **metric_titles(),
         "step": _("step"),
         "remove_curve": _("Remove {name}"),
         "no_points": _("No figures yet: the first step has not finished."),

@@ -1,6 +1,6 @@
 // @ts-check
 /** One chart: a heading with the newest (or the pointed-at) figures, lines by Plotly, a crosshair. */
-import { h, icon, setAttr, setText, t } from "./dom.js";
+import { h, has, icon, setAttr, setText, t } from "./dom.js";
 import { figure } from "./format.js";
 import { decimate, flatRange, last, positive, smooth, valueAt } from "./series.js";
 
@@ -25,10 +25,22 @@ export function baselineShapes(baselines, ink, log) {
   const at = (/** @type {number} */ y) => (log ? Math.log10(y) : y);
   return {
     shapes: usable.map((item) => ({
-      type: "line", xref: "paper", x0: 0, x1: 1, y0: item.y, y1: item.y, line: { color: ink, width: 1, dash: "dash" },
+      type: "line",
+      xref: "paper",
+      x0: 0,
+      x1: 1,
+      y0: item.y,
+      y1: item.y,
+      line: { color: ink, width: 1, dash: "dash" },
     })),
     annotations: usable.map((item) => ({
-      text: item.name, xref: "paper", x: 1, xanchor: "right", y: at(item.y), yanchor: "bottom", showarrow: false,
+      text: item.name,
+      xref: "paper",
+      x: 1,
+      xanchor: "right",
+      y: at(item.y),
+      yanchor: "bottom",
+      showarrow: false,
       font: { size: 10, color: ink },
     })),
   };
@@ -65,7 +77,7 @@ export class Chart {
     const head = h(
       "header",
       { class: "chart-head" },
-      h("h3", {}, spec.title),
+      h("h3", { title: has(`about.${spec.key}`) ? t(`about.${spec.key}`) : null }, spec.title),
       this.stepText,
       this.legend,
       spec.removable && remove,
@@ -118,7 +130,9 @@ export class Chart {
     const range = this.all.range;
     const steps = this.lines.flatMap((line) => [line.x[0], line.x[line.x.length - 1]]).filter(Number.isFinite);
     const baselines = this.all.options.baselines[this.spec.key] ?? [];
-    const flat = this.all.view.log ? null : flatRange([...this.lines.flatMap((line) => line.y), ...baselines.map((item) => item.y)]);
+    const flat = this.all.view.log
+      ? null
+      : flatRange([...this.lines.flatMap((line) => line.y), ...baselines.map((item) => item.y)]);
     const span = range ? range[1] - range[0] : Math.max(...steps) - Math.min(...steps);
     const layout = {
       // The arrays grow in place as points arrive; Plotly only looks at them again when this changes.

@@ -8,33 +8,6 @@ import { batched, has, t } from "./dom.js";
 
 export const REDRAW_MS = 250;
 
-export const GRPO_CURVES = [
-  "reward",
-  "components",
-  "kl",
-  "loss",
-  "entropy",
-  "clip_ratio/region_mean",
-  "completions/mean_length",
-  "learning_rate",
-  "groups/zero_variance_share",
-  "rollouts/excluded_share",
-  "judge/failures",
-  "judge/cost",
-];
-export const SAMPLE_CURVES = [
-  "reward",
-  "components",
-  "groups/best_reward_mean",
-  "groups/pass_share",
-  "completions/mean_length",
-  "groups/zero_variance_share",
-  "rollouts/excluded_share",
-];
-export const SFT_CURVES = ["loss", "mean_token_accuracy", "grad_norm", "learning_rate", "timing/step"];
-/** @type {Record<string, string[]>} */
-const CURVES = { grpo: GRPO_CURVES, sft: SFT_CURVES, sample: SAMPLE_CURVES };
-
 /**
  * The catalogue's title of a metric, else its own name.
  * @param {string} name
@@ -46,16 +19,16 @@ export function titleOf(name) {
 /**
  * The charts to show: the curated ones, those that only this run's trainer knows, then those that were added.
  * @param {State} state
- * @param {string} kind
+ * @param {string[]} curated names in the order of the run's method; `components` stands for one curve each
  * @param {string[]} added
  * @param {string[]} own names of a foreign run's trainer
  * @returns {Spec[]}
  */
-export function specsOf(state, kind, added, own = []) {
+export function specsOf(state, curated, added, own = []) {
   const names = Array.from(state.curves.keys());
   /** @type {Spec[]} */
   const specs = [];
-  for (const key of CURVES[kind] ?? GRPO_CURVES) {
+  for (const key of curated) {
     const used =
       key === "components" ? names.filter((name) => COMPONENT.test(name)).sort() : names.includes(key) ? [key] : [];
     if (used.length) specs.push({ key, title: titleOf(key), names: used, removable: false });

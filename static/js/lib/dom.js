@@ -22,6 +22,52 @@ export function t(key, values = {}) {
 }
 
 /**
+ * The element with this id, which the page's template has; `type` tells which kind where its own properties are used.
+ * @template {HTMLElement} [T=HTMLElement]
+ * @param {string} id
+ * @param {new () => T} [type]
+ * @returns {T}
+ */
+export function $(id, type) {
+  const node = document.getElementById(id);
+  if (node && type && !(node instanceof type)) throw new TypeError(`#${id} is a ${node.tagName}, not a ${type.name}`);
+  return /** @type {T} */ (node);
+}
+
+/**
+ * The first match of a selector inside `parent`, whose markup has one.
+ * @template {Element} T
+ * @param {ParentNode} parent
+ * @param {string} selector
+ * @param {new () => T} type
+ * @returns {T}
+ */
+export function one(parent, selector, type) {
+  const node = parent.querySelector(selector);
+  if (!(node instanceof type)) throw new TypeError(`no ${type.name} matches ${selector}`);
+  return node;
+}
+
+/**
+ * All matches of a selector inside `parent`.
+ * @param {ParentNode} parent
+ * @param {string} selector
+ * @returns {HTMLElement[]}
+ */
+export function all(parent, selector) {
+  return /** @type {HTMLElement[]} */ ([...parent.querySelectorAll(selector)]);
+}
+
+/**
+ * The element with this id, on pages that may lack it.
+ * @param {string} id
+ * @returns {HTMLElement | null}
+ */
+export function maybe(id) {
+  return document.getElementById(id);
+}
+
+/**
  * Whether the page's catalogue has this key.
  * @param {string} key
  */

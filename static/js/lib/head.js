@@ -1,6 +1,6 @@
 // @ts-check
 /** The head of the run page: state, phase, progress, time left, freshness, notices, tiles. */
-import { h, has, s, setAttr, setText, t } from "./dom.js";
+import { all, h, has, maybe, s, setAttr, setText, t } from "./dom.js";
 import { failureWords } from "./failure.js";
 import { coarse, duration, figure, percent } from "./format.js";
 import { heldText, reportLines } from "./reports.js";
@@ -9,7 +9,6 @@ import { last, sparkLines } from "./series.js";
 
 /** @typedef {Record<string, any>} Row */
 
-const $ = (/** @type {string} */ id) => document.getElementById(id);
 const SILENT_S = 30;
 const ASK_AGAIN_MS = 5000;
 const LEASED = new Set(["preparing", "running", "pausing", "stopping"]);
@@ -26,24 +25,23 @@ const CAN = {
  * @param {Row} page what the server told the page's script
  */
 export function drawHead(run, rollouts, page) {
-  setAttr($("run"), "data-state", run.state);
-  setAttr($("run-state"), "data-state", run.state);
-  setText($("run-state"), t(`state.${run.state}`));
-  setText($("run-phase"), phaseText(run, rollouts, page.per_step));
-  setText($("run-steps"), run.total_steps ? t("step_of", { step: run.step, total: run.total_steps }) : "");
-  setText($("run-pace"), run.step_seconds ? t("per_step", { t: duration(run.step_seconds, t) }) : "");
+  setAttr(maybe("run"), "data-state", run.state);
+  setAttr(maybe("run-state"), "data-state", run.state);
+  setText(maybe("run-state"), t(`state.${run.state}`));
+  setText(maybe("run-phase"), phaseText(run, rollouts, page.per_step));
+  setText(maybe("run-steps"), run.total_steps ? t("step_of", { step: run.step, total: run.total_steps }) : "");
+  setText(maybe("run-pace"), run.step_seconds ? t("per_step", { t: duration(run.step_seconds, t) }) : "");
   setText(
-    $("run-eta"),
+    maybe("run-eta"),
     run.eta_seconds !== null && run.state === "running" ? t("left", { t: duration(run.eta_seconds, t) }) : "",
   );
-  setText($("run-attempt"), run.attempt > 1 ? t("attempt", { n: run.attempt }) : "");
-  setAttr($("run-progress"), "max", run.total_steps || 1);
-  setAttr($("run-progress"), "value", run.step);
+  setText(maybe("run-attempt"), run.attempt > 1 ? t("attempt", { n: run.attempt }) : "");
+  setAttr(maybe("run-progress"), "max", run.total_steps || 1);
+  setAttr(maybe("run-progress"), "value", run.step);
   for (const [action, states] of Object.entries(CAN)) {
-    for (const node of document.querySelectorAll(`[data-action="${action}"]`))
-      /** @type {HTMLElement} */ (node).hidden = !states.has(run.state);
+    for (const node of all(document, `[data-action="${action}"]`)) node.hidden = !states.has(run.state);
   }
-  if (!CAN.stop.has(run.state)) /** @type {HTMLDialogElement | null} */ ($("stop-dialog"))?.close();
+  if (!CAN.stop.has(run.state)) /** @type {HTMLDialogElement | null} */ (maybe("stop-dialog"))?.close();
   drawNotices(run);
   drawReports(run.health);
   drawStall(run.progress_age_seconds, page.stall_after);
@@ -57,7 +55,7 @@ const asked = { state: "", at: -Infinity };
  * @param {string} state
  */
 function renewParts(state) {
-  const box = $("run-actions");
+  const box = maybe("run-actions");
   if (!box || box.dataset.state === state) return;
   if (asked.state === state && performance.now() - asked.at < ASK_AGAIN_MS) return; // the answer is on its way
   Object.assign(asked, { state, at: performance.now() });
@@ -70,10 +68,10 @@ function renewParts(state) {
  */
 function drawStall(age, limit) {
   const stalled = age !== null && age >= limit;
-  const badge = $("run-stalled");
+  const badge = maybe("run-stalled");
   if (badge) badge.hidden = !stalled;
   setText(badge, stalled ? t("no_progress", { t: coarse(age, t) }) : "");
-  const help = $("run-stall-help");
+  const help = maybe("run-stall-help");
   if (help) help.hidden = !stalled;
 }
 
@@ -97,7 +95,7 @@ function phaseText(run, rollouts, perStep) {
  * @param {number} now milliseconds, by the server's clock
  */
 export function drawHeld(run, now) {
-  const box = $("run-held");
+  const box = maybe("run-held");
   if (!box) return;
   const text = run && LEASED.has(run.state) ? heldText(run.held, now, t) : "";
   box.hidden = !text;
@@ -106,7 +104,7 @@ export function drawHeld(run, now) {
 
 /** @param {Row | null | undefined} health */
 function drawReports(health) {
-  const box = $("run-reports");
+  const box = maybe("run-reports");
   if (!box) return;
   for (const [name, text] of reportLines(health, t)) {
     const line = box.querySelector(`[data-report="${name}"]`) || box.appendChild(h("p", { "data-report": name }));
@@ -117,13 +115,13 @@ function drawReports(health) {
 
 /** @param {Row} run */
 function drawNotices(run) {
-  const failure = $("run-failure");
+  const failure = maybe("run-failure");
   if (failure && run.error) {
     for (const [part, text] of Object.entries(failureWords(run.error)))
       setText(failure.querySelector(`[data-part="${part}"]`), text);
   }
   if (failure) failure.hidden = !run.error;
-  const waiting = $("run-waiting");
+  const waiting = maybe("run-waiting");
   if (waiting) {
     waiting.hidden = run.state !== "queued";
     setText(
@@ -131,7 +129,7 @@ function drawNotices(run) {
       run.waiting_for ? t("waiting_warm_up", { name: run.waiting_for }) : t("waiting_worker"),
     );
   }
-  const silent = $("run-silent");
+  const silent = maybe("run-silent");
   const age = run.beat_age_seconds;
   if (silent) {
     silent.hidden = !(LEASED.has(run.state) && age !== null && age > SILENT_S);
@@ -146,7 +144,7 @@ function drawNotices(run) {
  * @param {boolean} ended
  */
 export function drawLive(status, silentMs, ended) {
-  const node = $("run-live");
+  const node = maybe("run-live");
   let state = status;
   let text = t("reconnecting");
   if (status === "live") [state, text] = ended ? ["draft", t("ended")] : ["live", t("live")];

@@ -42,7 +42,12 @@ export function bars(histogram, width, height) {
   return counts.map((count, at) => {
     const tall = count ? Math.max(1, (count / most) * height) : 0;
     const x = ((edges[at] - low) / span) * width;
-    return { x, y: height - tall, width: Math.max(0.5, ((edges[at + 1] - edges[at]) / span) * width - 0.5), height: tall };
+    return {
+      x,
+      y: height - tall,
+      width: Math.max(0.5, ((edges[at + 1] - edges[at]) / span) * width - 0.5),
+      height: tall,
+    };
   });
 }
 
@@ -91,7 +96,12 @@ export function outline(histogram, width) {
  */
 export function stack(terms, names, longest) {
   return names
-    .map((name, at) => ({ name, at, share: longest > 0 ? Math.abs(terms[name] ?? 0) / longest : 0, negative: (terms[name] ?? 0) < 0 }))
+    .map((name, at) => ({
+      name,
+      at,
+      share: longest > 0 ? Math.abs(terms[name] ?? 0) / longest : 0,
+      negative: (terms[name] ?? 0) < 0,
+    }))
     .filter((part) => part.share > 0);
 }
 
@@ -100,7 +110,9 @@ export function stack(terms, names, longest) {
  * @param {{rollouts: {terms: Record<string, number>}[]}[]} groups
  */
 export function longestStack(groups) {
-  const sums = groups.flatMap((group) => group.rollouts.map((item) => Object.values(item.terms ?? {}).reduce((sum, value) => sum + Math.abs(value ?? 0), 0)));
+  const sums = groups.flatMap((group) =>
+    group.rollouts.map((item) => Object.values(item.terms ?? {}).reduce((sum, value) => sum + Math.abs(value ?? 0), 0)),
+  );
   return Math.max(0, ...sums);
 }
 

@@ -75,14 +75,20 @@ export function shapeFields(part) {
  * @returns {Component}
  */
 export function canonical(part, defaults = {}) {
-  const params = Object.entries(part.params ?? {}).filter(([key, value]) => JSON.stringify(value) !== JSON.stringify(defaults[key]));
+  const params = Object.entries(part.params ?? {}).filter(
+    ([key, value]) => JSON.stringify(value) !== JSON.stringify(defaults[key]),
+  );
   /** @type {any} */
-  const out = { name: part.name, weight: part.weight, params: Object.fromEntries(params.sort(([a], [b]) => (a < b ? -1 : 1))) };
+  const out = {
+    name: part.name,
+    weight: part.weight,
+    params: Object.fromEntries(params.sort(([a], [b]) => (a < b ? -1 : 1))),
+  };
   if (part.function && part.function !== part.name) out.function = part.function;
   if (part.clip) out.clip = [...part.clip];
   if (part.scale) out.scale = [...part.scale];
   if (part.gate) out.gate = { component: part.gate.component, above: part.gate.above ?? 0 };
-  if (part.schedule) out.schedule = { kind: "linear", begin: 0, first: 1, ...part.schedule };
+  if (part.schedule) out.schedule = Object.assign({ kind: "linear", begin: 0, first: 1 }, part.schedule);
   if (part.categories?.length) out.categories = [...part.categories];
   return out;
 }

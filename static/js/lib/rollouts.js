@@ -221,7 +221,10 @@ export function drawFlight(box, flying, turns, nowMs, ageText) {
     (node, row) => {
       const known = turns.get(row.id) || [];
       const count = known.length ? modelTurns(known) : row.turns;
-      setText(node.querySelector(".flight-task"), `${row.group}.${row.policy ? plain(row.policy) : row.index} ${plain(row.task || "").slice(0, 80)}`);
+      setText(
+        node.querySelector(".flight-task"),
+        `${row.group}.${row.policy ? plain(row.policy) : row.index} ${plain(row.task || "").slice(0, 80)}`,
+      );
       const ticks = /** @type {HTMLElement} */ (node.querySelector(".flight-turns"));
       if (ticks.dataset.count !== String(count)) {
         ticks.dataset.count = String(count);

@@ -53,7 +53,8 @@ function plainSchema(schema) {
     const chosen = several.filter(isObject).find((item) => item.type !== "null");
     return { ...chosen, ...schema, type: schema.type ?? chosen?.type };
   }
-  if (Array.isArray(schema.type)) return { ...schema, type: schema.type.find((/** @type {any} */ item) => item !== "null") };
+  if (Array.isArray(schema.type))
+    return { ...schema, type: schema.type.find((/** @type {any} */ item) => item !== "null") };
   return schema;
 }
 
@@ -94,7 +95,8 @@ export function readField(field, text) {
  * @param {string} text
  */
 function readNumber(kind, text) {
-  if (!/^[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$/i.test(text) || !Number.isFinite(Number(text))) return { error: "play.not_number" };
+  if (!/^[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$/i.test(text) || !Number.isFinite(Number(text)))
+    return { error: "play.not_number" };
   if (kind === "integer" && !Number.isSafeInteger(Number(text))) return { error: "play.not_integer" };
   return { value: Number(text) };
 }

@@ -49,17 +49,35 @@ export function drawTimeChart(node, history, plotly) {
     const item = node.querySelector(`[data-series="${CSS.escape(line.name)}"]`);
     const key = Number(item?.getAttribute("data-curve") ?? place);
     const tone = colour(`--curve-${key % 8}`);
-    const shared = { x: at, y: line.values, hoverinfo: errors ? "x+y+name" : "x+y", name: line.name, showlegend: false };
+    const shared = {
+      x: at,
+      y: line.values,
+      hoverinfo: errors ? "x+y+name" : "x+y",
+      name: line.name,
+      showlegend: false,
+    };
     return errors
       ? { ...shared, type: "bar", marker: { color: tone } }
-      : { ...shared, type: "scatter", mode: at.length < 3 ? "markers" : "lines", connectgaps: false, line: { color: tone, width: 1.5 } };
+      : {
+          ...shared,
+          type: "scatter",
+          mode: at.length < 3 ? "markers" : "lines",
+          connectgaps: false,
+          line: { color: tone, width: 1.5 },
+        };
   });
   for (const line of series) {
     const item = node.querySelector(`[data-series="${CSS.escape(line.name)}"] b`);
     const sum = line.values.reduce((all, value) => (all ?? 0) + (value ?? 0), 0);
     setText(item, shownFigure(errors ? sum : last(line.values)));
   }
-  const axis = { color: colour("--ink-3"), gridcolor: colour("--line"), linecolor: colour("--line"), zeroline: false, tickfont: { size: 10 } };
+  const axis = {
+    color: colour("--ink-3"),
+    gridcolor: colour("--line"),
+    linecolor: colour("--line"),
+    zeroline: false,
+    tickfont: { size: 10 },
+  };
   const layout = {
     margin: MARGIN,
     height: 150,
@@ -70,7 +88,16 @@ export function drawTimeChart(node, history, plotly) {
     dragmode: "zoom",
     font: { family: colour("--font-text"), size: 11, color: colour("--ink-2") },
     showlegend: false,
-    xaxis: { ...axis, type: "date", tickformat: "%H:%M", hoverformat: "%d %b %H:%M", range: [at[0], at[at.length - 1]], showgrid: false, showline: true, nticks: 6 },
+    xaxis: {
+      ...axis,
+      type: "date",
+      tickformat: "%H:%M",
+      hoverformat: "%d %b %H:%M",
+      range: [at[0], at[at.length - 1]],
+      showgrid: false,
+      showline: true,
+      nticks: 6,
+    },
     yaxis: { ...axis, fixedrange: true, nticks: 5, rangemode: "tozero", exponentformat: "e" },
   };
   const plot = node.querySelector(".chart-plot");

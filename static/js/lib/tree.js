@@ -16,14 +16,19 @@ export function tree(value, depth = 0) {
   if (typeof value !== "object" || value === null) return leaf(value);
   const entries = Object.entries(value);
   if (!entries.length) return h("span", { class: "muted" }, Array.isArray(value) ? "[]" : "{}");
-  if (entries.every(([, item]) => typeof item !== "object" || item === null) && Array.isArray(value) && entries.length <= 40)
+  if (
+    entries.every(([, item]) => typeof item !== "object" || item === null) &&
+    Array.isArray(value) &&
+    entries.length <= 40
+  )
     return h("span", { class: "tree-row" }, ...value.map((item) => h("span", { class: "tag tree-tag" }, text(item))));
   const list = h("dl", { class: "tree" });
   for (const [name, item] of entries.slice(0, MAX_ENTRIES)) {
     const inner = branch(item, depth + 1);
     list.append(h("dt", {}, plain(name)), h("dd", { class: inner.tagName === "DL" ? "tree-deep" : null }, inner));
   }
-  if (entries.length > MAX_ENTRIES) list.append(h("dt", {}, "…"), h("dd", {}, t("flight_more", { n: entries.length - MAX_ENTRIES })));
+  if (entries.length > MAX_ENTRIES)
+    list.append(h("dt", {}, "…"), h("dd", {}, t("flight_more", { n: entries.length - MAX_ENTRIES })));
   return list;
 }
 

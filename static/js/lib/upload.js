@@ -4,7 +4,8 @@
 import { t } from "./dom.js";
 
 /** @param {number} bytes */
-export const size = (bytes) => (bytes >= 2 ** 30 ? `${(bytes / 2 ** 30).toFixed(2)} GB` : `${(bytes / 2 ** 20).toFixed(1)} MB`);
+export const size = (bytes) =>
+  bytes >= 2 ** 30 ? `${(bytes / 2 ** 30).toFixed(2)} GB` : `${(bytes / 2 ** 20).toFixed(1)} MB`;
 
 /**
  * @typedef {{
@@ -26,7 +27,9 @@ export function uploadForm(rules) {
 
   /** @param {string[]} sentences */
   function show(sentences) {
-    errors.replaceChildren(...sentences.map((sentence) => Object.assign(document.createElement("li"), { textContent: sentence })));
+    errors.replaceChildren(
+      ...sentences.map((sentence) => Object.assign(document.createElement("li"), { textContent: sentence })),
+    );
     errors.hidden = sentences.length === 0;
   }
 
@@ -71,7 +74,11 @@ export function uploadForm(rules) {
     }
     busy(false);
     /** @type {string[]} */
-    const sentences = body?.detail ? Object.values(body.detail).flat().map((item) => String(item.message)) : [];
+    const sentences = body?.detail
+      ? Object.values(body.detail)
+          .flat()
+          .map((item) => String(item.message))
+      : [];
     show(sentences.length ? sentences : [body?.message || t("upload.failed")]);
   }
 

@@ -17,7 +17,8 @@ function number(area) {
 /** Put text in the place of the selection, so that the browser's own undo knows of it.
  * @param {HTMLTextAreaElement} area @param {string} text */
 function type(area, text) {
-  if (!document.execCommand("insertText", false, text)) area.setRangeText(text, area.selectionStart, area.selectionEnd, "end");
+  if (!document.execCommand("insertText", false, text))
+    area.setRangeText(text, area.selectionStart, area.selectionEnd, "end");
   number(area);
 }
 

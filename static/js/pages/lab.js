@@ -1,6 +1,6 @@
 // @ts-check
 /** The reward lab: every change of the spec is scored on the whole set, and the page follows the answer. */
-import { data, setAttr, setText, t } from "../lib/dom.js";
+import { $, data, one, setAttr, setText, t } from "../lib/dom.js";
 import { plain } from "../lib/format.js";
 import { Asker, post } from "../lib/lab-score.js";
 import { readLabView, writeLabView } from "../lib/lab-view.js";
@@ -12,7 +12,6 @@ import { Saving } from "./lab_save.js";
 import { SCORE_LIMIT_MS, sentenceOf, Status } from "./lab_status.js";
 
 /** @typedef {Record<string, any>} Row */
-const $ = (/** @type {string} */ id) => /** @type {any} */ (document.getElementById(id));
 const SHORT_LIMIT_MS = 20_000;
 const AGAIN_MS = 500;
 
@@ -21,13 +20,17 @@ class Lab {
     this.facts = data("lab-data");
     this.choices = new Map(this.facts.choices.map((/** @type {Row} */ item) => [item.key, item]));
     this.view = readLabView(location.search, this.facts.spec, [...this.choices.keys()]);
-    this.token = $("lab-token").querySelector("input").value;
+    this.token = one($("lab-token"), "input", HTMLInputElement).value;
     /** @type {Row | null} */
     this.reply = null;
     this.others = new Map(); // distributions of specs to compare with, by what they were scored with
     const read = (/** @type {string | null} */ id) => this.read(id);
     this.editor = new Editor({ facts: this.facts, changed: () => this.changed() });
-    this.result = new Result({ plotly: /** @type {any} */ (window).Plotly, read, focus: (name) => this.editor.focus(name) });
+    this.result = new Result({
+      plotly: /** @type {any} */ (window).Plotly,
+      read,
+      focus: (name) => this.editor.focus(name),
+    });
     this.groups = new Groups({ view: this.view, ask: () => this.ask(0), read });
     this.reader = new Reader({ view: this.view, recorded: this.facts.urls.recorded, chosen: () => this.address() });
     this.saving = this.makeSaving();
@@ -39,7 +42,12 @@ class Lab {
       failed: (problem) => this.failed(problem),
     });
     this.page = new Asker({
-      send: (body, signal) => post(`${this.facts.urls.rollout}${body.id}/`, body.asked, { token: this.token, limitMs: SHORT_LIMIT_MS, signal }),
+      send: (body, signal) =>
+        post(`${this.facts.urls.rollout}${body.id}/`, body.asked, {
+          token: this.token,
+          limitMs: SHORT_LIMIT_MS,
+          signal,
+        }),
       asking: () => setAttr($("transcript"), "aria-busy", "true"),
       answered: (row) => this.shown(row),
       failed: (problem) => this.reader.say(sentenceOf(problem)),
@@ -64,28 +72,31 @@ class Lab {
   }
 
   listen() {
-    $("lab-spec").value = this.view.spec;
-    for (const option of $("lab-against").options) option.disabled = option.value === this.view.spec;
-    $("lab-against").value = this.view.against;
-    $("lab-spec").addEventListener("change", () => this.chooseSpec($("lab-spec").value));
+    $("lab-spec", HTMLSelectElement).value = this.view.spec;
+    for (const option of $("lab-against", HTMLSelectElement).options) option.disabled = option.value === this.view.spec;
+    $("lab-against", HTMLSelectElement).value = this.view.against;
+    $("lab-spec", HTMLSelectElement).addEventListener("change", () =>
+      this.chooseSpec($("lab-spec", HTMLSelectElement).value),
+    );
     $("lab-against").addEventListener("change", () => {
-      this.view.against = $("lab-against").value;
+      this.view.against = $("lab-against", HTMLSelectElement).value;
       this.ask(0);
     });
     for (const name of /** @type {const} */ (["aggregation", "scale"])) {
-      $(`lab-${name}`).value = this.view[name];
+      $(`lab-${name}`, HTMLSelectElement).value = this.view[name];
       $(`lab-${name}`).addEventListener("change", () => {
-        this.view[name] = $(`lab-${name}`).value;
+        this.view[name] = $(`lab-${name}`, HTMLSelectElement).value;
         this.ask(0);
       });
     }
-    $("lab-step").value = this.view.step ?? "";
+    $("lab-step", HTMLInputElement).value = String(this.view.step ?? "");
     $("lab-step").addEventListener("input", () => {
-      const step = $("lab-step").value;
+      const step = $("lab-step", HTMLInputElement).value;
       this.view.step = /^\d{1,7}$/.test(step) ? Number(step) : null;
       this.ask();
     });
-    $("lab-how").open = this.view.aggregation !== "sum_then_normalize" || this.view.scale !== "group" || this.view.step !== null;
+    $("lab-how", HTMLDetailsElement).open =
+      this.view.aggregation !== "sum_then_normalize" || this.view.scale !== "group" || this.view.step !== null;
     $("lab-retry").addEventListener("click", () => this.ask(0));
     $("reader-close").addEventListener("click", () => this.read(null));
     $("reader-back").addEventListener("click", () => this.step(-1));
@@ -154,7 +165,9 @@ class Lab {
   other() {
     const chosen = this.choices.get(this.view.against);
     if (chosen) return { name: chosen.label, components: chosen.components };
-    return this.editor.changes().length ? { name: t("lab.as_saved", { name: this.choice().label }), components: this.editor.base } : null;
+    return this.editor.changes().length
+      ? { name: t("lab.as_saved", { name: this.choice().label }), components: this.editor.base }
+      : null;
   }
 
   /** @param {number} [restMs] */
@@ -236,7 +249,8 @@ class Lab {
     const narrow = matchMedia("(max-width: 64rem)").matches;
     const seen = $("reader-side").getBoundingClientRect();
     if (narrow) $("reader-side").scrollIntoView({ block: "start" });
-    else if (seen.top > innerHeight / 2 || seen.bottom < innerHeight / 2) $("lab-groups-part").scrollIntoView({ block: "start" });
+    else if (seen.top > innerHeight / 2 || seen.bottom < innerHeight / 2)
+      $("lab-groups-part").scrollIntoView({ block: "start" });
   }
 
   /** @param {number} [restMs] */

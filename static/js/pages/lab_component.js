@@ -44,18 +44,29 @@ export class Fields {
   /** @param {Component} part */
   fill(part) {
     setText(this.one("[data-title]"), plain(this.title));
-    const help = this.known ? [this.known.help, this.known.warning, this.known.outside && t("lab.outside")].filter(Boolean).join(" ") : t("lab.unknown");
+    const help = this.known
+      ? [this.known.help, this.known.warning, this.known.outside && t("lab.outside")].filter(Boolean).join(" ")
+      : t("lab.unknown");
     setText(this.one("[data-help]"), help);
-    for (const input of [this.weight, this.range]) setAttr(input, "aria-label", t("lab.weight_of", { title: plain(this.title) }));
+    for (const input of [this.weight, this.range])
+      setAttr(input, "aria-label", t("lab.weight_of", { title: plain(this.title) }));
     setAttr(this.one("[data-remove]"), "aria-label", t("lab.remove", { title: plain(this.title) }));
     this.weight.value = String(part.weight);
     this.slide(part.weight);
     const template = document.querySelector(`template[data-editor="${CSS.escape(registered(part))}"]`);
     if (template) this.one("[data-params]").append(...copyOf(template, this.editor.made, true).childNodes);
     this.params = [...this.one("[data-params]").querySelectorAll("[data-param]")];
-    this.defaults = Object.fromEntries(this.params.map((/** @type {any} */ box) => [box.dataset.param, valueOf(box).value]));
-    for (const box of this.params) if (box.dataset.param in (part.params ?? {})) put(box, part.params?.[box.dataset.param]);
-    this.shape = Object.fromEntries([...this.one(".shape").querySelectorAll("[name]")].map((input) => [input.name.slice(input.name.lastIndexOf("-") + 1), input]));
+    this.defaults = Object.fromEntries(
+      this.params.map((/** @type {any} */ box) => [box.dataset.param, valueOf(box).value]),
+    );
+    for (const box of this.params)
+      if (box.dataset.param in (part.params ?? {})) put(box, part.params?.[box.dataset.param]);
+    this.shape = Object.fromEntries(
+      [...this.one(".shape").querySelectorAll("[name]")].map((input) => [
+        input.name.slice(input.name.lastIndexOf("-") + 1),
+        input,
+      ]),
+    );
     for (const [key, value] of Object.entries(shapeFields(part))) {
       if (key === "gate_component") this.shape[key].append(h("option", { value }, String(value)));
       if (this.shape[key]) this.shape[key].value = String(value);
@@ -82,7 +93,8 @@ export class Fields {
   /** @param {any} target */
   typed(target) {
     if (target === this.range) this.weight.value = String(Number(Number(this.range.value).toFixed(4)));
-    else if (target === this.weight && Number.isFinite(this.weight.valueAsNumber)) this.slide(this.weight.valueAsNumber);
+    else if (target === this.weight && Number.isFinite(this.weight.valueAsNumber))
+      this.slide(this.weight.valueAsNumber);
     this.editor.typed();
   }
 
@@ -90,7 +102,9 @@ export class Fields {
   offer(all) {
     const select = this.shape.gate_component;
     const chosen = select.value;
-    const others = all.filter((item) => item !== this).map((item) => h("option", { value: item.name }, plain(item.title)));
+    const others = all
+      .filter((item) => item !== this)
+      .map((item) => h("option", { value: item.name }, plain(item.title)));
     const gone = chosen && !all.some((item) => item.name === chosen) ? [h("option", { value: chosen }, chosen)] : [];
     select.replaceChildren(select.options[0], ...others, ...gone);
     select.value = chosen;
@@ -100,7 +114,7 @@ export class Fields {
   read() {
     let wrong = this.tell(this.weight, Number.isFinite(this.weight.valueAsNumber) ? "" : "lab.not_number");
     const params = { ...this.start.params };
-    for (const box of this.params) {
+    for (const box of this.params ?? []) {
       const { value, error } = valueOf(box);
       wrong = this.tell(inputOf(box), error ?? "") || wrong;
       params[box.dataset.param] = value;
@@ -117,7 +131,9 @@ export class Fields {
     for (const [key, error] of Object.entries(errors)) wrong = this.tell(this.shape[key], error) || wrong;
     const part = { ...this.start, ...shape, weight: this.weight.valueAsNumber, params };
     this.one("[data-schedule]").hidden = !given.schedule_kind;
-    this.one("[data-shaped]").hidden = !["clip", "scale", "gate", "schedule", "categories"].some((key) => key in canonical(/** @type {any} */ (part)));
+    this.one("[data-shaped]").hidden = !["clip", "scale", "gate", "schedule", "categories"].some(
+      (key) => key in canonical(/** @type {any} */ (part)),
+    );
     return wrong ? null : canonical(/** @type {any} */ (part), this.defaults);
   }
 
@@ -155,7 +171,9 @@ export class Fields {
     setAttr(badge, "data-state", severity === "stop" ? "bad" : severity === "warn" ? "warning" : "draft");
     setText(badge, severity ? t(`lab.${severity}`) : "");
     const share = row?.share_of_spread;
-    const figures = row ? [`⌀ ${figure(row.mean)}`, share === null || share === undefined ? "" : `${Math.round(share * 100)}%`] : [];
+    const figures = row
+      ? [`⌀ ${figure(row.mean)}`, share === null || share === undefined ? "" : `${Math.round(share * 100)}%`]
+      : [];
     setText(this.one("[data-figures]"), figures.filter(Boolean).join(" · "));
     if (row && row.missing > 0) this.one("[data-figures]").append(` · ${t("missing")} ${row.missing}`);
   }
@@ -171,7 +189,8 @@ export class Fields {
 function copyOf(template, number, whole = false) {
   const copy = document.importNode(template.content, true);
   for (const node of copy.querySelectorAll("*"))
-    for (const { name, value } of [...node.attributes]) if (value.includes(PLACE)) node.setAttribute(name, value.replaceAll(PLACE, `c${number}`));
+    for (const { name, value } of [...node.attributes])
+      if (value.includes(PLACE)) node.setAttribute(name, value.replaceAll(PLACE, `c${number}`));
   return whole ? copy : copy.firstElementChild;
 }
 
@@ -181,7 +200,11 @@ const inputOf = (box) => box.querySelector("input, select, textarea");
 /** @param {any} box of one parameter */
 function valueOf(box) {
   const input = inputOf(box);
-  return readParam(box.dataset.kind, input.type === "checkbox" ? input.checked : input.value, "optional" in box.dataset);
+  return readParam(
+    box.dataset.kind,
+    input.type === "checkbox" ? input.checked : input.value,
+    "optional" in box.dataset,
+  );
 }
 
 /**
@@ -191,5 +214,6 @@ function valueOf(box) {
 function put(box, value) {
   const input = inputOf(box);
   if (input.type === "checkbox") input.checked = Boolean(value);
-  else input.value = Array.isArray(value) ? value.join("\n") : value === null || value === undefined ? "" : String(value);
+  else
+    input.value = Array.isArray(value) ? value.join("\n") : value === null || value === undefined ? "" : String(value);
 }

@@ -1,14 +1,12 @@
 // @ts-check
 /** The components of a spec, as one form: added, removed, changed, and told what is wrong with them. */
-import { setAttr, setText, t } from "../lib/dom.js";
+import { $, setAttr, setText, t } from "../lib/dom.js";
 import { plain } from "../lib/format.js";
 import { canonical, changedNames, freshName, ownerOf, weightSum } from "../lib/lab-spec.js";
 import { Fields } from "./lab_component.js";
 
 /** @typedef {Record<string, any>} Row */
 /** @typedef {import("../lib/lab-spec.js").Component} Component */
-
-const $ = (/** @type {string} */ id) => /** @type {any} */ (document.getElementById(id));
 
 export class Editor {
   /** @param {{facts: Row, changed: () => void}} options */
@@ -18,7 +16,7 @@ export class Editor {
     this.made = 0;
     /** @type {Fields[]} */
     this.fields = [];
-    $("lab-add").addEventListener("change", () => this.add($("lab-add").value));
+    $("lab-add", HTMLSelectElement).addEventListener("change", () => this.add($("lab-add", HTMLSelectElement).value));
     $("lab-reset").addEventListener("click", () => this.restore(this.saved, true));
   }
 
@@ -52,7 +50,7 @@ export class Editor {
 
   /** @param {string} name of a registered function */
   add(name) {
-    $("lab-add").value = "";
+    $("lab-add", HTMLSelectElement).value = "";
     const known = this.facts.functions[name];
     if (!known) return;
     const own = freshName(name, this.fields.map((item) => item.name)); // prettier-ignore
@@ -119,7 +117,10 @@ export class Editor {
   /** @param {Row} reply */
   show(reply) {
     const rows = new Map(reply.components.map((/** @type {Row} */ row) => [row.name, row]));
-    const severity = (/** @type {string} */ name) => ["stop", "warn", "note"].find((kind) => reply.alarms.some((/** @type {Row} */ alarm) => alarm.component === name && alarm.severity === kind)) ?? "";
+    const severity = (/** @type {string} */ name) =>
+      ["stop", "warn", "note"].find((kind) =>
+        reply.alarms.some((/** @type {Row} */ alarm) => alarm.component === name && alarm.severity === kind),
+      ) ?? "";
     this.fields.forEach((item, place) => item.show(rows.get(item.name), place, severity(item.name)));
   }
 

@@ -1,12 +1,11 @@
 // @ts-check
 /** Groups of rollouts under the spec: one card each with its reward, its parts, its advantage and its place. */
-import { h, keyed, setAttr, setText, t } from "../lib/dom.js";
+import { $, all, h, keyed, setAttr, setText, t } from "../lib/dom.js";
 import { advantageStep, plain, scaleStep, score } from "../lib/format.js";
 import { count, longestStack, stack } from "../lib/lab-figures.js";
 import { rewardSpan } from "../lib/rollouts.js";
 
 /** @typedef {Record<string, any>} Row */
-const $ = (/** @type {string} */ id) => /** @type {any} */ (document.getElementById(id));
 const language = document.documentElement.lang;
 export const PAGE = 20;
 
@@ -18,9 +17,9 @@ export class Groups {
     this.rows = [];
     const { view } = options;
     for (const name of /** @type {const} */ (["sort", "only"])) {
-      $(`lab-${name}`).value = view[name];
+      $(`lab-${name}`, HTMLSelectElement).value = view[name];
       $(`lab-${name}`).addEventListener("change", () => {
-        view[name] = $(`lab-${name}`).value;
+        view[name] = $(`lab-${name}`, HTMLSelectElement).value;
         view.offset = 0;
         options.ask();
       });
@@ -53,13 +52,24 @@ export class Groups {
       view.offset = Math.max(0, Math.floor((all - 1) / PAGE) * PAGE);
       return this.options.ask();
     }
-    this.rows = reply.groups.flatMap((/** @type {Row} */ group) => group.rollouts.map((/** @type {Row} */ row) => ({ ...row, step: group.step, group: group.group })));
+    this.rows = reply.groups.flatMap((/** @type {Row} */ group) =>
+      group.rollouts.map((/** @type {Row} */ row) => ({ ...row, step: group.step, group: group.group })),
+    );
     this.names = reply.components.map((/** @type {Row} */ row) => row.name);
     const last = view.offset + reply.groups.length;
-    setText($("lab-shown"), all ? t("lab.shown", { from: count(view.offset + 1, language), to: count(last, language), all: count(all, language) }) : "");
+    setText(
+      $("lab-shown"),
+      all
+        ? t("lab.shown", {
+            from: count(view.offset + 1, language),
+            to: count(last, language),
+            all: count(all, language),
+          })
+        : "",
+    );
     setText($("lab-ranks"), other ? t("lab.ranks_against", { name: other }) : t("lab.ranks_recorded"));
-    $("lab-back").disabled = view.offset === 0;
-    $("lab-next").disabled = last >= all;
+    $("lab-back", HTMLButtonElement).disabled = view.offset === 0;
+    $("lab-next", HTMLButtonElement).disabled = last >= all;
     const none = reply.groups.length ? [] : [{ key: "none" }];
     const span = rewardSpan(this.rows);
     const longest = longestStack(reply.groups);
@@ -75,7 +85,8 @@ export class Groups {
 
   /** @param {string | null} id */
   select(id) {
-    for (const card of $("lab-groups").querySelectorAll("[data-rollout]")) setAttr(card, "aria-pressed", String(card.dataset.rollout === id));
+    for (const card of all($("lab-groups"), "[data-rollout]"))
+      setAttr(card, "aria-pressed", String(card.dataset.rollout === id));
   }
 
   /**
@@ -94,13 +105,19 @@ export class Groups {
    * @param {number} longest
    */
   group(node, group, span, longest) {
-    const title = group.step === null || group.step === undefined ? t("group", { n: group.group }) : t("lab.group", { step: group.step, group: group.group });
+    const title =
+      group.step === null || group.step === undefined
+        ? t("group", { n: group.group })
+        : t("lab.group", { step: group.step, group: group.group });
     setText(node.querySelector("h3"), title);
     const task = plain(String(group.task ?? ""));
     setText(node.querySelector(".group-task"), task.slice(0, 160));
     setAttr(node.querySelector(".group-task"), "title", task.slice(0, 500));
     const known = group.mean !== null && group.mean !== undefined;
-    setText(node.querySelector(".group-figures"), known ? t("group_mean", { mean: score(group.mean), std: score(group.std) }) : "");
+    setText(
+      node.querySelector(".group-figures"),
+      known ? t("group_mean", { mean: score(group.mean), std: score(group.std) }) : "",
+    );
     /** @type {any} */ (node.querySelector("[data-flag=zero]")).hidden = !group.zero_variance;
     /** @type {any} */ (node.querySelector("[data-flag=phantom]")).hidden = !group.phantom;
     keyed(
@@ -138,15 +155,53 @@ export class Groups {
     node.querySelector(".card-terms")?.replaceChildren(...parts);
     const up = (row.rank_before ?? row.rank) - row.rank;
     const changed = row.rank !== null && row.rank !== undefined && up !== 0;
-    setText(node.querySelector(".rollout-note"), row.excluded ? t("status.excluded") : changed ? `${up > 0 ? "↑" : "↓"}${Math.abs(up)}` : status === "completed" ? "" : t(`status.${status}`));
-    setAttr(node.querySelector(".rollout-note"), "data-rank", changed && !row.excluded ? (up > 0 ? "up" : "down") : null);
+    setText(
+      node.querySelector(".rollout-note"),
+      row.excluded
+        ? t("status.excluded")
+        : changed
+          ? `${up > 0 ? "↑" : "↓"}${Math.abs(up)}`
+          : status === "completed"
+            ? ""
+            : t(`status.${status}`),
+    );
+    setAttr(
+      node.querySelector(".rollout-note"),
+      "data-rank",
+      changed && !row.excluded ? (up > 0 ? "up" : "down") : null,
+    );
     const advantage = node.querySelector(".rollout-advantage");
-    setText(advantage, row.advantage === null || row.advantage === undefined ? "" : (row.advantage > 0 ? "+" : "") + score(row.advantage));
-    setAttr(advantage, "data-advantage", row.advantage === null || row.advantage === undefined ? null : advantageStep(row.advantage));
+    setText(
+      advantage,
+      row.advantage === null || row.advantage === undefined
+        ? ""
+        : (row.advantage > 0 ? "+" : "") + score(row.advantage),
+    );
+    setAttr(
+      advantage,
+      "data-advantage",
+      row.advantage === null || row.advantage === undefined ? null : advantageStep(row.advantage),
+    );
     const move = changed ? t(up > 0 ? "lab.rank_up" : "lab.rank_down", { n: Math.abs(up) }) : "";
-    const before = row.reward_before === null || row.reward_before === undefined ? "" : t("lab.recorded", { value: score(row.reward_before) });
-    setAttr(node, "title", [row.excluded && plain(row.excluded), before, move, t("lab.length", { n: count(row.length ?? 0, language) })].filter(Boolean).join(" · "));
-    const words = { step: row.step ?? "–", group: row.group, index: row.index, status: t(`status.${status}`), reward: score(row.reward), advantage: score(row.advantage) };
+    const before =
+      row.reward_before === null || row.reward_before === undefined
+        ? ""
+        : t("lab.recorded", { value: score(row.reward_before) });
+    setAttr(
+      node,
+      "title",
+      [row.excluded && plain(row.excluded), before, move, t("lab.length", { n: count(row.length ?? 0, language) })]
+        .filter(Boolean)
+        .join(" · "),
+    );
+    const words = {
+      step: row.step ?? "–",
+      group: row.group,
+      index: row.index,
+      status: t(`status.${status}`),
+      reward: score(row.reward),
+      advantage: score(row.advantage),
+    };
     setAttr(node, "aria-label", [t("lab.card", words), move].filter(Boolean).join(", "));
   }
 }
@@ -161,8 +216,22 @@ function makeGroup() {
       h("h3"),
       h("span", { class: "group-task truncate soft" }),
       h("span", { class: "group-figures muted" }),
-      h("span", { class: "badge group-flag", "data-state": "warning", "data-flag": "zero", hidden: true }, t("zero_variance")),
-      h("span", { class: "badge group-flag", "data-state": "warning", "data-flag": "phantom", title: t("lab.phantom_help"), hidden: true }, t("lab.phantom")),
+      h(
+        "span",
+        { class: "badge group-flag", "data-state": "warning", "data-flag": "zero", hidden: true },
+        t("zero_variance"),
+      ),
+      h(
+        "span",
+        {
+          class: "badge group-flag",
+          "data-state": "warning",
+          "data-flag": "phantom",
+          title: t("lab.phantom_help"),
+          hidden: true,
+        },
+        t("lab.phantom"),
+      ),
     ),
     h("div", { class: "group-cards" }),
   );
@@ -173,9 +242,19 @@ function makeCard(row) {
   return h(
     "button",
     { class: "rollout", type: "button", "data-rollout": row.id },
-    h("span", { class: "rollout-top" }, h("span", { class: "rollout-index muted truncate" }), h("span", { class: "rollout-reward" })),
+    h(
+      "span",
+      { class: "rollout-top" },
+      h("span", { class: "rollout-index muted truncate" }),
+      h("span", { class: "rollout-reward" }),
+    ),
     h("span", { class: "card-bar" }, h("span", { class: "card-bar-fill" })),
     h("span", { class: "card-terms" }),
-    h("span", { class: "rollout-low" }, h("span", { class: "rollout-note truncate" }), h("span", { class: "rollout-advantage" })),
+    h(
+      "span",
+      { class: "rollout-low" },
+      h("span", { class: "rollout-note truncate" }),
+      h("span", { class: "rollout-advantage" }),
+    ),
   );
 }

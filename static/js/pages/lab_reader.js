@@ -1,12 +1,11 @@
 // @ts-check
 /** One rollout with the text that earned its reward. Everything in it was written by others: it is only ever text. */
-import { h, has, setAttr, setText, t } from "../lib/dom.js";
+import { $, all, h, has, setAttr, setText, t } from "../lib/dom.js";
 import { figure, plain, pretty, score, visible } from "../lib/format.js";
 import { isWhole, notesOf, segments } from "../lib/lab-text.js";
 import { folded } from "../lib/transcript.js";
 
 /** @typedef {Record<string, any>} Row */
-const $ = (/** @type {string} */ id) => /** @type {any} */ (document.getElementById(id));
 const ROLES = ["system", "user", "assistant", "tool"];
 const MAX_NOTES = 12;
 
@@ -38,7 +37,10 @@ export class Reader {
     this.row = row;
     this.names = names;
     const place = [row.step, row.group, row.index].filter((part) => part !== null && part !== undefined).join(".");
-    setText($("reader-title"), `${plain([place, row.policy].filter(Boolean).join(" · "))} · ${t("reward")} ${score(row.reward)}`);
+    setText(
+      $("reader-title"),
+      `${plain([place, row.policy].filter(Boolean).join(" · "))} · ${t("reward")} ${score(row.reward)}`,
+    );
     const link = $("reader-page");
     link.hidden = !this.options.recorded;
     setAttr(link, "href", this.options.recorded ? `${this.options.recorded}${encodeURIComponent(row.id)}/` : null);
@@ -57,8 +59,19 @@ export class Reader {
   parts() {
     const row = /** @type {Row} */ (this.row);
     const chips = Object.entries(row.parts).map(([name, part]) => this.chip(name, part));
-    const total = h("p", { class: "earned-total" }, h("span", { class: "soft" }, `${t("reward")} `), h("b", {}, score(row.reward)), h("span", { class: "soft" }, ` · ${t("advantage")} `), h("b", {}, score(row.advantage)));
-    $("reader-parts").replaceChildren(h("div", { class: "earned-parts" }, ...chips), total, h("div", { class: "earned-notes", id: "reader-notes" }));
+    const total = h(
+      "p",
+      { class: "earned-total" },
+      h("span", { class: "soft" }, `${t("reward")} `),
+      h("b", {}, score(row.reward)),
+      h("span", { class: "soft" }, ` · ${t("advantage")} `),
+      h("b", {}, score(row.advantage)),
+    );
+    $("reader-parts").replaceChildren(
+      h("div", { class: "earned-parts" }, ...chips),
+      total,
+      h("div", { class: "earned-notes", id: "reader-notes" }),
+    );
     this.notes();
   }
 
@@ -70,11 +83,21 @@ export class Reader {
     const missing = part.value === null || part.value === undefined;
     const chip = h(
       "button",
-      { type: "button", class: "earned-part", "data-part": name, "data-curve": Math.max(0, this.names.indexOf(name)) % 8, "aria-pressed": String(this.options.view.component === name), "data-missing": missing },
+      {
+        type: "button",
+        class: "earned-part",
+        "data-part": name,
+        "data-curve": Math.max(0, this.names.indexOf(name)) % 8,
+        "aria-pressed": String(this.options.view.component === name),
+        "data-missing": missing,
+      },
       h("span", { class: "lab-key" }),
       h("span", { class: "truncate" }, plain(part.title)),
       missing ? h("span", { class: "muted" }, t("lab.not_computed")) : h("b", { class: "num" }, figure(part.value)),
-      !missing && part.term !== null && part.term !== undefined && h("span", { class: "muted num" }, `→ ${score(part.term)}`),
+      !missing &&
+        part.term !== null &&
+        part.term !== undefined &&
+        h("span", { class: "muted num" }, `→ ${score(part.term)}`),
     );
     chip.addEventListener("click", () => this.choose(this.options.view.component === name ? "" : name));
     chip.addEventListener("mouseenter", () => this.point(name));
@@ -86,7 +109,8 @@ export class Reader {
   choose(name) {
     this.options.view.component = name;
     this.pointed = "";
-    for (const chip of $("reader-parts").querySelectorAll("[data-part]")) setAttr(chip, "aria-pressed", String(chip.dataset.part === name));
+    for (const chip of all($("reader-parts"), "[data-part]"))
+      setAttr(chip, "aria-pressed", String(chip.dataset.part === name));
     this.messages();
     this.notes();
     this.options.chosen();
@@ -96,9 +120,9 @@ export class Reader {
   /** @param {string} name */
   point(name) {
     this.pointed = name;
-    for (const mark of $("transcript").querySelectorAll("[data-names]")) {
+    for (const mark of all($("transcript"), "[data-names]")) {
       mark.toggleAttribute("data-on", this.covers(mark));
-      this.colour(mark, mark.dataset.names.split(" "));
+      this.colour(mark, (mark.dataset.names ?? "").split(" "));
     }
     this.notes();
   }
@@ -106,7 +130,7 @@ export class Reader {
   /** @param {any} mark */
   covers(mark) {
     const name = this.chosen();
-    return Boolean(name) && mark.dataset.names.split(" ").includes(name);
+    return Boolean(name) && (mark.dataset.names ?? "").split(" ").includes(name);
   }
 
   notes() {
@@ -115,13 +139,26 @@ export class Reader {
     const part = this.row?.parts[name];
     if (!box) return;
     if (!part) return box.replaceChildren(h("p", { class: "muted small" }, t("lab.hint")));
-    if (part.reason) return box.replaceChildren(h("p", { class: "small earned-reason" }, `${t("lab.not_computed")}: ${plain(part.reason)}`));
+    if (part.reason)
+      return box.replaceChildren(
+        h("p", { class: "small earned-reason" }, `${t("lab.not_computed")}: ${plain(part.reason)}`),
+      );
     const spans = part.spans ?? [];
     if (!spans.length) return box.replaceChildren(h("p", { class: "muted small" }, t("lab.nothing_marked")));
-    const items = notesOf(spans).slice(0, MAX_NOTES).map(({ note, messages }) => {
-      const links = messages.map((at) => h("button", { type: "button", class: "link-button small", onclick: () => this.reveal(at) }, String(at + 1)));
-      return h("li", {}, h("span", {}, plain(note || t("lab.whole_message"))), h("span", { class: "muted" }, ` · ${t("lab.messages")} `), h("span", { class: "earned-links" }, ...links));
-    });
+    const items = notesOf(spans)
+      .slice(0, MAX_NOTES)
+      .map(({ note, messages }) => {
+        const links = messages.map((at) =>
+          h("button", { type: "button", class: "link-button small", onclick: () => this.reveal(at) }, String(at + 1)),
+        );
+        return h(
+          "li",
+          {},
+          h("span", {}, plain(note || t("lab.whole_message"))),
+          h("span", { class: "muted" }, ` · ${t("lab.messages")} `),
+          h("span", { class: "earned-links" }, ...links),
+        );
+      });
     box.replaceChildren(h("ul", { class: "small" }, ...items));
   }
 
@@ -137,9 +174,17 @@ export class Reader {
 
   messages() {
     const row = /** @type {Row} */ (this.row);
-    const spans = Object.entries(row.parts).flatMap(([name, part]) => (part.spans ?? []).map((/** @type {Row} */ span) => ({ ...span, name })));
+    const spans = Object.entries(row.parts).flatMap(([name, part]) =>
+      (part.spans ?? []).map((/** @type {Row} */ span) => ({ ...span, name })),
+    );
     const at = $("transcript").scrollTop;
-    const nodes = row.messages.map((/** @type {Row} */ message, /** @type {number} */ number) => this.message(message, number, spans.filter((span) => span.message === number)));
+    const nodes = row.messages.map((/** @type {Row} */ message, /** @type {number} */ number) =>
+      this.message(
+        message,
+        number,
+        spans.filter((span) => span.message === number),
+      ),
+    );
     $("transcript").replaceChildren(...nodes);
     $("transcript").scrollTop = at;
   }
@@ -159,7 +204,17 @@ export class Reader {
     const node = h(
       "article",
       { class: "message", "data-role": ROLES.includes(role) ? role : "other" },
-      h("header", { class: "message-head" }, h("span", { class: "message-role" }, has(`role.${role}`) ? t(`role.${role}`) : plain(role), role === "tool" && message.name ? ` · ${plain(String(message.name))}` : ""), h("span", { class: "muted" }, of)),
+      h(
+        "header",
+        { class: "message-head" },
+        h(
+          "span",
+          { class: "message-role" },
+          has(`role.${role}`) ? t(`role.${role}`) : plain(role),
+          role === "tool" && message.name ? ` · ${plain(String(message.name))}` : "",
+        ),
+        h("span", { class: "muted" }, of),
+      ),
       content && (inText.length ? this.marked(content, inText) : folded(content)),
       ...calls.map(callNode),
       !content && !calls.length && h("div", { class: "muted small" }, t("empty_message")),
@@ -167,7 +222,10 @@ export class Reader {
     if (whole.length) {
       setAttr(node, "data-names", [...new Set(whole.map((span) => span.name))].join(" "));
       node.toggleAttribute("data-on", this.covers(node));
-      this.colour(node, whole.map((span) => span.name));
+      this.colour(
+        node,
+        whole.map((span) => span.name),
+      );
     }
     return node;
   }
@@ -179,8 +237,19 @@ export class Reader {
   marked(text, spans) {
     const box = h("div", { class: "said", dir: "auto" });
     for (const piece of segments(text, spans)) {
-      const target = piece.names.length ? h("mark", { class: "earned-span", "data-names": piece.names.join(" "), title: piece.notes.map(plain).join(" · ") || null }) : box;
-      for (const part of visible(piece.text)) target.append(part.hidden ? h("span", { class: "hidden-char", title: t("hidden_char", { code: part.text }) }, part.text) : part.text);
+      const target = piece.names.length
+        ? h("mark", {
+            class: "earned-span",
+            "data-names": piece.names.join(" "),
+            title: piece.notes.map(plain).join(" · ") || null,
+          })
+        : box;
+      for (const part of visible(piece.text))
+        target.append(
+          part.hidden
+            ? h("span", { class: "hidden-char", title: t("hidden_char", { code: part.text }) }, part.text)
+            : part.text,
+        );
       if (target === box) continue;
       target.toggleAttribute("data-on", this.covers(target));
       this.colour(target, piece.names);
@@ -204,5 +273,12 @@ export class Reader {
 function callNode(call) {
   const inner = call.function ?? call;
   const given = pretty(inner.arguments);
-  return h("div", { class: "call" }, h("div", { class: "call-name" }, h("span", { class: "muted" }, `${t("call")} `), plain(String(inner.name ?? "?"))), given === "" || given === "{}" ? h("div", { class: "muted small" }, t("no_arguments")) : folded(given, "said call-arguments"));
+  return h(
+    "div",
+    { class: "call" },
+    h("div", { class: "call-name" }, h("span", { class: "muted" }, `${t("call")} `), plain(String(inner.name ?? "?"))),
+    given === "" || given === "{}"
+      ? h("div", { class: "muted small" }, t("no_arguments"))
+      : folded(given, "said call-arguments"),
+  );
 }

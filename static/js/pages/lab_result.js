@@ -1,12 +1,11 @@
 // @ts-check
-/** What a spec does to the whole set: alarms, tiles, components, and the distribution of rewards. */
-import { h, keyed, s, setAttr, setText, t } from "../lib/dom.js";
+/** What a spec does to the whole set: tiles, components, and the distribution of rewards; alarms beside them. */
+import { $, h, keyed, s, setAttr, setText, t } from "../lib/dom.js";
 import { figure, percent, plain, score } from "../lib/format.js";
-import { bars, count, gravestFirst, moved, outline, shares } from "../lib/lab-figures.js";
+import { bars, count, moved, outline, shares } from "../lib/lab-figures.js";
+import { Alarms } from "./lab_alarms.js";
 
 /** @typedef {Record<string, any>} Row */
-const $ = (/** @type {string} */ id) => /** @type {HTMLElement} */ (document.getElementById(id));
-const BADGE = { stop: "bad", warn: "warning", note: "draft" };
 const SPARK = { width: 88, height: 20 };
 const MARGIN = { l: 40, r: 10, t: 6, b: 20 };
 const language = document.documentElement.lang;
@@ -15,6 +14,7 @@ export class Result {
   /** @param {{plotly: any, read: (id: string) => void, focus: (name: string) => void}} options */
   constructor(options) {
     this.options = options;
+    this.alarms = new Alarms(options);
     document.addEventListener("tiltyard:theme", () => this.redraw());
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.redraw());
   }
@@ -25,54 +25,12 @@ export class Result {
    */
   show(reply, otherName) {
     this.names = reply.components.map((/** @type {Row} */ row) => row.name);
-    this.alarms(reply);
+    this.alarms.show(reply);
     this.tiles(reply, otherName);
     this.table(reply);
     const outcome = reply.summary.outcome;
     const named = reply.components.find((/** @type {Row} */ row) => row.name === outcome)?.title ?? outcome;
     setText($("lab-outcome"), outcome ? t("lab.outcome_is", { name: plain(String(named)) }) : t("lab.no_outcome"));
-  }
-
-  /** @param {Row} reply */
-  alarms(reply) {
-    const alarms = gravestFirst(/** @type {any[]} */ (reply.alarms));
-    setText($("alarms-count"), String(alarms.length));
-    const box = $("lab-alarms");
-    const items = alarms.length ? alarms : [{ code: "", severity: "none" }];
-    keyed(
-      box,
-      items,
-      (alarm) => `${alarm.code}:${alarm.component ?? ""}`,
-      (alarm) => (alarm.code ? this.alarmNode() : h("li", { class: "alarm muted" }, t("lab.no_alarms"))),
-      (node, alarm) => alarm.code && this.alarm(node, alarm),
-    );
-  }
-
-  alarmNode() {
-    return h("li", { class: "alarm" }, h("span", { class: "badge" }), h("div", { class: "alarm-words" }, h("strong"), h("p", { class: "soft" }), h("div", { class: "alarm-facts small" })));
-  }
-
-  /**
-   * @param {HTMLElement} node
-   * @param {Row} alarm
-   */
-  alarm(node, alarm) {
-    const sign = JSON.stringify(alarm);
-    if (node.dataset.sign === sign) return;
-    node.dataset.sign = sign;
-    setAttr(node, "data-severity", alarm.severity);
-    setAttr(node, "data-code", alarm.code);
-    setAttr(node.children[0], "data-state", /** @type {any} */ (BADGE)[alarm.severity] ?? "draft");
-    setText(node.children[0], t(`lab.${alarm.severity}`));
-    const [title, sentence, facts] = node.children[1].children;
-    setText(title, plain(alarm.title));
-    setText(sentence, plain(alarm.sentence));
-    const figures = Object.entries(alarm.figures ?? {}).map(([label, value]) => h("span", {}, h("span", { class: "muted" }, `${plain(label)} `), h("b", { class: "num" }, Number.isInteger(value) ? count(value, language) : figure(value))));
-    const look = (alarm.rollouts ?? []).map((/** @type {string} */ id, /** @type {number} */ at) =>
-      h("button", { type: "button", class: "button button-small", "data-evidence": id, "aria-label": t("lab.evidence_label", { n: at + 1, title: plain(alarm.title) }), onclick: () => this.options.read(id) }, String(at + 1)),
-    );
-    const component = alarm.component && h("button", { type: "button", class: "link-button mono", onclick: () => this.options.focus(alarm.component) }, plain(alarm.component));
-    facts.replaceChildren(...[component, ...figures, look.length && h("span", { class: "row alarm-look" }, h("span", { class: "muted" }, t("lab.evidence")), ...look)].filter(Boolean));
   }
 
   /**
@@ -82,21 +40,66 @@ export class Result {
   tiles(reply, otherName) {
     const { summary, against } = reply;
     const share = (/** @type {Row} */ of) => (of.groups && summary.groups ? of.share : null);
-    const groups = (/** @type {number} */ n) => t("lab.groups_of", { n: count(n, language), all: count(summary.groups, language) });
-    const excluded = (/** @type {Row | null} */ of) => (of && of.rollouts ? of.excluded / of.rollouts : of ? 0 : undefined);
+    const groups = (/** @type {number} */ n) =>
+      t("lab.groups_of", { n: count(n, language), all: count(summary.groups, language) });
+    const excluded = (/** @type {Row | null} */ of) =>
+      of && of.rollouts ? of.excluded / of.rollouts : of ? 0 : undefined;
     const agreement = reply.agreement;
     const tiles = [
-      { key: "reward", label: t("metric.reward"), now: summary.reward.mean, before: against?.reward.mean, shown: score, low: `± ${score(summary.reward.std)} · ${score(summary.reward.min)} – ${score(summary.reward.max)}` },
-      { key: "zero", label: t("metric.groups/zero_variance_share"), now: share(summary.zero_variance) ?? summary.zero_variance.share, before: against?.zero_variance.share, shown: percent, low: groups(summary.zero_variance.groups) },
-      { key: "phantom", label: t("lab.phantom_groups"), now: summary.phantom.share, before: against?.phantom.share, shown: percent, low: groups(summary.phantom.groups), help: t("lab.phantom_help") },
-      { key: "excluded", label: t("metric.rollouts/excluded_share"), now: excluded(summary), before: excluded(against), shown: percent, low: t("lab.rollouts_of", { n: count(summary.excluded, language), all: count(summary.rollouts, language) }) },
-      { key: "agreement", label: t("lab.agreement"), now: agreement, before: undefined, shown: figure, low: !otherName ? t("lab.nothing_compared") : t("lab.rank_correlation", { name: otherName }) },
+      {
+        key: "reward",
+        label: t("metric.reward"),
+        now: summary.reward.mean,
+        before: against?.reward.mean,
+        shown: score,
+        low: `± ${score(summary.reward.std)} · ${score(summary.reward.min)} – ${score(summary.reward.max)}`,
+      },
+      {
+        key: "zero",
+        label: t("metric.groups/zero_variance_share"),
+        now: share(summary.zero_variance) ?? summary.zero_variance.share,
+        before: against?.zero_variance.share,
+        shown: percent,
+        low: groups(summary.zero_variance.groups),
+      },
+      {
+        key: "phantom",
+        label: t("lab.phantom_groups"),
+        now: summary.phantom.share,
+        before: against?.phantom.share,
+        shown: percent,
+        low: groups(summary.phantom.groups),
+        help: t("lab.phantom_help"),
+      },
+      {
+        key: "excluded",
+        label: t("metric.rollouts/excluded_share"),
+        now: excluded(summary),
+        before: excluded(against),
+        shown: percent,
+        low: t("lab.rollouts_of", { n: count(summary.excluded, language), all: count(summary.rollouts, language) }),
+      },
+      {
+        key: "agreement",
+        label: t("lab.agreement"),
+        now: agreement,
+        before: undefined,
+        shown: figure,
+        low: !otherName ? t("lab.nothing_compared") : t("lab.rank_correlation", { name: otherName }),
+      },
     ];
     keyed(
       $("lab-tiles"),
       tiles,
       (tile) => tile.key,
-      (tile) => h("div", { class: "tile", "data-tile": tile.key, title: tile.help }, h("span", { class: "tile-label" }, tile.label), h("span", { class: "lab-tile-row" }, h("span", { class: "tile-before" }), h("span", { class: "tile-value" })), h("span", { class: "tile-low small muted" })),
+      (tile) =>
+        h(
+          "div",
+          { class: "tile", "data-tile": tile.key, title: tile.help },
+          h("span", { class: "tile-label" }, tile.label),
+          h("span", { class: "lab-tile-row" }, h("span", { class: "tile-before" }), h("span", { class: "tile-value" })),
+          h("span", { class: "tile-low small muted" }),
+        ),
       (node, tile) => {
         const [before, value] = node.children[1].children;
         const changed = moved(tile.before, tile.now);
@@ -124,7 +127,17 @@ export class Result {
         node.dataset.sign = sign;
       },
     );
-    const lines = (reply.missing ?? []).map((/** @type {Row} */ item) => h("li", {}, t("lab.missing_of", { name: plain(String(item.component)), n: count(item.rollouts, language), reason: plain(String(item.reason)) })));
+    const lines = (reply.missing ?? []).map((/** @type {Row} */ item) =>
+      h(
+        "li",
+        {},
+        t("lab.missing_of", {
+          name: plain(String(item.component)),
+          n: count(item.rollouts, language),
+          reason: plain(String(item.reason)),
+        }),
+      ),
+    );
     $("lab-missing").replaceChildren(...lines);
   }
 
@@ -133,17 +146,46 @@ export class Result {
    * @param {number} place
    */
   cells(row, place) {
-    const cell = (/** @type {string} */ label, /** @type {any} */ child, /** @type {Row} */ more = {}) => h("td", { class: "num", "data-label": t(label), ...more }, child);
-    const name = h("button", { type: "button", class: "lab-name", "data-curve": place % 8, onclick: () => this.options.focus(row.name) }, h("span", { class: "lab-key" }), plain(row.title));
+    const cell = (/** @type {string} */ label, /** @type {any} */ child, /** @type {Row} */ more = {}) =>
+      h("td", { class: "num", "data-label": t(label), ...more }, child);
+    const name = h(
+      "button",
+      { type: "button", class: "lab-name", "data-curve": place % 8, onclick: () => this.options.focus(row.name) },
+      h("span", { class: "lab-key" }),
+      plain(row.title),
+    );
     const used = row.min === null ? "–" : `${score(row.min)} – ${score(row.max)}`;
     const share = row.share_of_spread;
-    const bar = share === null || share === undefined ? h("span", { class: "muted" }, "–") : h("span", { class: "lab-share", "data-curve": place % 8 }, meter(share), h("span", { class: "num" }, signed(percent(Math.round(share * 1000) / 1000))));
+    const bar =
+      share === null || share === undefined
+        ? h("span", { class: "muted" }, "–")
+        : h(
+            "span",
+            { class: "lab-share", "data-curve": place % 8 },
+            meter(share),
+            h("span", { class: "num" }, signed(percent(Math.round(share * 1000) / 1000))),
+          );
     return [
       h("td", { class: "cell-main" }, name),
-      h("td", { "data-label": t("lab.values"), "data-curve": place % 8 }, row.histogram.counts.length ? small(row.histogram) : "–"),
+      h(
+        "td",
+        { "data-label": t("lab.values"), "data-curve": place % 8 },
+        row.histogram.counts.length ? small(row.histogram) : "–",
+      ),
       cell("lab.mean", figure(row.mean)),
-      cell("lab.std", row.constant ? t("lab.constant") : figure(row.std), row.constant ? { class: "num lab-constant" } : {}),
-      cell("lab.range", used, { title: t("lab.used", { low: figure(row.min), high: figure(row.max), from: figure(row.low), to: figure(row.high) }) }),
+      cell(
+        "lab.std",
+        row.constant ? t("lab.constant") : figure(row.std),
+        row.constant ? { class: "num lab-constant" } : {},
+      ),
+      cell("lab.range", used, {
+        title: t("lab.used", {
+          low: figure(row.min),
+          high: figure(row.max),
+          from: figure(row.low),
+          to: figure(row.high),
+        }),
+      }),
       cell("lab.r_outcome", correlation(row.r_outcome)),
       cell("lab.r_length", correlation(row.r_length)),
       h("td", { "data-label": t("lab.share") }, bar),
@@ -170,21 +212,51 @@ export class Result {
     const width = own.widths[0] || 1;
     const line = other?.counts.length && outline(/** @type {any} */ (other), width);
     const traces = [
-      { type: "bar", x: own.x, y: own.y, width: own.widths, marker: { color: colour("--curve-0"), opacity: 0.75 }, hovertemplate: "%{x:.3f}: %{y:.1%}<extra></extra>" },
-      ...(line ? [{ type: "scatter", mode: "lines", x: line.x, y: line.y, line: { color: colour("--curve-2"), width: 2 }, hoverinfo: "skip" }] : []),
+      {
+        type: "bar",
+        x: own.x,
+        y: own.y,
+        width: own.widths,
+        marker: { color: colour("--curve-0"), opacity: 0.75 },
+        hovertemplate: "%{x:.3f}: %{y:.1%}<extra></extra>",
+      },
+      ...(line
+        ? [
+            {
+              type: "scatter",
+              mode: "lines",
+              x: line.x,
+              y: line.y,
+              line: { color: colour("--curve-2"), width: 2 },
+              hoverinfo: "skip",
+            },
+          ]
+        : []),
     ];
-    const axis = { color: colour("--ink-3"), gridcolor: colour("--line"), linecolor: colour("--line"), zeroline: false, tickfont: { size: 10 }, fixedrange: true };
+    const axis = {
+      color: colour("--ink-3"),
+      gridcolor: colour("--line"),
+      linecolor: colour("--line"),
+      zeroline: false,
+      tickfont: { size: 10 },
+      fixedrange: true,
+    };
     const layout = {
       margin: MARGIN, height: 170, bargap: 0.04, showlegend: false, dragmode: false, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: colour("--font-text"), size: 11, color: colour("--ink-2") },
       xaxis: { ...axis, showgrid: false, showline: true, nticks: 8 },
       yaxis: { ...axis, nticks: 4, rangemode: "tozero", tickformat: ".0%" },
     }; // prettier-ignore
-    this.options.plotly.react($("lab-plot"), traces, layout, { displayModeBar: false, responsive: true, showTips: false });
+    this.options.plotly.react($("lab-plot"), traces, layout, {
+      displayModeBar: false,
+      responsive: true,
+      showTips: false,
+    });
   }
 
   redraw() {
-    if (this.plotted) this.plot(/** @type {any} */ (this.plotted[0]), this.plotted[1], /** @type {any} */ (this.plotted[2]));
+    if (this.plotted)
+      this.plot(/** @type {any} */ (this.plotted[0]), this.plotted[1], /** @type {any} */ (this.plotted[2]));
   }
 }
 
@@ -193,19 +265,36 @@ const signed = (text) => text.replace("-", "−");
 
 /** @param {number} share */
 function meter(share) {
-  return s("svg", { class: "lab-meter", viewBox: "0 0 100 4", preserveAspectRatio: "none", "aria-hidden": "true" }, s("rect", { width: 100, height: 4, class: "lab-meter-ground" }), s("rect", { width: Math.max(0, Math.min(1, share)) * 100, height: 4 }));
+  return s(
+    "svg",
+    { class: "lab-meter", viewBox: "0 0 100 4", preserveAspectRatio: "none", "aria-hidden": "true" },
+    s("rect", { width: 100, height: 4, class: "lab-meter-ground" }),
+    s("rect", { width: Math.max(0, Math.min(1, share)) * 100, height: 4 }),
+  );
 }
 
 /** @param {any} histogram */
 function small(histogram) {
   const all = histogram.counts.reduce((/** @type {number} */ sum, /** @type {number} */ n) => sum + n, 0);
-  const label = t("lab.histogram", { n: count(all, language), low: figure(histogram.edges[0]), high: figure(histogram.edges[histogram.edges.length - 1]) });
+  const label = t("lab.histogram", {
+    n: count(all, language),
+    low: figure(histogram.edges[0]),
+    high: figure(histogram.edges[histogram.edges.length - 1]),
+  });
   const rects = bars(histogram, SPARK.width, SPARK.height).map((bar) => s("rect", bar));
-  return s("svg", { class: "lab-spark", viewBox: `0 0 ${SPARK.width} ${SPARK.height}`, role: "img", "aria-label": label }, ...rects);
+  return s(
+    "svg",
+    { class: "lab-spark", viewBox: `0 0 ${SPARK.width} ${SPARK.height}`, role: "img", "aria-label": label },
+    ...rects,
+  );
 }
 
 /** @param {number | null | undefined} value */
 function correlation(value) {
   if (value === null || value === undefined) return h("span", { class: "muted" }, "–");
-  return h("span", { "data-strength": Math.abs(value) > 0.7 ? "strong" : Math.abs(value) > 0.3 ? "some" : "weak" }, `${value > 0 ? "+" : ""}${score(value)}`);
+  return h(
+    "span",
+    { "data-strength": Math.abs(value) > 0.7 ? "strong" : Math.abs(value) > 0.3 ? "some" : "weak" },
+    `${value > 0 ? "+" : ""}${score(value)}`,
+  );
 }

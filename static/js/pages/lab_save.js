@@ -1,11 +1,10 @@
 // @ts-check
 /** Saving the spec as its next version, and the way to a new run with it. */
-import { setText, t } from "../lib/dom.js";
+import { $, setText, t } from "../lib/dom.js";
 import { plain } from "../lib/format.js";
 import { toast } from "../app.js";
 
 /** @typedef {Record<string, any>} Row */
-const $ = (/** @type {string} */ id) => /** @type {any} */ (document.getElementById(id));
 
 export class Saving {
   /**
@@ -28,7 +27,7 @@ export class Saving {
     const { reference } = this.options.choice();
     if (reference && !this.options.changed() && this.options.components()) return this.go(reference);
     this.launching = true;
-    $("save-dialog").showModal();
+    $("save-dialog", HTMLDialogElement).showModal();
   }
 
   /** @param {string} reference */
@@ -49,16 +48,19 @@ export class Saving {
     event.preventDefault();
     const components = this.options.components();
     if (!components) return this.tell(t("lab.mend_first"));
-    const button = $("save-button");
+    const button = $("save-button", HTMLButtonElement);
     const label = button.textContent;
     button.disabled = true;
     setText(button, t("lab.saving"));
     try {
-      const reply = await this.options.post(this.options.facts.urls.save, { name: $("save-name").value, components });
+      const reply = await this.options.post(this.options.facts.urls.save, {
+        name: $("save-name", HTMLInputElement).value,
+        components,
+      });
       toast(t("lab.saved", { name: plain(reply.label) }), "success");
       this.options.saved(reply, !this.launching);
       if (this.launching) this.go(reply.reference);
-      else $("save-dialog").close();
+      else $("save-dialog", HTMLDialogElement).close();
     } catch (problem) {
       this.tell(this.options.sentence(problem));
       this.options.complain(/** @type {any} */ (problem).body?.detail ?? {});

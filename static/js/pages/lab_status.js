@@ -1,11 +1,10 @@
 // @ts-check
 /** How the scoring stands: under way, done, or why not. Said politely to those who listen. */
-import { setAttr, setText, t } from "../lib/dom.js";
+import { $, setAttr, setText, t } from "../lib/dom.js";
 import { duration, plain, score } from "../lib/format.js";
 import { count } from "../lib/lab-figures.js";
 
 /** @typedef {Record<string, any>} Row */
-const $ = (/** @type {string} */ id) => /** @type {any} */ (document.getElementById(id));
 const language = document.documentElement.lang;
 export const SCORE_LIMIT_MS = 60_000;
 
@@ -50,7 +49,10 @@ export class Status {
     $("lab-error").hidden = true;
     $("lab-result").hidden = false;
     const ms = reply.took_ms;
-    const took = { n: count(reply.summary.rollouts, language), t: ms < 1000 ? t("lab.ms", { n: Math.round(ms) }) : duration(ms / 1000, t) };
+    const took = {
+      n: count(reply.summary.rollouts, language),
+      t: ms < 1000 ? t("lab.ms", { n: Math.round(ms) }) : duration(ms / 1000, t),
+    };
     const anew = (reply.rescored ?? []).map((/** @type {string} */ name) => plain(name)).join(", ");
     this.idle(anew ? t("lab.rescored", { ...took, names: anew }) : t("lab.scored", took));
     const now = score(reply.summary.reward.mean);

@@ -1,6 +1,6 @@
 // @ts-check
 /** The playground: one socket, one episode at a time. The server keeps the transcript; this page only shows it. */
-import { data, has, h, setAttr, setText, t } from "../lib/dom.js";
+import { $, data, h, has, setAttr, setText, t } from "../lib/dom.js";
 import { figure, plain } from "../lib/format.js";
 import { Transcript } from "../lib/transcript.js";
 import { tree } from "../lib/tree.js";
@@ -9,12 +9,12 @@ import { SavePanel } from "./playground_save.js";
 import { TaskPicker } from "./playground_task.js";
 
 /** @typedef {Record<string, any>} Row */
-const $ = (/** @type {string} */ id) => /** @type {any} */ (document.getElementById(id));
 const PING_MS = 20_000;
 
 class Playground {
   constructor() {
     this.page = data("play-data");
+    this.shownInfo = "";
     this.limits = { frame_bytes: 60000, calls: 16 };
     /** @type {Row} */
     this.state = { open: false };
@@ -38,7 +38,7 @@ class Playground {
     this.socket = new WebSocket(address);
     this.socket.onmessage = (event) => this.heard(JSON.parse(event.data));
     this.socket.onclose = (event) => this.lost(event.code);
-    this.timer = setInterval(() => this.socket.readyState === 1 && this.socket.send('{"type":"ping"}'), PING_MS);
+    this.timer = setInterval(() => this.socket?.readyState === 1 && this.socket.send('{"type":"ping"}'), PING_MS);
   }
 
   /** @param {number} code */
@@ -75,7 +75,7 @@ class Playground {
   heard(frame) {
     if (frame.type === "pong") return;
     if (frame.type === "hello") {
-      this.limits = frame;
+      this.limits = { frame_bytes: frame.frame_bytes, calls: frame.calls };
       this.ready = true;
       return this.draw();
     }
@@ -159,10 +159,10 @@ class Playground {
     setAttr($("play-status"), "data-state", tone);
     setText($("play-status"), t(word));
     const may = Boolean(this.ready) && !this.busy && !this.gone;
-    $("play-end").disabled = !(may && state.open);
-    $("task-start").disabled = !may;
+    $("play-end", HTMLButtonElement).disabled = !(may && state.open);
+    $("task-start", HTMLButtonElement).disabled = !may;
     $("act").hidden = !state.open;
-    $("act-send").disabled = $("act-queue").disabled = !may;
+    $("act-send", HTMLButtonElement).disabled = $("act-queue", HTMLButtonElement).disabled = !may;
     for (const button of document.querySelectorAll(".play-click")) /** @type {any} */ (button).disabled = !may;
     setAttr($("act"), "aria-busy", String(this.busy === "step"));
     this.act.show(state);
@@ -178,7 +178,9 @@ class Playground {
   /** Show the newest turn from its beginning: an answer may be longer than the box. */
   follow() {
     const box = $("transcript");
-    const said = [...box.querySelectorAll(".turn")].reverse().find((turn) => turn.querySelector('[data-role="assistant"]'));
+    const said = [...box.querySelectorAll(".turn")]
+      .reverse()
+      .find((turn) => turn.querySelector('[data-role="assistant"]'));
     if (said) box.scrollTop += said.getBoundingClientRect().top - box.getBoundingClientRect().top;
   }
 
@@ -201,10 +203,13 @@ class Playground {
     );
     $("out-parts").replaceChildren(...rows);
     $("out-parts-table").hidden = !rows.length;
-    const info = state.info && Object.keys(state.info).length ? tree(state.info) : h("p", { class: "muted small" }, t("play.empty_info"));
+    const info =
+      state.info && Object.keys(state.info).length
+        ? tree(state.info)
+        : h("p", { class: "muted small" }, t("play.empty_info"));
     const text = JSON.stringify(state.info);
-    if (this.toldInfo !== text) $("out-info").replaceChildren(info);
-    this.toldInfo = text;
+    if (this.shownInfo !== text) $("out-info").replaceChildren(info);
+    this.shownInfo = text;
   }
 }
 

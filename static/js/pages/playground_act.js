@@ -1,6 +1,6 @@
 // @ts-check
 /** The act panel: one tab for each tool and one for text, a queue for several calls in one turn, and clickables. */
-import { h, keyed, setAttr, setText, t } from "../lib/dom.js";
+import { $, h, keyed, setAttr, setText, t } from "../lib/dom.js";
 import { plain } from "../lib/format.js";
 import { clickablesOf, clickStep, toolOf } from "../lib/schema.js";
 import { ToolForm } from "./playground_form.js";
@@ -8,9 +8,10 @@ import { ToolForm } from "./playground_form.js";
 /** @typedef {Record<string, any>} Row */
 /** @typedef {{name: string, arguments: Row, key: string}} Queued */
 
-const $ = (/** @type {string} */ id) => /** @type {any} */ (document.getElementById(id));
 const TEXT = "\u0000text"; // no tool can be called so
 const MANY_TOOLS = 8;
+
+const tabs = () => /** @type {HTMLButtonElement[]} */ ([...$("act-tabs").children]);
 
 export class ActPanel {
   /** @param {{send: (frame: Row) => boolean, maxCalls: () => number}} options `send` tells whether the frame went out */
@@ -43,7 +44,12 @@ export class ActPanel {
       $("act-clickable-list"),
       clickables.map((value, at) => ({ value, at })),
       (item) => `${item.at}:${item.value}`,
-      (item) => h("button", { type: "button", class: "button button-small play-click", onclick: () => this.click(item.value) }, plain(item.value)),
+      (item) =>
+        h(
+          "button",
+          { type: "button", class: "button button-small play-click", onclick: () => this.click(item.value) },
+          plain(item.value),
+        ),
       () => {},
     );
   }
@@ -59,13 +65,13 @@ export class ActPanel {
     this.queue = this.queue.filter((call) => this.forms.has(call.name));
     const names = [...this.forms.keys(), TEXT];
     $("act-filter").hidden = names.length <= MANY_TOOLS;
-    $("act-filter").value = "";
+    $("act-filter", HTMLInputElement).value = "";
     $("act-none").hidden = tools.length > 0;
     const tab = (/** @type {string} */ name) =>
       h("button", { type: "button", class: "play-tab", role: "tab", "aria-controls": "act-panel", onclick: () => this.choose(name) },
         name === TEXT ? t("play.text_tab") : plain(name)); // prettier-ignore
     $("act-tabs").replaceChildren(...names.map((name) => Object.assign(tab(name), { name })));
-    for (const node of $("act-tabs").children) node.dataset.tool = node.name === TEXT ? "" : node.name;
+    for (const node of tabs()) node.dataset.tool = node.name === TEXT ? "" : node.name;
     this.choose(names.includes(this.chosen) ? this.chosen : names[0], false);
     this.drawQueue();
   }
@@ -76,7 +82,7 @@ export class ActPanel {
    */
   choose(name, focus = true) {
     this.chosen = name;
-    for (const node of $("act-tabs").children) {
+    for (const node of tabs()) {
       const on = node.name === name;
       setAttr(node, "aria-selected", String(on));
       setAttr(node, "tabindex", on ? 0 : -1);
@@ -94,8 +100,9 @@ export class ActPanel {
   }
 
   filter() {
-    const words = $("act-filter").value.trim().toLowerCase();
-    for (const node of $("act-tabs").children) node.hidden = Boolean(words) && node.name !== TEXT && !node.name.toLowerCase().includes(words);
+    const words = $("act-filter", HTMLInputElement).value.trim().toLowerCase();
+    for (const node of tabs())
+      node.hidden = Boolean(words) && node.name !== TEXT && !node.name.toLowerCase().includes(words);
   }
 
   /** @param {KeyboardEvent} event Ctrl+Enter sends from everywhere; Enter sends from a line */
@@ -104,17 +111,17 @@ export class ActPanel {
     const line = target.classList.contains("play-line") && !event.shiftKey && !event.isComposing;
     if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey || line)) return;
     event.preventDefault();
-    $("act-form").requestSubmit($("act-send"));
+    $("act-form", HTMLFormElement).requestSubmit($("act-send"));
   }
 
   /** @param {KeyboardEvent} event */
   onTabKey(event) {
     const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    const tabs = [...$("act-tabs").children].filter((node) => !node.hidden);
-    if (by === undefined || !tabs.length) return;
+    const shown = tabs().filter((node) => !node.hidden);
+    if (by === undefined || !shown.length) return;
     event.preventDefault();
-    const at = tabs.findIndex((node) => node.name === this.chosen);
-    const next = tabs[(at + by + tabs.length) % tabs.length];
+    const at = shown.findIndex((node) => node.name === this.chosen);
+    const next = shown[(at + by + shown.length) % shown.length];
     this.choose(next.name, false);
     next.focus();
   }
@@ -127,7 +134,8 @@ export class ActPanel {
   }
 
   enqueue() {
-    if (this.queue.length >= this.options.maxCalls()) return this.complain(t("play.too_many_calls", { n: this.options.maxCalls() }));
+    if (this.queue.length >= this.options.maxCalls())
+      return this.complain(t("play.too_many_calls", { n: this.options.maxCalls() }));
     const call = this.current();
     if (!call) return;
     this.queue.push({ ...call, key: String((this.count += 1)) });
@@ -138,8 +146,8 @@ export class ActPanel {
   /** @param {Event} event */
   submitted(event) {
     event.preventDefault();
-    if ($("act-send").disabled) return;
-    const message = $("act-message").value;
+    if ($("act-send", HTMLButtonElement).disabled) return;
+    const message = $("act-message", HTMLTextAreaElement).value;
     let calls = this.queue.map(({ name, arguments: given }) => ({ name, arguments: given }));
     if (!calls.length && this.chosen !== TEXT) {
       const call = this.current();
@@ -164,7 +172,7 @@ export class ActPanel {
   taken() {
     this.queue = [];
     this.forms.get(this.chosen)?.clear();
-    $("act-message").value = "";
+    $("act-message", HTMLTextAreaElement).value = "";
     this.drawQueue();
   }
 
@@ -181,9 +189,19 @@ export class ActPanel {
         "li",
         {},
         h("code", {}, `${plain(call.name)}(${plain(JSON.stringify(call.arguments))})`),
-        h("button", { type: "button", class: "link-button small", onclick: () => this.drop(call.key) }, t("play.unqueue")),
+        h(
+          "button",
+          { type: "button", class: "link-button small", onclick: () => this.drop(call.key) },
+          t("play.unqueue"),
+        ),
       );
-    keyed($("act-queued"), this.queue, (call) => call.key, line, () => {});
+    keyed(
+      $("act-queued"),
+      this.queue,
+      (call) => call.key,
+      line,
+      () => {},
+    );
     const text = this.chosen === TEXT ? t("play.send_text") : t("play.send_call");
     setText($("act-send"), this.queue.length ? t("play.send_queued", { n: this.queue.length }) : text);
   }

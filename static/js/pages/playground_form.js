@@ -88,7 +88,13 @@ export class ToolForm {
     } else {
       const json = field.kind !== "string";
       const style = json ? "input mono play-json" : "input play-line";
-      control = h("textarea", { ...common, class: style, rows: json ? 2 : 1, spellcheck: "false", autocomplete: "off" });
+      control = h("textarea", {
+        ...common,
+        class: style,
+        rows: json ? 2 : 1,
+        spellcheck: "false",
+        autocomplete: "off",
+      });
     }
     return control;
   }

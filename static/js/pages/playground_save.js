@@ -1,9 +1,7 @@
 // @ts-check
 /** Keeping an episode: as a row of a dataset, or as a test case of rewards. */
-import { h, setText, t } from "../lib/dom.js";
+import { $, h, one, setText, t } from "../lib/dom.js";
 import { plain } from "../lib/format.js";
-
-const $ = (/** @type {string} */ id) => /** @type {any} */ (document.getElementById(id));
 
 export class SavePanel {
   /** @param {{send: (frame: Record<string, any>) => boolean}} options */
@@ -16,7 +14,7 @@ export class SavePanel {
 
   /** @param {Record<string, any>} state */
   show(state) {
-    for (const id of ["save-row-button", "save-case-button"]) $(id).disabled = !state.turns;
+    for (const id of ["save-row-button", "save-case-button"]) $(id, HTMLButtonElement).disabled = !state.turns;
     $("save-nothing").hidden = Boolean(state.turns);
   }
 
@@ -24,20 +22,24 @@ export class SavePanel {
   saveRow(event) {
     event.preventDefault();
     this.tell("row", "");
-    this.options.send({ type: "save_row", dataset: $("save-dataset").value.trim() });
+    this.options.send({ type: "save_row", dataset: $("save-dataset", HTMLInputElement).value.trim() });
   }
 
   addRange() {
-    const line = $("range-template").content.firstElementChild.cloneNode(true);
-    line.querySelector("button").addEventListener("click", () => line.remove());
+    const copy = /** @type {DocumentFragment} */ ($("range-template", HTMLTemplateElement).content.cloneNode(true));
+    const line = one(copy, "*", HTMLElement);
+    one(line, "button", HTMLButtonElement).addEventListener("click", () => line.remove());
     $("ranges").append(line);
-    line.querySelector("select").focus();
+    one(line, "select", HTMLSelectElement).focus();
   }
 
   /** @param {Event} event */
   saveCase(event) {
     event.preventDefault();
-    const ranges = [...$("ranges").children].map((line) => [line.querySelector("select").value, ...this.range(line)]);
+    const ranges = [...$("ranges").children].map((line) => [
+      one(line, "select", HTMLSelectElement).value,
+      ...this.range(line),
+    ]);
     const total = this.range($("range-total"));
     const asked = total.some((text) => text !== "");
     const pairs = [...ranges.map(([, ...pair]) => pair), ...(asked ? [total] : [])];
@@ -47,7 +49,7 @@ export class SavePanel {
     this.tell("case", "");
     this.options.send({
       type: "save_case",
-      name: $("save-case-name").value.trim(),
+      name: $("save-case-name", HTMLInputElement).value.trim(),
       expected,
       total: asked ? total.map(Number) : null,
     });

@@ -1,11 +1,11 @@
 // @ts-check
 /** The task picker: a row of a dataset, a pasted task, or only a seed. */
-import { h, setText, t } from "../lib/dom.js";
+import { $, all, h, setText, t } from "../lib/dom.js";
 import { plain } from "../lib/format.js";
 import { isObject } from "../lib/schema.js";
 import { folded } from "../lib/transcript.js";
 
-const $ = (/** @type {string} */ id) => /** @type {any} */ (document.getElementById(id));
+const chosenDataset = () => /** @type {HTMLInputElement | HTMLSelectElement} */ ($("task-dataset")).value;
 
 export class TaskPicker {
   /** @param {{rowUrl: string, send: (frame: Record<string, any>) => boolean}} options */
@@ -21,29 +21,28 @@ export class TaskPicker {
 
   /** Which of the three. */
   kind() {
-    return new FormData($("task-form")).get("kind") || "empty";
+    return new FormData($("task-form", HTMLFormElement)).get("kind") || "empty";
   }
 
   changed() {
     const kind = this.kind();
-    for (const node of document.querySelectorAll("[data-task]"))
-      /** @type {HTMLElement} */ (node).hidden = node.getAttribute("data-task") !== kind;
+    for (const node of all(document, "[data-task]")) node.hidden = node.getAttribute("data-task") !== kind;
     this.complain("");
     if (kind === "row") this.preview();
   }
 
   /** @param {number} by */
   go(by) {
-    const input = $("task-row");
+    const input = $("task-row", HTMLInputElement);
     input.value = String(Math.max(1, (Number(input.value) || 1) + by));
     this.preview();
   }
 
   async preview() {
-    const dataset = $("task-dataset").value;
+    const dataset = chosenDataset();
     const asked = (this.asked += 1);
     if (!dataset) return $("task-preview").replaceChildren();
-    const query = new URLSearchParams({ dataset, row: $("task-row").value || "1" });
+    const query = new URLSearchParams({ dataset, row: $("task-row", HTMLInputElement).value || "1" });
     let answer;
     try {
       const response = await fetch(`${this.options.rowUrl}?${query}`, { headers: { Accept: "application/json" } });
@@ -52,7 +51,8 @@ export class TaskPicker {
       answer = { ok: false, message: t("play.row_failed") };
     }
     if (asked !== this.asked) return; // a later choice was made meanwhile
-    if (!answer.ok) return $("task-preview").replaceChildren(h("p", { class: "field-error", role: "alert" }, answer.message));
+    if (!answer.ok)
+      return $("task-preview").replaceChildren(h("p", { class: "field-error", role: "alert" }, answer.message));
     const lines = answer.messages.map((/** @type {any} */ message) =>
       h(
         "div",
@@ -69,12 +69,16 @@ export class TaskPicker {
     const kind = this.kind();
     if (kind === "empty") return { kind };
     if (kind === "row") {
-      if (!$("task-dataset").value) return this.complain(t("play.no_dataset"));
-      return { kind, dataset: $("task-dataset").value, row: Math.max(1, Math.trunc(Number($("task-row").value)) || 1) };
+      if (!chosenDataset()) return this.complain(t("play.no_dataset"));
+      return {
+        kind,
+        dataset: chosenDataset(),
+        row: Math.max(1, Math.trunc(Number($("task-row", HTMLInputElement).value)) || 1),
+      };
     }
     let task;
     try {
-      task = JSON.parse($("task-json").value);
+      task = JSON.parse($("task-json", HTMLTextAreaElement).value);
     } catch {
       task = null;
     }
@@ -84,8 +88,8 @@ export class TaskPicker {
   /** @param {Event} event */
   submitted(event) {
     event.preventDefault();
-    if ($("task-start").disabled) return;
-    const seed = Number($("task-seed").value || "0");
+    if ($("task-start", HTMLButtonElement).disabled) return;
+    const seed = Number($("task-seed", HTMLInputElement).value || "0");
     if (!Number.isInteger(seed) || seed < 0 || seed > 2147483647) return this.complain(t("play.seed_bad"));
     const source = this.source();
     if (!source) return;

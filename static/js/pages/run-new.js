@@ -7,12 +7,12 @@ const form = /** @type {HTMLFormElement | null} */ (document.getElementById("run
 const control = (name) => /** @type {HTMLInputElement | null} */ (form?.elements.namedItem(name));
 
 function show() {
-  const kind = control("kind")?.value || "grpo";
+  const kind = control("kind")?.value || "";
   for (const part of form?.querySelectorAll("[data-kinds]") ?? []) {
     /** @type {HTMLElement} */ (part).hidden = !(part.getAttribute("data-kinds") || "").split(" ").includes(kind);
   }
   const prompts = control("rollout.prompts_per_step")?.valueAsNumber ?? NaN;
-  const scripted = kind === "sample" ? (form?.querySelectorAll("[name='sample.policies']:checked").length ?? 0) : 0;
+  const scripted = form?.querySelectorAll("[data-kinds]:not([hidden]) [name='sample.policies']:checked").length ?? 0;
   const generations = scripted || (control("rollout.num_generations")?.valueAsNumber ?? NaN);
   const target = document.getElementById("rollouts-per-step");
   const product = prompts * generations;
@@ -31,10 +31,14 @@ function reveal() {
 if (form) {
   form.addEventListener("input", show);
   form.addEventListener("change", show);
-  form.addEventListener("invalid", (event) => {
-    const fold = /** @type {HTMLElement} */ (event.target).closest("details");
-    if (fold) fold.open = true;
-  }, true);
+  form.addEventListener(
+    "invalid",
+    (event) => {
+      const fold = /** @type {HTMLElement} */ (event.target).closest("details");
+      if (fold) fold.open = true;
+    },
+    true,
+  );
   form.addEventListener("submit", (event) => {
     const button = /** @type {HTMLButtonElement | null} */ (event.submitter);
     if (button?.id !== "launch") return;

@@ -1,6 +1,6 @@
 // @ts-check
 /** The run page: frames go into the state, the state goes onto the page, at most once a frame of the screen. */
-import { batched, data, setText, t } from "../lib/dom.js";
+import { $, all, batched, data, setText, t } from "../lib/dom.js";
 import { duration } from "../lib/format.js";
 import { drawHead, drawHeld, drawLive, drawTiles } from "../lib/head.js";
 import { Live } from "../lib/live.js";
@@ -18,13 +18,19 @@ const terminal = new Set(page.terminal);
 /** @type {Set<string>} */
 let dirty = new Set();
 let skewMs = 0;
-const $ = (/** @type {string} */ id) => /** @type {HTMLElement} */ (document.getElementById(id));
 
-const curves = new CurvePanel({ state, view, kind: page.kind, own: page.own_curves, baselines: page.baselines, onView: keepView, onStep: openStep });
-const reader =
-  page.has_rollouts
-    ? new RolloutPanel({ state, view, page, onView: keepView, send: (frame) => live.send(frame) })
-    : null;
+const curves = new CurvePanel({
+  state,
+  view,
+  curves: page.curves,
+  own: page.own_curves,
+  baselines: page.baselines,
+  onView: keepView,
+  onStep: openStep,
+});
+const reader = page.has_rollouts
+  ? new RolloutPanel({ state, view, page, onView: keepView, send: (frame) => live.send(frame) })
+  : null;
 const log = new Log($("log"), /** @type {HTMLInputElement} */ ($("log-follow")));
 
 const live = new Live({
@@ -72,7 +78,11 @@ function drawFlying() {
   setText($("flight-count"), flying.length ? String(flying.length) : "");
   setText(
     $("flight-note"),
-    flying.length ? (flying.length > FLIGHT_SHOWN ? t("flight_more", { n: flying.length - FLIGHT_SHOWN }) : "") : t("no_flight"),
+    flying.length
+      ? flying.length > FLIGHT_SHOWN
+        ? t("flight_more", { n: flying.length - FLIGHT_SHOWN })
+        : ""
+      : t("no_flight"),
   );
 }
 
@@ -91,8 +101,7 @@ function showTab(tab) {
     if (link.getAttribute("data-tab") === tab) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  for (const panel of document.querySelectorAll(".panel"))
-    /** @type {HTMLElement} */ (panel).hidden = panel.id !== `panel-${tab}`;
+  for (const panel of all(document, ".panel")) panel.hidden = panel.id !== `panel-${tab}`;
   if (tab === "curves") {
     curves.draw();
     drawFlying();

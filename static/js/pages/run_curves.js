@@ -1,14 +1,12 @@
 // @ts-check
 /** The Curves tab of the run page: the charts and their bar. */
-import { h, keyed, setAttr, t } from "../lib/dom.js";
+import { $, h, keyed, setAttr, t } from "../lib/dom.js";
 import { Curves, specsOf } from "../lib/curves.js";
 import { figure } from "../lib/format.js";
 import { last } from "../lib/series.js";
 
-const $ = (/** @type {string} */ id) => /** @type {HTMLElement} */ (document.getElementById(id));
-
 export class CurvePanel {
-  /** @param {{state: import("../lib/state.js").State, view: import("../lib/view.js").View, kind: string, own: string[], baselines: Record<string, import("../lib/chart.js").Baseline[]>, onView: () => void, onStep: (step: number) => void}} options */
+  /** @param {{state: import("../lib/state.js").State, view: import("../lib/view.js").View, curves: string[], own: string[], baselines: Record<string, import("../lib/chart.js").Baseline[]>, onView: () => void, onStep: (step: number) => void}} options */
   constructor(options) {
     this.options = options;
     this.curves = new Curves($("charts"), {
@@ -39,20 +37,20 @@ export class CurvePanel {
   }
 
   draw() {
-    const { state, view, kind, own } = this.options;
+    const { state, view, curves, own } = this.options;
     for (const button of document.querySelectorAll("[data-smooth]")) {
       setAttr(button, "aria-pressed", String(Number(button.getAttribute("data-smooth")) === view.smooth));
     }
     setAttr($("curve-log"), "aria-pressed", String(view.log));
     $("no-points").hidden = state.run === null || state.curves.size > 0;
-    this.curves.update(state, specsOf(state, kind, view.add, own), { smooth: view.smooth, log: view.log });
+    this.curves.update(state, specsOf(state, curves, view.add, own), { smooth: view.smooth, log: view.log });
   }
 
   /** The metrics that can be added, by name. */
   list() {
-    const { state, view, kind, own } = this.options;
+    const { state, view, curves, own } = this.options;
     const wanted = /** @type {HTMLInputElement} */ ($("metric-find")).value.trim().toLowerCase();
-    const curated = new Set(specsOf(state, kind, [], own).flatMap((spec) => spec.names));
+    const curated = new Set(specsOf(state, curves, [], own).flatMap((spec) => spec.names));
     const names = Array.from(state.curves.keys())
       .filter((name) => !curated.has(name) && name.toLowerCase().includes(wanted))
       .sort()

@@ -1,13 +1,12 @@
 // @ts-check
 /** The Rollouts tab of the run page: choose a step, see its groups, read a transcript. */
-import { setAttr, setText, t } from "../lib/dom.js";
+import { $, setAttr, setText, t } from "../lib/dom.js";
 import { plain, score } from "../lib/format.js";
 import { counts, drawGroups } from "../lib/rollouts.js";
 import { currentStep, rolloutsOf } from "../lib/state.js";
 import { Transcript } from "../lib/transcript.js";
 
 /** @typedef {Record<string, any>} Row */
-const $ = (/** @type {string} */ id) => /** @type {HTMLElement} */ (document.getElementById(id));
 const STATUSES = /** @type {const} */ (["running", "completed", "truncated", "excluded"]);
 
 export class RolloutPanel {

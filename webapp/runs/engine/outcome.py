@@ -145,7 +145,7 @@ def _deaths_without_progress(run: Run, lost: ErrorInfo) -> tuple[int, int]:
 def _model_register(run: Run) -> None:
     """Make the final model one that jobs can start from, under the run's name or the next free one."""
     final = Checkpoint.objects.filter(run=run, final=True).order_by("-attempt", "-step").first()
-    if final is None and run.kind == "sample":
+    if final is None and not run.method.trains:
         return  # it trained nothing
     if final is None:
         payload = {"code": "no_final_model", "message": "The run succeeded but left no final model."}

@@ -49,7 +49,7 @@ def resolve(project: Project, config: JobConfig) -> Resolved:
     after = None if plain.policies else _model(project, plain)
     if not plain.draws_tasks:
         plain.data.train = _dataset(project, plain.data.train)
-    if plain.kind == "sft":
+    if not plain.method.plays:
         return Resolved(plain, after)
     environment = _environment(project, plain)
     if plain.draws_tasks and plain.environment.protocol != "openenv":
@@ -132,7 +132,7 @@ def _model_of_run(project: Project, config: JobConfig, name: str) -> Run | None:
     run = Run.objects.filter(project=project, name=name).first()
     if run is None:
         _refuse(option, _("there is no run “%s” in this project.") % name[:120])
-    if run.kind == "sample":
+    if not run.method.trains:
         _refuse(option, _("run “%s” only played, so it has no model.") % run.name)
     if run.state in {RunState.FAILED, RunState.CANCELLED}:
         _refuse(option, _("run “%s” did not succeed, so it has no final model.") % run.name)

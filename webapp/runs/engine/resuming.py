@@ -59,6 +59,6 @@ def can_resume(run: Run) -> bool:
         return False
     if run.state == RunState.PAUSED or run.attempt == 0:
         return True
-    if run.kind == "sample":
+    if not run.method.trains:
         return run.step > 0
     return run.resume_step is not None or newest_checkpoint(run) is not None

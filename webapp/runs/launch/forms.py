@@ -21,7 +21,7 @@ from pydantic import BaseModel
 from pydantic import ValidationError as ShapeError
 from pydantic.fields import FieldInfo
 
-from training.config import JobConfig, RewardComponent
+from training.config import DEFAULT_KIND, METHODS, JobConfig, Method, RewardComponent
 from webapp.datasets.selectors import ready_datasets
 from webapp.environments.selectors import environments_of
 from webapp.fields import error_sentence, fields_of, help_text
@@ -36,11 +36,6 @@ from webapp.teams.models import Project
 from webapp.words import translated
 
 PATH_PREFIX = re.compile(r"([a-z_]+(?:\.[a-z_]+)*): (.+)", re.DOTALL)
-GROUPS_OF_KIND = {
-    "grpo": ("model", "data", "environment", "rewards", "rollout", "grpo", "optim", "run"),
-    "sft": ("model", "data", "sft", "optim", "run"),
-    "sample": ("model", "data", "environment", "rewards", "rollout", "sample", "run"),
-}
 MAX_OPTIONS = 200
 # Docstrings of the config's groups, repeated here only so that makemessages finds them; a test compares them.
 GROUP_HELP = (
@@ -165,11 +160,11 @@ class RunForm(forms.Form):
         for group, model, _info in option_groups():
             self._add(f"{group}.", model, getattr(start, group))
         self._reference_choices()
-        self.fields["data.train"].required = self.kind != "sample"
+        self.fields["data.train"].required = not self.method.draws_tasks
         self.fields["rollout.num_generations"].error_messages["min_value"] = _(
             "A group needs at least 2 rollouts: with one there is no baseline, and nothing is learned."
         )
-        self.fields["environment.name"].required = self.kind != "sft"
+        self.fields["environment.name"].required = self.method.plays
 
     def _add(self, prefix: str, model: type[BaseModel], values: BaseModel) -> None:
         made = fields_of(model)
@@ -216,8 +211,18 @@ class RunForm(forms.Form):
     @property
     def kind(self) -> str:
         """The method that is chosen now."""
-        value = str(self["kind"].value() or "grpo")
-        return value if value in GROUPS_OF_KIND else "grpo"
+        value = str(self["kind"].value() or DEFAULT_KIND)
+        return value if value in METHODS else DEFAULT_KIND
+
+    @property
+    def method(self) -> Method:
+        """Its row in the table of methods."""
+        return METHODS[self.kind]
+
+    @property
+    def playing_kinds(self) -> str:
+        """The methods that play rollouts, as the form's script reads them."""
+        return " ".join(kind for kind, method in METHODS.items() if method.plays)
 
     def head_fields(self) -> list[OptionField]:
         """Options that belong to no group."""
@@ -229,7 +234,7 @@ class RunForm(forms.Form):
             options = [self._option(name, key, option) for key, option in model.model_fields.items()]
             shown = [option for option in options if option is not None]
             more = [option for option in shown if not option.basic]
-            kinds = " ".join(kind for kind, groups in GROUPS_OF_KIND.items() if name in groups)
+            kinds = " ".join(kind for kind, method in METHODS.items() if name in method.groups)
             yield OptionGroup(
                 name,
                 translated(info.title),
@@ -237,7 +242,7 @@ class RunForm(forms.Form):
                 [option for option in shown if option.basic],
                 more,
                 kinds,
-                name in GROUPS_OF_KIND[self.kind],
+                name in self.method.groups,
                 any(self.errors.get(option.path) or option.warning for option in more),
             )
 

@@ -106,7 +106,7 @@ def filled(preset: Preset, size: Size, now: Situation) -> JobConfig:
     config = preset.config_for(size)
     for need in now.needs:
         group, _dot, option = need.path.partition(".")
-        if need.reference and (config.kind == "grpo" or group not in ("environment", "rewards")):
+        if need.reference and group in config.method.groups:
             setattr(getattr(config, group), option, need.reference)
     return config
 

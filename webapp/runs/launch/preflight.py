@@ -114,15 +114,15 @@ def preflight(project: Project, config: JobConfig, *, full: bool = True) -> Outc
         )
     checks = [Check(_("References"), True, _("Dataset, model, environment and reward were found."))]
     environment = environment_named(project, config.environment.name.removeprefix("environment:"))
-    if resolved.kind != "sft":
+    if resolved.method.plays:
         checks.append(_check_rewards(resolved))
-    if resolved.kind == "grpo":
+    if resolved.method.learns_from == "rollouts":
         checks += _check_pull(project, config)
-    if environment is not None and resolved.kind != "sft":
+    if environment is not None and resolved.method.plays:
         checks.append(_check_address(resolved, environment))
     checks.append(_check_disk())
     if full and not any(check.hard and not check.ok for check in checks):
-        if environment is not None and resolved.kind != "sft":
+        if environment is not None and resolved.method.plays:
             checks.append(_check_room(resolved, environment))
         checks += _trainer_checks(resolved, trainer_access(project, config.environment.name))
     return Outcome(checks, resolved)
@@ -140,7 +140,12 @@ def _check_rewards(config: JobConfig) -> Check:
 def _check_pull(project: Project, config: JobConfig) -> list[Check]:
     """A model that was fine-tuned has something to lose. The starter's chain has not, so nothing is said of it."""
     run = Run.objects.filter(project=project, name=config.model.source.removeprefix("run:")).first()
-    if config.grpo.beta or run is None or run.kind != "sft" or not config.model.source.startswith("run:"):
+    if (
+        config.grpo.beta
+        or run is None
+        or run.method.learns_from != "demonstrations"
+        or not config.model.source.startswith("run:")
+    ):
         return []
     if run.config.get("model", {}).get("source") == "starter":
         return []

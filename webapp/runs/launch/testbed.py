@@ -51,7 +51,7 @@ class PolicyTable(NamedTuple):
 
 def policy_table(run: Run) -> PolicyTable | None:
     """The table of a run that scripted policies play; ``None`` for any other run."""
-    config = config_of(run) if run.kind == "sample" else None
+    config = config_of(run) if run.method.scripted else None
     if config is None or not config.policies:
         return None
     components = config.rewards.components

@@ -1,0 +1,128 @@
+"""The table of methods: what a job can do, and what that means for its form, checks, page and trainer.
+
+Whoever wants to know something about a kind of job asks its row here; nothing else compares ``kind``. A new method is
+a row, a function under ``training/algorithms/`` and, where it has options of its own, a group of the config.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Literal, get_args
+
+from training.words import _
+
+Kind = Literal["grpo", "sft", "sample"]
+LearnsFrom = Literal["rollouts", "demonstrations", "nothing"]
+
+
+@dataclass(frozen=True)
+class Method:
+    """One method. ``groups`` are the config's groups that it reads, in the order of the form.
+
+    ``plays``: rollouts against an environment, scored by rewards. ``trains``: weights move and a model comes out.
+    ``scripted``: policies may play in the model's place. ``draws_tasks``: an environment may draw its tasks, so the
+    dataset is optional. ``tiles`` and ``curves`` name metrics of ``training/metrics.py``, in order; ``components``
+    stands for one curve of each reward component. ``entry`` is ``module:function``, taking a ``Job``.
+    """
+
+    title: str
+    short: str
+    groups: tuple[str, ...]
+    learns_from: LearnsFrom
+    entry: str
+    tiles: tuple[str, ...]
+    curves: tuple[str, ...]
+    plays: bool = False
+    scripted: bool = False
+    draws_tasks: bool = False
+
+    @property
+    def trains(self) -> bool:
+        """Whether weights move, so that checkpoints and a model come out."""
+        return self.learns_from != "nothing"
+
+    def load(self) -> Callable[[Any], None]:
+        """The function that does it. Imported only now: the training libraries take seconds."""
+        module, _colon, name = self.entry.partition(":")
+        found: Callable[[Any], None] = getattr(import_module(module), name)
+        return found
+
+
+METHODS: dict[str, Method] = {
+    "grpo": Method(
+        title=_("GRPO: learn from rewarded rollouts"),
+        short="GRPO",
+        groups=("model", "data", "environment", "rewards", "rollout", "grpo", "optim", "run"),
+        learns_from="rollouts",
+        entry="training.algorithms.grpo:run_grpo",
+        plays=True,
+        tiles=(
+            "reward",
+            "rollouts/task_success",
+            "kl",
+            "completions/mean_length",
+            "rollouts/excluded_share",
+            "groups/zero_variance_share",
+            "timing/step",
+        ),
+        curves=(
+            "reward",
+            "components",
+            "kl",
+            "loss",
+            "entropy",
+            "clip_ratio/region_mean",
+            "completions/mean_length",
+            "learning_rate",
+            "groups/zero_variance_share",
+            "rollouts/excluded_share",
+            "judge/failures",
+            "judge/cost",
+        ),
+    ),
+    "sft": Method(
+        title=_("SFT: learn from demonstrations"),
+        short="SFT",
+        groups=("model", "data", "sft", "optim", "run"),
+        learns_from="demonstrations",
+        entry="training.algorithms.sft:run_sft",
+        tiles=("loss", "mean_token_accuracy", "learning_rate", "grad_norm", "timing/step"),
+        curves=("loss", "mean_token_accuracy", "grad_norm", "learning_rate", "timing/step"),
+    ),
+    "sample": Method(
+        title=_("Sample: play and score, no training"),
+        short=_("Sample"),
+        groups=("model", "data", "environment", "rewards", "rollout", "sample", "run"),
+        learns_from="nothing",
+        entry="training.algorithms.sample:run_sample",
+        plays=True,
+        scripted=True,
+        draws_tasks=True,
+        tiles=(
+            "reward",
+            "rollouts/task_success",
+            "groups/pass_share",
+            "groups/best_reward_mean",
+            "groups/zero_variance_share",
+            "completions/mean_length",
+            "rollouts/excluded_share",
+        ),
+        curves=(
+            "reward",
+            "components",
+            "groups/best_reward_mean",
+            "groups/pass_share",
+            "completions/mean_length",
+            "groups/zero_variance_share",
+            "rollouts/excluded_share",
+        ),
+    ),
+}
+DEFAULT_KIND: Kind = get_args(Kind)[0]
+
+
+def method_of(kind: str) -> Method:
+    """The method of a stored kind; an imported run of a kind that is not ours is shown as the default one."""
+    return METHODS.get(kind, METHODS[DEFAULT_KIND])

@@ -1,0 +1,121 @@
+"""The catalogue of metrics: every figure that a trainer journals, with its title, unit and meaning.
+
+Tiles, charts, the API and docs/metrics.md take titles from here. Names are TRL's own; ours stand under ``rollouts/``,
+``groups/``, ``env/``, ``timing/``, ``judge/``, ``sampling/`` and ``updates/``. A figure that cannot be computed is left
+out, never 0.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, NamedTuple
+
+from training.words import _
+
+Form = Literal["figure", "percent", "duration"]
+
+
+class Metric(NamedTuple):
+    """What a figure is called, its unit ("" for none), what it tells, and how it is written."""
+
+    title: str
+    what: str
+    unit: str = ""
+    form: Form = "figure"
+
+
+METRICS: dict[str, Metric] = {
+    "reward": Metric(_("Reward"), _("Mean reward of the step's rollouts, excluded ones left out.")),
+    "reward_std": Metric(_("Reward spread"), _("Standard deviation of the rewards within groups, averaged.")),
+    "components": Metric(_("Reward components"), _("Mean term of each reward component: one curve each.")),
+    "loss": Metric(_("Loss"), _("The loss that the update minimised.")),
+    "kl": Metric(_("KL divergence"), _("Distance from the reference model; only with a KL weight."), _("nats")),
+    "entropy": Metric(_("Entropy"), _("How undecided the policy is, averaged over tokens."), _("nats")),
+    "grad_norm": Metric(_("Gradient norm"), _("Norm of the gradient before clipping.")),
+    "learning_rate": Metric(_("Learning rate"), _("Step size of the update.")),
+    "clip_ratio/region_mean": Metric(
+        _("Clip ratio"), _("Share of tokens whose policy ratio was clipped."), form="percent"
+    ),
+    "mean_token_accuracy": Metric(
+        _("Token accuracy"), _("Share of tokens that the model would have chosen itself."), form="percent"
+    ),
+    "completions/mean_length": Metric(
+        _("Completion length"), _("Tokens that the model sampled, averaged over rollouts."), _("tokens")
+    ),
+    "completions/min_length": Metric(_("Shortest completion"), _("Tokens of the shortest rollout."), _("tokens")),
+    "completions/max_length": Metric(_("Longest completion"), _("Tokens of the longest rollout."), _("tokens")),
+    "rollouts/task_success": Metric(
+        _("Task success"), _("Share of rollouts that the environment says solved their task."), form="percent"
+    ),
+    "rollouts/excluded": Metric(
+        _("Excluded rollouts, number"), _("Rollouts that failed outside the policy; they are not trained on.")
+    ),
+    "rollouts/excluded_share": Metric(
+        _("Excluded rollouts"), _("Share of rollouts that failed outside the policy."), form="percent"
+    ),
+    "rollouts/truncated_share": Metric(
+        _("Truncated rollouts"), _("Share of rollouts that were cut off by a limit on turns or tokens."), form="percent"
+    ),
+    "rollouts/turns_mean": Metric(_("Turns"), _("Model turns, averaged over rollouts."), _("turns")),
+    "groups/zero_variance_share": Metric(
+        _("Groups without spread"), _("Share of groups with equal rewards: no learning signal."), form="percent"
+    ),
+    "groups/pass_share": Metric(
+        _("Groups with a success"), _("Share of groups with at least one solved task."), form="percent"
+    ),
+    "groups/best_reward_mean": Metric(_("Best of group"), _("Highest reward of each group, averaged.")),
+    "env/errors": Metric(_("Environment errors"), _("Errors of environments, those that were retried included.")),
+    "env/latency_p50": Metric(_("Answer time, median"), _("Median time of an environment's answer."), _("s")),
+    "env/latency_p95": Metric(_("Answer time, 95%"), _("95% of the environment's answers came faster."), _("s")),
+    "judge/requests": Metric(_("Questions to the judge"), _("Requests that were sent to reward judges.")),
+    "judge/failures": Metric(_("Questions that the judge failed"), _("Requests that no judge answered.")),
+    "judge/cost": Metric(_("Cost of the judge"), _("What the step's requests cost at the prices that are set.")),
+    "timing/step": Metric(_("Step time"), _("Duration of the whole step."), _("s"), "duration"),
+    "timing/generation": Metric(_("Generation time"), _("Time in which the sampler computed."), _("s"), "duration"),
+    "timing/environment": Metric(
+        _("Environment time"), _("Time in which only environments were waited for."), _("s"), "duration"
+    ),
+    "timing/scoring": Metric(_("Scoring time"), _("Time from the last answer to the last reward."), _("s"), "duration"),
+    "timing/training": Metric(_("Training time"), _("What the step took beside these."), _("s"), "duration"),
+}
+PATTERNS: tuple[tuple[re.Pattern[str], Metric], ...] = (
+    (
+        re.compile(r"rewards/[^/]+/mean"),
+        Metric(_("Reward component"), _("Mean term of one reward component, by its name.")),
+    ),
+    (
+        re.compile(r"rewards/[^/]+/std"),
+        Metric(_("Spread of a reward component"), _("Standard deviation of one reward component.")),
+    ),
+    (re.compile(r"judge/[^/]+"), Metric(_("Judge"), _("Other counts of reward judges, tokens among them."))),
+    (re.compile(r"clip_ratio/[^/]+"), Metric(_("Clip ratio"), _("TRL's other figures of clipping."))),
+    (re.compile(r"completions/[^/]+"), Metric(_("Completions"), _("TRL's other figures of completions."))),
+    (re.compile(r"sampling/[^/]+"), Metric(_("Sampler"), _("Agreement of the sampler with the trainer."))),
+)
+
+
+def metric(name: str) -> Metric | None:
+    """The catalogue's entry of a name; ``None`` for a figure that only a foreign trainer knows."""
+    if name in METRICS:
+        return METRICS[name]
+    return next((found for pattern, found in PATTERNS if pattern.fullmatch(name)), None)
+
+
+_HEAD = """\
+# Metrics
+
+Made from `training/metrics.py` by `python -m training docs metrics`. Every figure that a trainer writes into its
+journal, under TRL's names or ours. A figure that cannot be computed in a step is left out; missing is never 0. Shares
+go from 0 to 1.
+
+| metric | title | unit | what it tells |
+|---|---|---|---|
+"""
+
+
+def reference() -> str:
+    """The page as Markdown."""
+    names = {name: entry for name, entry in METRICS.items() if name != "components"}
+    shown = {**names, **{pattern.pattern.replace("[^/]+", "<name>"): entry for pattern, entry in PATTERNS}}
+    lines = [f"| `{name}` | {entry.title} | {entry.unit or '–'} | {entry.what} |\n" for name, entry in shown.items()]
+    return _HEAD + "".join(lines)
