@@ -198,6 +198,7 @@ LEASE_TTL_S = env_int("TILTYARD_LEASE_TTL_S", 20)
 MAX_ATTEMPTS_WITHOUT_PROGRESS = 3
 STALL_AFTER_S = env_int("TILTYARD_STALL_AFTER_S", 300)
 STOP_GRACE_S = 8
+STOP_GRACE_MAX_S = 300  # however long the last save took: programs.TRAIN_STOP_WAIT_S and docker-compose.yml allow it
 
 # --- Live view (Channels) -------------------------------------------------------------------------------------------
 # The layer carries only nudges {run, seq}: a lost one costs nothing, so capacity is small and expiry short.

@@ -65,7 +65,6 @@ class Checkpoint(UuidModel):
     path = models.CharField(max_length=200)
     bytes = models.BigIntegerField()
     final = models.BooleanField(default=False)
-    seconds = models.FloatField(null=True, help_text="how long saving it took")
     state = models.CharField(max_length=10, choices=CheckpointState.choices, default=CheckpointState.WHOLE)
     torn_at = models.DateTimeField(null=True)
     removed_at = models.DateTimeField(null=True)

@@ -76,7 +76,8 @@ class Run(UuidModel):
         null=True, help_text="{step, error, tries, next_try_at, until} while the step waits for something"
     )
     health = models.JSONField(
-        default=dict, help_text="newest {resumed, sampler, skipped} that the trainer reported; see docs/runs.md"
+        default=dict,
+        help_text="newest {resumed, sampler, skipped, save_seconds} that the trainer reported; see docs/runs.md",
     )
     imported = models.BooleanField(default=False)
     imported_from = models.CharField(max_length=60, blank=True, help_text="the trainer of a run that is not ours")

@@ -153,6 +153,31 @@ def test_a_paused_run_goes_on_from_its_checkpoint(queued: Any) -> None:
     assert_exact(run)
 
 
+def test_a_trainer_that_saves_for_long_is_let_finish(queued: Any, settings: Any) -> None:
+    """R3: a save that took longer than the fixed grace was killed halfway, and all since the last one was lost."""
+    settings.STOP_GRACE_S = 0.5
+    run = queued("sleep-10/save-1500", steps=100_000, save_every=5)
+    thread = in_thread(run)
+    wait_until(lambda: Run.objects.get(pk=run.pk).health.get("save_seconds"), 60)
+    run_pause(run=run)
+    _in_state(run, RunState.PAUSED, within_s=60)
+    thread.join(30)
+    attempt = Attempt.objects.get(run=run)
+    assert attempt.outcome["status"] == "stopped"
+    assert Checkpoint.objects.filter(run=run).latest("step").step == attempt.outcome["step"]
+
+
+@pytest.mark.parametrize(
+    ("save_s", "step_s", "grace"), [(None, None, 8), (20, 10, 78), (0.1, 500, 38.3), (400, 9, 300)]
+)
+def test_the_grace_follows_the_last_save(
+    save_s: float | None, step_s: float | None, grace: float, settings: Any
+) -> None:
+    settings.STOP_GRACE_S = 8
+    run = Run(health={"save_seconds": save_s} if save_s else {}, step_seconds=step_s)
+    assert supervisor.stop_grace(run) == pytest.approx(grace)
+
+
 def test_a_fenced_supervisor_kills_its_trainer_and_writes_nothing(queued: Any) -> None:
     run = queued("sleep-20", steps=10_000)
     thread = in_thread(run)

@@ -17,11 +17,6 @@ class Migration(migrations.Migration):
         ),
         migrations.AddField(
             model_name='checkpoint',
-            name='seconds',
-            field=models.FloatField(help_text='how long saving it took', null=True),
-        ),
-        migrations.AddField(
-            model_name='checkpoint',
             name='state',
             field=models.CharField(choices=[('whole', 'whole'), ('torn', 'damaged'), ('removed', 'removed')], default='whole', max_length=10),
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -99,6 +100,7 @@ class Batch:
         step, at = _int(event.from_step, "step"), _time(event.t)
         total = _int(event.total_steps, "total_steps")
         self.run_changes |= {"total_steps": total, "step": step, "step_seconds": None, "last_step_at": at, "held": None}
+        self._save_took(getattr(event, "save_seconds", None))
         self.attempt_changes |= {"first_step": step, "last_step": step}
         shown = {"kind", "total_steps", "from_step", "rows", "device", "versions"}
         payload = event.model_dump(mode="json", include=shown)
@@ -210,6 +212,7 @@ class Batch:
         path = f"{self.attempt}/{event.path}"
         if len(path) > 200 or clean_text(path) != path or not 0 <= event.bytes < 2**63:
             raise BadEvent("the checkpoint's path or size cannot be stored")
+        self._save_took(getattr(event, "seconds", None))
         self.checkpoints[path] = Checkpoint(
             project_id=self.run.project_id,
             run_id=self.run.pk,
@@ -218,9 +221,13 @@ class Batch:
             path=path,
             bytes=event.bytes,
             final=event.final,
-            seconds=getattr(event, "seconds", None),
             created_at=_time(event.t),
         )
+
+    def _save_took(self, seconds: float | None) -> None:
+        """Keep how long a save takes: who stops the trainer gives it time for one more."""
+        if seconds is not None and math.isfinite(seconds):
+            self._report("save_seconds", seconds)
 
     def _checkpoints_removed(self, event: journal.CheckpointsRemoved) -> None:
         """Mark them, whichever attempt saved them: nothing may start from them any more."""
@@ -272,7 +279,7 @@ class Batch:
         self._noted(event)
         self._report("skipped", {"count": int(before.get("count", 0)) + 1, "step": step, "what": event.what})
 
-    def _report(self, name: str, value: dict[str, Any]) -> None:
+    def _report(self, name: str, value: Any) -> None:
         self.run_changes["health"] = {**self._now("health"), name: value}
 
     def _run_finished(self, event: journal.RunFinished) -> None:

@@ -6,7 +6,7 @@
    conclude.
 3. Resolve the references again, write config.yaml, start the trainer (from the newest checkpoint, if there is one).
 4. Until the trainer has ended: project new journal lines; pass a stop, a pause or the worker's own shutdown on as
-   SIGTERM, and SIGKILL after STOP_GRACE_S. A database that is away is waited for; training goes on meanwhile.
+   SIGTERM, and SIGKILL after a grace that lets it save once more (``stop_grace``). A database that is away is waited for; training goes on meanwhile.
 5. Project the rest and decide (``outcome.attempt_end``).
 6. When the lease is lost (fenced, or not renewed for PARTITION_LIMIT_S): kill the trainer's group and leave without a
    word.
@@ -23,6 +23,7 @@ from collections.abc import Callable
 from typing import TypeVar
 from uuid import UUID
 
+from django.conf import settings
 from django.db import InterfaceError, OperationalError, connection
 
 from training.config import JobConfig, config_to_yaml
@@ -47,6 +48,7 @@ POLL_S, POLL_MAX_S, GATHER_S = 0.02, 0.05, 0.08
 LOOK_S = 0.5
 RETRY_S, RETRY_MAX_S = 0.1, 3.0
 NEXT_RUNS = 4
+SAVES, UPDATE_MAX_S = 3, 30.0
 
 # One byte that all children of a worker share: set in its main process when it begins to shut down.
 _closing = mmap.mmap(-1, 1)
@@ -116,6 +118,7 @@ class Supervisor:
         self.projector = Projector(lease)
         self.trainer: Trainer | None = None
         self._looked_at = 0.0
+        self._grace_s = float(settings.STOP_GRACE_S)
         self._log = logging.LoggerAdapter(logger, {"run_id": lease.run_id, "attempt": lease.attempt})
 
     def run(self) -> None:
@@ -213,13 +216,19 @@ class Supervisor:
             return
         self._looked_at = time.monotonic()
         if _closing[0]:
-            trainer.ask_to_stop()
+            self._ask_to_stop(trainer)
             return
         state = self._patiently(lambda: state_of(self.lease))
         if state is None:
             raise LeaseLost("The run has another owner.")
         if state in {RunState.STOPPING, RunState.PAUSING}:
-            trainer.ask_to_stop()
+            self._ask_to_stop(trainer)
+
+    def _ask_to_stop(self, trainer: Trainer) -> None:
+        """Tell the trainer, or see to it that it has not been told for too long. Asks no database, which may be away."""
+        if self.projector.run is not None:
+            self._grace_s = stop_grace(self.projector.run)
+        trainer.ask_to_stop(self._grace_s)
 
     def _last_words(self, code: int) -> ErrorInfo | None:
         """The error of a trainer that ended without ``run_finished``; its last lines of output go into the log."""
@@ -273,3 +282,13 @@ class Supervisor:
             if self.trainer is not None:
                 self.trainer.poll()
             pause = min(pause * 2, RETRY_MAX_S)
+
+
+def stop_grace(run: Run) -> float:
+    """Seconds from SIGTERM to SIGKILL: the update at hand and one more save, three times as long as the last one.
+
+    The trainer's own watchdog ends it within that time, less the default, and then still says so.
+    """
+    save_s = max(0.0, float(run.health.get("save_seconds") or 0.0))
+    update_s = min(run.step_seconds or 0.0, UPDATE_MAX_S)
+    return float(min(SAVES * save_s + update_s + settings.STOP_GRACE_S, settings.STOP_GRACE_MAX_S))
