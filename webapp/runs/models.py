@@ -77,7 +77,7 @@ class Run(UuidModel):
     )
     health = models.JSONField(
         default=dict,
-        help_text="newest {resumed, sampler, skipped, save_seconds} that the trainer reported; see docs/runs.md",
+        help_text="newest {resumed, sampler, skipped, save_seconds} that the trainer reported",
     )
     imported = models.BooleanField(default=False)
     imported_from = models.CharField(max_length=60, blank=True, help_text="the trainer of a run that is not ours")

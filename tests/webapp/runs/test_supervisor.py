@@ -156,9 +156,10 @@ def test_a_paused_run_goes_on_from_its_checkpoint(queued: Any) -> None:
 def test_a_trainer_that_saves_for_long_is_let_finish(queued: Any, settings: Any) -> None:
     """R3: a save that took longer than the fixed grace was killed halfway, and all since the last one was lost."""
     settings.STOP_GRACE_S = 0.5
-    run = queued("sleep-10/save-1500", steps=100_000, save_every=5)
+    options = {"save_every": 5, "fields": {"health": {"save_seconds": 1.5}}}
+    run = queued("sleep-10/save-1500", steps=100_000, **options)
     thread = in_thread(run)
-    wait_until(lambda: Run.objects.get(pk=run.pk).health.get("save_seconds"), 60)
+    wait_until(lambda: Checkpoint.objects.filter(run=run).exists(), 60)
     run_pause(run=run)
     _in_state(run, RunState.PAUSED, within_s=60)
     thread.join(30)

@@ -6,7 +6,8 @@
    conclude.
 3. Resolve the references again, write config.yaml, start the trainer (from the newest checkpoint, if there is one).
 4. Until the trainer has ended: project new journal lines; pass a stop, a pause or the worker's own shutdown on as
-   SIGTERM, and SIGKILL after a grace that lets it save once more (``stop_grace``). A database that is away is waited for; training goes on meanwhile.
+   SIGTERM, and SIGKILL after a grace that lets it save once more (``stop_grace``). A database that is away is waited
+   for; training goes on meanwhile.
 5. Project the rest and decide (``outcome.attempt_end``).
 6. When the lease is lost (fenced, or not renewed for PARTITION_LIMIT_S): kill the trainer's group and leave without a
    word.
@@ -225,7 +226,7 @@ class Supervisor:
             self._ask_to_stop(trainer)
 
     def _ask_to_stop(self, trainer: Trainer) -> None:
-        """Tell the trainer, or see to it that it has not been told for too long. Asks no database, which may be away."""
+        """SIGTERM, and later SIGKILL; called again and again. It asks no database, which may be away."""
         if self.projector.run is not None:
             self._grace_s = stop_grace(self.projector.run)
         trainer.ask_to_stop(self._grace_s)

@@ -20,7 +20,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='run',
             name='health',
-            field=models.JSONField(default=dict, help_text='newest {resumed, sampler, skipped, save_seconds} that the trainer reported; see docs/runs.md'),
+            field=models.JSONField(default=dict, help_text='newest {resumed, sampler, skipped, save_seconds} that the trainer reported'),
         ),
         migrations.AddField(
             model_name='run',
