@@ -187,6 +187,7 @@ CELERY_TASK_DEFAULT_QUEUE = "short"
 CELERY_TASK_ROUTES = {"runs.supervise": {"queue": "train"}}
 CELERY_BEAT_SCHEDULE = {
     "reap": {"task": "runs.reap", "schedule": 5.0, "options": {"expires": 5}},
+    "room": {"task": "runs.look_for_room", "schedule": 15.0, "options": {"expires": 15}},
     "outbox": {"task": "runs.send_outbox", "schedule": 2.0, "options": {"expires": 5}},
 }
 CELERY_BEAT_SCHEDULE_FILENAME = str(DATA_DIR / "celerybeat-schedule")

@@ -48,6 +48,7 @@ PARTITION_LIMIT_S = 300.0
 POLL_S, POLL_MAX_S, GATHER_S = 0.02, 0.05, 0.08
 LOOK_S = 0.5
 RETRY_S, RETRY_MAX_S = 0.1, 3.0
+RETRY_BEAT_S = 0.5
 NEXT_RUNS = 4
 SAVES, UPDATE_MAX_S = 3, 30.0
 
@@ -89,14 +90,15 @@ class Beater(threading.Thread):
 
     def run(self) -> None:
         """Beat until told to end or the lease is gone."""
-        renewed = time.monotonic()
-        while not self._done.wait(beat_every_s()):
+        renewed, pause = time.monotonic(), beat_every_s()
+        while not self._done.wait(pause):
             try:
                 if not beat(self.lease):
                     break
-                renewed = time.monotonic()
+                renewed, pause = time.monotonic(), beat_every_s()
             except (OperationalError, InterfaceError):
                 connection.close()
+                pause = min(RETRY_BEAT_S, beat_every_s())  # soon, so that it is the first when a lock is let go
                 if time.monotonic() - renewed > PARTITION_LIMIT_S:
                     break
         if not self._done.is_set():
