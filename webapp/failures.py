@@ -83,15 +83,23 @@ CODES: dict[str, Words] = {
     ),
     "too_many_failures": Words(
         gettext_noop("Most rollouts failed outside the model, so nothing was left to learn from."),
-        gettext_noop("Read some excluded rollouts: they name what failed. Mend it, then clone this run."),
+        gettext_noop("Read some excluded rollouts: they name what failed. Fix it, then resume the run."),
     ),
     "storage_full": Words(
         gettext_noop("The disk is full."),
-        gettext_noop("Free space on the server, then clone this run."),
+        gettext_noop("Free space on the disk of the data folder; the run goes on by itself once there is room."),
     ),
     "stopped": Words(
         gettext_noop("Someone stopped the run."),
-        gettext_noop("Clone it to begin again."),
+        gettext_noop("It can be resumed if a checkpoint was saved."),
+    ),
+    "not_finite": Words(
+        gettext_noop("Loss or gradient was not finite several times in a row."),
+        gettext_noop("No such update moved the weights. Lower the learning rate: resume with changed options."),
+    ),
+    "sampler_disagrees": Words(
+        gettext_noop("The sampler's log-probabilities differ from the trainer's."),
+        gettext_noop("Training on such samples would be wrong: choose another model, or float32 as its precision."),
     ),
     "trainer_crashed": Words(
         gettext_noop("The trainer crashed."),
@@ -104,7 +112,7 @@ CODES: dict[str, Words] = {
     ),
     "crash_loop": Words(
         gettext_noop("Several attempts in a row ended without a new step."),
-        gettext_noop("The reason of the last one is below; mend it, then clone this run."),
+        gettext_noop("The reason of the last one is below: fix it. With a checkpoint the run can then be resumed."),
     ),
     "worker_lost": Words(
         gettext_noop("The worker stopped answering."),
@@ -124,7 +132,7 @@ CODES: dict[str, Words] = {
     ),
     "dependency_failed": Words(
         gettext_noop("The run that this one was to start from did not succeed."),
-        gettext_noop("Mend and launch that run again, then clone this one."),
+        gettext_noop("Once that run has succeeded, resume this one."),
     ),
     # webapp.rewards.lab
     "set_unbuildable": Words(

@@ -187,6 +187,7 @@ CELERY_TASK_DEFAULT_QUEUE = "short"
 CELERY_TASK_ROUTES = {"runs.supervise": {"queue": "train"}}
 CELERY_BEAT_SCHEDULE = {
     "reap": {"task": "runs.reap", "schedule": 5.0, "options": {"expires": 5}},
+    "room": {"task": "runs.look_for_room", "schedule": 15.0, "options": {"expires": 15}},
     "outbox": {"task": "runs.send_outbox", "schedule": 2.0, "options": {"expires": 5}},
 }
 CELERY_BEAT_SCHEDULE_FILENAME = str(DATA_DIR / "celerybeat-schedule")
@@ -198,6 +199,7 @@ LEASE_TTL_S = env_int("TILTYARD_LEASE_TTL_S", 20)
 MAX_ATTEMPTS_WITHOUT_PROGRESS = 3
 STALL_AFTER_S = env_int("TILTYARD_STALL_AFTER_S", 300)
 STOP_GRACE_S = 8
+STOP_GRACE_MAX_S = 300  # however long the last save took: programs.TRAIN_STOP_WAIT_S and docker-compose.yml allow it
 
 # --- Live view (Channels) -------------------------------------------------------------------------------------------
 # The layer carries only nudges {run, seq}: a lost one costs nothing, so capacity is small and expiry short.

@@ -1,7 +1,8 @@
 """A trainer that trains nothing: it takes the real command line and writes a scripted journal as fast as it is told.
 
 The script is ``model.revision`` of its config, as ``word-value/word-value``: ``sleep-20`` (ms a step),
-``mode-ok|crash|hang| prepare|fail|kill|nul``, ``at-5`` (step of the mode), ``rollouts-2``. Like the real one it ends
+``mode-ok|crash|hang| prepare|fail|kill|nul``, ``at-5`` (step of the mode), ``rollouts-2``, ``save-800`` (ms that a
+save at a stop takes). Like the real one it ends
 when its parent's pipe closes, answers SIGTERM with ``stopped``, and drops a torn last line.
 """
 
@@ -24,10 +25,11 @@ class Stub:
         self.config = yaml.safe_load(Path(argv[1]).read_text())
         self.folder, self.attempt = Path(options["--run-dir"]), int(options["--attempt"])
         resume = options.get("--resume-from")
-        self.from_step = int((Path(resume) / "step").read_text()) if resume else 0
+        self.from_step = newest_step(Path(resume)) if resume else 0
         script = dict(part.split("-", 1) for part in self.config["model"]["revision"].split("/") if "-" in part)
         self.mode, self.at = script.get("mode", "ok"), int(script.get("at", 1))
         self.sleep, self.rollouts = int(script.get("sleep", 5)) / 1000, int(script.get("rollouts", 2))
+        self.save_s = float(script.get("save", 0)) / 1000
         self.n, self.stopping = 0, False
         self.journal = open(self.folder / "journal.jsonl", "ab", buffering=0)  # noqa: SIM115
 
@@ -48,6 +50,9 @@ class Stub:
         for step in range(self.from_step + 1, total + 1):
             self.step(step)
             if self.stopping:
+                time.sleep(self.save_s)
+                if self.save_s:
+                    self.checkpoint(step)
                 return self.write("run_finished", status="stopped", step=step)
         self.checkpoint(total, final=True)
         self.write("run_finished", status="succeeded", step=total)
@@ -113,7 +118,15 @@ class Stub:
         folder = self.folder / path
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "step").write_text(str(step))
-        self.write("checkpoint", step=step, path=path, bytes=1, final=final)
+        self.write("checkpoint", step=step, path=path, bytes=1, final=final, seconds=self.save_s)
+
+
+def newest_step(resume):
+    """As the real one: a checkpoint itself, or the newest by (attempt, step) below the folder of a run's attempts."""
+    if (resume / "step").exists():
+        return int((resume / "step").read_text())
+    found = [(int(path.parts[-4]), int(path.read_text())) for path in resume.glob("*/checkpoints/*/step")]
+    return max(found, default=(0, 0))[1]
 
 
 def watch(fd):

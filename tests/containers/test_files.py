@@ -78,7 +78,7 @@ def test_trainers_have_time_to_save() -> None:
     from django.conf import settings
 
     seconds = int(SERVICES["worker"]["stop_grace_period"].removesuffix("s"))
-    assert seconds >= settings.CELERY_WORKER_SOFT_SHUTDOWN_TIMEOUT + settings.STOP_GRACE_S
+    assert seconds >= settings.CELERY_WORKER_SOFT_SHUTDOWN_TIMEOUT + settings.STOP_GRACE_MAX_S
     assert SERVICES["worker-gpu"]["stop_grace_period"] == SERVICES["worker"]["stop_grace_period"]
 
 

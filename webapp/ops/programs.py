@@ -22,7 +22,8 @@ SHORT_CONCURRENCY = 2
 WS_MAX_BYTES = 65_536
 WS_PING_S = 20
 CONTAINER_PORT = 8000
-STOP_WAIT_S = 25  # a trainer gets settings.STOP_GRACE_S to leave; its supervisor some more
+STOP_WAIT_S = 25
+TRAIN_STOP_WAIT_S = 330  # a trainer may save for up to settings.STOP_GRACE_MAX_S; its supervisor gets some more
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,7 @@ def celery_programs(ready: Path, devices: Sequence[str]) -> list[Program]:
             APP,
             argv,
             stop_as_group=False,
-            stop_wait_s=STOP_WAIT_S,
+            stop_wait_s=TRAIN_STOP_WAIT_S if name.startswith("worker-train") else STOP_WAIT_S,
             env={**env, READY_VARIABLE: str(ready / name)},
         )
         for name, argv, env in programs

@@ -49,6 +49,7 @@ from webapp.ops.manager import Manager
 from webapp.ops.options import UpOptions
 from webapp.ops.processes import Known, Ledger, alive, end, family, wait_gone
 from webapp.ops.programs import (
+    TRAIN_STOP_WAIT_S,
     Program,
     celery_programs,
     gpus,
@@ -60,7 +61,7 @@ from webapp.ops.programs import (
 
 READY_LIMIT_S = 120.0
 WATCH_EVERY_S = 2.0
-STOP_LIMIT_S = 75.0  # the groups' own limits, one after another
+STOP_LIMIT_S = TRAIN_STOP_WAIT_S + 50.0  # the groups' own limits, one after another
 END_GRACE_S = 3.0
 TOOLS_PORT = 8101
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}

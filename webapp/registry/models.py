@@ -47,8 +47,16 @@ class RegisteredModel(UuidModel):
         return f"model:{self.name}"
 
 
+class CheckpointState(models.TextChoices):
+    """Whether a checkpoint can still be started from."""
+
+    WHOLE = "whole", _("whole")
+    TORN = "torn", _("damaged")
+    REMOVED = "removed", _("removed")
+
+
 class Checkpoint(UuidModel):
-    """A complete checkpoint of a run; ``path`` is relative to the run's folder, ``final`` marks the finished model."""
+    """A checkpoint of a run; ``path`` is relative to the run's folder, ``final`` marks the finished model."""
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE)  # type: ignore[attr-defined]
     run = models.ForeignKey("runs.Run", on_delete=models.CASCADE, related_name="checkpoints")  # type: ignore[attr-defined]
@@ -57,6 +65,9 @@ class Checkpoint(UuidModel):
     path = models.CharField(max_length=200)
     bytes = models.BigIntegerField()
     final = models.BooleanField(default=False)
+    state = models.CharField(max_length=10, choices=CheckpointState.choices, default=CheckpointState.WHOLE)
+    torn_at = models.DateTimeField(null=True)
+    removed_at = models.DateTimeField(null=True)
     seq = models.BigIntegerField()
     created_at = models.DateTimeField()
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from django.conf import settings
 from django.db.models import QuerySet
 
-from webapp.registry.models import Checkpoint, RegisteredModel
+from webapp.registry.models import Checkpoint, CheckpointState, RegisteredModel
 from webapp.runs.models import Run
 from webapp.runs.states import TERMINAL
 from webapp.teams.models import Project
@@ -38,9 +38,9 @@ def model_named(project: Project, name: str) -> RegisteredModel | None:
 
 
 def checkpoints_of(project: Project) -> QuerySet[Checkpoint]:
-    """What training left in this project, newest first."""
+    """What training left in this project and is still whole, newest first."""
     return (
-        Checkpoint.objects.filter(project=project)
+        Checkpoint.objects.filter(project=project, state=CheckpointState.WHOLE)
         .select_related("run", "project")
         .prefetch_related("models")
         .order_by("-created_at")

@@ -47,11 +47,38 @@ class Run(UuidModel):
         related_name="followers",
         help_text="run whose final model this one starts from; waits in the queue for it",
     )
+    parent = models.ForeignKey(
+        "self",
+        null=True,
+        on_delete=models.SET_NULL,
+        related_name="children",
+        help_text="run that this one goes on from with changed options",
+    )
+    resume_checkpoint = models.ForeignKey(
+        "registry.Checkpoint",
+        null=True,
+        on_delete=models.SET_NULL,
+        related_name="+",
+        help_text="the parent's checkpoint that the first attempt starts from",
+    )
+    resume_step = models.PositiveIntegerField(
+        null=True, help_text="its step; stays when the checkpoint goes, so that a child never starts from nothing"
+    )
     attempt = models.PositiveIntegerField(default=0)
+    attempts_forgiven = models.PositiveIntegerField(
+        default=0, help_text="attempts up to this number do not count as crashes: a person resumed the run after them"
+    )
     lease_owner = models.CharField(max_length=120, blank=True)
     lease_started_at = models.DateTimeField(null=True)
     lease_beat_at = models.DateTimeField(null=True)
-    error = models.JSONField(null=True, help_text="training.errors.ErrorInfo of a failed run")
+    error = models.JSONField(null=True, help_text="training.errors.ErrorInfo of a failed or paused run")
+    held = models.JSONField(
+        null=True, help_text="{step, error, tries, next_try_at, until} while the step waits for something"
+    )
+    health = models.JSONField(
+        default=dict,
+        help_text="newest {resumed, sampler, skipped, save_seconds} that the trainer reported",
+    )
     imported = models.BooleanField(default=False)
     imported_from = models.CharField(max_length=60, blank=True, help_text="the trainer of a run that is not ours")
     idempotency_key = models.CharField(max_length=64, null=True)  # noqa: DJ001 - unique only where there is one

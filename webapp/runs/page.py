@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.db.models import Q
+from django.utils.translation import gettext as _
 from pydantic import ValidationError
 
 from training.config import JobConfig, config_to_yaml
@@ -13,18 +15,22 @@ from training.metrics import METRICS
 from training.rewards.custom import CUSTOM
 from training.rewards.custom.params import code_hash
 from webapp.metrics.selectors import curves, metric_names
+from webapp.registry.models import Checkpoint
+from webapp.runs.engine.resuming import can_resume, newest_checkpoint
+from webapp.runs.engine.room import disk_text
 from webapp.runs.engine.trainer import output_tail
 from webapp.runs.foreign.report import import_report
 from webapp.runs.models import Run, RunEvent
+from webapp.runs.reports import REPORT_KINDS, event_text
 from webapp.runs.selectors import SORTS, event_view
 from webapp.runs.states import TERMINAL, RunState
 from webapp.storage import attempt_dir
-from webapp.teams.templatetags.ui import duration, figure, percent
+from webapp.teams.templatetags.ui import NOTHING, duration, figure, percent
 from webapp.text import clean_text
 from webapp.words import translated
 
 EVENTS_PAGE = 200
-EVENT_KINDS = ("state", "attempt", "warning")  # phases and log lines would bury them
+EVENT_KINDS = ("state", "attempt", "warning", *REPORT_KINDS)  # phases and log lines would bury them
 LOG_LINES = 2000
 OWN_CURVES_MAX = 60
 ENVIRONMENTS_OWN = "task_success"  # the reward component that hands the environment's reward on
@@ -84,6 +90,36 @@ def config_texts(run: Run) -> dict[str, str]:
     return {"all": config_to_yaml(config), "changed": config_to_yaml(config, only_changed=True)}
 
 
+class Changed(NamedTuple):
+    """One option that a child has otherwise than its parent."""
+
+    path: str
+    before: str
+    after: str
+
+
+def changed_options(run: Run) -> list[Changed]:
+    """What a child changed, as the two were written: references, not what they meant."""
+    if run.parent is None:
+        return []
+    before, after = _flat(run.parent.config), _flat(run.config)
+    paths = [path for path in after if before.get(path) != after[path]]
+    return [Changed(path, _plain(before.get(path)), _plain(after[path])) for path in paths]
+
+
+def _flat(config: dict[str, Any]) -> dict[str, Any]:
+    """``group.option`` to value."""
+    flat: dict[str, Any] = {}
+    for group, values in config.items():
+        items = values.items() if isinstance(values, dict) else []
+        flat |= {f"{group}.{name}": value for name, value in items} or {group: values}
+    return flat
+
+
+def _plain(value: Any) -> str:
+    return NOTHING if value is None or value == "" else value if isinstance(value, str) else json.dumps(value)
+
+
 def custom_code(run: Run) -> list[tuple[str, str]]:
     """The run's components that are Python of its team, each with the SHA-256 of its code."""
     config = config_of(run)
@@ -131,10 +167,36 @@ def actions(run: Run, *, editor: bool) -> dict[str, bool]:
         "act": editor and state not in TERMINAL,
         "stop": editor and state not in TERMINAL and state != RunState.STOPPING,
         "pause": editor and state in {RunState.PREPARING, RunState.RUNNING},
-        "resume": editor and state == RunState.PAUSED,
+        "resume": editor and can_resume(run),
+        "branch": editor and branch_point(run) is not None,
         "clone": editor and not run.imported_from,  # nobody knows its config
         "lab": run.method.plays and run.step > 0,
     }
+
+
+def branch_point(run: Run) -> Checkpoint | None:
+    """The checkpoint that a child with changed options starts from; ``None`` while the run is at work."""
+    ended = run.state in TERMINAL or run.state == RunState.PAUSED
+    return newest_checkpoint(run) if ended and not run.imported and run.method.trains else None
+
+
+def next_act(run: Run) -> str:
+    """What a run that does not go on by itself can do next; it promises only what a button does."""
+    if run.imported or run.state not in {RunState.PAUSED, RunState.FAILED, RunState.CANCELLED}:
+        return ""
+    if run.error and run.error.get("code") == "storage_full" and run.state == RunState.PAUSED:
+        return _("It goes on by itself once there is room again. %(disk)s") % {"disk": disk_text()}
+    if not can_resume(run):
+        return _("No checkpoint was saved before it ended, so it cannot go on: clone it to begin again.")
+    found = newest_checkpoint(run)
+    if found is not None:
+        place = {"step": found.step, "attempt": found.attempt}
+        return _("Resume goes on from the checkpoint of step %(step)s, attempt %(attempt)s.") % place
+    if run.resume_step is not None:
+        return _("Resume goes on from the parent's checkpoint of step %(step)s.") % {"step": run.resume_step}
+    if not run.method.trains and run.step:
+        return _("Resume goes on after step %(step)s.") % {"step": run.step}
+    return _("No checkpoint was saved, so Resume begins at step 0.")
 
 
 def events_before(run: Run, before: int | None) -> tuple[list[dict[str, Any]], int | None]:
@@ -149,7 +211,7 @@ def events_before(run: Run, before: int | None) -> tuple[list[dict[str, Any]], i
 
 def log_events(run: Run, limit: int = LOG_LINES) -> list[dict[str, Any]]:
     """The last lines of the log, oldest first: what the trainer said, warnings, and changes of state."""
-    kinds = Q(kind__in=["log", "warning", "state", "attempt"])
+    kinds = Q(kind__in=["log", *EVENT_KINDS])
     found = RunEvent.objects.filter(kinds, run=run).order_by("-seq")[:limit]
     return [event_view(event) for event in reversed(found)]
 
@@ -162,6 +224,8 @@ def log_line(event: dict[str, Any]) -> str:
         words = ["state", payload.get("from"), "→", payload.get("to"), payload.get("reason"), error.get("message")]
     elif event["kind"] == "attempt":
         words = [f"attempt {payload.get('number')}", payload.get("owner") or payload.get("device")]
+    elif event["kind"] in REPORT_KINDS:
+        words = [event_text(event)]
     else:
         words = [payload.get("level") if event["kind"] == "log" else "warning", payload.get("message")]
     text = " ".join(str(word) for word in words if word)

@@ -20,6 +20,7 @@ from webapp.registry.models import Checkpoint
 from webapp.rollouts.models import Rollout, RolloutGroup, Turn
 from webapp.rollouts.selectors import current_step, group_view, rollout_view, step_rollouts, turn_view
 from webapp.runs.models import Run, RunEvent
+from webapp.runs.reports import held_text
 from webapp.runs.states import AT_WORK, LEASED, TERMINAL, RunState
 from webapp.teams.models import Project
 from webapp.text import finite
@@ -70,6 +71,8 @@ def run_view(run: Run) -> dict[str, Any]:
         "step_seconds": finite(run.step_seconds),
         "eta_seconds": _eta(run),
         "error": run.error,
+        "held": run.held,
+        "health": run.health,
         "beat_age_seconds": _seconds(run, "beat_age") if state in LEASED else None,
         "progress_age_seconds": _seconds(run, "progress_age") if state in AT_WORK else None,
         "waiting_for": before.name if before and state == RunState.QUEUED and before.state != "succeeded" else None,
@@ -118,6 +121,7 @@ def checkpoint_view(checkpoint: Checkpoint) -> dict[str, Any]:
         "path": checkpoint.path,
         "bytes": checkpoint.bytes,
         "final": checkpoint.final,
+        "state": checkpoint.state,
         "created_at": checkpoint.created_at.isoformat(),
         "seq": checkpoint.seq,
     }
@@ -174,7 +178,7 @@ def run_snapshot(run: Run) -> Changes:
     rows |= step_rollouts(run, step) if step is not None else {"rollouts": [], "turns": [], "groups": []}
     events = RunEvent.objects.filter(run=run).order_by("-seq")[:EVENTS_SHOWN]
     rows["events"] = [event_view(event) for event in reversed(events)]
-    checkpoints = Checkpoint.objects.filter(run=run).order_by("step", "attempt")
+    checkpoints = Checkpoint.objects.filter(run=run).order_by("attempt", "step")
     rows["checkpoints"] = [checkpoint_view(checkpoint) for checkpoint in checkpoints]
     return Changes(run, run.seq, rows)
 
@@ -201,6 +205,7 @@ class RunRow:
     sparkline: list[float | None]
     failure: Failure | None
     stalled: bool
+    held: str
 
 
 @dataclass(frozen=True)
@@ -256,4 +261,6 @@ def _row(run: Run, line: list[float | None]) -> RunRow:
     seconds = (end - run.started_at).total_seconds() if run.started_at and end else None
     owner = run.created_by.get_username() if run.created_by else ""
     view = run_view(run)
-    return RunRow(run, view, owner, seconds, line, failure(view["error"]), stalled(view))
+    return RunRow(
+        run, view, owner, seconds, line, failure(view["error"]), stalled(view), held_text(run.held, short=True)
+    )

@@ -2,7 +2,8 @@
 
 ``queued`` is waiting for a worker, ``preparing`` has one that loads model and data, ``running`` makes steps.
 ``stopping`` and
-``pausing`` last until the trainer has ended. Terminal states absorb: nothing leaves them.
+``pausing`` last until the trainer has ended. Nothing leaves ``succeeded``; ``failed`` and ``cancelled`` are left only
+when a person resumes the run (``services.run_resume``).
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ TRANSITIONS: dict[RunState, frozenset[RunState]] = {
     S.PAUSED: frozenset({S.QUEUED, S.CANCELLED}),
     S.STOPPING: frozenset({S.CANCELLED, S.SUCCEEDED, S.FAILED}),
     S.SUCCEEDED: frozenset(),
-    S.FAILED: frozenset(),
-    S.CANCELLED: frozenset(),
+    S.FAILED: frozenset({S.QUEUED}),
+    S.CANCELLED: frozenset({S.QUEUED}),
 }
-TERMINAL = frozenset(state for state, following in TRANSITIONS.items() if not following)
+TERMINAL = frozenset({S.SUCCEEDED, S.FAILED, S.CANCELLED})
 LEASED = frozenset({S.PREPARING, S.RUNNING, S.PAUSING, S.STOPPING})
 AT_WORK = frozenset({S.PREPARING, S.RUNNING})  # the trainer is expected to get on
 

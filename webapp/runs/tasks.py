@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 from uuid import UUID
 
 from billiard.exceptions import SoftTimeLimitExceeded
 from celery import shared_task
 from celery.signals import worker_shutting_down
+from django.db import OperationalError
 
 from webapp.celery import app as celery_app
-from webapp.runs.engine import outbox, reaper, supervisor
+from webapp.runs.engine import outbox, reaper, room, supervisor
 from webapp.runs.foreign import reading as foreign
 from webapp.runs.launch import preparing
+
+logger = logging.getLogger(__name__)
 
 
 @shared_task(name="runs.supervise", ignore_result=True)
@@ -24,7 +28,16 @@ def supervise(run_id: str) -> None:
 @shared_task(name="runs.reap", ignore_result=True, soft_time_limit=240, time_limit=300)
 def reap() -> None:
     """Give back the runs of workers that stopped answering."""
-    reaper.reap()
+    try:
+        reaper.reap()
+    except OperationalError as exc:  # away, or the table is locked: nobody is judged by what could not be looked at
+        logger.warning("leases not looked at", extra={"action": "reap", "error": repr(exc)[:200]})
+
+
+@shared_task(name="runs.look_for_room", ignore_result=True, soft_time_limit=50, time_limit=60)
+def look_for_room() -> None:
+    """Let the runs go on that a full disk had paused."""
+    room.resume_where_room()
 
 
 @shared_task(name="runs.send_outbox", ignore_result=True, soft_time_limit=50, time_limit=60)

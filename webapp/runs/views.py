@@ -18,6 +18,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_POST
 
 from training.config import METHODS
+from training.errors import ConfigError
 from webapp.environments.selectors import baseline_short
 from webapp.failures import failure
 from webapp.pages import can_edit, page_number
@@ -28,6 +29,7 @@ from webapp.runs.foreign.report import import_report
 from webapp.runs.launch.preparing import preparation_lines
 from webapp.runs.launch.testbed import policy_table
 from webapp.runs.models import Run
+from webapp.runs.reports import held_text, report_lines
 from webapp.runs.selectors import run_list, run_view, runs_with_ages, stalled
 from webapp.runs.states import TERMINAL, RunState
 from webapp.teams.access import object_for, project_for
@@ -36,13 +38,14 @@ from webapp.teams.templatetags.ui import url_or_none
 from webapp.words import translated
 
 PER_PAGE = 50
+CHILDREN_SHOWN = 5
 FILTERS = ("state", "kind", "owner", "q")
 
 
 def own_run(request: HttpRequest, slug: str, pk: UUID, *, need: Role = Role.VIEWER) -> tuple[Project, Run]:
     """A run of the project, if the person may see it."""
     project = project_for(request.user, slug, need=need)
-    within = runs_with_ages().filter(project=project).select_related("project", "after", "created_by")
+    within = runs_with_ages().filter(project=project).select_related("project", "after", "parent", "created_by")
     return project, object_for(request.user, Run, pk, need=need, within=within)
 
 
@@ -103,6 +106,7 @@ def run_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         "read": import_report(run),
         "tiles": page.tiles(run),
         "config": page.config_texts(run),
+        "changed": page.changed_options(run),
         "custom_code": page.custom_code(run),
         "events": events,
         "older": older,
@@ -125,6 +129,11 @@ def _by_state(project: Project, run: Run) -> dict[str, Any]:
         "testbed": policy_table(run),
         "failure": failure(view["error"]),
         "stalled": stalled(view),
+        "held": held_text(run.held),
+        "reports": report_lines(run.health),
+        "next_act": page.next_act(run),
+        "children": project.runs.filter(parent=run).order_by("created_at")[:CHILDREN_SHOWN],
+        "branch_url": f"{clone}?resume={run.pk}" if clone else None,
         "can": page.actions(run, editor=can_edit(project)),
         "output": page.trainer_output(run),
         "clone_url": f"{clone}?from={run.pk}" if clone else None,
@@ -147,7 +156,11 @@ def _step_rows(request: HttpRequest, run: Run) -> dict[str, Any]:
 
 def _act(request: HttpRequest, slug: str, pk: UUID, action: Callable[..., Run], words: dict[str, str]) -> HttpResponse:
     _project, run = own_run(request, slug, pk, need=Role.EDITOR)
-    run = action(run=run, user=cast(User, request.user))
+    try:
+        run = action(run=run, user=cast(User, request.user))
+    except ConfigError as exc:  # what it refers to is no longer there
+        messages.error(request, exc.message)
+        return redirect("run-detail", slug=slug, pk=pk)
     said = words.get(run.state)
     if said:
         messages.success(request, said)
@@ -161,7 +174,7 @@ def _act(request: HttpRequest, slug: str, pk: UUID, action: Callable[..., Run], 
 @login_required
 @require_POST
 def run_stop_view(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """Stop a run for good."""
+    """Stop a run. From a checkpoint it can be resumed."""
     words = {"stopping": _("The run stops after what it is doing now."), "cancelled": _("The run is cancelled.")}
     return _act(request, slug, pk, run_stop, words)
 
@@ -182,7 +195,7 @@ def run_pause_view(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @login_required
 @require_POST
 def run_resume_view(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """Queue a paused run again."""
+    """Queue a run again that was paused or ended."""
     return _act(
         request, slug, pk, run_resume, {"queued": _("The run is queued again."), "preparing": _("The run goes on.")}
     )

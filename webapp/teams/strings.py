@@ -37,7 +37,44 @@ def base_strings() -> dict[str, str]:
 
 def run_strings() -> dict[str, str]:
     """What the run page's scripts say."""
-    return {**_live(), **_words(), **_rollouts(), **_curves(), **failure_strings()}
+    return {**_live(), **_words(), **report_strings(), **_rollouts(), **_curves(), **failure_strings()}
+
+
+def report_strings() -> dict[str, str]:
+    """Waiting, and what the trainer reports about itself: ``webapp/runs/reports.py`` and ``lib/reports.js`` fill them
+    in."""
+    return {
+        "held": _("Step {step} waits: {what} Next try in {next}; without success the run pauses in {left}."),
+        "held_now": _("Step {step} waits: {what} Trying again now; without success the run pauses in {left}."),
+        "held.environment": _("waiting for environment"),
+        "held.reward": _("waiting for the reward judge"),
+        "held.other": _("waiting"),
+        "held_short": _("{what} … next try in {next}, pauses in {left}"),
+        "held_short_now": _("{what} … trying now, pauses in {left}"),
+        "event.held": _("step {step} waits (try {tries}): {message} Next try in {next}."),
+        "event.held_over": _("step {step} goes on"),
+        "event.skipped_loss": _("step {step}: update skipped because the loss was not finite ({n} in a row)"),
+        "event.skipped_gradient": _("step {step}: update skipped because the gradient was not finite ({n} in a row)"),
+        "event.torn": _("damaged, set aside: {names}"),
+        "event.old": _("removed to keep the newest only: {names}"),
+        "report.resumed": _("Attempt {attempt} went on from {source} at step {step}."),
+        "report.began": _("Attempt {attempt} began at step 0: there was no whole checkpoint."),
+        "report.lost": _("Steps trained again: {n}."),
+        "report.aside": _("Damaged and set aside: {names}."),
+        "report.verified": _("Verified: {what}."),
+        "report.sampler": _(
+            "Sampler check at step {step}: its log-probabilities differ from the trainer's by at most {gap} nats"
+            " (mean {mean}) over {tokens} tokens; the limit is {limit}."
+        ),
+        "report.skipped_loss": _(
+            "Skipped updates: {n}, the last one at step {step} because the loss was not finite. Skipped updates do"
+            " not change the weights."
+        ),
+        "report.skipped_gradient": _(
+            "Skipped updates: {n}, the last one at step {step} because the gradient was not finite. Skipped updates do"
+            " not change the weights."
+        ),
+    }
 
 
 def _live() -> dict[str, str]:
@@ -95,6 +132,11 @@ def _words() -> dict[str, str]:
         "kind.attempt": _("attempt"),
         "kind.log": _("log"),
         "kind.warning": _("warning"),
+        "kind.held": _("wait"),
+        "kind.update_skipped": _("skipped update"),
+        "kind.sampler_checked": _("sampler check"),
+        "kind.resumed": _("resume"),
+        "kind.checkpoints_removed": _("checkpoints"),
     }
 
 
@@ -151,6 +193,8 @@ def _curves() -> dict[str, str]:
         "no_match": _("No metric matches."),
         "no_metric": _("not reported"),
         "final": _("final"),
+        "checkpoint.torn": _("damaged"),
+        "checkpoint.removed": _("removed"),
         "no_log": _("Nothing in the log yet."),
         "no_events": _("Nothing has happened yet."),
         "attempt_event": _("attempt {n} began"),

@@ -1,8 +1,9 @@
 // @ts-check
 /** The head of the run page: state, phase, progress, time left, freshness, notices, tiles. */
-import { all, has, maybe, s, setAttr, setText, t } from "./dom.js";
+import { all, h, has, maybe, s, setAttr, setText, t } from "./dom.js";
 import { failureWords } from "./failure.js";
 import { coarse, duration, figure, percent } from "./format.js";
+import { heldText, reportLines } from "./reports.js";
 import { counts } from "./rollouts.js";
 import { last, sparkLines } from "./series.js";
 
@@ -11,10 +12,11 @@ import { last, sparkLines } from "./series.js";
 const SILENT_S = 30;
 const ASK_AGAIN_MS = 5000;
 const LEASED = new Set(["preparing", "running", "pausing", "stopping"]);
+// Hides a button before the server has drawn the new ones; which ones there are is the server's to say.
 const CAN = {
   stop: new Set(["draft", "queued", "preparing", "running", "pausing", "paused"]),
   pause: new Set(["preparing", "running"]),
-  resume: new Set(["paused"]),
+  resume: new Set(["paused", "failed", "cancelled"]),
 };
 
 /**
@@ -41,6 +43,7 @@ export function drawHead(run, rollouts, page) {
   }
   if (!CAN.stop.has(run.state)) /** @type {HTMLDialogElement | null} */ (maybe("stop-dialog"))?.close();
   drawNotices(run);
+  drawReports(run.health);
   drawStall(run.progress_age_seconds, page.stall_after);
   renewParts(run.state);
 }
@@ -84,6 +87,30 @@ function phaseText(run, rollouts, perStep) {
     return t("generating_of", { done: known.all - known.running, all: Math.max(known.all, perStep ?? 0) });
   }
   return run.phase && run.phase !== run.state && has(`phase.${run.phase}`) ? t(`phase.${run.phase}`) : "";
+}
+
+/**
+ * What is waited for, with its countdown: call it once a second.
+ * @param {Row | null} run
+ * @param {number} now milliseconds, by the server's clock
+ */
+export function drawHeld(run, now) {
+  const box = maybe("run-held");
+  if (!box) return;
+  const text = run && LEASED.has(run.state) ? heldText(run.held, now, t) : "";
+  box.hidden = !text;
+  setText(box.firstElementChild, text);
+}
+
+/** @param {Row | null | undefined} health */
+function drawReports(health) {
+  const box = maybe("run-reports");
+  if (!box) return;
+  for (const [name, text] of reportLines(health, t)) {
+    const line = box.querySelector(`[data-report="${name}"]`) || box.appendChild(h("p", { "data-report": name }));
+    setText(line, text);
+  }
+  box.hidden = !box.children.length;
 }
 
 /** @param {Row} run */

@@ -2,11 +2,12 @@
 /** The log and the list of events. */
 import { h, has, keyed, setText, t } from "./dom.js";
 import { bytes, clock, plain } from "./format.js";
+import { eventText, REPORT_KINDS } from "./reports.js";
 
 /** @typedef {Record<string, any>} Row */
 
-const LOG_KINDS = new Set(["log", "warning", "state", "attempt"]);
-const EVENT_KINDS = new Set(["state", "attempt", "warning"]);
+const EVENT_KINDS = new Set(["state", "attempt", "warning", ...REPORT_KINDS]);
+const LOG_KINDS = new Set(["log", ...EVENT_KINDS]);
 export const LOG_SHOWN = 2000;
 
 /**
@@ -21,13 +22,15 @@ export function words(event) {
     said = [`state ${payload.from ? `${payload.from} ` : ""}→ ${payload.to}`, payload.reason, payload.error?.message];
   else if (event.kind === "attempt") said = [`attempt ${payload.number ?? ""}`, payload.owner || payload.device];
   else if (event.kind === "phase") said = [payload.phase, payload.step];
+  else if (REPORT_KINDS.includes(event.kind)) said = [eventText(event, t)];
   else said = [event.kind === "log" ? payload.level : "warning", payload.message];
   return plain(said.filter((word) => word !== null && word !== undefined && word !== "").join(" "));
 }
 
 /** @param {Row} event */
 function levelOf(event) {
-  if (event.kind === "warning" || event.payload?.level === "warning") return "warning";
+  if (event.kind === "warning" || event.kind === "update_skipped" || event.payload?.level === "warning")
+    return "warning";
   if (event.payload?.level === "error" || event.payload?.to === "failed") return "error";
   return null;
 }
@@ -115,12 +118,24 @@ export function drawCheckpoints(body, checkpoints) {
       h(
         "tr",
         {},
-        h("td", {}, row.step, row.final && h("span", { class: "tag" }, t("final"))),
+        h("td", {}, row.step, row.final && h("span", { class: "tag" }, t("final")), goneTag(row)),
         h("td", { class: "num" }, row.attempt),
         h("td", { class: "mono" }, plain(row.path)),
         h("td", { class: "num" }, bytes(row.bytes)),
         h("td", {}, h("time", { datetime: row.created_at, title: row.created_at }, clock(row.created_at))),
       ),
-    () => {},
+    (node, row) => {
+      if (row.state && row.state !== "whole" && !node.querySelector("[data-gone]"))
+        node.firstElementChild?.append(/** @type {Node} */ (goneTag(row)));
+    },
   );
+}
+
+/**
+ * Why a run cannot start from this checkpoint any more.
+ * @param {Row} row
+ */
+function goneTag(row) {
+  const gone = row.state && row.state !== "whole";
+  return gone ? h("span", { class: "tag", "data-gone": row.state }, t(`checkpoint.${row.state}`)) : null;
 }

@@ -2,7 +2,7 @@
 /** The run page: frames go into the state, the state goes onto the page, at most once a frame of the screen. */
 import { $, all, batched, data, setText, t } from "../lib/dom.js";
 import { duration } from "../lib/format.js";
-import { drawHead, drawLive, drawTiles } from "../lib/head.js";
+import { drawHead, drawHeld, drawLive, drawTiles } from "../lib/head.js";
 import { Live } from "../lib/live.js";
 import { drawCheckpoints, drawEvents, Log } from "../lib/log.js";
 import { drawFlight, FLIGHT_SHOWN } from "../lib/rollouts.js";
@@ -50,6 +50,7 @@ const draw = batched(() => {
   dirty = new Set();
   if (state.run && (parts.has("run") || parts.has("rollouts"))) {
     drawHead(state.run, rolloutsOf(state, currentStep(state)), page);
+    drawHeld(state.run, Date.now() + skewMs);
     drawLive(live.status, 0, terminal.has(state.run.state));
   }
   if (parts.has("points") || parts.has("snapshot")) {
@@ -142,7 +143,11 @@ window.addEventListener("popstate", () => {
 document.addEventListener("visibilitychange", () => document.visibilityState === "visible" && live.wake());
 window.addEventListener("online", () => live.wake());
 window.addEventListener("pageshow", (event) => event.persisted && live.wake());
-setInterval(() => document.visibilityState === "visible" && drawFlying(), 1000);
+setInterval(() => {
+  if (document.visibilityState !== "visible") return;
+  drawFlying();
+  if (state.run) drawHeld(state.run, Date.now() + skewMs);
+}, 1000);
 
 showTab(view.tab);
 drawFlying();

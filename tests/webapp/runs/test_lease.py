@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+import time
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection
 from django.db.models import F
 from django.utils import timezone
 
+from tests.chaos.services import wait_until
+from tests.webapp.runs.conftest import in_thread
 from training import journal as j
 from webapp.rollouts.models import Rollout
 from webapp.runs.engine import lease as leases
 from webapp.runs.engine import reaper
 from webapp.runs.engine.history import LeaseLost
 from webapp.runs.engine.outcome import attempt_end
+from webapp.runs.engine.services import run_stop
 from webapp.runs.models import Attempt, Outbox, ReaperMark, Run, RunEvent
 from webapp.runs.states import RunState
 
@@ -135,6 +141,56 @@ def test_the_reaper_waits_for_a_database_that_has_just_started(written: Any, awa
     assert reaper.reap() == 0
 
 
+@pytest.fixture
+def locked() -> Iterator[Callable[..., Any]]:
+    """``locked("runs_run")``: a transaction elsewhere holds the table (or what the SQL locks); call the result to end
+    it."""
+    opened: list[Any] = []
+
+    def lock(sql: str) -> Callable[[], None]:
+        other = connection.copy()
+        opened.append(other)
+        other.set_autocommit(False)
+        other.cursor().execute(sql)
+        return other.close
+
+    yield lock
+    for other in opened:
+        other.close()
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("mode", ["ACCESS EXCLUSIVE", "SHARE"])  # ALTER TABLE; CREATE INDEX
+def test_a_look_that_cannot_come_through_leaves_no_mark(queued: Any, awake: None, locked: Any, mode: str) -> None:
+    """R7: the mark was renewed although the look failed, so a table locked for longer than a lease looked like silence
+    of every worker, and a healthy trainer was killed."""
+    run = queued()
+    leases.claim(run.pk)
+    before = ReaperMark.objects.get().ran_at
+    unlock = locked(f"LOCK TABLE runs_run IN {mode} MODE")
+    with pytest.raises(OperationalError):
+        reaper.reap()
+    assert ReaperMark.objects.get().ran_at == before
+    unlock()
+    _silent(run)
+    ReaperMark.objects.update(ran_at=timezone.now() - timedelta(seconds=11))
+    assert reaper.reap() == 0
+    run.refresh_from_db()
+    assert run.state == RunState.PREPARING
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_row_that_somebody_holds_is_left_alone(queued: Any, awake: None, locked: Any) -> None:
+    """Its worker's beat may be waiting behind the same lock."""
+    run = queued()
+    leases.claim(run.pk)
+    _silent(run)
+    unlock = locked(f"SELECT 1 FROM runs_run WHERE id = '{run.pk}' FOR NO KEY UPDATE")  # noqa: S608
+    assert reaper.reap() == 0
+    unlock()
+    assert reaper.reap() == 1
+
+
 @pytest.mark.django_db
 def test_a_beat_from_the_future_counts_as_none(written: Any, awake: None) -> None:
     w = written()
@@ -170,3 +226,36 @@ def test_progress_starts_the_count_again(queued: Any) -> None:
         attempt_end(lease)
     run.refresh_from_db()
     assert run.state == RunState.QUEUED
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.django_db(transaction=True)
+def test_a_trainer_survives_a_table_locked_for_45_seconds(queued: Any, settings: Any, locked: Any) -> None:
+    """R7, with the default lease, beats and reaper: the run goes on in its first attempt, and nothing is lost."""
+    settings.LEASE_TTL_S, settings.LEASE_BEAT_S, settings.STOP_GRACE_S = 20, 5, 8
+    run, over = queued("sleep-200", steps=100_000), threading.Event()
+
+    def reap_on() -> None:
+        while not over.wait(5):
+            with contextlib.suppress(OperationalError):
+                reaper.reap()
+        connection.close()
+
+    beat, trainer = threading.Thread(target=reap_on), in_thread(run)
+    beat.start()
+    wait_until(lambda: Run.objects.get(pk=run.pk).state == RunState.RUNNING, 30)
+    unlock = locked("LOCK TABLE runs_run IN ACCESS EXCLUSIVE MODE")
+    time.sleep(45)
+    unlock()
+    step = Run.objects.get(pk=run.pk).step
+    wait_until(lambda: Run.objects.get(pk=run.pk).step > step, 30)
+    time.sleep(45)
+    run.refresh_from_db()
+    over.set()
+    beat.join(20)
+    assert (run.state, run.attempt, Attempt.objects.get(run=run).ended_at) == (RunState.RUNNING, 1, None)
+    run_stop(run=run)
+    trainer.join(30)
+    run.refresh_from_db()
+    assert run.state == RunState.CANCELLED

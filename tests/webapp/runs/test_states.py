@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from training.config import JobConfig
+from training.errors import ConfigError
 from webapp.runs.engine import lease as leases
 from webapp.runs.engine.history import LeaseLost, run_transition
 from webapp.runs.engine.outcome import WORKER_CLOSING, attempt_end, worker_lost
@@ -20,6 +21,21 @@ from webapp.runs.states import LEASED, TERMINAL, TRANSITIONS, RunState
 from webapp.teams.models import Project
 
 pytestmark = pytest.mark.django_db
+# Written out, so that a move that becomes legal by mistake is found (H1): nothing here is read from the table.
+LEGAL = {
+    "draft": {"queued", "cancelled"},
+    "queued": {"preparing", "cancelled", "failed"},
+    "preparing": {"running", "queued", "pausing", "paused", "stopping", "succeeded", "failed", "cancelled"},
+    "running": {"queued", "pausing", "paused", "stopping", "succeeded", "failed", "cancelled"},
+    "pausing": {"paused", "queued", "stopping", "succeeded", "failed", "cancelled"},
+    "paused": {"queued", "cancelled"},
+    "stopping": {"cancelled", "succeeded", "failed"},
+    "succeeded": set(),
+    "failed": {"queued"},
+    "cancelled": {"queued"},
+}
+ENDED = {"succeeded", "failed", "cancelled"}
+WITH_A_WORKER = {"preparing", "running", "pausing", "stopping"}
 ACTIONS = ["claim", "stop", "pause", "resume", "launch", "begin", "succeed", "fail", "die", "lose", "close", "zombie"]
 
 
@@ -48,9 +64,9 @@ def _act(action: str, run: Run, held: list[leases.Lease]) -> None:
         attempt_end(held[0])
 
 
-def test_the_table_has_every_state_and_no_way_out_of_an_end() -> None:
-    assert set(TRANSITIONS) == set(RunState)
-    assert {RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED} == TERMINAL
+def test_the_table_is_what_is_written_here() -> None:
+    assert {str(source): {str(target) for target in targets} for source, targets in TRANSITIONS.items()} == LEGAL
+    assert {str(state) for state in TERMINAL} == ENDED and {str(state) for state in LEASED} == WITH_A_WORKER
 
 
 QUICK = {"deadline": None, "suppress_health_check": list(HealthCheck)}
@@ -74,40 +90,47 @@ def test_ten_thousand_orders_stay_legal(project: Project, actions: list[str]) ->
 def _any_order(project: Project, actions: list[str]) -> None:
     Run.objects.all().delete()
     config = JobConfig().model_dump(mode="json")
-    run = Run.objects.create(project=project, name="r", config=config, state=RunState.QUEUED, queued_at=timezone.now())
+    fields = {"kind": "sample", "step": 1}  # a sample goes on after its steps, so it can be resumed without checkpoints
+    run = Run.objects.create(
+        project=project, name="r", config=config, state=RunState.QUEUED, queued_at=timezone.now(), **fields
+    )
     held: list[leases.Lease] = []
     ended = None
     for action in actions:
-        with contextlib.suppress(LeaseLost):
+        with contextlib.suppress(LeaseLost, ConfigError):
             _act(action, run, held)
         run.refresh_from_db()
-        assert ended is None or run.state == ended
-        ended = run.state if run.state in TERMINAL else None
-        assert bool(run.lease_owner) == (run.state in LEASED)
-        assert bool(run.finished_at) == (run.state in TERMINAL)
+        assert ended is None or run.state == ended or (action, ended) in {("resume", "failed"), ("resume", "cancelled")}
+        ended = run.state if run.state in ENDED else None
+        assert bool(run.lease_owner) == (run.state in WITH_A_WORKER)
+        assert bool(run.finished_at) == (run.state in ENDED)
     _history_is_complete(run)
 
 
 def _history_is_complete(run: Run) -> None:
     events = list(RunEvent.objects.filter(run=run).order_by("seq"))
     assert [event.seq for event in events] == list(range(1, run.seq + 1))
-    state = RunState.QUEUED
+    state = "queued"
     for event in events:
         if event.kind == "state":
-            assert event.payload["from"] == state and RunState(event.payload["to"]) in TRANSITIONS[state]
-            state = RunState(event.payload["to"])
+            assert event.payload["from"] == state and event.payload["to"] in LEGAL[state]
+            state = event.payload["to"]
     assert state == run.state
     assert Attempt.objects.filter(run=run).count() == run.attempt
 
 
-@pytest.mark.parametrize("source", list(RunState))
-@pytest.mark.parametrize("target", list(RunState))
-def test_a_transition_is_as_legal_as_the_table_says(make_run: Any, source: RunState, target: RunState) -> None:
+@pytest.mark.parametrize("source", sorted(LEGAL))
+@pytest.mark.parametrize("target", sorted(LEGAL))
+def test_only_legal_transitions_happen(make_run: Any, source: str, target: str) -> None:
+    """No ended run is left unless the caller names its state: workers, reaper and trainer never do."""
     run = make_run(state=source)
-    moved = run_transition(run.pk, target)
+    moved = run_transition(run.pk, RunState(target))
     run.refresh_from_db()
-    assert (moved is not None) == (target in TRANSITIONS[source])
+    assert (moved is not None) == (target in LEGAL[source] and source not in ENDED)
     assert run.state == (target if moved else source)
+    if source in ENDED:
+        named = run_transition(run.pk, RunState(target), sources=frozenset({RunState(source)}))
+        assert (named is not None) == (target in LEGAL[source])
 
 
 def test_launch_leaves_a_running_run_alone(queued: Any) -> None:

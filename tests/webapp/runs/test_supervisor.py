@@ -137,17 +137,46 @@ def test_a_stop_between_steps_lets_the_trainer_say_so(queued: Any) -> None:
 
 
 def test_a_paused_run_goes_on_from_its_checkpoint(queued: Any) -> None:
-    run = queued("sleep-10", steps=60, save_every=5)
+    """It may not end before the pause arrives, however slow the machine is (H2): so it gets few steps only after."""
+    run = queued("sleep-10", steps=100_000, save_every=5)
     thread = in_thread(run)
-    wait_until(lambda: Checkpoint.objects.filter(run=run).exists())
+    wait_until(lambda: Checkpoint.objects.filter(run=run).exists(), 60)
     run_pause(run=run)
-    _in_state(run, RunState.PAUSED)
-    thread.join(10)
+    _in_state(run, RunState.PAUSED, within_s=60)
+    thread.join(30)
+    run.config["run"]["max_steps"] = Checkpoint.objects.filter(run=run).latest("step").step + 8
+    run.save(update_fields=["config"])
     run_resume(run=run)
     supervise(run.pk)
     run.refresh_from_db()
     assert run.state == RunState.SUCCEEDED and Attempt.objects.get(run=run, number=2).first_step >= 5
     assert_exact(run)
+
+
+def test_a_trainer_that_saves_for_long_is_let_finish(queued: Any, settings: Any) -> None:
+    """R3: a save that took longer than the fixed grace was killed halfway, and all since the last one was lost."""
+    settings.STOP_GRACE_S = 0.5
+    options = {"save_every": 5, "fields": {"health": {"save_seconds": 1.5}}}
+    run = queued("sleep-10/save-1500", steps=100_000, **options)
+    thread = in_thread(run)
+    wait_until(lambda: Checkpoint.objects.filter(run=run).exists(), 60)
+    run_pause(run=run)
+    _in_state(run, RunState.PAUSED, within_s=60)
+    thread.join(30)
+    attempt = Attempt.objects.get(run=run)
+    assert attempt.outcome["status"] == "stopped"
+    assert Checkpoint.objects.filter(run=run).latest("step").step == attempt.outcome["step"]
+
+
+@pytest.mark.parametrize(
+    ("save_s", "step_s", "grace"), [(None, None, 8), (20, 10, 78), (0.1, 500, 38.3), (400, 9, 300)]
+)
+def test_the_grace_follows_the_last_save(
+    save_s: float | None, step_s: float | None, grace: float, settings: Any
+) -> None:
+    settings.STOP_GRACE_S = 8
+    run = Run(health={"save_seconds": save_s} if save_s else {}, step_seconds=step_s)
+    assert supervisor.stop_grace(run) == pytest.approx(grace)
 
 
 def test_a_fenced_supervisor_kills_its_trainer_and_writes_nothing(queued: Any) -> None:

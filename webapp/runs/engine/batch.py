@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid5
 
 from training import journal
 from training.journal import Event
 from webapp.logs import redact
-from webapp.registry.models import Checkpoint
+from webapp.registry.models import Checkpoint, CheckpointState
 from webapp.rollouts.models import Rollout, RolloutGroup, RolloutStatus, Turn
 from webapp.runs.models import Run
 from webapp.storage import attempt_dir, inside
@@ -42,6 +43,13 @@ def _time(t: float) -> datetime:
         return datetime.fromtimestamp(t, UTC)
     except (OverflowError, ValueError, OSError) as exc:
         raise BadEvent(f"time {t} is out of range") from exc
+
+
+def _later(at: datetime, seconds: float) -> str:
+    try:
+        return (at + timedelta(seconds=max(0.0, seconds))).isoformat()
+    except (OverflowError, ValueError) as exc:
+        raise BadEvent(f"a wait of {seconds} s is out of range") from exc
 
 
 class Batch:
@@ -92,7 +100,8 @@ class Batch:
     def _run_started(self, event: journal.RunStarted) -> None:
         step, at = _int(event.from_step, "step"), _time(event.t)
         total = _int(event.total_steps, "total_steps")
-        self.run_changes |= {"total_steps": total, "step": step, "step_seconds": None, "last_step_at": at}
+        self.run_changes |= {"total_steps": total, "step": step, "step_seconds": None, "last_step_at": at, "held": None}
+        self._save_took(getattr(event, "save_seconds", None))
         self.attempt_changes |= {"first_step": step, "last_step": step}
         shown = {"kind", "total_steps", "from_step", "rows", "device", "versions"}
         payload = event.model_dump(mode="json", include=shown)
@@ -207,6 +216,7 @@ class Batch:
         path = f"{self.attempt}/{event.path}"
         if len(path) > 200 or clean_text(path) != path or not 0 <= event.bytes < 2**63:
             raise BadEvent("the checkpoint's path or size cannot be stored")
+        self._save_took(getattr(event, "seconds", None))
         self.checkpoints[path] = Checkpoint(
             project_id=self.run.project_id,
             run_id=self.run.pk,
@@ -218,13 +228,63 @@ class Batch:
             created_at=_time(event.t),
         )
 
+    def _save_took(self, seconds: float | None) -> None:
+        """Keep how long a save takes: who stops the trainer gives it time for one more."""
+        if seconds is not None and math.isfinite(seconds):
+            self._report("save_seconds", seconds)
+
+    def _checkpoints_removed(self, event: journal.CheckpointsRemoved) -> None:
+        """Mark them, whichever attempt saved them: nothing may start from them any more."""
+        at, torn = _time(event.t), event.why == "torn"
+        paths = [self._run_path(path) for path in event.paths]
+        found = {row.path: row for row in Checkpoint.objects.filter(run_id=self.run.pk, path__in=paths)}
+        for path in paths:
+            row = self.checkpoints.get(path) or found.get(path)
+            if row is not None:
+                row.state = CheckpointState.TORN if torn else CheckpointState.REMOVED
+                row.torn_at, row.removed_at = (at, row.removed_at) if torn else (row.torn_at, at)
+                self.checkpoints[path] = row
+        self.events.append(("checkpoints_removed", {"why": event.why, "paths": clean_json(paths)}, at))
+
+    def _run_path(self, path: str) -> str:
+        """A path below the run's folder; one that names no attempt belongs to this one."""
+        head, _slash, rest = path.partition("/")
+        return path if head.isdigit() and rest else f"{self.attempt}/{path}"
+
     def _log(self, event: journal.LogLine) -> None:
         message = clean_text(redact(event.message[:LOG_MAX]))
         self.events.append(("log", {"level": event.level, "message": message}, _time(event.t)))
 
-    def _noted(self, event: Event) -> None:
-        payload = clean_json(event.model_dump(mode="json", exclude={"v", "n", "t"}))
+    def _noted(self, event: Event) -> dict[str, Any]:
+        """Keep the event as it is; return what it says."""
+        payload: dict[str, Any] = clean_json(event.model_dump(mode="json", exclude={"v", "n", "t"}))
         self.events.append((payload.pop("type"), payload, _time(event.t)))
+        return payload
+
+    def _held(self, event: journal.Held) -> None:
+        at = _time(event.t)
+        held = {
+            "step": _int(event.step, "step"),
+            "tries": _int(event.tries, "tries"),
+            "next_try_at": _later(at, event.next_try_s),
+            "until": _later(at, event.patience_left_s),
+        }
+        error = self._noted(event)["error"]
+        self.run_changes["held"] = {**held, "error": error} if error else None
+
+    def _resumed(self, event: journal.Resumed) -> None:
+        self._report("resumed", self._noted(event) | {"attempt": self.attempt})
+
+    def _sampler_checked(self, event: journal.SamplerChecked) -> None:
+        self._report("sampler", self._noted(event))
+
+    def _update_skipped(self, event: journal.UpdateSkipped) -> None:
+        before, step = self._now("health").get("skipped", {}), _int(event.step, "step")
+        self._noted(event)
+        self._report("skipped", {"count": int(before.get("count", 0)) + 1, "step": step, "what": event.what})
+
+    def _report(self, name: str, value: Any) -> None:
+        self.run_changes["health"] = {**self._now("health"), name: value}
 
     def _run_finished(self, event: journal.RunFinished) -> None:
         self.attempt_changes["outcome"] = clean_json(event.model_dump(mode="json"))
@@ -240,11 +300,11 @@ _HANDLERS: dict[type[Event], Callable[[Batch, Any], None]] = {
     journal.RolloutFinished: Batch._rollout_finished,
     journal.GroupScored: Batch._group_scored,
     journal.CheckpointSaved: Batch._checkpoint,
-    journal.CheckpointsRemoved: Batch._noted,
-    journal.Resumed: Batch._noted,
-    journal.Held: Batch._noted,
-    journal.UpdateSkipped: Batch._noted,
-    journal.SamplerChecked: Batch._noted,
+    journal.CheckpointsRemoved: Batch._checkpoints_removed,
+    journal.Resumed: Batch._resumed,
+    journal.Held: Batch._held,
+    journal.UpdateSkipped: Batch._update_skipped,
+    journal.SamplerChecked: Batch._sampler_checked,
     journal.LogLine: Batch._log,
     journal.RunFinished: Batch._run_finished,
 }

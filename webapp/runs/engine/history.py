@@ -20,7 +20,7 @@ from webapp.runs.models import Run, RunEvent
 from webapp.runs.states import TERMINAL, RunState, sources_of
 from webapp.text import clean_json
 
-UNLEASED: dict[str, Any] = {"lease_owner": "", "lease_started_at": None, "lease_beat_at": None}
+UNLEASED: dict[str, Any] = {"lease_owner": "", "lease_started_at": None, "lease_beat_at": None, "held": None}
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,10 @@ def run_transition(
     2. Write the state, its times and ``changes``; queued, paused and terminal runs hold no lease.
     3. Write the event with the next ``seq`` in the same transaction.
     4. A terminal state wakes the runs that waited for this one, or fails them.
+
+    An ended run goes on only where ``sources`` names its state: a person's act, never the machinery's.
     """
-    legal = set(sources_of(target)) & (set(sources) if sources is not None else set(RunState))
+    legal = set(sources_of(target)) & (set(sources) if sources is not None else set(RunState) - TERMINAL)
     with transaction.atomic():
         rows = Run.objects.select_for_update(no_key=True).filter(pk=run_id, state__in=legal)
         if lease is not None:
@@ -113,7 +115,7 @@ def run_transition(
 
 def _times(target: RunState) -> dict[str, Any]:
     if target == RunState.QUEUED:
-        return {"queued_at": Now(), "phase": "", **UNLEASED}
+        return {"queued_at": Now(), "finished_at": None, "error": None, "phase": "", **UNLEASED}
     if target == RunState.PAUSED:
         return {"phase": "", **UNLEASED}
     if target in TERMINAL:
@@ -135,5 +137,5 @@ def dependency_error(run: Run) -> ErrorInfo:
         code="dependency_failed",
         boundary=Boundary.MODEL,
         message=f"It was to start from the model of “{run.name}”, but that run ended as {run.state}.",
-        hint="Mend and launch that run again, then clone this one.",
+        hint="Once that run has succeeded, resume this one.",
     )

@@ -102,8 +102,12 @@ def expired() -> QuerySet[Run]:
 def take_over(run: Run) -> Lease | None:
     """Become the owner of an expired lease under the same attempt, if it still is as it was read."""
     lease = Lease(run.pk, run.attempt, new_owner("reaper:"))
-    same = expired().filter(pk=run.pk, attempt=run.attempt, lease_owner=run.lease_owner)
-    changed = same.update(lease_owner=lease.owner, lease_beat_at=Now())
+    same = expired().filter(pk=run.pk, attempt=run.attempt, lease_owner=run.lease_owner).order_by()
+    with transaction.atomic():
+        # A row that somebody holds is left alone: its worker's beat may be waiting behind that lock.
+        if not same.select_for_update(skip_locked=True, no_key=True).exists():
+            return None
+        changed = same.update(lease_owner=lease.owner, lease_beat_at=Now())
     return lease if changed else None
 
 

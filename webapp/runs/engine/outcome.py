@@ -5,8 +5,9 @@
 3. Its ``run_finished`` event, if there is one, is the truth: succeeded → succeeded; failed → failed and paused →
    paused, with its typed error. A run that was asked to stop or pause is cancelled or paused. Without the event the
    trainer died.
-4. A run whose trainer or worker died is queued again, unless ``MAX_ATTEMPTS_WITHOUT_PROGRESS`` attempts in a row made
-   no new step: then it fails with ``crash_loop``.
+4. A run whose trainer or worker died is queued again, unless ``MAX_ATTEMPTS_WITHOUT_PROGRESS`` trainers in a row died
+   without a new step: then it fails with ``crash_loop``. A worker's death says nothing about the run, so that takes
+   ``MAX_WORKERS_LOST`` of them. A person who resumes the run starts the count again.
 5. Rollouts in flight are excluded. On success the final model is registered. Runs that waited are woken or failed.
 """
 
@@ -23,6 +24,8 @@ from webapp.runs.engine.projection import rollouts_close
 from webapp.runs.models import Attempt, Run
 from webapp.runs.states import LEASED, RunState
 
+CRASHES = frozenset({"trainer_died", "supervisor_fault"})
+MAX_WORKERS_LOST = 20  # a run that takes whole machines down must end some time, too
 WORKER_CLOSING = ErrorInfo(
     code="worker_closing",
     boundary=Boundary.LEASE,
@@ -99,9 +102,9 @@ def _decide(run: Run, attempt: Attempt, error: ErrorInfo | None) -> tuple[RunSta
     lost = error or typed or _unnamed()
     if run.imported:
         return RunState.FAILED, lost
-    barren = _attempts_without_progress(run)
-    if barren >= settings.MAX_ATTEMPTS_WITHOUT_PROGRESS:
-        return RunState.FAILED, crash_loop(barren, lost)
+    trainers, workers = _deaths_without_progress(run, lost)
+    if trainers >= settings.MAX_ATTEMPTS_WITHOUT_PROGRESS or workers >= MAX_WORKERS_LOST:
+        return RunState.FAILED, crash_loop(trainers + workers, lost)
     return RunState.QUEUED, lost
 
 
@@ -124,15 +127,19 @@ def _unnamed() -> ErrorInfo:
     )
 
 
-def _attempts_without_progress(run: Run) -> int:
-    """How many attempts in a row made no step beyond those before; those that a worker closed are left out."""
-    best, barren = 0, 0
-    for row in Attempt.objects.filter(run=run).order_by("number"):
-        if row.last_step > best:
-            best, barren = row.last_step, 0
-        elif (row.error or {}).get("code") != WORKER_CLOSING.code:
-            barren += 1
-    return barren
+def _deaths_without_progress(run: Run, lost: ErrorInfo) -> tuple[int, int]:
+    """How many trainers and how many workers died since the last new step; ``lost`` ended the present attempt."""
+    best, trainers, workers = 0, 0, 0
+    for row in Attempt.objects.filter(run=run, number__gt=run.attempts_forgiven).order_by("number"):
+        code = lost.code if row.number == run.attempt else (row.error or {}).get("code")
+        if row.last_step > max(best, row.first_step):
+            trainers, workers = 0, 0
+        elif code == "worker_lost":
+            workers += 1
+        elif code in CRASHES:
+            trainers += 1
+        best = max(best, row.last_step)
+    return trainers, workers
 
 
 def _model_register(run: Run) -> None:

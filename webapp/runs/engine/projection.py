@@ -116,6 +116,11 @@ class Projector:
         while self.step():
             pass
 
+    @property
+    def run(self) -> Run | None:
+        """The run with all that was projected last; ``None`` before the first line."""
+        return self._run
+
     def _forget(self) -> None:
         self._row: Attempt | None = None
         self._run: Run | None = None

@@ -2,12 +2,14 @@
 of.
 
 1. Lock the one ``ReaperMark`` row; another reaper that holds it means there is nothing to do.
-2. If the database has just started, or the last look lies too far back (outage) or ahead (clock set back), be idle for
-   one time to live: every living worker beats again within it.
-3. For each expired lease: take it over by compare-and-set, kill a trainer that was left on this machine, project the
+2. Look, as a worker's beat would write: under the same lock on the table (``LOOK_LOCK``). If a beat cannot get through,
+   the look fails and the mark stays where it was, so that the next look knows for how long nobody could beat.
+3. If the database has just started, or the last look lies too far back (outage, a locked table) or ahead (clock set
+   back), be idle for one time to live: every living worker beats again within it.
+4. For each expired lease: take it over by compare-and-set, kill a trainer that was left on this machine, project the
    rest of the journal, and let ``attempt_end`` decide (queued again, cancelled if it was stopping, or whatever the
    trainer last said).
-4. Nudge queued runs that had no nudge for a while: Redis may have forgotten them.
+5. Nudge queued runs that had no nudge for a while: Redis may have forgotten them.
 """
 
 from __future__ import annotations
@@ -29,16 +31,19 @@ from webapp.runs.states import RunState
 from webapp.storage import attempt_dir
 
 logger = logging.getLogger(__name__)
+LOOK_LOCK = "LOCK TABLE runs_run IN ROW EXCLUSIVE MODE"  # what the UPDATE of a beat takes
+LOCK_WAIT_S = 2
 NUDGE_AGAIN = timedelta(seconds=10)
 NUDGED_AT_ONCE = 5  # the oldest: while workers are busy, messages for the others would only pile up
 
 
 def reap() -> int:
     """Look once; return how many runs were given back."""
-    if not _awake():
+    silent = _look()
+    if silent is None:
         return 0
     count = 0
-    for run in list(expired()):
+    for run in silent:
         lease = take_over(run)
         if lease is not None:
             count += _give_back(lease, run.lease_owner)
@@ -53,26 +58,37 @@ def _clock() -> tuple[datetime, datetime]:
     return now, started
 
 
-def _awake() -> bool:
-    """Whether leases can be judged now."""
+def _look() -> list[Run] | None:
+    """The runs whose lease has expired; ``None`` while leases cannot be judged.
+
+    One transaction: the mark moves only with a look that came through.
+    """
     now, started = _clock()
-    ttl = timedelta(seconds=settings.LEASE_TTL_S)
     with transaction.atomic():
         ReaperMark.objects.get_or_create(pk=1, defaults={"ran_at": now})
-        locked = ReaperMark.objects.select_for_update(skip_locked=True).filter(pk=1).first()
-        if locked is None:
-            return False
-        gap = now - locked.ran_at
-        if gap > max(ttl / 2, timedelta(seconds=10)) or gap < timedelta(seconds=-1):
-            locked.idle_until = now + ttl
-            logger.warning("reaper idle for one time to live", extra={"action": "reap", "gap_s": gap.total_seconds()})
-        if now - started < ttl:
-            locked.idle_until = max(started + ttl, locked.idle_until or started)
-        elif locked.idle_until is not None and locked.idle_until > now + ttl:
-            locked.idle_until = now + ttl
-        locked.ran_at = now
-        locked.save(update_fields=["ran_at", "idle_until"])
-    return locked.idle_until is None or now >= locked.idle_until
+        mark = ReaperMark.objects.select_for_update(skip_locked=True).filter(pk=1).first()
+        if mark is None:
+            return None
+        with connection.cursor() as cursor:
+            cursor.execute(f"SET LOCAL lock_timeout = '{LOCK_WAIT_S}s'")
+            cursor.execute(LOOK_LOCK)
+        found = list(expired())
+        mark.idle_until = _idle_until(mark, now, started)
+        mark.ran_at = now
+        mark.save(update_fields=["ran_at", "idle_until"])
+    return found if mark.idle_until is None or now >= mark.idle_until else None
+
+
+def _idle_until(mark: ReaperMark, now: datetime, started: datetime) -> datetime | None:
+    """Until when nothing may be taken from anybody."""
+    ttl = timedelta(seconds=settings.LEASE_TTL_S)
+    gap, until = now - mark.ran_at, mark.idle_until
+    if gap > max(ttl / 2, timedelta(seconds=10)) or gap < timedelta(seconds=-1):
+        until = now + ttl
+        logger.warning("reaper idle for one time to live", extra={"action": "reap", "gap_s": gap.total_seconds()})
+    if now - started < ttl:
+        return max(started + ttl, until or started)
+    return min(until, now + ttl) if until is not None else None
 
 
 def _give_back(lease: Lease, owner: str) -> int:

@@ -12,9 +12,11 @@ from django.utils.translation import gettext as _
 from training.config import JobConfig
 from training.errors import ConfigError
 from webapp.ids import name_validator
+from webapp.registry.models import Checkpoint, CheckpointState
 from webapp.runs.engine import outbox
 from webapp.runs.engine.history import event_add, run_transition
 from webapp.runs.engine.resolve import Resolved, resolve
+from webapp.runs.engine.resuming import can_resume
 from webapp.runs.models import Run
 from webapp.runs.states import LEASED, TERMINAL, RunState
 from webapp.teams.models import Project, User
@@ -22,6 +24,8 @@ from webapp.text import clean_json
 
 __all__ = ["run_create", "run_launch", "run_pause", "run_resume", "run_stop", "run_transition"]
 
+# What the saved weights have the shape of.
+WEIGHT_OPTIONS = ("source", "revision", "lora_rank", "lora_alpha", "lora_targets")
 UNLEASED_OPEN = frozenset({RunState.DRAFT, RunState.QUEUED, RunState.PAUSED})
 
 
@@ -33,8 +37,9 @@ def run_create(
     config: JobConfig,
     idempotency_key: str | None = None,
     launch: bool = True,
+    checkpoint: Checkpoint | None = None,
 ) -> Run:
-    """Make a run and, unless ``launch`` is false, queue it.
+    """Make a run and, unless ``launch`` is false, queue it. With ``checkpoint`` it goes on from that one as a child.
 
     1. A run made before under the same idempotency key is returned as it is.
     2. References are resolved, which raises ``ConfigError`` naming the option. A draft's are resolved at its launch.
@@ -46,6 +51,8 @@ def run_create(
     if key and (found := Run.objects.filter(project=project, idempotency_key=key).first()):
         return found
     _check_name(name)
+    if checkpoint is not None:
+        check_child(project, config, checkpoint)
     stored = _stored(config)
     resolved = resolve(project, config) if launch else None
     try:
@@ -59,6 +66,9 @@ def run_create(
                 idempotency_key=key,
                 state=RunState.QUEUED if launch else RunState.DRAFT,
                 queued_at=Now() if launch else None,
+                parent=checkpoint.run if checkpoint else None,
+                resume_checkpoint=checkpoint,
+                resume_step=checkpoint.step if checkpoint else None,
                 **_resolved_fields(config, resolved),
             )
             event_add(run.pk, "state", {"from": None, "to": run.state, "reason": "created", "error": None}, attempt=0)
@@ -104,11 +114,40 @@ def run_pause(*, run: Run, user: User | None = None) -> Run:
     return run
 
 
-def run_resume(*, run: Run, user: User | None = None) -> Run:
-    """Queue a paused run again."""
-    run_transition(run.pk, RunState.QUEUED, sources=frozenset({RunState.PAUSED}), reason=_by("resumed", user))
+def run_resume(*, run: Run, user: User | None = None, reason: str = "") -> Run:
+    """Queue a run again that was paused or ended, if it has something to go on from.
+
+    The next attempt starts from the newest whole checkpoint, and the count of crashes begins anew. A run that never
+    began is resolved as at its launch. Raises ``ConfigError`` as ``run_create`` does.
+    """
+    if can_resume(run):
+        fields: dict[str, Any] = {"attempts_forgiven": run.attempt}
+        if run.attempt == 0:
+            config = JobConfig.model_validate(run.config)
+            fields |= _resolved_fields(config, resolve(run.project, config))
+        words = reason or _by("resumed", user)
+        run_transition(run.pk, RunState.QUEUED, sources=frozenset({RunState(run.state)}), reason=words, **fields)
     run.refresh_from_db()
     return run
+
+
+def check_child(project: Project, config: JobConfig, checkpoint: Checkpoint) -> None:
+    """Whether a run with this config can go on from the checkpoint. Raises ``ConfigError`` naming the option."""
+    parent = checkpoint.run
+    if checkpoint.project_id != project.pk or parent.imported or checkpoint.final:
+        raise ConfigError("model.source: " + _("this checkpoint cannot be resumed from."))
+    if checkpoint.state != CheckpointState.WHOLE or not checkpoint.folder.is_dir():
+        raise ConfigError("model.source: " + _("the checkpoint to resume from is damaged or gone."))
+    if config.kind != parent.kind:
+        raise ConfigError("kind: " + _("a run that goes on from a checkpoint keeps its kind, %s.") % parent.kind)
+    was = JobConfig.model_validate(parent.config).model
+    for name in WEIGHT_OPTIONS:
+        if getattr(config.model, name) != getattr(was, name):
+            raise ConfigError(f"model.{name}: " + _("stays as it was, because the weights come from the checkpoint."))
+    if config.run.max_steps <= checkpoint.step:
+        raise ConfigError(
+            "run.max_steps: " + _("must be above %d, the step of the checkpoint to resume from.") % checkpoint.step
+        )
 
 
 def _by(what: str, user: User | None) -> str:

@@ -6,7 +6,8 @@
    conclude.
 3. Resolve the references again, write config.yaml, start the trainer (from the newest checkpoint, if there is one).
 4. Until the trainer has ended: project new journal lines; pass a stop, a pause or the worker's own shutdown on as
-   SIGTERM, and SIGKILL after STOP_GRACE_S. A database that is away is waited for; training goes on meanwhile.
+   SIGTERM, and SIGKILL after a grace that lets it save once more (``stop_grace``). A database that is away is waited
+   for; training goes on meanwhile.
 5. Project the rest and decide (``outcome.attempt_end``).
 6. When the lease is lost (fenced, or not renewed for PARTITION_LIMIT_S): kill the trainer's group and leave without a
    word.
@@ -20,22 +21,22 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypeVar
 from uuid import UUID
 
+from django.conf import settings
 from django.db import InterfaceError, OperationalError, connection
 
 from training.config import JobConfig, config_to_yaml
 from training.errors import Boundary, ErrorInfo, TiltyardError
 from webapp.environments.tokens import trainer_access
-from webapp.registry.models import Checkpoint
 from webapp.runs.engine import outbox
 from webapp.runs.engine.history import Lease, LeaseLost, event_add
 from webapp.runs.engine.lease import beat, beat_every_s, claim, state_of
 from webapp.runs.engine.outcome import WORKER_CLOSING, attempt_end, finished_before
 from webapp.runs.engine.projection import Projector, rollouts_close
 from webapp.runs.engine.resolve import resolve
+from webapp.runs.engine.resuming import resume_from
 from webapp.runs.engine.trainer import Trainer, death, kill_orphan, output_tail
 from webapp.runs.models import Attempt, Run
 from webapp.runs.states import RunState
@@ -47,7 +48,9 @@ PARTITION_LIMIT_S = 300.0
 POLL_S, POLL_MAX_S, GATHER_S = 0.02, 0.05, 0.08
 LOOK_S = 0.5
 RETRY_S, RETRY_MAX_S = 0.1, 3.0
+RETRY_BEAT_S = 0.5
 NEXT_RUNS = 4
+SAVES, UPDATE_MAX_S = 3, 30.0
 
 # One byte that all children of a worker share: set in its main process when it begins to shut down.
 _closing = mmap.mmap(-1, 1)
@@ -87,14 +90,15 @@ class Beater(threading.Thread):
 
     def run(self) -> None:
         """Beat until told to end or the lease is gone."""
-        renewed = time.monotonic()
-        while not self._done.wait(beat_every_s()):
+        renewed, pause = time.monotonic(), beat_every_s()
+        while not self._done.wait(pause):
             try:
                 if not beat(self.lease):
                     break
-                renewed = time.monotonic()
+                renewed, pause = time.monotonic(), beat_every_s()
             except (OperationalError, InterfaceError):
                 connection.close()
+                pause = min(RETRY_BEAT_S, beat_every_s())  # soon, so that it is the first when a lock is let go
                 if time.monotonic() - renewed > PARTITION_LIMIT_S:
                     break
         if not self._done.is_set():
@@ -117,6 +121,7 @@ class Supervisor:
         self.projector = Projector(lease)
         self.trainer: Trainer | None = None
         self._looked_at = 0.0
+        self._grace_s = float(settings.STOP_GRACE_S)
         self._log = logging.LoggerAdapter(logger, {"run_id": lease.run_id, "attempt": lease.attempt})
 
     def run(self) -> None:
@@ -168,7 +173,7 @@ class Supervisor:
 
     def _prepare(self) -> tuple[list[str], dict[str, str]]:
         """Write config.yaml for what the references mean now; the trainer's arguments, and its access to servers."""
-        run = Run.objects.select_related("project").filter(pk=self.lease.run_id).first()
+        run = Run.objects.select_related("project", "resume_checkpoint").filter(pk=self.lease.run_id).first()
         if run is None:
             raise LeaseLost("The run has gone.")
         config = JobConfig.model_validate(run.config)
@@ -184,8 +189,8 @@ class Supervisor:
         config_file = self.folder / "config.yaml"
         config_file.write_text(config_to_yaml(plain), encoding="utf-8")
         arguments = [str(config_file), "--run-dir", str(self.folder), "--attempt", str(self.lease.attempt)]
-        checkpoint = newest_checkpoint(run.pk)
-        return [*arguments, *(["--resume-from", str(checkpoint)] if checkpoint else [])], access
+        source = resume_from(run)
+        return [*arguments, *(["--resume-from", str(source)] if source else [])], access
 
     def _refused(self, info: ErrorInfo) -> ErrorInfo:
         """A config that cannot be run is a typed failure, not a death: it is written as the attempt's outcome."""
@@ -214,13 +219,19 @@ class Supervisor:
             return
         self._looked_at = time.monotonic()
         if _closing[0]:
-            trainer.ask_to_stop()
+            self._ask_to_stop(trainer)
             return
         state = self._patiently(lambda: state_of(self.lease))
         if state is None:
             raise LeaseLost("The run has another owner.")
         if state in {RunState.STOPPING, RunState.PAUSING}:
-            trainer.ask_to_stop()
+            self._ask_to_stop(trainer)
+
+    def _ask_to_stop(self, trainer: Trainer) -> None:
+        """SIGTERM, and later SIGKILL; called again and again. It asks no database, which may be away."""
+        if self.projector.run is not None:
+            self._grace_s = stop_grace(self.projector.run)
+        trainer.ask_to_stop(self._grace_s)
 
     def _last_words(self, code: int) -> ErrorInfo | None:
         """The error of a trainer that ended without ``run_finished``; its last lines of output go into the log."""
@@ -276,9 +287,11 @@ class Supervisor:
             pause = min(pause * 2, RETRY_MAX_S)
 
 
-def newest_checkpoint(run_id: UUID) -> Path | None:
-    """Folder of the newest checkpoint to resume from, if it is still there."""
-    for found in Checkpoint.objects.filter(run_id=run_id, final=False).order_by("-step", "-attempt")[:20]:
-        if found.folder.is_dir():
-            return found.folder
-    return None
+def stop_grace(run: Run) -> float:
+    """Seconds from SIGTERM to SIGKILL: the update at hand and one more save, three times as long as the last one.
+
+    The trainer's own watchdog ends it within that time, less the default, and then still says so.
+    """
+    save_s = max(0.0, float(run.health.get("save_seconds") or 0.0))
+    update_s = min(run.step_seconds or 0.0, UPDATE_MAX_S)
+    return float(min(SAVES * save_s + update_s + settings.STOP_GRACE_S, settings.STOP_GRACE_MAX_S))

@@ -121,14 +121,14 @@ class Trainer:
             os.close(self._alive_fd)
         return self._exit
 
-    def ask_to_stop(self) -> None:
-        """SIGTERM the first time, SIGKILL once ``STOP_GRACE_S`` have passed. Call it again and again."""
+    def ask_to_stop(self, grace_s: float) -> None:
+        """SIGTERM the first time, SIGKILL once ``grace_s`` have passed. Call it again and again."""
         if self._exit is not None:
             return
         if self._asked_at is None:
             self._asked_at = time.monotonic()
             _signal_group(self.pid, signal.SIGTERM)
-        elif time.monotonic() - self._asked_at > settings.STOP_GRACE_S:
+        elif time.monotonic() - self._asked_at > grace_s:
             _signal_group(self.pid, signal.SIGKILL)
 
     def kill(self) -> None:

@@ -26,6 +26,7 @@ from webapp.datasets.selectors import ready_datasets
 from webapp.environments.selectors import environments_of
 from webapp.fields import error_sentence, fields_of, help_text
 from webapp.ids import name_validator
+from webapp.registry.models import Checkpoint
 from webapp.registry.selectors import models_of, trained_runs
 from webapp.rewards.selectors import specs_of
 from webapp.runs.engine.resolve import NO_ENVIRONMENT
@@ -138,10 +139,20 @@ class RunForm(forms.Form):
     use_required_attribute = False  # a hidden group must not keep the browser from sending the form
     name = forms.CharField(label=gettext_lazy("Name"), max_length=80, validators=[name_validator])
     idempotency_key = forms.CharField(widget=forms.HiddenInput, max_length=64, required=False)
+    checkpoint = forms.ModelChoiceField(Checkpoint.objects.none(), widget=forms.HiddenInput, required=False)
 
-    def __init__(self, data: Any = None, *, project: Project, config: JobConfig | None = None, name: str = "") -> None:
-        super().__init__(data, initial={"name": name, "idempotency_key": uuid.uuid4().hex})
+    def __init__(
+        self,
+        data: Any = None,
+        *,
+        project: Project,
+        config: JobConfig | None = None,
+        name: str = "",
+        checkpoint: Checkpoint | None = None,
+    ) -> None:
+        super().__init__(data, initial={"name": name, "idempotency_key": uuid.uuid4().hex, "checkpoint": checkpoint})
         self.project = project
+        self.fields["checkpoint"].queryset = Checkpoint.objects.filter(project=project).select_related("run")  # type: ignore[attr-defined]
         self.config: JobConfig | None = None
         self.warnings: dict[str, str] = {}
         start = config or JobConfig()
@@ -188,6 +199,14 @@ class RunForm(forms.Form):
         if name != value and Run.objects.filter(project=self.project, name=name).exclude(state__in=TERMINAL).exists():
             return _("%(name)s · still training") % {"name": name}
         return _("%(value)s (not in this project)") % {"value": value}
+
+    @property
+    def source(self) -> Checkpoint | None:
+        """The checkpoint that the run is to go on from, if it is a child."""
+        try:
+            return cast(Checkpoint | None, self.fields["checkpoint"].clean(self["checkpoint"].value()))
+        except ValidationError:
+            return None
 
     @property
     def kind(self) -> str:

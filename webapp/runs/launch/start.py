@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from django.http import HttpRequest
+from django.http import Http404, HttpRequest
 from django.utils.translation import gettext as _
 from pydantic import ValidationError as ShapeError
 
 from training.config import JobConfig
 from training.presets import Preset, Size, presets
+from webapp.registry.models import Checkpoint
 from webapp.runs.launch.forms import suggested_name
 from webapp.runs.launch.needs import Situation, filled, situation
 from webapp.runs.launch.preparing import preparation_shown
 from webapp.runs.launch.preset_text import in_language
 from webapp.runs.models import Preparation, PreparationState, Run
+from webapp.runs.page import branch_point
+from webapp.runs.states import RunState
 from webapp.teams.access import object_for
 from webapp.teams.models import Project
 
@@ -75,6 +78,7 @@ class Start(NamedTuple):
     name: str
     source: str = ""
     chosen: Chosen | None = None
+    checkpoint: Checkpoint | None = None
 
 
 class Card(NamedTuple):
@@ -94,6 +98,8 @@ def _size_words(size: Size) -> tuple[str, str]:
 
 def start_of(request: HttpRequest, project: Project) -> Start:
     """What the request asks for. Raises ``Http404`` for a run that is not there."""
+    if request.GET.get("resume"):
+        return _branch(request, project)
     source = request.GET.get("from") or request.GET.get("clone")
     if source:
         within = Run.objects.filter(project=project).select_related("project")
@@ -108,6 +114,19 @@ def start_of(request: HttpRequest, project: Project) -> Start:
             setattr(getattr(config, group), option, value)
     stem = chosen.preset.run_name(chosen.size) if chosen else ""
     return Start(config, suggested_name(project, config, stem=stem), "", chosen)
+
+
+def _branch(request: HttpRequest, project: Project) -> Start:
+    """A child of the run: its config, and its newest whole checkpoint."""
+    within = Run.objects.filter(project=project).select_related("project")
+    run = object_for(request.user, Run, request.GET["resume"], within=within)
+    checkpoint = branch_point(run)
+    if checkpoint is None:
+        raise Http404("The run has no checkpoint to resume from.")
+    config = _config_of(run)
+    if run.state == RunState.SUCCEEDED:  # the same number of steps would leave nothing to do
+        config.run.max_steps = max(config.run.max_steps, checkpoint.step) * 2
+    return Start(config, suggested_name(project, config, run.name), run.name, checkpoint=checkpoint)
 
 
 def chosen_of(asked: Any, project: Project) -> Chosen | None:

@@ -49,7 +49,7 @@ def run_new(request: HttpRequest, slug: str) -> HttpResponse:
     project = project_for(request.user, slug, need=Role.VIEWER if request.method == "GET" else Role.EDITOR)
     if request.method == "GET":
         start = start_of(request, project)
-        form = RunForm(project=project, config=start.config, name=start.name)
+        form = RunForm(project=project, config=start.config, name=start.name, checkpoint=start.checkpoint)
         return render(request, "runs/new.html", _context(request, project, form, chosen=start.chosen))
     form = RunForm(request.POST, project=project)
     if not form.is_valid() or form.config is None:
@@ -65,6 +65,7 @@ def run_new(request: HttpRequest, slug: str) -> HttpResponse:
             name=form.cleaned_data["name"],
             config=form.config,
             idempotency_key=form.cleaned_data["idempotency_key"] or None,
+            checkpoint=form.cleaned_data["checkpoint"],
         )
     except ValidationError as exc:
         add_errors(form, exc)

@@ -21,6 +21,11 @@ def event_kind(kind: str) -> str:
         "attempt": _("attempt"),
         "log": _("log"),
         "warning": _("warning"),
+        "held": _("wait"),
+        "update_skipped": _("skipped update"),
+        "sampler_checked": _("sampler check"),
+        "resumed": _("resume"),
+        "checkpoints_removed": _("checkpoints"),
     }
     return names.get(kind, kind)
 

@@ -1,0 +1,88 @@
+// @ts-check
+/** Waiting, and what the trainer reports about itself, in words; `webapp/runs/reports.py` says the same. */
+import { duration, figure } from "./format.js";
+
+/** @typedef {Record<string, any>} Row */
+/** @typedef {import("./format.js").Translate} Translate */
+
+export const REPORT_KINDS = ["held", "update_skipped", "sampler_checked", "resumed", "checkpoints_removed"];
+
+/**
+ * What the step waits for, when it is tried again and when the run pauses.
+ * @param {Row | null | undefined} held
+ * @param {number} now milliseconds, by the server's clock
+ * @param {Translate} t
+ * @returns {string} empty when nothing is waited for
+ */
+export function heldText(held, now, t) {
+  if (!held) return "";
+  const next = secondsTo(held.next_try_at, now);
+  const left = duration(secondsTo(held.until, now), t);
+  const what = held.error ? t(`error.${held.error.code}`) : "";
+  const known = what === `error.${held.error?.code}` ? held.error.message : what;
+  return t(next > 0 ? "held" : "held_now", { step: held.step, what: known, next: duration(next, t), left });
+}
+
+/**
+ * @param {string} iso
+ * @param {number} now
+ */
+const secondsTo = (iso, now) => Math.max(0, Math.round((Date.parse(iso) - now) / 1000));
+
+/**
+ * [name, sentence] of each thing that the trainer reported.
+ * @param {Row | null | undefined} health
+ * @param {Translate} t
+ * @returns {[string, string][]}
+ */
+export function reportLines(health, t) {
+  /** @type {[string, string][]} */
+  const lines = [];
+  if (health?.resumed) lines.push(["resumed", resumeText(health.resumed, t)]);
+  if (health?.sampler) lines.push(["sampler", samplerText(health.sampler, t)]);
+  const skipped = health?.skipped;
+  if (skipped) lines.push(["skipped", t(`report.skipped_${skipped.what}`, { n: skipped.count, step: skipped.step })]);
+  return lines;
+}
+
+/**
+ * @param {Row} found
+ * @param {Translate} t
+ */
+function resumeText(found, t) {
+  const attempt = found.attempt ?? "";
+  const parts = found.source
+    ? [t("report.resumed", { attempt, source: found.source, step: found.step })]
+    : [t("report.began", { attempt })];
+  if (found.lost_steps) parts.push(t("report.lost", { n: found.lost_steps }));
+  if (found.set_aside?.length) parts.push(t("report.aside", { names: found.set_aside.join(", ") }));
+  if (found.verified?.length) parts.push(t("report.verified", { what: found.verified.join(", ") }));
+  return parts.join(" ");
+}
+
+/**
+ * @param {Row} found
+ * @param {Translate} t
+ */
+function samplerText(found, t) {
+  const [gap, mean, limit] = [found.max_gap, found.mean_gap, found.tolerance].map((value) => figure(Number(value), 2));
+  return t("report.sampler", { step: found.step, tokens: found.tokens, gap, mean, limit });
+}
+
+/**
+ * One event of `REPORT_KINDS` in words.
+ * @param {Row} event
+ * @param {Translate} t
+ * @returns {string}
+ */
+export function eventText(event, t) {
+  const said = event.payload || {};
+  if (event.kind === "resumed") return resumeText({ ...said, attempt: event.attempt }, t);
+  if (event.kind === "sampler_checked") return samplerText(said, t);
+  if (event.kind === "update_skipped") return t(`event.skipped_${said.what}`, { step: said.step, n: said.in_a_row });
+  if (event.kind === "checkpoints_removed")
+    return t(said.why === "torn" ? "event.torn" : "event.old", { names: said.paths.join(", ") });
+  if (!said.error) return t("event.held_over", { step: said.step });
+  const next = duration(Number(said.next_try_s), t);
+  return t("event.held", { step: said.step, tries: said.tries, message: said.error.message, next });
+}

@@ -1,0 +1,42 @@
+// @ts-check
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { eventText, heldText, reportLines } from "../../static/js/lib/reports.js";
+
+/** @type {import("../../static/js/lib/format.js").Translate} */
+const t = (key, values = {}) => `${key} ${JSON.stringify(values)}`;
+const held = {
+  step: 7,
+  tries: 3,
+  error: { code: "environment_unreachable", message: "refused" },
+  next_try_at: "2026-01-01T00:00:12+00:00",
+  until: "2026-01-01T00:08:00+00:00",
+};
+
+test("a wait counts down to the next try and to the pause", () => {
+  const at = Date.parse("2026-01-01T00:00:00Z");
+  assert.match(heldText(held, at, t), /^held .*"step":7.*"next":"seconds {\\"n\\":12}".*minutes_seconds {\\"m\\":8/);
+  assert.match(heldText(held, at + 5000, t), /\\"n\\":7}/);
+  assert.match(heldText(held, at + 13_000, t), /^held_now /);
+  assert.equal(heldText(null, at, t), "");
+});
+
+test("reports name what was lost, what was set aside and what was skipped", () => {
+  const resumed = { attempt: 2, source: "1/checkpoint-6", step: 6, lost_steps: 3, set_aside: ["1/checkpoint-8"] };
+  const lines = reportLines({ resumed, skipped: { count: 2, step: 9, what: "loss" } }, t);
+  assert.deepEqual(
+    lines.map(([name]) => name),
+    ["resumed", "skipped"],
+  );
+  assert.match(lines[0][1], /report.resumed .*report.lost {"n":3} report.aside {"names":"1\/checkpoint-8"}/);
+  assert.match(lines[1][1], /report.skipped_loss {"n":2,"step":9}/);
+  assert.deepEqual(reportLines({}, t), []);
+});
+
+test("events of a run that waits and goes on", () => {
+  const payload = { step: 7, error: held.error, tries: 1, next_try_s: 5 };
+  assert.match(eventText({ kind: "held", payload }, t), /^event.held .*"tries":1,"message":"refused"/);
+  assert.match(eventText({ kind: "held", payload: { step: 7, error: null } }, t), /^event.held_over {"step":7}/);
+  const torn = { kind: "checkpoints_removed", payload: { why: "torn", paths: ["1/checkpoint-8"] } };
+  assert.match(eventText(torn, t), /^event.torn {"names":"1\/checkpoint-8"}/);
+});

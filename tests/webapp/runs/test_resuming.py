@@ -1,0 +1,255 @@
+"""Anything that has a whole checkpoint can go on: from which one, as the same run or as a child (R2, R4)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from training import journal as j
+from training.algorithms.checkpoints import write_whole
+from training.errors import ConfigError, ModelError
+from webapp.registry.models import Checkpoint
+from webapp.registry.selectors import checkpoints_of
+from webapp.runs.engine.lease import claim
+from webapp.runs.engine.outcome import MAX_WORKERS_LOST, attempt_end, worker_lost
+from webapp.runs.engine.resuming import can_resume, newest_checkpoint, resume_from
+from webapp.runs.engine.services import run_create, run_resume, run_stop
+from webapp.runs.engine.supervisor import supervise
+from webapp.runs.models import Attempt, Run, RunEvent
+from webapp.runs.states import RunState
+from webapp.storage import run_dir
+
+pytestmark = pytest.mark.django_db
+
+
+def _saved(run: Run, attempt: int, step: int, **over: Any) -> Checkpoint:
+    """A whole checkpoint of the real layout, with its row."""
+    path = f"{attempt}/checkpoint-{step}"
+    write_whole(run_dir(run.pk) / path, step, lambda folder: (folder / "weights").write_bytes(b"w" * 9) and None)
+    fields = {"attempt": attempt, "step": step, "path": path, "bytes": 9, "seq": 0, "created_at": timezone.now()}
+    return Checkpoint.objects.create(project=run.project, run=run, **(fields | over))
+
+
+def test_the_newest_checkpoint_is_that_of_the_latest_attempt(queued: Any) -> None:
+    """R2: after a damaged checkpoint sent a run back, its new steps were ordered behind the older, higher ones."""
+    run = queued()
+    _saved(run, 1, 40)
+    newest = _saved(run, 2, 8)
+    _saved(run, 2, 4)
+    assert newest_checkpoint(run) == newest
+    assert resume_from(run) == run_dir(run.pk)
+
+
+def test_a_damaged_checkpoint_is_marked_and_passed_over(written: Any, client_for: Any, rita: Any) -> None:
+    """R2: it stayed the newest in the database, and the page named it as one to start from."""
+    w = written()
+    w.write(j.RunStarted(kind="grpo", total_steps=20))
+    for step in (2, 4, 6):
+        w.write(j.CheckpointSaved(step=step, path=f"checkpoint-{step}", bytes=7))
+        (run_dir(w.run.pk) / "1" / f"checkpoint-{step}").mkdir(parents=True)
+    w.project()
+    w.write(
+        j.CheckpointsRemoved(paths=["1/checkpoint-6"], why="torn"),
+        j.CheckpointsRemoved(paths=["checkpoint-2"], why="old"),
+    )
+    w.project()
+    rows = {row.step: row for row in Checkpoint.objects.filter(run=w.run)}
+    assert [rows[step].state for step in (2, 4, 6)] == ["removed", "whole", "torn"]
+    assert rows[6].torn_at and not rows[6].removed_at and rows[2].removed_at and not rows[2].torn_at
+    assert newest_checkpoint(w.run) == rows[4]
+    assert [row.step for row in checkpoints_of(w.run.project)] == [4]
+    page = client_for(rita).get(f"/p/joust/runs/{w.run.pk}/?tab=events").content.decode()
+    assert "1/checkpoint-6" in page and "damaged" in page
+
+
+def test_a_checkpoint_of_an_earlier_attempt_is_marked_by_a_later_one(queued: Any) -> None:
+    from webapp.runs.engine.projection import Projector
+    from webapp.storage import attempt_dir
+
+    run = queued()
+    attempt_end(claim(run.pk))
+    lease = claim(run.pk)
+    row = _saved(run, 1, 5)
+    journal = j.Journal(attempt_dir(run.pk, 2))
+    journal.write(j.CheckpointsRemoved(paths=["1/checkpoint-5"], why="torn"))
+    journal.close()
+    Projector(lease).drain()
+    row.refresh_from_db()
+    assert (row.state, row.attempt) == ("torn", 1) and row.seq > 0
+
+
+@pytest.mark.django_db(transaction=True)  # beats come from a thread with its own connection
+@pytest.mark.parametrize("ended", ["failed", "cancelled", "paused"])
+def test_a_run_that_ended_goes_on_as_a_new_attempt_of_itself(queued: Any, ended: str) -> None:
+    """R4: `failed` was final although a whole checkpoint stood there and messages promised to resume."""
+    run = queued("sleep-1", steps=8, save_every=3)
+    Run.objects.filter(pk=run.pk).update(config=_with(run, "mode-fail/at-5"))
+    supervise(run.pk)
+    run.refresh_from_db()
+    assert (run.state, run.finished_at is not None) == (RunState.FAILED, True)
+    Run.objects.filter(pk=run.pk).update(state=ended, config=run.config, error={"code": "x"})
+    Run.objects.filter(pk=run.pk).update(config=_with(run, "sleep-1"))
+    run.refresh_from_db()
+    run = run_resume(run=run)
+    assert (run.state, run.error, run.finished_at) == (RunState.QUEUED, None, None)
+    supervise(run.pk)
+    run.refresh_from_db()
+    assert (run.state, run.attempt, run.step) == (RunState.SUCCEEDED, 2, 8)
+    assert Attempt.objects.get(run=run, number=2).first_step == 3
+
+
+def _with(run: Run, script: str) -> dict[str, Any]:
+    config = json.loads(json.dumps(run.config))
+    config["model"]["revision"] = script
+    return config
+
+
+def test_what_cannot_go_on_is_not_resumed(queued: Any, make_run: Any) -> None:
+    done = make_run(state=RunState.SUCCEEDED, attempt=1)
+    _saved(done, 1, 3)
+    nothing_saved = make_run(state=RunState.FAILED, attempt=1, step=4)
+    imported = make_run(state=RunState.FAILED, attempt=1, imported=True)
+    _saved(imported, 1, 3)
+    for run in (done, nothing_saved, imported):
+        assert not can_resume(run)
+        assert run_resume(run=run).state == run.state
+    assert can_resume(make_run(state=RunState.PAUSED, attempt=1))
+    assert can_resume(make_run(state=RunState.FAILED, attempt=1, step=4, kind="sample"))
+
+
+def test_a_run_that_never_began_is_resolved_again(project: Any, alice: Any, job: Any) -> None:
+    run = run_create(project=project, user=alice, name="r", config=job())
+    run_stop(run=run)
+    project.environments.all().delete()
+    with pytest.raises(ConfigError, match=r"environment\.name"):
+        run_resume(run=run)
+    run.refresh_from_db()
+    assert run.state == RunState.CANCELLED
+
+
+def test_a_persons_resume_starts_the_count_of_crashes_again(queued: Any) -> None:
+    """Without this the first death after a resume would be the fourth in a row."""
+    run = queued()
+    _saved(run, 1, 2)
+    for _ in range(3):
+        attempt_end(claim(run.pk))
+    run.refresh_from_db()
+    assert run.error["code"] == "crash_loop"
+    run_resume(run=run)
+    states = []
+    for _ in range(3):
+        attempt_end(claim(run.pk))
+        run.refresh_from_db()
+        states.append(str(run.state))
+    assert states == ["queued", "queued", "failed"]
+
+
+def test_the_death_of_a_worker_is_not_a_crash_of_the_run(queued: Any) -> None:
+    """R4: three workers that died inside one save interval ended a healthy run as `crash_loop`."""
+    run = queued()
+    for _ in range(4):
+        attempt_end(claim(run.pk), worker_lost("w"))
+    attempt_end(claim(run.pk))
+    attempt_end(claim(run.pk))
+    run.refresh_from_db()
+    assert run.state == RunState.QUEUED
+    attempt_end(claim(run.pk))
+    run.refresh_from_db()
+    assert (run.state, run.error["code"]) == (RunState.FAILED, "crash_loop")
+
+
+def test_a_run_that_takes_every_worker_down_ends(queued: Any) -> None:
+    run = queued()
+    for _ in range(MAX_WORKERS_LOST):
+        attempt_end(claim(run.pk), worker_lost("w"))
+    run.refresh_from_db()
+    assert (MAX_WORKERS_LOST, run.state, run.error["code"]) == (20, RunState.FAILED, "crash_loop")
+
+
+def test_a_child_starts_from_its_parents_checkpoint(queued: Any, project: Any, alice: Any) -> None:
+    parent = queued()
+    checkpoint = _saved(parent, 1, 4)
+    Run.objects.filter(pk=parent.pk).update(attempt=1, state=RunState.SUCCEEDED)
+    config = _config(parent, max_steps=20)
+    config.optim.learning_rate = 3e-4
+    child = run_create(project=project, user=alice, name="child", config=config, checkpoint=checkpoint)
+    assert (child.parent, child.resume_checkpoint, child.resume_step) == (parent, checkpoint, 4)
+    assert resume_from(child) == checkpoint.folder
+    _saved(child, 1, 6)
+    assert resume_from(child) == run_dir(child.pk)
+
+
+def _config(run: Run, max_steps: int) -> Any:
+    from training.config import JobConfig
+
+    config = JobConfig.model_validate(run.config)
+    config.run.max_steps = max_steps
+    return config
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_child_never_begins_without_its_checkpoint(queued: Any, project: Any, alice: Any) -> None:
+    parent = queued()
+    checkpoint = _saved(parent, 1, 4)
+    child = run_create(project=project, user=alice, name="child", config=_config(parent, 20), checkpoint=checkpoint)
+    own = _saved(child, 1, 6)
+    (own.folder / "weights").write_bytes(b"damaged!!")
+    assert resume_from(child) == checkpoint.folder
+    (checkpoint.folder / "weights").write_bytes(b"x")
+    with pytest.raises(ModelError, match="step 4"):
+        resume_from(child)
+    Checkpoint.objects.filter(pk=checkpoint.pk).delete()
+    child.refresh_from_db()
+    with pytest.raises(ModelError, match="step 4"):
+        resume_from(child)
+    supervise(child.pk)
+    child.refresh_from_db()
+    assert (child.state, child.error["code"]) == (RunState.FAILED, "model_unusable")
+
+
+def test_a_child_is_refused_where_the_weights_would_not_fit(queued: Any, project: Any, alice: Any) -> None:
+    parent = queued()
+    checkpoint, final = _saved(parent, 1, 4), _saved(parent, 1, 9, final=True)
+    lora = _config(parent, 20)
+    lora.model.lora_rank = 8
+    short, kind = _config(parent, 4), _config(parent, 20)
+    kind.kind = "sft"
+    for config, source, option in (
+        (lora, checkpoint, "model.lora_rank"),
+        (short, checkpoint, "run.max_steps"),
+        (kind, checkpoint, "kind"),
+        (_config(parent, 20), final, "model.source"),
+    ):
+        with pytest.raises(ConfigError, match=f"^{option}: "):
+            run_create(project=project, user=alice, name="child", config=config, checkpoint=source)
+    Checkpoint.objects.filter(pk=checkpoint.pk).update(state="removed")
+    checkpoint.refresh_from_db()
+    with pytest.raises(ConfigError, match=r"model\.source"):
+        run_create(project=project, user=alice, name="child", config=_config(parent, 20), checkpoint=checkpoint)
+
+
+def test_what_the_trainer_reports_about_itself_is_kept_with_the_run(written: Any) -> None:
+    w = written()
+    w.write(
+        j.RunStarted(kind="grpo", total_steps=20, from_step=6),
+        j.Resumed(source="1/checkpoint-6", step=6, lost_steps=3, set_aside=["2/checkpoint-8"], verified=["weights"]),
+        j.SamplerChecked(step=7, tokens=96, max_gap=2e-5, mean_gap=1e-6, tolerance=1e-3),
+        j.UpdateSkipped(step=8, what="gradient", in_a_row=1),
+    )
+    w.project()
+    w.write(j.UpdateSkipped(step=11, what="loss", in_a_row=1))
+    w.project()
+    health = w.run.health
+    assert health["skipped"] == {"count": 2, "step": 11, "what": "loss"}
+    assert (health["sampler"]["max_gap"], health["sampler"]["tolerance"]) == (2e-5, 1e-3)
+    assert (health["resumed"]["lost_steps"], health["resumed"]["set_aside"]) == (3, ["2/checkpoint-8"])
+    kinds = list(RunEvent.objects.filter(run=w.run, seq__gt=2).order_by("seq").values_list("kind", flat=True))
+    assert [kind for kind in kinds if kind not in {"attempt", "state"}] == [
+        "resumed",
+        "sampler_checked",
+        "update_skipped",
+        "update_skipped",
+    ]
