@@ -188,6 +188,7 @@ CELERY_TASK_ROUTES = {"runs.supervise": {"queue": "train"}}
 CELERY_BEAT_SCHEDULE = {
     "reap": {"task": "runs.reap", "schedule": 5.0, "options": {"expires": 5}},
     "outbox": {"task": "runs.send_outbox", "schedule": 2.0, "options": {"expires": 5}},
+    "work": {"task": "work.look", "schedule": 5.0, "options": {"expires": 30}},
 }
 CELERY_BEAT_SCHEDULE_FILENAME = str(DATA_DIR / "celerybeat-schedule")
 CELERY_TASK_TIME_LIMIT = None  # the train queue has none; short tasks set their own
