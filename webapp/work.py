@@ -97,7 +97,7 @@ class Claim(Generic[W]):
 
     def finish(self, **columns: Any) -> None:
         """Write the outcome, with a state that is not open."""
-        self.keep(token="", progress={}, **columns)
+        self.keep(token="", tries=0, progress={}, **columns)
 
     def wait(self) -> None:
         """Give it back for now: there is more to do after ``AGAIN_AFTER_S``."""

@@ -28,7 +28,8 @@ from webapp.datasets.selectors import datasets_of
 from webapp.datasets.services import KEEP_FREE_BYTES, too_large_sentence
 from webapp.pages import clean_name
 from webapp.storage import dataset_dir
-from webapp.teams.models import Project, User
+from webapp.teams.audit import audit
+from webapp.teams.models import AuditAction, Project, User
 
 logger = logging.getLogger(__name__)
 MAX_ROWS = 1000
@@ -119,4 +120,5 @@ def _insert(dataset: Dataset, base: Dataset | None) -> bool:
         dataset.version = (versions.values_list("version", flat=True).first() or 0) + 1
         dataset.save(force_insert=True)
         work.enqueue(dataset)
+        audit(AuditAction.DATASET_ADDED, dataset, by=dataset.created_by)
     return True

@@ -22,7 +22,8 @@ from webapp.datasets.models import Dataset, DatasetState
 from webapp.datasets.services import version_insert
 from webapp.datasets.storing import companions_store
 from webapp.storage import companion, dataset_dir
-from webapp.teams.models import User
+from webapp.teams.audit import audit
+from webapp.teams.models import AuditAction, User
 
 IN_PLACE = (DatasetState.NEEDS_MAPPING, DatasetState.NEEDS_CHOICE, DatasetState.REJECTED)
 
@@ -60,6 +61,7 @@ def _in_place(dataset: Dataset, choices: Choices) -> Dataset:
             path.unlink(missing_ok=True)
         companions_store(dataset, choices)
         work.enqueue(dataset)
+        audit(AuditAction.DATASET_CHANGED, dataset)
     dataset.refresh_from_db()
     return dataset
 

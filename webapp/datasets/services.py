@@ -31,7 +31,8 @@ from webapp.datasets.selectors import runs_using
 from webapp.datasets.storing import companions_store
 from webapp.pages import clean_name
 from webapp.storage import dataset_dir, file_store
-from webapp.teams.models import Project, User
+from webapp.teams.audit import audit
+from webapp.teams.models import AuditAction, Project, User
 from webapp.words import in_words
 from webapp.work import Claim
 
@@ -125,6 +126,7 @@ def version_insert(dataset: Dataset) -> None:
         try:
             with transaction.atomic():
                 dataset.save(force_insert=True)
+                audit(AuditAction.DATASET_ADDED, dataset, by=dataset.created_by)
                 work.enqueue(dataset)
             return
         except IntegrityError:
@@ -201,6 +203,7 @@ def dataset_keep_good_rows(*, dataset: Dataset) -> Dataset:
     changed = Dataset.objects.filter(pk=dataset.pk, state=DatasetState.NEEDS_CHOICE).update(state=DatasetState.READY)
     if not changed:
         raise ValidationError(_("This version has no open choice about bad rows."), code="conflict")
+    audit(AuditAction.DATASET_KEPT, dataset)
     dataset.refresh_from_db()
     return dataset
 
@@ -214,5 +217,6 @@ def dataset_delete(*, dataset: Dataset) -> None:
         )
     folder = dataset_dir(dataset.id)
     with transaction.atomic():
+        audit(AuditAction.DATASET_DELETED, dataset)
         dataset.delete()
         transaction.on_commit(lambda: shutil.rmtree(folder, ignore_errors=True))

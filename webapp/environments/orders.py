@@ -18,7 +18,8 @@ from webapp.environments.generate import dataset_generate
 from webapp.environments.models import DatasetOrder, Environment, OrderState
 from webapp.environments.options import arguments_argv, arguments_clean
 from webapp.pages import clean_name
-from webapp.teams.models import User
+from webapp.teams.audit import audit
+from webapp.teams.models import AuditAction, User
 from webapp.work import Claim
 
 MAX_OPEN = 3
@@ -42,6 +43,7 @@ def order_create(
     with transaction.atomic():
         order.save(force_insert=True)
         work.enqueue(order)
+        audit(AuditAction.DATASET_ORDERED, environment, by=user, subject=f"{environment}: {order.name}")
     return order
 
 

@@ -20,7 +20,8 @@ from webapp import work
 from webapp.datasets.models import Dataset, DatasetExport, DatasetState, ExportState
 from webapp.datasets.operations.targets import ExportOptions, file_name, part_names, suffix_of, targets
 from webapp.datasets.services import KEEP_FREE_BYTES
-from webapp.teams.models import User
+from webapp.teams.audit import audit
+from webapp.teams.models import AuditAction, User
 from webapp.work import Claim
 
 KEPT = 5
@@ -48,6 +49,7 @@ def export_order(*, dataset: Dataset, user: User | None, options: ExportOptions)
         export.save(force_insert=True)
         _forget_old(dataset)
         work.enqueue(export)
+        audit(AuditAction.DATASET_EXPORTED, dataset, by=user, subject=f"{dataset} ({export.file_name})")
     return export
 
 

@@ -20,7 +20,8 @@ from webapp.rewards.lab.pasted import TEXT_NAME, conversations_of
 from webapp.rewards.models import RolloutSet, SetKind
 from webapp.rollouts.models import Rollout, RolloutStatus
 from webapp.runs.models import Run
-from webapp.teams.models import Project, User
+from webapp.teams.audit import audit
+from webapp.teams.models import AuditAction, Project, User
 
 logger = logging.getLogger(__name__)
 MAX_SETS = 200
@@ -62,6 +63,7 @@ def rollout_set_create(
     with transaction.atomic():
         made.save(force_insert=True)
         work.enqueue(made)
+        audit(AuditAction.SET_ADDED, made, by=user)
     logger.info("rollout set made", extra={"set_id": made.pk, "project_id": project.pk, "kind": kind})
     return made
 
@@ -95,5 +97,6 @@ def rollout_set_delete(*, rollout_set: RolloutSet) -> None:
     folder = rollout_set.folder
     cache.drop(rollout_set.pk)
     with transaction.atomic():
+        audit(AuditAction.SET_DELETED, rollout_set)
         rollout_set.delete()
         transaction.on_commit(lambda: shutil.rmtree(folder, ignore_errors=True))

@@ -28,7 +28,8 @@ from webapp.pages import clean_name
 from webapp.runs.foreign.importing import run_import
 from webapp.runs.models import ImportState, RunImport
 from webapp.storage import file_store, import_dir
-from webapp.teams.models import Project, User
+from webapp.teams.audit import audit
+from webapp.teams.models import AuditAction, Project, User
 from webapp.text import clean_json, clean_text
 from webapp.work import Claim
 
@@ -61,6 +62,7 @@ def import_create(*, project: Project, user: User | None, name: str, files: Sequ
         with transaction.atomic():
             item.save(force_insert=True)
             work.enqueue(item)
+            audit(AuditAction.RUN_IMPORTED, item, by=user, subject=item.name or item.files[0]["name"])
     except BaseException:
         shutil.rmtree(import_dir(item.pk), ignore_errors=True)
         raise

@@ -31,7 +31,8 @@ from webapp.runs.launch.preflight import preflight
 from webapp.runs.launch.preset_text import in_language
 from webapp.runs.models import Preparation, PreparationState
 from webapp.teams.access import project_for
-from webapp.teams.models import Project, Role, User
+from webapp.teams.audit import audit
+from webapp.teams.models import AuditAction, Project, Role, User
 from webapp.words import in_words
 from webapp.work import Claim
 
@@ -53,6 +54,7 @@ def preparation_open(*, project: Project, user: User, preset: Preset, size: Size
     same: dict[str, Any] = {"project": project, "preset": preset.id, "size": size}
     Preparation.objects.filter(**same, state=FAILED).update(state=DROPPED)
     item, _created = Preparation.objects.update_or_create(**same, state=OPEN, defaults=asked)
+    audit(AuditAction.PRESET_BEGUN, item, by=user)
     if not launch and situation(project, preset, size).settled:
         Preparation.objects.filter(pk=item.pk, state=OPEN).update(state=DONE)
         item.refresh_from_db()
@@ -63,7 +65,8 @@ def preparation_open(*, project: Project, user: User, preset: Preset, size: Size
 
 def preparation_drop(*, item: Preparation) -> None:
     """Do not go on, or do not show the failure any more. What was made stays."""
-    Preparation.objects.filter(pk=item.pk, state__in=(OPEN, FAILED)).update(state=DROPPED)
+    if Preparation.objects.filter(pk=item.pk, state__in=(OPEN, FAILED)).update(state=DROPPED):
+        audit(AuditAction.PRESET_DROPPED, item)
     item.refresh_from_db()
 
 

@@ -117,7 +117,7 @@ def test_a_late_worker_gives_up(project: Project, alice: Any) -> None:
     assert made.state == "building"
     perform(fresh)
     made.refresh_from_db()
-    assert (made.state, made.tries) == ("ready", 2)
+    assert (made.state, made.tries) == ("ready", 0)
 
 
 def test_a_set_that_is_deleted_or_too_large_ends(
