@@ -67,6 +67,7 @@ INSTALLED_APPS = [
     "webapp.runs",
     "webapp.metrics",
     "webapp.rollouts",
+    "webapp.removal",
     "webapp.live",
     "webapp.api",
     "webapp.ops",

@@ -109,6 +109,11 @@ ACTS: dict[str, Act] = {
     ENVIRONMENTS + "datasets/new/": Act("dataset_ordered", {"command": "tasks", "name": "made"}),
     PROJECT + "models/new/": Act("model_added", {"name": "qwen", "kind": "hub", "source": "a/b", "revision": ""}),
     PROJECT + "models/" + OWN_PK + "delete/": Act("model_deleted"),
+    PROJECT + "models/checkpoints/" + OWN_PK + "delete/": Act(
+        "checkpoint_deleted", lambda of: {"name": "run-1, step 1"}
+    ),
+    RUNS + "delete/": Act("run_deleted", lambda of: {"name": "run-1"}),
+    PROJECT + "delete/": Act("project_deleted", {"name": "Joust"}),
     API + "projects/<slug:slug>/runs": Act(
         "run_launched", lambda of: {"name": "r", "config": of["config"].model_dump(mode="json")}
     ),
@@ -120,6 +125,13 @@ ACTS: dict[str, Act] = {
     API + "datasets/<uuidstr:dataset_id>/exports": Act("dataset_exported", {"to": "jsonl"}),
     API + "environments/<uuidstr:environment_id>/scale": Act("environment_scaled", {"wanted": 2}),
     API + "environments/<uuidstr:environment_id>/restart": Act("environment_restart"),
+}
+DELETES = {
+    API + "runs/<uuidstr:run_id>": "run_deleted",
+    API + "checkpoints/<uuidstr:checkpoint_id>": "checkpoint_deleted",
+    API + "models/<uuidstr:model_id>": "model_deleted",
+    API + "datasets/<uuidstr:dataset_id>": "dataset_deleted",
+    API + "projects/<slug:slug>": "project_deleted",
 }
 JSON = {PROJECT + "rewards/lab/save/"}
 UNSAFE = sorted(
@@ -149,6 +161,8 @@ def _prepare(route: str, places: dict[str, Any], alice: User, client: Client) ->
     tail = route.rsplit("/", 2)[-2] + "/"
     if route.startswith(RUNS) and tail in states:
         Run.objects.update(state=states[tail], attempt=1, lease_owner="w", lease_beat_at=timezone.now())
+    elif route.startswith(PROJECT) and tail == "delete/":
+        Run.objects.update(state="succeeded")
     elif route == DATASETS + "keep/":
         Dataset.objects.update(state="needs_choice")
     elif "rewards/<uuid:pk>/" in route or "runs/new" in route or "projects/<slug:slug>/runs" in route:
@@ -162,7 +176,8 @@ def _prepare(route: str, places: dict[str, Any], alice: User, client: Client) ->
 
 
 def test_every_unsafe_address_is_audited_or_listed_with_a_reason() -> None:
-    assert set(UNSAFE) == set(ACTS) | set(UNAUDITED)
+    assert set(UNSAFE) == set(ACTS) | set(DELETES) | set(UNAUDITED)
+    assert set(DELETES) == {route for route in UNSAFE if "DELETE" in TABLE[route]} - {"login/", "language/"}
     assert not set(ACTS) & set(UNAUDITED) and all(UNAUDITED.values())
     assert {act.action for act in ACTS.values()} <= set(AuditAction.values)
 
@@ -189,6 +204,18 @@ def test_an_act_leaves_a_row(
     assert (found.username, found.user_id, found.address, found.agent) == ("alice", alice.pk, "10.9.8.7", "Lance/1")
     if route.startswith(PROJECT) and "members" not in route:
         assert found.project_id == places["project"].pk and found.subject
+
+
+@pytest.mark.parametrize("route", sorted(DELETES))
+def test_a_deletion_over_the_api_leaves_a_row(
+    route: str, places: dict[str, Any], alice: User, client_for: Callable[..., Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_once(monkeypatch)
+    Run.objects.update(state="succeeded")
+    response = client_for(alice).delete(_address(route, places))
+    assert response.status_code == 200, response.content
+    row = AuditEntry.objects.get()
+    assert (row.action, row.username, row.project_name) == (DELETES[route], "alice", "Joust") and row.subject
 
 
 def test_the_page_links_and_filters(

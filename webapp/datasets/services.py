@@ -30,6 +30,7 @@ from webapp.datasets.operations.work import rows_make
 from webapp.datasets.selectors import runs_using
 from webapp.datasets.storing import companions_store
 from webapp.pages import clean_name
+from webapp.removal.files import removal_add
 from webapp.storage import dataset_dir, file_store
 from webapp.teams.audit import audit
 from webapp.teams.models import AuditAction, Project, User
@@ -215,8 +216,7 @@ def dataset_delete(*, dataset: Dataset) -> None:
         raise ValidationError(
             _("It is used by a run that has not ended: %(runs)s.") % {"runs": ", ".join(names)}, code="conflict"
         )
-    folder = dataset_dir(dataset.id)
     with transaction.atomic():
         audit(AuditAction.DATASET_DELETED, dataset)
+        removal_add(str(dataset), [dataset_dir(dataset.id)])
         dataset.delete()
-        transaction.on_commit(lambda: shutil.rmtree(folder, ignore_errors=True))

@@ -6,7 +6,7 @@ from django.conf import settings
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from webapp.ids import UuidModel, name_validator
+from webapp.ids import Present, UuidModel, name_validator
 from webapp.runs.states import RunState
 from webapp.teams.models import Project
 from webapp.work import Work
@@ -60,6 +60,10 @@ class Run(UuidModel):
     queued_at = models.DateTimeField(null=True)
     started_at = models.DateTimeField(null=True)
     finished_at = models.DateTimeField(null=True)
+    removed_at = models.DateTimeField(null=True, editable=False)
+
+    objects = Present()
+    all_objects = models.Manager()
 
     class Meta:
         ordering = ["-created_at"]

@@ -7,7 +7,7 @@ from django.contrib.auth.models import AbstractUser
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from webapp.ids import UuidModel, name_validator
+from webapp.ids import Present, UuidModel, name_validator
 
 
 class User(AbstractUser, UuidModel):
@@ -54,6 +54,10 @@ class Project(UuidModel):
     name = models.CharField(_("name"), max_length=80, validators=[name_validator])
     slug = models.SlugField(max_length=80, unique=True)
     created_at = models.DateTimeField(auto_now_add=True)
+    removed_at = models.DateTimeField(null=True, editable=False)
+
+    objects = Present()
+    all_objects = models.Manager()
 
     def __str__(self) -> str:
         return self.name
