@@ -14,7 +14,7 @@ from channels.security.websocket import OriginValidator  # noqa: E402
 from channels.sessions import SessionMiddlewareStack  # noqa: E402
 from django.conf import settings  # noqa: E402
 
-from webapp.datasets.handlers import BodyLimit  # noqa: E402
+from webapp.body_limit import BodyLimit  # noqa: E402
 from webapp.live.routing import websocket_urlpatterns  # noqa: E402
 
 application = ProtocolTypeRouter(

@@ -17,6 +17,7 @@ MESSAGES = {
     "conflict": gettext_noop("That is not possible in the present state."),
     "too_large": gettext_noop("That is larger than the limit."),
     "rate_limited": gettext_noop("Too many requests; wait a little and try again."),
+    "unavailable": gettext_noop("Tiltyard cannot reach its database now. Nothing is lost; try again in a moment."),
     "internal": gettext_noop("Tiltyard failed to answer; the log has the details under this request id."),
 }
 
