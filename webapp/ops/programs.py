@@ -88,6 +88,8 @@ def web_program(host: str, port: int, *, behind_proxy: bool) -> Program:
         host,
         "--port",
         str(port),
+        "--http",
+        "webapp.ops.connections:HttpProtocol",
         "--ws-max-size",
         str(WS_MAX_BYTES),
         "--ws-ping-interval",
