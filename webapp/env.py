@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import secrets
 from pathlib import Path
@@ -47,6 +48,22 @@ def env_list(name: str, default: list[str]) -> list[str]:
     """Values separated by commas."""
     value = env_str(name)
     return [item.strip() for item in value.split(",") if item.strip()] if value else default
+
+
+def proxy_addresses() -> list[str]:
+    """Addresses and networks of the proxies in front of us.
+
+    `*` is refused: whoever connects could then write any address into X-Forwarded-For.
+    """
+    found = env_list("TILTYARD_PROXY_ADDRESSES", ["127.0.0.1", "::1"])
+    for item in found:
+        try:
+            ipaddress.ip_network(item, strict=False)
+        except ValueError as exc:
+            raise ImproperlyConfigured(
+                f"TILTYARD_PROXY_ADDRESSES must be IP addresses or networks such as 172.18.0.0/16, not {item!r}."
+            ) from exc
+    return found
 
 
 def secret_key(path: Path, fallback_env: str) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from webapp.env import env_bool
+from webapp.env import env_bool, proxy_addresses
 from webapp.ops.apps import READY_VARIABLE
 from webapp.ops.embedded import Service
 
@@ -107,6 +107,8 @@ def web_program(host: str, port: int, *, behind_proxy: bool) -> Program:
         "--no-access-log",
         "--no-server-header",
         "--proxy-headers" if behind_proxy else "--no-proxy-headers",
+        # Without it uvicorn believes every client on loopback, and whatever FORWARDED_ALLOW_IPS of our parent says.
+        *(["--forwarded-allow-ips", ",".join(proxy_addresses())] if behind_proxy else []),
     ]
     return Program("web", APP, argv)
 

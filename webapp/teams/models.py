@@ -71,6 +71,18 @@ class LoginLink(models.Model):
         return f"login link of {self.user}"
 
 
+class LoginThrottle(models.Model):
+    """Failed logins of one account, one address or both, within a window; ``webapp.teams.throttle`` has the rules."""
+
+    key = models.CharField(max_length=64, primary_key=True)
+    failures = models.PositiveIntegerField()
+    last_at = models.DateTimeField()
+    until = models.DateTimeField(db_index=True)
+
+    def __str__(self) -> str:
+        return f"{self.failures} failures until {self.until}"
+
+
 class SiteSwitch(models.Model):
     """Something that an administrator switches on for the whole installation; without a row it is off."""
 
@@ -90,6 +102,16 @@ class AuditAction(models.TextChoices):
     CODE_TESTED = "code_tested", _("reward code tested without an error")
     CODE_SAVED = "code_saved", _("reward code saved")
     CONFIRM_FAILED = "confirm_failed", _("wrong password at a confirmation")
+    MEMBER_ADDED = "member_added", _("member added")
+    MEMBER_ROLE = "member_role", _("role changed")
+    MEMBER_REMOVED = "member_removed", _("member removed")
+    LINK_MADE = "link_made", _("login link made")
+    LINK_MAILED = "link_mailed", _("login link sent by mail")
+    LINK_USED = "link_used", _("logged in by a link")
+    PASSWORD_SET = "password_set", _("password set")
+    MAIL_SET = "mail_set", _("mail address changed")
+    DEACTIVATED = "deactivated", _("person deactivated")
+    REACTIVATED = "reactivated", _("person reactivated")
 
 
 class AuditEntry(models.Model):

@@ -19,8 +19,9 @@ from webapp.pages import add_errors
 from webapp.runs.selectors import run_list
 from webapp.teams import services
 from webapp.teams.access import project_for
+from webapp.teams.audit import audit_write
 from webapp.teams.forms import MemberForm, ProjectForm, RoleForm
-from webapp.teams.models import Membership, Project, Role, User
+from webapp.teams.models import AuditAction, Membership, Project, Role, User
 from webapp.teams.selectors import home_projects, member_rows, membership_in, run_counts, shelves, teams_owned
 from webapp.teams.templatetags.ui import url_or_none
 
@@ -111,11 +112,17 @@ def member_new(request: HttpRequest, slug: str) -> HttpResponse:
         except ValidationError as exc:
             add_errors(form, exc)
         else:
+            by = cast(User, request.user)
+            audit_write(request, by, AuditAction.MEMBER_ADDED, subject=_of(added.membership), project=project)
             if added.token:
                 return _settings(request, project, link=_link_url(request, added.token), link_for=added.membership.user)
             messages.success(request, _("%(name)s joined the team.") % {"name": added.membership.user.username})
             return redirect("team-settings", slug=slug)
     return _settings(request, project, form=form, status=422)
+
+
+def _of(membership: Membership) -> str:
+    return f"{membership.user.username}: {membership.role}"
 
 
 def _member(request: HttpRequest, slug: str, pk: int) -> tuple[Project, Membership]:
@@ -130,13 +137,15 @@ def _member(request: HttpRequest, slug: str, pk: int) -> tuple[Project, Membersh
 @require_POST
 def member_role(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     """Change a member's role."""
-    _project, membership = _member(request, slug, pk)
+    project, membership = _member(request, slug, pk)
     form = RoleForm(request.POST)
     if not form.is_valid():
         messages.error(request, _("There is no such role."))
         return redirect("team-settings", slug=slug)
     try:
-        services.member_set_role(membership=membership, role=form.cleaned_data["role"], by=cast(User, request.user))
+        by = cast(User, request.user)
+        services.member_set_role(membership=membership, role=form.cleaned_data["role"], by=by)
+        audit_write(request, by, AuditAction.MEMBER_ROLE, subject=_of(membership), project=project)
         messages.success(
             request,
             _("%(name)s is now %(role)s.") % {"name": membership.user.username, "role": membership.get_role_display()},
@@ -150,9 +159,11 @@ def member_role(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
 @require_POST
 def member_remove(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     """Take a member out of the team."""
-    _project, membership = _member(request, slug, pk)
+    project, membership = _member(request, slug, pk)
     try:
-        services.member_remove(membership=membership, by=cast(User, request.user))
+        by = cast(User, request.user)
+        services.member_remove(membership=membership, by=by)
+        audit_write(request, by, AuditAction.MEMBER_REMOVED, subject=_of(membership), project=project)
         messages.success(request, _("%(name)s left the team.") % {"name": membership.user.username})
     except ValidationError as exc:
         messages.error(request, " ".join(exc.messages))
@@ -165,10 +176,31 @@ def member_remove(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
 @login_required
 @require_POST
 def member_link(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-    """A new one-time link for a member who has never logged in."""
+    """A new one-time link for a member who lost theirs, or forgot the password. It is shown in this answer alone."""
     project, membership = _member(request, slug, pk)
-    token = services.member_login_link(membership=membership, by=cast(User, request.user))
+    by = cast(User, request.user)
+    token = services.person_login_link(user=membership.user, by=by)
+    audit_write(request, by, AuditAction.LINK_MADE, subject=membership.user.username, project=project)
     return _settings(request, project, link=_link_url(request, token), link_for=membership.user)
+
+
+@login_required
+@require_POST
+def member_active(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+    """Deactivate a person, or let them in again."""
+    project, membership = _member(request, slug, pk)
+    set_active(request, membership.user, active=request.POST.get("active") == "yes", project=project)
+    return redirect("team-settings", slug=slug)
+
+
+def set_active(request: HttpRequest, user: User, *, active: bool, project: Project | None = None) -> None:
+    """Do it, note it, say it."""
+    by = cast(User, request.user)
+    services.person_set_active(user=user, active=active, by=by)
+    action = AuditAction.REACTIVATED if active else AuditAction.DEACTIVATED
+    audit_write(request, by, action, subject=user.username, project=project)
+    said = _("%(name)s can log in again.") if active else _("%(name)s is logged out and can no longer log in.")
+    messages.success(request, said % {"name": user.username})
 
 
 @require_GET
