@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from training.child_env import PLACES, child_env
 from webapp.env import env_bool, proxy_addresses
 from webapp.ops.apps import READY_VARIABLE
 from webapp.ops.embedded import Service
@@ -72,9 +73,14 @@ def service_program(service: Service) -> Program:
     )
 
 
-def tools_program(port: int) -> Program:
-    """The environment server that ships with Tiltyard."""
-    return Program("tools", TOOLS, [sys.executable, "-m", "envs.tools", "--port", str(port)])
+def tools_program(port: int, token_file: Path) -> Program:
+    """The environment server that ships with Tiltyard: behind a token, with an environment of its own.
+
+    The process manager hands its own environment on and cannot take a variable away, so `env -i` does.
+    """
+    named = [f"{name}={value}" for name, value in child_env(PLACES, PYTHONUNBUFFERED="1").items()]
+    argv = [sys.executable, "-m", "envs.tools", "--port", str(port), "--token-file", str(token_file)]
+    return Program("tools", TOOLS, [shutil.which("env") or "/usr/bin/env", "-i", *named, *argv])
 
 
 def web_program(host: str, port: int, *, behind_proxy: bool) -> Program:

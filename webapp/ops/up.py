@@ -17,6 +17,7 @@ import errno
 import fcntl
 import json
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -181,7 +182,7 @@ class Up:
         tools_port, tools_before = self._tools_port()
         with self.console.stage(_("Data folder")):
             programs = self._prepare_services()
-        tools = tools_program(tools_port)
+        tools = tools_program(tools_port, self._tools_token())
         web = web_program(self.options.host, self.options.port, behind_proxy=self.options.behind_proxy)
         workers = [keeper_program(ready), *celery_programs(ready, gpus())]
         self._manager = Manager(self.data, self.options.root, [*programs.values(), tools, web, *workers])
@@ -237,6 +238,13 @@ class Up:
         write_private(file, str(port))
         return port, before
 
+    def _tools_token(self) -> Path:
+        """What whoever plays on the tools server shows: any program of this machine can reach its port."""
+        file = self.data / "tools.token"
+        if not file.exists():
+            write_private(file, secrets.token_urlsafe(32))
+        return file
+
     def _environment(self) -> dict[str, str]:
         return {
             **os.environ,
@@ -262,6 +270,7 @@ class Up:
         for key in ("database_url", "redis_url"):
             found.setdefault(key, os.environ.get(key.upper(), ""))
         found |= {"tools_url": f"http://127.0.0.1:{tools_port}", "tools_address": f"127.0.0.1:{tools_port}"}
+        found["tools_token"] = self._tools_token().read_text().strip()
         write_private(self.data / "services.json", json.dumps(found))
 
     def _manage(self, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
