@@ -37,20 +37,8 @@ def test_the_tools_server_knows_nothing_of_us_and_asks_for_its_token(
         assert refused.value.code == 401
         refused.value.close()
     assert SECRET not in str(known) and TOKEN not in str(known) and TOKEN not in " ".join(program.argv)
-    assert set(known) <= {
-        "PATH",
-        "HOME",
-        "USER",
-        "LANG",
-        "LC_ALL",
-        "TZ",
-        "TMPDIR",
-        "VIRTUAL_ENV",
-        "LD_LIBRARY_PATH",
-    } | {
-        "PYTHONPATH",
-        "PYTHONUNBUFFERED",
-    }
+    places = {"PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH"}
+    assert set(known) <= places | {"PYTHONPATH", "PYTHONUNBUFFERED"}
 
 
 def test_only_the_tools_server_is_shown_its_token(settings: Any) -> None:
@@ -68,6 +56,6 @@ def test_one_list_says_what_a_child_may_know() -> None:
         for path in (ROOT / folder).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 loops = node.generators if isinstance(node, ast.DictComp) else []
-                if any("environ" in ast.unparse(part) for loop in loops for part in [loop.iter, *loop.ifs]):
+                if any("os.environ" in ast.unparse(part) for loop in loops for part in [loop.iter, *loop.ifs]):
                     copies.append(str(path.relative_to(ROOT)))
     assert copies == ["training/child_env.py"]
