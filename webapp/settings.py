@@ -13,7 +13,16 @@ from pathlib import Path
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.translation import gettext_lazy as _
 
-from webapp.env import database_from_url, env_bool, env_int, env_list, env_str, proxy_addresses, secret_key
+from webapp.env import (
+    database_from_url,
+    env_bool,
+    env_int,
+    env_list,
+    env_str,
+    private_folder,
+    proxy_addresses,
+    secret_key,
+)
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 DATA_DIR = Path(env_str("TILTYARD_DATA_DIR", str(BASE_DIR / ".tiltyard"))).resolve()
@@ -174,7 +183,7 @@ MODELS_DIR = Path(env_str("TILTYARD_MODELS_DIR", str(DATA_DIR / "models")))
 # The one folder below which editors choose data for servers that they start: catalogues, tool documents, queries.
 ENVIRONMENT_DATA_DIR = Path(env_str("TILTYARD_ENVIRONMENT_DATA_DIR", str(DATA_DIR / "environment-data")))
 for _folder in (DATA_DIR, FILE_UPLOAD_TEMP_DIR, MODELS_DIR, ENVIRONMENT_DATA_DIR):
-    _folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    private_folder(_folder)
 
 # --- Jobs (Celery) --------------------------------------------------------------------------------------------------
 # The message is only a hint "try to claim run X"; the lease in Postgres decides, so early acknowledgement is right.

@@ -105,9 +105,22 @@ class Up:
         except (UpError, EmbeddedError) as error:
             self.console.error(error if isinstance(error, UpError) else UpError(str(error)))
             return 1
+        except OSError as exc:
+            self.console.error(self._disk_error(exc))
+            return 1
         except Stopped:
             pass  # asked to, and done
         return 0
+
+    def _disk_error(self, exc: OSError) -> UpError:
+        """A disk that is full or cannot be written is no fault of ours: a sentence instead of a traceback."""
+        place = exc.filename or self.data
+        if exc.errno == errno.ENOSPC:
+            return UpError(
+                _("The disk that holds %(path)s is full.") % {"path": place},
+                advice=_("Free some space, then start again. Your data are kept."),
+            )
+        return UpError(_("%(path)s cannot be used: %(reason)s.") % {"path": place, "reason": exc.strerror or exc})
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
