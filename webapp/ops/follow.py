@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from django.db import connection
 from django.utils.translation import gettext as _
 
+from webapp.errors import DATABASE_AWAY
 from webapp.metrics.models import MetricPoint
 from webapp.ops.console import Console
 from webapp.runs.models import Run
@@ -14,6 +16,7 @@ from webapp.runs.states import LEASED, TERMINAL, RunState
 
 LOOK_EVERY_S = 1.0
 LINE_EVERY_S = 5.0
+LOOK_AGAIN_S = 2.0
 
 
 def run_line(run: Run) -> str:
@@ -47,8 +50,7 @@ def follow(runs: Sequence[Run], console: Console) -> None:
     last_lines: dict[object, str] = {}
     printed_at = 0.0
     while True:
-        for run in runs:
-            run.refresh_from_db()
+        _look(runs, console)
         open_runs = [run for run in runs if run.state not in TERMINAL]
         for run in runs:
             state = f"{run.pk}-{run.state}"
@@ -65,6 +67,22 @@ def follow(runs: Sequence[Run], console: Console) -> None:
             console.line(line)
             last_lines[active.pk], printed_at = line, time.monotonic()
         time.sleep(LOOK_EVERY_S)
+
+
+def _look(runs: Sequence[Run], console: Console) -> None:
+    """Read the runs; while the database is away, say so once and look again."""
+    said = False
+    while True:
+        try:
+            for run in runs:
+                run.refresh_from_db()
+            return
+        except DATABASE_AWAY:
+            connection.close()
+            if not said:
+                _plain("  " + _("The database does not answer; looking again every few seconds."), console)
+            said = True
+            time.sleep(LOOK_AGAIN_S)
 
 
 def _plain(text: str, console: Console) -> None:

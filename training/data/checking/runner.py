@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import training
+from training.child_env import bare_env
 from training.data.checking.check import FINDINGS_NAME, REPORT_NAME, ROWS_NAME, Ask, Progress, write_report
 from training.data.checking.preview import ROWS_SHOWN, Preview
 from training.data.checking.report import Report
@@ -72,7 +72,7 @@ def run_limited(
     with open(log_path, "wb") as log:
         child = subprocess.Popen(
             command,
-            env=_environment(),
+            env=bare_env(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -103,7 +103,7 @@ def run_preview(source: Path, reading: ReadOptions | None = None, *, rows: int =
     limits = PREVIEW_LIMITS
     child = subprocess.Popen(
         command,
-        env=_environment(),
+        env=bare_env(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -163,12 +163,6 @@ def _choices(reading: ReadOptions | None, checking: CheckOptions | None) -> list
         if options is not None:
             words += [f"{flag}={options.model_dump_json(exclude_defaults=True)}"]
     return words
-
-
-def _environment() -> dict[str, str]:
-    """No secrets: only where programs and our own code are, and UTF-8."""
-    root = str(Path(training.__file__).absolute().parent.parent)
-    return {"PATH": os.defpath, "LANG": "C.UTF-8", "PYTHONPATH": root}
 
 
 def _follow(child: subprocess.Popen[bytes], deadline: float, on_progress: Callable[[Progress], None] | None) -> bool:

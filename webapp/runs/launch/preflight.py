@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from django.conf import settings
 from django.utils.translation import gettext as _
 
+from training.child_env import CERTIFICATES, MODELS, PLACES, child_env
 from training.config import JobConfig, config_to_yaml
 from training.errors import ConfigError, TiltyardError
 from training.rewards.scoring import validate_components
@@ -44,16 +45,7 @@ KEEP_FREE_BYTES = 2 * 1024**3
 ASKED_BEFORE = frozenset({"environment", "rewards"})  # said once already when they are all right
 COUNTED_HERE = "slots"  # over all replicas, with an offer to start more
 _processes = threading.BoundedSemaphore(2)  # each imports torch; more at once would starve the pages
-_PASSED_ON = (
-    "PATH",
-    "HOME",
-    "HF_HOME",
-    "HF_HUB_OFFLINE",
-    "HF_HUB_CACHE",
-    "TILTYARD_MODELS_DIR",
-    "TILTYARD_DATA_DIR",
-    "TMPDIR",
-)
+_OWN_PLACES = ("TILTYARD_MODELS_DIR", "TILTYARD_DATA_DIR")
 
 
 class Offer(NamedTuple):
@@ -260,9 +252,8 @@ def _run_trainer(config: JobConfig, access: dict[str, str]) -> tuple[int | None,
 
 
 def _environment(access: Mapping[str, str]) -> dict[str, str]:
-    kept = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-    threads = {"OMP_NUM_THREADS": "2", "TOKENIZERS_PARALLELISM": "false"}
-    return {**kept, **threads, **access_env(access), "LANG": "C.UTF-8", "PYTHONPATH": str(settings.BASE_DIR)}
+    threads = {"OMP_NUM_THREADS": "2", "TOKENIZERS_PARALLELISM": "false", "LANG": "C.UTF-8"}
+    return child_env(PLACES, MODELS, CERTIFICATES, _OWN_PLACES, **threads, **access_env(access))
 
 
 def _title(name: str) -> str:
