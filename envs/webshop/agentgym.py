@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict, StrictInt, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from starlette.exceptions import HTTPException
 
 from envs.base.frames import describe
@@ -31,7 +31,7 @@ PATHS = frozenset(
         *("/available_actions", "/instruction_text", "/observation", "/state"),
     }
 )
-MAX_NUMBER_DIGITS = 12
+_NUMBER = TypeAdapter(int)
 
 
 class AgentGymError(Exception):
@@ -44,17 +44,17 @@ class AgentGymError(Exception):
 
 
 class EnvBody(BaseModel):
-    """The environment that a request is about."""
+    """The environment that a request is about. Numbers may be written as upstream reads them: ``"12"``, ``12.0``."""
 
     model_config = ConfigDict(extra="ignore")
 
-    env_idx: StrictInt
+    env_idx: int
 
 
 class ResetBody(EnvBody):
     """Without ``session_id`` the visit is drawn by chance, as upstream does it."""
 
-    session_id: StrictInt | None = None
+    session_id: int | None = None
 
 
 class StepBody(EnvBody):
@@ -137,10 +137,11 @@ class AgentGym:
 
     def _asked(self, request: Request) -> Room:
         """The environment of ``?env_idx=``."""
-        text = request.query_params.get("env_idx", "")
-        if not (text.isascii() and text.isdigit() and len(text) <= MAX_NUMBER_DIGITS):
-            raise AgentGymError(422, "VALIDATION_ERROR", "Invalid request: env_idx must be a number.")
-        return self._room(int(text))
+        try:
+            number = _NUMBER.validate_python(request.query_params.get("env_idx", ""))
+        except ValidationError:
+            raise AgentGymError(422, "VALIDATION_ERROR", "Invalid request: env_idx must be a number.") from None
+        return self._room(number)
 
     def _room(self, number: int) -> Room:
         room = self._rooms.find(number)
