@@ -28,13 +28,14 @@ from envs.base.settings import ServerSettings
 CLOSE_BAD_FRAMES = 4400
 CLOSE_IDLE = 4408
 MAX_BAD_FRAMES = 32
+OWN_PATHS = frozenset({"/validate", "/metadata", "/schema", "/openapi.json", "/mcp"})
 ERROR_PREFIX = '{"type":"error"'
 
 
 class Guard:
     """ASGI middleware: authentication for http and websockets alike, then one ``Connection`` for each socket.
 
-    ``paths`` are the HTTP routes that a server has beside ``/health`` and ``/validate``; they need the token as the
+    ``paths`` are the HTTP routes that a server has beside ``/health`` and ``OWN_PATHS``; they need the token as the
     socket does. A request to one of ``step_paths`` counts as a step.
     """
 
@@ -49,7 +50,7 @@ class Guard:
         self._app = app
         self._settings = settings
         self._meter = meter
-        self._paths = paths | {"/validate"}
+        self._paths = paths | OWN_PATHS
         self._step_paths = step_paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

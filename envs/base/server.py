@@ -7,11 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 from fastapi import FastAPI
 
+from envs.base import describing
 from envs.base.bridge import Bridge, BridgeObservation, StepAction
 from envs.base.environment import ToolEnvironment
 from envs.base.facts import Facts, Prover
 from envs.base.guard import Guard
 from envs.base.load import LoadMeter
+from envs.base.mcp import Mcp
 from envs.base.openenv import HTTPEnvServer, ServerMode
 from envs.base.settings import ServerSettings
 from envs.wire import Health, Validation
@@ -21,6 +23,8 @@ def create_server(
     factory: Callable[[], ToolEnvironment], settings: ServerSettings, facts: Facts | None = None
 ) -> FastAPI:
     """Serve ``factory()`` for each connection: ``/ws`` behind the guard, ``GET /health`` and ``GET /validate``.
+
+    Beside them stands what OpenEnv's own tools ask a server for (``envs.base.describing``, ``envs.base.mcp``).
 
     A server with routes of its own finds the ``LoadMeter`` and the ``Prover`` in the application's state.
     """
@@ -35,10 +39,11 @@ def create_server(
     server = HTTPEnvServer(
         Session, StepAction, BridgeObservation, max_concurrent_envs=settings.slots, env_name=settings.name
     )
-    app = FastAPI(title=settings.name, version=settings.version, docs_url=None, redoc_url=None, openapi_url=None)
+    app = FastAPI(title=settings.name, version=settings.version, docs_url=None, redoc_url=None)
     server.register_routes(app, mode=ServerMode.SIMULATION)
-    # Of OpenEnv's routes only the socket stays: reset and step over HTTP, MCP and the task routes are never served.
-    app.router.routes[:] = [route for route in app.router.routes if getattr(route, "path", None) == "/ws"]
+    # Of OpenEnv's routes only the socket stays: reset and step over HTTP and the task routes are never served.
+    kept = ("/ws", "/openapi.json")
+    app.router.routes[:] = [route for route in app.router.routes if getattr(route, "path", None) in kept]
 
     meter, prover = LoadMeter(), Prover(facts or Facts())
     app.state.meter, app.state.prover = meter, prover
@@ -51,6 +56,8 @@ def create_server(
     async def validate() -> Validation:
         return await prover.validation()
 
+    describing.mount(app, settings, prover.description)
+    Mcp(Session, settings).mount(app)
     app.add_middleware(Guard, settings=settings, meter=meter)
     return app
 
