@@ -7,6 +7,7 @@ input in its error. Here every bad frame has a sentence for an answer, and the s
 from __future__ import annotations
 
 import json
+import uuid
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -140,3 +141,8 @@ def clean_error(text: str) -> tuple[str, str]:
 def error_frame(code: str, message: str, **extra: Any) -> str:
     """An OpenEnv error frame."""
     return json.dumps({"type": "error", "data": {"message": message[:MAX_TEXT_LENGTH], "code": code, **extra}})
+
+
+def error_body(code: str, message: str) -> dict[str, Any]:
+    """The error shape of the project, for HTTP."""
+    return {"ok": False, "code": code, "message": message, "detail": None, "request_id": uuid.uuid4().hex}

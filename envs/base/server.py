@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
 
 from envs.base import describing
 from envs.base.bridge import Bridge, BridgeObservation, StepAction
 from envs.base.environment import ToolEnvironment
 from envs.base.facts import Facts, Prover
+from envs.base.frames import error_body
 from envs.base.guard import Guard
 from envs.base.load import LoadMeter
 from envs.base.mcp import Mcp
@@ -56,10 +59,17 @@ def create_server(
     async def validate() -> Validation:
         return await prover.validation()
 
+    app.add_exception_handler(HTTPException, refuse)
     describing.mount(app, settings, prover.description)
     Mcp(Session, settings).mount(app)
     app.add_middleware(Guard, settings=settings, meter=meter)
     return app
+
+
+async def refuse(request: Request, error: Exception) -> JSONResponse:
+    """The error shape of the project for what no route answers, such as a method that it does not have."""
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    return JSONResponse(error_body(f"HTTP_{status}", "This route does not answer such a request."), status_code=status)
 
 
 def health_of(app: FastAPI, settings: ServerSettings, *, sessions: int, slots: int) -> Health:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import html
 import json
 import random
-import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -19,7 +18,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from starlette.exceptions import HTTPException
 
-from envs.base.frames import describe
+from envs.base.frames import describe, error_body
 from envs.base.settings import MAX_FRAME_BYTES
 from envs.webshop.actions import parse_action
 from envs.webshop.rooms import Room, Rooms
@@ -187,8 +186,7 @@ async def _answer_error(request: Request, error: Exception) -> JSONResponse:
     else:
         status = error.status_code if isinstance(error, HTTPException) else 500
         code, message = f"HTTP_{status}", "This route does not answer such a request."
-    body = {"ok": False, "code": code, "message": message, "detail": None, "request_id": uuid.uuid4().hex}
-    return JSONResponse(body, status_code=status)
+    return JSONResponse(error_body(code, message), status_code=status)
 
 
 def _instruction(session: Session) -> str:
