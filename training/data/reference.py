@@ -152,7 +152,7 @@ def _codes() -> str:
 def _limits() -> str:
     return (
         "\n## Limits\n\n"
-        f"A row has at most {limits.MAX_LINE_BYTES >> 20} MB, a text {limits.MAX_FIELD_BYTES >> 10} KB, "
+        f"A row has at most {limits.MAX_LINE_BYTES >> 20} MB, a text {limits.MAX_FIELD_BYTES >> 20} MB, "
         f"{limits.MAX_DEPTH} levels and {limits.MAX_COLUMNS} columns. A file has at most "
         f"{limits.CheckLimits.max_rows:,} rows, and a parquet file decodes to at most "
         f"{limits.PARQUET_DECODED_BYTES >> 30} GB and {limits.PARQUET_RATIO} times its size. Archives are refused. "

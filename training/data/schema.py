@@ -1,9 +1,10 @@
 """The internal schema of one dataset row, and how foreign spellings of a conversation are read.
 
 A conversation stands under ``messages``, ``conversation``, ``conversations`` or ``prompt`` (the first of these that the
-row has). Messages have ``role`` and ``content``, or ``from`` and ``value``. Tools are OpenAI function schemas, as a
-list or as JSON text of one. Everything else of the row is kept in ``extra``, in its order, and everything else of a
-message stays with it. Other formats (``formats/``) make the same rows from rows without a conversation.
+row has). Messages have ``role`` and ``content`` (text, or OpenAI's parts of text), or ``from`` and ``value``. A system
+text in a column of its own becomes the first message, TRL's ``completion`` the last ones. Tools are OpenAI function
+schemas, as a list or as JSON text of one. Everything else of the row is kept in ``extra``, in its order, and everything
+else of a message stays with it. Other formats (``formats/``) make the same rows from rows without a conversation.
 """
 
 from __future__ import annotations
@@ -21,6 +22,10 @@ from training.data.problems import RowError, kind, shown
 __all__ = ["Message", "Row", "RowError", "ToolCall", "check_tree", "conversation_key", "row_from_dict", "strict_loads"]
 
 CONVERSATION_KEYS = ("messages", "conversation", "conversations", "prompt")
+SYSTEM_KEYS = ("system", "system_prompt")
+"""Columns beside a conversation whose text is its system message."""
+TEXT_PARTS = {"text", "input_text", "output_text"}
+"""Types of content parts that are text, in OpenAI's two APIs."""
 TASK_KEYS = ("item_id", "session_id", "query_id", "ground_truth")
 """A row with one of these may have an empty conversation: the environment opens it."""
 ROLES = {
@@ -60,6 +65,10 @@ class Spelling:
     tools_as_text: bool = False
     added: list[str] = field(default_factory=list)
     """Extras that reading added; writing leaves them out."""
+    system: str = ""
+    """The column that the first message stood in, where it had one of its own."""
+    completion: int = 0
+    """How many of the last messages stood under ``completion``."""
 
 
 class Row(BaseModel):
@@ -81,6 +90,9 @@ class Row(BaseModel):
         default=False, repr=False, description="Whether it stood in the file just as `normal` spells it."
     )
     offered: list[str] = Field(default_factory=list, repr=False, description="Tools that its text offers, by name.")
+    facts: tuple[str, ...] = Field(
+        default=(), repr=False, description="Codes of `facts.FACTS`: what reading did with columns of this row."
+    )
 
     def normal(self) -> dict[str, Any]:
         """The row in our own spelling, fit for ``rows.jsonl``: messages, tools, then the extras in their order."""
@@ -177,7 +189,7 @@ def row_from_dict(raw: dict[str, Any]) -> Row:
     messages, others, roles = own if own is not None else messages_of(items)
     values: dict[str, Any] = {
         "messages": messages,
-        "tools": None if tools is None else _tools(tools),
+        "tools": None if tools is None else tools_of(tools),
         "extra": {name: value for name, value in raw.items() if name not in (key, "tools", "messages")},
         "raw": raw,
         "others": others if others and any(others) else None,
@@ -186,8 +198,82 @@ def row_from_dict(raw: dict[str, Any]) -> Row:
         "made": False,
         "as_written": own is not None and tools is None and next(iter(raw)) == "messages",
         "offered": [],
+        "facts": (),
     }
-    return _bare(Row, values, _ROW)
+    row = _bare(Row, values, _ROW)
+    if "system" in raw or "system_prompt" in raw or (key == "prompt" and "completion" in raw):
+        _placed(row)
+    return row
+
+
+def _placed(row: Row) -> None:
+    """Put the system text and the completion, which stand beside the conversation, into it."""
+    before = len(row.messages)
+    if row.spelling.key == "prompt":
+        _complete(row)
+    name = next((name for name in SYSTEM_KEYS if isinstance(row.extra.get(name), str) and row.extra[name]), "")
+    if name:
+        system_first(row, name)
+    if len(row.messages) != before:
+        row.made, row.as_written = True, False
+        row.raw = row.normal()
+
+
+def _complete(row: Row) -> None:
+    """TRL's ``completion``: one that is marked as a bad example (``label`` false) stays beside the prompt."""
+    given = row.extra.get("completion")
+    if isinstance(given, str) and given:
+        given = [{"role": "assistant", "content": given}]
+    if not isinstance(given, list) or not given:
+        return
+    if isinstance(row.extra.get("label"), bool):
+        row.facts = (*row.facts, "labelled")
+        return
+    messages, others, roles = messages_of(given)
+    own = row.others or [{}] * len(row.messages)
+    row.others = [*own, *(others or [{}] * len(messages))] if any(others) or row.others else None
+    row.messages += messages
+    row.spelling.roles = [*row.spelling.roles, *roles]
+    row.spelling.completion = len(messages)
+    row.extra = {name: value for name, value in row.extra.items() if name != "completion"}
+    row.facts = (*row.facts, "completion")
+
+
+def system_first(row: Row, name: str) -> None:
+    """Make the text of column ``name`` the first message; where the conversation has a system message, that counts."""
+    text = row.extra[name]
+    if row.messages and row.messages[0].role == "system":
+        if row.messages[0].content != text:
+            row.facts = (*row.facts, "system_twice")
+        return
+    row.messages.insert(0, plain("system", text))
+    row.others = None if row.others is None else [{}, *row.others]
+    row.spelling.roles = ["system", *row.spelling.roles]
+    row.spelling.system = name
+    row.extra = {key: value for key, value in row.extra.items() if key != name}
+    row.facts = (*row.facts, "system")
+
+
+def as_it_stood(row: Row) -> Row:
+    """The row with system text and completion in the columns that they stood in; the row itself where it had none."""
+    spelling = row.spelling
+    if not spelling.system and not spelling.completion:
+        return row
+    end = len(row.messages) - spelling.completion
+    begin = 1 if spelling.system else 0
+    extra = dict(row.extra)
+    if spelling.system:
+        extra = {spelling.system: row.messages[0].content, **extra}
+    if spelling.completion:
+        items = row.normal()["messages"][end:]
+        for item, role in zip(items, spelling.roles[end:], strict=True):
+            item["role"] = role
+        extra["completion"] = items
+    kept = Spelling(spelling.key, spelling.roles[begin:end], spelling.tools_as_text, spelling.added)
+    others = row.others[begin:end] if row.others else None
+    return row.model_copy(
+        update={"messages": row.messages[begin:end], "others": others, "extra": extra, "spelling": kept}
+    )
 
 
 def plain_messages(items: list[Any]) -> Messages | None:
@@ -215,6 +301,8 @@ def messages_of(items: list[Any]) -> Messages:
         message, is_call = _message(item, number)
         if is_call and joins:  # calls in consecutive messages were made in one turn
             (messages[-1].tool_calls or []).extend(message.tool_calls or [])
+            if len(item) > 2:
+                others[-1] = _others(item) | others[-1]
         else:
             messages.append(message)
             others.append(_NOTHING if len(item) == 2 else _others(item))
@@ -225,6 +313,10 @@ def messages_of(items: list[Any]) -> Messages:
 
 def _others(item: dict[str, Any]) -> dict[str, Any]:
     taken = _OURS | ({"from"} if "role" not in item else set()) | ({"value"} if "content" not in item else set())
+    if ROLES[item.get("role") or item["from"]] != "assistant" and item.get("tool_calls"):
+        taken = taken - {"tool_calls"}
+    elif isinstance(item.get("function_call"), dict) and not item.get("tool_calls"):
+        taken = taken | {"function_call"}
     return {name: value for name, value in item.items() if name not in taken}
 
 
@@ -245,14 +337,35 @@ def _message(item: Any, number: int) -> tuple[Message, bool]:
     if len(item) == 2 and isinstance(content, str):
         return plain(known, content), False
     calls = _calls(item.get("tool_calls"), where) if known == "assistant" else None
+    if calls is None and known == "assistant" and isinstance(item.get("function_call"), dict):
+        calls = [_call(item["function_call"], f"the call of {where}", f"call_{number}")]  # before tool_calls came
     if content is None and calls:
         content = ""
     if content is None:
         raise RowError("content_missing", where=where)
+    if isinstance(content, list):
+        content = joined_parts(content, where)
     if not isinstance(content, str):
         raise RowError("content_type", where=where, kind=kind(content))
     ids = {name: _text_or_none(item.get(name), f"`{name}` of {where}") for name in ("name", "tool_call_id")}
     return Message(role=known, content=content, tool_calls=calls, **ids), False  # type: ignore[arg-type]
+
+
+def joined_parts(parts: list[Any], where: str) -> str:
+    """The text of OpenAI's content parts, one after the other as chat templates put them. Raises ``RowError``."""
+    texts = []
+    for part in parts:
+        if isinstance(part, str):
+            texts.append(part)
+            continue
+        if not isinstance(part, dict):
+            raise RowError("content_type", where=where, kind=kind(part))
+        if part.get("type", "text") not in TEXT_PARTS:
+            raise RowError("content_part", where=where, type=shown(part.get("type")))
+        if not isinstance(part.get("text"), str):
+            raise RowError("content_missing", where=where)
+        texts.append(part["text"])
+    return "".join(texts)
 
 
 def _calls(value: Any, where: str) -> list[ToolCall] | None:
@@ -279,7 +392,7 @@ def _call(value: Any, where: str, default_id: str) -> ToolCall:
     return ToolCall(id=_text_or_none(value.get("id"), f"`id` of {where}") or default_id, name=name, arguments=arguments)
 
 
-def _tools(value: Any) -> list[dict[str, Any]] | None:
+def tools_of(value: Any) -> list[dict[str, Any]] | None:
     """The tool schemas of a row; ``None`` when it brings none."""
     if value is None or value == "":
         return None

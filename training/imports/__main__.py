@@ -29,7 +29,7 @@ def main(argv: list[str] | None = None) -> int:
         return EXIT_USAGE
     if args.progress:  # the web's child: its input is hostile
         apply_limits(_limits(args))
-    from training.imports.archive import Given
+    from training.data.files.archive import Given
     from training.imports.read import REPORT_NAME, import_files
     from training.journal import JOURNAL_NAME
 

@@ -15,11 +15,21 @@ from pathlib import Path
 
 from training.config import JobConfig, config_to_yaml
 from training.data.checking.check import PROGRESS_EVERY_S, Progress
+from training.data.files.archive import (
+    ALLOWANCE_BYTES,
+    MAX_UNPACKED_BYTES,
+    RATIO,
+    Given,
+    is_archive,
+    is_gzip,
+    unpack,
+    unpack_gzip,
+)
+from training.data.files.bundle import natural
 from training.data.files.sniff import open_regular, sniff
 from training.data.limits import CheckLimits
 from training.errors import DataError
 from training.imports import console, rollouts, tables
-from training.imports.archive import ALLOWANCE_BYTES, MAX_UNPACKED_BYTES, RATIO, Given, is_archive, unpack
 from training.imports.base import Figures, Notes, Reader, shown
 from training.imports.recorder import Recorder
 from training.imports.report import FileRead, ImportReport
@@ -75,7 +85,10 @@ def _unpacked(files: list[Given], folder: Path) -> list[Given]:
     given: list[Given] = []
     for file in files:
         try:
-            given += unpack(file, folder, len(given)) if is_archive(file.path) else [file]
+            if is_archive(file.path):
+                given += unpack(file, folder, len(given))
+            else:
+                given.append(unpack_gzip(file, folder, len(given)) if is_gzip(file.path) else file)
         except DataError as exc:
             raise _about(file.name, exc) from exc
     if not given:
@@ -122,7 +135,7 @@ def _read_all(
             chosen.append((file, *recognise(file)))
         except DataError as exc:
             raise _about(file.name, exc) from exc
-    chosen.sort(key=lambda each: (_ORDER[each[1].name], _natural(each[0].name)))
+    chosen.sort(key=lambda each: (_ORDER[each[1].name], natural(each[0].name)))
     digest = _digest(file for file, _, _ in chosen)
     begun = min(file.path.stat().st_mtime for file, _, _ in chosen)
     total = sum(file.path.stat().st_size for file, _, _ in chosen)
@@ -240,11 +253,6 @@ def _judge(report: ImportReport) -> None:
     report.verdict = "bad_rows" if report.bad_rows else "ok"
     some, all_of_them = _("{kept} of {rows} rows were read; {bad} left out."), _("{kept} of {rows} rows were read.")
     report.say(told(some if report.bad_rows else all_of_them, kept=kept, rows=every, bad=report.bad_rows))
-
-
-def _natural(name: str) -> list[tuple[int, str]]:
-    """Sorts ``9.jsonl`` before ``10.jsonl``."""
-    return [(int(part), "") if part.isdecimal() and len(part) < 19 else (0, part) for part in re.split(r"(\d+)", name)]
 
 
 def _digest(files: Iterable[Given]) -> str:

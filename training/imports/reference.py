@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from training.data.files.archive import MAX_MEMBERS, RATIO
 from training.data.limits import MAX_COLUMNS, MAX_DEPTH, MAX_LINE_BYTES, CheckLimits
 from training.exports.verl_options import OPTIONS, SKIPPED, translated
-from training.imports.archive import MAX_MEMBERS, RATIO
 from training.imports.names import METRICS, PREFIX
 from training.imports.read import MAX_POINTS, MAX_ROLLOUTS, READERS
 from training.imports.recorder import COUNTERS

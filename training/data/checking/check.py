@@ -187,6 +187,8 @@ def _stream(
 def _take(record: Record, rows: TextIO, statistics: Statistics, checks: Checks) -> None:
     """One row: written and counted, or listed as bad."""
     row = record.row
+    if record.ignored:
+        statistics.add_ignored(record.ignored)
     try:
         if row is None:
             raise record.error or RowError("not_object")
@@ -239,8 +241,10 @@ def _measure(tokenizer: Path | None, report: Report) -> Measure:
 def _digest(source: Path) -> tuple[int, str]:
     """Size and SHA-256 of the file. Raises ``DataError``."""
     digest, size = hashlib.sha256(), 0
-    with open_regular(source) as file:
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
-            size += len(chunk)
+    files = sorted(path for path in source.rglob("*") if path.is_file()) if source.is_dir() else [source]
+    for path in files:
+        with open_regular(path) as file:
+            while chunk := file.read(1 << 20):
+                digest.update(chunk)
+                size += len(chunk)
     return size, digest.hexdigest()

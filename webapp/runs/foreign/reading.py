@@ -27,9 +27,9 @@ from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
+from training.data.files.archive import Given
 from training.data.limits import CheckLimits
 from training.errors import DataError
-from training.imports.archive import Given
 from training.imports.report import ImportReport
 from training.imports.runner import run_import as read_files
 from training.words import said, told
