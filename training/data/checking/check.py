@@ -25,9 +25,12 @@ from training.data.options import CheckOptions, ReadOptions
 from training.data.problems import RowError
 from training.data.raw import Record
 from training.data.reader import Source, open_dataset
+from training.data.run_files import RunFile
 from training.errors import DataError
 from training.words import _, said, told
 
+IMPORT_RUN = "import_run"
+"""What ``Report.link`` says of a file that is to be imported as a run."""
 ROWS_NAME = "rows.jsonl"
 REPORT_NAME = "report.json"
 FINDINGS_NAME = "findings.jsonl"
@@ -98,6 +101,7 @@ def check_file(
     except DataError as exc:
         report.verdict = "rejected"
         _say(report, exc.message, exc.hint)
+        report.link = IMPORT_RUN if isinstance(exc, RunFile) else ""
     except MemoryError:
         report.verdict = "rejected"
         _say(report, told(_("Reading the file needs more memory than a check may use. Split it into smaller files.")))
