@@ -10,6 +10,8 @@ import re
 import shutil
 import tempfile
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -40,6 +42,22 @@ class _Folder:
     def __init__(self) -> None:
         self.path = Path(tempfile.mkdtemp(prefix="tiltyard-unpacked-"))
         self._end = weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+
+
+@contextmanager
+def together(paths: list[Path]) -> Iterator[Path]:
+    """One path for several files: a folder of links to them, numbered so that their order and names stay."""
+    if len(paths) == 1:
+        yield paths[0]
+        return
+    with tempfile.TemporaryDirectory(prefix="tiltyard-files-") as name:
+        for number, path in enumerate(paths):
+            target = Path(name) / f"{number}-{path.name}"
+            try:
+                target.hardlink_to(path.resolve())
+            except OSError:  # on another disk
+                shutil.copyfile(path, target)
+        yield Path(name)
 
 
 def is_bundle(path: Path) -> bool:

@@ -32,14 +32,14 @@ _CANDIDATES = 20
 
 def suggest(sample: Sample) -> ColumnMapping | None:
     """A mapping by the usual names of columns; ``None`` where no column can be the conversation or the prompt."""
-    texts = {name for row in sample.rows for name, value in row.items() if isinstance(value, str)}
-    found = {
-        part: next((name for name in names if name in texts or (name in sample.columns and part == "messages")), None)
-        for part, names in USUAL.items()
-    }
+    texts = {name.lower(): name for row in sample.rows for name, value in row.items() if isinstance(value, str)}
     lists = {name for row in sample.rows for name, value in row.items() if isinstance(value, list)}
-    found["history"] = "history" if "history" in texts | lists else None
-    if found["prompt"] not in BESIDE_INPUT:
+    found = {part: next((texts[name] for name in names if name in texts), None) for part, names in USUAL.items()}
+    if not found["messages"]:
+        found["messages"] = next((name for name in USUAL["messages"] if name in sample.columns), None)
+    if "history" in lists:
+        found["history"] = "history"
+    if (found["prompt"] or "").lower() not in BESIDE_INPUT:
         found["input"] = None
     if found["messages"]:
         found["prompt"] = found["input"] = found["history"] = None

@@ -12,7 +12,8 @@ from training.data.schema import Row, Spelling, make_row, messages_of
 from training.words import _, told
 
 APIS = "access to the following APIs: "
-_ACTION = re.compile(r"\nAction: *(.*)\nAction Input: *")
+_ACTION = re.compile(r"\nAction: *+([^\n]*+)\nAction Input: *+")
+"""Possessive, so that a line of nothing but spaces is not tried at every one of them."""
 _FINISH = "Finish"
 _ROLES = {"tool": "function"}
 NAME = _("ToolBench's records")

@@ -9,16 +9,13 @@ from training.data.formats.base import DataFormat
 from training.data.options import ReadOptions
 from training.data.raw import Raw
 from training.data.schema import Row
+from training.words import _
 
 Value = dict[str, Any]
-MESSAGES, CALLS, IDS, FIELDS, TOOLS, COLUMN = (
-    "messages",
-    "tool calls",
-    "ids of tool calls",
-    "fields of messages",
-    "tools",
-    "column {name}",
-)
+MESSAGES, CALLS, IDS = _("messages"), _("tool calls"), _("ids of tool calls")
+FIELDS, TOOLS = _("fields of messages"), _("tools")
+COLUMN = "column "
+"""Stands before the name of a column."""
 
 
 class Losses:
@@ -46,7 +43,7 @@ def differences(row: Row, again: Row) -> list[str]:
         found.append(MESSAGES)
     if not row.is_plain or not again.is_plain or row.others:
         found += _beside_texts(row, again)
-    found += [COLUMN.format(name=name[:80]) for name, value in row.extra.items() if not _holds(again, name, value)]
+    found += [COLUMN + name[:80] for name, value in row.extra.items() if not _holds(again, name, value)]
     return found
 
 

@@ -36,6 +36,7 @@ from webapp.teams.models import User
 
 logger = logging.getLogger(__name__)
 KEPT = 5
+MAX_LOST = 20
 MAX_OPEN = 3
 PROGRESS_EVERY_S = 0.5
 OPEN = (ExportState.WAITING, ExportState.WRITING)
@@ -108,14 +109,15 @@ def export_run(export_id: UUID | str) -> None:
         why = getattr(exc, "strerror", None) or type(exc).__name__
         _fail(export, token, DataError(_("The file could not be written: %(why)s.") % {"why": why}))
     else:
-        first = f"{done.bad[0].reason} ({done.bad[0].line})" if done.bad else ""
+        first = {"message": f"{done.bad[0].reason} ({done.bad[0].line})"} if done.bad else {}
+        lost = {"lost": dict(list(done.lost.items())[:MAX_LOST])} if done.lost else {}
         _ours(export, token).update(
             state=ExportState.DONE,
             progress={},
             rows=done.rows,
             left_out=done.bad_rows,
             bytes=export.path.stat().st_size,
-            error={"message": first} if first else None,
+            error=first | lost or None,
         )
 
 
