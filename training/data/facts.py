@@ -20,8 +20,8 @@ FACTS: dict[str, str] = {
         "them, and the conversation ends where the two begin to differ."
     ),
     "labelled": _(
-        "{count} rows hold a completion with a label of good or bad. Both are kept with the row; the completion is no "
-        "turn of the conversation."
+        "{count} rows hold a completion with a label of good or bad. Both are kept with the row; the completion is not "
+        "a turn of the conversation."
     ),
     "no_answer": _("{count} rows hold a search that found no valid answer; only the question and the tools are kept."),
 }
@@ -40,7 +40,7 @@ IGNORED: dict[str, str] = {
     "value_type": _("Ignored column `{column}`: {count} rows hold values of type {detail}, which JSON cannot carry."),
     "not_finite": _("Ignored values of column `{column}`: {count} rows hold NaN or an infinity there."),
     "beside": _("Ignored `{column}`, which stands beside the list of rows."),
-    "search": _("Ignored `{column}` of {count} rows: the steps of a search that are no part of its answer."),
+    "search": _("Ignored `{column}` of {count} rows: search steps that are not part of the answer."),
     "deep": _("Ignored column `{column}`: it is nested deeper than {detail} levels in {count} rows."),
 }
 """Why a column was kept out of rows: reason → sentence."""

@@ -95,7 +95,7 @@ def fields(data: bytes) -> Iterator[tuple[int, int, Any]]:
         if kind == _BYTES:
             size, place = _varint(data, place)
         if size is None or place + size > len(data):
-            raise BadRow(_("it is no event that can be read"))
+            raise BadRow(_("the event cannot be read"))
         yield key >> 3, kind, data[place : place + size]
         place += size
 
@@ -110,7 +110,7 @@ def _varint(data: bytes, place: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value, place
-    raise BadRow(_("it is no event that can be read"))
+    raise BadRow(_("the event cannot be read"))
 
 
 def figures_of(data: bytes, notes: Notes) -> Figures | None:

@@ -48,7 +48,7 @@ def _log(path: Path) -> list[Any]:
     try:
         value = json.loads(data.decode("utf-8-sig"), parse_constant=lambda _name: None)
     except (ValueError, RecursionError):
-        raise DataError(_("The file is cut off or is no valid JSON."), hint=_("Copy it again.")) from None
+        raise DataError(_("The file is cut off or is not valid JSON."), hint=_("Copy it again.")) from None
     log = value.get("log_history") if isinstance(value, dict) else None
     if not isinstance(log, list) or not log:
         raise DataError(_("The file has an empty log_history."), hint=_("Give the state of a later checkpoint."))
@@ -57,7 +57,7 @@ def _log(path: Path) -> list[Any]:
 
 def _figures(entry: Any, notes: Notes) -> Figures:
     if not isinstance(entry, dict):
-        raise BadRow(told(_("{value} is no entry of a log"), value=shown(entry)))
+        raise BadRow(told(_("{value} is not a log entry"), value=shown(entry)))
     step = step_of(entry.get("step"))
     values: dict[str, float] = {}
     for name, given in entry.items():

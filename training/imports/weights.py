@@ -38,5 +38,5 @@ def weights_of(text: str) -> list[float]:
     except ValueError:
         weights = [math.nan]
     if not weights or len(weights) > MAX_WEIGHTS or not all(map(math.isfinite, weights)):
-        raise DataError(_("`reward_weights` is no list of numbers."), hint=_("Write it as 1.0, 0.5."))
+        raise DataError(_("`reward_weights` is not a list of numbers."), hint=_("Write it as 1.0, 0.5."))
     return weights

@@ -85,7 +85,7 @@ def test_mapped_tables_take_input_and_history(tmp_path: Path) -> None:
     _report, rows = checked(tmp_path, lines(row))
     assert said(rows[0]) == [("user", "a"), ("assistant", "b"), ("user", "q\ni")]
     report, rows = checked(tmp_path, lines(row | {"history": [["a"]]}))
-    assert report.bad[0].reason.endswith("`history` is no list of questions with their answers")
+    assert report.bad[0].reason.endswith("`history` is not a list of questions with their answers")
 
 
 def test_an_answer_does_not_overwrite_a_ground_truth(tmp_path: Path) -> None:
@@ -261,7 +261,7 @@ def test_a_chinese_table_in_gbk(tmp_path: Path, capsys: pytest.CaptureFixture[st
     text = "question,answer\n今天天气怎么样？,下雨\n一加一等于几,二\n"
     report, rows = checked(tmp_path, text.encode("gbk"))
     assert report.rows == 2 and said(rows[0]) == [("user", "今天天气怎么样？")] and rows[1]["answer"] == "二"
-    assert any("is read as GB18030 (GBK): 17 of 17 characters" in text for text in report.format.evidence)
+    assert any("is read as GB18030 (GBK), because 17 of its 17 non-ASCII" in text for text in report.format.evidence)
     assert main(["preview", "--input", str(tmp_path / "in")]) == 0
     assert "今天天气怎么样？" in capsys.readouterr().out
 

@@ -231,7 +231,7 @@ def test_raw_sums_that_the_advantages_contradict_are_told(tmp_path: Path) -> Non
 def test_weights_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "c.jsonl").write_bytes(COMPLETIONS)
     words = ["--input", str(tmp_path / "c.jsonl"), "--output", str(tmp_path / "run"), "--reward-weights"]
-    assert main([*words, "1.0,zero"]) == 2 and "no list of numbers" in capsys.readouterr().err
+    assert main([*words, "1.0,zero"]) == 2 and "not a list of numbers" in capsys.readouterr().err
     assert main([*words, "1.0,0.5"]) == 0
     journal = (tmp_path / "run" / "journal.jsonl").read_text()
     assert '"reward":1.5' in journal and '"reward":0.5' in journal
@@ -250,7 +250,7 @@ def test_hostile_configs_are_no_weights(tmp_path: Path, text: str) -> None:
     try:
         assert len(weights_in(tmp_path / "c")) <= 64
     except Exception as exc:
-        assert "no list of numbers" in str(exc)
+        assert "not a list of numbers" in str(exc)
 
 
 def test_a_packed_log(tmp_path: Path) -> None:

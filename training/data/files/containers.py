@@ -92,8 +92,8 @@ def open_values(path: Path, max_rows: int = CheckLimits.max_rows) -> Opened:
         encoding = read.encoding
         if encoding == GB18030:
             because = _(
-                "Its text is no UTF-8 and is read as GB18030 (GBK): {common} of {characters} characters that are not "
-                "ASCII are common Chinese ones then."
+                "Its text is not UTF-8. It is read as GB18030 (GBK), because {common} of its {characters} non-ASCII "
+                "characters are then common Chinese ones."
             )
             evidence = [*evidence, told(because, common=read.common, characters=read.characters)]
     return Opened(path, found.name, evidence, path.stat().st_size, [], encoding)

@@ -126,7 +126,7 @@ def _history(value: Value, mapping: ColumnMapping) -> list[Value]:
         elif isinstance(item, list) and len(item) == 2 and all(isinstance(text, str) for text in item):
             turns += [{"role": role, "content": text} for role, text in zip(("user", "assistant"), item, strict=True)]
         else:
-            detail = told(_("`{name}` is no list of questions with their answers"), name=mapping.history or "")
+            detail = told(_("`{name}` is not a list of questions with their answers"), name=mapping.history or "")
             raise RowError("shape", format=NAME, detail=detail)
     return turns
 
