@@ -57,9 +57,9 @@ def test_a_trainer_state(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (b'{"global_step": 1, "log_history": [{"step": 1,', "cut off or is no valid JSON"),
+        (b'{"global_step": 1, "log_history": [{"step": 1,', "cut off or is not valid JSON"),
         (b'{"global_step": 1, "log_history": []}', "an empty log_history"),
-        (b'{"global_step": 1, "log_history": ' + b"[" * 100_000, "cut off or is no valid JSON"),
+        (b'{"global_step": 1, "log_history": ' + b"[" * 100_000, "cut off or is not valid JSON"),
     ],
 )
 def test_a_damaged_trainer_state(tmp_path: Path, data: bytes, words: str) -> None:

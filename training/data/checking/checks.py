@@ -84,8 +84,10 @@ def _tasks_of(path: Path) -> set[int]:
     return tasks
 
 
-NAMES = frozenset({"id", "_id", "idx", "index", "uid", "uuid", "row_id", "sample_id", "conversation_id", "split"})
-"""Fields that only name or number a row; a seed, an answer and the id of a task make another task of it."""
+NAMES = frozenset(
+    {"id", "_id", "idx", "index", "uid", "uuid", "row_id", "sample_id", "conversation_id", "split", "category"}
+)
+"""Fields that only name, number or sort a row; a seed, an answer and the id of a task make another task of it."""
 
 
 def content_hash(row: Row) -> int:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from training.data.formats.base import DataFormat, Sample, Value, each, fits
+from training.data.messages import messages_of
 from training.data.problems import RowError, kind, shown
-from training.data.schema import Row, Spelling, make_row, messages_of
+from training.data.schema import Row, Spelling, make_row
 from training.words import _, told
 
 NAME = _("NeMo Gym's rows")

@@ -10,8 +10,9 @@ from itertools import takewhile
 from typing import Any
 
 from training.data.formats.base import DataFormat, Sample, Value, each, fits
+from training.data.messages import messages_of, plain, tools_of
 from training.data.problems import RowError
-from training.data.schema import Message, Row, Spelling, make_row, messages_of, plain, tools_of
+from training.data.schema import Message, Row, Spelling, make_row
 from training.words import _, told
 
 NAME = _("pairs of `chosen` and `rejected`")
