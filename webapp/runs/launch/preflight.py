@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from django.conf import settings
+from django.template.defaultfilters import filesizeformat
 from django.utils.translation import gettext as _
 
 from training.child_env import CERTIFICATES, MODELS, PLACES, child_env
@@ -34,6 +36,7 @@ from webapp.failures import failure
 from webapp.outbound import OutboundRefused
 from webapp.runs.engine.resolve import resolve
 from webapp.runs.engine.trainer import access_env
+from webapp.runs.launch.disk import disk_forecast, disk_sentence
 from webapp.runs.models import Run
 from webapp.teams.models import Project
 from webapp.words import in_words
@@ -112,7 +115,7 @@ def preflight(project: Project, config: JobConfig, *, full: bool = True) -> Outc
         checks += _check_pull(project, config)
     if environment is not None and resolved.method.plays:
         checks.append(_check_address(resolved, environment))
-    checks.append(_check_disk())
+    checks.append(_check_disk(resolved))
     if full and not any(check.hard and not check.ok for check in checks):
         if environment is not None and resolved.method.plays:
             checks.append(_check_room(resolved, environment))
@@ -192,11 +195,15 @@ def _check_room(config: JobConfig, environment: Environment) -> Check:
     return Check(title, True, sentence % counts)
 
 
-def _check_disk() -> Check:
-    status = os.statvfs(settings.DATA_DIR)
-    free = status.f_bavail * status.f_frsize
-    message = _("%(free)s GB are free for checkpoints and journals.") % {"free": round(free / 1024**3, 1)}
-    return Check(_("Disk"), free >= KEEP_FREE_BYTES, message, "" if free >= KEEP_FREE_BYTES else _("Free some space."))
+def _check_disk(config: JobConfig) -> Check:
+    """Whether what the run will write fits; a forecast, so it never blocks a launch."""
+    free, found = shutil.disk_usage(settings.DATA_DIR).free, disk_forecast(config)
+    fits = free - (found.total if found else 0) >= KEEP_FREE_BYTES
+    message = _("%(free)s are free for checkpoints and records.") % {"free": filesizeformat(free)}
+    if found is not None:
+        message = f"{disk_sentence(config, found)} {message}"
+    hint = "" if fits else _("Free some space, keep fewer checkpoints, or train a LoRA adapter.")
+    return Check(_("Disk"), fits, message, hint, path="" if fits else "run.save_every")
 
 
 def _trainer_checks(config: JobConfig, access: dict[str, str]) -> list[Check]:
