@@ -30,7 +30,8 @@ from webapp.text import clean_text
 OUTPUT_NAME, PROCESS_NAME = "output.log", "trainer.json"
 TAIL_LINES, TAIL_BYTES, LINE_CHARS = 50, 64 << 10, 2_000
 NO_ACCESS: Mapping[str, str] = MappingProxyType({})
-# What a trainer may know of our environment: places and devices, never addresses of services or secrets.
+# What a trainer may know of our environment: places, devices, and how it reaches Hugging Face (with the operator's own
+# token and proxies, if any); never addresses or secrets of our services. Reward code of teams gets none of it.
 ENV_NAMES = frozenset(
     {
         "PATH",
@@ -47,6 +48,16 @@ ENV_NAMES = frozenset(
         "HF_HUB_CACHE",
         "HF_HUB_OFFLINE",
         "HF_ENDPOINT",
+        "HF_TOKEN",
+        "HF_TOKEN_PATH",
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "ALL_PROXY",
+        "NO_PROXY",
+        "http_proxy",
+        "https_proxy",
+        "all_proxy",
+        "no_proxy",
         "TRANSFORMERS_OFFLINE",
         "CUDA_VISIBLE_DEVICES",
         "CUDA_HOME",
@@ -55,6 +66,7 @@ ENV_NAMES = frozenset(
         "OMP_NUM_THREADS",
         "MKL_NUM_THREADS",
         "TOKENIZERS_PARALLELISM",
+        "TILTYARD_DISK_RESERVE_MB",
         "PYTORCH_CUDA_ALLOC_CONF",
         "NCCL_DEBUG",
         "SSL_CERT_FILE",
