@@ -150,6 +150,7 @@ def _curves() -> dict[str, str]:
         "metric.judge/failures": _("Questions that the judge failed"),
         "metric.judge/cost": _("Cost of the judge"),
         "metric.grad_norm": _("Gradient norm"),
+        "metric.updates/skipped": _("Skipped updates"),
         "metric.groups/best_reward_mean": _("Best of group"),
         "metric.groups/pass_share": _("Groups with a success"),
         "metric.mean_token_accuracy": _("Token accuracy"),
