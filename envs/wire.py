@@ -15,13 +15,17 @@ tolerated; missing required ones are an error of the peer that left them out.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 WIRE_VERSION = 1
+MAX_REWARD = 1e6
+"""Largest size of a reward or a part of one. Trainers compute in float32, whose neighbours are still 1/16 apart there;
+squares of weighted sums stay far from its end."""
 
 Role = Literal["system", "user", "assistant", "tool"]
+Reward = Annotated[float, Field(ge=-MAX_REWARD, le=MAX_REWARD, allow_inf_nan=False)]
 
 
 class WireModel(BaseModel):
@@ -75,15 +79,15 @@ class Observation(WireModel):
 
     ``messages`` are appended to the conversation (tool results, or the next user turn). ``tools`` are OpenAI
     function schemas; ``None`` means unchanged. ``reward`` and ``reward_parts`` are the environment's own truth
-    about the task and ``None``/absent where it has none: missing is never 0. ``info["parse_error"]`` says that the
-    action could not be understood; it counts as a parse error of the policy.
+    about the task and ``None``/absent where it has none: missing is never 0. Neither exceeds ``MAX_REWARD`` in size.
+    ``info["parse_error"]`` says that the action could not be understood; it counts as a parse error of the policy.
     """
 
     messages: list[Message] = Field(default_factory=list)
     tools: list[dict[str, Any]] | None = None
     done: bool = False
-    reward: float | None = None
-    reward_parts: dict[str, float] = Field(default_factory=dict)
+    reward: Reward | None = None
+    reward_parts: dict[str, Reward] = Field(default_factory=dict)
     info: dict[str, Any] = Field(default_factory=dict)
 
 

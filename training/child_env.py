@@ -13,6 +13,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PLACES = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
 MODELS = ("HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "HF_ENDPOINT", "TRANSFORMERS_OFFLINE")
+_PROXIES = tuple(f"{kind}_proxy" for kind in ("http", "https", "all", "no"))
+HUB_ACCESS = ("HF_TOKEN", "HF_TOKEN_PATH", *_PROXIES, *(name.upper() for name in _PROXIES))
 DEVICES = (
     "CUDA_VISIBLE_DEVICES",
     "CUDA_HOME",

@@ -27,6 +27,12 @@ def trainer(*arguments: object, **options: Any) -> subprocess.Popen[bytes]:
     return subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options)
 
 
+WITHOUT_HEALTH = (
+    "import sys, training.algorithms.grpo as g; g.check_environment = lambda c: None\n"
+    "from training.__main__ import main; sys.exit(main(sys.argv[1:]))"
+)
+
+
 @pytest.fixture
 def children() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     """Starts trainers and ends those that a failed test left behind."""
@@ -169,10 +175,6 @@ def test_a_signal_stops_a_grpo_run_that_waits_for_a_hung_environment(
 ) -> None:
     """A real process against an environment that never answers a step; its health is answered by a small server."""
     with scripted_server(_slow) as url:
-        script = (
-            "import sys, training.algorithms.grpo as g; g.check_environment = lambda c: None\n"
-            "from training.__main__ import main; sys.exit(main(sys.argv[1:]))"
-        )
         config = config_file(
             tmp_path,
             starter_folder,
@@ -180,7 +182,7 @@ def test_a_signal_stops_a_grpo_run_that_waits_for_a_hung_environment(
             environment={"url": url, "step_timeout_s": 600},
             rollout={"prompts_per_step": 2, "num_generations": 2},
         )
-        words = [sys.executable, "-c", script, "run", str(config), "--run-dir", str(tmp_path / "run")]
+        words = [sys.executable, "-c", WITHOUT_HEALTH, "run", str(config), "--run-dir", str(tmp_path / "run")]
         child = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             wait_for(tmp_path / "run", has("turn", 4))
@@ -192,6 +194,38 @@ def test_a_signal_stops_a_grpo_run_that_waits_for_a_hung_environment(
             child.wait()
     assert time.monotonic() - began < 8
     assert events(tmp_path / "run")[-1].status == "stopped"
+
+
+def test_a_stopped_run_goes_on_in_the_same_folder_and_repeats_no_name(
+    tmp_path: Path, starter_folder: Path, children: Any
+) -> None:
+    """By default nothing was saved, and a second start in the folder named its rollouts like the first (R3, T11)."""
+    run_dir = tmp_path / "run"
+    with scripted_server() as url:
+        over = {
+            "kind": "grpo",
+            "environment": {"url": url},
+            "rollout": {"prompts_per_step": 1, "num_generations": 2, "max_turns": 1, "max_turn_tokens": 8},
+            "rewards": {"components": [{"name": "length_budget", "weight": 1}]},
+        }
+        words = [sys.executable, "-c", WITHOUT_HEALTH, "run", "--run-dir", str(run_dir)]
+        for steps, ends in ((100_000, 4), (0, 0)):
+            steps = steps or of_type(run_dir, "run_finished")[0].step + 1
+            over["run"] = {"max_steps": steps, "device": "cpu", "threads": 1}
+            child = subprocess.Popen([*words, str(config_file(tmp_path, starter_folder, **over))], cwd=ROOT)
+            try:
+                if ends:
+                    wait_for(run_dir, has("metrics", 2))
+                    child.send_signal(signal.SIGTERM)
+                assert child.wait(timeout=60) == ends
+            finally:
+                child.kill()
+                child.wait()
+    stopped = of_type(run_dir, "run_finished")[0].step
+    resumed = of_type(run_dir, "resumed")[0]
+    assert (resumed.source, resumed.step, resumed.lost_steps) == (f"checkpoint-{stopped}", stopped, 0)
+    names = [event.rollout for event in of_type(run_dir, "rollout_started")]
+    assert len(set(names)) == len(names) and {name.split("-")[0] for name in names} == {"a1", "a2"}
 
 
 def test_the_watchdog_ends_a_phase_that_does_not_listen(tmp_path: Path) -> None:

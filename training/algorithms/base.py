@@ -15,7 +15,7 @@ from training.algorithms.loading import autocast_dtype
 from training.algorithms.saving import Saver
 from training.config import JobConfig
 from training.errors import NotFinite, StopRequested, TiltyardError
-from training.journal import Metrics, UpdateSkipped
+from training.journal import Metrics, PhaseChanged, UpdateSkipped
 
 Arguments = TypeVar("Arguments", bound=TrainingArguments)
 _NOT_METRICS = {"epoch", "total_flos"}
@@ -131,6 +131,8 @@ class JournalCallback(TrainerCallback):
         if self.finite.in_a_row >= SKIPS_IN_A_ROW:
             raise self._never_finite(state.global_step)
         if self.saver.finished(state.global_step, values):
+            if state.global_step < self.job.config.run.max_steps:
+                self.job.journal.write(PhaseChanged(phase="training", step=state.global_step + 1))
             self._mark = time.monotonic()
         if self.job.stop.is_set() and not self._goes_on(state.global_step):
             control.should_training_stop = True

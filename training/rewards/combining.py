@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from training.config import RewardComponent, RewardSchedule
 from training.rewards.facts import row_value
-from training.rollout.advantages import SCALE_EPSILON, group_statistics, reward_std
+from training.rollout.advantages import SCALE_EPSILON, group_statistics, mean_of, reward_std
 
 CATEGORY_FIELDS = ("category", "data_source", "ability", "split", "extra_info.category", "extra_info.dataset_type")
 Aggregation = Literal["sum_then_normalize", "normalize_then_sum"]
@@ -66,8 +66,11 @@ def terms_of(parts: Mapping[str, float], components: Sequence[RewardComponent], 
 
 
 def total_of(terms: Mapping[str, float], components: Sequence[RewardComponent]) -> float:
-    """The weighted sum of the terms."""
-    return math.fsum(item.weight * terms[item.name] for item in components if item.name in terms)
+    """The weighted sum of the terms; beyond the range of a float, NaN."""
+    try:
+        return math.fsum(item.weight * terms[item.name] for item in components if item.name in terms)
+    except (OverflowError, ValueError):  # a sum beyond the range, or of opposite infinities
+        return math.nan
 
 
 def advantages(
@@ -116,5 +119,5 @@ def _normalised(values: list[float | None]) -> list[float]:
     std = reward_std(values)
     if std is None:
         return [0.0] * len(values)
-    mean = math.fsum(known) / len(known)
+    mean = mean_of(known)
     return [0.0 if value is None else (value - mean) / (std + SCALE_EPSILON) for value in values]

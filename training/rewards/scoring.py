@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from training.config import RewardComponent
 from training.errors import ConfigError, RewardFault, RewardTimeout, boundary
 from training.rewards.base import Component, Episode, Params, Score
+from training.rewards.bounds import MAX_REWARD, within_bounds
 from training.rewards.combining import categories_of, counts_for, terms_of, total_of
 from training.rewards.registry import COMPONENTS
 from training.words import _, complaint_of, told
@@ -46,7 +47,11 @@ def score_episode(
         parts[chosen.name] = raw_value(chosen.name, component, params, episode)
     if not parts:
         raise RewardFault(_("No reward component counts for a row of this category."), hint=_("Fix the categories."))
-    return Score(parts=parts, total=total_of(terms_of(parts, components, step), components))
+    total = total_of(terms_of(parts, components, step), components)
+    if not within_bounds(total):
+        text = _("The weighted sum is {number}; a reward may be {limit} at most.")
+        raise RewardFault(told(text, number=f"{total:g}", limit=f"±{MAX_REWARD:g}"), hint=_("Lower the weights."))
+    return Score(parts=parts, total=total)
 
 
 def validate_components(components: list[RewardComponent]) -> list[str]:
@@ -117,9 +122,15 @@ def _number(name: str, value: object) -> float:
         raise RewardFault(told(_("`{name}` had nothing to say for this episode."), name=name))
     if not isinstance(value, Real) or isinstance(value, bool):
         raise RewardFault(told(_("`{name}` gave a {type}, not a number."), name=name, type=type(value).__name__))
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:  # an integer of hundreds of digits
+        number = math.inf
     if not math.isfinite(number):
         raise RewardFault(told(_("`{name}` gave {number}, not a finite number."), name=name, number=str(number)))
+    if not within_bounds(number):
+        text = _("`{name}` gave {number}; a reward may be {limit} at most.")
+        raise RewardFault(told(text, name=name, number=f"{number:g}", limit=f"±{MAX_REWARD:g}"))
     return number
 
 

@@ -1,16 +1,21 @@
 """Group statistics as TRL 1.16 computes them (``grpo_trainer.py``, ``sum_then_normalize``), for the journal.
 
 The group baseline of GRPO: Shao et al. 2024, *DeepSeekMath*. Written in plain Python so that recorded rollouts can be
-re-weighed without torch.
+re-weighed without torch. Rewards of a run are bounded (``envs.wire.MAX_REWARD``); recorded ones of other trainers may
+be any float, so nothing here raises: sums and squares of huge ones are taken after scaling, and what is not finite
+stays so.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 SCALE_EPSILON = 1e-4
 ZERO_VARIANCE_TOLERANCE = 1e-6
+_LARGE = 1e100
+"""Beyond this, squares and sums are taken of scaled values."""
 
 
 class GroupStatistics(NamedTuple):
@@ -22,23 +27,39 @@ class GroupStatistics(NamedTuple):
     zero_variance: bool
 
 
-def reward_mean(rewards: list[float | None]) -> float | None:
+def mean_of(values: Sequence[float]) -> float:
+    """Mean of at least one value; NaN where one of them is not finite."""
+    if not all(map(math.isfinite, values)):
+        return math.nan
+    scale = _scale(values)
+    return math.fsum(value / scale for value in values) / len(values) * scale
+
+
+def reward_mean(rewards: Sequence[float | None]) -> float | None:
     """Mean of the rewards that exist."""
     known = [reward for reward in rewards if reward is not None]
-    return math.fsum(known) / len(known) if known else None
+    return mean_of(known) if known else None
 
 
-def reward_std(rewards: list[float | None]) -> float | None:
+def reward_std(rewards: Sequence[float | None]) -> float | None:
     """Standard deviation with Bessel's correction, or ``None`` with fewer than two rewards."""
     known = [reward for reward in rewards if reward is not None]
     if len(known) < 2:
         return None
-    mean = math.fsum(known) / len(known)
-    return math.sqrt(math.fsum((reward - mean) ** 2 for reward in known) / (len(known) - 1))
+    mean, scale = mean_of(known), _scale(known)
+    if math.isnan(mean):
+        return math.nan
+    squares = math.fsum((reward / scale - mean / scale) ** 2 for reward in known)
+    return math.sqrt(squares / (len(known) - 1)) * scale
+
+
+def _scale(values: Sequence[float]) -> float:
+    largest = max(map(abs, values))
+    return largest if math.isfinite(largest) and largest > _LARGE else 1.0
 
 
 def group_statistics(
-    rewards: list[float | None],
+    rewards: Sequence[float | None],
     *,
     scale: Literal["group", "batch", "none"] = "group",
     batch_std: float | None = None,

@@ -25,6 +25,7 @@ from training.errors import (
     EnvironmentUnreachable,
     TiltyardError,
 )
+from training.rewards.bounds import MAX_REWARD, within_bounds
 from training.rollout.plain import json_problem
 
 MAX_MESSAGE_BYTES = 4 << 20
@@ -132,7 +133,7 @@ class BaseSession:
         if value is None:
             return self._reward
         number = require_number("reward", float(value) if isinstance(value, bool) else value)
-        self._reward = number + (self._reward or 0.0) if self._sums else number
+        self._reward = require_number("reward", number + (self._reward or 0.0)) if self._sums else number
         return self._reward
 
 
@@ -146,6 +147,10 @@ def require_number(name: str, value: object) -> float:
         number = math.inf
     if not math.isfinite(number):
         raise EnvironmentProtocolError(f"The environment's {name} is not a finite number: {str(value)[:60]!r}.")
+    if not within_bounds(number):
+        raise EnvironmentProtocolError(
+            f"The environment's {name} is {number:g}; a reward may be ±{MAX_REWARD:g} at most."
+        )
     return number
 
 

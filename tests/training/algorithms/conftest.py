@@ -22,7 +22,7 @@ def make_job(tmp_path: Path, starter_folder: Path) -> MakeJob:
 
     def make(name: str = "run", *, resume_from: Path | None = None, **groups: Any) -> Job:
         sft = groups.get("kind") == "sft"
-        data = write_rows(tmp_path / f"{name}.jsonl", demonstration_rows(), prompts_only=not sft)
+        data = write_rows(tmp_path / f"{name.replace('/', '-')}.jsonl", demonstration_rows(), prompts_only=not sft)
         groups.setdefault("model", {"source": str(starter_folder)})
         groups["data"] = {"train": str(data), **groups.get("data", {})}
         config = job_config(**groups)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,7 @@ def test_two_steps_move_every_parameter_and_report_every_metric(make_job: MakeJo
     assert [e.phase for e in of_type(job.run_dir, "phase")] == [
         "preparing",
         *["generating", "scoring", "training"] * 2,
+        "saving",  # the last step as a checkpoint, then the model
         "saving",
     ]
     started = of_type(job.run_dir, "run_started")[0]
@@ -372,3 +374,23 @@ def test_two_mini_batches_are_two_steps_of_one_sampling(make_job: MakeJob, start
     assert len(of_type(job.run_dir, "rollout_finished")) == 8  # as many as one step samples
     before, after = parameters_of(starter_folder), parameters_of(job.run_dir / "model")
     assert [name for name in before if torch.equal(before[name], after[name])] == []
+
+
+@pytest.mark.usefixtures("no_health")
+def test_several_visible_gpus_are_one_device(make_job: MakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The trainer split batches over all GPUs that a process sees, which ended it: "does not support" (T8)."""
+    from transformers import TrainingArguments
+
+    original = TrainingArguments._setup_devices.func
+
+    def with_four(self: Any) -> torch.device:
+        device: torch.device = original(self)
+        self._n_gpu = 4
+        return device
+
+    monkeypatch.setattr(TrainingArguments, "_setup_devices", functools.cached_property(with_four))
+    TrainingArguments._setup_devices.__set_name__(TrainingArguments, "_setup_devices")
+    with scripted_server() as url:
+        job = make_job(environment={"url": url}, rewards={"components": COMPONENTS}, run={"max_steps": 1})
+        run_grpo(job, scorer=by_length)
+    assert [event.step for event in of_type(job.run_dir, "metrics")] == [1]

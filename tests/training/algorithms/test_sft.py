@@ -73,7 +73,12 @@ def test_a_run_learns_reports_and_leaves_a_safe_model(make_job: MakeJob) -> None
     names = {"loss", "mean_token_accuracy", "learning_rate", "entropy", "grad_norm", "timing/step", "timing/training"}
     assert all(names <= set(event.values) for event in steps)
     assert steps[-1].values["loss"] < 0.6 * steps[0].values["loss"]
-    assert [event.phase for event in of_type(job.run_dir, "phase")] == ["preparing", "training", "saving"]
+    assert [event.phase for event in of_type(job.run_dir, "phase")] == [
+        "preparing",
+        "training",
+        "saving",  # the last step as a checkpoint, then the model
+        "saving",
+    ]
     assert check_model_folder(job.run_dir / "model").architecture == "Qwen3ForCausalLM"
 
 

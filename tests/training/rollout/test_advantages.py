@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import random
+from typing import Literal
 
 import pytest
 
@@ -55,3 +57,24 @@ def test_groups_without_enough_rewards_teach_nothing() -> None:
     alone = group_statistics([0.7, None])
     assert alone.advantages == [0.0, None] and alone.zero_variance and alone.std is None
     assert reward_mean([]) is None and reward_std([1.0]) is None
+
+
+HUGE = (1e308, -1e308, 1.7e308, 1e200, math.inf, -math.inf, math.nan)
+
+
+@pytest.mark.parametrize("scale", ["group", "batch", "none"])
+def test_no_recorded_reward_however_large_raises(scale: Literal["group", "batch", "none"]) -> None:
+    """A reward of 1e200 ended the trainer with ``OverflowError`` (T10); recorded runs of others may hold any float."""
+    for first in HUGE:
+        for second in (*HUGE, 0.0, 1.0):
+            found = group_statistics([first, second, None, 1.0], scale=scale, batch_std=reward_std([first, second]))
+            assert len(found.advantages) == 4 and found.advantages[2] is None
+
+
+def test_large_rewards_have_the_mean_and_deviation_of_small_ones_scaled() -> None:
+    small = [1.0, 2.0, 4.0]
+    large = [value * 1e200 for value in small]
+    assert reward_mean(large) == pytest.approx(7 / 3 * 1e200) and reward_std(large) == pytest.approx(
+        (7 / 3) ** 0.5 * 1e200
+    )
+    assert math.isnan(reward_mean([1.0, math.inf]) or 0.0) and math.isnan(reward_std([1.0, math.nan]) or 0.0)

@@ -218,13 +218,19 @@ def test_a_reference_that_has_gone_fails_the_run_by_name(queued: Any) -> None:
     assert run.error["message"].startswith("data.train: ")
 
 
-def test_the_trainer_sees_no_secrets(queued: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_TOKEN", "hf_canary")
+def test_the_trainer_sees_no_secrets_of_ours_and_what_it_needs_to_fetch_a_model(
+    queued: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Token and proxies did not reach it, so that a gated model could not be trained (T11)."""
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "canary")
+    needed = {"HF_TOKEN": "hf_mine", "HTTPS_PROXY": "http://proxy:3128", "no_proxy": "localhost"}
+    for name, value in needed.items():
+        monkeypatch.setenv(name, value)
     from webapp.runs.engine.trainer import trainer_env
 
     env = trainer_env(3)
     assert "canary" not in str(env) and "DATABASE_URL" not in env and "REDIS_URL" not in env
+    assert {name: env.get(name) for name in needed} == needed
 
 
 def test_an_earlier_attempts_tail_is_projected_before_the_next_begins(queued: Any) -> None:

@@ -21,7 +21,7 @@ from types import MappingProxyType
 
 from django.conf import settings
 
-from training.child_env import CERTIFICATES, DEVICES, MODELS, PLACES, child_env
+from training.child_env import CERTIFICATES, DEVICES, HUB_ACCESS, MODELS, PLACES, child_env
 from training.errors import Boundary, ErrorInfo
 from training.rewards.custom import SWITCH_VARIABLE
 from webapp.logs import redact
@@ -31,8 +31,9 @@ from webapp.text import clean_text
 OUTPUT_NAME, PROCESS_NAME = "output.log", "trainer.json"
 TAIL_LINES, TAIL_BYTES, LINE_CHARS = 50, 64 << 10, 2_000
 NO_ACCESS: Mapping[str, str] = MappingProxyType({})
-# What a trainer may know of our environment: places and devices, never addresses of services or secrets.
-ENV_NAMES = (*PLACES, *MODELS, *DEVICES, *CERTIFICATES, "PYTHONPATH")
+# What a trainer may know of our environment: places, devices, and how it reaches Hugging Face (with the operator's own
+# token and proxies, if any); never addresses or secrets of our services. Reward code of teams gets none of it.
+ENV_NAMES = (*PLACES, *MODELS, *HUB_ACCESS, *DEVICES, *CERTIFICATES, "PYTHONPATH", "TILTYARD_DISK_RESERVE_MB")
 
 
 def trainer_env(parent_fd: int, access: Mapping[str, str] = NO_ACCESS) -> dict[str, str]:

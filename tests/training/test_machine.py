@@ -1,0 +1,83 @@
+"""The machine's share of this process: processors of the container, and a disk that is never filled."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from training.algorithms.loading import autocast_dtype
+from training.errors import StorageFull
+from training.machine import cgroup_cores, cores, mount_of, require_room, reserve_bytes
+
+GB = 1 << 30
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.delenv("TILTYARD_DISK_RESERVE_MB", raising=False)
+
+    def set_up(total: int, free: int) -> None:
+        usage = type(shutil.disk_usage("/"))(total, total - free, free)
+        monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+
+    return set_up
+
+
+def test_the_reserve_is_two_gibibytes_but_at_most_a_twentieth(
+    disk: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk(1000 * GB, 500 * GB)
+    assert reserve_bytes(tmp_path) == 2 * GB
+    disk(10 * GB, 5 * GB)
+    assert reserve_bytes(tmp_path) == GB // 2
+    monkeypatch.setenv("TILTYARD_DISK_RESERVE_MB", "100")
+    assert reserve_bytes(tmp_path) == 100 << 20
+
+
+def test_too_little_room_names_the_disk_what_is_free_and_what_is_needed(disk: Any, tmp_path: Path) -> None:
+    disk(1000 * GB, 5 * GB)
+    require_room(tmp_path, 3 * GB, "a checkpoint")
+    with pytest.raises(StorageFull) as caught:
+        require_room(tmp_path, 3 * GB + 1, "a checkpoint")
+    for words in (str(mount_of(tmp_path)), "5.0 GiB", "3.0 GiB", "2.0 GiB", "a checkpoint"):
+        assert words in caught.value.message
+    assert caught.value.pauses and caught.value.hint.endswith("resume the run.")
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"cpu.max": "150000 100000\n"}, 1.5),
+        ({"cpu.max": "max 100000\n"}, None),
+        ({"cpu/cpu.cfs_quota_us": "200000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 2.0),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, None),
+        ({}, None),
+    ],
+)
+def test_the_quota_of_a_container_is_read(tmp_path: Path, files: dict[str, str], expected: float | None) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert cgroup_cores(tmp_path) == expected
+
+
+def test_threads_are_the_containers_share_not_the_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """64 threads on 2 cores of a container were many times slower than 2 (T11)."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
+    for quota, expected in ((1.5, 2), (None, 8), (0.2, 1), (16.0, 8)):
+        monkeypatch.setattr("training.machine.cgroup_cores", lambda quota=quota: quota)
+        assert cores() == expected
+
+
+def test_bfloat16_only_where_the_gpu_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was forced on every CUDA device (T11)."""
+    import torch
+
+    for able, expected in ((True, torch.bfloat16), (False, None)):
+        monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True, able=able: able)
+        assert autocast_dtype("cuda") is expected and autocast_dtype("cpu") is None
