@@ -1,4 +1,4 @@
-"""Numbers in texts, read the way answers write them: ``1,053``, ``$12.50``, ``-3``, ``40%``, ``1/2`` is two."""
+"""How large a reward may be, and the numbers in texts: ``1,053``, ``$12.50``, ``-3``, ``40%``, ``1/2`` is two."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import math
 import re
 
 MAX_CHARS = 100_000
+REWARD_LIMIT = 1e6
+"""No reward and no part of one is larger, in either direction: sums and squares of a group stay exact and finite."""
 # Not inside a word of Latin letters, but right after a Chinese character: "有25个".
 _NUMBER = re.compile(
     r"(?<![A-Za-z0-9_.\u00c0-\u024f])[-−+]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d{1,100})(?:\.\d{1,100})?(?:[eE][-+]?\d{1,3})?"

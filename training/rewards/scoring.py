@@ -17,6 +17,7 @@ from training.config import RewardComponent
 from training.errors import ConfigError, RewardFault, RewardTimeout, boundary
 from training.rewards.base import Component, Episode, Params, Score
 from training.rewards.combining import categories_of, counts_for, terms_of, total_of
+from training.rewards.numbers import REWARD_LIMIT
 from training.rewards.registry import COMPONENTS
 from training.words import _, complaint_of, told
 
@@ -46,7 +47,9 @@ def score_episode(
         parts[chosen.name] = raw_value(chosen.name, component, params, episode)
     if not parts:
         raise RewardFault(_("No reward component counts for a row of this category."), hint=_("Fix the categories."))
-    return Score(parts=parts, total=total_of(terms_of(parts, components, step), components))
+    return Score(
+        parts=parts, total=_number(_("the weighted sum"), total_of(terms_of(parts, components, step), components))
+    )
 
 
 def validate_components(components: list[RewardComponent]) -> list[str]:
@@ -117,9 +120,15 @@ def _number(name: str, value: object) -> float:
         raise RewardFault(told(_("`{name}` had nothing to say for this episode."), name=name))
     if not isinstance(value, Real) or isinstance(value, bool):
         raise RewardFault(told(_("`{name}` gave a {type}, not a number."), name=name, type=type(value).__name__))
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:  # a whole number beyond all floats
+        number = math.inf
     if not math.isfinite(number):
         raise RewardFault(told(_("`{name}` gave {number}, not a finite number."), name=name, number=str(number)))
+    if abs(number) > REWARD_LIMIT:
+        text = _("`{name}` gave {number}; no reward may be larger than {limit}.")
+        raise RewardFault(told(text, name=name, number=f"{number:.3g}", limit=f"{REWARD_LIMIT:g}"))
     return number
 
 
