@@ -47,9 +47,8 @@ def score_episode(
         parts[chosen.name] = raw_value(chosen.name, component, params, episode)
     if not parts:
         raise RewardFault(_("No reward component counts for a row of this category."), hint=_("Fix the categories."))
-    return Score(
-        parts=parts, total=_number(_("the weighted sum"), total_of(terms_of(parts, components, step), components))
-    )
+    total = total_of(terms_of(parts, components, step), components)
+    return Score(parts=parts, total=_number("reward", total))
 
 
 def validate_components(components: list[RewardComponent]) -> list[str]:
