@@ -17,6 +17,8 @@ CALL_OK, CALL_FAILED = 0.1, -0.5
 # The seed's bonus of 0.5, and its halves and thirds for giving up and for any other Finish.
 FINISH_VALUES = {"answer": 0.5, "give_up": 0.25, "other": 0.15}
 MAX_FINAL_LENGTH = 2_000
+# The least form of a turn that has an action; below it there are only parts of one.
+WHOLE_FORM = 0.5
 # Numbers in an answer that no call returned and the query does not name. A few are working; many are guesses.
 MAX_UNSUPPORTED_NUMBERS = 5
 

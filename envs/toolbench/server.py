@@ -11,7 +11,7 @@ from typing import Any
 from envs.base import EnvironmentRefusal, ToolEnvironment
 from envs.toolbench.answers import FINAL_ANSWER, GAVE_UP, INPUT_ERROR, OK, UNKNOWN_FUNCTION, Answer, Answerer
 from envs.toolbench.documents import Api
-from envs.toolbench.rewards import Episode, reward_parts
+from envs.toolbench.rewards import WHOLE_FORM, Episode, reward_parts
 from envs.toolbench.schemas import FINISH, GIVE_ANSWER, GIVE_UP
 from envs.toolbench.speech import DIALECTS, MAX_CALLS_PER_TURN, MAX_NAME_LENGTH, Action, Dialect, Outcome
 from envs.toolbench.speech import GAVE_UP as GAVE_UP_TEXT
@@ -70,8 +70,8 @@ class ToolbenchEnvironment(ToolEnvironment):
             return self._observe(episode, [], [], final=True)
         episode.turn += 1
         action = self._dialect.read(request)
-        if episode.form is None:
-            episode.form = action.form
+        if episode.form is None or episode.form < WHOLE_FORM:  # the first action counts, not the first turn
+            episode.form = max(action.form, episode.form or 0.0)
         outcomes = [] if action.error is not None else await self._play(episode, action)
         messages = self._dialect.render(request, action, outcomes)
         return self._observe(episode, outcomes, messages)

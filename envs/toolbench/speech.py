@@ -97,7 +97,8 @@ class NativeDialect(Dialect):
         if request.parse_error is not None and not request.tool_calls:
             return Action(0.5, error=_unreadable(request.parse_error))
         if not request.tool_calls:
-            return Action(0.2 if request.message.strip() else 0.0, error=NO_CALL)
+            partly = "Thought:" in request.message or "Action:" in request.message
+            return Action(0.2 if partly else 0.0, error=NO_CALL)
         return Action(1.0 if request.parse_error is None else 0.5, request.tool_calls[:MAX_ANSWERED_CALLS])
 
     def render(self, request: StepRequest, action: Action, outcomes: list[Outcome]) -> list[Message]:

@@ -37,9 +37,9 @@ python -m training data convert --input toolllama_G123_dfs_eval.json --split \\
 ```
 
 The last one does what ToolBench's converter does: the same columns, the same shuffle. `--to` writes another format,
-`--cut query` and `--cut last_turn` cut data of step prefixes. In place of a file stands a folder or an archive, or the id
-of a dataset on Hugging Face; `check` takes several files. What a format has no place for is counted in `lost`: each
-written row is read back and compared.
+`--cut query` and `--cut last_turn` cut data of step prefixes. In place of a file stands a folder or an archive, or
+the id of a dataset on Hugging Face; `check` takes several files. What a format has no place for is counted in `lost`:
+each written row is read back and compared.
 """
 _BROWSER = """
 ## In the browser

@@ -1,4 +1,4 @@
-"""Numbers in texts, read the way answers write them: ``1,053``, ``$12.50``, ``-3``, ``40%``, ``1/2`` is two."""
+"""The numbers in texts: ``1,053``, ``$12.50``, ``-3``, ``40%``; ``1/2`` is two."""
 
 from __future__ import annotations
 

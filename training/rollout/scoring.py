@@ -10,6 +10,7 @@ from queue import SimpleQueue
 
 from training.errors import RewardFault, RewardTimeout, TiltyardError
 from training.rewards.base import Episode, Score
+from training.rewards.bounds import MAX_REWARD
 
 MAX_STUCK_THREADS = 32
 Scorer = Callable[[Episode], Score]
@@ -50,6 +51,8 @@ class Scoring:
             raise outcome
         if not all(math.isfinite(value) for value in (outcome.total, *outcome.parts.values())):
             raise RewardFault("The reward is not a finite number.")
+        if any(abs(value) > MAX_REWARD for value in (outcome.total, *outcome.parts.values())):
+            raise RewardFault(f"The reward is larger than {MAX_REWARD:g}, or one of its parts is.")
         return outcome
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ from training.config import RewardComponent
 from training.errors import RewardFault, RewardTimeout
 from training.rewards.judge.asking import fill
 from training.rewards.judge.cache import ReplyCache, replies
-from training.rewards.judge.client import usage
+from training.rewards.judge.client import retry_after, usage
 from training.rewards.scoring import score_episode
 from training.rewards.toolbench import FAILED, PERFECT
 
@@ -35,6 +35,8 @@ class Judge(ThreadingHTTPServer):
         self.reply: Any = '{"reason": "right", "score": 8}'
         self.statuses: list[int] = []
         self.delay_s = 0.0
+        self.retry_after = ""
+        self.times: list[float] = []
         self.asked: list[tuple[dict[str, str], dict[str, Any]]] = []
         self.now = self.most = 0
         self.lock = threading.Lock()
@@ -50,6 +52,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         with self.server.lock:
+            self.server.times.append(time.monotonic())
             self.server.asked.append((dict(self.headers.items()), body))
             self.server.now += 1
             self.server.most = max(self.server.most, self.server.now)
@@ -63,6 +66,8 @@ class _Handler(BaseHTTPRequestHandler):
             reply = json.dumps({**message, "usage": {"prompt_tokens": 200, "completion_tokens": 10}}).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(reply)))
+        if status == 429 and self.server.retry_after:
+            self.send_header("Retry-After", self.server.retry_after)
         if status == 302:
             self.send_header("Location", "http://127.0.0.1:9/")
         self.end_headers()
@@ -161,9 +166,88 @@ def test_retries_what_may_pass_and_nothing_else(judge: Judge) -> None:
         with pytest.raises(RewardFault, match=f"HTTP {status}"):
             ask(judge, attempts=3)
         assert len(judge.asked) == 1
-    judge.statuses = [429, 429]
-    with pytest.raises(RewardFault, match="HTTP 429"):
+    judge.statuses = [503, 503]
+    with pytest.raises(RewardFault, match="HTTP 503"):
         ask(judge, attempts=2)
+
+
+def test_a_busy_judge_is_asked_again_when_it_says(judge: Judge) -> None:
+    """T12: a 429 got one retry after half a second, and ``Retry-After`` was never read."""
+    judge.statuses, judge.retry_after = [429], "2"
+    began = time.monotonic()
+    assert ask(judge, timeout_s=10, attempts=1) == 0.8
+    assert 1.9 < time.monotonic() - began < 4 and len(judge.asked) == 2
+
+
+def test_a_busy_judge_is_asked_with_growing_pauses_within_the_limit(judge: Judge) -> None:
+    """T12: without ``Retry-After`` too it may take several refusals, and never longer than the limit."""
+    judge.statuses = [429] * 3
+    assert ask(judge, timeout_s=20, attempts=1) == 0.8 and len(judge.asked) == 4
+    gaps = [later - earlier for earlier, later in zip(judge.times, judge.times[1:], strict=False)]
+    assert gaps[0] < 0.9 and gaps[2] > 0.9 and sum(gaps) < 5
+    replies.clear()
+    judge.statuses, judge.times, judge.asked = [429] * 99, [], []
+    began = time.monotonic()
+    with pytest.raises((RewardFault, RewardTimeout)):
+        ask(judge, timeout_s=1.5)
+    assert time.monotonic() - began < 2.6 and 2 <= len(judge.asked) <= 4
+
+
+def test_a_judge_that_asks_for_more_time_than_there_is_gives_its_reason(judge: Judge) -> None:
+    judge.statuses, judge.retry_after = [429], "60"
+    began = time.monotonic()
+    with pytest.raises(RewardFault, match=r"too busy \(HTTP 429\): it may be asked again in 60 s"):
+        ask(judge, timeout_s=5)
+    assert time.monotonic() - began < 1 and len(judge.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("7", 7.0),
+        (" 0 ", 0.0),
+        ("Wed, 21 Oct 2015 07:28:00 GMT", 30.0),
+        ("Wed, 21 Oct 2015 07:00:00 GMT", 0.0),
+        ("soon", None),
+        ("-5", None),
+        ("", None),
+        (None, None),
+        ("9" * 400, 999_999_999.0),
+    ],
+)
+def test_what_retry_after_asks_for(value: str | None, seconds: float | None) -> None:
+    assert retry_after(value, 1445412450.0) == seconds
+
+
+def test_equal_transcripts_asked_at_once_are_one_request(judge: Judge) -> None:
+    """T12: 40 transcripts made 102 requests."""
+    judge.delay_s = 0.3
+    marks: list[float] = []
+    threads = [threading.Thread(target=lambda: marks.append(ask(judge))) for _ in range(40)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert marks == [0.8] * 40 and len(judge.asked) == 1
+
+
+def test_a_failure_that_many_wait_for_is_missing_for_all_and_asked_anew_later(judge: Judge) -> None:
+    judge.delay_s, judge.reply = 0.3, "no verdict"
+    failures: list[str] = []
+
+    def fail() -> None:
+        with pytest.raises(RewardFault, match="cannot be read") as caught:
+            ask(judge)
+        failures.append(caught.value.message)
+
+    threads = [threading.Thread(target=fail) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(failures) == 8 and len(judge.asked) == 1
+    judge.reply = '{"score": 5}'
+    assert ask(judge) == 0.5
 
 
 def test_a_late_judge_and_a_dead_one_are_missing(judge: Judge) -> None:

@@ -14,6 +14,7 @@ from envs.wire import Message, ToolCall
 from training.config import RewardComponent
 from training.errors import ConfigError, RewardFault
 from training.rewards.base import Component, Episode
+from training.rewards.bounds import MAX_REWARD
 from training.rewards.registry import COMPONENTS, default_components
 from training.rewards.scoring import score_episode, validate_components
 
@@ -156,3 +157,17 @@ def test_any_episode_has_parts_between_0_and_1(messages: list[Message], prompt: 
     assert all(0.0 <= value <= 1.0 for value in result.parts.values())
     assert -1e-12 <= result.total <= 1.0 + 1e-12
     assert result == score_episode(played, default_components())
+
+
+@pytest.mark.parametrize("value", [1.0001e6, -2e6, 1e300, 10**400])
+def test_a_value_beyond_the_limit_excludes_its_rollout(monkeypatch: pytest.MonkeyPatch, value: Any) -> None:
+    """T10: a huge finite reward crashed the trainer where the group's squares were summed."""
+    with pytest.raises(RewardFault, match="`odd` gave"):
+        score_episode(GOLD_EN, fake(monkeypatch, value))
+
+
+def test_the_limit_itself_is_a_reward_and_the_weighted_sum_has_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    components = fake(monkeypatch, -1e6)[1:]
+    assert score_episode(GOLD_EN, components).total == -1e6 == -MAX_REWARD
+    with pytest.raises(RewardFault, match="weighted sum is -2e"):
+        score_episode(GOLD_EN, [components[0].model_copy(update={"weight": 2.0})])

@@ -10,10 +10,12 @@ import hashlib
 import json
 import math
 import re
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
 
-from training.errors import RewardFault
+from training.errors import RewardFault, RewardTimeout, TiltyardError
 from training.rewards.base import Episode
 from training.rewards.facts import question, row_value
 from training.rewards.judge.cache import replies
@@ -38,7 +40,10 @@ def judged(
     read: Callable[[dict[str, Any]], float],
     truth: str = "",
 ) -> float:
-    """The value of a verdict, asked for once for each rubric, model and transcript. Raises typed reward errors."""
+    """The value of a verdict, asked for once for each rubric, model and transcript. Raises typed reward errors.
+
+    Those who ask the same at the same time share one request.
+    """
     messages = [
         {"role": "system", "content": SYSTEM.replace("{form}", form)},
         {"role": "user", "content": fill(rubric, episode, params.max_chars, truth)},
@@ -48,13 +53,59 @@ def judged(
     if kept is not None:
         usage.add(params.model, cached=1)
         return kept
+    with _lock:
+        asked = _in_flight.get(key)
+        mine: Future[float] = Future()
+        if asked is None:
+            _in_flight[key] = mine
+    return _ask_first(key, params, messages, read, mine) if asked is None else _wait_for(asked, params)
+
+
+_lock = threading.Lock()
+_in_flight: dict[str, Future[float]] = {}
+
+
+def _ask_first(
+    key: str,
+    params: JudgeParams,
+    messages: list[dict[str, str]],
+    read: Callable[[dict[str, Any]], float],
+    mine: Future[float],
+) -> float:
+    """Ask the judge, for oneself and for whoever asks the same meanwhile."""
+    try:
+        value = _asked(params, messages, read)
+        replies.put(key, value)
+    except BaseException as exc:
+        mine.set_exception(exc)
+        raise
+    else:
+        mine.set_result(value)
+        return value
+    finally:
+        with _lock:
+            del _in_flight[key]
+
+
+def _wait_for(asked: Future[float], params: JudgeParams) -> float:
+    """The value that another thread has asked for; its failure is ours too."""
+    try:
+        value = asked.result(timeout=params.timeout_s + 2)
+    except TimeoutError as exc:
+        raise RewardTimeout(f"The judge {params.model} did not answer within {params.timeout_s:g} s.") from exc
+    except TiltyardError as exc:
+        raise type(exc)(exc.message, hint=exc.hint) from exc
+    usage.add(params.model, cached=1)
+    return value
+
+
+def _asked(params: JudgeParams, messages: list[dict[str, str]], read: Callable[[dict[str, Any]], float]) -> float:
     text, tokens = ask(params.endpoint(), messages)
     cost = (tokens["prompt_tokens"] * params.price_in + tokens["completion_tokens"] * params.price_out) / 1e6
     usage.add(params.model, cost=cost, **tokens)
     value = read(_verdict(text))
     if not math.isfinite(value):
         raise RewardFault("The judge's mark is not a finite number.")
-    replies.put(key, value)
     return value
 
 

@@ -2,6 +2,9 @@
 
 Scoring runs in threads; all asking happens on one event loop in a thread of its own, so that the number of requests at
 once is one number for each endpoint. Every failure is a typed reward error: the rollout is missing, never 0.
+
+A judge that is too busy (429, or any refusal with ``Retry-After``) is asked again within the time limit, with growing
+pauses or after the time that it names; meanwhile nobody asks that endpoint. Other refusals count as attempts.
 """
 
 from __future__ import annotations
@@ -9,14 +12,18 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextvars
+import itertools
 import json
 import os
 import random
 import threading
+import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 
@@ -27,6 +34,7 @@ from training.rollout.connections import allow_list, http_client
 MAX_REPLY_BYTES = 1 << 20
 CONNECT_LIMIT_S = 10.0
 RETRY_BASE_S, RETRY_CAP_S = 0.5, 8.0
+BUSY = 429
 RETRIED = frozenset({408, 409, 429, 500, 502, 503, 504})
 
 
@@ -112,6 +120,8 @@ def _start(
 
 _asking: set[asyncio.Task[Any]] = set()
 _slots: dict[tuple[str, str], tuple[int, asyncio.Semaphore]] = {}
+_rests_until: dict[tuple[str, str], float] = {}
+"""When an endpoint that was too busy may be asked again, in the time of the event loop."""
 
 
 def _settle(done: asyncio.Task[Any], future: concurrent.futures.Future[Any]) -> None:
@@ -137,13 +147,14 @@ async def _ask(endpoint: Endpoint, messages: list[dict[str, str]]) -> tuple[str,
         "temperature": 0,
         "max_tokens": endpoint.max_tokens,
     }
-    async with asyncio.timeout(endpoint.timeout_s), _slot(endpoint):
+    until = asyncio.get_running_loop().time() + endpoint.timeout_s
+    async with asyncio.timeout_at(until), _slot(endpoint):
         try:
             async with http_client(CONNECT_LIMIT_S) as client:
                 # The environment's token is not the judge's.
                 client.headers.pop("Authorization", None)
                 client.headers.update(_key_header(endpoint))
-                return await _tries(client, endpoint, body)
+                return await _tries(client, endpoint, body, until)
         except TiltyardError as exc:
             if isinstance(exc, (RewardFault, RewardTimeout)):
                 raise
@@ -154,33 +165,88 @@ async def _ask(endpoint: Endpoint, messages: list[dict[str, str]]) -> tuple[str,
             ) from exc
 
 
-async def _tries(client: httpx.AsyncClient, endpoint: Endpoint, body: dict[str, Any]) -> tuple[str, dict[str, int]]:
+class _Answer(NamedTuple):
+    """A whole answer; ``wait_s`` is what its ``Retry-After`` asks for."""
+
+    status: int
+    data: bytes
+    wait_s: float | None
+
+
+async def _tries(
+    client: httpx.AsyncClient, endpoint: Endpoint, body: dict[str, Any], until: float
+) -> tuple[str, dict[str, int]]:
     """Ask again after a refusal that may pass, with growing pauses."""
-    for attempt in range(endpoint.attempts):
-        last = attempt == endpoint.attempts - 1
+    failed = 0
+    for pause in _pauses():
+        await _rest(endpoint, until)
         try:
-            status, data = await _post(client, f"{endpoint.url.rstrip('/')}/chat/completions", body)
+            answer = await _post(client, f"{endpoint.url.rstrip('/')}/chat/completions", body)
         except httpx.TransportError:
-            if last:
+            failed += 1
+            if failed >= endpoint.attempts:
                 raise
         else:
-            if status == 200:
-                return _read(data)
-            if last or status not in RETRIED:
-                raise RewardFault(f"The judge answered with HTTP {status}.", hint="Look at its address, model and key.")
-        pause = min(RETRY_CAP_S, RETRY_BASE_S * 2**attempt)
-        await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads retries, guards nothing
-    raise AssertionError("unreachable")
+            if answer.status == 200:
+                return _read(answer.data)
+            if answer.status == BUSY or (answer.status in RETRIED and answer.wait_s is not None):
+                _busy(endpoint, max(pause, answer.wait_s or 0.0))
+                continue
+            failed += 1
+            if failed >= endpoint.attempts or answer.status not in RETRIED:
+                raise RewardFault(
+                    f"The judge answered with HTTP {answer.status}.", hint="Look at its address, model and key."
+                )
+        await asyncio.sleep(pause)
+    raise AssertionError("unreachable: the pauses never end")
 
 
-async def _post(client: httpx.AsyncClient, url: str, body: dict[str, Any]) -> tuple[int, bytes]:
+def _pauses() -> Iterator[float]:
+    """Growing pauses up to a cap, spread so that those who were refused together do not ask together."""
+    for number in itertools.count():
+        ceiling = min(RETRY_CAP_S, RETRY_BASE_S * 2 ** min(number, 16))
+        yield ceiling * random.uniform(0.5, 1.0)  # noqa: S311 - spreads retries, guards nothing
+
+
+def _busy(endpoint: Endpoint, seconds: float) -> None:
+    key = (endpoint.url, endpoint.model)
+    _rests_until[key] = max(_rests_until.get(key, 0.0), asyncio.get_running_loop().time() + seconds)
+
+
+async def _rest(endpoint: Endpoint, until: float) -> None:
+    """Wait until the endpoint may be asked. Raises ``RewardFault`` when that is later than the limit."""
+    now = asyncio.get_running_loop().time()
+    left = _rests_until.get((endpoint.url, endpoint.model), 0.0) - now
+    if now + left >= until:
+        raise RewardFault(
+            f"{endpoint.model} is too busy (HTTP 429): it may be asked again in {left:.0f} s, beyond its limit.",
+            hint="Ask fewer at once, or raise its time limit.",
+        )
+    if left > 0:
+        await asyncio.sleep(left)
+
+
+async def _post(client: httpx.AsyncClient, url: str, body: dict[str, Any]) -> _Answer:
     data = bytearray()
     async with client.stream("POST", url, json=body) as answer:
         async for chunk in answer.aiter_raw():
             data += chunk
             if len(data) > MAX_REPLY_BYTES:
                 raise RewardFault("The judge's answer is larger than 1 MB.")
-        return answer.status_code, bytes(data)
+        return _Answer(answer.status_code, bytes(data), retry_after(answer.headers.get("retry-after"), time.time()))
+
+
+def retry_after(value: str | None, now: float) -> float | None:
+    """The seconds that a ``Retry-After`` asks for: a number or a date; ``None`` without a readable one."""
+    if value is None:
+        return None
+    text = value.strip()
+    if text.isascii() and text.isdigit():
+        return float(text[:9])
+    try:
+        return max(0.0, parsedate_to_datetime(text).timestamp() - now)
+    except (ValueError, TypeError, OverflowError):
+        return None
 
 
 def _read(data: bytes) -> tuple[str, dict[str, int]]:

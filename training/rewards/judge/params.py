@@ -40,7 +40,13 @@ class JudgeParams(Params):
         gt=0,
         le=600,
     )
-    attempts: int = Field(2, title=_("Attempts"), description=_("How often a refused request is sent."), ge=1, le=5)
+    attempts: int = Field(
+        2,
+        title=_("Attempts"),
+        description=_("How often a refused request is sent; one to a judge that is too busy (429) until its limit."),
+        ge=1,
+        le=5,
+    )
     max_tokens: int = Field(
         300, title=_("Verdict tokens"), description=_("Longest verdict, in tokens."), ge=16, le=8192
     )

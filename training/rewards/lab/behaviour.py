@@ -15,11 +15,8 @@ from training.rewards.bfcl.codes import codes_of, from_codes
 CHARS_PER_TOKEN = 4.0
 """How long a token is taken to be where nobody counted them."""
 MAX_ACTION_CHARS = 4000
-_ACTION = re.compile(
-    r"<tool_call>.*?</tool_call>|Action:.*?Action Input:.*|(?:search|click)\[[^\]\n]*\]|^\s*\[\w+\(.*\)\]\s*$",
-    re.DOTALL,
-)
-_THOUGHT = re.compile(r"<think>.*?</think>", re.DOTALL)
+_BEGINS = re.compile(r"<tool_call>|Action:|(?:search|click)\[")
+_WHOLE = re.compile(r"\s*\[\w+\(.*\)\]\s*", re.DOTALL)
 
 
 class Behaviour(NamedTuple):
@@ -65,5 +62,52 @@ def _actions(turn: Message) -> Iterator[str]:
         for call in turn.tool_calls:
             yield f"{call.name} {json.dumps(call.arguments, sort_keys=True)}"[:MAX_ACTION_CHARS]
         return
-    text = _THOUGHT.sub("", turn.content[: 2 * MAX_ACTION_CHARS])
-    yield from (piece.strip()[:MAX_ACTION_CHARS] for piece in _ACTION.findall(text))
+    text = _without_thoughts(turn.content[: 2 * MAX_ACTION_CHARS])
+    yield from (piece.strip()[:MAX_ACTION_CHARS] for piece in _written(text))
+
+
+def _without_thoughts(text: str) -> str:
+    """The text without its closed ``<think>`` parts; each character is looked at once, whatever is written."""
+    kept, at = [], 0
+    while (begin := text.find("<think>", at)) >= 0 and (end := text.find("</think>", begin)) >= 0:
+        kept.append(text[at:begin])
+        at = end + len("</think>")
+    return "".join([*kept, text[at:]])
+
+
+def _written(text: str) -> Iterator[str]:
+    """Calls in the three ways of writing them: tags, Action and Action Input, ``search[…]``; or one list of calls."""
+    if _WHOLE.fullmatch(text):
+        yield text
+        return
+    ends, at = _Ends(text), 0
+    while (found := _BEGINS.search(text, at)) is not None:
+        begin, at = found.span()
+        if found[0] == "Action:":
+            if ends.after("Action Input:", at) >= 0:
+                yield text[begin:]
+                return
+        elif (end := ends.after("</tool_call>", at) if found[0] == "<tool_call>" else ends.in_line("]", at)) >= 0:
+            yield text[begin:end]
+            at = end
+
+
+class _Ends:
+    """Where the next end of something stands. Places are asked for in rising order, so each is looked for once."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._next: dict[str, int] = {}
+
+    def after(self, mark: str, at: int) -> int:
+        """The place behind the next ``mark`` from ``at`` on, or -1."""
+        known = self._next.get(mark, 0)
+        if known >= 0 and known - len(mark) < at:
+            place = self._text.find(mark, at)
+            known = self._next[mark] = place + len(mark) if place >= 0 else -1
+        return known
+
+    def in_line(self, mark: str, at: int) -> int:
+        """The same, unless the line ends before it."""
+        end, line = self.after(mark, at), self.after("\n", at)
+        return end if line < 0 or end < line else -1

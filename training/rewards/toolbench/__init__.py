@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from training.config import RewardComponent
 from training.rewards.base import Component, Example
@@ -29,21 +30,28 @@ BROKEN = played(
 )
 WORDS = played("q", says("Thought: I wonder"), user("Please provide Thought, Action, and Action Input"), says(_OTHER))
 SILENT = played("q", says("hello"))
+LATE = played("q", says("hello"), user("Please provide Thought, Action, and Action Input"), says(_CALL))
+THOUGHT = played("q", says("Thought: I wonder"))
 
 TOOLBENCH = (
     Component(
         "toolbench_format",
         _("ToolBench format"),
-        _("How well the first turn keeps to Thought, Action and Action Input."),
+        _("How well the turns keep to Thought, Action and Action Input; the first action counts."),
         formulas.seed_format,
         default_weight=0.1,
         spans=spans.form,
         source=SEED,
-        formula="1 in order with valid JSON; 0.5 JSON invalid; 0.2 only Thought or Action; else 0",
+        formula=(
+            "over the text of all turns, at the first of each word: 1 in order with valid JSON; 0.5 JSON invalid; "
+            "0.2 only Thought or Action; else 0"
+        ),
         examples=(
             Example("one perfect call", PERFECT, 1.0),
             Example("the JSON is cut off", BROKEN, 0.5),
-            Example("only a Thought", WORDS, 0.2),
+            Example("only a Thought", THOUGHT, 0.2),
+            Example("a Thought alone, then an action", WORDS, 1.0),
+            Example("words, then a call", LATE, 1.0),
             Example("neither", SILENT, 0.0),
             Example("calls that are calls", NATIVE, 1.0),
         ),
@@ -122,10 +130,11 @@ TOOLBENCH = (
     Component(
         "toolbench_call_share",
         _("ToolBench call share"),
-        _("Share of the turns before the last one without an API error."),
+        _("How few of the turns led to an API error; the last one is taken to be the Finish."),
         formulas.call_share,
         formulas.CallShareParams,
         default_weight=0.2,
+        low=-1.0,
         spans=spans.calls,
         source=MIDDLE,
         formula="1 − turns with an error / (turns − 1); single_turn_score for one turn",
@@ -133,6 +142,7 @@ TOOLBENCH = (
             Example("no error", PERFECT, 1.0),
             Example("the only call failed", FAILED, 0.0),
             Example("one of two", NATIVE, 0.5),
+            Example("both of two", played("q", says(_CALL), user(_BAD), says(_CALL), user(_BAD)), -1.0),
             Example("one turn", SILENT, 0.0),
         ),
     ),
@@ -196,3 +206,10 @@ def _spec(**weights: float) -> list[RewardComponent]:
 SEED_SPEC = _spec(format=0.1, function_call=0.2, finish=0.3)
 MIDDLE_SPEC = _spec(valid_turns=0.1, call_share=0.2, finish_share=0.3)
 LATEST_SPEC = _spec(turns=1.0, last_turn=1.0)
+"""Without its pass reward: that needs a judge, see ``latest_spec``."""
+
+
+def latest_spec(judge: dict[str, Any] | None = None) -> list[RewardComponent]:
+    """The latest version: with a judge's parameters also its pass reward, which is added with weight 1."""
+    passed = [] if judge is None else [RewardComponent(name="toolbench_pass", weight=1.0, params=judge)]
+    return [*LATEST_SPEC, *passed]

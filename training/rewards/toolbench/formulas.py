@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import Field
 
 from training.rewards.base import Episode, Params
-from training.rewards.toolbench.reading import ending, read
+from training.rewards.toolbench.reading import BETWEEN, ending, form_of, read
 from training.words import _
 
 
@@ -75,9 +75,8 @@ class LatestFinishParams(Params):
 
 
 def seed_format(episode: Episode, params: Params) -> float:
-    """How well the first turn was written."""
-    turns = read(episode)
-    return turns[0].form if turns else 0.0
+    """How well the response was written: all turns are one text, in which the first action counts."""
+    return form_of(BETWEEN.join(turn.text for turn in read(episode)))
 
 
 def function_call(episode: Episode, params: FunctionCallParams) -> float:

@@ -15,25 +15,32 @@ from training.rewards.facts import Turn, outcomes_of, turns_of
 
 FINISH = "Finish"
 MAX_JSON_CHARS = 65_536
-# How environments answer a turn without a readable call, and the seed's format score that this stands for.
+# How environments answer a turn without a readable call.
 UNREADABLE = ("Please check the Action and Action Input format", "could not be read")
 NO_ACTION = ("Please provide Thought, Action, and Action Input", "Nothing was called")
 
 Ending = Literal["answer", "give_up", "other"]
-_PARTS = re.compile(r"Thought:\s*(?P<thought>.*?)\nAction:[ \t]*(?P<action>[^\n]*)\nAction Input:\s*", re.DOTALL)
+# Possessive: a line is read once, however it goes on. What stands before it is found, not matched.
+_ACTION = re.compile(r"\nAction:[ \t]*+(?P<action>[^\n]*+)\nAction Input:\s*+")
+BETWEEN = "\n\x1e\n"
+"""What stands between the turns of a response that is read as one text."""
+_MARKS = ("Thought:", "Action:", "Action Input:")
 _ERROR_FIELD = re.compile(r"""\s*\{\s*(["'])error\1\s*:\s*(["'])\s*(\2)?""")
-_OBSERVATION = re.compile(r"\s*Observation:\s*")
 _decoder = json.JSONDecoder()
 
 
 class Reading(NamedTuple):
-    """One turn. ``form`` is the seed's format score; ``valid`` says that an action could be read."""
+    """One turn. ``form`` is how well it alone was written; ``valid`` says that an action could be read.
+
+    ``text`` is the turn as ToolBench writes it, also where a call was no text or a trainer's dialect took it out.
+    """
 
     form: float
     valid: bool
     worked: int = 0
     failed: int = 0
     ending: Ending | None = None
+    text: str = ""
 
 
 def read(episode: Episode) -> list[Reading]:
@@ -56,32 +63,61 @@ def _native(turn: Turn) -> Reading:
             bad = error is not None or reports_error(result)
             worked, failed = worked + (not bad), failed + bad
     complained = any(_says(answer.content, UNREADABLE) for answer in turn.answers if not answer.tool_call_id)
-    return Reading(0.5 if complained else 1.0, True, worked, failed, ended)
+    form = 0.5 if complained else 1.0
+    return Reading(form, True, worked, failed, ended, _written(broken=complained))
+
+
+def _written(*, broken: bool) -> str:
+    """A call that was no text, as text."""
+    return "Thought: \nAction: call\nAction Input: " + ("{" if broken else "{}")
 
 
 def _text(turn: Turn) -> Reading:
     said, answer = turn.said.content, turn.answers[0].content if turn.answers else ""
-    found = _PARTS.search(said)
+    thought = said.find("Thought:")
+    found = _ACTION.search(said, thought) if thought >= 0 else None
     if found is None or not found["action"].strip():
-        return Reading(_form_without_action(said, answer), False)
+        return _without_action(said, answer)
     arguments, sound = _arguments(said[found.end() :])
     if arguments is None:
-        return Reading(0.5, False)
+        return Reading(0.5, False, text=said)
     form = 1.0 if sound else 0.5
     if found["action"].strip() == FINISH:
-        return Reading(form, True, ending=_ending(arguments))
+        return Reading(form, True, ending=_ending(arguments), text=said)
     if not answer:
-        return Reading(form, True)
-    bad = _says(answer, (*UNREADABLE, *NO_ACTION)) or reports_error(_OBSERVATION.sub("", answer[:MAX_JSON_CHARS], 1))
-    return Reading(form, not _says(answer, UNREADABLE), int(not bad), int(bad))
+        return Reading(form, True, text=said)
+    bad = _says(answer, (*UNREADABLE, *NO_ACTION)) or reports_error(_result(answer))
+    return Reading(form, not _says(answer, UNREADABLE), int(not bad), int(bad), text=said)
 
 
-def _form_without_action(said: str, answer: str) -> float:
-    """0.5 for an action whose input is unreadable, 0.2 for half of one or mere words in its place, else 0."""
+def _without_action(said: str, answer: str) -> Reading:
+    """0.5 for an action whose input was unreadable, 0.2 for half of one, else 0: also mere words that were answered."""
     if _says(answer, UNREADABLE):
-        return 0.5
-    partly = "Thought:" in said or "Action:" in said
-    return 0.2 if partly or (_says(answer, NO_ACTION) and said.strip()) else 0.0
+        return Reading(0.5, False, text=said if _ordered(said) else _written(broken=True))
+    return Reading(0.2 if "Thought:" in said or "Action:" in said else 0.0, False, text=said)
+
+
+def _result(answer: str) -> str:
+    """What an Observation holds."""
+    before, mark, after = answer[:MAX_JSON_CHARS].partition("Observation:")
+    return before.rstrip() + after.lstrip() if mark else before
+
+
+def _ordered(text: str) -> bool:
+    """Whether the first of each of the three marks stand in their order."""
+    thought, action, given = (text.find(mark) for mark in _MARKS)
+    return 0 <= thought < action < given
+
+
+def form_of(text: str) -> float:
+    """The seed's format score of a response of turns that ``BETWEEN`` parts: the first of each mark counts."""
+    if not _ordered(text):
+        return 0.2 if "Thought:" in text or "Action:" in text else 0.0
+    name, _mark, given = text[text.find("Action:") + len("Action:") :].partition("Action Input:")
+    if not name.strip():
+        return 0.2
+    arguments, sound = _arguments(given.partition(BETWEEN)[0])
+    return 1.0 if sound and arguments is not None else 0.5
 
 
 def _arguments(text: str) -> tuple[dict[str, Any] | None, bool]:

@@ -15,10 +15,14 @@ def _placed(episode: Episode) -> list[tuple[int, Reading]]:
 
 
 def form(episode: Episode, params: Params) -> list[Span]:
-    """The first turn: only that is looked at."""
+    """The turn with the first action, else the first one with a part of one."""
     turns = _placed(episode)
     notes = {1.0: _("a readable action"), 0.5: _("an action with an unreadable input")}
-    return [whole(turns[0][0], notes.get(turns[0][1].form, _("no action")))] if turns else []
+    best = next((turn for turn in turns if turn[1].form >= 0.5), None) or next(
+        (turn for turn in turns if turn[1].form > 0), None
+    )
+    place, turn = best or (turns[0] if turns else (None, None))
+    return [] if place is None or turn is None else [whole(place, notes.get(turn.form, _("no action")))]
 
 
 def valid(episode: Episode, params: Params) -> list[Span]:

@@ -1,0 +1,99 @@
+"""What a model may write to cost the trainer time: every component reads a text in time that grows with its length."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from envs.wire import Message, ToolCall
+from training.errors import TiltyardError
+from training.rewards.base import Component, Episode
+from training.rewards.lab.behaviour import behaviour_of
+from training.rewards.registry import COMPONENTS
+
+COUNT = 32_000
+CPU_LIMIT_S = 0.1
+QUIET_S = 0.02
+"""Below this, growth is noise."""
+PIECES = [
+    "Thought:",
+    "\nAction:",
+    "Thought: a\nAction: b\nAction Input: ",
+    "Action Input:",
+    "Observation:",
+    "<think>",
+    "</think>",
+    "<answer>",
+    "<tool_call>",
+    "search[",
+    "click[x",
+    "[f(",
+    ")]",
+    "{",
+    "[",
+    "\\boxed{",
+    " ",
+    "\n",
+    "\t\n ",
+    "\nAction:" + " " * 50,
+    "####",
+    "Step 1:",
+    "1,111",
+    "-",
+    "1.",
+    "好",
+    "Final Answer:",
+    "Your score (min 0.0, max 1.0) [SEP] ",
+    '{"error": "',
+    "```",
+]
+
+
+def hostile(piece: str, count: int) -> Episode:
+    text = piece * count
+    messages = [
+        Message(role="user", content="What is 2 + 3?"),
+        Message(role="assistant", content=text, tool_calls=[ToolCall(id="a", name="calculator", arguments={"x": "1"})]),
+        Message(role="tool", content=text, tool_call_id="a"),
+        Message(role="assistant", content=text),
+        Message(role="user", content=text),
+        Message(role="assistant", content=text),
+    ]
+    row: dict[str, Any] = {"answer": "5", "ground_truth": "5", "reward_model": {"ground_truth": "5"}}
+    return Episode(messages, 1, row=row)
+
+
+def cpu_s(score: Callable[[Episode], object], episode: Episode) -> float:
+    """CPU seconds of this thread; the best of three, because others share the machine."""
+    best = float("inf")
+    for _ in range(3):
+        began = time.thread_time()
+        with contextlib.suppress(TiltyardError):  # a component may refuse; here only its time counts
+            score(episode)
+        best = min(best, time.thread_time() - began)
+        if best < QUIET_S:
+            break
+    return best
+
+
+def reader(component: Component) -> Callable[[Episode], object]:
+    return lambda episode: component.score(episode, component.params())
+
+
+READERS = {name: reader(component) for name, component in COMPONENTS.items() if not component.outside}
+READERS["behaviour_of"] = behaviour_of
+
+
+@pytest.mark.parametrize("name", sorted(READERS))
+def test_no_text_costs_more_than_its_length(name: str) -> None:
+    """T13: ``Thought:`` 8,192 times cost 5 CPU seconds, each doubling four times as much."""
+    for piece in PIECES:
+        count = min(COUNT, 256_000 // len(piece))
+        half = cpu_s(READERS[name], hostile(piece, count // 2))
+        whole = cpu_s(READERS[name], hostile(piece, count))
+        assert whole <= CPU_LIMIT_S, f"{piece!r} × {count} takes {whole:.3f} s"
+        assert whole <= QUIET_S or whole <= 2.5 * half, f"{piece!r}: {half:.3f} s, and {whole:.3f} s for twice as much"
