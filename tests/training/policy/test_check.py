@@ -13,6 +13,7 @@ from tests.training.policy.families import played, tiny_model
 from tests.training.policy.test_families import engine_of
 from training.errors import SamplerDisagrees
 from training.journal import SamplerChecked
+from training.policy import attention
 from training.policy.check import SamplerCheck, forward_logprobs, measure_gap, tolerance_for
 
 PRECISIONS = [None, torch.bfloat16]
@@ -24,6 +25,15 @@ def peaked(family: str) -> Any:
     with torch.no_grad():
         model.lm_head.weight.mul_(8.0)
     return model
+
+
+BY_TOKENS = attention._by_tokens
+
+
+def shorter_window(make: Any) -> Any:
+    """A sampler whose windows are a quarter of the model's, as gaps that count as columns make them."""
+    mask = BY_TOKENS(make)
+    return lambda *args, local_size=None, **kwargs: mask(*args, local_size=local_size and local_size // 4, **kwargs)
 
 
 def rollouts_of(model: Any, autocast: torch.dtype | None = None) -> list[Any]:
@@ -63,10 +73,10 @@ def test_a_right_sampler_passes_and_its_figures_are_journalled_once(autocast: to
 @pytest.mark.parametrize("autocast", PRECISIONS)
 @pytest.mark.parametrize("fault", ["window", "output layer"])
 def test_a_planted_fault_is_found(fault: str, autocast: torch.dtype | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A window that counts columns, and an output layer that the sampler did not get: reward may rise with both."""
+    """A window of the wrong length, and an output layer that the sampler did not get: reward may rise with both."""
     model, written = peaked("gpt_oss"), []
     if fault == "window":
-        monkeypatch.setattr("training.policy.attention._by_tokens", lambda make: make)
+        monkeypatch.setattr(attention, "_by_tokens", shorter_window)
     rollouts = rollouts_of(model, autocast)
     if fault == "output layer":
         with torch.no_grad():

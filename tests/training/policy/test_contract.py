@@ -77,12 +77,16 @@ def test_new_weights_forget_what_was_computed_with_the_old(engine: Engine, tiny:
     assert continued.logprobs == pytest.approx(fresh.logprobs, abs=1e-5)
 
 
-def test_busy_time_counts_work_in_progress_and_turns_and_tokens(engine: Engine) -> None:
+def test_busy_time_counts_work_in_progress_and_turns_and_tokens(engine: Any) -> None:
     """It was added when the worker ended, and read when the last turn had just been answered (T7)."""
 
     async def long() -> tuple[float, float, Sample]:
         began = time.monotonic()
-        other = asyncio.create_task(turn(engine, [9] * 6, seed=4))
+        other = asyncio.create_task(engine.generate([9] * 6, max_tokens=200, seed=4))
+        await asyncio.sleep(0.005)
+        early = engine.figures.busy_seconds
+        await asyncio.sleep(0.02)
+        assert engine.figures.busy_seconds > early + 0.01 and engine.figures.turns == 1  # nobody was answered yet
         sample = await engine.generate([5, 6, 7], max_tokens=60, seed=3)
         spent = time.monotonic() - began
         busy = engine.figures.busy_seconds - before
