@@ -19,15 +19,16 @@ _INTRODUCTION = """# Datasets
 Made from `training/data/` by `python -m training data docs`.
 
 A file is JSON Lines, a JSON list, JSON objects one after the other, an object with its rows under `data`, CSV or
-parquet; which, is told by its first bytes and never by its name. A table that is not UTF-8 is read as GB18030 (GBK)
-where the characters speak for it. A gzip file, a zip archive and a folder are read as one dataset: their data files
-in the order of their names, or those for training where a dataset is cut into parts; the report names what it left
-out. The format of its rows is recognised from its first {sample} rows and shown with the reason; another can be
-chosen, and the columns of a table can be mapped. Every row is kept or listed as bad with its line and a reason. Every
-column is in the conversation, kept with its row, or listed as ignored with a count: NaN, bytes, decimals, dates and
-what is nested too deeply cannot be stored, and are left out of columns that a row can do without. Rows are duplicates
-where messages, tools and all fields but names and numbers ({names}) are equal. A file of a run is refused with the
-way to its import.
+parquet; its first bytes tell which, never its name. A table that is not UTF-8 is read as GB18030 (GBK) where most of
+its characters are common Chinese ones then. A gzip file, a zip archive or a folder is one dataset: its data files in
+the order of their names, or only those for training where a dataset is cut into parts; the report names what it left
+out.
+The format of the rows is recognised from the first {sample} of them and shown with the reason; another can be chosen,
+and the columns of a table can be mapped. Every row is kept or listed as bad with its line and a reason. Every column is
+in the conversation, kept with its row, or listed as ignored with a count: NaN, bytes, decimals, dates and deep nesting
+cannot be stored and are kept out of a row that can do without them. Rows are duplicates where messages, tools and all
+fields are equal, but for those that only name or sort a row ({names}). A file of a run is refused, and
+the page leads to its import.
 
 ```
 python -m training data preview --input FILE
@@ -37,9 +38,9 @@ python -m training data convert --input toolllama_G123_dfs_eval.json --split \\
 ```
 
 The last one does what ToolBench's converter does: the same columns, the same shuffle. `--to` writes another format,
-`--cut query` and `--cut last_turn` cut data of step prefixes. In place of a file stands a folder or an archive, or
-the id of a dataset on Hugging Face; `check` takes several files. What a format has no place for is counted in `lost`:
-each written row is read back and compared.
+`--cut query` and `--cut last_turn` cut data of step prefixes. In place of a file stands a folder, an archive, or the id
+of a dataset on Hugging Face; `check` takes several files. What a format has no place for is counted under `lost`: each
+written row is read back and compared.
 """
 _BROWSER = """
 ## In the browser
