@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 import time
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,8 @@ from typing import Any
 import pytest
 
 from envs.base import EnvironmentRefusal, ToolEnvironment
+from envs.base.frames import FrameError, check_frame
+from envs.base.settings import MAX_FRAME_BYTES
 from envs.bfcl.server import BfclEnvironment, Defaults
 from envs.toolbench.bench import Bench, open_bench
 from envs.toolbench.server import Rules, ToolbenchEnvironment
@@ -152,3 +155,24 @@ def test_a_degenerate_row_costs_milliseconds(make: Callable[[], ToolEnvironment]
 def test_a_degenerate_agentgym_action_costs_milliseconds(name: str) -> None:
     """Upstream's own expression, ``(.+)\\[(.+)\\]``, takes seconds for brackets that are not closed."""
     assert_linear(lambda n: cpu_s(lambda: parse_action(TEXTS[name](n))))
+
+
+FILLINGS = {"arrays": "[],", "objects": "{},", "numbers": "1,", "texts": '"",'}
+
+
+@pytest.mark.parametrize("filling", FILLINGS)
+def test_a_megabyte_of_values_is_refused_before_anybody_walks_it(filling: str) -> None:
+    """V6: a reset of a megabyte of empty arrays held the loop for a second."""
+    values = FILLINGS[filling] * (MAX_FRAME_BYTES // len(FILLINGS[filling]) - 50)
+    frame = f'{{"type": "reset", "data": {{"task": {{"a": [{values}1]}}}}}}'
+    started = time.thread_time()
+    with pytest.raises(FrameError, match="more than 50000 values"):
+        check_frame(frame)
+    assert time.thread_time() - started < 0.4
+
+
+def test_long_texts_are_no_values() -> None:
+    message = "[,{" * 100_000
+    assert check_frame(json.dumps({"type": "step", "data": {"message": message}})).kind == "step"
+    row = {"messages": [{"role": "user", "content": "a, b"}] * 5000}
+    assert check_frame(json.dumps({"type": "reset", "data": {"task": row}})).kind == "reset"
