@@ -58,6 +58,7 @@ from webapp.ops.programs import (
     tools_program,
     web_program,
 )
+from webapp.static_files import collected, note_collected
 
 READY_LIMIT_S = 120.0
 WATCH_EVERY_S = 2.0
@@ -204,6 +205,7 @@ class Up:
         self.manager.run(*programs.values(), tools)
         self._wait_services(programs)
         self._write_services(tools_port)
+        self._collect_static()
         with self.console.stage(_("Database up to date")):
             link = self._prepare_site(tools_port, tools_before)
         self.manager.run(web, *workers)
@@ -263,6 +265,8 @@ class Up:
             **os.environ,
             "TILTYARD_DATA_DIR": str(self.data),
             "TILTYARD_PORT": str(self.options.port),
+            "TILTYARD_STATIC_ROOT": str(self.data / "static"),
+            "TILTYARD_STATIC_FINDERS": "false",
             "PYTHONUNBUFFERED": "1",
         }
 
@@ -299,6 +303,18 @@ class Up:
         )
         self._helpers.append(helper)
         return helper
+
+    def _collect_static(self) -> None:
+        """Compressed scripts and styles under hashed names; again only when a file changed."""
+        source, target = self.options.root / "static", self.data / "static"
+        if collected(source, target):
+            return
+        log = self.data / "logs" / "static.log"
+        with self.console.stage(_("Scripts and styles")), log.open("wb") as output:
+            child = self._manage("collectstatic", "--noinput", "--clear", stdout=output, stderr=output)
+            if child.wait(timeout=READY_LIMIT_S * 5):
+                raise UpError(_("The scripts and styles of the pages could not be prepared."), log=log)
+            note_collected(source, target)
 
     def _prepare_site(self, port: int, before: int) -> str:
         """Migrate and make the first user in a process that reads the new services.json; path of a login link."""

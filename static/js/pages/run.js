@@ -20,7 +20,7 @@ let dirty = new Set();
 let skewMs = 0;
 const $ = (/** @type {string} */ id) => /** @type {HTMLElement} */ (document.getElementById(id));
 
-const curves = new CurvePanel({ state, view, kind: page.kind, own: page.own_curves, baselines: page.baselines, onView: keepView, onStep: openStep, send: (frame) => live.send(frame) });
+const curves = new CurvePanel({ state, view, kind: page.kind, own: page.own_curves, plotly: page.plotly, baselines: page.baselines, onView: keepView, onStep: openStep, send: (frame) => live.send(frame) });
 const reader =
   page.has_rollouts
     ? new RolloutPanel({ state, view, page, onView: keepView, send: (frame) => live.send(frame) })
