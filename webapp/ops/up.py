@@ -36,6 +36,7 @@ from django.utils.translation import gettext as _
 from webapp.ops.catalogues import catalogues_compile
 from webapp.ops.console import Console, UpError
 from webapp.ops.embedded import (
+    REDIS_SUPPORTED,
     EmbeddedError,
     Service,
     die_with_parent,
@@ -43,6 +44,7 @@ from webapp.ops.embedded import (
     postgres_prepare,
     postgres_wait,
     redis_prepare,
+    redis_version,
     redis_wait,
     write_private,
 )
@@ -351,8 +353,22 @@ class Up:
         line(f"        {_('This link logs you in once, within 24 hours. Another: python manage.py login_link')}")
         if self.options.host not in LOOPBACK:
             line(f"        {_('Others on the network can reach this address: see SECURITY.md.')}")
+        if "redis_url" in self.services:
+            self._tell_old_redis(self.services["redis_url"].argv[0])
         line(f"  {_('Ctrl-C ends everything; your data stay in %(path)s') % {'path': self.data}}")
         line()
+
+    def _tell_old_redis(self, binary: str) -> None:
+        version = redis_version(binary)
+        if version < REDIS_SUPPORTED:
+            told = ".".join(map(str, version)) or "?"
+            self.console.line(
+                "  "
+                + _("Redis %(version)s gets no security fixes any more. Only this machine reaches it, with a password;")
+                % {"version": told}
+                + " "
+                + _("put redis-server 7 or newer on the PATH and the next start uses it.")
+            )
 
     # --- 6: watch ---
     def _note(self) -> None:
