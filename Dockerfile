@@ -19,14 +19,16 @@ FROM python:3.11-slim-bookworm
 
 # Nothing is written outside /data and /tmp. HOME is a scratch folder; downloaded models belong to the data.
 ENV PATH=/opt/venv/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HOME=/tmp \
-    TILTYARD_DATA_DIR=/data HF_HOME=/data/huggingface
+    TILTYARD_DATA_DIR=/data HF_HOME=/data/huggingface \
+    TILTYARD_STATIC_ROOT=/opt/static TILTYARD_STATIC_FINDERS=false
 RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin tiltyard \
     && install -d -m 0700 -o tiltyard -g tiltyard /data /data/static
 COPY --from=packages /opt/venv /opt/venv
 
 WORKDIR /app
 COPY . .
-RUN TILTYARD_DATA_DIR=/tmp/build python manage.py compile_catalogues && python -m compileall -q . && rm -rf /tmp/build
+RUN export TILTYARD_DATA_DIR=/tmp/build && python manage.py compile_catalogues && python manage.py collectstatic --noinput -v0 \
+    && chmod -R a+rX /opt/static && python -m compileall -q . && rm -rf /tmp/build
 
 USER 10001
 EXPOSE 8000

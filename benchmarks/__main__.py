@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 HERE = Path(__file__).parent
-NAMES = ("demo", "overhead", "rollouts", "learning", "envs", "catalogue", "data", "lab")
+NAMES = ("demo", "overhead", "rollouts", "learning", "envs", "catalogue", "data", "lab", "tabs")
 LIMIT_S = 1800
 
 

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from training.config import JobConfig, config_load
 from training.errors import ConfigError, TiltyardError
+from training.floors import floors_broken
 
 EXIT_USAGE = 2
 PARENT_VARIABLE = "TILTYARD_PARENT_FD"
@@ -21,6 +22,9 @@ PARENT_VARIABLE = "TILTYARD_PARENT_FD"
 def main(arguments: list[str] | None = None) -> int:
     """Run the command and return the exit code: 0 succeeded, 1 failed, 2 bad usage or config, 4 stopped, 5 paused."""
     words = sys.argv[1:] if arguments is None else arguments
+    if too_old := floors_broken():
+        print("\n".join(too_old), file=sys.stderr)
+        return 2
     if words[:1] == ["data"]:
         from training.data.__main__ import main as data_main
 

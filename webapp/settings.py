@@ -147,9 +147,20 @@ if DEBUG:
     del TEMPLATES[0]["OPTIONS"]["loaders"]  # type: ignore[attr-defined]
 STATIC_URL = "static/"
 STATICFILES_DIRS = [BASE_DIR / "static"]
-STATIC_ROOT = DATA_DIR / "static"
-# WhiteNoise serves straight from static/ so that a fresh clone needs no collectstatic; an image sets this to False.
+# Ours alone: what packages bring along for pages that we do not have stays out.
+STATICFILES_FINDERS = ["django.contrib.staticfiles.finders.FileSystemFinder"]
+STATIC_ROOT = Path(env_str("TILTYARD_STATIC_ROOT", str(DATA_DIR / "static")))
+# Straight from static/, so that a fresh clone and the tests need no collectstatic. `up` and the image collect the files
+# and set this to False: compressed, under hashed names, kept by browsers for ever.
 WHITENOISE_USE_FINDERS = env_bool("TILTYARD_STATIC_FINDERS", True)
+WHITENOISE_KEEP_ONLY_HASHED_FILES = True
+_STATIC_BACKEND = "webapp.static_files.HashedStorage"
+if WHITENOISE_USE_FINDERS:
+    _STATIC_BACKEND = "django.contrib.staticfiles.storage.StaticFilesStorage"
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": _STATIC_BACKEND},
+}
 WHITENOISE_AUTOREFRESH = DEBUG
 LANGUAGES = [("en", "English"), ("zh-hans", "简体中文")]
 LANGUAGE_CODE = "en"

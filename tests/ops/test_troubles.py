@@ -80,6 +80,8 @@ def test_a_full_disk_at_the_start_is_a_sentence(tmp_path: Path, monkeypatch: pyt
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
     monkeypatch.setattr("webapp.ops.up.write_private", full)
+    monkeypatch.setattr(Up, "_hear_signals", lambda self: None)  # this process keeps its own
+    monkeypatch.setattr("webapp.ops.up.os.umask", lambda mask: mask)
     assert Up(UpOptions(data=tmp_path, root=ROOT, port=free_port()), Console()).run() == 1
     said = capsys.readouterr().out
     assert "The disk that holds" in said and "Free some space" in said and "Traceback" not in said

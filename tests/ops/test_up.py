@@ -110,6 +110,17 @@ def up() -> Iterator[Callable[..., Upped]]:
     assert not left
 
 
+def check_static_files(origin: str) -> None:
+    """W6: under `up` nothing was compressed, and browsers asked for every file again after a minute."""
+    page = httpx.get(f"{origin}/login/").text
+    files = re.findall(r'(?:src|href)="(/static/[^"#]+)"', page)
+    assert len(files) > 8 and all(re.search(r"\.[0-9a-f]{12}\.", file) for file in files)
+    for file in files:
+        answer = httpx.get(origin + file, headers={"Accept-Encoding": "gzip"})
+        assert "immutable" in answer.headers["Cache-Control"]
+        assert answer.headers.get("Content-Encoding") == "gzip" or len(answer.content) < 1_000, file
+
+
 @pytest.mark.timeout(240)
 def test_up_starts_stops_and_finds_its_data_again(up: Callable[..., Upped]) -> None:
     first = up().wait_ready()
@@ -118,6 +129,7 @@ def test_up_starts_stops_and_finds_its_data_again(up: Callable[..., Upped]) -> N
     assert (first.data / "services.json").stat().st_mode & 0o777 == 0o600
     assert re.search(rf"Open  http://127\.0\.0\.1:{first.port}/login/[\w-]{{43}}/", first.output)
     log_in_once(re.search(r"http://\S+/login/[\w-]+/", first.output)[0])  # type: ignore[index]
+    check_static_files(f"http://127.0.0.1:{first.port}")
     with psycopg.connect(services["database_url"]) as connection:
         assert connection.execute("SELECT username FROM teams_user").fetchall() == [("admin",)]
         ids = connection.execute("SELECT id FROM teams_project").fetchall()

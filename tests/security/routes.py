@@ -62,7 +62,10 @@ TABLE: dict[str, dict[str, Who]] = {
     PROJECT + "runs/imports/new/": FORM,
     **{PROJECT + "runs/imports/" + OWN_PK + tail: READ for tail in ("", "progress/")},
     PROJECT + "runs/": READ,
-    **{PROJECT + "runs/" + OWN_PK + tail: READ for tail in ("", "parts/", "log/", "config/", "events/", "verl/")},
+    **{
+        PROJECT + "runs/" + OWN_PK + tail: READ
+        for tail in ("", "parts/", "log/", "log/older/", "config/", "events/", "verl/")
+    },
     **{PROJECT + "runs/" + OWN_PK + tail: WRITE for tail in ("stop/", "pause/", "resume/")},
     PROJECT + "rollouts/" + OWN_PK: READ,
     PROJECT + "datasets/": READ,

@@ -12,7 +12,9 @@ from typing import Any
 
 from celery.signals import beat_init, before_task_publish, heartbeat_sent, worker_ready
 from django.apps import AppConfig
+from django.core.exceptions import ImproperlyConfigured
 
+from training.floors import floors_broken
 from webapp.ops.embedded import write_private
 
 READY_VARIABLE = "TILTYARD_READY_FILE"
@@ -49,6 +51,8 @@ class OpsConfig(AppConfig):
     name = "webapp.ops"
 
     def ready(self) -> None:
-        """Hear Celery's workers and beat."""
+        """Refuse packages with known holes; hear Celery's workers and beat."""
+        if too_old := floors_broken():
+            raise ImproperlyConfigured("\n".join(too_old))
         worker_ready.connect(say_ready, dispatch_uid="ops.worker_ready")
         beat_init.connect(say_beating, dispatch_uid="ops.beat_init")

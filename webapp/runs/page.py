@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.db.models import Q
+from django.templatetags.static import static
 from django.utils.translation import gettext as _
 from pydantic import ValidationError
 
@@ -29,9 +30,10 @@ from webapp.teams.templatetags.ui import NOTHING, duration, figure, percent
 from webapp.text import clean_text
 from webapp.words import translated
 
+PLOTLY = "vendor/plotly-basic-4.1.1.min.js"  # fetched when the curves are looked at, not before
 EVENTS_PAGE = 200
 EVENT_KINDS = ("state", "attempt", "warning", *REPORT_KINDS)  # phases and log lines would bury them
-LOG_LINES = 2000
+LOG_LINES = 200  # of the page, and of each older part that is asked for
 OWN_CURVES_MAX = 60
 ENVIRONMENTS_OWN = "task_success"  # the reward component that hands the environment's reward on
 TABS = ("curves", "rollouts", "log", "config", "events")
@@ -146,6 +148,7 @@ def page_data(run: Run, urls: dict[str, str], tab: str) -> dict[str, Any]:
         "curves": list(run.method.curves),
         "terminal": sorted(TERMINAL),
         "stall_after": settings.STALL_AFTER_S,
+        "plotly": static(PLOTLY),
     }
 
 
@@ -209,11 +212,20 @@ def events_before(run: Run, before: int | None) -> tuple[list[dict[str, Any]], i
     return [event_view(event) for event in found[:EVENTS_PAGE]], older
 
 
-def log_events(run: Run, limit: int = LOG_LINES) -> list[dict[str, Any]]:
+def log_events(run: Run, limit: int = LOG_LINES, before: int | None = None) -> list[dict[str, Any]]:
     """The last lines of the log, oldest first: what the trainer said, warnings, and changes of state."""
     kinds = Q(kind__in=["log", *EVENT_KINDS])
-    found = RunEvent.objects.filter(kinds, run=run).order_by("-seq")[:limit]
-    return [event_view(event) for event in reversed(found)]
+    found = RunEvent.objects.filter(kinds, run=run).order_by("-seq")
+    if before is not None:
+        found = found.filter(seq__lt=before)
+    return [event_view(event) for event in reversed(found[:limit])]
+
+
+def log_before(run: Run, before: int | None = None) -> tuple[list[str], int | None]:
+    """A part of the log as a page shows it, oldest line first, and from where an older part begins (``None``: none)."""
+    found = log_events(run, LOG_LINES + 1, before)
+    older = found[1]["seq"] if len(found) > LOG_LINES else None
+    return [log_line(event) for event in found[-LOG_LINES:]], older
 
 
 def log_line(event: dict[str, Any]) -> str:

@@ -94,6 +94,7 @@ def run_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     has_rollouts = run.method.plays and not (run.imported_from and not run.rollouts.exists())
     tab = tab if tab in page.TABS and (has_rollouts or tab != "rollouts") else "curves"
     events, older = page.events_before(run, None)
+    log, log_older = page.log_before(run)
     urls = {
         "rollouts": reverse("run-detail", args=[slug, pk]),
         "rollout": f"/p/{slug}/rollouts/",
@@ -111,7 +112,8 @@ def run_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         "events": events,
         "older": older,
         "checkpoints": run.checkpoints.order_by("-step", "-attempt")[:100],
-        "log": [page.log_line(event) for event in page.log_events(run)],
+        "log": log,
+        "log_older": log_older,
         "data": page.page_data(run, urls, tab) | {"has_rollouts": has_rollouts},
         "step_rows": _step_rows(request, run) if tab == "rollouts" else None,
     }
@@ -145,6 +147,12 @@ def _by_state(project: Project, run: Run) -> dict[str, Any]:
 def run_parts(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """What an open page cannot draw by itself, as the run stands now: the buttons and the trainer's last output."""
     return render(request, "runs/_parts.html", {**_by_state(*own_run(request, slug, pk)), "fresh": True})
+
+
+def _seq(request: HttpRequest) -> int | None:
+    """The ``seq`` before which a page asks for older things."""
+    raw = request.GET.get("before", "")
+    return int(raw) if raw.isascii() and raw.isdigit() and len(raw) < 19 else None
 
 
 def _step_rows(request: HttpRequest, run: Run) -> dict[str, Any]:
@@ -222,6 +230,15 @@ def run_log(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 
 @login_required
 @require_GET
+def run_log_older(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """Earlier lines of the log, as a fragment."""
+    project, run = own_run(request, slug, pk)
+    log, older = page.log_before(run, _seq(request))
+    return render(request, "runs/_log_lines.html", {"project": project, "run": run, "log": log, "log_older": older})
+
+
+@login_required
+@require_GET
 def run_config(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """The resolved config as a YAML file; ``python -m training run`` takes it."""
     _project, run = own_run(request, slug, pk)
@@ -233,7 +250,5 @@ def run_config(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 def run_events(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Older events, as rows for the table."""
     project, run = own_run(request, slug, pk)
-    raw = request.GET.get("before", "")
-    before = int(raw) if raw.isascii() and raw.isdigit() and len(raw) < 19 else None
-    events, older = page.events_before(run, before)
+    events, older = page.events_before(run, _seq(request))
     return render(request, "runs/_events.html", {"project": project, "run": run, "events": events, "older": older})

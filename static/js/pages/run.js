@@ -24,6 +24,7 @@ const curves = new CurvePanel({
   view,
   curves: page.curves,
   own: page.own_curves,
+  plotly: page.plotly,
   baselines: page.baselines,
   onView: keepView,
   onStep: openStep,

@@ -3,17 +3,18 @@
 import { $, h, keyed, setAttr, t } from "../lib/dom.js";
 import { Curves, missingCurves, specsOf } from "../lib/curves.js";
 import { figure } from "../lib/format.js";
+import { loadPlotly } from "../lib/plotly.js";
 
 const ASK_MAX = 32; // as CURVES_ASKED_MAX of webapp/live/snapshot.py
 
 export class CurvePanel {
-  /** @param {{state: import("../lib/state.js").State, view: import("../lib/view.js").View, curves: string[], own: string[], baselines: Record<string, import("../lib/chart.js").Baseline[]>, onView: () => void, onStep: (step: number) => void, send: (frame: Record<string, unknown>) => boolean}} options */
+  /** @param {{state: import("../lib/state.js").State, view: import("../lib/view.js").View, curves: string[], own: string[], plotly: string, baselines: Record<string, import("../lib/chart.js").Baseline[]>, onView: () => void, onStep: (step: number) => void, send: (frame: Record<string, unknown>) => boolean}} options */
   constructor(options) {
     this.options = options;
     /** @type {Set<string>} */
     this.asked = new Set();
     this.curves = new Curves($("charts"), {
-      plotly: /** @type {any} */ (window).Plotly,
+      plotly: null,
       baselines: options.baselines,
       onStep: options.onStep,
       onZoom: (names) => this.ask(names.filter((name) => !options.state.fine.has(name))),
@@ -60,6 +61,17 @@ export class CurvePanel {
 
   draw() {
     const { state, view, curves, own } = this.options;
+    if (!this.curves.options.plotly) {
+      // Fetched while the first frame is on its way; a lost fetch is tried again at the next figure.
+      loadPlotly(this.options.plotly).then(
+        (plotly) => {
+          this.curves.options.plotly = plotly;
+          this.draw();
+        },
+        () => {},
+      );
+      return;
+    }
     for (const button of document.querySelectorAll("[data-smooth]")) {
       setAttr(button, "aria-pressed", String(Number(button.getAttribute("data-smooth")) === view.smooth));
     }

@@ -1,0 +1,63 @@
+"""S-f: no floor of versions was asserted, and Redis 6.2 was used without a word."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.core.exceptions import ImproperlyConfigured
+
+from training import floors
+from webapp.ops import embedded
+
+OLD = {"torch": "2.5.1", "transformers": "5.2.9", "pyarrow": "14.0.0", "redis": "4.5.4"}
+
+
+@pytest.mark.parametrize("name", OLD)
+def test_a_package_below_its_floor_stops_the_start(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = floors.version
+    assert floors.floors_broken() == []
+    monkeypatch.setattr(floors, "version", lambda asked: OLD[name] if asked == name else real(asked))
+    assert len(floors.floors_broken()) == 1
+    with pytest.raises(ImproperlyConfigured, match=f"{name} {OLD[name]} has a known security hole"):
+        apps.get_app_config("ops").ready()
+
+
+def test_a_local_build_is_compared_by_its_release(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(floors, "version", lambda asked: "99.1.0+cpu")
+    assert floors.floors_broken() == []
+
+
+def test_a_trainer_refuses_them_too(tmp_path: Path) -> None:
+    code = (
+        "import sys; from training import floors; floors.FLOORS = {'torch': '999'}; "
+        "from training.__main__ import main; sys.exit(main(['schema']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and "torch" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_the_newest_redis_of_this_machine_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = tmp_path / "redis-server"
+    own.write_text("#!/bin/sh\necho 'Redis server v=7.2.4 sha=00000000:0 malloc=libc bits=64 build=0'\n")
+    own.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert embedded.redis_bin() == str(own) and embedded.redis_version(str(own)) == (7, 2, 4)
+    own.write_text("#!/bin/sh\necho 'Redis server v=5.0.3 sha=00000000:0'\n")
+    assert embedded.redis_bin() != str(own)  # older than the one that we carry
+
+
+def test_an_unsupported_redis_is_told(tmp_path: Path, capsys: Any) -> None:
+    from webapp.ops.console import Console
+    from webapp.ops.options import UpOptions
+    from webapp.ops.up import Up
+
+    binary = tmp_path / "redis-server"
+    binary.write_text("#!/bin/sh\necho 'Redis server v=6.2.14 sha=0'\n")
+    binary.chmod(0o755)
+    Up(UpOptions(data=tmp_path, root=tmp_path), Console())._tell_old_redis(str(binary))
+    assert "Redis 6.2.14 gets no security fixes" in capsys.readouterr().out

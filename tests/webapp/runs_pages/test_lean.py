@@ -1,0 +1,103 @@
+"""W6: Plotly's megabyte came with every tab, and files that nobody had hashed or compressed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.test import Client
+from django.utils import timezone
+from whitenoise.storage import CompressedManifestStaticFilesStorage
+
+from webapp.runs import page
+from webapp.runs.models import RunEvent
+from webapp.static_files import HashedStorage, collected, fingerprint, note_collected
+
+ROOT = Path(__file__).resolve().parents[3]
+Clients = Callable[..., Client]
+HASHED = re.compile(r"\.[0-9a-f]{12}\.")
+
+
+class Plain(HashedStorage):
+    """Without the compressed copies."""
+
+    def post_process(self, *args: Any, **kwargs: Any) -> Any:
+        return super(CompressedManifestStaticFilesStorage, self).post_process(*args, **kwargs)
+
+
+@pytest.fixture(scope="module")
+def static_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Collected as `up` does, without compressing: that takes seconds, and a test of `up` looks at it."""
+    from django.test import override_settings
+
+    folder = tmp_path_factory.mktemp("static")
+    storages = {"staticfiles": {"BACKEND": "tests.webapp.runs_pages.test_lean.Plain"}}
+    with override_settings(STATIC_ROOT=folder, STORAGES=storages):
+        call_command("collectstatic", "--noinput", verbosity=0)
+    return folder
+
+
+def test_every_import_and_image_leads_to_a_hashed_file(static_root: Path) -> None:
+    scripts = [path for path in (static_root / "js").rglob("*.js") if HASHED.search(path.name)]
+    assert len(scripts) == len(list((ROOT / "static/js").rglob("*.js")))
+    for path in scripts:
+        code = "\n".join(line for line in path.read_text().splitlines() if line.startswith("import "))
+        for found in re.findall(r'from "(\.[^"]+)"', code):
+            assert HASHED.search(found) and (path.parent / found).exists(), (path.name, found)
+    for path in (static_root / "css").rglob("*.css"):
+        if HASHED.search(path.name):
+            for found in re.findall(r"url\(['\"]?([^'\")]+)", path.read_text()):
+                assert found.startswith("data:") or HASHED.search(found), (path.name, found)
+
+
+def test_files_are_collected_again_when_one_changed(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.mkdir()
+    target.mkdir()
+    (source / "a.js").write_text("1")
+    assert not collected(source, target)
+    (target / "staticfiles.json").write_text("{}")
+    note_collected(source, target)
+    assert collected(source, target)
+    before = fingerprint(source)
+    (source / "a.js").write_text("2")
+    assert fingerprint(source) != before and not collected(source, target)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("tab", ["rollouts", "log", "config", "events"])
+def test_plotly_comes_only_where_curves_are(tab: str, client_for: Clients, alice: Any, make_run: Any) -> None:
+    run = make_run()
+    url = f"/p/{run.project.slug}/runs/{run.pk}/"
+    heads = {
+        name: client_for(alice).get(f"{url}?tab={name}").content.decode().split("</head>")[0]
+        for name in (tab, "curves")
+    }
+    assert "plotly" not in heads[tab] and 'rel="preload" as="script"' in heads["curves"]
+
+
+@pytest.mark.django_db
+def test_a_long_log_comes_in_parts(client_for: Clients, alice: Any, make_run: Any) -> None:
+    run = make_run()
+    lines = [
+        RunEvent(
+            run=run, attempt=1, kind="log", payload={"level": "info", "message": f"line {n};"}, at=timezone.now(), seq=n
+        )
+        for n in range(100, 100 + 2 * page.LOG_LINES + 50)
+    ]
+    RunEvent.objects.bulk_create(lines)
+    client = client_for(alice)
+    url, seen = f"/p/{run.project.slug}/runs/{run.pk}/", []
+    text = client.get(url).content.decode()
+    assert len(text) < 150_000
+    for _part in range(3):
+        seen = re.findall(r"line (\d+);", text) + seen
+        older = re.search(rf'hx-get="({url}log/older/\?before=\d+)"', text)
+        if older is None:
+            break
+        text = client.get(older[1]).content.decode()
+    assert seen == [str(event.seq) for event in lines]  # every line once, in order

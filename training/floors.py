@@ -1,0 +1,30 @@
+"""The oldest versions of packages that Tiltyard starts with: below each lies a hole that is known and used.
+
+The lock names newer ones. These hold where somebody installed by hand, or shares an environment with something else.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+
+from packaging.version import InvalidVersion, Version
+
+FLOORS = {
+    "torch": "2.6",  # CVE-2025-32434: torch.load ran code in spite of weights_only
+    "transformers": "5.3",  # kernels and attention implementations that a model's config could name
+    "pyarrow": "14.0.1",  # CVE-2023-47248: code from a Parquet or IPC file
+    "redis": "4.5.5",  # CVE-2023-28858, -28859: answers of one connection given to another
+}
+
+
+def floors_broken() -> list[str]:
+    """A sentence for each installed package that is too old. Nothing is imported; what is missing is not judged."""
+    found = []
+    for name, floor in FLOORS.items():
+        try:
+            have = version(name)
+            if Version(have) < Version(floor):
+                found.append(f"{name} {have} has a known security hole: install {floor} or newer (make setup).")
+        except (PackageNotFoundError, InvalidVersion):
+            continue
+    return found

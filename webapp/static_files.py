@@ -1,0 +1,52 @@
+"""Static files as they are served outside of development: compressed, under names that hold a hash of the content.
+
+A file of that name never changes, so browsers keep it for ever; a new version has a new name. Scripts import each other
+by relative names, which are rewritten too: else a page would run new code beside old.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from whitenoise.storage import CompressedManifestStaticFilesStorage
+
+MANIFEST = "staticfiles.json"
+
+
+class HashedStorage(CompressedManifestStaticFilesStorage):
+    """WhiteNoise's storage, which also follows the imports of ES modules.
+
+    Django's own list knows ``import("…")`` too. We have that in comments alone, where types may go in a circle.
+    """
+
+    support_js_module_import_aggregation = True
+    max_post_process_passes = 12  # a chain of imports takes one pass for each link
+    _js_module_import_aggregation_patterns = (
+        "*.js",
+        tuple(
+            pattern
+            for pattern in CompressedManifestStaticFilesStorage._js_module_import_aggregation_patterns[1]
+            if "import\\(" not in pattern[0]
+        ),
+    )
+
+
+def fingerprint(source: Path) -> str:
+    """Changes whenever a file below ``source`` does, or this module."""
+    found = hashlib.sha256(Path(__file__).read_bytes())
+    for path in sorted(source.rglob("*")):
+        if path.is_file():
+            found.update(f"{path.relative_to(source)}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
+    return found.hexdigest()
+
+
+def collected(source: Path, target: Path) -> bool:
+    """Whether ``target`` has what ``source`` holds now."""
+    stamp = target / "fingerprint"
+    return (target / MANIFEST).exists() and stamp.exists() and stamp.read_text() == fingerprint(source)
+
+
+def note_collected(source: Path, target: Path) -> None:
+    """``collected`` says yes from now on, until a file changes."""
+    (target / "fingerprint").write_text(fingerprint(source))
