@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tomllib
 from pathlib import Path
 
 from django.core.exceptions import ImproperlyConfigured
@@ -65,6 +66,7 @@ INSTALLED_APPS = [
     "webapp.environments",
     "webapp.registry",
     "webapp.runs",
+    "webapp.workers",
     "webapp.metrics",
     "webapp.rollouts",
     "webapp.live",
@@ -255,3 +257,4 @@ LOGGING = {
     },
 }
 PRODUCT_NAME = _("Tiltyard")
+PRODUCT_VERSION = tomllib.loads((BASE_DIR / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]

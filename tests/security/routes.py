@@ -35,6 +35,7 @@ TABLE: dict[str, dict[str, Who]] = {
     "confirm/": {"GET": Who.LOGIN, "POST": Who.LOGIN},
     "site/": {"GET": Who.ADMIN},
     "site/custom-rewards/": {"POST": Who.ADMIN},
+    "workers/": {"GET": Who.LOGIN},
     "language/": EVERY,
     "theme/": {"POST": Who.ANYONE},
     "styleguide/": {"GET": Who.ANYONE},

@@ -41,6 +41,8 @@ from webapp.runs.engine.trainer import Trainer, death, kill_orphan, output_tail
 from webapp.runs.models import Attempt, Run
 from webapp.runs.states import RunState
 from webapp.storage import attempt_dir
+from webapp.workers.beating import at_work_on
+from webapp.workers.identity import folder_problem
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -62,10 +64,18 @@ def worker_closing() -> None:
 
 
 def supervise(run_id: UUID) -> None:
-    """Try to claim the run and see one attempt at it through. Safe to call any number of times."""
+    """Try to claim the run and see one attempt at it through. Safe to call any number of times.
+
+    A worker that does not see the installation's data folder would find no dataset, no model and no checkpoint: it
+    claims nothing, and says so on the page of workers.
+    """
+    if problem := folder_problem():
+        logger.error("this worker claims nothing", extra={"action": "claim", "problem": problem, "run_id": run_id})
+        return
     lease = claim(run_id)
     if lease is not None:
-        Supervisor(lease).run()
+        with at_work_on(run_id):
+            Supervisor(lease).run()
         _nudge_next()
 
 
