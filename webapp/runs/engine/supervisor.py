@@ -34,10 +34,11 @@ from webapp.runs.engine import outbox
 from webapp.runs.engine.history import Lease, LeaseLost, event_add
 from webapp.runs.engine.lease import beat, beat_every_s, claim, state_of
 from webapp.runs.engine.outcome import WORKER_CLOSING, attempt_end, finished_before
+from webapp.runs.engine.output import output_trim
 from webapp.runs.engine.projection import Projector, rollouts_close
 from webapp.runs.engine.resolve import resolve
 from webapp.runs.engine.resuming import resume_from
-from webapp.runs.engine.trainer import Trainer, death, kill_orphan, output_tail
+from webapp.runs.engine.trainer import OUTPUT_NAME, Trainer, death, kill_orphan, output_tail
 from webapp.runs.models import Attempt, Run
 from webapp.runs.states import RunState
 from webapp.storage import attempt_dir
@@ -228,6 +229,7 @@ class Supervisor:
         if time.monotonic() - self._looked_at < LOOK_S:
             return
         self._looked_at = time.monotonic()
+        output_trim(self.folder / OUTPUT_NAME)
         if _closing[0]:
             self._ask_to_stop(trainer)
             return
