@@ -104,18 +104,15 @@ def measure_ours(model_folder: Path, folder: Path, url: str, rounds: int) -> dic
 
 def make_collector(model_folder: Path, folder: Path, url: str) -> tuple[Any, Any]:
     """Our loop on the model as a GRPO run sets it up: (collector, engine)."""
-    from training.algorithms.loading import load_model, load_tokenizer, prepare_device, stop_ids
+    from training.algorithms.loading import load_model, load_tokenizer, prepare_device
     from training.data.reader import load_rows
     from training.journal import Journal
-    from training.policy.sampling import SamplingParams
-    from training.policy.transformers_engine import TransformersEngine
+    from training.policy.make import make_engine
     from training.presets import presets
     from training.rewards.scoring import score_episode
     from training.rollout.collector import Collector
-    from training.rollout.dialects import DIALECTS
-    from training.rollout.replicas import Replicas
+    from training.rollout.players import make_player
     from training.rollout.tokens import ChatTemplate
-    from training.rollout.trajectory import Player
 
     config = presets()["tools-demo-grpo"].job_for("full")
     config.environment.url = url
@@ -124,10 +121,8 @@ def make_collector(model_folder: Path, folder: Path, url: str) -> tuple[Any, Any
     device = prepare_device(config)
     tokenizer, _ = load_tokenizer(model_folder)
     model = load_model(config, model_folder, device)
-    engine = TransformersEngine(model, stop_ids=stop_ids(model, tokenizer), params=SamplingParams())
-    session = Replicas(config.environment).open
-    template, parse = ChatTemplate(tokenizer), DIALECTS["hermes"]
-    player = Player(engine, template, parse, config.rollout, config.environment, session)
+    engine = make_engine(config, model, tokenizer, autocast=None, log=print)
+    player = make_player(config, engine, ChatTemplate(tokenizer))
     scorer = partial(score_episode, components=config.rewards.components)
     rows, journal = load_rows(folder / "tasks.jsonl"), Journal(folder / "ours")
     return Collector(config, rows, player, scorer, journal, threading.Event()), engine

@@ -75,7 +75,8 @@ class Observation(WireModel):
 
     ``messages`` are appended to the conversation (tool results, or the next user turn). ``tools`` are OpenAI
     function schemas; ``None`` means unchanged. ``reward`` and ``reward_parts`` are the environment's own truth
-    about the task and ``None``/absent where it has none: missing is never 0.
+    about the task and ``None``/absent where it has none: missing is never 0. ``info["parse_error"]`` says that the
+    action could not be understood; it counts as a parse error of the policy.
     """
 
     messages: list[Message] = Field(default_factory=list)

@@ -19,7 +19,7 @@ PARENT_VARIABLE = "TILTYARD_PARENT_FD"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command and return the exit code: 0 succeeded, 1 failed, 2 bad usage or config, 4 stopped."""
+    """Run the command and return the exit code: 0 succeeded, 1 failed, 2 bad usage or config, 4 stopped, 5 paused."""
     words = sys.argv[1:] if arguments is None else arguments
     if words[:1] == ["data"]:
         from training.data.__main__ import main as data_main
@@ -63,8 +63,16 @@ def _parser() -> argparse.ArgumentParser:
     run = commands.add_parser("run", help="train as the config says")
     run.add_argument("config", type=Path, help="YAML file of options")
     run.add_argument("--run-dir", type=Path, help="where journal and model go (default runs/<config>-<time>)")
-    run.add_argument("--attempt", type=int, default=1, help="number of this attempt (default 1)")
-    run.add_argument("--resume-from", type=Path, help="a checkpoint, or a run directory with checkpoints")
+    run.add_argument("--attempt", type=int, help="number of this attempt (default: one more than the journal's last)")
+    run.add_argument(
+        "--resume-from",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="a checkpoint, a run directory with checkpoints, or one with numbered attempts; may be given several "
+        "times: the newest whole checkpoint by attempt and step is taken",
+    )
     run.add_argument("--parent-pipe", type=int, help=f"exit when this pipe closes (or set {PARENT_VARIABLE})")
     check = commands.add_parser("preflight", help="check what a run needs, without training")
     check.add_argument("config", type=Path, help="YAML file of options")

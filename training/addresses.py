@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from training.errors import EnvironmentUnreachable
+from training.errors import EnvironmentRefused
 from training.words import _
 
 MAX_URL_CHARS = 500
@@ -107,7 +107,7 @@ _NUMBER_LIKE = re.compile(r"(0x[0-9a-f]*|[0-9]+)\.?")
 _UNSAFE = re.compile(r"[\x00-\x20\x7f\\]")
 
 
-class AddressRefused(EnvironmentUnreachable):
+class AddressRefused(EnvironmentRefused):
     """The address may not be reached. ``template`` and ``values`` make its sentence."""
 
     def __init__(self, template: str, *, hint: str = "", **values: str | int) -> None:

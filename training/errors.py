@@ -93,6 +93,10 @@ class EnvironmentUnreachable(TiltyardError):
     pauses = True
 
 
+class EnvironmentRefused(EnvironmentUnreachable):
+    """It answers, but not us: a wrong token, address or route. Waiting does not help, so nothing is held for it."""
+
+
 class EnvironmentTimeout(TiltyardError):
     """The environment did not answer a stage within its time limit."""
 
@@ -107,10 +111,11 @@ class EnvironmentProtocolError(TiltyardError):
 
 
 class EnvironmentFull(TiltyardError):
-    """The environment has no free session slot."""
+    """The environment has no free session slot. ``slots`` is how many it said that it has."""
 
     code, boundary = "environment_full", Boundary.ENVIRONMENT
     pauses = True
+    slots: int | None = None
 
 
 class EnvironmentFault(TiltyardError):

@@ -10,6 +10,7 @@ offset, and ``manage.py import_run`` does the same for a finished folder. Non-fi
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -21,10 +22,12 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from envs.wire import Message
 from training.config import Kind
 from training.errors import ErrorInfo
+from training.tail import drop_torn_tail
 
 JOURNAL_VERSION = 1
 JOURNAL_NAME = "journal.jsonl"
 FSYNC_EVERY_S = 0.5
+RESERVE_NAME, RESERVE_BYTES = "journal.reserve", 256 << 10
 
 Phase = Literal["preparing", "generating", "scoring", "training", "saving"]
 RolloutStatus = Literal["completed", "truncated", "excluded"]
@@ -41,8 +44,14 @@ class Event(BaseModel):
 
 
 class RunStarted(Event):
-    """The trainer is up. ``total_steps`` counts optimiser steps, or batches of rollouts where nothing is trained;
-    ``from_step`` is above 0 after a resume."""
+    """The trainer is up.
+
+    ``total_steps`` counts optimiser steps, or batches of rollouts where nothing is trained;
+    ``from_step`` is above 0 after a resume. ``resolved`` says what an option that left something open became, such as
+    ``model.revision`` (the commit) or ``optim.learning_rate``. ``save_seconds`` is what a checkpoint is expected to
+    take, from its size, until ``CheckpointSaved.seconds`` tells: who stops a trainer waits for at least three times
+    as long before killing it.
+    """
 
     type: Literal["run_started"] = "run_started"
     kind: Kind
@@ -52,6 +61,9 @@ class RunStarted(Event):
     device: str = ""
     versions: dict[str, str] = Field(default_factory=dict)
     pid: int = 0
+    attempt: int = 1
+    resolved: dict[str, str] = Field(default_factory=dict)
+    save_seconds: float | None = None
 
 
 class PhaseChanged(Event):
@@ -73,6 +85,8 @@ class Metrics(Event):
 class RolloutStarted(Event):
     """A trajectory begins. ``group`` numbers the step's prompts from 0, ``index`` the group's generations from 0.
 
+    ``again`` above 0: the same trajectory begins anew, because its environment was lost; its turns so far are void.
+
     ``row`` is the row's place in the dataset, from 0. ``policy`` names who plays where that is not the run's model.
     """
 
@@ -84,6 +98,7 @@ class RolloutStarted(Event):
     row: int | None = None
     task: str = ""
     policy: str = ""
+    again: int = 0
 
 
 class TurnAdded(Event):
@@ -135,24 +150,35 @@ class GroupScored(Event):
 
 
 class CheckpointSaved(Event):
-    """A complete checkpoint stands under the run directory at the relative ``path``."""
+    """A complete checkpoint stands under the run directory at the relative ``path``.
+
+    ``seconds`` is how long the save took. A trainer that is asked to stop saves once more, so its grace follows from
+    the last one: its own watchdog waits max(6.5 s, 3 × ``seconds`` + one update), and whoever kills it must wait
+    longer than that. ``reward`` is the mean reward of the steps since the previous checkpoint; the highest one is kept
+    by ``run.keep_last``. ``adapter`` is the path of a LoRA adapter beside a final model.
+    """
 
     type: Literal["checkpoint"] = "checkpoint"
     step: int
     path: str
     bytes: int
     final: bool = False
+    seconds: float | None = None
+    reward: float | None = None
+    adapter: str = ""
 
 
 class CheckpointsRemoved(Event):
-    """Checkpoints that are no longer there to resume from, by their relative paths.
+    """Checkpoints that are no longer there to resume from.
 
-    ``torn``: not whole, and set aside as ``<name>.torn``. ``old``: deleted by the retention of ``run.keep_last``.
+    ``paths`` are ``<folder>`` for one of this attempt, else ``<attempt>/<folder>``. ``torn``: not whole, and set aside
+    as ``<name>.torn``. ``old``: deleted by the retention of ``run.keep_last``, which keeps ``best`` as well.
     """
 
     type: Literal["checkpoints_removed"] = "checkpoints_removed"
     paths: list[str]
     why: Literal["torn", "old"]
+    best: str = ""
 
 
 class Resumed(Event):
@@ -185,7 +211,10 @@ class Held(Event):
 
 
 class UpdateSkipped(Event):
-    """An update that did not move the weights, because its loss or gradient was not finite."""
+    """An update that did not move the weights, because its loss or gradient was not finite.
+
+    AdamW's state stays as it was; the schedule goes on, since the update counts as a step of the run.
+    """
 
     type: Literal["update_skipped"] = "update_skipped"
     step: int
@@ -249,14 +278,16 @@ class Journal:
     """Append events to ``<directory>/journal.jsonl``. Safe to call from any thread.
 
     Lines reach the kernel at once (so they survive a kill -9 of this process) and the disk within
-    ``FSYNC_EVERY_S``. A full disk raises ``OSError`` from ``write``.
+    ``FSYNC_EVERY_S``. A full disk raises ``OSError`` from ``write``, and leaves no part of the line behind;
+    ``last_word`` then takes the room that ``keep_reserve`` had set aside.
     """
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.path = directory / JOURNAL_NAME
+        self._reserve = directory / RESERVE_NAME
         self._lock = threading.Lock()
-        self._count = _drop_torn_tail(self.path)
+        self._count, self._end = drop_torn_tail(self.path)
         self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115 - closed by close()
         self._dirty = threading.Event()
         self._closed = threading.Event()
@@ -266,11 +297,41 @@ class Journal:
     def write(self, event: Event) -> None:
         """Append one event, stamping its number and time."""
         with self._lock:
-            self._count += 1
-            event.n = self._count
+            event.n = self._count + 1
             event.t = time.time()
-            self._file.write(event.model_dump_json().encode() + b"\n")
+            self._append(event.model_dump_json().encode() + b"\n")
+            self._count = event.n
         self._dirty.set()
+
+    def _append(self, line: bytes) -> None:
+        written = 0
+        try:
+            while written < len(line):
+                written += self._file.write(line[written:]) or 0
+        except OSError:
+            os.ftruncate(self._file.fileno(), self._end)
+            raise
+        self._end += len(line)
+
+    def keep_reserve(self) -> None:
+        """Set room aside for the last words, where it is not yet. Raises ``OSError`` when the disk has none."""
+        if self._reserve.exists():
+            return
+        try:
+            with open(self._reserve, "wb") as file:
+                file.write(bytes(RESERVE_BYTES))
+                os.fsync(file.fileno())
+        except OSError:
+            self._reserve.unlink(missing_ok=True)
+            raise
+
+    def last_word(self, event: Event) -> None:
+        """``write``, on a full disk with the room of the reserve."""
+        try:
+            self.write(event)
+        except OSError:
+            self._reserve.unlink(missing_ok=True)
+            self.write(event)
 
     def close(self) -> None:
         """Sync and close; later writes raise ``ValueError``."""
@@ -281,6 +342,7 @@ class Journal:
             if not self._file.closed:
                 os.fsync(self._file.fileno())
                 self._file.close()
+        self._reserve.unlink(missing_ok=True)
 
     def _sync_loop(self) -> None:
         while not self._closed.is_set():
@@ -288,18 +350,11 @@ class Journal:
             if self._closed.wait(FSYNC_EVERY_S):
                 return
             self._dirty.clear()
-            os.fsync(self._file.fileno())
-
-
-def _drop_torn_tail(path: Path) -> int:
-    """Cut a last line without newline off and return how many whole lines stand before it."""
-    if not path.exists():
-        return 0
-    data = path.read_bytes()
-    end = data.rfind(b"\n") + 1
-    if end < len(data):
-        os.truncate(path, end)
-    return data.count(b"\n", 0, end)
+            try:
+                os.fsync(self._file.fileno())
+            except OSError as exc:  # a full or lost disk: the next write says so to the run
+                sys.stderr.write(f"The journal could not be synced: {exc}\n")
+                self._dirty.set()
 
 
 def parse_event(line: bytes) -> Event:

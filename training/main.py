@@ -2,8 +2,9 @@
 
 How a run ends:
  1. The method returns: ``succeeded``.
- 2. SIGTERM or SIGINT sets the stop flag; every phase looks at it and ends with ``stopped``. A watchdog ends the process
-    after ``STOP_GRACE_S`` if a phase does not get there, with the same last word.
+ 2. SIGTERM or SIGINT sets the stop flag; every phase looks at it, saves what was trained since the last checkpoint and
+    ends with ``stopped``. A watchdog ends the process with the same last word if a phase does not get there: after
+    ``STOP_GRACE_S``, or longer where the last save took long (``Job.stop_grace``).
  3. A typed error: ``paused`` if a person or time can fix it, else ``failed``, with its code, sentence and next action.
     Anything else: ``failed`` with ``trainer_crashed`` and the end of the traceback in the log.
  4. The supervisor dies: its pipe closes and the process exits at once, without a last word; another attempt may
@@ -18,26 +19,37 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from training.algorithms.job import Job
+from training.algorithms.job import STOP_GRACE_S, Job
 from training.config import JobConfig, config_to_yaml
-from training.errors import Boundary, ErrorInfo, StopRequested, StorageFull, TiltyardError
-from training.journal import Journal, LogLine, RunFinished
+from training.errors import Boundary, ErrorInfo, StopRequested, TiltyardError
+from training.journal import JOURNAL_NAME, Journal, LogLine, RunFinished
+from training.machine import DISK_FULL, disk_full
+from training.tail import last_attempt
 
 EXIT_SUCCEEDED, EXIT_FAILED, EXIT_PARENT_DIED, EXIT_STOPPED, EXIT_PAUSED = 0, 1, 3, 4, 5
-STOP_GRACE_S = 6.5
 TRACEBACK_LINES = 30
 CONFIG_NAME = "config.yaml"
 
 
 def run_job(
-    config: JobConfig, run_dir: Path, *, attempt: int = 1, resume_from: Path | None = None, progress: bool = True
+    config: JobConfig,
+    run_dir: Path,
+    *,
+    attempt: int | None = None,
+    resume_from: Sequence[Path] = (),
+    progress: bool = True,
 ) -> int:
-    """Do what the config says, in this process. Returns the exit code; the journal has the whole story."""
+    """Do what the config says, in this process. Returns the exit code; the journal has the whole story.
+
+    Without an ``attempt`` it is the one after the last that wrote into the folder's journal, so that no rollout takes
+    the name of an earlier one.
+    """
     run_dir.mkdir(parents=True, exist_ok=True)
+    attempt = attempt or last_attempt(run_dir / JOURNAL_NAME) + 1
     stop = threading.Event()
     journal: Journal = ProgressJournal(run_dir) if progress else Journal(run_dir)
     ending = _Ending(journal)
@@ -56,17 +68,20 @@ def _train(
     stop: threading.Event,
     ending: _Ending,
     attempt: int,
-    resume_from: Path | None,
+    resume_from: Sequence[Path],
 ) -> int:
     try:
-        job = Job(config, run_dir, journal, stop, attempt, resume_from)
-        ending.step = lambda: job.step
+        job = Job(config, run_dir, journal, stop, attempt, tuple(resume_from))
+        ending.step, ending.grace = lambda: job.step, job.stop_grace
+        job.keep_room()
         config.method.load()(job)
     except StopRequested:
         return ending.write("stopped")
     except TiltyardError as error:
         return ending.write("paused" if error.pauses else "failed", error.info)
     except Exception as exc:  # the last boundary: nothing may end without a word
+        if isinstance(exc, OSError) and exc.errno in DISK_FULL:
+            return ending.write("paused", disk_full(run_dir).info)
         return ending.write("failed", _crash(exc, journal))
     return ending.write("succeeded")
 
@@ -78,16 +93,16 @@ class _Ending:
         self._journal = journal
         self._once = threading.Lock()
         self.step: Callable[[], int] = lambda: 0
+        self.grace: Callable[[], float] = lambda: STOP_GRACE_S
 
     def write(self, status: str, error: ErrorInfo | None = None) -> int:
         """Write the last event and return the exit code. The second caller waits for ever: its process is ending."""
         self._once.acquire()
         codes = {"succeeded": EXIT_SUCCEEDED, "stopped": EXIT_STOPPED, "paused": EXIT_PAUSED}
         try:
-            self._journal.write(RunFinished(status=status, step=self.step(), error=error))  # type: ignore[arg-type]
+            self._journal.last_word(RunFinished(status=status, step=self.step(), error=error))  # type: ignore[arg-type]
         except OSError as exc:
             sys.stderr.write(f"The journal's last event could not be written: {exc}\n")
-            return EXIT_FAILED
         return codes.get(status, EXIT_FAILED)
 
 
@@ -105,15 +120,13 @@ def _listen_for_stop(stop: threading.Event, ending: _Ending) -> None:
 
 
 def _watchdog(ending: _Ending) -> None:
-    time.sleep(STOP_GRACE_S)
+    time.sleep(ending.grace())
     code = ending.write("stopped")
     sys.stdout.flush()
     os._exit(code)
 
 
 def _crash(exc: Exception, journal: Journal) -> ErrorInfo:
-    if isinstance(exc, OSError) and exc.errno is not None and exc.errno in _DISK_FULL:
-        return StorageFull("The disk of the run directory is full.", hint="Free space, then resume the run.").info
     lines = "".join(traceback.format_exception(exc)).splitlines()[-TRACEBACK_LINES:]
     try:
         for line in lines:
@@ -126,9 +139,6 @@ def _crash(exc: Exception, journal: Journal) -> ErrorInfo:
         message=f"The trainer crashed: {type(exc).__name__}: {str(exc)[:300]}",
         hint="The end of the log has the traceback.",
     )
-
-
-_DISK_FULL = {28, 122}  # ENOSPC, EDQUOT
 
 
 def watch_parent(descriptor: int) -> None:

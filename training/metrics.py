@@ -70,6 +70,14 @@ METRICS: dict[str, Metric] = {
     "judge/requests": Metric(_("Questions to the judge"), _("Requests that were sent to reward judges.")),
     "judge/failures": Metric(_("Questions that the judge failed"), _("Requests that no judge answered.")),
     "judge/cost": Metric(_("Cost of the judge"), _("What the step's requests cost at the prices that are set.")),
+    "sampling/logprob_gap_max": Metric(
+        _("Sampler gap"),
+        _("Largest difference between the sampler's log-probabilities and a training forward over the same ids."),
+        _("nats"),
+    ),
+    "updates/skipped": Metric(
+        _("Skipped updates"), _("Updates that did not move the weights, because loss or gradient was not finite.")
+    ),
     "timing/step": Metric(_("Step time"), _("Duration of the whole step."), _("s"), "duration"),
     "timing/generation": Metric(_("Generation time"), _("Time in which the sampler computed."), _("s"), "duration"),
     "timing/environment": Metric(

@@ -18,6 +18,7 @@ from pydantic import BaseModel, Field
 from training.config import JobConfig
 from training.errors import ConfigError, TiltyardError
 from training.model_check import check_model_folder
+from training.policy.families import sampling_path
 from training.traps import Trap, traps
 from training.words import _
 
@@ -124,8 +125,17 @@ def _model(config: JobConfig) -> Text:
             raise _Problem(_say(_("There is no model folder %(source)s."), source=source), _("Fix model.source."))
         return _say(_("%(source)s is fetched from Hugging Face when the run starts."), source=source)
     facts = check_model_folder(folder)
+    path = sampling_path(facts.model_type)
+    if path is None and facts.model_type and config.kind != "sft":
+        raise _Problem(
+            _say(_("Models of the family %(family)s cannot be sampled correctly."), family=facts.model_type),
+            _("Choose a model of another family, such as qwen3, qwen3_5, llama, mistral, gemma3 or gpt_oss."),
+        )
     name = facts.architecture or facts.model_type or "a model"
     count = f"{facts.parameters:,}"
+    if path == "plain" and config.kind != "sft":
+        text = _("%(name)s with %(count)s parameters, safe to open. Each turn computes the whole prompt anew.")
+        return _say(text, name=name, count=count)
     return _say(_("%(name)s with %(count)s parameters, safe to open."), name=name, count=count)
 
 
@@ -171,21 +181,31 @@ def _environment(config: JobConfig) -> Text:
 
 
 def _slots(config: JobConfig) -> Text:
-    from training.rollout.protocols import check_environment
+    from training.rollout.protocols import check_environment, probe_slots
 
     needed = config.rollouts_per_step
     if not config.environment.url:
         return _say(_("No environment, so no slots are needed."))
     found = [answer for answer in check_environment(config.environment) if not isinstance(answer, TiltyardError)]
+    most = config.environment.sessions * len(found) or needed
     if any(facts.slots is None or facts.free is None for facts in found):
-        return _say(_("The server does not tell how many sessions it takes; %(needed)s run at once."), needed=needed)
-    free, slots = sum(facts.free or 0 for facts in found), sum(facts.slots or 0 for facts in found)
-    if free < needed:
-        text = _("%(needed)s rollouts run at once, but the environment has %(free)s of %(slots)s slots free.")
+        shown = probe_slots(config.environment)
+        if shown is None and most >= needed:
+            return _say(
+                _("The server does not tell how many sessions it takes; %(needed)s run at once."), needed=needed
+            )
+        slots = free = min(most, shown or most)
+    else:
+        free, slots = sum(facts.free or 0 for facts in found), sum(facts.slots or 0 for facts in found)
+    if not free:
         raise _Problem(
-            _say(text, needed=needed, free=free, slots=slots),
-            _("Start it with more --slots, or lower rollout.prompts_per_step."),
+            _say(_("All of its %(slots)s slots are taken."), slots=slots),
+            _("A step waits for a free one for as long as environment.patience_s says, then the run pauses."),
         )
+    if min(free, most) < needed:
+        rounds = -(-needed // min(free, most))
+        text = _("It plays %(count)s at a time: the %(needed)s rollouts of a step take %(rounds)s rounds, one by one.")
+        return _say(text, count=min(free, most), needed=needed, rounds=rounds)
     return _say(_("%(free)s free slots for %(needed)s rollouts."), free=free, needed=needed)
 
 

@@ -107,11 +107,11 @@ def _window(config: JobConfig) -> Iterator[Trap]:
 
 
 def _rate(config: JobConfig) -> Iterator[Trap]:
-    if config.model.lora_rank or config.optim.learning_rate < COLLAPSING_RATE or not _pretrained(config):
+    if config.model.lora_rank or config.learning_rate < COLLAPSING_RATE or not _pretrained(config):
         return
     text = _("Full GRPO training of a pretrained model at a learning rate of %(rate)s is known to collapse it.")
     hint = _("1e-6 is stable; or set a LoRA rank.")
-    yield Trap("optim.learning_rate", text, {"rate": f"{config.optim.learning_rate:g}"}, hint)
+    yield Trap("optim.learning_rate", text, {"rate": f"{config.learning_rate:g}"}, hint)
 
 
 def _pretrained(config: JobConfig) -> bool:

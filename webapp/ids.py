@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from typing import TypeVar
 
 from django.core.validators import RegexValidator
 from django.db import models
@@ -13,6 +14,17 @@ name_validator = RegexValidator(
     NAME_PATTERN,
     _("Use letters, digits, spaces and . ( ) + - _, at most 80 characters, starting with a letter or digit."),
 )
+
+
+M = TypeVar("M", bound=models.Model)
+
+
+class Present(models.Manager[M]):
+    """Leaves out what was deleted by a person and waits for a worker (``webapp.removal``)."""
+
+    def get_queryset(self) -> models.QuerySet[M]:
+        """Rows that have not been removed."""
+        return super().get_queryset().filter(removed_at=None)
 
 
 class UuidModel(models.Model):

@@ -69,6 +69,7 @@ INSTALLED_APPS = [
     "webapp.workers",
     "webapp.metrics",
     "webapp.rollouts",
+    "webapp.removal",
     "webapp.live",
     "webapp.api",
     "webapp.ops",
@@ -91,6 +92,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "webapp.teams.audit.AuditMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
@@ -191,6 +193,7 @@ CELERY_BEAT_SCHEDULE = {
     "reap": {"task": "runs.reap", "schedule": 5.0, "options": {"expires": 5}},
     "room": {"task": "runs.look_for_room", "schedule": 15.0, "options": {"expires": 15}},
     "outbox": {"task": "runs.send_outbox", "schedule": 2.0, "options": {"expires": 5}},
+    "work": {"task": "work.look", "schedule": 5.0, "options": {"expires": 30}},
 }
 CELERY_BEAT_SCHEDULE_FILENAME = str(DATA_DIR / "celerybeat-schedule")
 CELERY_TASK_TIME_LIMIT = None  # the train queue has none; short tasks set their own

@@ -46,6 +46,11 @@ def attempt_dir(run_id: UUID, attempt: int) -> Path:
     return run_dir(run_id) / str(int(attempt))
 
 
+def trash_dir(removal_id: UUID) -> Path:
+    """Folder of what is being deleted by one removal."""
+    return Path(settings.DATA_DIR) / "trash" / str(UUID(str(removal_id)))
+
+
 def import_dir(import_id: UUID) -> Path:
     """Folder of one upload of a foreign run, until it has been read."""
     return Path(settings.DATA_DIR) / "imports" / str(UUID(str(import_id)))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.training.data.test_seed_files import BFCL, STABLE
-from webapp.datasets import services
+from tests.working import done
 from webapp.datasets.models import Dataset
 from webapp.teams.models import Project, User
 
@@ -65,10 +65,7 @@ class Journey:
     def checked(self, name: str, version: int = 1) -> Dataset:
         """What a worker would do; the page then loads itself again."""
         dataset = Dataset.objects.filter(name=name, version=version)[0]
-        claimed = services.check_claim(dataset_id=dataset.pk)
-        assert claimed is not None
-        services.check_run(dataset=claimed)
-        dataset.refresh_from_db()
+        done(dataset)
         self.page.wait_for_selector(f".page-head .badge[data-state={dataset.state}]")
         return dataset
 

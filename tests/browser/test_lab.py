@@ -13,9 +13,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from django.utils import timezone
 
+from tests.working import done
 from training.config import JobConfig, RewardComponent
-from webapp.rewards.lab.building import set_build
-from webapp.rewards.lab.sets import rollout_set_create, set_claim
+from webapp.rewards.lab.sets import rollout_set_create
 from webapp.rewards.models import RewardSpec, RolloutSet
 from webapp.rewards.services import reward_spec_save
 from webapp.rollouts.models import Rollout, Turn
@@ -67,11 +67,7 @@ def recorded(make_run: Any, make_dataset: Any) -> Run:
 def rollout_set(recorded: Run, bob: User) -> RolloutSet:
     """The run's rollouts as the worker freezes them."""
     made = rollout_set_create(project=recorded.project, user=bob, name="first step", kind="run", run=recorded)
-    claimed = set_claim(set_id=made.pk)
-    assert claimed is not None
-    set_build(rollout_set=claimed)
-    made.refresh_from_db()
-    return made
+    return done(made)
 
 
 class Desk:

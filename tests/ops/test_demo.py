@@ -10,8 +10,8 @@ import pytest
 from django.db import OperationalError
 from django.utils import timezone
 
+from tests.working import at_once
 from webapp.datasets.models import Dataset, DatasetState
-from webapp.datasets.tasks import check
 from webapp.environments.models import Environment
 from webapp.metrics.models import MetricPoint
 from webapp.ops import demo
@@ -27,7 +27,7 @@ from webapp.teams.models import Membership
 @pytest.fixture
 def checked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Check uploads here, without a worker, and make few rows."""
-    monkeypatch.setattr("webapp.datasets.services.check_enqueue", lambda dataset_id: check(str(dataset_id)))
+    at_once(monkeypatch, Dataset)
     monkeypatch.setattr(demo, "DEMONSTRATIONS", 40)
     monkeypatch.setattr(demo, "TASKS", 20)
 

@@ -22,6 +22,7 @@ class Who(Enum):
 
 
 READ, WRITE = {"GET": Who.READ}, {"POST": Who.WRITE}
+OWNERS = {"GET": Who.OWN, "POST": Who.OWN}
 FORM = {"GET": Who.WRITE, "POST": Who.WRITE}
 # Django's own views take every method; only POST changes anything there.
 EVERY = dict.fromkeys(("GET", "POST", "PUT", "PATCH", "DELETE"), Who.ANYONE)
@@ -42,6 +43,9 @@ TABLE: dict[str, dict[str, Who]] = {
     "projects/new/": {"GET": Who.ANY_OWNER, "POST": Who.ANY_OWNER},
     PROJECT: READ,
     PROJECT + "settings/": READ,
+    PROJECT + "delete/": OWNERS,
+    PROJECT + "runs/" + OWN_PK + "delete/": OWNERS,
+    PROJECT + "models/checkpoints/" + OWN_PK + "delete/": OWNERS,
     PROJECT + "settings/members/": {"POST": Who.OWN},
     PROJECT + "settings/members/<int:pk>/role/": {"POST": Who.OWN},
     PROJECT + "settings/members/<int:pk>/remove/": {"POST": Who.OWN},
@@ -96,17 +100,19 @@ TABLE: dict[str, dict[str, Who]] = {
     PROJECT + "models/" + OWN_PK + "delete/": WRITE,
     API + "openapi.json": {"GET": Who.LOGIN},
     API + "projects": {"GET": Who.LOGIN},
-    API + "projects/<slug:slug>": READ,
+    API + "projects/<slug:slug>": {"GET": Who.READ, "DELETE": Who.OWN},
     **{
         API + f"projects/<slug:slug>/{kind}": {"GET": Who.READ, "POST": Who.WRITE}
         for kind in ("runs", "datasets", "rewards", "environments")
     },
-    API + "runs/<uuidstr:run_id>": READ,
+    API + "runs/<uuidstr:run_id>": {"GET": Who.READ, "DELETE": Who.OWN},
+    API + "checkpoints/<uuidstr:checkpoint_id>": {"DELETE": Who.OWN},
+    API + "models/<uuidstr:model_id>": {"DELETE": Who.WRITE},
     API + "runs/<uuidstr:run_id>/stop": WRITE,
     API + "runs/<uuidstr:run_id>/metrics": READ,
     API + "runs/<uuidstr:run_id>/steps/<int:step>/rollouts": READ,
     API + "runs/<uuidstr:run_id>/events": READ,
-    API + "datasets/<uuidstr:dataset_id>": READ,
+    API + "datasets/<uuidstr:dataset_id>": {"GET": Who.READ, "DELETE": Who.WRITE},
     API + "datasets/<uuidstr:dataset_id>/make": WRITE,
     API + "datasets/<uuidstr:dataset_id>/exports": {"GET": Who.READ, "POST": Who.READ},
     API + "rewards/<uuidstr:spec_id>": READ,

@@ -20,7 +20,7 @@ from tests.security.routes import API, BODIES, SOCKETS, TABLE, Who, routes
 from webapp.asgi import application
 from webapp.datasets.models import Dataset, DatasetExport
 from webapp.live.routing import websocket_urlpatterns
-from webapp.registry.models import RegisteredModel
+from webapp.registry.models import Checkpoint, RegisteredModel
 from webapp.rewards.models import RewardCase, RolloutSet
 from webapp.rollouts.models import Rollout
 from webapp.runs.models import Preparation, RunImport
@@ -64,7 +64,13 @@ def objects(
     newcomer = Membership.objects.create(team=project.team, user=User.objects.create_user("dana"))
     case = RewardCase.objects.create(project=project, name="case", messages=[], prompt_length=0)
     rollout = Rollout.objects.create(run=run, attempt=1, step=1, group=0, index=0, started_at=timezone.now(), seq=1)
+    checkpoint = Checkpoint.objects.create(
+        project=project, run=run, attempt=1, step=1, path="1/checkpoint-1", bytes=1, seq=1, created_at=timezone.now()
+    )
     return {
+        "checkpoints": checkpoint.pk,
+        "checkpoint_id": checkpoint.pk,
+        "model_id": model.pk,
         "runs": run.pk,
         "run_id": run.pk,
         "datasets": (data := make_dataset()).pk,

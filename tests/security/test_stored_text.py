@@ -11,6 +11,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
+from tests.working import at_once, done
 from webapp.datasets import services
 from webapp.environments.models import Environment
 from webapp.registry.models import RegisteredModel
@@ -53,7 +54,7 @@ def _clean(page: str) -> None:
 def test_dataset_text_is_escaped(
     text: str, project: Project, bob: User, client_for: Callable[..., Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(services, "check_enqueue", lambda pk: None)
+    at_once(monkeypatch)
     row = {
         "messages": [
             {"role": "user", "content": text + " long" * 100},
@@ -73,9 +74,7 @@ def test_dataset_text_is_escaped(
     from django.core.files.base import File
 
     dataset = services.dataset_create(project=project, user=bob, name="d", file=File(file), file_name=text)
-    claimed = services.check_claim(dataset_id=dataset.pk)
-    assert claimed
-    services.check_run(dataset=claimed)
+    done(dataset)
     client = client_for(bob)
     page = client.get(reverse("dataset-detail", args=[project.slug, dataset.pk])).content.decode()
     assert MARK in page

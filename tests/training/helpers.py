@@ -17,7 +17,7 @@ from envs.wire import Message, ToolCall
 from training.config import JobConfig
 from training.data.schema import Row
 from training.journal import Event, read_events
-from training.policy.engine import Sample
+from training.policy.engine import EngineFigures, Sample
 
 Behaviour = Callable[[ServerConnection, dict[str, Any], int], Awaitable[str | bytes | None]]
 TOOLS = [
@@ -105,7 +105,8 @@ class ScriptedEngine:
         self._finished = finished
         self._delay_s = delay_s
         self.sampled: list[tuple[list[int], list[int]]] = []
-        self.busy_seconds = 0.0
+        self.version = 0
+        self.figures = EngineFigures()
 
     async def generate(self, prompt_ids: list[int], *, max_tokens: int, seed: int, episode: str = "") -> Sample:
         """Answer by how many assistant turns stand in the prompt already."""
@@ -125,6 +126,14 @@ class ScriptedEngine:
     def sampling(self) -> Iterator[None]:
         """As the real engine has it."""
         yield
+
+    def weights_changed(self) -> int:
+        """Nothing hangs on them."""
+        self.version += 1
+        return self.version
+
+    def close(self) -> None:
+        """Nothing was started."""
 
 
 def call_text(text: str) -> str:

@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from tests.training.helpers import demonstration_rows, echo_behaviour, events, of_type, scripted_server, write_rows
+from training.machine import mount_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -135,8 +136,10 @@ def test_a_full_disk_is_named_as_such(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr("training.main._method", lambda kind: explode)
     monkeypatch.setattr("training.main._listen_for_stop", lambda stop, ending: None)
-    assert run_job(JobConfig(), tmp_path, progress=False) == 1
-    assert events(tmp_path)[-1].error.code == "storage_full"
+    assert run_job(JobConfig(), tmp_path, progress=False) == 5
+    last = events(tmp_path)[-1]
+    assert (last.status, last.error.code) == ("paused", "storage_full")
+    assert str(mount_of(tmp_path)) in last.error.message + last.error.hint
 
 
 async def _slow(socket: Any, frame: dict[str, Any], turn: int) -> str | None:
@@ -194,7 +197,7 @@ def test_a_signal_stops_a_grpo_run_that_waits_for_a_hung_environment(
 def test_the_watchdog_ends_a_phase_that_does_not_listen(tmp_path: Path) -> None:
     """A method that never looks at the flag is ended with the same last word."""
     script = (
-        "import sys, time, pathlib, training.main as m; m.STOP_GRACE_S = 0.5\n"
+        "import sys, time, pathlib, training.main as m; m.Job.stop_grace = lambda job: 0.5\n"
         "m._method = lambda kind: lambda job: (print('up', flush=True), [time.sleep(0.1) for _ in range(600)])\n"
         "from training.config import JobConfig\n"
         "sys.exit(m.run_job(JobConfig(), pathlib.Path(sys.argv[1])))"

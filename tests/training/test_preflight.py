@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import yaml
 
 from benchmarks.environment import environment_server
 from tests.training.helpers import demonstration_rows, job_config, write_rows
+from tests.training.rollout.bench import openenv_server
 from training.preflight import Check, preflight
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,6 +47,27 @@ def test_a_job_that_can_run_passes_every_check(tmp_path: Path, starter_folder: P
     assert "parameters" in checks["model"].message and "16 free slots for 8" in checks["slots"].message
 
 
+def test_a_family_that_cannot_be_sampled_right_is_refused_by_name_and_a_slow_one_is_told(
+    tmp_path: Path, starter_folder: Path, server: str
+) -> None:
+    """Preflight was green for models whose every rollout then failed (T3)."""
+
+    def model_check(family: str, **over: Any) -> Check:
+        folder = tmp_path / family
+        shutil.copytree(starter_folder, folder)
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(config | {"model_type": family}))
+        job = job_config(**good(tmp_path, folder, server), **over)
+        return by_name(preflight(job, load_template=False))["model"]
+
+    refused = model_check("mamba")
+    assert not refused.ok and refused.values == {"family": "mamba"} and "qwen3" in refused.hint
+    slow = model_check("qwen3_5")
+    assert slow.ok and "whole prompt" in slow.message
+    assert model_check("rwkv", kind="sft").ok  # it samples nothing
+    assert model_check("gpt_oss").ok
+
+
 @pytest.mark.parametrize(
     ("group", "values", "failing"),
     [
@@ -55,7 +78,6 @@ def test_a_job_that_can_run_passes_every_check(tmp_path: Path, starter_folder: P
         ("environment", {"url": "http://127.0.0.1:9"}, {"environment", "slots"}),
         ("environment", {"url": "", "name": "tools"}, {"environment"}),
         ("environment", {"name": "bfcl"}, {"environment", "slots"}),
-        ("rollout", {"prompts_per_step": 8}, {"slots"}),
         ("rewards", {"components": [{"name": "no_such", "weight": 1}]}, {"rewards"}),
     ],
 )
@@ -67,6 +89,32 @@ def test_each_fault_fails_its_own_check_with_a_hint(
     checks = preflight(job_config(**groups), load_template=False)
     assert {check.check for check in checks if not check.ok} == failing
     assert all(check.message.endswith(".") for check in checks if not check.ok)
+
+
+@pytest.mark.parametrize(("over", "plays"), [({}, 16), ({"sessions": 3}, 3), ({"sessions": 99}, 16)])
+def test_more_rollouts_than_slots_is_a_remark(
+    tmp_path: Path, starter_folder: Path, server: str, over: dict[str, Any], plays: int
+) -> None:
+    """W9: they wait for their turn, so nothing is refused for it."""
+    groups = good(tmp_path, starter_folder, server)
+    groups["rollout"] = {"prompts_per_step": 8, "num_generations": 4}
+    groups["environment"] |= over
+    slots = by_name(preflight(job_config(**groups), load_template=False))["slots"]
+    rounds = {16: 2, 3: 11}[plays]
+    said = f"It plays {plays} at a time: the 32 rollouts of a step take {rounds} rounds, one by one."
+    assert slots.ok and slots.message == said
+
+
+@pytest.mark.parametrize(("slots", "says"), [(1, "It plays 1 at a time: the 8 rollouts"), (4, "does not tell")])
+def test_openenvs_own_servers_show_their_one_session_before_the_launch(
+    tmp_path: Path, starter_folder: Path, slots: int, says: str
+) -> None:
+    """V2: preflight said ok, and 6 of 8 rollouts were excluded."""
+    with openenv_server(slots) as url:
+        groups = good(tmp_path, starter_folder, url)
+        groups["environment"] = {"url": url, "protocol": "openenv-text"}
+        check = by_name(preflight(job_config(**groups), load_template=False))["slots"]
+    assert check.ok and says in check.message
 
 
 def test_sft_needs_something_to_imitate(tmp_path: Path) -> None:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from training.algorithms.checkpoints import save_checkpoint, save_final
+from training.algorithms.finite import SKIPS_IN_A_ROW, Finite
 from training.algorithms.job import Job
+from training.algorithms.loading import autocast_dtype
+from training.algorithms.saving import Saver
 from training.config import JobConfig
-from training.errors import StopRequested
-from training.journal import CheckpointSaved, Metrics, PhaseChanged
+from training.errors import NotFinite, StopRequested, TiltyardError
+from training.journal import Metrics, UpdateSkipped
 
+Arguments = TypeVar("Arguments", bound=TrainingArguments)
 _NOT_METRICS = {"epoch", "total_flos"}
 
 
@@ -24,14 +28,14 @@ def common_arguments(config: JobConfig, run_dir: Path, device: str) -> dict[str,
         "max_steps": config.run.max_steps,
         "seed": config.run.seed,
         "data_seed": config.run.seed,
-        "learning_rate": config.optim.learning_rate,
+        "learning_rate": config.learning_rate,
         "lr_scheduler_type": config.optim.schedule,
         "warmup_steps": config.optim.warmup_steps or round(config.optim.warmup_share * config.run.max_steps),
         "weight_decay": config.optim.weight_decay,
         "max_grad_norm": config.optim.max_grad_norm,
         "gradient_checkpointing": config.model.gradient_checkpointing,
         "use_cpu": device == "cpu",
-        "bf16": device == "cuda",
+        "bf16": autocast_dtype(device) is not None,
         "logging_steps": 1,
         "logging_nan_inf_filter": False,
         "save_strategy": "no",
@@ -42,41 +46,71 @@ def common_arguments(config: JobConfig, run_dir: Path, device: str) -> dict[str,
     }
 
 
+def one_device(arguments: Arguments) -> Arguments:
+    """The arguments for one GPU however many are visible: the trainer would split batches over them by itself."""
+    if arguments.n_gpu > 1:
+        arguments._n_gpu = 1
+    return arguments
+
+
 class JournalCallback(TrainerCallback):
     """Turns the trainer's steps into journal events, saves checkpoints, and ends the run when asked.
 
     ``extra`` holds our own figures of the step being trained; they are merged into the step's metrics and then
-    forgotten.
+    forgotten. ``rows`` counts the rows that the update being made learns from, where the trainer counts them.
+    ``updates`` are made of one sampling.
     """
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, updates: int = 1) -> None:
         self.job = job
         self.trainer: Any = None
+        self.saver = Saver(job, updates)
+        self.finite = Finite()
         self.extra: dict[str, float] = {}
-        self.skip_update = False
+        self.rows: int | None = None
+        self._skipped: Literal["loss", "gradient"] | None = None
         self._mark = time.monotonic()
+        self._stopping_since: float | None = None
+
+    def attach(self, trainer: Any) -> None:
+        """Take the trainer, which exists only after its callback."""
+        self.trainer = trainer
+        trainer.finite = self.finite
+        self.saver.attach(trainer)
+        if not self.job.config.optim.learning_rate:
+            self.job.resolved["optim.learning_rate"] = f"{self.job.config.learning_rate:g}"
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         self._mark = time.monotonic()
+        self.saver.begin()
+
+    def on_step_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self.job.keep_room()
 
     def on_substep_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        self.job.check_stop()
+        if self.job.stop.is_set() and not self._finishes(state.global_step):
+            self.job.check_stop()
 
     def on_pre_optimizer_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """A step with nothing to learn from must not move the weights; Adam's momentum alone would."""
-        if self.skip_update:
+        """Drop the gradients of an update that must not move the weights; Adam's momentum alone would."""
+        self._skipped = self.finite.verdict()
+        if self._skipped or self.rows == 0:
             for parameter in self.trainer.model.parameters():
                 parameter.grad = None
+        self.rows = None if self.rows is None else 0
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self.job.step = state.global_step
-        if self.job.stop.is_set():
+        self.saver.updated(state.global_step)
+        if self.job.stop.is_set() and not self._goes_on(state.global_step):
             control.should_training_stop = True
 
     def on_log(
@@ -90,26 +124,56 @@ class JournalCallback(TrainerCallback):
         """Journal the step's metrics, then save: a checkpoint never stands before the metrics of its step."""
         if not logs or "loss" not in logs:
             return  # the summary at the end of training
-        now = time.monotonic()
-        spent, self._mark = now - self._mark, now
-        values = numbers_only(logs) | self.extra
-        values["timing/step"] = spent
-        waited = sum(self.extra.get(f"timing/{part}", 0.0) for part in ("generation", "environment", "scoring"))
-        values["timing/training"] = max(0.0, spent - waited)
-        self.extra = {}
+        values = numbers_only(logs) | self._figures()
+        if self._skipped:
+            self._note_skip(state.global_step, values)
         self.job.journal.write(Metrics(step=state.global_step, values=values))
-        every = self.job.config.run.save_every
-        if every and state.global_step % every == 0 and state.global_step < self.job.config.run.max_steps:
-            self.save(state.global_step)
+        if self.finite.in_a_row >= SKIPS_IN_A_ROW:
+            raise self._never_finite(state.global_step)
+        if self.saver.finished(state.global_step, values):
             self._mark = time.monotonic()
-        if self.job.stop.is_set():
+        if self.job.stop.is_set() and not self._goes_on(state.global_step):
             control.should_training_stop = True
 
-    def save(self, step: int) -> None:
-        """Save a checkpoint now."""
-        self.job.journal.write(PhaseChanged(phase="saving", step=step))
-        folder, size = save_checkpoint(self.trainer, self.job.run_dir, step)
-        self.job.journal.write(CheckpointSaved(step=step, path=folder.name, bytes=size))
+    def _figures(self) -> dict[str, float]:
+        """Our own figures of the step, with where its time went."""
+        now = time.monotonic()
+        spent, self._mark = now - self._mark, now
+        waited = sum(self.extra.get(f"timing/{part}", 0.0) for part in ("generation", "environment", "scoring"))
+        self.job.update_seconds = max(0.0, spent - waited)
+        figures = self.extra | {"timing/step": spent, "timing/training": self.job.update_seconds}
+        self.extra = {}
+        return figures
+
+    def _note_skip(self, step: int, values: dict[str, float]) -> None:
+        assert self._skipped is not None  # noqa: S101 - asked by the caller
+        values["updates/skipped"] = 1.0
+        if self._skipped == "loss":
+            values["loss"] = math.nan  # the trainer was handed 0 for it
+        self.job.journal.write(UpdateSkipped(step=step, what=self._skipped, in_a_row=self.finite.in_a_row))
+        self.job.log(f"Step {step}: the {self._skipped} is not finite, so the weights stay as they are.", "warning")
+
+    def _never_finite(self, step: int) -> NotFinite:
+        first, good = step - self.finite.in_a_row + 1, self.job.saved or "the base model"
+        return NotFinite(
+            f"The {self._skipped} was not finite in {self.finite.in_a_row} updates in a row (steps {first} to {step}); "
+            f"none of them moved the weights. The last good checkpoint is {good}.",
+            hint="Lower the learning rate or the gradient limit, or look at the data of these steps; then resume.",
+        )
+
+    def _goes_on(self, step: int) -> bool:
+        """Whether a run that is asked to stop goes on after ``step``: the updates of a sampling are finished first."""
+        return not self.saver.at_border(step) and self._finishes(step)
+
+    def _finishes(self, step: int) -> bool:
+        """Whether the updates left of this sampling, and the save after them, fit into the grace of a stop."""
+        now = time.monotonic()
+        self._stopping_since = since = now if self._stopping_since is None else self._stopping_since
+        if self.job.update_seconds is None:
+            return False
+        left = self.saver.updates - step % self.saver.updates
+        needed = left * self.job.update_seconds + (self.job.save_seconds or 0.0)
+        return now - since + needed < self.job.stop_grace()
 
 
 def numbers_only(logs: dict[str, Any]) -> dict[str, float]:
@@ -122,21 +186,19 @@ def numbers_only(logs: dict[str, Any]) -> dict[str, float]:
 
 
 def train(job: Job, trainer: Any, callback: JournalCallback, checkpoint: Path | None) -> None:
-    """Run the trainer to its end and save the model. Raises ``StopRequested`` when the run was asked to stop."""
+    """Run the trainer to its end and save the model. Raises ``StopRequested`` when the run was asked to stop.
+
+    A run that stops or pauses saves what it trained since the last checkpoint.
+    """
     from transformers import PrinterCallback
 
     trainer.remove_callback(PrinterCallback)  # the journal speaks
-    callback.trainer = trainer
-    before = job.step
     try:
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint is not None else None)
         if job.step < job.config.run.max_steps:
             job.check_stop()
-    except StopRequested:
-        every = job.config.run.save_every
-        if every and job.step > before and job.step % every:
-            callback.save(job.step)
+    except TiltyardError as error:
+        if error.pauses or isinstance(error, StopRequested):
+            callback.saver.save_before_leaving(error)
         raise
-    job.journal.write(PhaseChanged(phase="saving", step=job.step))
-    folder, size = save_final(trainer, job.run_dir, job.step)
-    job.journal.write(CheckpointSaved(step=job.step, path=folder.name, bytes=size, final=True))
+    callback.saver.save_model(job.step)

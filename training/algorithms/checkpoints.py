@@ -7,7 +7,6 @@ which nobody reads. One that was damaged later fails its manifest and is set asi
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import shutil
@@ -18,11 +17,11 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from training.errors import StorageFull
+from training.machine import DISK_FULL, disk_full
 
 MANIFEST = "manifest.json"
 PREFIX = "checkpoint-"
-FINAL = "model"
+FINAL, ADAPTER = "model", "adapter"
 MAX_MANIFEST_BYTES = 4 << 20
 
 
@@ -40,32 +39,38 @@ class Manifest(BaseModel):
     version: int = 1
     step: int
     files: list[ManifestFile]
+    reward: float | None = None
+    """Mean reward of the steps since the checkpoint before it; the highest one is the best checkpoint."""
 
 
 @contextmanager
-def _disk_full_is_typed() -> Iterator[None]:
+def _disk_full_is_typed(target: Path) -> Iterator[None]:
     try:
         yield
-    except OSError as exc:
-        if exc.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise StorageFull(
-                "The disk filled up while saving.", hint="Free space in the run directory, then resume the run."
-            ) from exc
+    except Exception as exc:  # the libraries that write weights have their own errors for a full disk
+        shutil.rmtree(staging_of(target), ignore_errors=True)  # what is half written only holds room
+        if (isinstance(exc, OSError) and exc.errno in DISK_FULL) or "No space left on device" in str(exc):
+            raise disk_full(target.parent) from exc
         raise
 
 
-def write_whole(target: Path, step: int, fill: Callable[[Path], None]) -> int:
+def staging_of(target: Path) -> Path:
+    """Where a folder is written before it appears at ``target``."""
+    return target.with_name(target.name + ".staging")
+
+
+def write_whole(target: Path, step: int, fill: Callable[[Path], None], reward: float | None = None) -> int:
     """Write a folder that appears at ``target`` complete or not at all. Returns its size in bytes.
 
     ``fill`` puts the files into the folder it is given. Raises ``StorageFull``.
     """
-    staging = target.with_name(target.name + ".staging")
-    with _disk_full_is_typed():
+    staging = staging_of(target)
+    with _disk_full_is_typed(target):
         shutil.rmtree(staging, ignore_errors=True)
         staging.mkdir(parents=True)
         fill(staging)
         files = [_record(path, staging) for path in sorted(staging.rglob("*")) if path.is_file()]
-        manifest = Manifest(step=step, files=files)
+        manifest = Manifest(step=step, files=files, reward=reward)
         (staging / MANIFEST).write_text(manifest.model_dump_json(indent=1), encoding="utf-8")
         _sync(staging / MANIFEST)
         _sync(staging)
@@ -96,31 +101,36 @@ def verify(folder: Path) -> Manifest | None:
     return manifest
 
 
-def newest_whole(directory: Path) -> tuple[Path | None, list[Path]]:
-    """The newest whole checkpoint under ``directory`` and the torn ones, which are renamed ``*.torn``."""
-    torn: list[Path] = []
-    for folder in sorted(_numbered(directory), key=lambda path: -int(path.name.removeprefix(PREFIX))):
-        if verify(folder) is not None:
-            return folder, torn
-        aside = folder.with_name(folder.name + ".torn")
-        shutil.rmtree(aside, ignore_errors=True)
-        os.rename(folder, aside)
-        torn.append(aside)
-    return None, torn
+def remove_leftovers(directory: Path) -> None:
+    """Delete what a save or a removal that was cut short left behind."""
+    for ending in ("staging", "removed"):
+        for folder in directory.glob(f"*.{ending}"):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
-def find_resume(path: Path) -> tuple[Path | None, list[Path]]:
-    """Where to resume from: ``path`` itself if it is a whole checkpoint, else the newest whole one in it."""
-    if path.name.startswith(PREFIX):
-        return (path, []) if verify(path) is not None else (None, [path])
-    return newest_whole(path)
+def outdated(directory: Path, keep: int) -> tuple[list[Path], Path | None]:
+    """Checkpoints in ``directory`` that are neither among the ``keep`` newest nor the best, and the best one.
+
+    The best has the highest reward in its manifest; ``None`` where no checkpoint has one. ``keep`` 0 keeps all.
+    """
+    folders = sorted(numbered(directory), key=step_of, reverse=True)
+    rewards = {folder: reward for folder in folders if (reward := _reward_of(folder)) is not None}
+    best = max(rewards, key=lambda folder: rewards[folder]) if rewards else None
+    return ([folder for folder in folders[keep:] if folder != best] if keep else []), best
 
 
-def save_checkpoint(trainer: Any, run_dir: Path, step: int) -> tuple[Path, int]:
+def remove(folder: Path) -> None:
+    """Delete a checkpoint; at no instant is there half of one under its name."""
+    aside = folder.with_name(folder.name + ".removed")
+    os.rename(folder, aside)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def save_checkpoint(trainer: Any, run_dir: Path, step: int, reward: float | None = None) -> tuple[Path, int]:
     """Everything that resuming needs: weights, optimiser, schedule, random states, step. Returns (folder, bytes).
 
     The layout is the one that ``transformers.Trainer`` resumes from; it loads these files with ``weights_only=True``,
-    and we hand it a folder only after checking its manifest.
+    and we hand it a folder only after checking its manifest. With LoRA the weights are the adapter alone.
     """
     target = run_dir / f"{PREFIX}{step}"
 
@@ -131,24 +141,41 @@ def save_checkpoint(trainer: Any, run_dir: Path, step: int) -> tuple[Path, int]:
         trainer._save_rng_state(str(folder))
         trainer.state.save_to_json(str(folder / "trainer_state.json"))
 
-    return target, write_whole(target, step, fill)
+    return target, write_whole(target, step, fill, reward)
 
 
 def save_final(trainer: Any, run_dir: Path, step: int) -> tuple[Path, int]:
-    """The trained model as safetensors with its tokenizer; adapters are merged in. Returns (folder, bytes)."""
-    target = run_dir / FINAL
+    """The trained model as safetensors with its tokenizer; adapters are merged in. Returns (folder, bytes).
+
+    A LoRA adapter is kept as well, in ``adapter`` beside the merged model. Merging changes the trainer's model, so
+    nothing can be trained after this.
+    """
+    target, model = run_dir / FINAL, trainer.accelerator.unwrap_model(trainer.model)
+    merges = hasattr(model, "merge_and_unload")
 
     def fill(folder: Path) -> None:
-        model = trainer.accelerator.unwrap_model(trainer.model)
-        if hasattr(model, "merge_and_unload"):
-            model = model.merge_and_unload()
-        model.save_pretrained(folder)
+        (model.merge_and_unload() if merges else model).save_pretrained(folder)
         trainer.processing_class.save_pretrained(folder)
 
+    if merges:
+        write_whole(run_dir / ADAPTER, step, model.save_pretrained)
     return target, write_whole(target, step, fill)
 
 
-def _numbered(directory: Path) -> list[Path]:
+def step_of(folder: Path) -> int:
+    """The step of a checkpoint by its folder's name."""
+    return int(folder.name.removeprefix(PREFIX))
+
+
+def _reward_of(folder: Path) -> float | None:
+    try:
+        return Manifest.model_validate_json((folder / MANIFEST).read_bytes()[: MAX_MANIFEST_BYTES + 1]).reward
+    except (OSError, ValidationError):
+        return None
+
+
+def numbered(directory: Path) -> list[Path]:
+    """The folders in ``directory`` that have a checkpoint's name."""
     if not directory.is_dir():
         return []
     return [

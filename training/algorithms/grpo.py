@@ -13,47 +13,54 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from training.algorithms.base import JournalCallback, common_arguments, train
+from training.algorithms.base import JournalCallback, common_arguments, one_device, train
 from training.algorithms.job import Job, checkpoint_step, row_order
-from training.algorithms.loading import fetch_model, load_model, load_tokenizer, lora_config, prepare_device, stop_ids
+from training.algorithms.loading import (
+    fetch_model,
+    load_model,
+    load_tokenizer,
+    lora_config,
+    prepare_device,
+    revision_of,
+)
 from training.algorithms.tasks import playable, reward_components, task_rows
 from training.config import JobConfig, RewardComponent
 from training.data.schema import Row
 from training.journal import PhaseChanged
-from training.policy.sampling import SamplingParams
-from training.policy.transformers_engine import TransformersEngine
+from training.policy.check import SamplerCheck, tolerance_for, trainer_logprobs
+from training.policy.engine import Engine
+from training.policy.make import AUTOCAST, MEMORY_NOTE, make_engine
 from training.rewards.base import Episode, Score
 from training.rewards.combining import term_of
 from training.rewards.scoring import score_episode
 from training.rollout.collector import Collector, Rollout, StepRollouts
-from training.rollout.dialects import choose_dialect
+from training.rollout.holding import wait_for_environment
+from training.rollout.players import make_player
 from training.rollout.protocols import check_environment
-from training.rollout.replicas import Replicas
 from training.rollout.tokens import ChatTemplate
-from training.rollout.trajectory import Player
 
 PARTS_FIELD = "reward_parts"
 Scorer = Callable[[Episode], Score]
 
 
-def run_grpo(job: Job, *, scorer: Scorer | None = None, engine: Any = None) -> None:
+def run_grpo(job: Job, *, scorer: Scorer | None = None, engine: Engine | None = None) -> None:
     """Train by GRPO from the job's config. Raises typed errors, ``StopRequested`` among them.
 
     ``scorer`` and ``engine`` replace the configured rewards and the in-process sampler, for tests.
     """
-    import torch
-
     config = job.config
     job.journal.write(PhaseChanged(phase="preparing", step=0))
     components = reward_components(config)
     job.keep_replies()
     if config.environment.url:
-        check_environment(config.environment)
+        place = config.environment
+        wait_for_environment(lambda: check_environment(place), place, job.journal.write, job.stop)
     rows = task_rows(config)
     job.check_stop()
     device = prepare_device(config)
     checkpoint = job.find_checkpoint()
     folder = fetch_model(config, rows, job.run_dir)
+    job.resolved |= revision_of(folder)
     tokenizer, note = load_tokenizer(folder)
     if note:
         job.log(note, "warning")
@@ -61,18 +68,16 @@ def run_grpo(job: Job, *, scorer: Scorer | None = None, engine: Any = None) -> N
     places = playable(job, rows, template)
     job.check_stop()
     model = load_model(config, folder, device)
-    callback = JournalCallback(job)
+    callback = JournalCallback(job, config.updates_per_step)
     rollouts = _Rollouts(job, callback, rows, template, components, scorer)
     trainer = _make_trainer(job, model, tokenizer, places, components, rollouts, callback, device)
-    own_engine = engine is None
-    if own_engine:
-        engine = TransformersEngine(
-            trainer.accelerator.unwrap_model(trainer.model),
-            stop_ids=stop_ids(model, tokenizer),
-            params=SamplingParams(config.rollout.temperature, config.rollout.top_p, config.rollout.top_k),
-            autocast=torch.bfloat16 if device == "cuda" else None,
-        )
-    rollouts.attach(engine)
+    own_engine, check = engine is None, None
+    if engine is None:
+        autocast = AUTOCAST.get(trainer.accelerator.mixed_precision)
+        sampled = trainer.accelerator.unwrap_model(trainer.model)
+        engine = make_engine(config, sampled, tokenizer, autocast=autocast, log=job.log)
+        check = SamplerCheck(trainer_logprobs(trainer), tolerance_for(sampled, autocast), job.journal.write)
+    rollouts.attach(engine, check)
     job.check_stop()
     job.started(len(places), device, checkpoint_step(checkpoint))
     try:
@@ -102,23 +107,17 @@ class _Rollouts:
         self._components = components
         self._scorer = scorer or self._score
         self._step = 0
-        self._engine: Any = None
+        self._engine: Engine | None = None
         self._collector: Collector | None = None
+        self._check: SamplerCheck | None = None
 
-    def attach(self, engine: Any) -> None:
-        """Give the sampler, which exists only once the trainer has placed the model."""
-        config = self._job.config
-        player = Player(
-            engine=engine,
-            template=self._template,
-            parse=choose_dialect(config),
-            rollout=config.rollout,
-            environment=config.environment,
-            open_session=Replicas(config.environment).open if config.environment.url else None,
-        )
+    def attach(self, engine: Engine, check: SamplerCheck | None) -> None:
+        """Give the sampler and its check, which exist only once the trainer has placed the model."""
+        player = make_player(self._job.config, engine, self._template)
         self._engine = engine
+        self._check = check
         self._collector = Collector(
-            config, self._rows, player, self._scorer, self._job.journal, self._job.stop, self._job.attempt
+            self._job.config, self._rows, player, self._scorer, self._job.journal, self._job.stop, self._job.attempt
         )
 
     def _score(self, episode: Episode) -> Score:
@@ -130,13 +129,18 @@ class _Rollouts:
             self._collector.close()
 
     def __call__(self, prompts: list[str], trainer: Any) -> dict[str, list[Any]]:
-        assert self._collector is not None  # noqa: S101 - attach() ran before training
+        assert self._collector is not None and self._engine is not None  # noqa: S101 - attach() ran before training
         self._step = step = trainer.state.global_step + 1
+        self._engine.weights_changed()
+        retries = self._engine.figures.memory_retries
         with self._engine.sampling():
             result = self._collector.collect(step, [int(prompt) for prompt in prompts])
+        if self._engine.figures.memory_retries > retries:
+            self._job.log(MEMORY_NOTE % step, "warning")
         self._callback.extra = dict(result.figures)
-        self._callback.skip_update = all(rollout.parts is None for rollout in result.rollouts)
-        if self._callback.skip_update:
+        if self._check is not None:
+            self._callback.extra |= self._check(step, [rollout.trajectory for rollout in result.rollouts])
+        if all(rollout.parts is None for rollout in result.rollouts):
             self._job.log(f"Step {step}: all rollouts are excluded, so the weights stay as they are.", "warning")
         self._job.journal.write(PhaseChanged(phase="training", step=step))
         return trl_batch(result, self._template.eos_id, mask_truncated=self._job.config.grpo.mask_truncated)
@@ -218,7 +222,9 @@ def _make_trainer(
 ) -> Any:
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     from datasets import Dataset
-    from trl import GRPOConfig, GRPOTrainer
+    from trl import GRPOConfig
+
+    from training.algorithms.kept_rows import KeptRowsTrainer
 
     config = job.config
     generations = -(-config.run.max_steps // config.updates_per_step)
@@ -229,13 +235,16 @@ def _make_trainer(
         shuffle=config.data.shuffle,
     )
     arguments = grpo_arguments(config, job.run_dir, device, [component.weight for component in components])
-    return GRPOTrainer(
+    trainer = KeptRowsTrainer(
         model=model,
         reward_funcs=[reward_function(component) for component in components],
-        args=GRPOConfig(**arguments),
+        args=one_device(GRPOConfig(**arguments)),
         train_dataset=Dataset.from_dict({"prompt": [str(places[place]) for place in order]}),
         processing_class=tokenizer,
         callbacks=[callback],
         rollout_func=rollouts,
         peft_config=lora_config(config),
     )
+    trainer.callback = callback
+    callback.attach(trainer)
+    return trainer

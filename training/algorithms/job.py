@@ -6,35 +6,59 @@ import os
 import platform
 import random
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from training.algorithms.checkpoints import find_resume
+from training.algorithms.checkpoints import remove_leftovers
+from training.algorithms.resume import find_resume
 from training.config import JobConfig
 from training.errors import StopRequested
-from training.journal import Journal, LogLine, RunStarted
+from training.journal import CheckpointsRemoved, Journal, LogLine, Resumed, RunStarted
+from training.machine import disk_full, require_room
 from training.rewards.judge.cache import REPLIES_NAME, replies
 
+STOP_GRACE_S = 6.5
 PACKAGES = ("torch", "transformers", "trl", "peft", "openenv")
 
 
 @dataclass
 class Job:
-    """One run of one method: what it is given, and where it stands (``step`` counts finished optimiser steps)."""
+    """One run of one method: what it is given, and where it stands.
+
+    ``step`` counts finished optimiser steps, ``saved_step`` is the last one that a whole checkpoint (``saved``) holds.
+    ``save_seconds`` and ``update_seconds`` are what the last save and the last update took.
+    """
 
     config: JobConfig
     run_dir: Path
     journal: Journal
     stop: threading.Event
     attempt: int = 1
-    resume_from: Path | None = None
+    resume_from: tuple[Path, ...] = ()
     step: int = 0
+    saved_step: int = 0
+    saved: str = ""
+    save_seconds: float | None = None
+    update_seconds: float | None = None
+    resolved: dict[str, str] = field(default_factory=dict)
 
     def check_stop(self) -> None:
         """Raise ``StopRequested`` once someone asked for it."""
         if self.stop.is_set():
             raise StopRequested("The run was asked to stop.")
+
+    def stop_grace(self) -> float:
+        """Seconds that a stop may take: one more save, thrice as long as the last one, and the update at hand."""
+        return max(STOP_GRACE_S, 3 * (self.save_seconds or 0.0) + (self.update_seconds or 0.0))
+
+    def keep_room(self) -> None:
+        """Raise ``StorageFull`` before the disk is full, while there is still room for the last words."""
+        require_room(self.run_dir, 0, "the run")
+        try:
+            self.journal.keep_reserve()
+        except OSError as exc:
+            raise disk_full(self.run_dir) from exc
 
     def log(self, message: str, level: str = "info") -> None:
         """One line for the run's log."""
@@ -48,7 +72,7 @@ class Job:
                 versions[package] = version(package)
             except PackageNotFoundError:
                 continue
-        self.step = from_step
+        self.step = self.saved_step = from_step
         self.journal.write(
             RunStarted(
                 kind=self.config.kind,
@@ -58,6 +82,9 @@ class Job:
                 device=device,
                 versions=versions,
                 pid=os.getpid(),
+                attempt=self.attempt,
+                resolved=self.resolved,
+                save_seconds=self.save_seconds,
             )
         )
 
@@ -68,16 +95,32 @@ class Job:
         replies.keep_in(self.run_dir / REPLIES_NAME, earlier)
 
     def find_checkpoint(self) -> Path | None:
-        """The checkpoint to go on from: in ``resume_from``, else in the run's own folder when it saves any."""
-        place = self.resume_from or (self.run_dir if self.config.run.save_every else None)
-        if place is None:
-            return None
-        found, torn = find_resume(place)
-        for folder in torn:
-            self.log(f"{folder.name} is not whole and was set aside.", "warning")
-        if found is None and self.resume_from is not None:
-            self.log(f"No whole checkpoint in {place}; the run starts from step 0.", "warning")
-        return found
+        """The checkpoint to go on from: in ``resume_from``, else in the run's own folder. Journals what was found."""
+        remove_leftovers(self.run_dir)
+        found = find_resume(*(self.resume_from or (self.run_dir,)))
+        torn, source = [self._named(folder) for folder in found.torn], ""
+        for name in torn:
+            self.log(f"{name} is not whole and was set aside.", "warning")
+        if torn:
+            self.journal.write(CheckpointsRemoved(paths=torn, why="torn"))
+        if found.folder is not None:
+            self.saved = source = self._source(found.folder)
+        elif self.resume_from:
+            self.log("There is no whole checkpoint to resume from; the run starts from step 0.", "warning")
+        if found.folder is not None or torn or found.trained:
+            lost = max(0, found.trained - found.step)
+            report = {"lost_steps": lost, "set_aside": torn, "verified": found.verified}
+            self.journal.write(Resumed(source=source, step=found.step, **report))
+        return found.folder
+
+    def _named(self, folder: Path) -> str:
+        """``<folder>`` for a checkpoint of this attempt, else ``<attempt>/<folder>``."""
+        return folder.name if folder.parent == self.run_dir else f"{folder.parent.name}/{folder.name}"
+
+    def _source(self, folder: Path) -> str:
+        if folder.parent.name.isdigit():
+            return f"{folder.parent.name}/{folder.name}"
+        return folder.name if folder.parent == self.run_dir else str(folder)
 
 
 def checkpoint_step(checkpoint: Path | None) -> int:

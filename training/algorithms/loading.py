@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from training.config import JobConfig
 from training.data.schema import Row
 from training.errors import ConfigError, ModelError, TiltyardError
+from training.machine import cores
 from training.model_check import check_model_folder
 from training.rollout.tokens import use_training_template
 
@@ -28,11 +29,22 @@ def prepare_device(config: JobConfig) -> str:
 
     logging.set_verbosity_error()  # what matters is journalled; progress bars would only fill the supervisor's log
     logging.disable_progress_bar()
-    torch.set_num_threads(config.run.threads or os.cpu_count() or 1)
+    torch.set_num_threads(config.run.threads or cores())
     available = torch.cuda.is_available()
     if config.run.device == "cuda" and not available:
         raise ConfigError("run.device: there is no usable GPU.", hint="Set run.device to auto or cpu.")
     return "cuda" if available and config.run.device != "cpu" else "cpu"
+
+
+def autocast_dtype(device: str) -> Any:
+    """What the device computes in: bfloat16 where it can, else ``None`` for the weights' own precision.
+
+    Older GPUs would only emulate bfloat16, and float16 needs its loss scaled, so they compute in float32.
+    """
+    import torch
+
+    able = device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    return torch.bfloat16 if able else None
 
 
 def fetch_model(config: JobConfig, rows: Sequence[Row], run_dir: Path) -> Path:
@@ -74,6 +86,11 @@ def _download(source: str, revision: str) -> Path:
     return Path(folder)
 
 
+def revision_of(folder: Path) -> dict[str, str]:
+    """The commit of a model that came from Hugging Face, as ``Job.resolved`` has it; empty for any other folder."""
+    return {"model.revision": folder.name} if folder.parent.name == "snapshots" else {}
+
+
 def load_tokenizer(folder: Path) -> tuple[PreTrainedTokenizerBase, str | None]:
     """The tokenizer with a template fit for training, and a sentence when the template was swapped."""
     from transformers import AutoTokenizer
@@ -96,7 +113,7 @@ def load_model(config: JobConfig, folder: Path, device: str) -> Any:
     wanted = config.model.dtype
     if wanted == "auto":
         # A GPU computes in bfloat16 either way (autocast); what is trained keeps the bits that an update needs.
-        wanted = "bfloat16" if device == "cuda" and config.model.lora_rank else "float32"
+        wanted = "bfloat16" if autocast_dtype(device) is not None and config.model.lora_rank else "float32"
     try:
         return AutoModelForCausalLM.from_pretrained(
             folder,
@@ -125,13 +142,3 @@ def lora_config(config: JobConfig) -> Any:
         target_modules=targets if targets == "all-linear" else targets.split(","),
         task_type="CAUSAL_LM",
     )
-
-
-def stop_ids(model: Any, tokenizer: PreTrainedTokenizerBase) -> set[int]:
-    """Ids at which sampling of a turn stops: the tokenizer's end of turn, and what else the model declares as an end.
-
-    Only the former lets a conversation go on; a turn that stops at another one is taken as cut off.
-    """
-    declared = model.generation_config.eos_token_id
-    others = [] if declared is None else [declared] if isinstance(declared, int) else list(declared)
-    return {tokenizer.eos_token_id, *others}

@@ -7,8 +7,8 @@ goes on after the last step that an earlier one finished.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, NamedTuple
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
 
 from training.algorithms.job import Job, row_order
 from training.algorithms.loading import STARTER
@@ -20,20 +20,23 @@ from training.journal import JOURNAL_NAME, Metrics, PhaseChanged, read_events
 from training.rewards.base import Episode, Score
 from training.rewards.scoring import score_episode
 from training.rollout.collector import Collector
-from training.rollout.dialects import choose_dialect
 from training.rollout.figures import sample_figures
+from training.rollout.holding import wait_for_environment
+from training.rollout.players import make_player
 from training.rollout.protocols import check_environment
-from training.rollout.replicas import Replicas
 from training.rollout.scripted import scripted_player
 from training.rollout.trajectory import Player
 
+if TYPE_CHECKING:
+    from training.policy.check import SamplerCheck
+
 
 class _Cast(NamedTuple):
-    """Who plays, on what device, and the context that sampling needs."""
+    """Who plays, on what device, and the check of a model's sampler."""
 
     player: Player
     device: str
-    sampling: Any
+    check: SamplerCheck | None = None
 
 
 def run_sample(job: Job) -> None:
@@ -43,7 +46,8 @@ def run_sample(job: Job) -> None:
     components = reward_components(config)
     job.keep_replies()
     if config.environment.url:
-        check_environment(config.environment)
+        place = config.environment
+        wait_for_environment(lambda: check_environment(place), place, job.journal.write, job.stop)
     if config.draws_tasks and not (config.environment.url and (config.policies or config.model.source != STARTER)):
         raise ConfigError(
             "data.train: without a dataset a run needs an environment that draws tasks, and no starter model.",
@@ -71,9 +75,11 @@ def _play(job: Job, rows: list[Row], places: list[int], components: list[RewardC
         for step in range(job.step + 1, steps + 1):
             job.check_stop()
             chosen = [places[place] for place in order[(step - 1) * prompts : step * prompts]]
-            with cast.sampling():
+            with cast.player.engine.sampling():
                 result = collector.collect(step, [place for place in chosen for _ in range(config.group_size)])
             figures = sample_figures(result.rollouts, config.group_size, components, step)
+            if cast.check is not None:
+                figures |= cast.check(step, [rollout.trajectory for rollout in result.rollouts])
             job.journal.write(Metrics(step=step, values=result.figures | figures))
             job.step = step
     finally:
@@ -82,17 +88,15 @@ def _play(job: Job, rows: list[Row], places: list[int], components: list[RewardC
 
 @contextmanager
 def _scripted(job: Job) -> Iterator[_Cast]:
-    yield _Cast(scripted_player(job.config), "none", nullcontext)
+    yield _Cast(scripted_player(job.config), "none")
 
 
 @contextmanager
 def _model(job: Job, rows: list[Row]) -> Iterator[_Cast]:
     """The model of the job, as GRPO would sample it."""
-    import torch
-
-    from training.algorithms.loading import fetch_model, load_model, load_tokenizer, prepare_device, stop_ids
-    from training.policy.sampling import SamplingParams
-    from training.policy.transformers_engine import TransformersEngine
+    from training.algorithms.loading import fetch_model, load_model, load_tokenizer, prepare_device
+    from training.policy.check import SamplerCheck, forward_logprobs, tolerance_for
+    from training.policy.make import autocast_dtype, make_engine
     from training.rollout.tokens import ChatTemplate
 
     config = job.config
@@ -102,26 +106,12 @@ def _model(job: Job, rows: list[Row]) -> Iterator[_Cast]:
         job.log(note, "warning")
     job.check_stop()
     model = load_model(config, folder, device).to(device).eval()
-    engine = TransformersEngine(
-        model,
-        stop_ids=stop_ids(model, tokenizer),
-        params=SamplingParams(config.rollout.temperature, config.rollout.top_p, config.rollout.top_k),
-        autocast=torch.bfloat16 if device == "cuda" else None,
-    )
-    player = Player(
-        engine=engine,
-        template=ChatTemplate(tokenizer),
-        parse=choose_dialect(config),
-        rollout=config.rollout,
-        environment=config.environment,
-        open_session=Replicas(config.environment).open if config.environment.url else None,
-    )
-
-    def sampling() -> AbstractContextManager[None]:
-        return engine.sampling()
-
+    autocast = autocast_dtype(device)
+    engine = make_engine(config, model, tokenizer, autocast=autocast, log=job.log)
+    logprobs = forward_logprobs(model, temperature=config.rollout.temperature, autocast=autocast)
     try:
-        yield _Cast(player, device, sampling)
+        player = make_player(config, engine, ChatTemplate(tokenizer))
+        yield _Cast(player, device, SamplerCheck(logprobs, tolerance_for(model, autocast), job.journal.write))
     finally:
         engine.close()
 

@@ -11,9 +11,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from training.algorithms.base import JournalCallback, common_arguments, train
+from training.algorithms.base import JournalCallback, common_arguments, one_device, train
+from training.algorithms.finite import FiniteUpdates
 from training.algorithms.job import Job, checkpoint_step, row_order
-from training.algorithms.loading import fetch_model, load_model, load_tokenizer, lora_config, prepare_device
+from training.algorithms.loading import (
+    fetch_model,
+    load_model,
+    load_tokenizer,
+    lora_config,
+    prepare_device,
+    revision_of,
+)
 from training.data.reader import load_rows
 from training.data.schema import Row
 from training.errors import ConfigError, DataError, TemplateError
@@ -34,6 +42,7 @@ def run_sft(job: Job) -> None:
     device = prepare_device(config)
     checkpoint = job.find_checkpoint()
     folder = fetch_model(config, rows, job.run_dir)
+    job.resolved |= revision_of(folder)
     tokenizer, note = load_tokenizer(folder)
     if note:
         job.log(note, "warning")
@@ -107,6 +116,9 @@ def _make_trainer(
     from datasets import Dataset
     from trl import SFTConfig, SFTTrainer
 
+    class Trainer(FiniteUpdates, SFTTrainer):  # type: ignore[misc]
+        """TRL's trainer, which tells about losses and gradients that are not finite."""
+
     config = job.config
     batch, micro = config.sft.batch_size, config.optim.micro_batch_size or config.sft.batch_size
     if batch % micro:
@@ -122,11 +134,13 @@ def _make_trainer(
     # Not grouped by length: batches of one kind of row were measured to learn far slower than mixed ones.
     order = row_order(len(examples), batch * config.run.max_steps, seed=config.run.seed, shuffle=config.data.shuffle)
     dataset = Dataset.from_list(examples).select(order)
-    return SFTTrainer(
+    trainer = Trainer(
         model=model,
-        args=SFTConfig(**arguments),
+        args=one_device(SFTConfig(**arguments)),
         train_dataset=dataset,
         processing_class=tokenizer,
         callbacks=[callback],
         peft_config=lora_config(config),
     )
+    callback.attach(trainer)
+    return trainer

@@ -76,7 +76,26 @@ class EnvironmentConfig(Group):
     attempts: int = option(
         2,
         title=_("Connection attempts"),
-        help=_("How often an episode is begun before its rollout is excluded as an environment failure."),
+        help=_("How often an episode that fails to begin is begun before its rollout is excluded."),
         ge=1,
         le=10,
+    )
+    sessions: int = option(
+        0,
+        title=_("Sessions at once"),
+        help=_("Episodes in flight on each server at most; the others wait for their turn. 0 asks the server."),
+        unit=_("sessions"),
+        ge=0,
+        le=4096,
+    )
+    patience_s: float = option(
+        600.0,
+        title=_("Patience"),
+        help=_(
+            "How long a step is held, and tried again, while the environment cannot be reached or is full; then the "
+            "run pauses. 0 never holds."
+        ),
+        unit=_("seconds"),
+        ge=0,
+        le=86400,
     )

@@ -34,16 +34,41 @@ class RunConfig(Group):
     save_every: int = option(
         0,
         title=_("Checkpoint every"),
-        help=_("A checkpoint after each so many steps; 0 saves only the final model."),
+        help=_(
+            "A checkpoint after each so many steps; 0 is off. Where several updates are made of one sampling, it waits "
+            "for the last of them. A pause or a stop always saves."
+        ),
         unit=_("steps"),
         ge=0,
+    )
+    save_every_minutes: float = option(
+        10.0,
+        title=_("Checkpoint every (time)"),
+        help=_("A checkpoint when the last one is so old; 0 is off."),
+        unit=_("minutes"),
+        ge=0,
+        le=10_080,
+    )
+    keep_last: int = option(
+        3,
+        title=_("Checkpoints kept"),
+        help=_(
+            "The newest checkpoints that are kept, with the one of the highest reward; older ones are deleted. 0 keeps "
+            "all. The final model always stays."
+        ),
+        ge=0,
+        le=10_000,
     )
     seed: int = option(42, title=_("Seed"), help=_("Same seed, data and versions: same run."), ge=0, lt=2**31)
     device: Literal["auto", "cpu", "cuda"] = option(
         "auto", title=_("Device"), help=_("`auto` takes a GPU where there is one.")
     )
     threads: int = option(
-        0, title=_("CPU threads"), help=_("Threads for CPU training; 0 takes all cores."), ge=0, le=1024
+        0,
+        title=_("CPU threads"),
+        help=_("Threads for CPU training; 0 takes all that it may use."),
+        ge=0,
+        le=1024,
     )
 
 
@@ -118,6 +143,11 @@ class JobConfig(Group):
         """Updates of the weights that are made of one sampling of rollouts."""
         mini = self.optim.mini_batch_size or self.rollouts_per_step
         return self.rollouts_per_step // mini * self.grpo.num_iterations
+
+    @property
+    def learning_rate(self) -> float:
+        """The learning rate that is trained with: the option, or what suits the method."""
+        return self.optim.learning_rate or self.method.learning_rates[bool(self.model.lora_rank)]
 
     @property
     def policies(self) -> list[Policy]:

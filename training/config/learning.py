@@ -81,11 +81,14 @@ class OptimConfig(Group):
     """The optimiser (AdamW) and its batch."""
 
     learning_rate: float = option(
-        1e-6,
+        0.0,
         title=_("Learning rate"),
-        help=_("Step size. About 1e-6 for GRPO on a pretrained model; the tiny starter model takes 1e-3."),
+        help=_(
+            "Step size. 0 takes what suits the method: 1e-6 for GRPO (1e-5 with LoRA), 2e-5 for SFT (2e-4 with LoRA). "
+            "The tiny starter model takes 1e-3."
+        ),
         basic=True,
-        gt=0,
+        ge=0,
         le=1,
     )
     micro_batch_size: int = option(

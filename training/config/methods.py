@@ -24,7 +24,8 @@ class Method:
     ``plays``: rollouts against an environment, scored by rewards. ``trains``: weights move and a model comes out.
     ``scripted``: policies may play in the model's place. ``draws_tasks``: an environment may draw its tasks, so the
     dataset is optional. ``tiles`` and ``curves`` name metrics of ``training/metrics.py``, in order; ``components``
-    stands for one curve of each reward component. ``entry`` is ``module:function``, taking a ``Job``.
+    stands for one curve of each reward component. ``learning_rates``: where none is set, for all weights and for LoRA.
+    ``entry`` is ``module:function``, taking a ``Job``.
     """
 
     title: str
@@ -37,6 +38,7 @@ class Method:
     plays: bool = False
     scripted: bool = False
     draws_tasks: bool = False
+    learning_rates: tuple[float, float] = (1e-6, 1e-5)
 
     @property
     def trains(self) -> bool:
@@ -88,6 +90,7 @@ METHODS: dict[str, Method] = {
         groups=("model", "data", "sft", "optim", "run"),
         learns_from="demonstrations",
         entry="training.algorithms.sft:run_sft",
+        learning_rates=(2e-5, 2e-4),
         tiles=("loss", "mean_token_accuracy", "learning_rate", "grad_norm", "timing/step"),
         curves=("loss", "mean_token_accuracy", "grad_norm", "learning_rate", "timing/step"),
     ),

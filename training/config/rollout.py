@@ -82,7 +82,7 @@ class RolloutConfig(Group):
     failure_pause_share: float = option(
         0.5,
         title=_("Failure limit"),
-        help=_("The run ends with a reason when more than this share of rollouts failed outside the policy…"),
+        help=_("The run pauses with a reason when more than this share of rollouts failed outside the policy…"),
         unit=_("share"),
         gt=0,
         le=1,

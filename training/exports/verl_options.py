@@ -117,6 +117,8 @@ OPTIONS: dict[str, Callable[[Value], Carried]] = {
     "environment.step_timeout_s": _never(_LIMIT),
     "environment.episode_timeout_s": _never(_LIMIT),
     "environment.attempts": _never(_LIMIT),
+    "environment.sessions": _never(_SERVER),
+    "environment.patience_s": _never(_FAILURES),
     "rewards.spec": _never(_REWARD),
     "rewards.components": _never(_REWARD),
     "rewards.score_timeout_s": _never(_REWARD),
@@ -151,6 +153,8 @@ OPTIONS: dict[str, Callable[[Value], Carried]] = {
     "optim.max_grad_norm": _key(f"{ACTOR}.grad_clip"),
     "run.max_steps": _key("trainer.total_training_steps"),
     "run.save_every": lambda value: Carried({"trainer.save_freq": value or -1}),
+    "run.save_every_minutes": _never("verl saves by steps"),
+    "run.keep_last": lambda value: Carried({"trainer.max_actor_ckpt_to_keep": value or None}),
     "run.seed": _key("data.seed"),
     "run.device": _never("verl runs on GPUs; how many is set in trainer.n_gpus_per_node"),
     "run.threads": _never("verl runs on GPUs"),
@@ -182,7 +186,9 @@ def translated(config: JobConfig) -> tuple[dict[str, Value], dict[str, str]]:
     for option in options_of(config):
         group, _, name = option.partition(".")
         carry = OPTIONS.get(option, _UNKNOWN)
-        carried = carry(getattr(getattr(config, group), name))
+        # A learning rate of 0 is the one that suits the method.
+        value = config.learning_rate if option == "optim.learning_rate" else getattr(getattr(config, group), name)
+        carried = carry(value)
         keys |= carried.keys
         if carried.why:
             missing[option] = carried.why

@@ -1,8 +1,7 @@
 """A running decode batch: rows join and leave while the others go on (continuous batching, Yu et al. 2022, *Orca*).
 
 Rows are padded to one length, on the left and, in rows that were continued, between their turns; the mask tells. The
-key-value cache of each layer is one slab (batch, heads, columns, head size) with spare columns, so that a decode step
-writes one column instead of copying the whole cache.
+layers of the cache are in ``layers``.
 """
 
 from __future__ import annotations
@@ -11,47 +10,29 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers.cache_utils import DynamicCache, DynamicLayer
+from transformers.cache_utils import DynamicCache
 
-SPARE_COLUMNS = 64
-
-
-class _SlabLayer(DynamicLayer):
-    """A cache layer that appends in place while its slab has room. ``keys`` and ``values`` are views of the slab."""
-
-    def __init__(self, keys: Tensor, values: Tensor) -> None:
-        super().__init__()
-        self.lazy_initialization(keys, values)
-        self.keys: Tensor = keys
-        self.values: Tensor = values
-        self._slab_k, self._slab_v = keys, values
-
-    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        before = self.keys.shape[-2]
-        after = before + key_states.shape[-2]
-        if after > self._slab_k.shape[-2]:
-            room = after + SPARE_COLUMNS
-            self._slab_k, self._slab_v = _with_room(self.keys, room), _with_room(self.values, room)
-        self._slab_k[:, :, before:after] = key_states
-        self._slab_v[:, :, before:after] = value_states
-        self.keys, self.values = self._slab_k[:, :, :after], self._slab_v[:, :, :after]
-        return self.keys, self.values
+from training.policy.layers import empty_cache, join_rows, layer_bytes, take_rows
 
 
 class DecodeBatch:
-    """The rows being decoded: cache, mask of shape (rows, columns), positions and last ids of shape (rows,)."""
+    """The rows being decoded: cache, mask of shape (rows, columns), positions (rows,) and logits (rows, vocabulary)."""
 
-    def __init__(self, layers: list[tuple[Tensor, Tensor]], mask: Tensor, logits: Tensor) -> None:
-        self._layers = [_SlabLayer(keys, values) for keys, values in layers]
+    def __init__(self, layers: list[Any], mask: Tensor, logits: Tensor) -> None:
         self._cache = DynamicCache()
-        self._cache.layers.extend(self._layers)
+        self._cache.layers = layers
         self.mask = mask
         self.positions = mask.sum(dim=1)
         self.logits = logits
 
     @classmethod
-    def prefill(cls, model: Any, prompts: list[list[int]], device: torch.device) -> DecodeBatch:
-        """Run the prompts through the model; equal prompts are computed once and copied."""
+    def prefill(
+        cls, model: Any, prompts: list[list[int]], device: torch.device, kept: torch.dtype | None = None
+    ) -> DecodeBatch:
+        """Run the prompts through the model; equal prompts are computed once and copied.
+
+        Keys and values are kept in the type ``kept``, or as the model makes them.
+        """
         unique: dict[tuple[int, ...], int] = {}
         order = [unique.setdefault(tuple(prompt), len(unique)) for prompt in prompts]
         ids, mask = _left_padded([list(prompt) for prompt in unique], device)
@@ -59,29 +40,35 @@ class DecodeBatch:
             input_ids=ids,
             attention_mask=mask,
             position_ids=(mask.cumsum(dim=1) - 1).clamp(min=0),
-            past_key_values=DynamicCache(),
+            past_key_values=empty_cache(model, kept),
             use_cache=True,
             logits_to_keep=1,
         )
-        index = torch.tensor(order, device=device)
-        layers = [(layer.keys[index], layer.values[index]) for layer in output.past_key_values.layers]
-        return cls(layers, mask[index], output.logits[index, -1])
+        batch = cls(output.past_key_values.layers, mask, output.logits[:, -1])
+        if len(unique) < len(prompts):
+            batch.keep(order)
+        return batch
 
     @classmethod
     def joined(cls, parts: list[DecodeBatch]) -> DecodeBatch:
-        """The rows of all parts, in order, the shorter ones padded on the left."""
+        """The rows of all parts, in order, the shorter ones padded on the left.
+
+        The parts are used up: each layer's memory is free again once it is copied.
+        """
         if len(parts) == 1:
             return parts[0]
         columns = max(part.columns for part in parts)
-        layers = [
-            (
-                torch.cat([_pad_left(layer.keys, columns) for layer in same]),
-                torch.cat([_pad_left(layer.values, columns) for layer in same]),
-            )
-            for same in zip(*(part._layers for part in parts), strict=True)
-        ]
+        layers = []
+        while parts[0].layers:
+            layers.append(join_rows([part.layers.pop(0) for part in parts], columns))
         masks = [torch.nn.functional.pad(part.mask, (columns - part.columns, 0)) for part in parts]
         return cls(layers, torch.cat(masks), torch.cat([part.logits for part in parts]))
+
+    @property
+    def layers(self) -> list[Any]:
+        """The cache's layers."""
+        layers: list[Any] = self._cache.layers
+        return layers
 
     @property
     def rows(self) -> int:
@@ -92,6 +79,18 @@ class DecodeBatch:
     def columns(self) -> int:
         """Cache columns of each row, padding included."""
         return int(self.mask.shape[1])
+
+    @property
+    def row_bytes(self) -> tuple[int, int]:
+        """What one row of the cache takes: bytes a column, and bytes whatever its length."""
+        each = [layer_bytes(layer) for layer in self.layers]
+        return sum(column for column, _ in each), sum(state for _, state in each)
+
+    @property
+    def bytes(self) -> int:
+        """What the cache takes, spare columns left out."""
+        column, state = self.row_bytes
+        return self.rows * (self.columns * column + state)
 
     def step(self, model: Any, ids: Tensor) -> None:
         """Feed the ids just drawn, shape (rows,), and compute the next logits, shape (rows, vocabulary)."""
@@ -106,14 +105,27 @@ class DecodeBatch:
 
         The last ``stale`` columns of a row are hidden first: what was fed to it after its turn had ended.
         """
+        index, mask, columns = self._narrowed(rows, stale)
+        return DecodeBatch([take_rows(layer, index, columns) for layer in self.layers], mask, self.logits[index])
+
+    def keep(self, rows: list[int]) -> None:
+        """Become a batch of these rows; each layer's memory is free again once its rows are copied."""
+        index, self.mask, columns = self._narrowed(rows, None)
+        for place, layer in enumerate(self.layers):
+            self.layers[place] = take_rows(layer, index, columns)
+        self.logits, self.positions = self.logits[index], self.positions[index]
+
+    def _narrowed(self, rows: list[int], stale: list[int] | None) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Index and mask of these rows, and the columns that any of them uses (``None``: all)."""
         index = torch.tensor(rows, device=self.mask.device)
         mask = self.mask[index]
         if stale is not None:
             cut = self.columns - torch.tensor(stale, device=mask.device).unsqueeze(1)
             mask = mask * (torch.arange(self.columns, device=mask.device) < cut)
         used = mask.any(dim=0).nonzero().squeeze(1)
-        layers = [(layer.keys[index][:, :, used], layer.values[index][:, :, used]) for layer in self._layers]
-        return DecodeBatch(layers, mask[:, used], self.logits[index])
+        if len(used) == self.columns:
+            return index, mask, None
+        return index, mask[:, used], used
 
     def _feed(self, model: Any, ids: Tensor, mask: Tensor) -> None:
         self.mask = torch.cat([self.mask, mask], dim=1)
@@ -135,14 +147,3 @@ def _left_padded(rows: list[list[int]], device: torch.device) -> tuple[Tensor, T
     ids = torch.tensor([[0] * (longest - len(row)) + row for row in rows])
     mask = torch.tensor([[0] * (longest - len(row)) + [1] * len(row) for row in rows])
     return ids.to(device), mask.to(device)
-
-
-def _pad_left(states: Tensor, columns: int) -> Tensor:
-    return torch.nn.functional.pad(states, (0, 0, columns - states.shape[2], 0))
-
-
-def _with_room(states: Tensor, columns: int) -> Tensor:
-    """A slab of so many columns that begins with these states."""
-    slab = states.new_empty(*states.shape[:2], columns, states.shape[3])
-    slab[:, :, : states.shape[2]] = states
-    return slab

@@ -1,7 +1,8 @@
-"""The contract of a sampling engine."""
+"""The contract of a sampling engine. A new sampler is one module that keeps it and one line of ``make``."""
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -18,6 +19,20 @@ class Sample:
     ids: list[int]
     logprobs: list[float]
     finished: bool
+
+
+@dataclass(frozen=True)
+class EngineFigures:
+    """What an engine has done since it was made.
+
+    ``busy_seconds``: wall time in which it was computing, work in progress included. ``memory_retries``: how often it
+    ran out of memory and went on with fewer rows.
+    """
+
+    busy_seconds: float = 0.0
+    turns: int = 0
+    tokens: int = 0
+    memory_retries: int = 0
 
 
 class Engine(Protocol):
@@ -37,7 +52,27 @@ class Engine(Protocol):
         """The episode has no further turn. Calling it for an unknown one does nothing."""
         ...
 
+    def sampling(self) -> AbstractContextManager[None]:
+        """The block in which turns may be sampled; the model must not be trained in it."""
+        ...
+
+    def weights_changed(self) -> int:
+        """The model has new weights: forget what was computed with the old ones. Gives the new ``version``.
+
+        Called outside of turns, after each change of weights and before the next turn.
+        """
+        ...
+
     @property
-    def busy_seconds(self) -> float:
-        """Seconds of wall time in which the engine was computing, since it was made."""
+    def version(self) -> int:
+        """How often the weights have changed since the engine was made."""
+        ...
+
+    @property
+    def figures(self) -> EngineFigures:
+        """What the engine has done until now."""
+        ...
+
+    def close(self) -> None:
+        """End what the engine started. Calling it twice does nothing."""
         ...

@@ -12,9 +12,6 @@ from dataclasses import dataclass
 
 from training.policy.batch import DecodeBatch
 
-PARKED_CELLS = 1 << 20
-"""Cache cells (rows × columns) kept at most. A batch that decodes every episode at once would hold as many."""
-
 
 @dataclass(frozen=True)
 class Place:
@@ -26,9 +23,12 @@ class Place:
 
 
 class Parking:
-    """Places by episode. The sampler's thread parks and takes; ``release`` may come from any thread."""
+    """Places by episode, ``budget`` bytes at most. The sampler's thread parks and takes; ``release`` may come from
+    any thread.
+    """
 
     def __init__(self) -> None:
+        self.budget = 0
         self._places: dict[str, Place] = {}
         self._ended: set[str] = set()
         self._lock = threading.Lock()
@@ -39,7 +39,7 @@ class Parking:
             for row, (episode, ids) in enumerate(rows):
                 if episode and episode not in self._ended:
                     self._places[episode] = Place(block, row, ids)
-            while self._places and self._cells() > PARKED_CELLS:
+            while self._places and self._bytes() > self.budget:
                 del self._places[next(iter(self._places))]
 
     def take(self, episode: str, prompt_ids: list[int]) -> Place | None:
@@ -58,7 +58,7 @@ class Parking:
             self._ended.add(episode)
 
     def clear(self) -> None:
-        """Drop everything: the weights change."""
+        """Drop everything: the weights change, or memory is short."""
         with self._lock:
             self._places.clear()
             self._ended.clear()
@@ -66,8 +66,8 @@ class Parking:
     def __len__(self) -> int:
         return len(self._places)
 
-    def _cells(self) -> int:
-        return sum(block.rows * block.columns for block in {place.block for place in self._places.values()})
+    def _bytes(self) -> int:
+        return sum(block.bytes for block in {place.block for place in self._places.values()})
 
 
 def restore(places: list[Place]) -> DecodeBatch:

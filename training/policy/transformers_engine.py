@@ -5,10 +5,14 @@ How requests become batches:
  2. The worker takes what is ready. An idle worker first waits ``GATHER_S``, so that requests made together start
     together.
  3. A running batch admits newcomers when they are a quarter of it or have waited ``ADMIT_AFTER_STEPS`` decode steps:
-    one prefill for many is far cheaper than one for each.
- 4. Finished rows are answered at once and cut out of the batch when they are a quarter of it. Their cache is parked,
-    so that the episode's next turn feeds only what came after.
+    one prefill for many is far cheaper than one for each. It admits as many as memory holds at their longest; the
+    others wait in the queue.
+ 4. Finished rows are answered at once and cut out of the batch when they are a quarter of it. On the fast path their
+    cache is parked, so that the episode's next turn feeds only what came after; on the plain path each turn feeds the
+    whole prompt.
  5. With nothing running and nothing queued the worker ends; the next request starts it again.
+ 6. When memory runs out, the cache is dropped and the rows begin again, with the tokens that they have drawn, half as
+    many at once.
 """
 
 from __future__ import annotations
@@ -16,74 +20,88 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from training.errors import PolicyFault
-from training.policy.attention import grouped_decoding
+from training.policy.attention import sampling_attention
 from training.policy.batch import DecodeBatch
-from training.policy.engine import Sample
-from training.policy.parking import Parking, Place, restore
+from training.policy.engine import EngineFigures, Sample
+from training.policy.memory import (
+    BATCH_SHARE,
+    PARKED_SHARE,
+    RowCost,
+    free_bytes,
+    is_out_of_memory,
+    measure_row,
+)
+from training.policy.parking import Parking, restore
+from training.policy.requests import Request, answer, chunks
 from training.policy.sampling import SamplingParams, draw, uniform_draws
 
 GATHER_S = 0.002
 ADMIT_AFTER_STEPS = 6
 PREFILL_TOKENS = 16_384
-
-
-@dataclass(eq=False)
-class _Request:
-    """A turn being sampled."""
-
-    prompt_ids: list[int]
-    max_tokens: int
-    uniforms: list[float]
-    episode: str
-    loop: asyncio.AbstractEventLoop
-    future: asyncio.Future[Sample]
-    ids: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    done: bool = False
-    place: Place | None = None
-    stale: int = 0  # columns of its row that were fed after the last id but one
-
-    @property
-    def new_ids(self) -> list[int]:
-        """What the model has not seen of the prompt."""
-        return self.prompt_ids[len(self.place.ids) :] if self.place is not None else self.prompt_ids
+_MEMORY_HINT = (
+    "Lower rollout.max_prompt_tokens or rollout.max_completion_tokens, choose a smaller model, "
+    "or use a machine with more memory."
+)
 
 
 class TransformersEngine:
-    """Samples from a Hugging Face causal model with full-attention layers, on its own device.
+    """Samples from a Hugging Face causal model on its own device.
 
     ``stop_ids`` end a turn. Use inside ``sampling()``, which puts the model into eval mode and restores its mode after.
     ``autocast`` is the precision that the trainer computes its loss in, if it is another than the weights'.
+    ``parks`` is the fast path: the caches of waiting episodes are kept (see ``families``).
     """
 
     def __init__(
-        self, model: Any, *, stop_ids: set[int], params: SamplingParams, autocast: torch.dtype | None = None
+        self,
+        model: Any,
+        *,
+        stop_ids: set[int],
+        params: SamplingParams,
+        autocast: torch.dtype | None = None,
+        parks: bool = True,
     ) -> None:
         self._model = model
         self._stop_ids = stop_ids
         self._params = params
         self._autocast = autocast
+        self._parks = parks
         self._lock = threading.Lock()
-        self._queue: list[_Request] = []
-        self._running = False
+        self._queue: list[Request] = []
+        self._began: float | None = None  # when the worker was woken; None while it sleeps
         self._aborted = False
-        self._busy_s = 0.0
+        self._done = EngineFigures()
+        self._version = 0
         self._parking = Parking()
+        self._budget = 0
+        self._row_limit: int | None = None
+        self._cost: RowCost | None = None
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sampler")
 
     @property
-    def busy_seconds(self) -> float:
-        """Seconds in which the worker computed, since the engine was made."""
-        return self._busy_s
+    def figures(self) -> EngineFigures:
+        """See ``Engine.figures``."""
+        with self._lock:
+            return self._counted() if self._began is not None else self._done
+
+    @property
+    def version(self) -> int:
+        """See ``Engine.version``."""
+        return self._version
+
+    def weights_changed(self) -> int:
+        """See ``Engine.weights_changed``."""
+        self._parking.clear()
+        self._version += 1
+        return self._version
 
     @contextmanager
     def sampling(self) -> Iterator[None]:
@@ -91,7 +109,9 @@ class TransformersEngine:
         training = [module for module in self._model.modules() if module.training]
         self._model.eval()
         self._aborted = False
-        with grouped_decoding(self._model):
+        free = free_bytes(self._device)
+        self._budget, self._parking.budget = int(BATCH_SHARE * free), int(PARKED_SHARE * free)
+        with sampling_attention(self._model, gaps=self._parks):
             try:
                 yield
             finally:
@@ -105,10 +125,12 @@ class TransformersEngine:
         """See ``Engine.generate``."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Sample] = loop.create_future()
-        request = _Request(prompt_ids, max_tokens, uniform_draws(seed, max_tokens).tolist(), episode, loop, future)
+        request = Request(prompt_ids, max_tokens, uniform_draws(seed, max_tokens).tolist(), episode, loop, future)
         with self._lock:
             self._queue.append(request)
-            start, self._running = not self._running, True
+            start = self._began is None
+            if start:
+                self._began = time.monotonic()
         if start:
             self._pool.submit(self._work)
         return await future
@@ -122,34 +144,86 @@ class TransformersEngine:
         self._aborted = True
         self._pool.shutdown(wait=True, cancel_futures=True)
 
+    @property
+    def _device(self) -> torch.device:
+        device: torch.device = next(self._model.parameters()).device
+        return device
+
+    def _counted(self, **more: int) -> EngineFigures:
+        """The figures with the worker's time until now, which begins anew; the lock is held."""
+        now = time.monotonic()
+        busy = self._done.busy_seconds + (now - self._began if self._began is not None else 0.0)
+        names = ("turns", "tokens", "memory_retries")
+        self._done = EngineFigures(busy, *(getattr(self._done, name) + more.get(name, 0) for name in names))
+        if self._began is not None:
+            self._began = now
+        return self._done
+
+    def _sleep(self) -> list[Request]:
+        """The worker ends; the lock is held. Gives the requests that nobody will take."""
+        self._counted()
+        self._began = None
+        waiting, self._queue = self._queue, []
+        return waiting
+
     # --- worker thread -------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        rows: list[_Request] = []
+        rows: list[Request] = []
         time.sleep(GATHER_S)
-        began = time.monotonic()
         try:
             with torch.inference_mode(), self._precision():
-                self._decode_until_idle(rows)
+                if self._cost is None:
+                    self._cost = measure_row(self._model, self._device, self._autocast)
+                while (failure := self._attempt(rows)) is not None:
+                    self._give_way(rows, failure)
         except Exception as exc:  # the boundary of the model: whatever it raises ends the turns, not the run
             with self._lock:
-                waiting, self._queue, self._running = self._queue, [], False
+                waiting = self._sleep()
             error = PolicyFault(f"Sampling failed: {type(exc).__name__}: {str(exc)[:300]}")
-            _answer([(request, error) for request in rows + waiting])
-        finally:
-            self._busy_s += time.monotonic() - began
+            answer([(request, error) for request in rows + waiting])
+
+    def _attempt(self, rows: list[Request]) -> str | None:
+        """Decode until idle. What the system said if memory ran out; the batch is gone with this frame then."""
+        try:
+            self._decode_until_idle(rows)
+        except Exception as exc:
+            if not is_out_of_memory(exc):
+                raise
+            return str(exc)[:200]
+        return None
+
+    def _give_way(self, rows: list[Request], failure: str) -> None:
+        """Memory ran out: the rows begin again, half as many at once. One that does not fit alone cannot be sampled."""
+        self._parking.clear()
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+        live = [request for request in rows if request.live]
+        rows.clear()
+        if len(live) <= 1:
+            error = PolicyFault(
+                f"Out of memory while sampling, with {len(live)} row in the batch: {failure}", hint=_MEMORY_HINT
+            )
+            answer([(request, error) for request in live])
+            live = []
+        for request in live:
+            request.begin_again()
+        with self._lock:
+            self._row_limit = max(1, len(live) // 2)
+            self._queue[:0] = live
+            self._counted(memory_retries=1)
 
     def _precision(self) -> AbstractContextManager[Any]:
         if self._autocast is None:
             return nullcontext()
-        return torch.autocast(next(self._model.parameters()).device.type, self._autocast)
+        return torch.autocast(self._device.type, self._autocast)
 
-    def _decode_until_idle(self, rows: list[_Request]) -> None:
+    def _decode_until_idle(self, rows: list[Request]) -> None:
         batch: DecodeBatch | None = None
         waited = 0
         while not self._aborted:
-            live = [request for request in rows if not (request.done or request.future.cancelled())]
-            admitted = self._admit(len(live), waited)
+            live = [request for request in rows if request.live]
+            admitted = self._admit(live, waited, batch.columns if batch is not None else 0)
             if admitted is None:
                 self._park(batch, rows)
                 return
@@ -159,34 +233,55 @@ class TransformersEngine:
             if batch is not None and (newcomers or len(live) <= 0.75 * len(rows)):
                 batch = self._compact(batch, rows, live)
             if newcomers:
-                for request in newcomers:
-                    request.place = self._parking.take(request.episode, request.prompt_ids)
-                newcomers.sort(key=lambda request: (request.place is not None, len(request.new_ids)))
+                if self._parks:
+                    for request in newcomers:
+                        request.place = self._parking.take(request.episode, request.prompt_ids)
+                newcomers.sort(key=lambda request: (request.place is not None, len(request.to_feed)))
                 rows.extend(newcomers)  # before the prefill, so that its failure is answered to them too
                 batch = self._prefill(batch, newcomers)
             assert batch is not None  # noqa: S101 - there is a live row, so there is a batch
             self._advance(batch, rows)
         with self._lock:
-            self._running, dropped, self._queue = False, self._queue, []
-        _answer([(request, PolicyFault("Sampling was stopped.")) for request in rows + dropped])
+            dropped = self._sleep()
+        answer([(request, PolicyFault("Sampling was stopped.")) for request in rows + dropped])
 
-    def _admit(self, live: int, waited: int) -> tuple[list[_Request], int] | None:
+    def _admit(self, live: list[Request], waited: int, columns: int) -> tuple[list[Request], int] | None:
         """Newcomers to take in now, and for how many steps others have waited; ``None`` when the worker may end.
 
         The check for work and the decision to end are one atomic act, or a request made between them would wait for
         ever.
         """
         with self._lock:
+            self._queue = [request for request in self._queue if request.live]
             queued = len(self._queue)
             if not queued:
-                self._running = live > 0
-                return ([], 0) if live else None
-            if live and queued < live / 4 and waited < ADMIT_AFTER_STEPS:
+                if live:
+                    return [], 0
+                self._sleep()
+                return None
+            if live and queued < len(live) / 4 and waited < ADMIT_AFTER_STEPS:
                 return [], waited + 1
-            taken, self._queue = self._queue, []
-        return [request for request in taken if not request.future.cancelled()], 0
+            fitting = self._fitting(live, columns)
+            taken, self._queue = self._queue[:fitting], self._queue[fitting:]
+        return taken, 0
 
-    def _compact(self, batch: DecodeBatch, rows: list[_Request], live: list[_Request]) -> DecodeBatch | None:
+    def _fitting(self, live: list[Request], columns: int) -> int:
+        """How many of the queue, in order, fit into memory beside the live rows when all are at their longest.
+
+        A batch has the columns of its longest row. One row is always admitted.
+        """
+        assert self._cost is not None  # noqa: S101 - measured before the first batch
+        longest = max((columns + request.max_tokens - len(request.ids) for request in live), default=0)
+        rows = len(live)
+        for request in self._queue:
+            longest = max(longest, request.most_columns)
+            full = self._row_limit is not None and rows >= self._row_limit
+            if rows and (full or self._cost.of(rows + 1, longest) > self._budget):
+                break
+            rows += 1
+        return rows - len(live)
+
+    def _compact(self, batch: DecodeBatch, rows: list[Request], live: list[Request]) -> DecodeBatch | None:
         """Cut the rows that ended out of the batch and park them; ``rows`` becomes ``live``."""
         staying = set(live)
         kept = [index for index, request in enumerate(rows) if request in staying]
@@ -195,84 +290,50 @@ class TransformersEngine:
         rows[:] = live
         if not kept:
             return None
-        return batch if whole else batch.select(kept)
+        if not whole:
+            batch.keep(kept)
+        return batch
 
-    def _park(self, batch: DecodeBatch | None, rows: list[_Request]) -> None:
+    def _park(self, batch: DecodeBatch | None, rows: list[Request]) -> None:
         ended = [index for index, request in enumerate(rows) if request.done and request.episode]
-        if batch is None or not ended:
+        if batch is None or not ended or not self._parks:
             return
         leaving = [rows[index] for index in ended]
         block = batch.select(ended, [request.stale for request in leaving])
         self._parking.park(block, [(request.episode, request.prompt_ids + request.ids[:-1]) for request in leaving])
 
-    def _prefill(self, batch: DecodeBatch | None, newcomers: list[_Request]) -> DecodeBatch:
+    def _prefill(self, batch: DecodeBatch | None, newcomers: list[Request]) -> DecodeBatch:
         """Bring the newcomers' prompts into the batch; those with a place are after the others."""
-        device = next(self._model.parameters()).device
         parts = [batch] if batch is not None else []
-        for chunk in _chunks(newcomers):
+        for chunk in chunks(newcomers, PREFILL_TOKENS):
             places = [request.place for request in chunk if request.place is not None]
+            feeds = [request.to_feed for request in chunk]
             if places:
                 more = restore(places)
-                more.extend(self._model, [request.new_ids for request in chunk])
+                more.extend(self._model, feeds)
                 for request in chunk:
                     request.place = None  # it would keep the whole block alive while the row is decoded
             else:
-                more = DecodeBatch.prefill(self._model, [request.prompt_ids for request in chunk], device)
+                more = DecodeBatch.prefill(self._model, feeds, self._device, self._autocast)
             parts.append(more)
         return DecodeBatch.joined(parts)
 
-    def _advance(self, batch: DecodeBatch, rows: list[_Request]) -> None:
+    def _advance(self, batch: DecodeBatch, rows: list[Request]) -> None:
         """Draw one token for each row, answer the rows that end with it, and feed it to the model."""
         uniforms = torch.tensor([r.uniforms[min(len(r.ids), r.max_tokens - 1)] for r in rows])
         ids, logprobs = draw(batch.logits, uniforms.to(batch.logits.device), self._params)
-        answers: list[tuple[_Request, Sample]] = []
+        answers: list[tuple[Request, Sample]] = []
         for request, token, logprob in zip(rows, ids.tolist(), logprobs.tolist(), strict=True):
             if request.done:
                 continue
-            request.ids.append(token)
-            request.logprobs.append(logprob)
-            finished = token in self._stop_ids
-            if finished or len(request.ids) >= request.max_tokens:
-                answers.append((request, Sample(request.ids, request.logprobs, finished)))
-        _answer(answers)
+            sample = request.add(token, logprob, ends=token in self._stop_ids)
+            if sample is not None:
+                answers.append((request, sample))
+        if answers:
+            with self._lock:
+                self._counted(turns=len(answers), tokens=sum(len(sample.ids) for _, sample in answers))
+        answer(answers)
         if not all(request.done for request in rows):
             batch.step(self._model, ids)
             for request in rows:
                 request.stale += request.done
-
-
-def _chunks(requests: list[_Request]) -> Iterator[list[_Request]]:
-    """Neighbours of similar length, with or without a place, at most ``PREFILL_TOKENS`` padded new ids together.
-
-    The requests are sorted: those with a place last, and each kind by its new ids.
-    """
-    chunk: list[_Request] = []
-    for request in requests:
-        other_kind = bool(chunk) and (chunk[0].place is None) != (request.place is None)
-        if chunk and (other_kind or len(request.new_ids) * (len(chunk) + 1) > PREFILL_TOKENS):
-            yield chunk
-            chunk = []
-        chunk.append(request)
-    yield chunk
-
-
-def _answer(answers: Sequence[tuple[_Request, Sample | PolicyFault]]) -> None:
-    """Hand outcomes to the coroutines that wait for them, from the worker thread; one wake-up for each event loop."""
-    for request, _ in answers:
-        request.done = True
-    for loop in {request.loop for request, _ in answers}:
-        theirs = [(request.future, outcome) for request, outcome in answers if request.loop is loop]
-        try:
-            loop.call_soon_threadsafe(_settle, theirs)
-        except RuntimeError:
-            continue  # the event loop is gone: nobody waits any more
-
-
-def _settle(outcomes: list[tuple[asyncio.Future[Sample], Sample | PolicyFault]]) -> None:
-    for future, outcome in outcomes:
-        if future.done():
-            continue
-        if isinstance(outcome, Sample):
-            future.set_result(outcome)
-        else:
-            future.set_exception(outcome)

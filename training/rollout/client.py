@@ -7,6 +7,7 @@ proxies are refused: the address that was registered and checked is the only one
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from types import TracebackType
 from typing import Any
@@ -22,6 +23,7 @@ from training.errors import (
     EnvironmentFault,
     EnvironmentFull,
     EnvironmentProtocolError,
+    EnvironmentRefused,
     EnvironmentTimeout,
     EnvironmentUnreachable,
     TiltyardError,
@@ -32,8 +34,10 @@ from training.rollout.plain import json_problem
 from training.rollout.session import (
     CLOSE_TIMEOUT_S,
     MAX_MESSAGE_BYTES,
+    MessageRefused,
     SessionLost,
     Waits,
+    no_connection,
     refusal,
     require_flag,
     require_number,
@@ -41,6 +45,8 @@ from training.rollout.session import (
 )
 
 MAX_HEALTH_BYTES = 64 << 10
+MAX_FAULTS = 3
+CLOSE_TRY_LATER = 1013
 _PROTOCOL_CODES = {"INVALID_JSON", "UNKNOWN_TYPE", "VALIDATION_ERROR"}
 
 
@@ -79,7 +85,7 @@ class Socket:
                 raise EnvironmentUnreachable("The environment hung up while we connected.") from exc
             raise EnvironmentProtocolError(f"The environment does not speak websocket: {short(exc)}.") from exc
         except (OSError, ValueError) as exc:
-            raise EnvironmentUnreachable(f"The environment cannot be reached: {short(exc)}.") from exc
+            raise no_connection(exc) from exc
 
     async def exchange(self, kind: str, data: dict[str, Any]) -> str | bytes:
         """Send one frame and hear its answer. The caller sets the deadline."""
@@ -87,14 +93,24 @@ class Socket:
         if socket is None:
             raise EnvironmentUnreachable("The session with the environment is closed.")
         try:
-            await socket.send(json.dumps({"type": kind, "data": data}))
+            with contextlib.suppress(ConnectionClosed):  # it may have said why before it hung up
+                await socket.send(json.dumps({"type": kind, "data": data}))
             return await socket.recv()
         except ConnectionClosed as exc:
             if exc.sent is not None and exc.sent.code == 1009:
                 raise EnvironmentProtocolError(f"The answer to {kind} is larger than 4 MB.") from exc
+            if exc.rcvd is not None and exc.rcvd.code == CLOSE_TRY_LATER:
+                raise EnvironmentFull("The environment has no free slot, and asks to try again later.") from exc
             raise EnvironmentUnreachable(f"The environment hung up during {kind}: {short(exc)}.") from exc
         except (OSError, WebSocketException) as exc:
             raise EnvironmentUnreachable(f"The connection broke during {kind}: {short(exc)}.") from exc
+
+    async def refusal(self, wait_s: float) -> None:
+        """Wait for what a server says that takes no session. Raises it; silence means that it took this one."""
+        assert self._socket is not None  # noqa: S101 - open() came before
+        with contextlib.suppress(TimeoutError, ConnectionClosed):
+            async with asyncio.timeout(wait_s):
+                parse_frame(await self._socket.recv())
 
     async def close(self) -> None:
         """Say goodbye if the peer still listens; never raises, never waits long."""
@@ -153,10 +169,10 @@ class _Connect(connect):
 
 
 def socket_url(url: str) -> str:
-    """``http(s)://host/base`` as the ``ws(s)://host/base/ws`` address. Raises ``EnvironmentUnreachable``."""
+    """``http(s)://host/base`` as the ``ws(s)://host/base/ws`` address. Raises ``EnvironmentRefused``."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise EnvironmentUnreachable(
+        raise EnvironmentRefused(
             f"'{url[:200]}' is no address of an environment.", hint="Set environment.url to http://host:port."
         )
     scheme = "wss" if parts.scheme == "https" else "ws"
@@ -209,11 +225,29 @@ def _parts(body: dict[str, Any]) -> dict[str, Any]:
 def _reported(data: dict[str, Any]) -> TiltyardError:
     code, message = str(data.get("code", "")), str(data.get("message", ""))[:500]
     if code == "CAPACITY_REACHED":
-        return EnvironmentFull(f"The environment has no free slot: {message}")
+        full = EnvironmentFull(f"The environment has no free slot: {message}")
+        slots = data.get("max_sessions")
+        full.slots = slots if isinstance(slots, int) and not isinstance(slots, bool) and slots > 0 else None
+        return full
     if code in _PROTOCOL_CODES:
-        return EnvironmentProtocolError(f"The environment did not understand us ({code}): {message}")
+        faults = _faults(data.get("errors"))
+        told = "; ".join(f"{field}: {sentence}" for field, _kind, sentence in faults) or message
+        refused = MessageRefused(f"The environment did not understand us ({code}): {told}")
+        refused.faults = faults
+        return refused
     lost = SessionLost if code == "SESSION_ERROR" else EnvironmentFault
     return lost(f"The environment reported an error: {message}")
+
+
+def _faults(errors: object) -> tuple[tuple[str, str, str], ...]:
+    """What pydantic found wrong with a message of ours, as OpenEnv passes it on."""
+    faults = [error for error in errors if isinstance(error, dict)] if isinstance(errors, list) else []
+    places = [fault.get("loc") for fault in faults[:MAX_FAULTS]]
+    fields = [str(place[0])[:64] if isinstance(place, list) and place else "" for place in places]
+    return tuple(
+        (field, str(fault.get("type", ""))[:64], str(fault.get("msg", ""))[:200])
+        for field, fault in zip(fields, faults, strict=False)
+    )
 
 
 async def ask_health(config: EnvironmentConfig, url: str | None = None) -> Health:

@@ -4,8 +4,11 @@
 2. A rollout that ends is scored at once, in a thread with a time limit; a failure excludes it.
 3. When the last rollout of a group is scored its advantages are journalled (at the end of the step where they hang
    on the whole batch: ``batch`` scaling and ``normalize_then_sum``).
-4. A watcher looks at the stop flag every ``WATCH_S`` and cancels all tasks; ``StopRequested`` leaves ``collect``.
-5. Too many failures over too many steps in a row end the run with the boundary that failed most.
+4. A rollout that lost its environment, or never got it, waits until it is back and begins again with the same seeds
+   (``training/rollout/holding.py``). One that loses it ``MAX_LOSSES`` times in mid-episode is excluded.
+5. A watcher looks at the stop flag every ``WATCH_S`` and cancels all tasks; ``StopRequested`` leaves ``collect``.
+6. Too many failures over too many steps in a row pause the run with the boundary that failed most. A bad step that took
+   less than ``BAD_STEP_S`` is followed by a wait for the rest, so that an outage of seconds costs no run.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from training.errors import Boundary, StopRequested, StorageFull, TiltyardError,
 from training.journal import (
     Event,
     GroupScored,
+    Held,
     Journal,
     PhaseChanged,
     RolloutFinished,
@@ -36,10 +40,13 @@ from training.rewards.judge.client import usage
 from training.rewards.registry import default_components
 from training.rollout.advantages import GroupStatistics, group_statistics, reward_std
 from training.rollout.figures import judge_figures, step_figures
+from training.rollout.holding import Hold
 from training.rollout.scoring import Scorer, Scoring
 from training.rollout.trajectory import Player, Task, Trajectory
 
 WATCH_S = 0.05
+BAD_STEP_S = 20.0
+MAX_LOSSES = 3
 TASK_TEXT_CHARS = 200
 
 
@@ -83,6 +90,7 @@ class Collector:
         self._journal = journal
         self._stop = stop
         self._attempt = attempt
+        self._hold = Hold(config.environment, self._write)
         self._fatal: TiltyardError | None = None
         self._bad_steps: list[Counter[Boundary]] = []
         self._runner = asyncio.Runner()
@@ -95,18 +103,21 @@ class Collector:
     def collect(self, step: int, row_indices: Sequence[int]) -> StepRollouts:
         """Play one rollout for each entry of ``row_indices``, in groups of ``group_size`` equal ones.
 
-        Raises ``StopRequested``, ``TooManyFailures`` or ``StorageFull``; failures of single rollouts are data.
+        Raises ``StopRequested``, ``StorageFull`` or an error that pauses the run: ``TooManyFailures``, or that of an
+        environment which stayed away. Failures of single rollouts are data.
         """
+        began = time.monotonic()
+        self._hold.step = step
         self._write(PhaseChanged(phase="generating", step=step))
         result = self._runner.run(self._collect(step, row_indices))
-        self._check_failures(result.rollouts)
+        self._check_failures(step, result.rollouts, time.monotonic() - began)
         return result
 
     async def _collect(self, step: int, row_indices: Sequence[int]) -> StepRollouts:
         work = _Step(self, step, row_indices)
         tasks = [asyncio.create_task(work.run_one(position)) for position in range(len(row_indices))]
         watcher = asyncio.create_task(self._watch(tasks))
-        busy_before, began = self._player.engine.busy_seconds, time.monotonic()
+        busy_before, began = self._player.engine.figures.busy_seconds, time.monotonic()
         asked_before = usage.total()
         try:
             outcomes = await asyncio.gather(*tasks, return_exceptions=True)
@@ -121,7 +132,7 @@ class Collector:
                 raise outcome
         rollouts = [outcome for outcome in outcomes if isinstance(outcome, Rollout)]
         groups = work.close_groups(rollouts)
-        busy = self._player.engine.busy_seconds - busy_before
+        busy = self._player.engine.figures.busy_seconds - busy_before
         played = work.last_played - began
         figures = step_figures(rollouts, groups) | judge_figures(asked_before, usage.total())
         figures |= {
@@ -138,25 +149,38 @@ class Collector:
         for task in tasks:
             task.cancel()
 
-    def _check_failures(self, rollouts: list[Rollout]) -> None:
-        failed = Counter(r.trajectory.error.boundary for r in rollouts if r.trajectory.error is not None)
+    def _check_failures(self, step: int, rollouts: list[Rollout], took_s: float) -> None:
+        errors = [r.trajectory.error for r in rollouts if r.trajectory.error is not None]
         limit = self._config.rollout
-        if failed.total() <= limit.failure_pause_share * len(rollouts):
+        if len(errors) <= limit.failure_pause_share * len(rollouts):
             self._bad_steps.clear()
             return
-        self._bad_steps.append(failed)
-        if len(self._bad_steps) < limit.failure_pause_steps:
-            return
+        self._bad_steps.append(Counter(error.boundary for error in errors))
+        if len(self._bad_steps) >= limit.failure_pause_steps:
+            raise self._too_many(errors[0])
+        if took_s < BAD_STEP_S:
+            self._hold_back(step, errors[0], BAD_STEP_S - took_s)
+
+    def _too_many(self, example: TiltyardError) -> TooManyFailures:
         worst, count = sum(self._bad_steps, Counter()).most_common(1)[0]
-        example = next(r.trajectory.error for r in rollouts if r.trajectory.error is not None)
         error = TooManyFailures(
-            f"More than {limit.failure_pause_share:.0%} of the rollouts failed "
+            f"More than {self._config.rollout.failure_pause_share:.0%} of the rollouts failed "
             f"in {len(self._bad_steps)} steps in a row; "
-            f"{count} failures at the boundary '{worst}'. The last one: {example.message}",
-            hint=example.hint or f"Mend the {worst} and resume the run.",
+            f"{count} failures at the boundary '{worst}'. One of the last: {example.message}",
+            hint=example.hint or f"Fix the {worst}, then resume the run.",
         )
         error.boundary = worst
-        raise error
+        return error
+
+    def _hold_back(self, step: int, example: TiltyardError, seconds: float) -> None:
+        """Wait after a step that failed at once: what made it fail may pass, and the next one would fail as well."""
+        left = self._config.rollout.failure_pause_steps - len(self._bad_steps)
+        patience_s = (left - 1) * BAD_STEP_S
+        tries = len(self._bad_steps)
+        self._write(Held(step=step, error=example.info, tries=tries, next_try_s=seconds, patience_left_s=patience_s))
+        if self._stop.wait(seconds):
+            raise StopRequested("The run was asked to stop.")
+        self._write(Held(step=step))
 
     def _write(self, event: Event) -> None:
         """Journal an event. A full disk must end the run, not exclude the rollout that happened to write."""
@@ -189,26 +213,45 @@ class _Step:
         name = f"a{self._c._attempt}-s{self._step}-g{group}-i{index}"
         config = self._c._config
         policy = config.policies[index] if config.policies else ""
-        self._c._write(
-            RolloutStarted(
-                rollout=name,
-                step=self._step,
-                group=group,
-                index=index,
-                row=None if config.draws_tasks else row_index,
-                task=_task_text(row.messages),
-                policy=policy,
-            )
+        started = RolloutStarted(
+            rollout=name,
+            step=self._step,
+            group=group,
+            index=index,
+            row=None if config.draws_tasks else row_index,
+            task=_task_text(row.messages),
+            policy=policy,
         )
-        turns = _TurnWriter(self._c, name)
-        task = self._task(row, row_index, group, index, name, policy)
-        trajectory = await self._c._player.play(task, turns)
+        self._c._write(started)
+        trajectory = await self._play(self._task(row, row_index, group, index, name, policy), started)
         self._played()
         rollout = Rollout(name, row_index, trajectory)
         if trajectory.error is None:
             await self._score(rollout, row)
         self._finish(rollout, group, index)
         return rollout
+
+    async def _play(self, task: Task, started: RolloutStarted) -> Trajectory:
+        """Play to the rollout's own end: while the environment is away, wait and begin again."""
+        hold, losses, failures = self._c._hold, 0, 0
+        latencies: list[float] = []
+        while True:
+            turns = _TurnWriter(self._c, task.episode_id)
+            trajectory = await self._c._player.play(task, turns)
+            trajectory.env_errors += failures
+            trajectory.latencies[:0] = latencies
+            error = trajectory.error
+            losses += turns.count > 0
+            if error is None or losses > MAX_LOSSES or not await hold.away(error):
+                return trajectory
+            try:
+                await hold.wait(error)
+            except TiltyardError as spent:
+                self._c._fatal = spent
+                raise
+            failures, latencies = trajectory.env_errors, trajectory.latencies
+            if turns.count:
+                self._c._write(started.model_copy(update={"again": losses}))
 
     def _task(self, row: Row, row_index: int, group: int, index: int, name: str, policy: str) -> Task:
         seed = self._c._config.run.seed
@@ -300,18 +343,20 @@ class _Step:
 
 
 class _TurnWriter:
-    """Journals the turns of one rollout, numbered from 0 (the prompt)."""
+    """Journals the turns of one rollout, numbered from 0 (the prompt). The first one tells that its episode began."""
 
     def __init__(self, collector: Collector, name: str) -> None:
         self._collector = collector
         self._name = name
-        self._turn = 0
+        self.count = 0
 
     def __call__(self, messages: list[Message], tokens: int, seconds: float) -> None:
+        if not self.count:
+            self._collector._hold.answered()
         self._collector._write(
-            TurnAdded(rollout=self._name, turn=self._turn, messages=messages, tokens=tokens, seconds=seconds)
+            TurnAdded(rollout=self._name, turn=self.count, messages=messages, tokens=tokens, seconds=seconds)
         )
-        self._turn += 1
+        self.count += 1
 
 
 def mix_seed(*parts: int) -> int:

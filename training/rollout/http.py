@@ -17,12 +17,12 @@ from training.config import EnvironmentConfig
 from training.errors import (
     EnvironmentFault,
     EnvironmentProtocolError,
+    EnvironmentRefused,
     EnvironmentTimeout,
-    EnvironmentUnreachable,
     TiltyardError,
 )
 from training.rollout.connections import http_client
-from training.rollout.session import MAX_MESSAGE_BYTES, decode, refusal, short
+from training.rollout.session import BUSY_STATUSES, GATEWAY_STATUSES, MAX_MESSAGE_BYTES, decode, no_connection, refusal
 
 
 class Answer(NamedTuple):
@@ -94,10 +94,7 @@ class HttpLink:
         except httpx.ConnectTimeout as exc:
             raise EnvironmentTimeout(f"No connection to the environment within {self._limit_s:g} s.") from exc
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as exc:
-            raise EnvironmentUnreachable(
-                f"The environment cannot be reached: {short(exc)}.",
-                hint="Start the environment server, or fix its URL.",
-            ) from exc
+            raise no_connection(exc) from exc
 
     async def chunks(self, answer: httpx.Response) -> AsyncIterator[bytes]:
         """The body in pieces, up to the limit."""
@@ -110,13 +107,13 @@ class HttpLink:
 
 
 def server_url(url: str) -> str:
-    """The address without its last slash. Raises ``EnvironmentUnreachable`` for what is no http(s) address."""
+    """The address without its last slash. Raises ``EnvironmentRefused`` for what is no http(s) address."""
     try:
         parts = httpx.URL(url)
     except (httpx.InvalidURL, ValueError):
         parts = httpx.URL("")
     if parts.scheme not in ("http", "https") or not parts.host:
-        raise EnvironmentUnreachable(
+        raise EnvironmentRefused(
             f"'{url[:200]}' is no address of an environment.", hint="Set environment.url to http://host:port."
         )
     return url.rstrip("/")
@@ -126,7 +123,7 @@ def http_failure(status: int, asked: str) -> TiltyardError:
     """The typed error of a status that is not 200."""
     if status in (400, 404, 405, 406, 413, 415, 422):
         return EnvironmentProtocolError(f"The environment does not answer {asked} (HTTP {status}).")
-    if status >= 500 and status not in (502, 503, 504):
+    if status >= 500 and status not in (*BUSY_STATUSES, *GATEWAY_STATUSES):
         return EnvironmentFault(f"The environment failed at {asked} (HTTP {status}).")
     return refusal(status)
 

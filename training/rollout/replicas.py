@@ -1,26 +1,39 @@
 """Several servers of one environment: new episodes go where most slots are free, lost ones are replayed elsewhere.
 
-1. ``Replicas.open`` picks the address with the most free slots. Loads are asked in the background, never waited for.
-2. A replica that is unreachable or full rests for a while that grows, and the next one is tried at once.
-3. When a server is lost in mid-episode and the environment is deterministic, the episode is played again on another
+1. ``Replicas.open`` picks the address with the most free slots. Before the first episode all are asked for their slots
+   (``environment.sessions`` says it in their place); later loads are asked in the background, never waited for.
+2. An episode that finds every slot taken by others of ours waits until one of them ends: that costs no attempt. A
+   server that says it is full has shown how many it takes, for ``LEARNED_S``.
+3. A replica that is unreachable, or full of others' episodes, rests for a while that grows, and the next one is tried.
+4. When a server is lost in mid-episode and the environment is deterministic, the episode is played again on another
    replica (or the same one, restarted). It goes on only if every answer is the one that the policy has already seen.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from envs.wire import Observation, ResetRequest, StepRequest
 from training.config import EnvironmentConfig
-from training.errors import Boundary, EnvironmentFull, EnvironmentUnreachable, TiltyardError
+from training.errors import (
+    Boundary,
+    EnvironmentFull,
+    EnvironmentRefused,
+    EnvironmentTimeout,
+    EnvironmentUnreachable,
+    TiltyardError,
+)
 from training.rollout.protocols import addresses, ask_server, open_session
 from training.rollout.session import Session, SessionLost
 
 REFRESH_S = 2.0
+LEARNED_S = 60.0
 REST_BASE_S, REST_CAP_S = 0.5, 30.0
 REPLAY_PAUSE_S = 0.25
 _GONE = (EnvironmentUnreachable, EnvironmentFull)
@@ -29,14 +42,36 @@ _LOST = (EnvironmentUnreachable, SessionLost)
 
 @dataclass
 class Replica:
-    """One address and what is known of it. ``others`` are sessions that are not ours."""
+    """One address and what is known of it.
+
+    ``others`` are sessions that are not ours; of ours, ``in_flight``, ``playing`` have begun their episodes.
+    """
 
     url: str
     slots: int | None = None
     others: int = 0
     in_flight: int = 0
+    playing: int = 0
     failures: int = 0
     rests_until: float = 0.0
+    learned: int = 0
+    learned_until: float = float("-inf")
+
+    def takes(self, now: float, sessions: int) -> bool:
+        """Whether it takes one more of ours, as far as known; with none of ours in flight it is worth a try."""
+        if not self.in_flight:
+            return True
+        known = [] if self.slots is None else [self.slots - self.others]
+        known += [sessions] if sessions else []
+        known += [self.learned] if now < self.learned_until else []
+        return all(self.in_flight < bound for bound in known)
+
+    def full(self, now: float, slots: int | None) -> bool:
+        """It had no room for one more of ours. Returns whether that is because of ours, so that waiting will do."""
+        if slots is not None:
+            self.slots = slots
+        self.learned, self.learned_until = self.in_flight, now + LEARNED_S
+        return self.playing > 0 or (self.slots is not None and self.in_flight >= self.slots)
 
     @property
     def room(self) -> int:
@@ -62,31 +97,64 @@ class Replicas:
     all: list[Replica] = field(init=False)
     _asked_at: float = field(init=False, default=float("-inf"))
     _asking: asyncio.Task[None] | None = field(init=False, default=None)
+    _known: bool = field(init=False, default=False)
+    _waiting: deque[asyncio.Future[None]] = field(init=False, default_factory=deque)
 
     def __post_init__(self) -> None:
         self.all = [Replica(url) for url in addresses(self.config)]
 
     async def open(self) -> Session:
         """A session on the replica with most room. Raises the last replica's error when none can be reached."""
-        self._refresh()
+        await self._refresh()
         session = ReplicaSession(self)
         await session.connect()
         return session
 
+    async def next(self, tried: set[str]) -> Replica | None:
+        """``pick``, after waiting for a slot where all of them are taken by ours."""
+        while (found := self.pick(tried)) is None and any(replica.url not in tried for replica in self.all):
+            turn = asyncio.get_running_loop().create_future()
+            self._waiting.append(turn)
+            with contextlib.suppress(TimeoutError):  # look again now and then: others may have left
+                async with asyncio.timeout(REFRESH_S):
+                    await turn
+            self._ask_again()
+        return found
+
     def pick(self, tried: set[str]) -> Replica | None:
-        """The best replica that was not tried yet; one that rests only when no other is left."""
+        """The best replica that was not tried yet and takes one more; one that rests only when no other is left."""
         now = time.monotonic()
         left = [replica for replica in self.all if replica.url not in tried]
         awake = [replica for replica in left if now >= replica.rests_until]
+        free = [replica for replica in awake or left if replica.takes(now, self.config.sessions)]
         if awake:
-            return max(awake, key=lambda replica: replica.room)
-        return min(left, key=lambda replica: replica.rests_until, default=None)
+            return max(free, key=lambda replica: replica.room, default=None)
+        return min(free, key=lambda replica: replica.rests_until, default=None)
 
-    def _refresh(self) -> None:
-        """Ask for loads in the background, at most every ``REFRESH_S``. With one replica there is nothing to choose."""
+    def left(self, replica: Replica, *, begun: bool) -> None:
+        """One of our sessions on the replica is over: whoever waits longest may look again."""
+        replica.in_flight -= 1
+        replica.playing -= begun
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+
+    async def _refresh(self) -> None:
+        """Ask for loads: once before the first episode, then in the background where there is something to choose."""
+        first = self._asking is None
+        if len(self.all) > 1 or (first and not self.config.sessions):
+            self._ask_again()
+        if self._asking is not None and not self._known:
+            await asyncio.shield(self._asking)
+            self._known = True
+
+    def _ask_again(self) -> None:
+        """Ask for loads in the background, at most every ``REFRESH_S``."""
         now = time.monotonic()
         asking = self._asking is not None and not self._asking.done()
-        if len(self.all) > 1 and not asking and now - self._asked_at >= REFRESH_S:
+        if not asking and now - self._asked_at >= REFRESH_S:
             self._asked_at = now
             self._asking = asyncio.create_task(self._ask_all())
 
@@ -97,7 +165,10 @@ class Replicas:
         began = time.monotonic()
         try:
             facts = await ask_server(self.config, replica.url)
-        except TiltyardError:
+        except TiltyardError as error:
+            away = isinstance(error, EnvironmentUnreachable | EnvironmentTimeout)
+            if isinstance(error, EnvironmentRefused) or not away:
+                return  # it is there, and just does not tell
             # Between steps the loop stands still while the model learns; a limit that passed then says nothing.
             if time.monotonic() - began <= self.config.connect_timeout_s + 1:
                 replica.failed(time.monotonic())
@@ -118,6 +189,7 @@ class ReplicaSession:
         self._inner: Session | None = None
         self._replica: Replica | None = None
         self._url = self._config.url
+        self._begun = False
         self._reset: ResetRequest | None = None
         self._seen: list[Observation] = []
         self._steps: list[StepRequest] = []
@@ -170,14 +242,14 @@ class ReplicaSession:
 
     async def _begin(self, request: ResetRequest) -> Observation:
         self._reset, self._steps = request, []
-        inner = self._open_inner()
+        inner, url = self._open_inner(), self._url
         try:
             first = await inner.reset(request)
         except _GONE as exc:
-            url = await self._leave(gone=True)
-            if len(self._replicas.all) == 1:
+            waits = await self._turned_away(exc)
+            if len(self._replicas.all) == 1 and not waits:
                 raise
-            first = await self._start(request, tried={url}, error=exc)
+            first = await self._start(request, tried=set() if waits else {url}, error=exc)
         self._arrived()
         self._seen = [first]
         return first
@@ -190,24 +262,28 @@ class ReplicaSession:
     def _arrived(self) -> None:
         if self._replica is not None:
             self._replica.answered()
+            self._replica.playing += not self._begun
+            self._begun = True
 
     async def _start(
         self, request: ResetRequest | None, tried: set[str] | None = None, error: TiltyardError | None = None
     ) -> Observation:
         """Open a session, and begin the episode if there is a request, on the first replica that does it."""
         tried = set(tried or ())
-        while (replica := self._replicas.pick(tried)) is not None:
+        while (replica := await self._replicas.next(tried)) is not None:
             tried.add(replica.url)
             self._replica, self._url = replica, replica.url
             replica.in_flight += 1
             try:
                 self._inner = await open_session(self._within_budget(), replica.url)
                 return await self._inner.reset(request) if request is not None else Observation()
-            except BaseException as exc:
-                await self._leave(gone=isinstance(exc, _GONE))
-                if not isinstance(exc, _GONE):
-                    raise
+            except _GONE as exc:
                 error = exc
+                if await self._turned_away(exc):
+                    tried.discard(replica.url)
+            except BaseException:
+                await self._leave(gone=False)
+                raise
         raise error or EnvironmentUnreachable("The environment has no address.")
 
     def _within_budget(self) -> EnvironmentConfig:
@@ -217,17 +293,32 @@ class ReplicaSession:
         left = max(0.001, self._config.episode_timeout_s - sum(self._spent))
         return self._config.model_copy(update={"episode_timeout_s": left})
 
+    async def _turned_away(self, error: TiltyardError) -> bool:
+        """Leave a server that took no episode. Returns whether it is full of ours, so that waiting will do."""
+        replica = self._replica
+        if not isinstance(error, EnvironmentFull) or replica is None:
+            await self._leave(gone=True)
+            return False
+        await self._leave(gone=False)
+        waits = replica.full(time.monotonic(), error.slots)
+        if not waits:
+            replica.failed(time.monotonic())
+        return waits
+
     async def _leave(self, *, gone: bool) -> str:
         """Close the session with its server. Returns the server's address."""
         inner, self._inner = self._inner, None
         replica, self._replica = self._replica, None
-        if replica is not None:
-            replica.in_flight -= 1
-            if gone:
-                replica.failed(time.monotonic())
-        if inner is not None:
-            self._spent += inner.latencies
-            await inner.close()
+        if replica is not None and gone:
+            replica.failed(time.monotonic())
+        try:
+            if inner is not None:
+                self._spent += inner.latencies
+                await inner.close()
+        finally:
+            if replica is not None:
+                begun, self._begun = self._begun, False
+                self._replicas.left(replica, begun=begun)  # only now: the server frees the slot as it is told goodbye
         return replica.url if replica is not None else ""
 
     async def _recover(self, request: StepRequest, lost: TiltyardError) -> Observation:

@@ -32,7 +32,7 @@ class Scoring:
     async def score(self, episode: Episode) -> Score:
         """Score one episode. Raises ``RewardFault`` or ``RewardTimeout``."""
         if self._stuck >= MAX_STUCK_THREADS:
-            raise RewardTimeout("Too many earlier scorings never returned.", hint="Mend the reward that hangs.")
+            raise RewardTimeout("Too many earlier scorings never returned.", hint="Fix the reward that hangs.")
         worker = self._idle.pop() if self._idle else _Worker(self._scorer)
         future = worker.submit(episode)
         try:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import cast
 
 from training.config import JobConfig, Policy
 from training.errors import PolicyFault, boundary
-from training.policy.engine import Sample
+from training.policy.engine import EngineFigures, Sample
 from training.policy.scripted import POLICIES, Scene, WordTemplate
 from training.rollout.dialects import choose_dialect, dialect_name
 from training.rollout.replicas import Replicas
@@ -17,7 +18,8 @@ from training.rollout.trajectory import Player, Task, Trajectory
 class NoEngine:
     """No model computes anything."""
 
-    busy_seconds = 0.0
+    version = 0
+    figures = EngineFigures()
 
     async def generate(self, prompt_ids: list[int], *, max_tokens: int, seed: int, episode: str = "") -> Sample:
         """Never asked."""
@@ -25,6 +27,17 @@ class NoEngine:
 
     def release(self, episode: str) -> None:
         """Nothing is kept."""
+
+    def sampling(self) -> AbstractContextManager[None]:
+        """Nothing is prepared."""
+        return nullcontext()
+
+    def weights_changed(self) -> int:
+        """There are none."""
+        return self.version
+
+    def close(self) -> None:
+        """Nothing was started."""
 
 
 @dataclass(frozen=True)

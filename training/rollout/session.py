@@ -20,6 +20,7 @@ from training.errors import (
     EnvironmentFault,
     EnvironmentFull,
     EnvironmentProtocolError,
+    EnvironmentRefused,
     EnvironmentTimeout,
     EnvironmentUnreachable,
     TiltyardError,
@@ -29,10 +30,17 @@ from training.rollout.plain import json_problem
 MAX_MESSAGE_BYTES = 4 << 20
 CLOSE_TIMEOUT_S = 0.5
 BUSY_STATUSES = (429, 503)
+GATEWAY_STATUSES = (502, 504)
 
 
 class SessionLost(EnvironmentFault):
     """The server answers, but it no longer knows this episode."""
+
+
+class MessageRefused(EnvironmentProtocolError):
+    """The server's models did not accept our message; ``faults`` are the field, pydantic's type and its sentence."""
+
+    faults: tuple[tuple[str, str, str], ...] = ()
 
 
 class Session(Protocol):
@@ -172,17 +180,27 @@ def as_text(value: Any) -> str:
 def refusal(status: int) -> TiltyardError:
     """What an HTTP status other than success means for whoever asked."""
     if status in (401, 403):
-        return EnvironmentUnreachable(
+        return EnvironmentRefused(
             f"The environment refused us (HTTP {status}).", hint="Check the environment's access token."
         )
     if status in BUSY_STATUSES:
         return EnvironmentFull(f"The environment is too busy (HTTP {status}).")
     if 300 <= status < 400:
-        return EnvironmentUnreachable(
+        return EnvironmentRefused(
             f"The environment redirects elsewhere (HTTP {status}), and redirects are not followed.",
             hint="Register the address that it redirects to.",
         )
-    return EnvironmentUnreachable(f"The environment refused the connection (HTTP {status}).")
+    if status in GATEWAY_STATUSES:
+        return EnvironmentUnreachable(f"The environment does not answer the gateway before it (HTTP {status}).")
+    return EnvironmentRefused(f"The environment refused the connection (HTTP {status}).")
+
+
+def no_connection(exc: BaseException) -> EnvironmentUnreachable:
+    """The typed error of a connection that could not be made. A wrong certificate does not pass by waiting."""
+    kind = EnvironmentRefused if "CERTIFICATE_VERIFY_FAILED" in str(exc) else EnvironmentUnreachable
+    return kind(
+        f"The environment cannot be reached: {short(exc)}.", hint="Start the environment server, or fix its URL."
+    )
 
 
 def short(exc: BaseException) -> str:

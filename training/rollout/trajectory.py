@@ -18,9 +18,7 @@ from training.config import EnvironmentConfig, RolloutConfig
 from training.errors import (
     DataError,
     EnvironmentFault,
-    EnvironmentFull,
     EnvironmentTimeout,
-    EnvironmentUnreachable,
     PolicyFault,
     TiltyardError,
     boundary,
@@ -35,7 +33,7 @@ from training.rollout.tokens import Template, Tools
 
 RETRY_BASE_S = 0.25
 RETRY_CAP_S = 5.0
-_RETRIED = (EnvironmentUnreachable, EnvironmentTimeout, EnvironmentFull, EnvironmentFault)
+_RETRIED = (EnvironmentTimeout, EnvironmentFault)  # while it is away the collector holds the step
 
 OpenSession = Callable[[], Awaitable[Session]]
 OnTurn = Callable[[list[Message], int, float], None]
@@ -201,6 +199,8 @@ class Player:
             StepRequest(message=parsed.text, tool_calls=parsed.tool_calls, parse_error=parsed.parse_error)
         )
         _take_rewards(trajectory, answer)
+        if parsed.parse_error is None and answer.info.get("parse_error"):
+            trajectory.parse_errors += 1  # readable to us, and not to the environment
         added = heard(answer)
         if added:
             trajectory.messages += added

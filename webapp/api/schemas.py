@@ -96,10 +96,9 @@ def dataset_out(dataset: Dataset, *, full: bool = False) -> dict[str, Any]:
         "created_at": dataset.created_at.isoformat(),
     }
     if full:
-        progress = {key: value for key, value in dataset.progress.items() if key != "token"}
         report = {key: value for key, value in dataset.report.items() if key != "preview"}
-        shown |= {"progress": progress, "report": report, "reading": dataset.reading, "checking": dataset.checking}
-        shown |= {"lineage": lineage_dict(dataset)}
+        shown |= {"progress": dataset.progress, "report": report, "lineage": lineage_dict(dataset)}
+        shown |= {"reading": dataset.reading, "checking": dataset.checking}
     return shown
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.http import HttpRequest, JsonResponse
 from django.urls import URLPattern, path, re_path
 
+from webapp.api import removal  # noqa: F401 - adds to the routers below
 from webapp.api.base import api, not_found, shaped
 from webapp.api.objects import router as objects
 from webapp.api.operations import router as operations

@@ -21,13 +21,15 @@ from django.db import transaction
 from django.utils.translation import gettext as _
 
 from training.data.schema import RowError, check_tree, row_from_dict
+from webapp import work
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.datasets.operations.lineage import parent_of
 from webapp.datasets.selectors import datasets_of
-from webapp.datasets.services import KEEP_FREE_BYTES, check_enqueue, too_large_sentence
+from webapp.datasets.services import KEEP_FREE_BYTES, too_large_sentence
 from webapp.pages import clean_name
 from webapp.storage import dataset_dir
-from webapp.teams.models import Project, User
+from webapp.teams.audit import audit
+from webapp.teams.models import AuditAction, Project, User
 
 logger = logging.getLogger(__name__)
 MAX_ROWS = 1000
@@ -117,5 +119,6 @@ def _insert(dataset: Dataset, base: Dataset | None) -> bool:
             return False
         dataset.version = (versions.values_list("version", flat=True).first() or 0) + 1
         dataset.save(force_insert=True)
-        transaction.on_commit(lambda: check_enqueue(dataset.id))
+        work.enqueue(dataset)
+        audit(AuditAction.DATASET_ADDED, dataset, by=dataset.created_by)
     return True

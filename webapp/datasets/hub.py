@@ -6,9 +6,9 @@ Nothing of the hub's own code is run, and nothing is sent but the name. Every ad
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,12 +18,12 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 
-from training.data.checking.check import Progress
 from training.data.hub import pick
 from training.errors import DataError, TiltyardError
 from webapp.datasets.models import Dataset
 from webapp.downloads import download
 from webapp.words import in_words
+from webapp.work import Claim
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 REVISION = re.compile(r"[\w][\w./-]{0,99}", re.ASCII)
@@ -45,13 +45,14 @@ def source_clean(identifier: str, revision: str = "", split: str = "") -> dict[s
     return {"id": identifier, "revision": revision, "split": split}
 
 
-def file_ready(dataset: Dataset, on_progress: Callable[[Progress], None]) -> None:
+def file_ready(claim: Claim[Dataset]) -> None:
     """Fetch the file of a dataset that comes from the hub and is not here yet. Raises ``ValidationError``."""
+    dataset = claim.item
     source = dataset.source.get("hub")
     if not source or dataset.upload_path.exists():
         return
     try:
-        _fetch(dataset, source, on_progress)
+        _fetch(claim, source)
     except DataError as exc:
         raise ValidationError([in_words(text) for text in (exc.message, exc.hint) if text]) from exc
     except TiltyardError as exc:
@@ -68,27 +69,33 @@ def _unreachable(identifier: str) -> str:
     ) % {"id": identifier, "hub": settings.HUB_URL}
 
 
-def _fetch(dataset: Dataset, source: dict[str, str], on_progress: Callable[[Progress], None]) -> None:
-    on_progress(Progress(0, 0, 0, 0))
+def _fetch(claim: Claim[Dataset], source: dict[str, str]) -> None:
+    dataset, part = claim.item, claim.item.upload_path.with_name(f"fetched.{claim.token}")
+    claim.report({"bytes": 0, "total": 0})
     listing = _listing(source)
     names = [str(item.get("rfilename")) for item in listing.get("siblings") or [] if isinstance(item, dict)]
     name = pick(sorted(names), source["id"], source["split"])
     commit = str(listing.get("sha") or source["revision"])
     most = min(settings.MAX_UPLOAD_BYTES, max(0, shutil.disk_usage(settings.DATA_DIR).free - (1 << 30)) // 2)
-    status = download(
-        f"{settings.HUB_URL}/datasets/{source['id']}/resolve/{quote(commit, safe='')}/{quote(name)}",
-        dataset.upload_path,
-        most=most,
-        limit_s=FETCH_LIMIT_S,
-        on_progress=lambda done, total: on_progress(Progress(done, total, 0, 0)),
-    )
-    if status != 200:
-        raise ValidationError(
-            _("The hub answered %(status)s for the file %(name)s.") % {"status": status, "name": name}
+    try:
+        status = download(
+            f"{settings.HUB_URL}/datasets/{source['id']}/resolve/{quote(commit, safe='')}/{quote(name)}",
+            part,
+            most=most,
+            limit_s=FETCH_LIMIT_S,
+            on_progress=lambda done, total: claim.report({"bytes": done, "total": total}),
         )
-    dataset.bytes, dataset.file_name = dataset.upload_path.stat().st_size, Path(name).name[-255:]
-    dataset.source = {**dataset.source, "hub": {**source, "commit": commit[:64], "file": name[:300]}}
-    dataset.save(update_fields=["bytes", "file_name", "source"])
+        if status != 200:
+            raise ValidationError(
+                _("The hub answered %(status)s for the file %(name)s.") % {"status": status, "name": name}
+            )
+        dataset.bytes, dataset.file_name = part.stat().st_size, Path(name).name[-255:]
+        dataset.source = {**dataset.source, "hub": {**source, "commit": commit[:64], "file": name[:300]}}
+        with claim.held():
+            claim.keep(bytes=dataset.bytes, file_name=dataset.file_name, source=dataset.source)
+            os.replace(part, dataset.upload_path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def _listing(source: dict[str, str]) -> dict[str, Any]:

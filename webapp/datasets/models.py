@@ -11,6 +11,7 @@ from django.utils.translation import gettext_lazy as _
 from webapp.ids import UuidModel, name_validator
 from webapp.storage import dataset_dir, export_file
 from webapp.teams.models import Project
+from webapp.work import Work
 
 
 class DatasetState(models.TextChoices):
@@ -23,8 +24,10 @@ class DatasetState(models.TextChoices):
     REJECTED = "rejected", _("rejected")
 
 
-class Dataset(UuidModel):
+class Dataset(UuidModel, Work):
     """One version of one dataset. A new upload under the same name is a new version; rows never change."""
+
+    OPEN = (DatasetState.CHECKING,)
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="datasets")
     name = models.CharField(_("name"), max_length=80, validators=[name_validator])
@@ -44,7 +47,6 @@ class Dataset(UuidModel):
         default=dict,
         help_text="{look: ask how to read it in any case, hub: {id, revision, split, file}, copied: reference}",
     )
-    progress = models.JSONField(default=dict)
     report = models.JSONField(default=dict)
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
     created_at = models.DateTimeField(auto_now_add=True)
@@ -86,13 +88,14 @@ class ExportState(models.TextChoices):
     FAILED = "failed", _("failed")
 
 
-class DatasetExport(UuidModel):
+class DatasetExport(UuidModel, Work):
     """A dataset version in another format, as a file to download. The newest few of each dataset are kept."""
+
+    OPEN = (ExportState.WAITING, ExportState.WRITING)
 
     dataset = models.ForeignKey(Dataset, on_delete=models.CASCADE, related_name="exports")
     options = models.JSONField(default=dict, help_text="webapp.datasets.operations.options.ExportOptions")
     state = models.CharField(max_length=10, choices=ExportState.choices, default=ExportState.WAITING)
-    progress = models.JSONField(default=dict, help_text="{token, at, rows} while it is written")
     file_name = models.CharField(max_length=255)
     bytes = models.BigIntegerField(default=0)
     rows = models.PositiveIntegerField(default=0)

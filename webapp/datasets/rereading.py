@@ -16,12 +16,14 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils.translation import gettext as _
 
+from webapp import work
 from webapp.datasets.choices import UPLOADED, Choices, choices_clean, companions_of
 from webapp.datasets.models import Dataset, DatasetState
-from webapp.datasets.services import check_enqueue, version_insert
+from webapp.datasets.services import version_insert
 from webapp.datasets.storing import companions_store
 from webapp.storage import companion, dataset_dir
-from webapp.teams.models import User
+from webapp.teams.audit import audit
+from webapp.teams.models import AuditAction, User
 
 IN_PLACE = (DatasetState.NEEDS_MAPPING, DatasetState.NEEDS_CHOICE, DatasetState.REJECTED)
 
@@ -58,7 +60,8 @@ def _in_place(dataset: Dataset, choices: Choices) -> Dataset:
         for path in (dataset.rows_path, dataset.findings_path):
             path.unlink(missing_ok=True)
         companions_store(dataset, choices)
-        transaction.on_commit(lambda: check_enqueue(dataset.pk))
+        work.enqueue(dataset)
+        audit(AuditAction.DATASET_CHANGED, dataset)
     dataset.refresh_from_db()
     return dataset
 

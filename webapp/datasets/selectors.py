@@ -7,14 +7,12 @@ from typing import Any, NamedTuple
 
 from django.db.models import Q, QuerySet
 
-from webapp.claims import silent
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.runs.models import Run
 from webapp.runs.states import TERMINAL
 from webapp.teams.models import Project
 from webapp.versions import latest_versions
 
-LOST_AFTER_S = 60
 LONG_TEXT_CHARS = 280
 
 
@@ -44,11 +42,6 @@ def runs_using(dataset: Dataset, *, active: bool = False) -> QuerySet[Run]:
         Q(config__data__train=dataset.reference) | Q(resolved__data__train=str(dataset.rows_path))
     )
     return runs.exclude(state__in=TERMINAL) if active else runs
-
-
-def lost_checks() -> QuerySet[Dataset]:
-    """Datasets whose check has said nothing for too long: its worker was killed, or the message was lost."""
-    return silent(Dataset.objects.filter(state=DatasetState.CHECKING), LOST_AFTER_S)
 
 
 class Bar(NamedTuple):

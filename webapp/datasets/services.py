@@ -1,12 +1,4 @@
-"""Writing datasets.
-
-The check of an upload, in order:
-1. ``dataset_create`` stores the file and the row (state ``checking``) and sends a message, which is only a hint.
-2. ``check_claim`` takes the dataset for one worker by writing a fresh token into ``progress``; while that worker
-   reports at least once in ``LOST_AFTER_S``, nobody else can claim it.
-3. Progress and the outcome are written only where state is still ``checking`` and the token is still ours.
-4. A dataset whose worker fell silent is found by ``lost_checks`` and sent again.
-"""
+"""Writing datasets: the row and its file now, the check by a worker (``webapp.work``)."""
 
 from __future__ import annotations
 
@@ -14,11 +6,8 @@ import json
 import logging
 import os
 import re
-import secrets
 import shutil
-import time
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,27 +21,28 @@ from django.utils.translation import gettext as _
 from training.data.checking.check import Ask
 from training.data.checking.runner import run_check
 from training.data.limits import CheckLimits
-from webapp.claims import progress_writer
+from training.errors import TiltyardError
+from webapp import work
 from webapp.datasets.choices import Choices, choices_clean, resolved
 from webapp.datasets.hub import file_ready
 from webapp.datasets.models import Dataset, DatasetState
-from webapp.datasets.selectors import LOST_AFTER_S, runs_using
+from webapp.datasets.operations.work import rows_make
+from webapp.datasets.selectors import runs_using
 from webapp.datasets.storing import companions_store
 from webapp.pages import clean_name
+from webapp.removal.files import removal_add
 from webapp.storage import dataset_dir, file_store
-from webapp.teams.models import Project, User
+from webapp.teams.audit import audit
+from webapp.teams.models import AuditAction, Project, User
+from webapp.words import in_words
+from webapp.work import Claim
 
 logger = logging.getLogger(__name__)
 KEEP_FREE_BYTES = 1024**3
-PROGRESS_EVERY_S = 0.25
 CHECK_WALL_S = 840
 MAX_PREVIEW_ROWS = 10
 MAX_PREVIEW_BYTES = 256 * 1024
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
-
-
-class CheckLost(Exception):
-    """Somebody else has the check now, or the dataset is gone."""
 
 
 def dataset_create(
@@ -137,115 +127,68 @@ def version_insert(dataset: Dataset) -> None:
         try:
             with transaction.atomic():
                 dataset.save(force_insert=True)
-                transaction.on_commit(lambda: check_enqueue(dataset.id))
+                audit(AuditAction.DATASET_ADDED, dataset, by=dataset.created_by)
+                work.enqueue(dataset)
             return
         except IntegrityError:
             if last_try:
                 raise
 
 
-def check_enqueue(dataset_id: uuid.UUID) -> None:
-    """Tell a worker. A broker that is down costs only time: lost checks are found again."""
-    from kombu.exceptions import OperationalError
-
-    from webapp.datasets.tasks import check
-
-    try:
-        check.apply_async((str(dataset_id),), retry=False)
-    except (OperationalError, OSError) as exc:
-        logger.warning("check not sent: %s", exc, extra={"dataset_id": dataset_id})
-
-
-def check_claim(*, dataset_id: uuid.UUID | str) -> Dataset | None:
-    """Take a dataset's check for this worker; ``None`` when there is nothing to do or somebody is at it."""
-    with transaction.atomic():
-        dataset = Dataset.objects.select_for_update().filter(pk=dataset_id, state=DatasetState.CHECKING).first()
-        if dataset is None:
-            return None
-        if dataset.progress.get("token") and time.time() - float(dataset.progress.get("at", 0)) < LOST_AFTER_S:
-            return None
-        dataset.progress = {"token": secrets.token_hex(8), "at": time.time(), "bytes": 0, "total": dataset.bytes}
-        dataset.save(update_fields=["progress"])
-    return dataset
-
-
-def check_run(*, dataset: Dataset) -> None:
-    """Check a claimed dataset in a process of its own and write the outcome."""
-    token = str(dataset.progress["token"])
+def check_run(claim: Claim[Dataset]) -> None:
+    """Make or fetch the file where it is not here yet, check it in a process of its own, and write the outcome."""
+    dataset = claim.item
     checks = dataset_dir(dataset.id) / "checks"
     shutil.rmtree(checks, ignore_errors=True)  # what earlier checks left that were killed
-    folder = checks / token
+    folder = checks / claim.token
     limits = CheckLimits(max_rows=settings.MAX_DATASET_ROWS, wall_s=CHECK_WALL_S)
     try:
-        on_progress = _reporter(dataset, token)
-        file_ready(dataset, on_progress)
+        rows_make(claim)
+        file_ready(claim)
         options = resolved(dataset)
         ask: Ask = "always" if dataset.source.get("look") else "unsure"
         report = run_check(
             dataset.upload_path,
             folder,
             limits=limits,
-            on_progress=on_progress,
+            on_progress=lambda progress: claim.report(progress._asdict()),
             tokenizer=options.tokenizer,
             reading=options.reading,
             checking=options.checking,
             ask=ask,
         )
-        _finish(dataset, token, report, folder)
-    except CheckLost:
-        logger.info("check given up", extra={"dataset_id": dataset.pk})
-    except ValidationError as exc:  # what was chosen is gone since, or the file did not come
-        _finish(dataset, token, {"verdict": "rejected", "message": " ".join(exc.messages)}, folder)
-    except OSError as exc:
-        logger.exception("check could not write", extra={"dataset_id": dataset.pk})
-        sentence = _("The check could not store its results: %(reason)s.") % {"reason": exc.strerror or "I/O error"}
-        _finish(dataset, token, {"verdict": "rejected", "message": sentence}, folder)
+        _finish(claim, report, folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _reporter(dataset: Dataset, token: str) -> Callable[[Any], None]:
-    """Write progress at most four times a second; raises ``CheckLost`` when the check is no longer ours."""
-    write = progress_writer(lambda: _ours(dataset, token), token, CheckLost, PROGRESS_EVERY_S)
-    return lambda progress: write(progress._asdict())
+def check_failed(dataset: Dataset, error: TiltyardError) -> dict[str, Any]:
+    """The columns of a dataset that could not be made, fetched or checked."""
+    words = " ".join(in_words(text) for text in (error.message, error.hint) if text)
+    return {"state": DatasetState.REJECTED, "report": {"verdict": "rejected", "message": words}}
 
 
-def _ours(dataset: Dataset, token: str) -> Any:
-    return Dataset.objects.filter(pk=dataset.pk, state=DatasetState.CHECKING, progress__token=token)
-
-
-def _finish(dataset: Dataset, token: str, report: dict[str, Any], folder: Path) -> None:
+def _finish(claim: Claim[Dataset], report: dict[str, Any], folder: Path) -> None:
     """Write the outcome and move the good rows to their place, in this order of safety: lock, move, commit."""
     states = {"ok": DatasetState.READY, "bad_rows": DatasetState.NEEDS_CHOICE, "unsure": DatasetState.NEEDS_MAPPING}
     state = states.get(str(report.get("verdict")), DatasetState.REJECTED)
-    with transaction.atomic():
-        if not _ours(dataset, token).select_for_update().exists():
-            raise CheckLost
+    with claim.held():
         if state in (DatasetState.READY, DatasetState.NEEDS_CHOICE):
-            _place(folder / "rows.jsonl", dataset.rows_path)
+            _place(folder / "rows.jsonl", claim.item.rows_path)
         if (folder / "findings.jsonl").exists():
-            _place(folder / "findings.jsonl", dataset.findings_path)
-        _ours(dataset, token).update(
+            _place(folder / "findings.jsonl", claim.item.findings_path)
+        claim.finish(
             state=state,
             rows=report.get("rows", 0),
             bad_rows=report.get("bad_rows", 0),
             sha256=report.get("sha256", ""),
             report=_fit(report),
-            progress={},
         )
 
 
 def _place(made: Path, path: Path) -> None:
     os.replace(made, path)
     os.chmod(path, 0o600)
-
-
-def check_time_out(*, dataset_id: str) -> None:
-    """The check's own time limit ran out: reject with a sentence."""
-    sentence = _("Checking the file took too long. Split it into smaller files.")
-    Dataset.objects.filter(pk=dataset_id, state=DatasetState.CHECKING).update(
-        state=DatasetState.REJECTED, report={"verdict": "rejected", "message": sentence}, progress={}
-    )
 
 
 def _fit(report: dict[str, Any]) -> dict[str, Any]:
@@ -261,6 +204,7 @@ def dataset_keep_good_rows(*, dataset: Dataset) -> Dataset:
     changed = Dataset.objects.filter(pk=dataset.pk, state=DatasetState.NEEDS_CHOICE).update(state=DatasetState.READY)
     if not changed:
         raise ValidationError(_("This version has no open choice about bad rows."), code="conflict")
+    audit(AuditAction.DATASET_KEPT, dataset)
     dataset.refresh_from_db()
     return dataset
 
@@ -272,7 +216,7 @@ def dataset_delete(*, dataset: Dataset) -> None:
         raise ValidationError(
             _("It is used by a run that has not ended: %(runs)s.") % {"runs": ", ".join(names)}, code="conflict"
         )
-    folder = dataset_dir(dataset.id)
     with transaction.atomic():
+        audit(AuditAction.DATASET_DELETED, dataset)
+        removal_add(str(dataset), [dataset_dir(dataset.id)])
         dataset.delete()
-        transaction.on_commit(lambda: shutil.rmtree(folder, ignore_errors=True))

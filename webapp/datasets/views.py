@@ -123,8 +123,6 @@ def _detail(dataset: Dataset) -> dict[str, Any]:
 def dataset_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """One version: its check while that lasts, then what is in it."""
     project, dataset = _own(request, slug, pk)
-    if selectors.lost_checks().filter(pk=dataset.pk).exists():
-        services.check_enqueue(dataset.pk)
     context = _detail(dataset) | {
         "project": project,
         "can_edit": can_edit(project),

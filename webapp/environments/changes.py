@@ -11,6 +11,8 @@ from django.utils.translation import gettext as _
 
 from webapp.environments.models import Environment
 from webapp.environments.services import arguments_of, environment_restart, require_unused
+from webapp.teams.audit import audit
+from webapp.teams.models import AuditAction
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +40,7 @@ def environment_change(
     with transaction.atomic():
         # What another server proved is no proof of this one.
         Environment.objects.filter(pk=environment.pk).update(**values, validation=None)
+        audit(AuditAction.ENVIRONMENT_CHANGED, environment)
         environment_restart(environment=environment)
     logger.info("environment changed", extra={"environment_id": environment.pk})
     environment.refresh_from_db()

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.files import File
+from django.db import transaction
 from django.utils.translation import gettext as _
 
 from training.errors import DataError
@@ -26,6 +29,7 @@ from webapp.datasets.services import dataset_create
 from webapp.environments.launchers.base import last_lines
 from webapp.environments.launchers.process import program_environment
 from webapp.ops.embedded import die_with_parent
+from webapp.storage import dataset_dir
 from webapp.teams.models import Project, User
 
 TIME_LIMIT_S = 300
@@ -47,8 +51,12 @@ def dataset_generate(
     command: str,
     words: list[str],
     memory_mb: int = 1024,
+    handed_in: Callable[[Dataset], None] | None = None,
 ) -> Dataset:
-    """Have a program write rows, and hand them in like an upload. Raises ``OrderFailed``."""
+    """Have a program write rows, and hand them in like an upload; ``handed_in`` is part of the same transaction.
+
+    Raises ``OrderFailed``.
+    """
     with tempfile.TemporaryDirectory(dir=settings.FILE_UPLOAD_TEMP_DIR) as folder:
         path = Path(folder) / f"{program}-{command}.jsonl"
         _write_rows([f"envs.{program}", command, *words, "--output", str(path)], path, memory_mb)
@@ -58,10 +66,21 @@ def dataset_generate(
                 hint=_("Begin at an earlier task."),
             )
         try:
-            with path.open("rb") as file:
-                return dataset_create(project=project, user=user, name=name, file=File(file), file_name=path.name)
+            with path.open("rb") as file, transaction.atomic():
+                dataset = dataset_create(project=project, user=user, name=name, file=File(file), file_name=path.name)
+                if handed_in is not None:
+                    _hand_in(dataset, handed_in)
+                return dataset
         except ValidationError as exc:
             raise OrderFailed(" ".join(exc.messages)) from exc
+
+
+def _hand_in(dataset: Dataset, handed_in: Callable[[Dataset], None]) -> None:
+    try:
+        handed_in(dataset)
+    except BaseException:  # the row goes with the transaction
+        shutil.rmtree(dataset_dir(dataset.id), ignore_errors=True)
+        raise
 
 
 def _write_rows(module: list[str], path: Path, memory_mb: int) -> None:

@@ -13,6 +13,7 @@ from webapp.datasets.models import Dataset
 from webapp.environments.builtin import BuiltIn, builtin_of_image, builtins
 from webapp.ids import UuidModel, name_validator
 from webapp.teams.models import Project
+from webapp.work import Work
 
 MAX_REPLICAS = 16
 
@@ -166,8 +167,10 @@ class OrderState(models.TextChoices):
     FAILED = "failed", _("failed")
 
 
-class DatasetOrder(UuidModel):
+class DatasetOrder(UuidModel, Work):
     """A dataset that a person asked of a built-in environment. Its rows are checked like those of an upload."""
+
+    OPEN = (OrderState.WAITING, OrderState.WRITING)
 
     environment = models.ForeignKey(Environment, on_delete=models.CASCADE, related_name="orders")
     name = models.CharField(max_length=80, validators=[name_validator])
@@ -178,7 +181,6 @@ class DatasetOrder(UuidModel):
     dataset = models.ForeignKey(Dataset, null=True, on_delete=models.SET_NULL, related_name="+")
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
     created_at = models.DateTimeField(auto_now_add=True)
-    started_at = models.DateTimeField(null=True)
 
     class Meta:
         ordering = ["-created_at"]

@@ -25,7 +25,8 @@ from webapp.environments.tokens import files_forget, ours, site_token, token_for
 from webapp.pages import clean_name
 from webapp.runs.models import Run
 from webapp.runs.states import TERMINAL
-from webapp.teams.models import Project, User
+from webapp.teams.audit import audit
+from webapp.teams.models import AuditAction, Project, User
 
 logger = logging.getLogger(__name__)
 MAX_ENVIRONMENTS = 100
@@ -148,6 +149,7 @@ def _save(environment: Environment, *, token: str = "") -> Environment:
     try:
         with transaction.atomic():
             environment.save(force_insert=True)
+            audit(AuditAction.ENVIRONMENT_ADDED, environment, by=environment.created_by)
             if not environment.launched:
                 Replica.objects.create(
                     environment=environment,
@@ -177,6 +179,7 @@ def environment_scale(*, environment: Environment, wanted: int) -> Environment:
     if not environment.launched:
         raise ValidationError(_("This server was started elsewhere, so it cannot be started or stopped here."))
     Environment.objects.filter(pk=environment.pk).update(wanted=_count(wanted))
+    audit(AuditAction.ENVIRONMENT_SCALED, environment, subject=f"{environment} × {wanted}")
     logger.info("environment scaled", extra={"environment_id": environment.pk, "wanted": wanted})
     environment.refresh_from_db()
     return environment
@@ -186,6 +189,7 @@ def environment_restart(*, environment: Environment, number: int | None = None) 
     """Wish that one replica, or every one, be restarted. How many that concerns."""
     if not environment.launched:
         raise ValidationError(_("This server was started elsewhere, so it cannot be started or stopped here."))
+    audit(AuditAction.ENVIRONMENT_RESTARTED, environment)
     rows = Replica.objects.filter(environment=environment)
     return (rows if number is None else rows.filter(number=number)).update(wish=RESTART)
 
@@ -258,7 +262,9 @@ def environment_delete(*, environment: Environment) -> None:
     """Forget an environment; the keeper ends what still runs of it. Refused while an open run plays on it."""
     require_unused(environment)
     pk = environment.pk
-    environment.delete()
+    with transaction.atomic():
+        audit(AuditAction.ENVIRONMENT_DELETED, environment)
+        environment.delete()
     transaction.on_commit(lambda: files_forget(pk))
 
 

@@ -1,32 +1,13 @@
-"""Writing datasets in the background."""
+"""What workers do for environments."""
 
 from __future__ import annotations
 
-from billiard.exceptions import SoftTimeLimitExceeded
-from celery import shared_task
-from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
-from webapp.celery import app as celery_app
-from webapp.environments.generate import TIME_LIMIT_S, OrderFailed
-from webapp.environments.orders import order_fail, order_run, orders_look
+from webapp.environments.models import DatasetOrder, OrderState
+from webapp.environments.orders import order_failed, order_run
+from webapp.work import Kind, register
 
+TOO_LONG, FEWER = gettext_noop("Writing the dataset took too long."), gettext_noop("Ask for fewer rows.")
 
-@shared_task(name="environments.write_dataset", soft_time_limit=TIME_LIMIT_S + 60, time_limit=TIME_LIMIT_S + 90)
-def write_dataset(order_id: str) -> None:
-    """Write one dataset that was asked for, unless somebody is at it."""
-    try:
-        order_run(order_id)
-    except SoftTimeLimitExceeded:
-        order_fail(order_id, OrderFailed(_("Writing the dataset took too long."), hint=_("Ask for fewer rows.")))
-
-
-@shared_task(name="environments.look_at_orders", soft_time_limit=20, time_limit=30)
-def look_at_orders() -> None:
-    """Mend what lost messages and killed workers left."""
-    orders_look()
-
-
-# As in webapp.datasets.tasks: beside the task it belongs to.
-celery_app.conf.beat_schedule.setdefault(
-    "environments", {"task": "environments.look_at_orders", "schedule": 30.0, "options": {"expires": 30}}
-)
+register(Kind(DatasetOrder, order_run, order_failed, too_long=TOO_LONG, hint=FEWER, at_work=OrderState.WRITING))

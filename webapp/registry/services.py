@@ -16,7 +16,8 @@ from training.errors import TiltyardError
 from webapp.pages import clean_name
 from webapp.registry.models import Checkpoint, ModelKind, RegisteredModel
 from webapp.registry.selectors import model_folders, runs_using
-from webapp.teams.models import Project, User
+from webapp.teams.audit import audit
+from webapp.teams.models import AuditAction, Project, User
 
 logger = logging.getLogger(__name__)
 HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,95}/[A-Za-z0-9][A-Za-z0-9_.-]{0,95}")
@@ -47,6 +48,7 @@ def model_register(
     try:
         with transaction.atomic():
             model.save(force_insert=True)
+            audit(AuditAction.MODEL_ADDED, model, by=user)
     except IntegrityError as exc:
         raise ValidationError({"name": _("A model with this name exists already.")}) from exc
     return model
@@ -92,4 +94,6 @@ def model_delete(*, model: RegisteredModel) -> None:
         raise ValidationError(
             _("It is used by a run that has not ended: %(runs)s.") % {"runs": ", ".join(names)}, code="conflict"
         )
-    model.delete()
+    with transaction.atomic():
+        audit(AuditAction.MODEL_DELETED, model)
+        model.delete()

@@ -26,7 +26,8 @@ from webapp.pages import clean_name
 from webapp.rewards.models import RewardCase, RewardSpec
 from webapp.rewards.selectors import component_titles, title_of
 from webapp.rewards.services import scorers
-from webapp.teams.models import Project, User
+from webapp.teams.audit import audit
+from webapp.teams.models import AuditAction, Project, User
 from webapp.words import in_words
 
 logger = logging.getLogger(__name__)
@@ -60,6 +61,7 @@ def reward_case_create(*, case: RewardCase, project: Project, user: User | None)
     try:
         with transaction.atomic():
             case.save(force_insert=True)
+            audit(AuditAction.CASE_SAVED, case, by=user)
     except IntegrityError as exc:
         raise ValidationError(_("A reward test case with this name exists already.")) from exc
     logger.info("reward case saved", extra={"case_id": case.pk, "project_id": project.pk})
@@ -68,7 +70,9 @@ def reward_case_create(*, case: RewardCase, project: Project, user: User | None)
 
 def reward_case_delete(*, case: RewardCase) -> None:
     """Forget a case."""
-    case.delete()
+    with transaction.atomic():
+        audit(AuditAction.CASE_DELETED, case)
+        case.delete()
 
 
 class Mark(NamedTuple):

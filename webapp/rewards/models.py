@@ -12,6 +12,7 @@ from webapp.ids import UuidModel, name_validator
 from webapp.runs.models import Run
 from webapp.storage import rollout_set_dir
 from webapp.teams.models import Project
+from webapp.work import Work
 
 
 class RewardSpec(UuidModel):
@@ -78,8 +79,11 @@ class SetState(models.TextChoices):
     FAILED = "failed", _("failed")
 
 
-class RolloutSet(UuidModel):
+class RolloutSet(UuidModel, Work):
     """A frozen set of finished episodes. It keeps what it holds when its run is deleted."""
+
+    OPEN = (SetState.BUILDING,)
+    LIMIT_S = 1800
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="rollout_sets")
     name = models.CharField(_("name"), max_length=80, validators=[name_validator])
@@ -89,7 +93,6 @@ class RolloutSet(UuidModel):
     first_step = models.PositiveIntegerField(null=True, help_text="None: from the first")
     last_step = models.PositiveIntegerField(null=True, help_text="None: to the newest")
     state = models.CharField(max_length=10, choices=SetState.choices, default=SetState.BUILDING)
-    progress = models.JSONField(default=dict, help_text="{token, at, done, total} while it is built")
     rollouts = models.PositiveIntegerField(default=0)
     groups = models.PositiveIntegerField(default=0)
     error = models.JSONField(null=True, help_text="training.errors.ErrorInfo of a set that could not be built")

@@ -21,7 +21,8 @@ from webapp.rewards.custom.permission import custom_refusal
 from webapp.rewards.models import RewardSpec
 from webapp.rewards.pasted import pasted_episode
 from webapp.rewards.selectors import newest_named, runs_using, title_of
-from webapp.teams.models import Project, User
+from webapp.teams.audit import audit
+from webapp.teams.models import AuditAction, Project, User
 from webapp.words import in_words
 
 TRY_LIMIT_S = 5.0
@@ -43,6 +44,7 @@ def reward_spec_save(
         try:
             with transaction.atomic():
                 spec.save(force_insert=True)
+                audit(AuditAction.REWARD_SAVED, spec, by=user)
             return spec
         except IntegrityError:
             if last_try:
@@ -89,7 +91,9 @@ def reward_spec_delete(*, spec: RewardSpec) -> None:
         raise ValidationError(
             _("It is used by a run that has not ended: %(runs)s.") % {"runs": ", ".join(names)}, code="conflict"
         )
-    spec.delete()
+    with transaction.atomic():
+        audit(AuditAction.REWARD_DELETED, spec)
+        spec.delete()
 
 
 class Tried(NamedTuple):

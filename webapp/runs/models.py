@@ -7,9 +7,10 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from training.config import DEFAULT_KIND, Method, method_of
-from webapp.ids import UuidModel, name_validator
+from webapp.ids import Present, UuidModel, name_validator
 from webapp.runs.states import RunState
 from webapp.teams.models import Project
+from webapp.work import Work
 
 
 class Run(UuidModel):
@@ -87,6 +88,10 @@ class Run(UuidModel):
     queued_at = models.DateTimeField(null=True)
     started_at = models.DateTimeField(null=True)
     finished_at = models.DateTimeField(null=True)
+    removed_at = models.DateTimeField(null=True, editable=False)
+
+    objects = Present()
+    all_objects = models.Manager()
 
     class Meta:
         ordering = ["-created_at"]
@@ -177,14 +182,16 @@ class ImportState(models.TextChoices):
     REJECTED = "rejected", _("rejected")
 
 
-class RunImport(UuidModel):
+class RunImport(UuidModel, Work):
     """Files of a run that another trainer made, uploaded by a person. Their folder is deleted once they are read."""
+
+    OPEN = (ImportState.READING,)
+    LIMIT_S = 1740  # the reading, and then the writing of the run
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="imports")
     name = models.CharField(max_length=80, blank=True)
     state = models.CharField(max_length=10, choices=ImportState.choices, default=ImportState.READING)
     files = models.JSONField(default=list, help_text="[{name, bytes}] in the order of upload")
-    progress = models.JSONField(default=dict, help_text="{token, at, stage, bytes, total, rows, bad}")
     report = models.JSONField(default=dict, help_text="training.imports.report.ImportReport")
     run = models.ForeignKey(Run, null=True, on_delete=models.SET_NULL, related_name="+")
     is_new = models.BooleanField(default=True, help_text="False where the same files had been imported before")
@@ -207,8 +214,12 @@ class PreparationState(models.TextChoices):
     DROPPED = "dropped", _("dropped")
 
 
-class Preparation(UuidModel):
+class Preparation(UuidModel, Work):
     """A preset that a person had made ready here, and launched if ``launch``. It goes on while nobody looks."""
+
+    OPEN = (PreparationState.OPEN,)
+    LIMIT_S = 240
+    AGAIN_AFTER_S = 5
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="preparations")
     preset = models.CharField(max_length=60)
@@ -217,7 +228,6 @@ class Preparation(UuidModel):
     language = models.CharField(max_length=20, blank=True, help_text="what notes are written in")
     state = models.CharField(max_length=10, choices=PreparationState.choices, default=PreparationState.OPEN)
     note = models.TextField(blank=True, help_text="why it failed")
-    busy_until = models.DateTimeField(null=True, help_text="until when a worker has it to itself")
     run = models.ForeignKey(Run, null=True, on_delete=models.SET_NULL, related_name="+")
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
     created_at = models.DateTimeField(auto_now_add=True)

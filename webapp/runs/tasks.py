@@ -6,15 +6,18 @@ import logging
 from typing import Any
 from uuid import UUID
 
-from billiard.exceptions import SoftTimeLimitExceeded
 from celery import shared_task
 from celery.signals import worker_shutting_down
 from django.db import OperationalError
+from django.utils.translation import gettext_noop
 
-from webapp.celery import app as celery_app
 from webapp.runs.engine import outbox, reaper, room, supervisor
 from webapp.runs.foreign import reading as foreign
 from webapp.runs.launch import preparing
+from webapp.runs.models import Preparation, RunImport
+from webapp.work import Kind, register
+
+IMPORT_TOO_LONG = gettext_noop("Reading the files took too long. Give fewer steps at once.")
 
 logger = logging.getLogger(__name__)
 
@@ -46,38 +49,10 @@ def send_outbox() -> None:
     outbox.send_unsent()
 
 
-@shared_task(name="runs.import_files", soft_time_limit=foreign.TIME_LIMIT_S, time_limit=foreign.TIME_LIMIT_S + 30)
-def import_files(import_id: str) -> None:
-    """Read one upload of a foreign run, unless somebody is at it."""
-    item = foreign.import_claim(import_id)
-    if item is None:
-        return
-    try:
-        foreign.import_read(item)
-    except SoftTimeLimitExceeded:
-        foreign.import_time_out(import_id)
-
-
-@shared_task(name="runs.look_at_imports", soft_time_limit=20, time_limit=30)
-def look_at_imports() -> None:
-    """Send imports again whose worker fell silent."""
-    for import_id in foreign.lost_imports().values_list("pk", flat=True)[:100]:
-        foreign.import_enqueue(import_id)
-
-
-@shared_task(name="runs.prepare", ignore_result=True, soft_time_limit=240, time_limit=300)
-def prepare() -> None:
-    """Go on with the presets that are being made ready."""
-    preparing.preparations_advance()
-
-
-# As in webapp.datasets.tasks: beside the tasks they belong to.
-celery_app.conf.beat_schedule.setdefault(
-    "imports", {"task": "runs.look_at_imports", "schedule": 30.0, "options": {"expires": 30}}
+register(
+    Kind(RunImport, foreign.import_read, foreign.import_failed, too_long=IMPORT_TOO_LONG, ended=foreign.import_ended)
 )
-celery_app.conf.beat_schedule.setdefault(
-    "preparations", {"task": "runs.prepare", "schedule": 5.0, "options": {"expires": 5}}
-)
+register(Kind(Preparation, preparing.preparation_advance, preparing.preparation_failed))
 
 
 @worker_shutting_down.connect

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.urls import URLPattern, URLResolver, include, path
 
+from webapp.removal import views as removal
 from webapp.runs import views
 from webapp.runs.foreign import export_views
 
@@ -14,6 +15,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("<uuid:pk>/parts/", views.run_parts, name="run-parts"),
     path("<uuid:pk>/stop/", views.run_stop_view, name="run-stop"),
     path("<uuid:pk>/pause/", views.run_pause_view, name="run-pause"),
+    path("<uuid:pk>/delete/", removal.run_delete, name="run-delete"),
     path("<uuid:pk>/resume/", views.run_resume_view, name="run-resume"),
     path("<uuid:pk>/log/", views.run_log, name="run-log"),
     path("<uuid:pk>/config/", views.run_config, name="run-config"),

@@ -19,8 +19,9 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
 from webapp.ops.login_links import login_link_use
+from webapp.teams.audit import audit
 from webapp.teams.forms import LoginForm
-from webapp.teams.models import User
+from webapp.teams.models import AuditAction, User
 from webapp.teams.selectors import login_link_usable
 from webapp.teams.sudo import confirm, confirmed, to_confirmation
 
@@ -72,6 +73,7 @@ def set_password(request: HttpRequest) -> HttpResponse:
     form = form_class(user, request.POST if request.method == "POST" else None)
     if request.method == "POST" and form.is_valid():
         form.save()
+        audit(AuditAction.PASSWORD_SET, user)
         update_session_auth_hash(request, user)
         request.session.pop(BY_LINK, None)
         messages.success(request, _("Your password is set."))

@@ -7,7 +7,7 @@ from django.contrib.auth.models import AbstractUser
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from webapp.ids import UuidModel, name_validator
+from webapp.ids import Present, UuidModel, name_validator
 
 
 class User(AbstractUser, UuidModel):
@@ -54,6 +54,10 @@ class Project(UuidModel):
     name = models.CharField(_("name"), max_length=80, validators=[name_validator])
     slug = models.SlugField(max_length=80, unique=True)
     created_at = models.DateTimeField(auto_now_add=True)
+    removed_at = models.DateTimeField(null=True, editable=False)
+
+    objects = Present()
+    all_objects = models.Manager()
 
     def __str__(self) -> str:
         return self.name
@@ -90,19 +94,58 @@ class AuditAction(models.TextChoices):
     CODE_TESTED = "code_tested", _("reward code tested without an error")
     CODE_SAVED = "code_saved", _("reward code saved")
     CONFIRM_FAILED = "confirm_failed", _("wrong password at a confirmation")
+    PASSWORD_SET = "password_set", _("password set")
+    MEMBER_ADDED = "member_added", _("member added")
+    MEMBER_ROLE = "member_role", _("member's role changed")
+    MEMBER_REMOVED = "member_removed", _("member removed")
+    MEMBER_LINK = "member_link", _("login link made")
+    PROJECT_ADDED = "project_added", _("project created")
+    PROJECT_DELETED = "project_deleted", _("project deleted")
+    RUN_ADDED = "run_added", _("run created")
+    RUN_LAUNCHED = "run_launched", _("run launched")
+    RUN_STOPPED = "run_stopped", _("run stopped")
+    RUN_PAUSED = "run_paused", _("run paused")
+    RUN_RESUMED = "run_resumed", _("run resumed")
+    RUN_IMPORTED = "run_imported", _("run imported")
+    RUN_EXPORTED = "run_exported", _("run exported")
+    RUN_DELETED = "run_deleted", _("run deleted")
+    PRESET_BEGUN = "preset_begun", _("preset prepared")
+    PRESET_DROPPED = "preset_dropped", _("preset's preparation dropped")
+    DATASET_ADDED = "dataset_added", _("dataset added")
+    DATASET_CHANGED = "dataset_changed", _("dataset read again")
+    DATASET_KEPT = "dataset_kept", _("dataset used without its bad rows")
+    DATASET_ORDERED = "dataset_ordered", _("dataset ordered from an environment")
+    DATASET_EXPORTED = "dataset_exported", _("dataset exported")
+    DATASET_DELETED = "dataset_deleted", _("dataset deleted")
+    REWARD_SAVED = "reward_saved", _("reward spec saved")
+    REWARD_DELETED = "reward_deleted", _("reward spec deleted")
+    CASE_SAVED = "case_saved", _("reward test case saved")
+    CASE_DELETED = "case_deleted", _("reward test case deleted")
+    SET_ADDED = "set_added", _("rollout set made")
+    SET_DELETED = "set_deleted", _("rollout set deleted")
+    ENVIRONMENT_ADDED = "environment_added", _("environment added")
+    ENVIRONMENT_CHANGED = "environment_changed", _("environment changed")
+    ENVIRONMENT_SCALED = "environment_scaled", _("environment scaled")
+    ENVIRONMENT_RESTARTED = "environment_restart", _("environment restarted")
+    ENVIRONMENT_DELETED = "environment_deleted", _("environment deleted")
+    MODEL_ADDED = "model_added", _("model registered")
+    MODEL_DELETED = "model_deleted", _("model deleted")
+    CHECKPOINT_DELETED = "checkpoint_deleted", _("checkpoint deleted")
 
 
 class AuditEntry(models.Model):
     """Who did what, when, from where. Append-only: the database refuses to change or delete a row.
 
-    It names people and projects by value, because it outlives them.
+    It names people, projects and objects by value, because it outlives them.
     """
 
     at = models.DateTimeField(auto_now_add=True, db_index=True)
     user_id = models.UUIDField()
     username = models.CharField(max_length=150)
     action = models.CharField(max_length=20, choices=AuditAction.choices)
-    subject = models.CharField(max_length=200, blank=True, help_text="what it was done to: the SHA-256 of code")
+    subject = models.CharField(max_length=200, blank=True, help_text="what it was done to: a name, or a hash of code")
+    object_kind = models.CharField(max_length=40, blank=True, help_text="its model, as app.model")
+    object_id = models.CharField(max_length=36, blank=True)
     project_id = models.UUIDField(null=True)
     project_name = models.CharField(max_length=80, blank=True)
     address = models.CharField(max_length=45, blank=True, help_text="IP address of the request")

@@ -11,7 +11,8 @@ from django.utils.text import slugify
 from django.utils.translation import gettext as _
 
 from webapp.ops.login_links import login_link_create
-from webapp.teams.models import LoginLink, Membership, Project, Role, Team, User
+from webapp.teams.audit import audit
+from webapp.teams.models import AuditAction, LoginLink, Membership, Project, Role, Team, User
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +39,7 @@ def member_add(*, team: Team, username: str, role: str, by: User) -> NewMember:
         if not made:
             raise ValidationError({"username": _("%(name)s is already in this team.") % {"name": user.username}})
         token = login_link_create(user=user) if fresh else None
+        audit(AuditAction.MEMBER_ADDED, user, by=by, subject=f"{user.username} · {team.name} · {role}")
     logger.info(
         "member added",
         extra={"action": "member_add", "team_id": str(team.pk), "user_id": str(user.pk), "by": str(by.pk)},
@@ -59,6 +61,9 @@ def member_set_role(*, membership: Membership, role: str, by: User) -> Membershi
         _keep_an_owner(membership.team, membership)
     membership.role = role
     membership.save(update_fields=["role"])
+    audit(
+        AuditAction.MEMBER_ROLE, membership.user, by=by, subject=f"{membership.user} · {membership.team.name} · {role}"
+    )
     logger.info(
         "role changed", extra={"action": "member_set_role", "member": membership.pk, "role": role, "by": str(by.pk)}
     )
@@ -70,6 +75,7 @@ def member_remove(*, membership: Membership, by: User) -> None:
     """Take a person out of the team; the last owner stays."""
     _keep_an_owner(membership.team, membership)
     logger.info("member removed", extra={"action": "member_remove", "member": membership.pk, "by": str(by.pk)})
+    audit(AuditAction.MEMBER_REMOVED, membership.user, by=by, subject=f"{membership.user} · {membership.team.name}")
     membership.delete()
 
 
@@ -94,6 +100,7 @@ def member_login_link(*, membership: Membership, by: User) -> str:
         )
     with transaction.atomic():
         LoginLink.objects.filter(user=membership.user, used_at=None).delete()
+        audit(AuditAction.MEMBER_LINK, membership.user, by=by)
         return login_link_create(user=membership.user)
 
 
@@ -107,6 +114,7 @@ def project_create(*, team: Team, name: str, by: User) -> Project:
         try:
             with transaction.atomic():
                 project = Project.objects.create(team=team, name=name, slug=slug)
+                audit(AuditAction.PROJECT_ADDED, project, by=by)
         except IntegrityError:
             continue
         logger.info(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 from django.conf import settings
 from django.contrib import messages
@@ -18,7 +18,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from webapp.pages import page_number
 from webapp.teams import sudo
-from webapp.teams.audit import audit_entries, audit_write
+from webapp.teams.audit import audit, audit_entries, audit_lines, audit_names
 from webapp.teams.forms import ConfirmForm
 from webapp.teams.models import AuditAction, User
 from webapp.teams.switches import custom_rewards_on, custom_rewards_switch
@@ -48,7 +48,7 @@ def confirm_page(request: HttpRequest) -> HttpResponse:
     if request.method == "POST":
         status = 429 if form.has_error("password", code="throttled") else 422
         if status == 422:  # who is made to wait has left rows enough
-            audit_write(request, user, AuditAction.CONFIRM_FAILED)
+            audit(AuditAction.CONFIRM_FAILED)
     context = {"form": form, "next": sudo.way_back(request), "has_password": user.has_usable_password()}
     return render(request, "teams/confirm.html", context, status=status)
 
@@ -58,8 +58,10 @@ def confirm_page(request: HttpRequest) -> HttpResponse:
 def site_page(request: HttpRequest) -> HttpResponse:
     """What is switched on, and who did what."""
     _administrator(request)
-    page = Paginator(audit_entries(), ENTRIES_PER_PAGE).get_page(page_number(request.GET.get("page")))
-    context = {"page": page, "allowed": settings.CUSTOM_REWARDS, "on": custom_rewards_on()}
+    chosen = {"project": request.GET.get("project", "")[:80], "who": request.GET.get("who", "")[:150]}
+    page = Paginator(audit_entries(**chosen), ENTRIES_PER_PAGE).get_page(page_number(request.GET.get("page")))
+    context: dict[str, Any] = {"page": page, "lines": audit_lines(page.object_list), "chosen": chosen, **audit_names()}
+    context |= {"allowed": settings.CUSTOM_REWARDS, "on": custom_rewards_on()}
     return render(request, "teams/site.html", context)
 
 
@@ -72,7 +74,7 @@ def switch_custom_rewards(request: HttpRequest) -> HttpResponse:
         messages.info(request, _("Confirm that it is you, then switch it on."))
         return sudo.to_confirmation(request, "/site/")
     try:
-        custom_rewards_switch(request=request, by=user, on=on)
+        custom_rewards_switch(by=user, on=on)
     except ValidationError as exc:
         messages.error(request, " ".join(exc.messages))
     else:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import transaction
-from django.http import HttpRequest
 from django.utils.translation import gettext as _
 
-from webapp.teams.audit import audit_write
+from webapp.teams.audit import audit
 from webapp.teams.models import AuditAction, SiteSwitch, User
 
 CUSTOM_REWARDS = "custom_rewards"
@@ -20,9 +19,9 @@ def custom_rewards_on() -> bool:
 
 
 @transaction.atomic
-def custom_rewards_switch(*, request: HttpRequest, by: User, on: bool) -> None:
+def custom_rewards_switch(*, by: User, on: bool) -> None:
     """Switch custom rewards, with a row in the audit. Raises ``ValidationError`` where the operator forbids it."""
     if on and not settings.CUSTOM_REWARDS:
         raise ValidationError(_("The operator of this installation has not allowed custom rewards."))
     SiteSwitch.objects.update_or_create(name=CUSTOM_REWARDS, defaults={"on": on})
-    audit_write(request, by, AuditAction.CUSTOM_ON if on else AuditAction.CUSTOM_OFF)
+    audit(AuditAction.CUSTOM_ON if on else AuditAction.CUSTOM_OFF, by=by)

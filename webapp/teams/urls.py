@@ -7,6 +7,7 @@ from django.contrib.auth.views import LogoutView
 from django.urls import URLPattern, path
 from django.views.i18n import set_language
 
+from webapp.removal import views as removal
 from webapp.teams import login_views, site_views, views
 
 urlpatterns: list[URLPattern] = [
@@ -21,6 +22,7 @@ urlpatterns: list[URLPattern] = [
     path("language/", set_language, name="set-language"),
     path("theme/", login_views.set_theme, name="set-theme"),
     path("projects/new/", views.project_new, name="project-new"),
+    path("p/<slug:slug>/delete/", removal.project_delete, name="project-delete"),
     path("p/<slug:slug>/", views.project_page, name="project-page"),
     path("p/<slug:slug>/settings/", views.team_settings, name="team-settings"),
     path("p/<slug:slug>/settings/members/", views.member_new, name="member-new"),

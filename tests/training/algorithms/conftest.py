@@ -27,7 +27,7 @@ def make_job(tmp_path: Path, starter_folder: Path) -> MakeJob:
         groups["data"] = {"train": str(data), **groups.get("data", {})}
         config = job_config(**groups)
         run_dir = tmp_path / name
-        return Job(config, run_dir, Journal(run_dir), threading.Event(), 1, resume_from)
+        return Job(config, run_dir, Journal(run_dir), threading.Event(), 1, (resume_from,) if resume_from else ())
 
     return make
 

@@ -279,9 +279,9 @@ def test_lora_trains_an_adapter_and_leaves_a_whole_model(make_job: MakeJob, star
     assert parameters_of(job.run_dir / "model").keys() == parameters_of(starter_folder).keys()
 
 
-def test_an_environment_that_is_down_fails_before_anything_is_loaded(make_job: MakeJob) -> None:
+def test_an_environment_that_is_down_is_found_before_anything_is_loaded(make_job: MakeJob) -> None:
     with pytest.raises(EnvironmentUnreachable):
-        run_grpo(make_job(environment={"url": "http://127.0.0.1:9"}))
+        run_grpo(make_job(environment={"url": "http://127.0.0.1:9", "patience_s": 0}))
 
 
 def test_an_unknown_reward_is_a_config_error(make_job: MakeJob) -> None:

@@ -136,7 +136,11 @@ def test_a_stopped_run_goes_on_after_its_last_step(make_job: MakeJob, tmp_path: 
 def test_a_dead_environment_ends_the_run_with_its_error(make_job: MakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     with pytest.raises(EnvironmentUnreachable):
-        run_sample(sample(make_job, "http://127.0.0.1:9"))
+        run_sample(
+            make_job(
+                kind="sample", environment={"url": "http://127.0.0.1:9", "patience_s": 0}, sample={"policies": POLICIES}
+            )
+        )
 
 
 def test_scripted_policies_load_no_training_library() -> None:

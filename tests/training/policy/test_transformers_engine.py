@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from training.errors import PolicyFault
-from training.policy.attention import GROUPED, grouped_decoding
+from training.policy.attention import GROUPED, sampling_attention
 from training.policy.engine import Sample
 from training.policy.sampling import SamplingParams, draw, uniform_draws
 from training.policy.transformers_engine import TransformersEngine
@@ -121,8 +121,8 @@ def test_a_continued_episode_feeds_only_what_is_new(
     monkeypatch.setattr(type(model), "forward", counting)
     with engine.sampling():
         samples = asyncio.run(play(engine, 2, turns=3, episode="one"))
-    assert fed[0] == 6  # the prompt
-    assert [count for count in fed[1:] if count > 1] == [4, 4]  # the last id of a turn and the three of the answer
+    assert fed[:2] == [1, 6]  # one token to measure what a row costs, then the prompt
+    assert [count for count in fed[2:] if count > 1] == [4, 4]  # the last id of a turn and the three of the answer
     assert len(samples) == 3
 
 
@@ -149,12 +149,12 @@ def test_nothing_is_kept_beyond_the_weights_it_was_computed_with(engine: Transfo
 def test_the_oldest_parked_rows_leave_when_room_is_short(
     engine: TransformersEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("training.policy.parking.PARKED_CELLS", 25)
+    monkeypatch.setattr("training.policy.transformers_engine.PARKED_SHARE", 1e-7)
     fresh, continued = play_all(engine, named=False), play_all(engine, named=True)
     assert [[s.ids for s in one] for one in fresh] == [[s.ids for s in one] for one in continued]
 
 
-def test_grouped_decoding_gives_what_sdpa_gives(model: Any) -> None:
+def test_sampling_attention_gives_what_sdpa_gives(model: Any) -> None:
     heads = model.config.num_attention_heads // model.config.num_key_value_heads
     assert heads > 1, "the tiny model must share key heads, or this proves nothing"
     prompt = torch.tensor([[5, 6, 7, 8], [0, 0, 5, 6]])
@@ -167,7 +167,7 @@ def test_grouped_decoding_gives_what_sdpa_gives(model: Any) -> None:
             return model(input_ids=torch.tensor([[9], [9]]), attention_mask=mask, past_key_values=cache).logits
 
     plain = last_logits()
-    with grouped_decoding(model):
+    with sampling_attention(model):
         assert model.config._attn_implementation == GROUPED
         grouped = last_logits()
     assert model.config._attn_implementation == "sdpa"
@@ -253,7 +253,7 @@ def test_cancelled_requests_free_the_engine(engine: TransformersEngine) -> None:
 
     with engine.sampling():
         asyncio.run(cancel())
-    assert engine.busy_seconds > 0
+    assert engine.figures.busy_seconds > 0
 
 
 def test_draws_follow_the_distribution() -> None:

@@ -44,6 +44,12 @@ def success(episode: Episode) -> Score:
     return Score(parts={"task_success": value}, total=value)
 
 
+@pytest.fixture(autouse=True)
+def _no_wait_after_bad_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``test_holding.py`` looks at the wait itself."""
+    monkeypatch.setattr("training.rollout.collector.BAD_STEP_S", 0.0)
+
+
 class Bench:
     """A collector with a scripted engine and, unless ``url`` is empty, an environment."""
 
@@ -189,7 +195,6 @@ FAULTS: list[tuple[str, Behaviour, str]] = [
     ("dies", die, "environment_unreachable"),
     ("garbage", always("garbage"), "environment_protocol"),
     ("nan", always('{"type": "observation", "data": {"observation": {}, "reward": NaN}}'), "environment_protocol"),
-    ("full", always(error("CAPACITY_REACHED"), "reset"), "environment_full"),
     ("fault", always(error("EXECUTION_ERROR")), "environment_fault"),
 ]
 

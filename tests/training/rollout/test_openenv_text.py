@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.training.helpers import error, scripted_server
+from tests.training.rollout.bench import openenv_server
 from tests.training.rollout.foreign import call, play, say, settings
 from training.errors import (
     EnvironmentFault,
@@ -65,7 +66,7 @@ def test_fields_and_the_sum_of_rewards_are_options() -> None:
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        (observed(other="x"), EnvironmentProtocolError),
+        (observed(other="x", another="y"), EnvironmentProtocolError),
         (observed(reward="1", text="x"), EnvironmentProtocolError),
         ('{"type": "observation", "data": {"observation": {"text": "x"}, "reward": NaN}}', EnvironmentProtocolError),
         ('{"type": "observation", "data": {"observation": {"text": "x"}, "done": 1}}', EnvironmentProtocolError),
@@ -115,3 +116,56 @@ def test_a_fault_in_mid_episode_has_its_typed_error(protocol: str, fault: str, e
 def test_a_server_without_health_is_no_server() -> None:
     with scripted_server() as url, pytest.raises(TiltyardError):
         check_server(settings(url, "openenv-text"))
+
+
+def test_a_question_in_an_unusual_field_is_found_and_a_move_that_is_none_is_told() -> None:
+    """V4 and V5, with OpenEnv's own parts: the episode began without its question, and a wrong move excluded it."""
+    with openenv_server() as url:
+        config = settings(url, "openenv-text", options={"action_field": "move"})
+        first, wrong, last = play(config, [say("go up"), say("right")])
+    assert [message.content for message in first.messages] == ["Where is the treasure, left or right?"]
+    assert not wrong.done and wrong.reward is None
+    assert wrong.messages[0].content.startswith("Error: the action was not understood: Input should be 'left' or")
+    assert wrong.info["parse_error"] and (last.done, last.reward) == (True, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"observation_field": "question"}, "question is missing, and it has metadata, riddle"),
+        ({"action_field": "go"}, "move"),
+    ],
+)
+def test_a_wrong_field_is_named_with_those_that_there_are(options: dict[str, str], named: str) -> None:
+    """What the operator got wrong is not told to the policy, nor is it made to pay for it."""
+    with openenv_server() as url:
+        config = settings(url, "openenv-text", options=options)
+        with pytest.raises(EnvironmentProtocolError, match=named):
+            play(config, [say("right")])
+
+
+@pytest.mark.parametrize(
+    ("fields", "task", "begins"),
+    [
+        ({"stdout": "Q", "stderr": "E"}, {}, None),
+        ({"stdout": "Q", "stderr": ""}, {}, "Q"),
+        ({"prompt": "", "text": "Q"}, {}, "Q"),
+        ({"board": [1, 2]}, {}, None),
+        ({"board": [1, 2]}, {"prompt": "Play."}, ""),
+        ({"stdout": "Q", "stderr": "E"}, {"prompt": "Play."}, None),
+    ],
+)
+def test_an_episode_never_begins_without_its_question(
+    fields: dict[str, Any], task: dict[str, Any], begins: str | None
+) -> None:
+    async def behave(socket: Any, frame: dict[str, Any], turn: int) -> str:
+        return observed(**fields)
+
+    with scripted_server(behave) as url:
+        config = settings(url, "openenv-text")
+        if begins is None:
+            with pytest.raises(EnvironmentProtocolError, match=f"it has .*{max(fields)}") as caught:
+                play(config, [], task)
+            assert "options.observation_field" in caught.value.hint
+        else:
+            assert "".join(message.content for message in play(config, [], task)[0].messages) == begins

@@ -227,11 +227,27 @@ def test_episodes_go_where_most_slots_are_free(monkeypatch: pytest.MonkeyPatch) 
     assert sorted(asyncio.run(run())) == ["a", *"b" * 7] and len(asked) == 2
 
 
-def test_one_replica_is_never_asked_for_its_load() -> None:
-    marks: list[str] = []
-    with scripted_server(forgetful(marks, "a")) as url:
-        asyncio.run(_play(config_of(url), 2))
-    assert marks == ["a:reset", "a:step", "a:step"]
+@pytest.mark.parametrize(("sessions", "asked"), [(0, 1), (3, 0)])
+def test_one_replica_is_asked_for_its_slots_once_and_only_if_the_config_does_not_say(
+    monkeypatch: pytest.MonkeyPatch, sessions: int, asked: int
+) -> None:
+    seen: list[str] = []
+
+    async def facts(config: EnvironmentConfig, url: str) -> ServerFacts:
+        seen.append(url)
+        return ServerFacts("x", "1", slots=10, free=2)
+
+    monkeypatch.setattr(module, "ask_server", facts)
+
+    async def run(url: str) -> None:
+        replicas = Replicas(config_of(url, sessions=sessions))
+        for _ in range(2):
+            session, _first = await begin(replicas)
+            await session.close()
+
+    with scripted_server(forgetful([], "a")) as url:
+        asyncio.run(run(url))
+    assert len(seen) == asked
 
 
 def test_rests_grow_and_failures_at_once_count_once() -> None:

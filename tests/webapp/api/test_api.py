@@ -11,7 +11,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from webapp.datasets import services as dataset_services
+from tests.working import at_once
 from webapp.metrics.models import MetricPoint
 from webapp.rewards.models import RewardSpec
 from webapp.rollouts.models import Rollout
@@ -116,7 +116,7 @@ def test_run_data(project: Project, bobs: Client, make_run: Any) -> None:
 
 
 def test_dataset_upload(project: Project, bobs: Client, monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
-    monkeypatch.setattr(dataset_services, "check_enqueue", lambda pk: None)
+    at_once(monkeypatch)
     file = io.BytesIO(b'{"messages": []}\n')
     file.name = "a.jsonl"
     made = bobs.post(f"{V1}/projects/joust/datasets", {"name": "d", "file": file})

@@ -5,19 +5,23 @@ from __future__ import annotations
 import io
 import json
 import stat
-import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from billiard.exceptions import SoftTimeLimitExceeded
 from django.core.exceptions import ValidationError
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
 
+from tests.working import at_once, claimed, done, perform
+from training.errors import DataError
+from webapp import work
 from webapp.datasets import services
 from webapp.datasets.models import Dataset, DatasetState
-from webapp.datasets.selectors import histogram_of, latest_datasets, lost_checks, preview_of
+from webapp.datasets.selectors import histogram_of, latest_datasets, preview_of
 from webapp.storage import dataset_dir
 from webapp.teams.models import Project, User
 
@@ -27,9 +31,7 @@ GOOD = (json.dumps(ROW) + "\n").encode() * 5
 
 @pytest.fixture(autouse=True)
 def _no_broker(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    sent: list[Any] = []
-    monkeypatch.setattr(services, "check_enqueue", sent.append)
-    return sent
+    return at_once(monkeypatch)
 
 
 def _create(project: Project, user: User, data: bytes = GOOD, name: str = "tasks") -> Dataset:
@@ -38,11 +40,7 @@ def _create(project: Project, user: User, data: bytes = GOOD, name: str = "tasks
 
 
 def _checked(dataset: Dataset) -> Dataset:
-    claimed = services.check_claim(dataset_id=dataset.pk)
-    assert claimed is not None
-    services.check_run(dataset=claimed)
-    dataset.refresh_from_db()
-    return dataset
+    return done(dataset)
 
 
 def test_other_columns_are_shown_as_their_file_had_them() -> None:
@@ -111,26 +109,24 @@ def test_empty_file_is_refused(project: Project, bob: User) -> None:
     assert not Dataset.objects.exists()
 
 
-def test_a_check_has_one_worker_until_it_falls_silent(project: Project, bob: User) -> None:
-    dataset = _create(project, bob)
-    assert services.check_claim(dataset_id=dataset.pk)
-    assert services.check_claim(dataset_id=dataset.pk) is None
-    assert not lost_checks().exists()
-    old = {"token": "gone", "at": time.time() - 61}
-    Dataset.objects.filter(pk=dataset.pk).update(progress=old, created_at="2020-01-01T00:00:00Z")
-    assert [item.pk for item in lost_checks()] == [dataset.pk]
-    again = services.check_claim(dataset_id=dataset.pk)
-    assert again and again.progress["token"] != "gone"
+def _dies(error: BaseException) -> work.Kind[Dataset]:
+    def run(_claim: work.Claim[Dataset]) -> None:
+        raise error
+
+    return replace(work.KINDS["datasets.dataset"], run=run)
 
 
-def test_a_worker_that_lost_its_check_writes_nothing(project: Project, bob: User) -> None:
+def test_a_worker_that_lost_its_check_changes_nothing(project: Project, bob: User) -> None:
+    """Neither its outcome nor its failure, nor its running out of time, which rejected the successor's work (R9)."""
     dataset = _create(project, bob)
-    claimed = services.check_claim(dataset_id=dataset.pk)
-    assert claimed
-    Dataset.objects.filter(pk=dataset.pk).update(progress={"token": "another", "at": time.time()})
-    services.check_run(dataset=claimed)
+    late = claimed(dataset)
+    Dataset.objects.update(token="another")
+    perform(late)
+    work.perform(_dies(DataError("broken")), late)
+    work.perform(_dies(SoftTimeLimitExceeded()), late)
     dataset.refresh_from_db()
-    assert dataset.state == DatasetState.CHECKING and not dataset.rows_path.exists()
+    assert (dataset.state, dataset.token, dataset.report) == (DatasetState.CHECKING, "another", {})
+    assert not dataset.rows_path.exists()
 
 
 def test_message_is_sent_after_commit(
@@ -139,7 +135,7 @@ def test_message_is_sent_after_commit(
     with django_capture_on_commit_callbacks(execute=True):
         dataset = _create(project, bob)
         assert _no_broker == []
-    assert _no_broker == [dataset.pk]
+    assert _no_broker == [str(dataset.pk)]
 
 
 def _upload(

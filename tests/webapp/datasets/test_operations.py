@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import random
-import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -17,8 +16,9 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
 
+from tests.working import at_once, claimed, done, perform
 from training.data.making.dataset import OPERATIONS, make
-from webapp.datasets import services, tasks
+from webapp.datasets import services
 from webapp.datasets.models import Dataset, DatasetExport, DatasetState
 from webapp.datasets.operations import exports
 from webapp.datasets.operations.lineage import children_of, lineage_of
@@ -52,9 +52,8 @@ def numbers(dataset: Dataset) -> list[int]:
 
 @pytest.fixture(autouse=True)
 def _no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Messages are not sent; the tests run the tasks themselves, as ``find_lost`` would."""
-    monkeypatch.setattr(services, "check_enqueue", lambda _pk: None)
-    monkeypatch.setattr(exports, "export_enqueue", lambda _pk: None)
+    """Messages are not sent; the tests have the work done themselves, as ``look`` would."""
+    at_once(monkeypatch)
 
 
 def order(operation: str, options: dict[str, Any], *parents: Dataset, names: tuple[str, ...] = ("new",)) -> Any:
@@ -62,8 +61,7 @@ def order(operation: str, options: dict[str, Any], *parents: Dataset, names: tup
     made = operation_order(parents=parents, user=None, operation=operation, options=options, names=names)
     for dataset in made:
         assert dataset.state == DatasetState.CHECKING and not dataset.upload_path.exists()
-        tasks.check(str(dataset.pk))
-        dataset.refresh_from_db()
+        done(dataset)
     return made if len(made) > 1 else made[0]
 
 
@@ -148,8 +146,7 @@ def test_what_cannot_be_made_is_a_sentence(make_dataset: Builder, settings: Any)
     made = operation_order(parents=[parent], user=None, operation="subset", options={"rows": 2}, names=["orphan"])
     reference = parent.reference
     parent.delete()
-    tasks.check(str(made[0].pk))
-    made[0].refresh_from_db()
+    done(made[0])
     assert made[0].state == DatasetState.REJECTED and f"{reference}, of which this is made" in made[0].report["message"]
     large = make_dataset(lines=rows(5))
     settings.MAX_UPLOAD_BYTES = 300
@@ -160,19 +157,17 @@ def test_a_lost_worker_is_followed_by_another_and_writes_nothing_more(make_datas
     made = operation_order(
         parents=[make_dataset(lines=rows(9))], user=None, operation="subset", options={"rows": 4}, names=["s"]
     )[0]
-    claimed = services.check_claim(dataset_id=made.pk)
-    assert claimed is not None and services.check_claim(dataset_id=made.pk) is None
-    claimed.upload_path.parent.mkdir(parents=True)
-    (claimed.upload_path.parent / "upload.dead").write_text("half a ro")  # what a killed worker left
-    Dataset.objects.filter(pk=made.pk).update(progress={"token": "gone", "at": time.time() - 61})
-    tasks.check(str(made.pk))
-    made.refresh_from_db()
+    late = claimed(made)
+    made.upload_path.parent.mkdir(parents=True)
+    (made.upload_path.parent / "upload.dead").write_text("half a ro")  # what a killed worker left
+    Dataset.objects.filter(pk=made.pk).update(token="")  # as ``look`` leaves one whose worker fell silent
+    done(made)
     assert (made.state, made.rows) == (DatasetState.READY, 4)
     assert [path.name for path in made.upload_path.parent.glob("upload*")] == ["upload"]
-    from webapp.datasets.operations.work import rows_ready
-
     made.upload_path.unlink()
-    assert not rows_ready(claimed) and not made.upload_path.exists()  # its token is nobody's now
+    perform(late)
+    made.refresh_from_db()
+    assert made.state == DatasetState.READY and not made.upload_path.exists()  # the late one's token is nobody's now
 
 
 @pytest.mark.parametrize(
@@ -263,8 +258,7 @@ def _export(client: Client, dataset: Dataset, **data: Any) -> DatasetExport:
     address = reverse("dataset-export", args=[dataset.project.slug, dataset.pk])
     assert client.post(address, {"train_ratio": "0.9", **data}).status_code == 302
     export = DatasetExport.objects.filter(dataset=dataset)[0]
-    tasks.export(str(export.pk))
-    export.refresh_from_db()
+    done(export)
     return export
 
 
@@ -305,8 +299,7 @@ def test_toolbench_is_split_in_the_browser_as_its_converter_does(
     source = seed_data / "seed0_toolbench/derived/toolllama_conversations_from_data_example.json"
     file = SimpleUploadedFile("t.json", source.read_bytes())
     dataset = services.dataset_create(project=project, user=bob, name="toolllama", file=file, file_name="t.json")
-    tasks.check(str(dataset.pk))
-    dataset.refresh_from_db()
+    done(dataset)
     client = client_for(bob)
     export = _export(client, dataset, to="verl_toolbench", split="on")
     records = json.loads(source.read_text())
@@ -339,13 +332,7 @@ def test_an_export_has_one_worker_and_few_files_are_kept(make_dataset: Builder, 
     dataset = make_dataset()
     options = ExportOptions(to="jsonl")
     first = exports.export_order(dataset=dataset, user=bob, options=options)
-    claimed = exports._claim(first.pk)
-    assert claimed is not None and exports._claim(first.pk) is None and not exports.lost_exports().exists()
-    old = {"token": "gone", "at": time.time() - 61}
-    DatasetExport.objects.update(progress=old, created_at="2020-01-01T00:00:00Z")
-    assert [item.pk for item in exports.lost_exports()] == [first.pk]
-    tasks.export(str(first.pk))
-    first.refresh_from_db()
+    done(first)
     assert first.state == "done" and first.path.is_file()
     for _ in range(exports.MAX_OPEN):
         exports.export_order(dataset=dataset, user=bob, options=options)
@@ -353,7 +340,7 @@ def test_an_export_has_one_worker_and_few_files_are_kept(make_dataset: Builder, 
         exports.export_order(dataset=dataset, user=bob, options=options)
     for _ in range(exports.KEPT + 1):
         for export in DatasetExport.objects.exclude(state="done"):
-            tasks.export(str(export.pk))
+            done(export)
         exports.export_order(dataset=dataset, user=bob, options=options)
     assert DatasetExport.objects.filter(state="done").count() == exports.KEPT
     assert not DatasetExport.objects.filter(pk=first.pk).exists()
@@ -369,13 +356,13 @@ def test_operations_over_the_api(make_dataset: Builder, bob: User, client_for: C
     mix = {"operation": "mix", "names": ["m"], "options": {"weights": [1, 1], "rows": 4}, "others": [other.reference]}
     made = post("make", mix)
     assert made.status_code == 201
-    tasks.check(made.json()[0]["id"])
+    done(Dataset.objects.get(pk=made.json()[0]["id"]))
     shown = client.get(f"/api/v1/datasets/{made.json()[0]['id']}").json()
     assert shown["state"] == "ready" and shown["lineage"]["operation"] == "mix" and shown["lineage"]["rows"] == 4
     assert client.get(address).json()["lineage"]["operation"] == "upload"
     assert post("make", mix | {"others": ["dataset:absent@1"]}).json()["detail"][0]["path"] == "others"
     asked = post("exports", {"to": "openai"})
-    tasks.export(asked.json()["id"])
-    [done] = client.get(f"{address}/exports").json()
-    assert done["state"] == "done" and client.get(done["url"]).status_code == 200
+    done(DatasetExport.objects.get(pk=asked.json()["id"]))
+    [written] = client.get(f"{address}/exports").json()
+    assert written["state"] == "done" and client.get(written["url"]).status_code == 200
     assert post("exports", {"to": "exe"}).status_code == 422

@@ -18,6 +18,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import translation
 
+from tests.working import at_once, done
 from webapp.datasets import rereading, services
 from webapp.datasets.appending import dataset_append
 from webapp.datasets.choices import Choices, companions_of
@@ -44,8 +45,7 @@ DOCUMENT = {"name": "ls", "description": "List.", "parameters": {"type": "dict",
 
 @pytest.fixture(autouse=True)
 def _no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (services, rereading):
-        monkeypatch.setattr(module, "check_enqueue", lambda pk: None)
+    at_once(monkeypatch)
 
 
 def _file(data: bytes | dict[str, Any], name: str = "x.json") -> SimpleUploadedFile:
@@ -60,11 +60,7 @@ def _checked(project: Project, user: User, data: bytes | dict[str, Any] = GOOD, 
 
 
 def _check(dataset: Dataset) -> Dataset:
-    claimed = services.check_claim(dataset_id=dataset.pk)
-    assert claimed is not None
-    services.check_run(dataset=claimed)
-    dataset.refresh_from_db()
-    return dataset
+    return done(dataset)
 
 
 def _rows(dataset: Dataset) -> list[dict[str, Any]]:

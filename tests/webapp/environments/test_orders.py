@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.core.exceptions import ValidationError
 from django.test import Client
 from django.urls import reverse
-from django.utils import timezone
 
 from envs.base.environment import ToolEnvironment
+from tests.working import at_once, claimed, done, perform
 from training.data.schema import row_from_dict
 from training.rollout.conversation import opening
+from webapp import work
 from webapp.datasets.models import Dataset, DatasetState
-from webapp.datasets.tasks import check
 from webapp.environments import generate, orders
 from webapp.environments.models import DatasetOrder, Environment, Kind, OrderState
-from webapp.environments.tasks import look_at_orders, write_dataset
+from webapp.storage import dataset_dir
 from webapp.teams.models import User
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -29,10 +28,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture(autouse=True)
 def _workers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Check here, without a worker; orders that were sent are listed, and written when a test says so."""
-    sent: list[str] = []
-    monkeypatch.setattr("webapp.datasets.services.check_enqueue", lambda dataset_id: check(str(dataset_id)))
-    monkeypatch.setattr(orders, "order_enqueue", lambda order_id: sent.append(str(order_id)))
-    return sent
+    return at_once(monkeypatch, Dataset)
 
 
 @pytest.fixture
@@ -51,12 +47,6 @@ def _ask(environment: Environment, user: User, command: str = "tasks", **argumen
     return orders.order_create(
         environment=environment, user=user, name=f"{environment.name}-{command}", command=command, arguments=arguments
     )
-
-
-def _written(order: DatasetOrder) -> DatasetOrder:
-    write_dataset(str(order.pk))
-    order.refresh_from_db()
-    return order
 
 
 # --- Rows of all programs ---------------------------------------------------------------------------------------------
@@ -85,7 +75,7 @@ def test_rows_of_every_program_pass_the_check(
     rows: int,
 ) -> None:
     environment = _environment(make_environment, program, server)
-    order = _written(_ask(environment, bob, command, **arguments))
+    order = done(_ask(environment, bob, command, **arguments))
     assert (order.state, order.error) == (OrderState.DONE, None)
     dataset = order.dataset
     assert dataset is not None
@@ -131,7 +121,7 @@ def _require_shown_once(environment: ToolEnvironment, raw: dict[str, Any]) -> No
 
 # --- Failures ---------------------------------------------------------------------------------------------------------
 def test_where_the_tasks_end_there_is_a_sentence(shop: Environment, bob: User) -> None:
-    order = _written(_ask(shop, bob, count=5, start=9_000_000))
+    order = done(_ask(shop, bob, count=5, start=9_000_000))
     assert order.state == OrderState.FAILED and "no rows there" in order.error["message"]
     assert not Dataset.objects.exists()
 
@@ -142,47 +132,47 @@ def test_what_the_program_says_stands_on_the_page(
     settings.ENVIRONMENT_DATA_DIR = tmp_path
     (tmp_path / "empty").mkdir()
     Environment.objects.filter(pk=shop.pk).update(arguments={"data": "empty"})
-    order = _written(_ask(shop, bob, count=5))
+    order = done(_ask(shop, bob, count=5))
     assert order.state == OrderState.FAILED and "could not write the rows" in order.error["message"]
     page = client_for(bob).get(reverse("environment-orders", args=[shop.project.slug, shop.pk])).content.decode()
     assert "could not write the rows" in page and "every 1s" not in page
     (tmp_path / "empty").rmdir()
-    again = _written(_ask(shop, bob, count=5))
+    again = done(_ask(shop, bob, count=5))
     assert again.error["message"] == "This is not in the data folder."
 
 
 def test_a_program_that_hangs_is_ended(shop: Environment, bob: User, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(generate, "TIME_LIMIT_S", 0)
-    order = _written(_ask(shop, bob, count=5))
+    order = done(_ask(shop, bob, count=5))
     assert order.state == OrderState.FAILED and "longer than 0 seconds" in order.error["message"]
 
 
 def test_a_program_that_needs_too_much_is_ended(shop: Environment, bob: User, settings: Any) -> None:
     settings.MAX_UPLOAD_BYTES = 5_000
-    order = _written(_ask(shop, bob, count=200))
+    order = done(_ask(shop, bob, count=200))
     assert order.error["message"] == "The rows became larger than a dataset may be."
     Environment.objects.filter(pk=shop.pk).update(memory_mb=64, arguments={"products": 200_000})
-    order = _written(_ask(shop, bob, count=5))
+    order = done(_ask(shop, bob, count=5))
     assert order.error["message"] == "Writing the rows needed more than 64 MB of memory."
 
 
 def test_an_order_is_written_once(shop: Environment, bob: User) -> None:
-    order = _written(_ask(shop, bob, count=2))
-    assert _written(order).state == OrderState.DONE and Dataset.objects.count() == 1
-    write_dataset("00000000-0000-0000-0000-000000000000")  # nothing there, nothing done
+    order = done(_ask(shop, bob, count=2))
+    assert done(order).state == OrderState.DONE and Dataset.objects.count() == 1
+    work.do("environments.datasetorder", "00000000-0000-0000-0000-000000000000")  # nothing there, nothing done
 
 
-def test_what_was_lost_is_mended(shop: Environment, bob: User, _workers: list[str]) -> None:
-    waiting, left, fresh = (_ask(shop, bob, count=2) for _ in range(3))
-    ago = timezone.now() - timedelta(hours=1)
-    DatasetOrder.objects.filter(pk=waiting.pk).update(created_at=ago)
-    DatasetOrder.objects.filter(pk=left.pk).update(state=OrderState.WRITING, started_at=ago)
-    assert _workers == [str(order.pk) for order in (waiting, left, fresh)]
-    _workers.clear()
-    look_at_orders()
-    left.refresh_from_db()
-    assert _workers == [str(waiting.pk)]
-    assert left.state == OrderState.FAILED and "was stopped" in left.error["message"] and left.error["hint"]
+def test_a_late_worker_hands_nothing_in(shop: Environment, bob: User) -> None:
+    """The dataset and the end of the order are one transaction; a lost order left a second dataset behind (R9)."""
+    order = _ask(shop, bob, count=2)
+    late = claimed(order)
+    DatasetOrder.objects.update(token="")  # as ``look`` leaves one whose worker fell silent
+    assert done(order).state == OrderState.DONE
+    folders = set(dataset_dir(order.pk).parent.iterdir())
+    perform(late)
+    order.refresh_from_db()
+    assert order.state == OrderState.DONE and Dataset.objects.count() == 1
+    assert set(dataset_dir(order.pk).parent.iterdir()) == folders
 
 
 def test_a_few_orders_at_once(shop: Environment, bob: User) -> None:
@@ -227,9 +217,9 @@ def test_asking_through_the_page(
     assert _workers[0] == str(order.pk)
     text = client.get(reverse("environment-detail", args=[bfcl.project.slug, bfcl.pk])).content.decode()
     assert "every 1s" in text and "waiting" in text and "<progress" in text
-    _written(order)
-    done = client.get(reverse("environment-orders", args=[bfcl.project.slug, bfcl.pk])).content.decode()
-    assert "hard@1" in done and "200 rows" in done and "every 1s" not in done
+    done(order)
+    page = client.get(reverse("environment-orders", args=[bfcl.project.slug, bfcl.pk])).content.decode()
+    assert "hard@1" in page and "200 rows" in page and "every 1s" not in page
     Dataset.objects.all().delete()
     gone = client.get(reverse("environment-orders", args=[bfcl.project.slug, bfcl.pk])).content.decode()
     assert "hard" not in gone

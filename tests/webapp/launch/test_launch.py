@@ -75,7 +75,8 @@ def test_form_gives_back_the_config_it_was_made_from(project: Project, config: J
     [
         ({"rollout.num_generations": "1"}, "rollout.num_generations", "at least 2 rollouts"),
         ({"rollout.num_generations": "x"}, "rollout.num_generations", "whole number"),
-        ({"optim.learning_rate": "0"}, "optim.learning_rate", "above 0"),
+        ({"optim.max_grad_norm": "0"}, "optim.max_grad_norm", "above 0"),
+        ({"optim.learning_rate": "-1"}, "optim.learning_rate", "greater than or equal to 0"),
         ({"optim.learning_rate": "nan"}, "optim.learning_rate", "number"),
         ({"grpo.epsilon": "1"}, "grpo.epsilon", "below 1"),
         ({"run.seed": str(2**31)}, "run.seed", "less than or equal to"),

@@ -10,10 +10,9 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
+from tests.working import at_once
 from training.presets import presets
 from webapp.datasets.models import Dataset
-from webapp.datasets.tasks import check
-from webapp.environments import orders
 from webapp.environments.models import DatasetOrder, Environment, OrderState, ReplicaState
 from webapp.rewards.models import RewardSpec
 from webapp.runs.launch import needs_make
@@ -29,8 +28,7 @@ TOOLBENCH, REASONING = presets()["toolbench"], presets()["reasoning-grpo"]
 @pytest.fixture(autouse=True)
 def _workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Datasets are checked here, without a worker; orders wait until a test has them written."""
-    monkeypatch.setattr("webapp.datasets.services.check_enqueue", lambda dataset_id: check(str(dataset_id)))
-    monkeypatch.setattr(orders, "order_enqueue", lambda order_id: None)
+    at_once(monkeypatch, Dataset)
     monkeypatch.setattr("webapp.runs.engine.outbox._send", lambda row: True)
 
 

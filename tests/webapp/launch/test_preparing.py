@@ -12,16 +12,14 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from tests.working import at_once, done
 from training.presets import presets
 from webapp.datasets.models import Dataset
-from webapp.datasets.tasks import check
-from webapp.environments import orders
 from webapp.environments.models import DatasetOrder, Environment, OrderState
 from webapp.runs.launch import preparing
 from webapp.runs.launch.preflight import Check, Outcome
-from webapp.runs.launch.preparing import preparation_drop, preparation_open, preparations_advance
+from webapp.runs.launch.preparing import preparation_drop, preparation_open
 from webapp.runs.models import Preparation, Run
-from webapp.runs.tasks import prepare
 from webapp.teams.models import Membership, Project, User
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -31,8 +29,7 @@ GRPO, SFT, TOOLBENCH = presets()["reasoning-grpo"], presets()["reasoning-sft"], 
 @pytest.fixture(autouse=True)
 def _workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Datasets are checked here, without a worker; orders wait until a test has them written."""
-    monkeypatch.setattr("webapp.datasets.services.check_enqueue", lambda dataset_id: check(str(dataset_id)))
-    monkeypatch.setattr(orders, "order_enqueue", lambda order_id: None)
+    at_once(monkeypatch, Dataset)
     monkeypatch.setattr("webapp.runs.engine.outbox._send", lambda row: True)
 
 
@@ -48,23 +45,29 @@ def begin(project: Project, user: User, preset: Any, *, launch: bool = True) -> 
     return preparation_open(project=project, user=user, preset=preset, size="test", launch=launch)
 
 
+def look_all() -> None:
+    """What workers do every few seconds."""
+    for item in Preparation.objects.filter(state="open"):
+        done(item)
+
+
 def test_one_click_ends_in_a_run(project: Project, bob: User, checked: list[Check]) -> None:
     item = begin(project, bob, GRPO)
     assert item.state == "open" and Run.objects.filter(kind="grpo").count() == 0
     for _look in range(3):
-        prepare()
+        look_all()
     item.refresh_from_db()
     assert item.run is not None and (item.state, item.run.name) == ("done", "reasoning-grpo-test-1")
     assert (item.run.state, item.run.created_by) == ("queued", bob)
     assert item.run.after is not None and item.run.after.name == "reasoning-sft-test-1"
     assert sorted(Run.objects.values_list("name", flat=True)) == ["reasoning-grpo-test-1", "reasoning-sft-test-1"]
-    prepare()
+    look_all()
     assert Run.objects.count() == 2 and Dataset.objects.count() == 2
 
 
 def test_without_a_launch_it_ends_when_all_is_there(project: Project, bob: User) -> None:
     item = begin(project, bob, GRPO, launch=False)
-    preparations_advance()
+    look_all()
     item.refresh_from_db()
     assert (item.state, item.run) == ("done", None) and Run.objects.get().kind == "sft"
     assert begin(project, bob, SFT, launch=False).state == "done"  # nothing was missing
@@ -80,7 +83,7 @@ def test_a_failure_is_a_sentence_and_may_be_tried_again(project: Project, bob: U
     item = begin(project, bob, TOOLBENCH)
     error = {"message": "The rows became too many.", "hint": "Ask for fewer."}
     DatasetOrder.objects.filter(command="tasks").update(state=OrderState.FAILED, error=error)
-    preparations_advance()
+    look_all()
     item.refresh_from_db()
     assert (item.state, item.note) == ("failed", "Dataset: The rows became too many. Ask for fewer.")
     again = begin(project, bob, TOOLBENCH)
@@ -92,7 +95,7 @@ def test_a_failure_is_a_sentence_and_may_be_tried_again(project: Project, bob: U
 def test_the_check_before_the_launch_may_stop_it(project: Project, bob: User, checked: list[Check]) -> None:
     checked.append(Check("Environment server", False, "8 of 32 sessions are free.", "", False))
     item = begin(project, bob, SFT)
-    preparations_advance()
+    look_all()
     item.refresh_from_db()
     assert item.note == "All of it is there, but the check before the launch says: 8 of 32 sessions are free."
     assert item.state == "failed" and Run.objects.count() == 0
@@ -101,7 +104,7 @@ def test_the_check_before_the_launch_may_stop_it(project: Project, bob: User, ch
 def test_who_lost_the_right_launches_nothing(project: Project, bob: User, checked: list[Check]) -> None:
     item = begin(project, bob, SFT)
     Membership.objects.filter(user=bob).update(role="viewer")
-    preparations_advance()
+    look_all()
     item.refresh_from_db()
     assert item.note == "Whoever asked for this may no longer change the project." and Run.objects.count() == 0
 
@@ -109,20 +112,20 @@ def test_who_lost_the_right_launches_nothing(project: Project, bob: User, checke
 def test_it_does_not_wait_for_ever(project: Project, bob: User) -> None:
     item = begin(project, bob, TOOLBENCH)
     Preparation.objects.update(created_at=timezone.now() - timedelta(hours=25))
-    preparations_advance()
+    look_all()
     item.refresh_from_db()
     assert (item.state, item.note) == ("failed", "It was not ready within a day.")
 
 
 def test_one_worker_at_a_time_and_none_for_ever(project: Project, bob: User, checked: list[Check]) -> None:
     item = begin(project, bob, SFT)
-    Preparation.objects.update(busy_until=timezone.now() + timedelta(minutes=1))
-    preparations_advance()
+    Preparation.objects.update(token="another")
+    look_all()
     assert Run.objects.count() == 0
-    Preparation.objects.update(busy_until=timezone.now() - timedelta(seconds=1))
-    preparations_advance()
+    Preparation.objects.update(token="")
+    look_all()
     item.refresh_from_db()
-    assert item.run is not None and item.busy_until is None
+    assert item.run is not None and item.token == ""
 
 
 def test_a_change_of_mind_while_the_check_runs(project: Project, bob: User, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +136,7 @@ def test_a_change_of_mind_while_the_check_runs(project: Project, bob: User, monk
         return Outcome([], config)
 
     monkeypatch.setattr(preparing, "preflight", slow)
-    preparations_advance()
+    look_all()
     item.refresh_from_db()
     assert item.state == "dropped" and Run.objects.count() == 0
 
@@ -150,10 +153,10 @@ def test_one_that_breaks_keeps_no_other_waiting(
         return real(project, preset, size)
 
     monkeypatch.setattr(preparing, "situation", situation)
-    preparations_advance()
+    look_all()
     broken.refresh_from_db()
     whole.refresh_from_db()
-    assert (broken.state, broken.note) == ("failed", "An unexpected failure inside Tiltyard.")
+    assert (broken.state, broken.note) == ("failed", "An unexpected failure inside Tiltyard (RuntimeError).")
     assert whole.run is not None
 
 
@@ -166,29 +169,13 @@ def test_an_outage_of_the_database_fails_nothing(
     item = begin(project, bob, SFT)
     with monkeypatch.context() as outage, pytest.raises(OperationalError):
         outage.setattr(preparing, "needs_make", away)
-        preparations_advance()
+        look_all()
     item.refresh_from_db()
     assert item.state == "open"
-    Preparation.objects.update(busy_until=timezone.now() - timedelta(seconds=1))
-    preparations_advance()
+    Preparation.objects.update(token="")
+    look_all()
     item.refresh_from_db()
     assert item.run is not None
-
-
-def test_more_than_one_look_can_hold_all_get_their_turn(
-    project: Project, bob: User, checked: list[Check], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    names = [preset.id for preset in presets().values() if preset.test is not None]
-    for name in names:
-        Preparation.objects.create(project=project, preset=name, size="test", created_by=bob)
-    asked: list[str] = []
-    monkeypatch.setattr(preparing, "needs_make", lambda **how: asked.append(how["preset"].id))
-    monkeypatch.setattr(preparing, "LOOK_S", 0.0)
-    preparations_advance()
-    assert asked == []
-    monkeypatch.setattr(preparing, "LOOK_S", 60.0)
-    preparations_advance()
-    assert sorted(asked) == sorted(names)
 
 
 def test_pages_tell_it_and_let_it_go(
@@ -225,7 +212,7 @@ def test_who_watches_is_led_to_the_run(
     asked = {"preset": "reasoning-sft", "size": "test"}
     client_for(bob).post(needs, {**asked, "launch": "yes"}, headers={"HX-Request": "true"})
     item = Preparation.objects.get()
-    preparations_advance()
+    look_all()
     answer = client_for(bob).get(needs, {**asked, "watched": str(item.pk)}, headers={"HX-Request": "true"})
     assert answer["HX-Redirect"] == reverse("run-detail", args=[project.slug, Run.objects.get().pk])
     for nonsense in ("", "x", "0" * 32):
@@ -256,6 +243,6 @@ def test_notes_are_in_the_language_of_who_asked(project: Project, bob: User, cli
     needs = reverse("run-needs", args=[project.slug])
     client_for(bob).post(needs, {"preset": "toolbench", "size": "test"}, headers={"Accept-Language": "zh-hans"})
     Preparation.objects.update(created_at=timezone.now() - timedelta(hours=25))
-    preparations_advance()
+    look_all()
     item = Preparation.objects.get()
     assert (item.language, item.note) == ("zh-hans", "一天之内未能准备就绪。")

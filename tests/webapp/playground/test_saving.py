@@ -13,11 +13,11 @@ from django.urls import reverse
 
 from tests.live.conftest import in_db
 from tests.webapp.playground.conftest import CALL, TASK
+from tests.working import done
 from training.algorithms.sft import encode_rows
 from training.data.reader import load_rows
 from webapp.datasets.appending import dataset_append
 from webapp.datasets.models import Dataset, DatasetState
-from webapp.datasets.services import check_claim, check_run
 from webapp.environments.models import Environment
 from webapp.rewards.cases import cases_under, reward_case_create
 from webapp.rewards.models import RewardCase
@@ -46,11 +46,7 @@ def _checked(name: str) -> Dataset:
     """The newest version under a name, after its check."""
     newest = Dataset.objects.filter(name=name).order_by("-version").first()
     assert newest is not None
-    claimed = check_claim(dataset_id=newest.pk)
-    assert claimed is not None
-    check_run(dataset=claimed)
-    newest.refresh_from_db()
-    return newest
+    return done(newest)
 
 
 MESSAGES = [

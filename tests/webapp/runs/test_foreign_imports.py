@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-import time
 import zipfile
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -15,8 +13,8 @@ import yaml
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
-from django.utils import timezone
 
+from tests.working import claimed, done, perform
 from training.config import JobConfig
 from webapp.metrics.models import MetricPoint
 from webapp.rollouts.models import Rollout, RolloutGroup
@@ -50,12 +48,7 @@ def upload(*files: tuple[str, bytes]) -> list[SimpleUploadedFile]:
 
 
 def read(project: Project, user: User | None, *files: tuple[str, bytes], name: str = "") -> RunImport:
-    item = foreign.import_create(project=project, user=user, name=name, files=upload(*files))
-    claimed = foreign.import_claim(item.pk)
-    assert claimed is not None
-    foreign.import_read(claimed)
-    item.refresh_from_db()
-    return item
+    return done(foreign.import_create(project=project, user=user, name=name, files=upload(*files)))
 
 
 def test_a_log_and_rollouts_become_a_run(project: Project, bob: User, client_for: Callable[..., Client]) -> None:
@@ -187,21 +180,16 @@ def test_the_addresses(
     assert RunImport.objects.count() == 1
 
 
-def test_a_lost_import_is_found_and_taken_once(project: Project, bob: User) -> None:
+def test_a_lost_import_is_taken_once(project: Project, bob: User) -> None:
     item = foreign.import_create(project=project, user=bob, name="", files=upload(("train.log", LOG)))
-    first = foreign.import_claim(item.pk)
-    assert first is not None and foreign.import_claim(item.pk) is None
-    silent = first.progress | {"at": time.time() - foreign.LOST_AFTER_S - 1}
-    RunImport.objects.update(progress=silent, created_at=timezone.now() - timedelta(hours=1))
-    assert foreign.lost_imports().get() == item
-    second = foreign.import_claim(item.pk)
-    assert second is not None and foreign.lost_imports().count() == 0
-    foreign.import_read(first)  # the first worker wakes up: the import is no longer its own
+    first = claimed(item)
+    RunImport.objects.update(token="")  # as ``look`` leaves one whose worker fell silent
+    second = claimed(item)
+    perform(first)  # the first worker wakes up: the import is no longer its own
     assert RunImport.objects.get().state == ImportState.READING and Run.objects.count() == 0
-    foreign.import_read(second)
+    perform(second)
     assert RunImport.objects.get().state == ImportState.DONE and Run.objects.count() == 1
-    foreign.import_time_out(str(item.pk))
-    assert RunImport.objects.get().state == ImportState.DONE
+    assert not import_dir(item.pk).exists()
 
 
 def test_a_run_is_exported_for_verl(

@@ -71,6 +71,38 @@ def _turn(name: str, number: int) -> j.TurnAdded:
     return j.TurnAdded(rollout=name, turn=number, messages=[Message(role="assistant", content="x")], tokens=4)
 
 
+@pytest.mark.parametrize("batches", [1, 2])
+def test_a_rollout_that_begins_anew_keeps_none_of_its_lost_turns(written: Any, batches: int) -> None:
+    """R1: its environment was lost after turn 3, and played again it ends after turn 1."""
+    w = written()
+    w.write(j.RolloutStarted(rollout="a", step=1, group=0, index=0), *(_turn("a", number) for number in range(4)))
+    w.write(j.RolloutStarted(rollout="b", step=1, group=0, index=1), _turn("b", 0))
+    if batches == 2:
+        w.project()
+    w.write(j.RolloutStarted(rollout="a", step=1, group=0, index=0, again=1), _turn("a", 0), _turn("a", 1))
+    w.write(j.RolloutFinished(rollout="a", status="completed", reward=1.0, turns=1, tokens=4))
+    w.project()
+    numbers = {
+        name: list(Turn.objects.filter(rollout=rollout_id(w.run.pk, 1, name)).values_list("number", flat=True))
+        for name in ("a", "b")
+    }
+    assert numbers == {"a": [0, 1], "b": [0]}
+    assert Rollout.objects.filter(run=w.run).count() == 2
+    first = Rollout.objects.get(pk=rollout_id(w.run.pk, 1, "a"))
+    assert (first.status, first.turns, first.tokens, first.reward) == ("completed", 1, 4, 1.0)
+
+
+def test_the_last_word_on_tokens_and_turns_is_the_rollouts_end(written: Any) -> None:
+    """H1: what was counted while it was in flight is not what stays."""
+    w = written()
+    w.write(j.RolloutStarted(rollout="a", step=1, group=0, index=0), _turn("a", 1), _turn("a", 2))
+    w.project()
+    assert Rollout.objects.values_list("turns", "tokens").get(run=w.run) == (2, 8)
+    w.write(j.RolloutFinished(rollout="a", status="completed", reward=0.0, turns=3, tokens=13))
+    w.project()
+    assert Rollout.objects.values_list("turns", "tokens").get(run=w.run) == (3, 13)
+
+
 def test_a_batch_after_the_first_reads_nothing(written: Any) -> None:
     w = written()
     w.write(j.PhaseChanged(phase="generating", step=1), j.RolloutStarted(rollout="a", step=1, group=0, index=0))

@@ -65,7 +65,7 @@ def fault(problem: Problem) -> TiltyardError:
     if problem.line:
         words = told(_("{problem} (line {line})"), problem=words, line=problem.line)
     failed = told(_("The custom reward failed. {problem}"), problem=words)
-    return kind(failed, hint=_("Mend its code; the page of the reward tests it."))
+    return kind(failed, hint=_("Fix its code; the page of the reward tests it."))
 
 
 CUSTOM_FAMILY = (

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from training.config import EnvironmentConfig, Protocol
 from training.errors import TiltyardError
-from training.rollout.protocols import agentgym, mcp, openenv, openenv_mcp, openenv_text, virtual
+from training.rollout.protocols import agentgym, mcp, openenv, openenv_foreign, openenv_mcp, openenv_text, virtual
 from training.rollout.protocols.base import ServerFacts, read_options
 from training.rollout.session import Session
 
@@ -27,6 +27,7 @@ __all__ = [
     "check_options",
     "check_server",
     "open_session",
+    "probe_slots",
 ]
 
 _MODULES: dict[Protocol, Any] = {
@@ -74,6 +75,16 @@ def check_environment(config: EnvironmentConfig) -> list[ServerFacts | TiltyardE
     if isinstance(answers[0], TiltyardError) and all(isinstance(answer, TiltyardError) for answer in answers):
         raise answers[0]
     return answers
+
+
+def probe_slots(config: EnvironmentConfig) -> int | None:
+    """How many sessions a server takes that tells only when it refuses one; ``None`` where two are no problem.
+
+    Two connections are enough to find OpenEnv's default of one session. Raises nothing.
+    """
+    if config.protocol not in ("openenv-text", "openenv-mcp"):
+        return None
+    return asyncio.run(openenv_foreign.slots_shown(config, config.url))
 
 
 async def _ask_all(config: EnvironmentConfig) -> list[ServerFacts | TiltyardError]:

@@ -7,13 +7,14 @@ from typing import Any, Literal
 
 from envs.wire import ResetRequest
 from training.config import EnvironmentConfig, Group, option
-from training.errors import EnvironmentProtocolError, EnvironmentTimeout
+from training.errors import EnvironmentFull, EnvironmentProtocolError, EnvironmentTimeout, TiltyardError
 from training.rollout.client import MAX_HEALTH_BYTES, Socket, parse_frame, require_name
 from training.rollout.http import HttpLink
 from training.rollout.protocols.base import ServerFacts
 from training.rollout.session import BaseSession, require_flag
 from training.words import _
 
+REFUSAL_S = 0.5
 TEXT_FIELDS = (
     "prompt",
     "instruction",
@@ -95,3 +96,21 @@ async def ask_facts(config: EnvironmentConfig, url: str) -> ServerFacts:
     if isinstance(name, str) and name:
         require_name(config, name)
     return ServerFacts(str(name or "OpenEnv")[:200], str(version)[:80] if version else None)
+
+
+async def slots_shown(config: EnvironmentConfig, url: str) -> int | None:
+    """How many sessions the server says it takes when it refuses the first or the second; ``None`` if it takes both."""
+    first, second = Socket(config, url), Socket(config, url)
+    try:
+        for taken, socket in enumerate((first, second)):
+            await socket.open()
+            try:
+                await socket.refusal(REFUSAL_S)
+            except EnvironmentFull as exc:
+                return exc.slots or max(1, taken)
+    except TiltyardError:
+        return None
+    finally:
+        await first.close()
+        await second.close()
+    return None

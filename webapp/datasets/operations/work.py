@@ -2,57 +2,38 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import time
-from collections.abc import Callable
 
 from django.conf import settings
-from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 
 from training.data.making.dataset import OPERATIONS, Made, make
-from training.errors import DataError, TiltyardError
+from training.errors import DataError
 from webapp.datasets.models import Dataset, DatasetState
-from webapp.datasets.services import CheckLost
-
-logger = logging.getLogger(__name__)
+from webapp.work import Claim
 
 
-def rows_ready(dataset: Dataset) -> bool:
-    """Whether a claimed dataset has its file, which is made here where it is to be made of others.
-
-    ``False`` after a failure, which is then kept as a sentence, or when somebody else has the work now.
-    """
+def rows_make(claim: Claim[Dataset]) -> None:
+    """Make the file of a claimed dataset where it is to be made of others and is not there yet."""
+    dataset = claim.item
     operation = str(dataset.lineage.get("operation", ""))
     if operation not in OPERATIONS or dataset.upload_path.exists():
-        return True
-    token = str(dataset.progress["token"])
-    part = dataset.upload_path.with_name(f"upload.{token}")
+        return
+    part = dataset.upload_path.with_name(f"upload.{claim.token}")
     try:
         dataset.upload_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         for left in dataset.upload_path.parent.glob("upload.*"):  # of workers that were killed
             left.unlink(missing_ok=True)
-        made = _make(dataset, operation, token)
-        _keep(dataset, token, made)
-        os.replace(part, dataset.upload_path)
-    except CheckLost:
-        logger.info("making rows given up", extra={"dataset_id": dataset.pk})
-    except TiltyardError as exc:
-        _reject(dataset, token, f"{exc.message} {exc.hint}".strip())
-    except OSError as exc:
-        logger.exception("rows could not be made", extra={"dataset_id": dataset.pk})
-        _reject(
-            dataset, token, _("The rows could not be stored: %(reason)s.") % {"reason": exc.strerror or "I/O error"}
-        )
-    else:
-        return True
+        made = _make(claim, operation)
+        with claim.held():
+            _keep(claim, made)
+            os.replace(part, dataset.upload_path)
     finally:
         part.unlink(missing_ok=True)
-    return False
 
 
-def _make(dataset: Dataset, operation: str, token: str) -> Made:
+def _make(claim: Claim[Dataset], operation: str) -> Made:
+    dataset = claim.item
     options = dict(dataset.lineage["options"])
     part = options.pop("part", "")
     parents = dataset.lineage["parents"]
@@ -69,36 +50,17 @@ def _make(dataset: Dataset, operation: str, token: str) -> Made:
         operation,
         OPERATIONS[operation].model_validate(options),
         [there[parent["id"]].rows_path for parent in parents],
-        dataset.upload_path.with_name(f"upload.{token}"),
+        dataset.upload_path.with_name(f"upload.{claim.token}"),
         part=part,
         limit_bytes=settings.MAX_UPLOAD_BYTES,
-        on_progress=_reporter(dataset, token),
+        on_progress=lambda done, total: claim.report({"bytes": done, "total": total, "stage": "making"}),
     )
 
 
-def _reporter(dataset: Dataset, token: str) -> Callable[[int, int], None]:
-    def report(done: int, total: int) -> None:
-        values = {"token": token, "at": time.time(), "bytes": done, "total": total, "stage": "making"}
-        if not _ours(dataset, token).update(progress=values):
-            raise CheckLost
-
-    return report
-
-
-def _keep(dataset: Dataset, token: str, made: Made) -> None:
+def _keep(claim: Claim[Dataset], made: Made) -> None:
     """The size of the file, and how many rows each parent gave."""
+    dataset = claim.item
     for parent, taken in zip(dataset.lineage["parents"], made.taken, strict=True):
         parent["taken"] = taken
     dataset.lineage["rows"], dataset.bytes = made.rows, made.bytes
-    progress = {"token": token, "at": time.time(), "bytes": 0, "total": made.bytes}
-    if not _ours(dataset, token).update(lineage=dataset.lineage, bytes=made.bytes, progress=progress):
-        raise CheckLost
-
-
-def _reject(dataset: Dataset, token: str, sentence: str) -> None:
-    report = {"verdict": "rejected", "message": sentence}
-    _ours(dataset, token).update(state=DatasetState.REJECTED, report=report, progress={})
-
-
-def _ours(dataset: Dataset, token: str) -> QuerySet[Dataset]:
-    return Dataset.objects.filter(pk=dataset.pk, state=DatasetState.CHECKING, progress__token=token)
+    claim.keep(lineage=dataset.lineage, bytes=made.bytes, progress={"bytes": 0, "total": made.bytes})

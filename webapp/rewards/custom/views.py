@@ -23,7 +23,7 @@ from webapp.rewards.custom.testing import Tested, code_test
 from webapp.rewards.selectors import specs_of
 from webapp.rewards.services import reward_spec_save
 from webapp.teams.access import project_for
-from webapp.teams.audit import audit_write
+from webapp.teams.audit import audit
 from webapp.teams.models import AuditAction, Project, Role, User
 from webapp.teams.switches import custom_rewards_on
 
@@ -80,7 +80,7 @@ def custom_edit(request: HttpRequest, slug: str) -> HttpResponse:
             add_errors(form, exc)
         else:
             sha256 = form.params.sha256 if form.params else ""
-            audit_write(request, user, AuditAction.CODE_SAVED, subject=sha256, project=project)
+            audit(AuditAction.CODE_SAVED, subject=sha256, project=project)
             messages.success(request, _("%(name)s is saved.") % {"name": spec})
             return redirect("reward-detail", slug=slug, pk=spec.pk)
     return _page(request, project, form, status=422)
@@ -115,5 +115,5 @@ def _tested(request: HttpRequest, project: Project, form: CodeForm) -> Tested | 
         add_errors(form, exc)
         return None
     if tested.passed:
-        audit_write(request, user, AuditAction.CODE_TESTED, subject=tested.sha256, project=project)
+        audit(AuditAction.CODE_TESTED, subject=tested.sha256, project=project)
     return tested

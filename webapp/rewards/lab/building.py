@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import shutil
 import uuid
@@ -12,9 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from billiard.exceptions import SoftTimeLimitExceeded
-from django.core.exceptions import ValidationError
-from django.db import transaction
 from django.db.models import Max
 from django.utils.translation import gettext_noop
 from pydantic import ValidationError as ShapeError
@@ -22,59 +18,48 @@ from pydantic import ValidationError as ShapeError
 from envs.wire import Message
 from training.config import RewardComponent
 from training.data.reader import read_records
-from training.errors import Boundary, DataError, TiltyardError
+from training.errors import Boundary, DataError, ErrorInfo, TiltyardError
 from training.rewards.base import Episode
 from training.rewards.lab.table import COLUMNS_NAME, EPISODES_NAME, META_NAME, ROWS_NAME
 from training.rewards.lab.writing import MAX_ROLLOUTS, Recorded, SetWriter, message_head
 from training.rewards.registry import default_components
-from webapp.claims import progress_writer
 from webapp.datasets.models import Dataset
 from webapp.rewards.cases import cases_of
 from webapp.rewards.lab.pasted import TEXT_NAME, conversations_of, grouped
-from webapp.rewards.lab.sets import SetLost, ours, recorded_rollouts, set_fail
+from webapp.rewards.lab.sets import recorded_rollouts
 from webapp.rewards.models import RolloutSet, SetKind, SetState
 from webapp.rollouts.episodes import BATCH, episodes_of
 from webapp.rollouts.models import Rollout, RolloutStatus
 from webapp.runs.models import Run
 from webapp.runs.page import config_of
+from webapp.work import Claim
 
-logger = logging.getLogger(__name__)
-PROGRESS_EVERY_S = 0.5
 TOO_MANY = "A rollout set holds at most {limit:,} rollouts; these steps have {total:,}."
 Found = Iterator[tuple[Recorded, Episode | None]]
 
 
-def set_build(*, rollout_set: RolloutSet) -> None:
+def set_build(claim: Claim[RolloutSet]) -> None:
     """Build a claimed set and write the outcome."""
-    token = str(rollout_set.progress["token"])
-    folder = rollout_set.folder / token
-    report = _reporter(rollout_set, token)
+    rollout_set = claim.item
+    folder = rollout_set.folder / claim.token
+    report = _reporter(claim)
     try:
-        _forget_others(rollout_set.folder, token)
+        _forget_others(rollout_set.folder, claim.token)
         with SetWriter(folder, _components(rollout_set)) as writer:
             for record, episode in _found(rollout_set, folder, report):
                 writer.add(record, episode)
                 report(writer.rollouts, None)
             writer.finish()
-        _finish(rollout_set, token, folder, writer)
-    except SetLost:
-        logger.info("rollout set given up", extra={"set_id": rollout_set.pk})
-    except (TiltyardError, ValidationError) as exc:
-        words = " ".join(exc.messages) if isinstance(exc, ValidationError) else f"{exc.message} {exc.hint}".strip()
-        set_fail(rollout_set=rollout_set, token=token, message=words)
-    except SoftTimeLimitExceeded:
-        set_fail(
-            rollout_set=rollout_set, token=token, message="Reading the rollouts took too long. Choose fewer steps."
-        )
-    except OSError as exc:
-        logger.exception("rollout set could not be written", extra={"set_id": rollout_set.pk})
-        words = f"The set could not be stored: {exc.strerror or 'I/O error'}."
-        set_fail(rollout_set=rollout_set, token=token, message=words)
-    except Exception as exc:  # one that nobody caught would be tried again for ever
-        logger.exception("rollout set failed", extra={"set_id": rollout_set.pk})
-        set_fail(rollout_set=rollout_set, token=token, message=f"Reading the rollouts failed ({type(exc).__name__}).")
+        _finish(claim, folder, writer)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def set_failed(_set: RolloutSet, error: TiltyardError) -> dict[str, Any]:
+    """The columns of a set that could not be built."""
+    words = f"{error.message} {error.hint}".strip()
+    info = ErrorInfo(code="set_unbuildable", boundary=Boundary.DATA, message=words)
+    return {"state": SetState.FAILED, "error": info.model_dump(mode="json")}
 
 
 def _forget_others(folder: Path, token: str) -> None:
@@ -84,15 +69,13 @@ def _forget_others(folder: Path, token: str) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _reporter(rollout_set: RolloutSet, token: str) -> Callable[[int, int | None], None]:
-    """Write progress at most twice a second; raises ``SetLost`` when the set is no longer ours."""
-    write = progress_writer(lambda: ours(rollout_set, token), token, SetLost, PROGRESS_EVERY_S)
+def _reporter(claim: Claim[RolloutSet]) -> Callable[[int, int | None], None]:
     known = 0
 
     def report(done: int, total: int | None) -> None:
         nonlocal known
         known = known if total is None else total
-        write({"done": done, "total": known}, at_once=total is not None)
+        claim.report({"done": done, "total": known}, at_once=total is not None)
 
     return report
 
@@ -231,13 +214,9 @@ def dataset_path(run: Run) -> Path | None:
     return known.rows_path if known and known.rows_path == path and path.is_file() else None
 
 
-def _finish(rollout_set: RolloutSet, token: str, folder: Path, writer: SetWriter) -> None:
+def _finish(claim: Claim[RolloutSet], folder: Path, writer: SetWriter) -> None:
     """Move the files to their place, the columns last, and say that the set is there."""
-    with transaction.atomic():
-        if not ours(rollout_set, token).select_for_update().exists():
-            raise SetLost
+    with claim.held():
         for name in (EPISODES_NAME, ROWS_NAME, META_NAME, COLUMNS_NAME):
-            os.replace(folder / name, rollout_set.folder / name)
-        ours(rollout_set, token).update(
-            state=SetState.READY, rollouts=writer.rollouts, groups=writer.groups, progress={}, error=None
-        )
+            os.replace(folder / name, claim.item.folder / name)
+        claim.finish(state=SetState.READY, rollouts=writer.rollouts, groups=writer.groups, error=None)

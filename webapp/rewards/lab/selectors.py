@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from django.db.models import QuerySet
 
-from webapp.claims import silent
 from webapp.rewards.models import RolloutSet, SetState
 from webapp.runs.models import Run
 from webapp.teams.models import Project
-
-LOST_AFTER_S = 60
 
 
 def rollout_sets_of(project: Project) -> QuerySet[RolloutSet]:
@@ -26,8 +23,3 @@ def percent_of(rollout_set: RolloutSet) -> int:
     """How far the building has come, 0 to 100."""
     total = int(rollout_set.progress.get("total") or 0)
     return min(100, round(100 * int(rollout_set.progress.get("done") or 0) / total)) if total else 0
-
-
-def lost_sets() -> QuerySet[RolloutSet]:
-    """Sets whose builder has said nothing for too long: its worker was killed, or the message was lost."""
-    return silent(RolloutSet.objects.filter(state=SetState.BUILDING), LOST_AFTER_S)

@@ -1,18 +1,9 @@
-"""Writing rollout sets.
-
-1. ``rollout_set_create`` saves the row (state ``building``) and sends a message, which is only a hint.
-2. ``set_claim`` takes the set for one worker by writing a fresh token into ``progress``; while that worker reports at
-   least once in ``LOST_AFTER_S``, nobody else can claim it.
-3. Progress and the outcome are written only where state is still ``building`` and the token is still ours.
-4. A set whose worker fell silent is found by ``lost_sets`` and sent again.
-"""
+"""Writing rollout sets: the row now, its files by a worker (``webapp.rewards.lab.building``)."""
 
 from __future__ import annotations
 
 import logging
-import secrets
 import shutil
-import time
 import uuid
 
 from django.conf import settings
@@ -21,24 +12,20 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 
-from training.errors import Boundary, ErrorInfo
+from webapp import work
 from webapp.pages import clean_name
 from webapp.rewards.cases import cases_of
 from webapp.rewards.lab.cache import cache
 from webapp.rewards.lab.pasted import TEXT_NAME, conversations_of
-from webapp.rewards.lab.selectors import LOST_AFTER_S
-from webapp.rewards.models import RolloutSet, SetKind, SetState
+from webapp.rewards.models import RolloutSet, SetKind
 from webapp.rollouts.models import Rollout, RolloutStatus
 from webapp.runs.models import Run
-from webapp.teams.models import Project, User
+from webapp.teams.audit import audit
+from webapp.teams.models import AuditAction, Project, User
 
 logger = logging.getLogger(__name__)
 MAX_SETS = 200
 KEEP_FREE_BYTES = 1 << 30
-
-
-class SetLost(Exception):
-    """Somebody else builds the set now, or it is gone."""
 
 
 def rollout_set_create(
@@ -75,7 +62,8 @@ def rollout_set_create(
         (made.folder / TEXT_NAME).write_text(text, encoding="utf-8", errors="replace")
     with transaction.atomic():
         made.save(force_insert=True)
-        transaction.on_commit(lambda: set_enqueue(made.id))
+        work.enqueue(made)
+        audit(AuditAction.SET_ADDED, made, by=user)
     logger.info("rollout set made", extra={"set_id": made.pk, "project_id": project.pk, "kind": kind})
     return made
 
@@ -109,41 +97,6 @@ def rollout_set_delete(*, rollout_set: RolloutSet) -> None:
     folder = rollout_set.folder
     cache.drop(rollout_set.pk)
     with transaction.atomic():
+        audit(AuditAction.SET_DELETED, rollout_set)
         rollout_set.delete()
         transaction.on_commit(lambda: shutil.rmtree(folder, ignore_errors=True))
-
-
-def set_enqueue(set_id: uuid.UUID) -> None:
-    """Tell a worker. A broker that is down costs only time: lost sets are found again."""
-    from kombu.exceptions import OperationalError
-
-    from webapp.rewards.lab.tasks import build
-
-    try:
-        build.apply_async((str(set_id),), retry=False)
-    except (OperationalError, OSError) as exc:
-        logger.warning("set not sent: %s", exc, extra={"set_id": set_id})
-
-
-def set_claim(*, set_id: uuid.UUID | str) -> RolloutSet | None:
-    """Take a set for this worker; ``None`` when there is nothing to do or somebody is at it."""
-    with transaction.atomic():
-        found = RolloutSet.objects.select_for_update().filter(pk=set_id, state=SetState.BUILDING).first()
-        if found is None:
-            return None
-        if found.progress.get("token") and time.time() - float(found.progress.get("at", 0)) < LOST_AFTER_S:
-            return None
-        found.progress = {"token": secrets.token_hex(8), "at": time.time(), "done": 0, "total": 0}
-        found.save(update_fields=["progress"])
-    return found
-
-
-def ours(rollout_set: RolloutSet, token: str) -> QuerySet[RolloutSet]:
-    """The set's row as long as this worker may write it."""
-    return RolloutSet.objects.filter(pk=rollout_set.pk, state=SetState.BUILDING, progress__token=token)
-
-
-def set_fail(*, rollout_set: RolloutSet, token: str, message: str) -> None:
-    """The set could not be built."""
-    error = ErrorInfo(code="set_unbuildable", boundary=Boundary.DATA, message=message)
-    ours(rollout_set, token).update(state=SetState.FAILED, error=error.model_dump(mode="json"), progress={})

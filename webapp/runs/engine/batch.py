@@ -61,6 +61,7 @@ class Batch:
         self.points: dict[tuple[str, int], float] = {}
         self.rollouts: dict[UUID, Rollout] = {}
         self.turns: dict[tuple[UUID, int], Turn] = {}
+        self.begun_anew: set[UUID] = set()
         self.groups: dict[tuple[int, int], RolloutGroup] = {}
         self.checkpoints: dict[str, Checkpoint] = {}
         self.events: list[tuple[str, dict[str, Any], datetime]] = []
@@ -136,6 +137,9 @@ class Batch:
 
     def _rollout_started(self, event: journal.RolloutStarted) -> None:
         key = rollout_id(self.run.pk, self.attempt, event.rollout)
+        if event.again:  # its environment was lost: the turns so far are void
+            self.begun_anew.add(key)
+            self.turns = {place: turn for place, turn in self.turns.items() if place[0] != key}
         self.rollouts[key] = Rollout(
             id=key,
             run_id=self.run.pk,

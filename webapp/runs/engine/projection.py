@@ -222,6 +222,8 @@ def write_rows(batch: Batch, seq: int) -> None:
         row.seq = number
     seq += len(numbered)
     _upsert(Rollout, batch.rollouts.values(), ["id"], keep={"run"})
+    if batch.begun_anew:
+        Turn.objects.filter(rollout_id__in=batch.begun_anew).delete()
     _upsert(Turn, batch.turns.values(), ["rollout", "number"], keep={"run"})
     _upsert(RolloutGroup, batch.groups.values(), ["run", "attempt", "step", "group"])
     _upsert(Checkpoint, batch.checkpoints.values(), ["run", "attempt", "path"], keep={"project"})

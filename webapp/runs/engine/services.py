@@ -19,7 +19,8 @@ from webapp.runs.engine.resolve import Resolved, resolve
 from webapp.runs.engine.resuming import can_resume
 from webapp.runs.models import Run
 from webapp.runs.states import LEASED, TERMINAL, RunState
-from webapp.teams.models import Project, User
+from webapp.teams.audit import audit
+from webapp.teams.models import AuditAction, Project, User
 from webapp.text import clean_json
 
 __all__ = ["run_create", "run_launch", "run_pause", "run_resume", "run_stop", "run_transition"]
@@ -72,6 +73,7 @@ def run_create(
                 **_resolved_fields(config, resolved),
             )
             event_add(run.pk, "state", {"from": None, "to": run.state, "reason": "created", "error": None}, attempt=0)
+            audit(AuditAction.RUN_LAUNCHED if launch else AuditAction.RUN_ADDED, run, by=user)
             if launch:
                 outbox.add(run.pk)
     except IntegrityError as exc:
@@ -86,7 +88,9 @@ def run_launch(*, run: Run, user: User | None = None) -> Run:
     """Queue a draft. Raises ``ConfigError`` as ``run_create`` does; a run that is no draft is left as it is."""
     config = JobConfig.model_validate(run.config)
     fields = _resolved_fields(config, resolve(run.project, config))
-    run_transition(run.pk, RunState.QUEUED, sources=frozenset({RunState.DRAFT}), reason=_by("launched", user), **fields)
+    drafts = frozenset({RunState.DRAFT})
+    if run_transition(run.pk, RunState.QUEUED, sources=drafts, reason=_by("launched", user), **fields):
+        audit(AuditAction.RUN_LAUNCHED, run, by=user)
     run.refresh_from_db()
     return run
 
@@ -99,9 +103,10 @@ def run_stop(*, run: Run, user: User | None = None) -> Run:
         run.refresh_from_db()
         if run.state in TERMINAL or run.state == RunState.STOPPING:
             break
-        if run_transition(run.pk, RunState.CANCELLED, sources=UNLEASED_OPEN, reason=reason):
-            break
-        if run_transition(run.pk, RunState.STOPPING, sources=LEASED, reason=reason):
+        if run_transition(run.pk, RunState.CANCELLED, sources=UNLEASED_OPEN, reason=reason) or run_transition(
+            run.pk, RunState.STOPPING, sources=LEASED, reason=reason
+        ):
+            audit(AuditAction.RUN_STOPPED, run, by=user)
             break
     run.refresh_from_db()
     return run
@@ -109,7 +114,8 @@ def run_stop(*, run: Run, user: User | None = None) -> Run:
 
 def run_pause(*, run: Run, user: User | None = None) -> Run:
     """Ask a run that a worker has to pause; it gives its device back and goes on from its newest checkpoint."""
-    run_transition(run.pk, RunState.PAUSING, reason=_by("paused", user))
+    if run_transition(run.pk, RunState.PAUSING, reason=_by("paused", user)):
+        audit(AuditAction.RUN_PAUSED, run, by=user)
     run.refresh_from_db()
     return run
 
@@ -126,7 +132,9 @@ def run_resume(*, run: Run, user: User | None = None, reason: str = "") -> Run:
             config = JobConfig.model_validate(run.config)
             fields |= _resolved_fields(config, resolve(run.project, config))
         words = reason or _by("resumed", user)
-        run_transition(run.pk, RunState.QUEUED, sources=frozenset({RunState(run.state)}), reason=words, **fields)
+        sources = frozenset({RunState(run.state)})
+        if run_transition(run.pk, RunState.QUEUED, sources=sources, reason=words, **fields):
+            audit(AuditAction.RUN_RESUMED, run, by=user)
     run.refresh_from_db()
     return run
 

@@ -23,6 +23,8 @@ from training.exports.verl import export_verl
 from webapp.runs.engine.resolve import dataset_path
 from webapp.runs.models import Run
 from webapp.runs.views import own_run
+from webapp.teams.audit import audit
+from webapp.teams.models import AuditAction
 
 MAX_ROWS_BYTES = 128 << 20
 """Rows that are converted while a person waits; larger ones by the command line."""
@@ -38,6 +40,7 @@ def run_verl(request: HttpRequest, slug: str, pk: UUID) -> HttpResponseBase:
     except TiltyardError as exc:
         messages.error(request, f"{exc.message} {exc.hint}".strip())
         return redirect("run-detail", slug=slug, pk=pk)
+    audit(AuditAction.RUN_EXPORTED, run)
     response = FileResponse(file, as_attachment=True, filename=f"{run.name}-verl.zip", content_type="application/zip")
     response["X-Content-Type-Options"] = "nosniff"
     return response

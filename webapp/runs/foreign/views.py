@@ -102,8 +102,6 @@ def _too_large(request: HttpRequest, project: Project) -> HttpResponse:
 def import_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """One import: how far it is, then what was read."""
     project, item = _own(request, slug, pk)
-    if foreign.lost_imports().filter(pk=item.pk).exists():
-        foreign.import_enqueue(item.pk)
     context = _detail(project, item) | {"report": import_view(item.report), "can_edit": can_edit(project)}
     return render(request, "runs/import_detail.html", context)
 

@@ -182,11 +182,17 @@ def _check_room(config: JobConfig, environment: Environment) -> Check:
         return Check(title, False, message, hint, False, "environment.name", offer=offer)
     if room.free is None:
         return Check(title, True, _("It answers, but does not say how many sessions are free."))
-    counts = {"free": room.free, "slots": room.slots, "needed": needed, "replicas": room.answering}
-    if room.free < needed:
-        message = _("%(free)s of %(slots)s sessions are free, and one step plays %(needed)s at once.") % counts
-        hint = _("Rollouts would wait or be excluded. Give the server more slots, or make steps smaller.")
+    if not room.free:
+        message = _("All of its %(slots)s sessions are taken.") % {"slots": room.slots}
+        hint = _("A step waits for a free one; after the environment's patience the run pauses.")
         return Check(title, False, message, hint, False, "environment.name", offer=offer)
+    counts = {"free": room.free, "slots": room.slots, "needed": needed, "replicas": room.answering}
+    count = min(room.free, config.environment.sessions * room.answering or room.free)
+    if count < needed:
+        message = _("It plays %(count)s at a time, and one step has %(needed)s rollouts.")
+        hint = _("The others wait for their turn: playing a step takes about %(rounds)s times as long.")
+        values = {"count": count, "needed": needed, "rounds": -(-needed // count)}
+        return Check(title, True, message % values, hint % values, False, "environment.name", offer=offer)
     if room.answering == 1:
         sentence = _("It answers; %(free)s of %(slots)s sessions are free, %(needed)s are needed.")
     else:

@@ -12,11 +12,11 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from tests.working import done
 from training.config import JobConfig, RewardComponent
 from training.rewards.lab.scoring import score_set
 from webapp.rewards.lab import scoring
-from webapp.rewards.lab.building import set_build
-from webapp.rewards.lab.sets import rollout_set_create, set_claim
+from webapp.rewards.lab.sets import rollout_set_create
 from webapp.rewards.models import RolloutSet
 from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.models import Run
@@ -100,12 +100,7 @@ def built(project: Any, alice: Any) -> Callable[..., RolloutSet]:
 
     def make(**over: Any) -> RolloutSet:
         fields = {"project": project, "user": alice, "name": "set"} | over
-        made = rollout_set_create(**fields)
-        claimed = set_claim(set_id=made.pk)
-        assert claimed is not None
-        set_build(rollout_set=claimed)
-        made.refresh_from_db()
-        return made
+        return done(rollout_set_create(**fields))
 
     return make
 

@@ -1,0 +1,244 @@
+"""S-g: every unsafe address leaves a row in the audit, or is listed with the reason why it does not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import Client
+from django.utils import timezone
+
+from tests.security.routes import API, OWN_PK, PROJECT, TABLE, Who
+from tests.security.test_authorisation_matrix import _address, objects
+from tests.webapp.launch.test_launch import _data as launch_form
+from tests.webapp.launch.test_launch import config, trainer
+from tests.webapp.rewards.test_custom import _form
+from tests.webapp.rewards.test_play_pages import _data as bed_form
+from tests.webapp.rewards.test_rewards import _data as reward_form
+from tests.working import at_once
+from webapp.datasets.models import Dataset
+from webapp.rewards.models import RewardSpec
+from webapp.runs.models import Run
+from webapp.teams.models import AuditAction, AuditEntry, Membership, Project, User
+
+__all__ = ["config", "objects", "trainer"]
+UNAUDITED = {
+    "login/": "a login is in the log; failures are counted by the throttle",
+    "login/<str:token>/": "as login/",
+    "logout/": "ends nothing but the person's own session",
+    "language/": "a cookie of the person's own",
+    "theme/": "a cookie of the person's own",
+    PROJECT + "runs/new/preflight/": "checks, and changes nothing",
+    PROJECT + "runs/new/yaml/": "turns a form into text and back",
+    PROJECT + "datasets/" + OWN_PK + "read/preview/": "looks at a file",
+    PROJECT + "rewards/" + OWN_PK + "try/": "scores a pasted text",
+    PROJECT + "rewards/lab/" + OWN_PK + "score/": "computes what the page shows",
+    PROJECT + "rewards/lab/" + OWN_PK + "rollouts/<uuid:rollout>/": "reads one rollout",
+    PROJECT + "environments/" + OWN_PK + "check/": "asks a server how it is",
+}
+ROW = json.dumps({"messages": [{"role": "user", "content": "2 + 3?"}, {"role": "assistant", "content": "5"}]})
+COMPONENTS = [{"name": "final_answer", "weight": 0.5}]
+PARTS = {"name": "mine", "components": COMPONENTS}
+SHOP = {"name": "shop", "kind": "process", "program": "webshop", "wanted": "1", "slots": "8"}
+SHOP |= {"memory_mb": "768", "cpus": "1.0", "webshop-products": "60"}
+
+
+class Act(NamedTuple):
+    """What is sent, and which row it leaves. ``body`` may need the objects of the test."""
+
+    action: str
+    body: Any = {}
+
+
+def _file(text: str = ROW, name: str = "rows.jsonl") -> SimpleUploadedFile:
+    return SimpleUploadedFile(name, text.encode() + b"\n")
+
+
+RUNS, DATASETS, REWARDS = PROJECT + "runs/" + OWN_PK, PROJECT + "datasets/" + OWN_PK, PROJECT + "rewards/" + OWN_PK
+ENVIRONMENTS, MEMBERS = PROJECT + "environments/" + OWN_PK, PROJECT + "settings/members/"
+ACTS: dict[str, Act] = {
+    "password/": Act(
+        "password_set",
+        {
+            "old_password": "correct horse battery staple",
+            "new_password1": "w3lded-Pike",
+            "new_password2": "w3lded-Pike",
+        },
+    ),
+    "confirm/": Act("confirm_failed", {"password": "wrong"}),
+    "site/custom-rewards/": Act("custom_off", {"on": "no"}),
+    "projects/new/": Act("project_added", lambda of: {"name": "New", "team": of["project"].team_id}),
+    MEMBERS: Act("member_added", {"username": "dora", "role": "editor"}),
+    MEMBERS + "<int:pk>/role/": Act("member_role", {"role": "editor"}),
+    MEMBERS + "<int:pk>/remove/": Act("member_removed"),
+    MEMBERS + "<int:pk>/link/": Act("member_link"),
+    PROJECT + "runs/new/": Act("run_launched", lambda of: launch_form(of["project"], of["config"])),
+    PROJECT + "runs/new/needs/": Act("preset_begun", {"preset": "toolbench", "size": "full"}),
+    PROJECT + "runs/new/needs/" + OWN_PK + "leave/": Act("preset_dropped"),
+    PROJECT + "runs/imports/new/": Act("run_imported", lambda of: {"name": "", "uploads": [_file("step:1", "a.log")]}),
+    RUNS + "stop/": Act("run_stopped"),
+    RUNS + "pause/": Act("run_paused"),
+    RUNS + "resume/": Act("run_resumed"),
+    PROJECT + "datasets/new/": Act("dataset_added", lambda of: {"name": "new", "file": _file()}),
+    DATASETS + "keep/": Act("dataset_kept"),
+    DATASETS + "delete/": Act("dataset_deleted"),
+    DATASETS + "read/": Act("dataset_added", {"format": "", "dialect": ""}),
+    DATASETS + "make/<slug:operation>/": Act(
+        "dataset_added", {"name": "a", "validation_name": "b", "train_ratio": "0.5", "seed": "1"}
+    ),
+    DATASETS + "export/": Act("dataset_exported", {"to": "jsonl", "train_ratio": "0.9"}),
+    PROJECT + "rewards/new/": Act("reward_saved", lambda of: reward_form()),
+    PROJECT + "rewards/lab/": Act("set_added", {"kind": "pasted", "text": f"[{ROW}]", "name": "talk"}),
+    PROJECT + "rewards/lab/save/": Act("reward_saved", json.dumps(PARTS)),
+    PROJECT + "rewards/lab/" + OWN_PK + "delete/": Act("set_deleted"),
+    PROJECT + "rewards/custom/": Act("code_saved", lambda of: _form()),
+    PROJECT + "rewards/custom/test/": Act("code_tested", lambda of: _form()),
+    REWARDS + "edit/": Act("reward_saved", lambda of: reward_form()),
+    REWARDS + "sample/": Act("run_launched", lambda of: bed_form(of["place"])),
+    REWARDS + "test-bed/": Act("run_launched", lambda of: bed_form(of["place"])),
+    REWARDS + "delete/": Act("reward_deleted"),
+    PROJECT + "rewards/cases/" + OWN_PK + "delete/": Act("case_deleted"),
+    PROJECT + "environments/new/": Act("environment_added", SHOP),
+    ENVIRONMENTS + "scale/": Act("environment_scaled", {"wanted": "2"}),
+    ENVIRONMENTS + "restart/": Act("environment_restart"),
+    ENVIRONMENTS + "delete/": Act("environment_deleted"),
+    ENVIRONMENTS + "edit/": Act("environment_changed", SHOP | {"slots": "9"}),
+    ENVIRONMENTS + "datasets/new/": Act("dataset_ordered", {"command": "tasks", "name": "made"}),
+    PROJECT + "models/new/": Act("model_added", {"name": "qwen", "kind": "hub", "source": "a/b", "revision": ""}),
+    PROJECT + "models/" + OWN_PK + "delete/": Act("model_deleted"),
+    PROJECT + "models/checkpoints/" + OWN_PK + "delete/": Act(
+        "checkpoint_deleted", lambda of: {"name": "run-1, step 1"}
+    ),
+    RUNS + "delete/": Act("run_deleted", lambda of: {"name": "run-1"}),
+    PROJECT + "delete/": Act("project_deleted", {"name": "Joust"}),
+    API + "projects/<slug:slug>/runs": Act(
+        "run_launched", lambda of: {"name": "r", "config": of["config"].model_dump(mode="json")}
+    ),
+    API + "projects/<slug:slug>/datasets": Act("dataset_added", lambda of: {"name": "d", "file": _file()}),
+    API + "projects/<slug:slug>/rewards": Act("reward_saved", PARTS),
+    API + "projects/<slug:slug>/environments": Act("environment_added", {"name": "bed", "program": "webshop"}),
+    API + "runs/<uuidstr:run_id>/stop": Act("run_stopped"),
+    API + "datasets/<uuidstr:dataset_id>/make": Act("dataset_added", {"operation": "split", "names": ["a", "b"]}),
+    API + "datasets/<uuidstr:dataset_id>/exports": Act("dataset_exported", {"to": "jsonl"}),
+    API + "environments/<uuidstr:environment_id>/scale": Act("environment_scaled", {"wanted": 2}),
+    API + "environments/<uuidstr:environment_id>/restart": Act("environment_restart"),
+}
+DELETES = {
+    API + "runs/<uuidstr:run_id>": "run_deleted",
+    API + "checkpoints/<uuidstr:checkpoint_id>": "checkpoint_deleted",
+    API + "models/<uuidstr:model_id>": "model_deleted",
+    API + "datasets/<uuidstr:dataset_id>": "dataset_deleted",
+    API + "projects/<slug:slug>": "project_deleted",
+}
+JSON = {PROJECT + "rewards/lab/save/"}
+UNSAFE = sorted(
+    route for route, methods in TABLE.items() if set(methods) - {"GET"} and Who.NOBODY not in methods.values()
+)
+
+
+@pytest.fixture
+def places(
+    objects: dict[str, Any], project: Project, config: Any, trainer: Any, make_environment: Any, settings: Any
+) -> dict[str, Any]:
+    """The objects of the matrix, each in a state in which the act is possible."""
+    shop = make_environment(kind="process", program="webshop", url="", name="mall", arguments={"products": 50})
+    place = make_environment(url="http://127.0.0.1:65001")
+    settings.CUSTOM_REWARDS = True
+    return objects | {
+        "project": project,
+        "config": config,
+        "place": place,
+        "environments": shop.pk,
+        "environment_id": shop.pk,
+    }
+
+
+def _prepare(route: str, places: dict[str, Any], alice: User, client: Client) -> None:
+    states = {"pause/": "running", "resume/": "paused"}
+    tail = route.rsplit("/", 2)[-2] + "/"
+    if route.startswith(RUNS) and tail in states:
+        Run.objects.update(state=states[tail], attempt=1, lease_owner="w", lease_beat_at=timezone.now())
+    elif route.startswith(PROJECT) and tail == "delete/":
+        Run.objects.update(state="succeeded")
+    elif route == DATASETS + "keep/":
+        Dataset.objects.update(state="needs_choice")
+    elif "rewards/<uuid:pk>/" in route or "runs/new" in route or "projects/<slug:slug>/runs" in route:
+        Run.objects.exclude(pk=places["runs"]).delete()
+        if tail in ("sample/", "test-bed/"):
+            RewardSpec.objects.update(components=[{"name": "bfcl_stage_1", "weight": 1.0}])
+    elif route == "site/custom-rewards/":
+        User.objects.filter(pk=alice.pk).update(is_superuser=True)
+    elif route == PROJECT + "rewards/custom/":
+        assert client.post(f"/p/{places['slug']}/rewards/custom/test/", _form()).status_code == 200
+
+
+def test_every_unsafe_address_is_audited_or_listed_with_a_reason() -> None:
+    assert set(UNSAFE) == set(ACTS) | set(DELETES) | set(UNAUDITED)
+    assert set(DELETES) == {route for route in UNSAFE if "DELETE" in TABLE[route]} - {"login/", "language/"}
+    assert not set(ACTS) & set(UNAUDITED) and all(UNAUDITED.values())
+    assert {act.action for act in ACTS.values()} <= set(AuditAction.values)
+
+
+@pytest.mark.parametrize("route", sorted(ACTS))
+def test_an_act_leaves_a_row(
+    route: str, places: dict[str, Any], alice: User, client_for: Callable[..., Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_once(monkeypatch)
+    act, client = ACTS[route], client_for(alice, REMOTE_ADDR="10.9.8.7", HTTP_USER_AGENT="Lance/1")
+    _prepare(route, places, alice, client)
+    before = set(AuditEntry.objects.values_list("pk", flat=True))
+    body = act.body(places) if callable(act.body) else act.body
+    address = _address(route, places)
+    if (route.startswith(API) and not route.endswith("/datasets")) or route in JSON:
+        text = body if isinstance(body, str) else json.dumps(body)
+        response = client.post(address, text, content_type="application/json")
+    else:
+        response = client.post(address, body)
+    rows = AuditEntry.objects.exclude(pk__in=before)
+    assert response.status_code < 400 or act.action == "confirm_failed", response.content.decode()[:3000]
+    found = rows.filter(action=act.action).first()
+    assert found is not None, (list(rows.values_list("action", flat=True)), response.content.decode()[:1500])
+    assert (found.username, found.user_id, found.address, found.agent) == ("alice", alice.pk, "10.9.8.7", "Lance/1")
+    if route.startswith(PROJECT) and "members" not in route:
+        assert found.project_id == places["project"].pk and found.subject
+
+
+@pytest.mark.parametrize("route", sorted(DELETES))
+def test_a_deletion_over_the_api_leaves_a_row(
+    route: str, places: dict[str, Any], alice: User, client_for: Callable[..., Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_once(monkeypatch)
+    Run.objects.update(state="succeeded")
+    response = client_for(alice).delete(_address(route, places))
+    assert response.status_code == 200, response.content
+    row = AuditEntry.objects.get()
+    assert (row.action, row.username, row.project_name) == (DELETES[route], "alice", "Joust") and row.subject
+
+
+def test_the_page_links_and_filters(
+    project: Project, alice: User, bob: User, client_for: Callable[..., Client], make_run: Any
+) -> None:
+    run = make_run(name="lance-1")
+    client_for(bob).post(f"/p/{project.slug}/runs/{run.pk}/stop/")
+    User.objects.filter(pk=alice.pk).update(is_superuser=True)
+    member = Membership.objects.get(user=bob)
+    boss = client_for(alice)
+    boss.post(f"/p/{project.slug}/settings/members/{member.pk}/role/", {"role": "viewer"})
+    page = boss.get("/site/").content.decode()
+    assert f'href="/p/joust/runs/{run.pk}/">lance-1</a>' in page and "run stopped" in page
+    assert "bob · Knights · viewer" in page
+    only = boss.get("/site/", {"who": "alice"}).content.decode()
+    assert "bob · Knights · viewer" in only and "lance-1" not in only
+    here = boss.get("/site/", {"project": "Joust"}).content.decode()
+    assert "lance-1" in here and "bob · Knights · viewer" not in here
+    run.delete()
+    assert "lance-1</span>" in boss.get("/site/").content.decode()
+
+
+def test_what_happened_to_nothing_leaves_no_row(project: Project, bob: User, client_for: Any, make_run: Any) -> None:
+    run = make_run(state="succeeded")
+    client_for(bob).post(f"/p/{project.slug}/runs/{run.pk}/stop/")
+    assert not AuditEntry.objects.exists()

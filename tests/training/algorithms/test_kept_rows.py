@@ -1,0 +1,146 @@
+"""Excluded and masked rollouts leave no trace in the gradient (T5), whatever the loss and the batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from tests.training.algorithms.conftest import MakeJob
+from tests.training.algorithms.test_grpo import COMPONENTS, by_length, parameters_of
+from tests.training.helpers import of_type, scripted_server
+from training.algorithms.base import JournalCallback
+from training.algorithms.grpo import run_grpo
+from training.algorithms.kept_rows import KEPT_SHARE, without_empty_rows
+from training.errors import RewardFault
+from training.rewards.base import Episode, Score
+from training.rollout.collector import StepRollouts
+
+CASES = [("grpo", 0), ("dr_grpo", 0), ("grpo", 2), ("dr_grpo", 2), ("dapo", 2), ("bnpo", 2)]
+
+
+@pytest.fixture(autouse=True)
+def _no_health(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("training.algorithms.grpo.check_environment", lambda config: None)
+
+
+@pytest.fixture
+def gradients(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, torch.Tensor]]:
+    """The gradients that each update would be made with."""
+    found: list[dict[str, torch.Tensor]] = []
+    original = JournalCallback.on_pre_optimizer_step
+
+    def spy(self: Any, *args: Any, **kwargs: Any) -> None:
+        grads = ((name, p.grad) for name, p in self.trainer.model.named_parameters())
+        found.append({name: grad.detach().clone() for name, grad in grads if grad is not None})
+        original(self, *args, **kwargs)
+
+    monkeypatch.setattr(JournalCallback, "on_pre_optimizer_step", spy)
+    return found
+
+
+def norm(gradient: dict[str, torch.Tensor]) -> float:
+    return float(torch.stack([g.norm() for g in gradient.values()]).norm())
+
+
+def run(make_job: MakeJob, name: str, url: str, loss: str, prompts: int, micro: int, **over: Any) -> Any:
+    job = make_job(
+        name,
+        environment={"url": url},
+        rewards={"components": COMPONENTS},
+        rollout={"prompts_per_step": prompts, **over.pop("rollout", {})},
+        grpo={"loss_type": loss, **over.pop("grpo", {})},
+        optim={"micro_batch_size": micro, "max_grad_norm": 1000.0, **over.pop("optim", {})},
+        run={"max_steps": 1, **over.pop("run", {})},
+        data={"shuffle": False},
+    )
+    return job
+
+
+def half_excluded(episode: Episode) -> Score:
+    """The rows of a step are "red" and "green", in this order; only the first is scored."""
+    if "red" not in str(episode.row):
+        raise RewardFault("no")
+    return by_length(episode)
+
+
+@pytest.mark.parametrize(("loss", "micro"), CASES)
+def test_half_of_the_rollouts_excluded_leave_the_gradient_of_the_other_half(
+    make_job: MakeJob, gradients: list[dict[str, torch.Tensor]], loss: str, micro: int
+) -> None:
+    """It was half as long for ``grpo`` and ``dr_grpo``, and for ``bnpo`` in micro batches. KL and entropy count too."""
+    extra = {"beta": 0.05, "entropy_coef": 0.01}
+    with scripted_server() as url:
+        run_grpo(run(make_job, "without", url, loss, 1, micro, grpo=extra), scorer=by_length)
+        run_grpo(run(make_job, "half", url, loss, 2, micro, grpo=extra), scorer=half_excluded)
+    without, half = gradients
+    assert norm(half) / norm(without) == pytest.approx(1.0, abs=1e-3) and norm(without) > 1e-4
+    for name, gradient in without.items():
+        assert torch.allclose(half[name], gradient, rtol=1e-3, atol=1e-6 + 1e-3 * float(gradient.norm())), name
+
+
+@pytest.fixture
+def end_as(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int, int], str]], None]:
+    """Makes rollouts end ``completed`` or ``truncated`` by (step, place in the step)."""
+    import training.algorithms.grpo as module
+
+    original = module.trl_batch
+
+    def set_up(status: Callable[[int, int], str]) -> None:
+        def decided(result: StepRollouts, *args: Any, **kwargs: Any) -> Any:
+            for place, rollout in enumerate(result.rollouts):
+                step = int(rollout.name.split("-s")[1].split("-")[0])
+                rollout.trajectory.status = status(step, place)  # type: ignore[assignment]
+            return original(result, *args, **kwargs)
+
+        monkeypatch.setattr(module, "trl_batch", decided)
+
+    return set_up
+
+
+def test_masked_rollouts_leave_the_gradient_of_the_others(
+    make_job: MakeJob, gradients: list[dict[str, torch.Tensor]], end_as: Any
+) -> None:
+    """With ``mask_truncated`` a rollout that was cut off is a row without tokens to learn from."""
+    end_as(lambda step, place: "completed" if place < 4 else "truncated")
+    masks = {"mask_truncated": True}
+    with scripted_server() as url:
+        run_grpo(run(make_job, "without", url, "grpo", 1, 2, grpo=masks), scorer=by_length)
+        run_grpo(run(make_job, "masked", url, "grpo", 2, 2, grpo=masks), scorer=by_length)
+    assert norm(gradients[1]) / norm(gradients[0]) == pytest.approx(1.0, abs=1e-3)
+
+
+def test_an_update_whose_rows_are_all_masked_moves_nothing(make_job: MakeJob, end_as: Any) -> None:
+    """AdamW's momentum of the step before would move the weights."""
+    end_as(lambda step, place: "completed" if step == 1 else "truncated")
+    with scripted_server() as url:
+        for steps in (1, 2):
+            over = {"grpo": {"mask_truncated": True}, "run": {"max_steps": steps}}
+            job = run(make_job, f"run{steps}", url, "grpo", 2, 0, **over)
+            run_grpo(job, scorer=by_length)
+            assert len(of_type(job.run_dir, "metrics")) == steps
+    one, two = parameters_of(job.run_dir.parent / "run1" / "model"), parameters_of(job.run_dir / "model")
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def batch(masks: list[list[int]], first: int) -> dict[str, Any]:
+    rows = len(masks)
+    return {
+        "advantages": torch.arange(first, first + rows).float(),
+        "completion_mask": torch.ones(rows, 2),
+        "tool_mask": torch.tensor(masks),
+        "num_items_in_batch": torch.tensor(7),
+    }
+
+
+def test_kept_rows_are_dealt_evenly_to_the_mini_batches_and_fill_their_micro_batches() -> None:
+    kept, empty = [1, 0], [0, 0]
+    batches = [batch([kept, empty], 0), batch([empty, kept], 2), batch([kept, kept], 4), batch([kept, empty], 6)]
+    found = without_empty_rows(batches, 2)
+    assert [item["advantages"].tolist() for item in found] == [[0.0, 4.0], [6.0], [3.0, 5.0], []]
+    assert {item[KEPT_SHARE] for item in found} == {2.5}
+    assert all(int(item["num_items_in_batch"]) == 7 for item in found)
+    whole = [batch([kept, kept], 0), batch([kept, kept], 2)]
+    assert without_empty_rows(whole, 1) is whole

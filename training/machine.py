@@ -1,0 +1,82 @@
+"""What the machine gives this process: its share of the processors, and room on a disk.
+
+Part of a disk is never filled (the reserve), so that journals, the database and whatever else lives there can go on
+and the run can still say why it paused.
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import shutil
+from pathlib import Path
+
+from training.errors import StorageFull
+
+RESERVE_VARIABLE = "TILTYARD_DISK_RESERVE_MB"
+RESERVE_BYTES_MAX, RESERVE_SHARE = 2 << 30, 0.05
+DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+CGROUP = Path("/sys/fs/cgroup")
+
+
+def cores() -> int:
+    """Processors that this process may use: its affinity and the container's quota, not what the machine has."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = cgroup_cores()
+    return max(1, allowed if quota is None else min(allowed, math.ceil(quota)))
+
+
+def cgroup_cores(root: Path = CGROUP) -> float | None:
+    """The container's processor quota in cores (control groups 2, then 1); ``None`` without one."""
+    try:
+        quota, period = (root / "cpu.max").read_text().split()[:2]
+    except (OSError, ValueError):
+        try:
+            quota = (root / "cpu" / "cpu.cfs_quota_us").read_text().strip()
+            period = (root / "cpu" / "cpu.cfs_period_us").read_text().strip()
+        except OSError:
+            return None
+    try:
+        return int(quota) / int(period) if int(quota) > 0 else None
+    except (ValueError, ZeroDivisionError):  # "max": no quota
+        return None
+
+
+def reserve_bytes(path: Path) -> int:
+    """What stays free on the disk of ``path``: ``TILTYARD_DISK_RESERVE_MB``, else 2 GiB but at most 5% of the disk."""
+    text = os.environ.get(RESERVE_VARIABLE, "").strip()
+    if text.isdigit():
+        return int(text) << 20
+    return min(RESERVE_BYTES_MAX, int(shutil.disk_usage(path).total * RESERVE_SHARE))
+
+
+def require_room(path: Path, needed: int, what: str) -> None:
+    """Raise ``StorageFull``, which names the disk, unless ``needed`` bytes fit on it beside the reserve."""
+    free, reserve = shutil.disk_usage(path).free, reserve_bytes(path)
+    if free >= needed + reserve:
+        return
+    wanted = f"{_size(needed)} and a reserve of {_size(reserve)}" if needed else f"the reserve of {_size(reserve)}"
+    raise StorageFull(
+        f"The disk {mount_of(path)} has {_size(free)} free; {what} needs {wanted}.",
+        hint=f"Free {_size(needed + reserve - free)} on {mount_of(path)}, then resume the run.",
+    )
+
+
+def disk_full(path: Path) -> StorageFull:
+    """The error of a write that found no room on the disk of ``path``."""
+    mount = mount_of(path)
+    free = _size(shutil.disk_usage(path).free)
+    return StorageFull(f"The disk {mount} is full ({free} free).", hint=f"Free space on {mount}, then resume the run.")
+
+
+def mount_of(path: Path) -> Path:
+    """Where the disk of ``path`` is mounted."""
+    place = path.resolve()
+    while not place.is_mount() and place != place.parent:
+        place = place.parent
+    return place
+
+
+def _size(count: int) -> str:
+    return f"{count / (1 << 30):.1f} GiB" if count >= 1 << 30 else f"{math.ceil(count / (1 << 20))} MiB"

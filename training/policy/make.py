@@ -1,0 +1,61 @@
+"""The sampling engine of a job. Another sampler is one more module and one more branch here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from training.config import JobConfig
+from training.policy.engine import Engine
+from training.policy.families import known_path
+from training.policy.sampling import SamplingParams
+from training.policy.transformers_engine import TransformersEngine
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+"""What accelerate's name of a mixed precision stands for."""
+MEMORY_NOTE = "Step %s: sampling ran out of memory and went on with fewer rollouts at once, so it is slower."
+
+
+def make_engine(
+    config: JobConfig,
+    model: Any,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    autocast: torch.dtype | None,
+    log: Callable[[str], None],
+) -> Engine:
+    """The engine that plays a job's model. Raises ``ModelError`` for a family that cannot be sampled right.
+
+    ``autocast`` is the precision that the loss is computed in, if it is another than the weights'.
+    """
+    family = model.config.model_type
+    path = known_path(family)
+    if path == "plain":
+        log(f"Models of the family {family} are sampled by the plain path: each turn computes the whole prompt anew.")
+    return TransformersEngine(
+        model,
+        stop_ids=stop_ids(model, tokenizer),
+        params=SamplingParams(config.rollout.temperature, config.rollout.top_p, config.rollout.top_k),
+        autocast=autocast,
+        parks=path == "fast",
+    )
+
+
+def autocast_dtype(device: str) -> torch.dtype | None:
+    """The precision that TRL's trainer computes in on a device, if it is another than the weights'."""
+    return torch.bfloat16 if device == "cuda" else None
+
+
+def stop_ids(model: Any, tokenizer: PreTrainedTokenizerBase) -> set[int]:
+    """Ids at which sampling of a turn stops: the tokenizer's end of turn, and what else the model declares as an end.
+
+    Only the former lets a conversation go on; a turn that stops at another one is taken as cut off.
+    """
+    declared = model.generation_config.eos_token_id
+    others = [] if declared is None else [declared] if isinstance(declared, int) else list(declared)
+    return {tokenizer.eos_token_id, *others}

@@ -1,0 +1,82 @@
+"""How much memory the sampler may take, and what one row of its cache costs.
+
+Rows are admitted while the cache they may grow to fits ``BATCH_SHARE`` of what is free when sampling begins; parked
+rows have ``PARKED_SHARE``. The rest is for activations, and for the copy of one layer while rows join or leave.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from training.policy.batch import DecodeBatch
+
+BATCH_SHARE = 0.5
+PARKED_SHARE = 0.2
+UNKNOWN_BYTES = 4 << 30  # where the system does not tell
+_CPU_SHORT = re.compile(r"not enough memory|can't allocate memory|cannot allocate memory", re.IGNORECASE)
+
+
+class RowCost(NamedTuple):
+    """Bytes of a row: for each column of the cache, and whatever its length."""
+
+    column: int
+    state: int
+
+    def of(self, rows: int, columns: int) -> int:
+        """Bytes of a batch."""
+        return rows * (columns * self.column + self.state)
+
+
+def measure_row(model: Any, device: torch.device, kept: torch.dtype | None) -> RowCost:
+    """What a row costs, found by feeding one token: true for every kind of layer and every precision."""
+    return RowCost(*DecodeBatch.prefill(model, [[0]], device, kept).row_bytes)
+
+
+def free_bytes(device: torch.device) -> int:
+    """Memory that is free on the device, what PyTorch keeps in reserve included; on a CPU what the machine and the
+    container leave.
+    """
+    if device.type == "cuda":
+        free, _total = torch.cuda.mem_get_info(device)
+        return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    found = [value for value in (_available(), _container_left()) if value is not None]
+    return min(found, default=UNKNOWN_BYTES)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether the error says that memory ran out, on a GPU or on a CPU."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and _CPU_SHORT.search(str(error)) is not None
+
+
+def _available(path: Path = Path("/proc/meminfo")) -> int | None:
+    try:
+        text = path.read_text()
+    except OSError:
+        return None
+    found = re.search(r"^MemAvailable:\s+(\d+) kB", text, re.MULTILINE)
+    return int(found[1]) * 1024 if found else None
+
+
+def _container_left(root: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """What the container's limit leaves (cgroup v2, then v1); ``None`` without a limit.
+
+    Its use counts the page cache too, which the kernel gives back: inactive file pages are taken off.
+    """
+    names = (
+        (root, "memory.max", "memory.current"),
+        (root / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+    )
+    for folder, limit, used in names:
+        try:
+            most, taken = int((folder / limit).read_text()), int((folder / used).read_text())
+            idle = re.search(r"^(?:total_)?inactive_file (\d+)", (folder / "memory.stat").read_text(), re.MULTILINE)
+        except (OSError, ValueError):  # not there, or "max"
+            continue
+        return max(0, most - taken + (int(idle[1]) if idle else 0))
+    return None

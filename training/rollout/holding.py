@@ -1,0 +1,137 @@
+"""Holding: while the environment is away, a step waits and tries again; nothing is excluded and nothing scored.
+
+1. *Away* means unreachable or full (``passing``), or late and silent: a server that still answers was just too slow.
+2. The first failure begins a hold. Each try that fails too makes the pause longer, up to ``PAUSE_CAP_S``; all rollouts
+   that wait share one pause. Each try is journalled as ``Held``.
+3. After a pause the server is asked who it is. Only if it answers are episodes begun again.
+4. An episode that begins ends the hold (``answered``), and the pauses start anew.
+5. After ``environment.patience_s`` without that, the typed error leaves: the run pauses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from collections.abc import Callable
+
+from training.config import EnvironmentConfig
+from training.errors import (
+    EnvironmentFull,
+    EnvironmentRefused,
+    EnvironmentTimeout,
+    EnvironmentUnreachable,
+    StopRequested,
+    TiltyardError,
+)
+from training.journal import Event, Held
+from training.rollout.protocols import addresses, ask_server
+from training.rollout.session import SessionLost
+
+PAUSE_BASE_S, PAUSE_CAP_S = 0.5, 30.0
+HINT = "Start the environment again, then press Resume."
+_now = time.monotonic
+_sleep = asyncio.sleep
+
+
+def passing(error: TiltyardError) -> bool:
+    """Whether the environment is away, and may be back by itself. A refusal stands until somebody acts."""
+    if isinstance(error, EnvironmentRefused):
+        return False
+    return isinstance(error, EnvironmentUnreachable | EnvironmentFull | SessionLost)
+
+
+class Hold:
+    """The wait of one step, shared by its rollouts. Use from one thread."""
+
+    def __init__(self, config: EnvironmentConfig, write: Callable[[Event], None]) -> None:
+        self._config = config
+        self._write = write
+        self.step = 0
+        self._asking: asyncio.Task[bool] | None = None
+        self._tries = 0
+        self._since: float | None = None
+        self._next = 0.0
+
+    def answered(self) -> None:
+        """An episode began: it goes on."""
+        if self._since is not None:
+            self._since, self._tries, self._next = None, 0, 0.0
+            self._write(Held(step=self.step))
+
+    def pause(self, error: TiltyardError) -> float:
+        """Seconds until the next try. Raises the error for the run when the patience is spent."""
+        now = _now()
+        if self._since is None:
+            self._since = now
+        if now < self._next:  # another rollout of the step has begun this pause
+            return self._next - now
+        left = self._config.patience_s - (now - self._since)
+        if left <= 0:
+            raise self._spent(error, now - self._since)
+        self._tries += 1
+        ceiling = min(PAUSE_CAP_S, PAUSE_BASE_S * 2 ** min(self._tries - 1, 16))
+        pause = min(left, ceiling * random.uniform(0.75, 1.0))  # noqa: S311 - spreads load, guards nothing
+        self._next = now + pause
+        self._write(
+            Held(step=self.step, error=error.info, tries=self._tries, next_try_s=pause, patience_left_s=left - pause)
+        )
+        return pause
+
+    async def away(self, error: TiltyardError) -> bool:
+        """Whether an episode failed because the environment is away, and not by a fault of its own."""
+        return passing(error) or (isinstance(error, EnvironmentTimeout) and not await self._answers())
+
+    async def wait(self, error: TiltyardError) -> None:
+        """Wait until it is worth while to begin again. Raises the error for the run when the patience is spent."""
+        while True:
+            await _sleep(self.pause(error))
+            if await self._answers():
+                return
+
+    async def _answers(self) -> bool:
+        """Whether any of the servers answers; those who ask at the same time share one question."""
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.create_task(self._ask_all())
+        return await asyncio.shield(self._asking)
+
+    async def _ask_all(self) -> bool:
+        return any(await asyncio.gather(*(self._ask(url) for url in addresses(self._config))))
+
+    async def _ask(self, url: str) -> bool:
+        try:
+            await ask_server(self._config, url)
+        except TiltyardError as error:  # whoever answers nonsense answers; the episode will say what is wrong
+            return not (isinstance(error, EnvironmentTimeout) or passing(error))
+        return True
+
+    def _spent(self, error: TiltyardError, waited_s: float) -> TiltyardError:
+        kind = EnvironmentFull if isinstance(error, EnvironmentFull) else EnvironmentUnreachable
+        what = "was full" if kind is EnvironmentFull else "could not be reached"
+        tried = f"for {_duration(waited_s)} ({self._tries} tries)" if self._tries else "and the patience is 0"
+        return kind(f"The environment {what} {tried}. The last failure: {error.message}", hint=HINT)
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds / 60:.3g} min" if seconds >= 90 else f"{seconds:.3g} s"
+
+
+def wait_for_environment(
+    ask: Callable[[], object], config: EnvironmentConfig, write: Callable[[Event], None], stop: threading.Event
+) -> None:
+    """Hold until ``ask`` finds the environment. Raises what it raises when the patience is spent.
+
+    Nothing has begun yet, so a timeout is held too. Raises ``StopRequested`` as soon as the flag is set.
+    """
+    hold = Hold(config, write)
+    while True:
+        try:
+            ask()
+        except TiltyardError as error:
+            if not (passing(error) or isinstance(error, EnvironmentTimeout)):
+                raise
+            if stop.wait(hold.pause(error)):
+                raise StopRequested("The run was asked to stop.") from None
+        else:
+            return hold.answered()

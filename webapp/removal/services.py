@@ -1,0 +1,196 @@
+"""Deleting runs, checkpoints and projects.
+
+1. What else uses the thing is told, and refuses it (``used_by``); so does work that has not ended.
+2. In one transaction it is hidden (``removed_at``; its name is free again), written into the audit, and a ``Removal``
+   is left for a worker. From here on nobody sees it.
+3. The worker deletes the rows that hang on it in batches, then the row, then the files by way of the trash. Each part
+   may be done twice, so a worker that is killed is followed by another that goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.db.models import CASCADE, Model, Q, QuerySet
+from django.db.models.functions import Now
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from webapp.environments.models import Environment
+from webapp.registry.models import Checkpoint, RegisteredModel
+from webapp.removal.files import bytes_of, files_delete, removal_add
+from webapp.removal.models import Removal, RemovalState
+from webapp.runs.models import Run
+from webapp.runs.states import LEASED, TERMINAL, RunState
+from webapp.storage import dataset_dir, environment_dir, import_dir, rollout_set_dir, run_dir
+from webapp.teams.audit import audit
+from webapp.teams.models import AuditAction, Project
+from webapp.work import Claim
+
+BATCH = 1000
+SHOWN = 3
+BUSY = LEASED | {RunState.QUEUED}
+
+
+class Forecast(NamedTuple):
+    """What deleting something means: sentences of what goes with it, the bytes, and what stands against it."""
+
+    name: str
+    bytes: int
+    goes: list[str]
+    against: list[str]
+
+
+def forecast(item: Run | Checkpoint | Project) -> Forecast:
+    """What a person reads before they confirm."""
+    return Forecast(_name(item), bytes_of(_paths(item)), _goes(item), used_by(item))
+
+
+def remove(item: Run | Checkpoint | Project) -> None:
+    """Hide it now and have it deleted. Raises ``ValidationError`` while something uses it."""
+    acts: dict[type[Model], tuple[AuditAction, Callable[[Any], None]]] = {
+        Run: (AuditAction.RUN_DELETED, _hide_run),
+        Checkpoint: (AuditAction.CHECKPOINT_DELETED, lambda found: found.delete()),
+        Project: (AuditAction.PROJECT_DELETED, _hide_project),
+    }
+    action, hide = acts[type(item)]
+    with transaction.atomic():
+        _lock(item)
+        if against := used_by(item):
+            raise ValidationError(" ".join(against), code="conflict")
+        name, kind, pk = _name(item), item._meta.label_lower, item.pk
+        audit(action, item, subject=name)
+        removal_add(name, _paths(item), kind="" if isinstance(item, Checkpoint) else kind, object_id=pk)
+        hide(item)
+
+
+def _lock(item: Run | Checkpoint | Project) -> None:
+    """Nobody claims, queues or resumes what is being judged."""
+    runs = Run.objects.filter(project=item) if isinstance(item, Project) else Run.objects.filter(pk=_run_id(item))
+    list(runs.select_for_update(no_key=True).order_by("pk").values_list("pk"))
+
+
+def _run_id(item: Run | Checkpoint) -> UUID:
+    return item.pk if isinstance(item, Run) else item.run_id
+
+
+def _hide_run(run: Run) -> None:
+    Run.objects.filter(pk=run.pk).update(removed_at=Now(), name=str(run.pk), idempotency_key=None)
+
+
+def _hide_project(project: Project) -> None:
+    Run.objects.filter(project=project).update(removed_at=Now())
+    Project.objects.filter(pk=project.pk).update(removed_at=Now(), slug=str(project.pk))
+
+
+def _name(item: Run | Checkpoint | Project) -> str:
+    if isinstance(item, Checkpoint):
+        return _("%(run)s, step %(step)s") % {"run": item.run.name, "step": item.step}
+    return item.name
+
+
+# --- What stands against it -------------------------------------------------------------------------------------------
+def used_by(item: Run | Checkpoint | Project) -> list[str]:
+    """Why it cannot be deleted now, in sentences; empty where it can."""
+    if isinstance(item, Project):
+        busy = Run.objects.filter(project=item, state__in=BUSY)
+        return _told(busy, _("Runs are at work or queued; stop them first: %(names)s."))
+    if isinstance(item, Run):
+        against = [_("It is at work or queued; stop it first.")] if _state(item) in BUSY else []
+        models = RegisteredModel.objects.filter(checkpoint__run=item)
+        waiting = item.followers.exclude(state__in=TERMINAL)
+        against += _told(waiting, _("A run waits for its model: %(names)s."))
+        folder = run_dir(item.pk)
+    else:
+        against = [] if _state(item.run) in TERMINAL else [_("Its run has not ended and may go on from it.")]
+        models, folder = RegisteredModel.objects.filter(checkpoint=item), item.folder
+    against += _told(models, _("A model is registered from it; remove that first: %(names)s."))
+    return against + _told(_starting_from(item, folder), _("A run that has not ended starts from it: %(names)s."))
+
+
+def _state(run: Run) -> str:
+    return str(Run.objects.filter(pk=run.pk).values_list("state", flat=True).first())
+
+
+def _starting_from(item: Run | Checkpoint, folder: Path) -> QuerySet[Run]:
+    """Open runs whose weights lie in the folder, or that name the run."""
+    named = Q(resolved__model__source__startswith=str(folder))
+    if isinstance(item, Run):
+        named |= Q(config__model__source=f"run:{item.name}")
+    return Run.objects.filter(named, project=item.project_id).exclude(state__in=TERMINAL).exclude(pk=_run_id(item))
+
+
+def _told(rows: QuerySet[Any], sentence: str) -> list[str]:
+    names = list(rows.order_by().values_list("name", flat=True)[:SHOWN])
+    return [sentence % {"names": ", ".join(names)}] if names else []
+
+
+# --- What goes with it ------------------------------------------------------------------------------------------------
+def _goes(item: Run | Checkpoint | Project) -> list[str]:
+    if isinstance(item, Checkpoint):
+        return []
+    if isinstance(item, Run):
+        rollouts, checkpoints = item.rollouts.count(), item.checkpoints.count()  # type: ignore[attr-defined]
+        return [
+            ngettext("%(n)s rollout with its turns", "%(n)s rollouts with their turns", rollouts) % {"n": rollouts},
+            ngettext("%(n)s checkpoint", "%(n)s checkpoints", checkpoints) % {"n": checkpoints},
+            _("its curves, log and events"),
+        ]
+    runs, datasets = Run.objects.filter(project=item).count(), item.datasets.count()  # type: ignore[attr-defined]
+    return [
+        ngettext("%(n)s run with all that it recorded", "%(n)s runs with all that they recorded", runs) % {"n": runs},
+        ngettext("%(n)s dataset", "%(n)s datasets", datasets) % {"n": datasets},
+        _("its reward specs, rollout sets, environments and models"),
+    ]
+
+
+def _paths(item: Run | Checkpoint | Project) -> list[Path]:
+    if isinstance(item, Checkpoint):
+        return [run_dir(item.run_id) / item.path] if item.folder else []  # ``folder`` has checked the path
+    if isinstance(item, Run):
+        return [run_dir(item.pk)]
+    folders = {"datasets": dataset_dir, "rollout_sets": rollout_set_dir, "imports": import_dir}
+    found = [run_dir(pk) for pk in Run.all_objects.filter(project=item).values_list("pk", flat=True)]
+    for name, folder in folders.items():
+        found += [folder(pk) for pk in getattr(item, name).values_list("pk", flat=True)]
+    return found
+
+
+# --- The worker -------------------------------------------------------------------------------------------------------
+def removal_run(claim: Claim[Removal]) -> None:
+    """Delete the rows, then the files."""
+    removal = claim.item
+    if removal.kind == "runs.run":
+        _delete_run(claim, str(removal.object_id))
+    elif removal.kind == "teams.project":
+        _delete_project(claim, str(removal.object_id))
+    files_delete(claim)
+    claim.finish(state=RemovalState.DONE)
+
+
+def _delete_project(claim: Claim[Removal], pk: str) -> None:
+    for run_id in Run.all_objects.filter(project_id=pk).values_list("pk", flat=True):
+        _delete_run(claim, str(run_id))
+    environments = list(Environment.objects.filter(project_id=pk).values_list("pk", flat=True))
+    Environment.objects.filter(pk__in=environments).delete()  # the keeper ends what still runs of them
+    claim.item.paths += [f"environments/{environment_dir(found).name}" for found in environments]
+    claim.keep(paths=claim.item.paths)
+    Project.all_objects.filter(pk=pk).delete()
+
+
+def _delete_run(claim: Claim[Removal], pk: str) -> None:
+    """A run of 20,000 rollouts is hundreds of thousands of rows: no statement takes more than a batch of them."""
+    for relation in Run._meta.related_objects:
+        model: Any = relation.related_model
+        if getattr(relation, "on_delete", None) is not CASCADE:
+            continue
+        rows = model._base_manager.filter(**{relation.field.attname: pk}).order_by()
+        while keys := list(rows.values_list("pk", flat=True)[:BATCH]):
+            model._base_manager.filter(pk__in=keys).delete()
+            claim.report({"stage": "rows"})
+    Run.all_objects.filter(pk=pk).delete()
