@@ -19,6 +19,7 @@ from django.conf import settings
 from django.db import connection
 
 from webapp.ops.embedded import die_with_parent, free_port
+from webapp.ops.programs import web_program
 
 ROOT = Path(__file__).resolve().parents[1]
 START_LIMIT_S = 60.0
@@ -94,22 +95,10 @@ def make_child_env(**extra: str) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def site(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """URL of a real web server (uvicorn) on this session's test database; use it with ``transactional_db``."""
+    """URL of a web server as `up` starts it, on this session's test database; use it with ``transactional_db``."""
     port = free_port()
     log = tmp_path_factory.mktemp("site") / "log"
-    argv = [
-        sys.executable,
-        "-m",
-        "uvicorn",
-        "webapp.asgi:application",
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(port),
-        "--ws-max-size",
-        "65536",
-        "--no-access-log",
-    ]
+    argv = web_program("127.0.0.1", port, behind_proxy=False).argv
     with running(argv, log, make_child_env(TILTYARD_PORT=str(port), TILTYARD_CUSTOM_REWARDS="true")) as child:
         wait_for_http(f"http://127.0.0.1:{port}/", child, log)
         yield f"http://127.0.0.1:{port}"

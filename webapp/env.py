@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import ipaddress
 import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -49,6 +52,40 @@ def env_list(name: str, default: list[str]) -> list[str]:
     return [item.strip() for item in value.split(",") if item.strip()] if value else default
 
 
+def proxy_addresses() -> list[str]:
+    """Addresses and networks of the proxies in front of us.
+
+    `*` is refused: whoever connects could then write any address into X-Forwarded-For.
+    """
+    found = env_list("TILTYARD_PROXY_ADDRESSES", ["127.0.0.1", "::1"])
+    for item in found:
+        try:
+            ipaddress.ip_network(item, strict=False)
+        except ValueError as exc:
+            raise ImproperlyConfigured(
+                f"TILTYARD_PROXY_ADDRESSES must be IP addresses or networks such as 172.18.0.0/16, not {item!r}."
+            ) from exc
+    return found
+
+
+def unusable(path: Path, exc: OSError) -> ImproperlyConfigured:
+    """Why a folder or file of ours cannot be written, in a sentence that says what to do."""
+    if exc.errno == errno.ENOSPC:
+        return ImproperlyConfigured(f"The disk that holds {path} is full: free some space, then start again.")
+    return ImproperlyConfigured(
+        f"{path} cannot be written ({exc.strerror}): give this user the right to, or set TILTYARD_DATA_DIR to a folder "
+        "that can be written."
+    )
+
+
+def private_folder(path: Path) -> None:
+    """Make a folder that only we can read, if it is not there."""
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as exc:
+        raise unusable(path, exc) from exc
+
+
 def secret_key(path: Path, fallback_env: str) -> str:
     """The secret key from the environment, or one that is made once and kept in a file that only we can read."""
     value = env_str(fallback_env)
@@ -56,16 +93,32 @@ def secret_key(path: Path, fallback_env: str) -> str:
         if len(value) < 50:
             raise ImproperlyConfigured(f"{fallback_env} is too short to be secret: give it at least 50 characters.")
         return value
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # O_EXCL: of two processes that start together, one writes the key and the other reads it.
-        try:
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(handle, "w") as file:
-                file.write(secrets.token_urlsafe(64))
-        except FileExistsError:
-            pass
-    return path.read_text().strip()
+    private_folder(path.parent)
+    try:
+        _make_key(path)
+        found = path.read_text().strip()
+    except OSError as exc:
+        raise unusable(path, exc) from exc
+    if len(found) < 50:  # a disk that was full left an empty one
+        raise ImproperlyConfigured(
+            f"{path} holds no whole key: remove the file, and a new one is made at the next start."
+        )
+    return found
+
+
+def _make_key(path: Path) -> None:
+    if path.exists():
+        return
+    # Written beside its place and linked to it: of two processes that start together one makes the key, both read the
+    # same, and a full disk leaves none rather than half of one.
+    fresh = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(secrets.token_urlsafe(64))
+        with suppress(FileExistsError):
+            os.link(fresh, path)
+    finally:
+        fresh.unlink(missing_ok=True)
 
 
 def database_from_url(url: str) -> dict[str, Any]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
-from django.http import HttpRequest
+from django.db import InterfaceError, OperationalError
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.template.loader import get_template
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
@@ -17,8 +20,24 @@ MESSAGES = {
     "conflict": gettext_noop("That is not possible in the present state."),
     "too_large": gettext_noop("That is larger than the limit."),
     "rate_limited": gettext_noop("Too many requests; wait a little and try again."),
+    "unavailable": gettext_noop("The database does not answer now. Nothing is lost; try again in a moment."),
     "internal": gettext_noop("Tiltyard failed to answer; the log has the details under this request id."),
 }
+
+
+RETRY_AFTER_S = 5
+DATABASE_AWAY = (OperationalError, InterfaceError)  # gone, restarting, or too busy to answer in time
+
+
+def server_error(request: HttpRequest, exc: BaseException | None = None) -> HttpResponse:
+    """The answer to whatever nothing else caught: 503 while the database is away, else 500, each in the one shape."""
+    away = isinstance(exc or sys.exc_info()[1], DATABASE_AWAY)
+    status, code = (503, "unavailable") if away else (500, "internal")
+    headers = {"Retry-After": str(RETRY_AFTER_S)} if away else {}
+    if request.path.startswith("/api/") or request.headers.get("Accept", "").startswith("application/json"):
+        return JsonResponse(error_body(request, code), status=status, headers=headers)
+    # Without the request: a context processor might ask the database.
+    return HttpResponse(get_template(f"{status}.html").render(), status=status, headers=headers)
 
 
 def error_body(request: HttpRequest | None, code: str, message: str = "", detail: Any = None) -> dict[str, Any]:

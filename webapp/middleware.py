@@ -9,7 +9,7 @@ from collections.abc import Callable
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 
-from webapp.errors import error_body
+from webapp.errors import DATABASE_AWAY, error_body, server_error
 
 logger = logging.getLogger(__name__)
 GetResponse = Callable[[HttpRequest], HttpResponse]
@@ -63,5 +63,7 @@ class ErrorShapeMiddleware:
             return JsonResponse(error_body(request, "not_found"), status=404)
         if isinstance(exc, PermissionDenied):
             return JsonResponse(error_body(request, "forbidden", str(exc)), status=403)
+        if isinstance(exc, DATABASE_AWAY):
+            return server_error(request, exc)
         logger.exception("api request failed", extra={"request_id": getattr(request, "request_id", "")})
         return JsonResponse(error_body(request, "internal"), status=500)

@@ -14,7 +14,16 @@ from pathlib import Path
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.translation import gettext_lazy as _
 
-from webapp.env import database_from_url, env_bool, env_int, env_list, env_str, secret_key
+from webapp.env import (
+    database_from_url,
+    env_bool,
+    env_int,
+    env_list,
+    env_str,
+    private_folder,
+    proxy_addresses,
+    secret_key,
+)
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 DATA_DIR = Path(env_str("TILTYARD_DATA_DIR", str(BASE_DIR / ".tiltyard"))).resolve()
@@ -42,6 +51,8 @@ SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
 SECURE_SSL_REDIRECT = HTTPS
 SECURE_HSTS_SECONDS = env_int("TILTYARD_HSTS_SECONDS", 0)
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if env_bool("TILTYARD_BEHIND_PROXY", False) else None
+# Addresses of the proxies in front: only their X-Forwarded-For is believed, from the right up to the first stranger.
+PROXY_ADDRESSES = proxy_addresses()
 X_FRAME_OPTIONS = "DENY"
 SECURE_REFERRER_POLICY = "same-origin"
 LOGIN_URL = "login"
@@ -57,6 +68,16 @@ AUTH_PASSWORD_VALIDATORS = [
         "NumericPasswordValidator",
     )
 ]
+
+# Login links by mail; without a host there are none, and an owner or administrator makes the link.
+EMAIL_HOST = env_str("EMAIL_HOST")
+EMAIL_PORT = env_int("EMAIL_PORT", 587)
+EMAIL_HOST_USER = env_str("EMAIL_HOST_USER")
+EMAIL_HOST_PASSWORD = env_str("EMAIL_HOST_PASSWORD")
+EMAIL_USE_TLS = env_bool("EMAIL_USE_TLS", True)
+EMAIL_USE_SSL = env_bool("EMAIL_USE_SSL", False)
+EMAIL_TIMEOUT = 15
+DEFAULT_FROM_EMAIL = env_str("EMAIL_FROM", f"tiltyard@{ALLOWED_HOSTS[0]}")
 
 # --- Application ----------------------------------------------------------------------------------------------------
 INSTALLED_APPS = [
@@ -166,7 +187,7 @@ MODELS_DIR = Path(env_str("TILTYARD_MODELS_DIR", str(DATA_DIR / "models")))
 # The one folder below which editors choose data for servers that they start: catalogues, tool documents, queries.
 ENVIRONMENT_DATA_DIR = Path(env_str("TILTYARD_ENVIRONMENT_DATA_DIR", str(DATA_DIR / "environment-data")))
 for _folder in (DATA_DIR, FILE_UPLOAD_TEMP_DIR, MODELS_DIR, ENVIRONMENT_DATA_DIR):
-    _folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    private_folder(_folder)
 
 # --- Jobs (Celery) --------------------------------------------------------------------------------------------------
 # The message is only a hint "try to claim run X"; the lease in Postgres decides, so early acknowledgement is right.
@@ -228,7 +249,7 @@ if _services.get("tools_address"):
     OUTBOUND_ALLOW.append(_services["tools_address"])
 # Where datasets of Hugging Face are fetched from: the hub itself, or a mirror of it.
 HUB_URL = env_str("TILTYARD_HUB_URL", "https://huggingface.co").rstrip("/")
-TOOLS_URL = _services.get("tools_url", "")
+TOOLS_URL, TOOLS_TOKEN = _services.get("tools_url", ""), _services.get("tools_token", "")
 # Names of images (without tag) that editors may start as environments; `*` lets them start any that is on the machine.
 ENVIRONMENT_IMAGES = env_list("TILTYARD_ENVIRONMENT_IMAGES", ["tiltyard-env-*"])
 # The name under which runs and pages reach servers that the keeper started as processes.

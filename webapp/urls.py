@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.urls import include, path
 
+handler500 = "webapp.errors.server_error"
 urlpatterns = [
     path("", include("webapp.teams.urls")),
     path("workers/", include("webapp.workers.urls")),

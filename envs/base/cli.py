@@ -99,7 +99,11 @@ def _listen(host: str, port: int) -> socket.socket:
 def _run(listener: socket.socket, application: FastAPI, settings: ServerSettings) -> int:
     import uvicorn
 
+    from envs.base.connections import HttpConnection, SocketConnection
+
     options: dict[str, Any] = {
+        "http": HttpConnection,
+        "ws": SocketConnection,
         "ws_max_size": MAX_FRAME_BYTES,
         "ws_ping_interval": settings.ping_interval_s,
         "ws_ping_timeout": settings.ping_timeout_s,

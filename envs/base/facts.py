@@ -21,9 +21,13 @@ VALIDATION_KEPT_S = 60.0
 
 @dataclass(frozen=True)
 class Facts:
-    """``validate`` plays a few gold and bad episodes (within seconds); ``baselines`` plays simple policies."""
+    """``validate`` plays a few gold and bad episodes (within seconds); ``baselines`` plays simple policies.
+
+    ``description`` is one sentence for ``/metadata``.
+    """
 
     deterministic: bool = True
+    description: str = ""
     validate: Callable[[], Validation] | None = None
     baselines: Callable[[], list[Baseline]] | None = None
 
@@ -33,6 +37,7 @@ class Prover:
 
     def __init__(self, facts: Facts) -> None:
         self.deterministic = facts.deterministic
+        self.description = facts.description
         self.baselines: list[Baseline] = []
         self._facts = facts
         self._lock = asyncio.Lock()

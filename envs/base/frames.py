@@ -7,6 +7,7 @@ input in its error. Here every bad frame has a sentence for an answer, and the s
 from __future__ import annotations
 
 import json
+import uuid
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -14,6 +15,8 @@ from pydantic import ValidationError
 from envs.wire import ResetRequest, StepRequest
 
 MAX_DEPTH = 48
+# A megabyte of empty arrays is 350,000 values, each of them looked at several times; a large row has some thousands.
+MAX_VALUES = 50_000
 MAX_TEXT_LENGTH = 300
 FRAME_TYPES = ("reset", "step", "state", "close")
 
@@ -39,7 +42,7 @@ def check_frame(text: str | None) -> Frame:
         raise FrameError("INVALID_JSON", "Binary frames are not understood: send JSON as text.")
     if "\\u" in text:
         text = _repaired(text)
-    frame = _parse(text)
+    frame = read_object(text)
     kind = frame.get("type")
     if not isinstance(kind, str) or kind not in FRAME_TYPES:
         raise FrameError("UNKNOWN_TYPE", f"Unknown message type; this server knows {', '.join(FRAME_TYPES)}.")
@@ -59,7 +62,8 @@ def check_frame(text: str | None) -> Frame:
     return Frame(kind, json.dumps({"type": kind, "data": data} if kind in ("reset", "step") else {"type": kind}))
 
 
-def _parse(text: str) -> dict[str, Any]:
+def read_object(text: str) -> dict[str, Any]:
+    """The JSON object in a text, of bearable depth and size; raises ``FrameError``."""
     try:
         frame = json.loads(text)
     except json.JSONDecodeError as error:
@@ -70,9 +74,10 @@ def _parse(text: str) -> dict[str, Any]:
         raise FrameError("INVALID_JSON", "Invalid JSON: a number has too many digits.") from None
     if not isinstance(frame, dict):
         raise FrameError("VALIDATION_ERROR", "Invalid message: a frame must be a JSON object.")
-    # Counting brackets is a cheap upper bound; only suspicious frames are walked.
-    if text.count("[") + text.count("{") > MAX_DEPTH and _depth_over(frame, MAX_DEPTH):
-        raise FrameError("INVALID_JSON", "Invalid JSON: nested too deeply.")
+    # Counting brackets and commas is a cheap upper bound; only suspicious frames are walked.
+    brackets = text.count("[") + text.count("{")
+    if brackets > MAX_DEPTH or brackets + text.count(",") > MAX_VALUES:
+        _check_shape(frame)
     return frame
 
 
@@ -88,18 +93,24 @@ def _repaired(text: str) -> str:
     return frame.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def _depth_over(value: Any, limit: int) -> bool:
-    level = [value]
-    for _ in range(limit + 1):
-        level = [
-            child
-            for item in level
-            if isinstance(item, dict | list)
-            for child in (item.values() if isinstance(item, dict) else item)
-        ]
-        if not level:
-            return False
-    return True
+def _check_shape(frame: dict[str, Any]) -> None:
+    """Raise ``FrameError`` for a frame that nests too deeply or holds too many values."""
+    level: list[Any] = [frame]
+    values = 0
+    for _ in range(MAX_DEPTH + 1):
+        values += len(level)
+        below: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                below += item.values()
+            elif isinstance(item, list):
+                below += item
+        if values + len(below) > MAX_VALUES:
+            raise FrameError("VALIDATION_ERROR", f"Invalid message: it holds more than {MAX_VALUES} values.")
+        if not below:
+            return
+        level = below
+    raise FrameError("INVALID_JSON", "Invalid JSON: nested too deeply.")
 
 
 def describe(kind: str, error: ValidationError) -> str:
@@ -130,3 +141,8 @@ def clean_error(text: str) -> tuple[str, str]:
 def error_frame(code: str, message: str, **extra: Any) -> str:
     """An OpenEnv error frame."""
     return json.dumps({"type": "error", "data": {"message": message[:MAX_TEXT_LENGTH], "code": code, **extra}})
+
+
+def error_body(code: str, message: str) -> dict[str, Any]:
+    """The error shape of the project, for HTTP."""
+    return {"ok": False, "code": code, "message": message, "detail": None, "request_id": uuid.uuid4().hex}

@@ -5,7 +5,8 @@ Algorithm of one connection:
 2. Every frame is checked before OpenEnv reads it; a bad one is answered here and OpenEnv waits on.
 3. A watchdog looks at what the connection is doing. Waiting for a frame longer than ``idle_s``: close it with 4408.
    Writing an answer longer than ``send_timeout_s`` (a client that does not read): cancel it. Both give the slot back.
-4. Vanished clients are found by uvicorn's pings, which end the receive.
+4. Vanished clients are found by uvicorn's pings, which end the receive. One that vanishes while an answer is written to
+   it is told to OpenEnv as a disconnect too: left to itself it would try to send its error to the same client.
 """
 
 from __future__ import annotations
@@ -18,23 +19,26 @@ import time
 import uuid
 from typing import Any, Literal
 
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from envs.base.frames import FrameError, check_frame, clean_error, error_frame
+from envs.base.frames import FrameError, check_frame, clean_error, error_body, error_frame
 from envs.base.load import LoadMeter
 from envs.base.logs import log
 from envs.base.settings import ServerSettings
 
+CLOSE_LOST = 1006
 CLOSE_BAD_FRAMES = 4400
 CLOSE_IDLE = 4408
 MAX_BAD_FRAMES = 32
+OWN_PATHS = frozenset({"/validate", "/metadata", "/schema", "/openapi.json", "/mcp"})
 ERROR_PREFIX = '{"type":"error"'
 
 
 class Guard:
     """ASGI middleware: authentication for http and websockets alike, then one ``Connection`` for each socket.
 
-    ``paths`` are the HTTP routes that a server has beside ``/health`` and ``/validate``; they need the token as the
+    ``paths`` are the HTTP routes that a server has beside ``/health`` and ``OWN_PATHS``; they need the token as the
     socket does. A request to one of ``step_paths`` counts as a step.
     """
 
@@ -49,7 +53,7 @@ class Guard:
         self._app = app
         self._settings = settings
         self._meter = meter
-        self._paths = paths | {"/validate"}
+        self._paths = paths | OWN_PATHS
         self._step_paths = step_paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -64,12 +68,19 @@ class Guard:
             # The query is dropped: OpenEnv's ?session_id= joins another client's session.
             connection = Connection(self._settings, self._meter, receive, send)
             await connection.run(self._app, {**scope, "query_string": b""})
-        elif scope["path"] in self._step_paths:
-            began = time.monotonic()
-            await self._app(scope, receive, send)
-            self._meter.step(time.monotonic() - began)
         else:
+            await self._answer(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One HTTP request. A client that leaves in the middle of its body is no failure of ours."""
+        began = time.monotonic()
+        try:
             await self._app(scope, receive, send)
+        except ClientDisconnect:
+            log(logging.INFO, "request.lost", path=scope["path"][:200])
+            return
+        if scope["path"] in self._step_paths:
+            self._meter.step(time.monotonic() - began)
 
     def _refusal(self, scope: Scope) -> tuple[int, str, str] | None:
         headers = dict(scope["headers"])
@@ -88,9 +99,7 @@ class Guard:
 
 async def _refuse(scope: Scope, receive: Receive, send: Send, status: int, code: str, message: str) -> None:
     """Answer with the error shape of the project, before a websocket is accepted."""
-    body = json.dumps(
-        {"ok": False, "code": code, "message": message, "detail": None, "request_id": uuid.uuid4().hex}
-    ).encode()
+    body = json.dumps(error_body(code, message)).encode()
     prefix = "http" if scope["type"] == "http" else "websocket.http"
     if scope["type"] == "websocket":
         await receive()
@@ -116,6 +125,7 @@ class Connection:
         self._since = time.monotonic()
         self._closed = False
         self._cut = False
+        self._lost = False
         self._bad_frames = 0
         self._steps = 0
         self._task: asyncio.Task[Any] | None = None
@@ -136,7 +146,8 @@ class Connection:
             if self._timer is not None:
                 self._timer.cancel()
             seconds = round(time.monotonic() - started, 3)
-            log(logging.INFO, "session.closed", session=self._id, seconds=seconds, steps=self._steps, cut=self._cut)
+            ended = {"cut": self._cut, "lost": self._lost}
+            log(logging.INFO, "session.closed", session=self._id, seconds=seconds, steps=self._steps, **ended)
 
     def _enter(self, phase: Literal["receiving", "sending", "working"]) -> None:
         self._phase = phase
@@ -144,6 +155,8 @@ class Connection:
 
     async def _receive(self) -> Message:
         while True:
+            if self._lost:
+                return {"type": "websocket.disconnect", "code": CLOSE_LOST}
             self._enter("receiving")
             message = await self._receive_raw()
             self._enter("working")
@@ -181,7 +194,10 @@ class Connection:
             self._meter.step(time.monotonic() - self._step_since)
         self._step_since = None
         self._enter("sending")
-        await self._send_raw(message)
+        try:
+            await self._send_raw(message)
+        except OSError:
+            self._closed = self._lost = True
         self._enter("working")
 
     def _watch(self) -> None:

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
 
+from envs.base import describing
 from envs.base.bridge import Bridge, BridgeObservation, StepAction
 from envs.base.environment import ToolEnvironment
 from envs.base.facts import Facts, Prover
+from envs.base.frames import error_body
 from envs.base.guard import Guard
 from envs.base.load import LoadMeter
+from envs.base.mcp import Mcp
 from envs.base.openenv import HTTPEnvServer, ServerMode
 from envs.base.settings import ServerSettings
 from envs.wire import Health, Validation
@@ -21,6 +26,8 @@ def create_server(
     factory: Callable[[], ToolEnvironment], settings: ServerSettings, facts: Facts | None = None
 ) -> FastAPI:
     """Serve ``factory()`` for each connection: ``/ws`` behind the guard, ``GET /health`` and ``GET /validate``.
+
+    Beside them stands what OpenEnv's own tools ask a server for (``envs.base.describing``, ``envs.base.mcp``).
 
     A server with routes of its own finds the ``LoadMeter`` and the ``Prover`` in the application's state.
     """
@@ -35,10 +42,11 @@ def create_server(
     server = HTTPEnvServer(
         Session, StepAction, BridgeObservation, max_concurrent_envs=settings.slots, env_name=settings.name
     )
-    app = FastAPI(title=settings.name, version=settings.version, docs_url=None, redoc_url=None, openapi_url=None)
+    app = FastAPI(title=settings.name, version=settings.version, docs_url=None, redoc_url=None)
     server.register_routes(app, mode=ServerMode.SIMULATION)
-    # Of OpenEnv's routes only the socket stays: reset and step over HTTP, MCP and the task routes are never served.
-    app.router.routes[:] = [route for route in app.router.routes if getattr(route, "path", None) == "/ws"]
+    # Of OpenEnv's routes only the socket stays: reset and step over HTTP and the task routes are never served.
+    kept = ("/ws", "/openapi.json")
+    app.router.routes[:] = [route for route in app.router.routes if getattr(route, "path", None) in kept]
 
     meter, prover = LoadMeter(), Prover(facts or Facts())
     app.state.meter, app.state.prover = meter, prover
@@ -51,8 +59,17 @@ def create_server(
     async def validate() -> Validation:
         return await prover.validation()
 
+    app.add_exception_handler(HTTPException, refuse)
+    describing.mount(app, settings, prover.description)
+    Mcp(Session, settings).mount(app)
     app.add_middleware(Guard, settings=settings, meter=meter)
     return app
+
+
+async def refuse(request: Request, error: Exception) -> JSONResponse:
+    """The error shape of the project for what no route answers, such as a method that it does not have."""
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    return JSONResponse(error_body(f"HTTP_{status}", "This route does not answer such a request."), status_code=status)
 
 
 def health_of(app: FastAPI, settings: ServerSettings, *, sessions: int, slots: int) -> Health:

@@ -30,7 +30,11 @@ class Call:
 
     def too_large(self) -> bool:
         """Whether the arguments exceed what a call may carry; a megabyte in a file would be kept and shown again."""
-        return _size([self.positional, self.keywords]) > MAX_ARGUMENT_CHARS
+        return self.size() > MAX_ARGUMENT_CHARS
+
+    def size(self) -> int:
+        """Characters of the arguments, counted only until there are more than a call may carry."""
+        return _size([self.positional, self.keywords])
 
 
 def _size(value: Any) -> int:

@@ -22,7 +22,10 @@ ERROR_PREFIX = "Error during execution: "
 MAX_RESULT_CHARS = 262_144
 MAX_POWER_BITS = 14_000  # Python writes integers of up to 4,300 digits
 MAX_PRECISION = 1_000
-MAX_FILES = 20_000
+MAX_FILES = 2_000  # the largest entry has 126
+# What all calls of an episode may carry into its state: a function that shows the state may be called 64 times in one
+# message, and 20 MB of posts took three seconds of everybody's. The longest gold episode carries 6,985 characters.
+MAX_EPISODE_CHARS = 131_072
 # Where these functions take their digits: position and name.
 _PRECISION = {"logarithm": (2, "precision"), "square_root": (1, "precision"), "round_number": (1, "decimal_places")}
 
@@ -41,6 +44,7 @@ class Toolbox:
             name: load_instance(name, configs.get(name, "{}"), long_context=long_context) for name in classes
         }
         self._errors = errors
+        self._carried = 0
         # A later class wins a name, as in BFCL; none of the 129 names stands twice.
         self._owners = {method: name for name in classes for method in methods_of(name)}
 
@@ -69,6 +73,9 @@ class Toolbox:
             raise Refused(f"name '{call.name[:MAX_NAME]}' is not defined")
         if call.too_large():
             raise Refused("the arguments are too long.")
+        if self._carried + call.size() > MAX_EPISODE_CHARS:
+            raise Refused("the arguments of this episode are too long.")
+        self._carried += call.size()
         instance = self.instances[owner]
         _check(instance, call)
         # Copies: the classes keep lists that they are given, and change them later.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from envs.base import EnvironmentRefusal, Facts, ServerSettings, ToolEnvironment
 from envs.base.facts import validation_of
-from envs.bfcl import NAME, VERSION
+from envs.bfcl import DESCRIPTION, NAME, VERSION
 from envs.bfcl.execution import Errors
 from envs.bfcl.package import SPLITS, entries, installed_version
 from envs.bfcl.rewards import reward_parts
@@ -128,7 +128,7 @@ def facts() -> Facts:
 
         return validation_of(validate([ids_of(split)[0] for split in SPLITS]))
 
-    return Facts(validate=prove)
+    return Facts(validate=prove, description=DESCRIPTION)
 
 
 def app() -> FastAPI:

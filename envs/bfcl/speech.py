@@ -7,12 +7,12 @@ Both read a request into an ``Action`` and render a ``Round`` into messages; the
 from __future__ import annotations
 
 import json
-import re
 from abc import ABC, abstractmethod
 from typing import Any, Literal
 
 from envs.bfcl.calls import MAX_NAME, Call, calls_from_json
 from envs.bfcl.schemas import tool_schemas
+from envs.bfcl.tags import contents, without
 from envs.bfcl.tasks import Task, Turn
 from envs.bfcl.turns import MAX_ATTEMPTS, Action, Round
 from envs.wire import Message, StepRequest, ToolCall
@@ -105,7 +105,7 @@ class NativeDialect(Dialect):
             return Action.of_error(f"Error: the tool call could not be read: {reason}")
         if request.tool_calls:
             return Action(kind="call", calls=[Call(call.name, call.arguments) for call in request.tool_calls])
-        if not _THOUGHT.sub("", request.message).strip():
+        if not without(request.message, "think").strip():
             return Action.of_error("Error: Response must contain either a tool call or an answer")
         return Action(kind="answer")
 
@@ -125,13 +125,12 @@ class NativeDialect(Dialect):
 
 DIALECTS: dict[Speech, Dialect] = {"native": NativeDialect(), "text": TextDialect()}
 
-_THOUGHT = re.compile(r"<think>.*?</think>", re.DOTALL)
-_PAIRS = {tag: re.compile(f"<{tag}>(.*?)</{tag}>", re.DOTALL) for tag in ("think", "tool_call", "answer")}
+_TAGS = ("think", "tool_call", "answer")
 
 
 def parse_text(text: str) -> Action:
     """Read a reply in tags: one thought, then calls or an answer. The checks run in upstream's order."""
-    found = {tag: pattern.findall(text) for tag, pattern in _PAIRS.items()}
+    found = {tag: contents(text, tag) for tag in _TAGS}
     problem = _problem(found)
     if problem is None and _outside(text, "tool_call" if found["tool_call"] else "answer"):
         problem = "Response must not contain text outside the required XML tags"
@@ -160,7 +159,7 @@ def _problem(found: dict[str, list[str]]) -> str | None:
 
 def _outside(text: str, tag: str) -> str:
     """What is left without the thought and then without the other pair; the order decides about nested tags."""
-    return _PAIRS[tag].sub("", _PAIRS["think"].sub("", text)).strip()
+    return without(without(text, "think"), tag).strip()
 
 
 def _json_error(reason: str) -> str:

@@ -9,3 +9,6 @@ from __future__ import annotations
 
 NAME = "toolbench"
 VERSION = "1.0.0"
+DESCRIPTION = (
+    "ToolBench: answer a user's query with the APIs at hand, by the wire of StableToolBench's virtual API server."
+)

@@ -11,7 +11,7 @@ from envs.base import ServerSettings
 from envs.base.facts import Facts, validation_of
 from envs.base.guard import Guard
 from envs.base.server import create_server
-from envs.toolbench import NAME, VERSION, virtual
+from envs.toolbench import DESCRIPTION, NAME, VERSION, virtual
 from envs.toolbench.bench import Bench, open_bench
 from envs.toolbench.server import Rules, ToolbenchEnvironment
 from envs.toolbench.validate import validate
@@ -26,6 +26,7 @@ def create_application(bench: Bench, settings: ServerSettings, rules: Rules | No
     facts = Facts(
         # A model behind the simulator's address may answer the same call in two ways.
         deterministic=not bench.answerer.asks_endpoint,
+        description=DESCRIPTION,
         validate=lambda: validation_of(
             validate(VALIDATED_QUERIES) if bench.data.is_empty else validate_data(bench.data, VALIDATED_FILES)
         ),

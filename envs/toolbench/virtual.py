@@ -7,7 +7,6 @@ the input that FastAPI would echo). Bodies over a megabyte are refused with 413 
 from __future__ import annotations
 
 import json
-import uuid
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -15,6 +14,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.exceptions import HTTPException
 
+from envs.base.frames import error_body
 from envs.base.settings import MAX_FRAME_BYTES
 from envs.toolbench.answers import INPUT_ERROR, OK, PARSE_ERROR, Answer, Answerer, failure
 from envs.toolbench.names import requested_name
@@ -125,5 +125,4 @@ async def _refuse(request: Request, error: Exception) -> JSONResponse:
     else:
         status = error.status_code if isinstance(error, HTTPException) else 500
         code, message = f"HTTP_{status}", "This route does not answer such a request."
-    body = {"ok": False, "code": code, "message": message, "detail": None, "request_id": uuid.uuid4().hex}
-    return JSONResponse(body, status_code=status)
+    return JSONResponse(error_body(code, message), status_code=status)

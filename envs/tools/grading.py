@@ -17,6 +17,13 @@ MAX_UNSUPPORTED_NUMBERS = 3
 _NUMBER = re.compile(r"(?<![0-9.])-?(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)(?:e[+-]?[0-9]{1,3})?(?![0-9])")
 _THOUSANDS = re.compile(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")
 _MINUS = str.maketrans({"\u2212": "-", "\u2013": "-"})
+# Unicode's stream-safe limit (UAX #15). Python sorts a run of combining marks by insertion, so that 60,000 of them
+# take seconds; no language writes more than a handful.
+MAX_MARKS = 30
+_LAST_MARK = 0x20000
+_MARKS = re.compile(
+    f"[{''.join(chr(code) for code in range(_LAST_MARK) if unicodedata.combining(chr(code)))}]{{{MAX_MARKS + 1},}}"
+)
 
 
 class Answer(BaseModel):
@@ -36,7 +43,10 @@ class Answer(BaseModel):
 
 def normalise(text: str) -> str:
     """Half-width, lower case, without thousands separators."""
-    return _THOUSANDS.sub("", unicodedata.normalize("NFKC", text).translate(_MINUS).casefold())
+    if not text.isascii():
+        bounded = _MARKS.sub(lambda run: run[0][:MAX_MARKS], text)
+        text = unicodedata.normalize("NFKC", bounded).translate(_MINUS)
+    return _THOUSANDS.sub("", text.casefold())
 
 
 def numbers(text: str) -> list[float]:

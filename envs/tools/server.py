@@ -11,7 +11,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator
 from envs.base import EnvironmentRefusal, Facts, ServerSettings, ToolEnvironment
 from envs.base.facts import validation_of
 from envs.base.rows import check_lengths, read_row
-from envs.tools import NAME, VERSION
+from envs.tools import DESCRIPTION, NAME, VERSION
 from envs.tools.calculator import Language
 from envs.tools.grading import Answer, numbers, score
 from envs.tools.tasks import Difficulty, clock_for, draw_task
@@ -193,7 +193,7 @@ def _validate() -> Validation:
     return validation_of(validate(VALIDATED_SEEDS))
 
 
-FACTS = Facts(validate=_validate)
+FACTS = Facts(validate=_validate, description=DESCRIPTION)
 
 
 def app() -> FastAPI:

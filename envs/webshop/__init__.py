@@ -8,3 +8,4 @@ from __future__ import annotations
 
 NAME = "webshop"
 VERSION = "1.0.0"
+DESCRIPTION = "WebShop: find a product that fits an instruction, choose its options and buy it, on text pages."

@@ -8,10 +8,9 @@ from typing import Literal, NamedTuple
 ActionKind = Literal["search", "click"]
 MAX_ARGUMENT_LENGTH = 4096
 
-# Values of options may hold one level of brackets themselves.
-_ARGUMENT = r"((?:[^\[\]\n]|\[[^\[\]\n]*\])+)"
-_WHOLE = re.compile(rf"(search|click)\[{_ARGUMENT}\]")
-_INSIDE = re.compile(rf"\b(search|click)\[{_ARGUMENT}\]", re.IGNORECASE)
+# Values of options may hold one level of brackets themselves. Nothing is given back: what ends an argument is no part
+# of one.
+_INSIDE = re.compile(r"\b(search|click)\[((?:[^\[\]\n]++|\[[^\[\]\n]*+\])++)\]", re.IGNORECASE)
 _MARK = re.compile(r"action\s*:", re.IGNORECASE)
 
 
@@ -23,12 +22,18 @@ class Action(NamedTuple):
 
 
 def parse_action(text: str) -> Action | None:
-    """Read an action as an AgentGym client sends it: the text starts with it. ``None`` for anything else.
+    """Read an action as an AgentGym client sends it; ``None`` for anything else.
 
-    The name must be in lower case and the argument not empty, as upstream; text after the bracket does not matter.
+    It is what upstream's ``re.match(r"(.+)\\[(.+)\\]", text)`` finds, in linear time: in the first line, the argument
+    ends at the last closing bracket and begins at the last opening one that leaves it a character. So a value with
+    brackets cannot be named, and two actions are none.
     """
-    match = _WHOLE.match(text)
-    return _action(match) if match else None
+    line = text.partition("\n")[0]
+    end = line.rfind("]")
+    start = line.rfind("[", 1, max(end - 1, 0))
+    if start < 0 or line[:start] not in ("search", "click"):
+        return None
+    return _action(line[:start], line[start + 1 : end])
 
 
 def find_action(message: str) -> Action | None:
@@ -41,10 +46,9 @@ def find_action(message: str) -> Action | None:
     for scope in scopes:
         matches = list(_INSIDE.finditer(scope))
         if matches:
-            return _action(matches[-1])
+            return _action(matches[-1][1].lower(), matches[-1][2])
     return None
 
 
-def _action(match: re.Match[str]) -> Action:
-    kind: ActionKind = "search" if match[1].lower() == "search" else "click"
-    return Action(kind, match[2].lower()[:MAX_ARGUMENT_LENGTH])
+def _action(name: str, argument: str) -> Action:
+    return Action("search" if name == "search" else "click", argument.lower()[:MAX_ARGUMENT_LENGTH])

@@ -9,17 +9,16 @@ from __future__ import annotations
 import html
 import json
 import random
-import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict, StrictInt, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from starlette.exceptions import HTTPException
 
-from envs.base.frames import describe
+from envs.base.frames import describe, error_body
 from envs.base.settings import MAX_FRAME_BYTES
 from envs.webshop.actions import parse_action
 from envs.webshop.rooms import Room, Rooms
@@ -31,7 +30,7 @@ PATHS = frozenset(
         *("/available_actions", "/instruction_text", "/observation", "/state"),
     }
 )
-MAX_NUMBER_DIGITS = 12
+_NUMBER = TypeAdapter(int)
 
 
 class AgentGymError(Exception):
@@ -44,17 +43,17 @@ class AgentGymError(Exception):
 
 
 class EnvBody(BaseModel):
-    """The environment that a request is about."""
+    """The environment that a request is about. Numbers may be written as upstream reads them: ``"12"``, ``12.0``."""
 
     model_config = ConfigDict(extra="ignore")
 
-    env_idx: StrictInt
+    env_idx: int
 
 
 class ResetBody(EnvBody):
     """Without ``session_id`` the visit is drawn by chance, as upstream does it."""
 
-    session_id: StrictInt | None = None
+    session_id: int | None = None
 
 
 class StepBody(EnvBody):
@@ -137,10 +136,11 @@ class AgentGym:
 
     def _asked(self, request: Request) -> Room:
         """The environment of ``?env_idx=``."""
-        text = request.query_params.get("env_idx", "")
-        if not (text.isascii() and text.isdigit() and len(text) <= MAX_NUMBER_DIGITS):
-            raise AgentGymError(422, "VALIDATION_ERROR", "Invalid request: env_idx must be a number.")
-        return self._room(int(text))
+        try:
+            number = _NUMBER.validate_python(request.query_params.get("env_idx", ""))
+        except ValidationError:
+            raise AgentGymError(422, "VALIDATION_ERROR", "Invalid request: env_idx must be a number.") from None
+        return self._room(number)
 
     def _room(self, number: int) -> Room:
         room = self._rooms.find(number)
@@ -186,8 +186,7 @@ async def _answer_error(request: Request, error: Exception) -> JSONResponse:
     else:
         status = error.status_code if isinstance(error, HTTPException) else 500
         code, message = f"HTTP_{status}", "This route does not answer such a request."
-    body = {"ok": False, "code": code, "message": message, "detail": None, "request_id": uuid.uuid4().hex}
-    return JSONResponse(body, status_code=status)
+    return JSONResponse(error_body(code, message), status_code=status)
 
 
 def _instruction(session: Session) -> str:

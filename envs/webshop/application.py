@@ -16,7 +16,7 @@ from envs.base.load import LoadMeter
 from envs.base.logs import log
 from envs.base.server import create_server, health_of
 from envs.base.settings import ServerSettings
-from envs.webshop import NAME, VERSION, agentgym
+from envs.webshop import DESCRIPTION, NAME, VERSION, agentgym
 from envs.webshop.baseline import run_baseline
 from envs.webshop.generator import generated_catalogue
 from envs.webshop.rooms import Rooms
@@ -65,7 +65,9 @@ def create_application(shop: Shop, settings: ServerSettings) -> FastAPI:
     """The base server with AgentGym's routes, a health that counts both kinds of session, and one guard for all."""
     rooms = Rooms(settings.slots, settings.idle_s)
     facts = Facts(
-        validate=lambda: validation_of(validate(shop, VALIDATED_VISITS)), baselines=lambda: [rule_baseline(shop)]
+        description=DESCRIPTION,
+        validate=lambda: validation_of(validate(shop, VALIDATED_VISITS)),
+        baselines=lambda: [rule_baseline(shop)],
     )
     app = create_server(partial(WebshopEnvironment, shop), settings, facts)
     app.router.routes[:] = [route for route in app.router.routes if getattr(route, "path", None) != "/health"]

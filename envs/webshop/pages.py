@@ -18,6 +18,7 @@ BACK, PREVIOUS, NEXT, BUY = "Back to Search", "< Prev", "Next >", "Buy Now"
 DESCRIPTION, FEATURES, REVIEWS = "Description", "Features", "Reviews"
 SUB_PAGES = {name.lower(): name for name in (DESCRIPTION, FEATURES, REVIEWS)}
 RATING = "N.A."
+HTML_SPACE = " \n\t\f\r"
 
 PageKind = Literal["start", "results", "item", "sub", "done"]
 
@@ -80,7 +81,9 @@ def item_page(instruction: str, product: Product) -> Page:
 
 def sub_page(instruction: str, product: Product, name: str) -> Page:
     """The description, features or reviews of a product; the data has no reviews."""
-    texts = {DESCRIPTION: (product.description,), FEATURES: product.bullets, REVIEWS: ()}[name]
+    # Upstream's template has a space before each feature, so that an empty one is still a text.
+    features = tuple(f" {bullet}" for bullet in product.bullets)
+    texts = {DESCRIPTION: (product.description,), FEATURES: features, REVIEWS: ()}[name]
     return Page("sub", (*_heading(instruction), BACK, PREVIOUS, *_visible(texts)), _buttons(BACK, PREVIOUS))
 
 
@@ -103,8 +106,8 @@ def _buttons(*names: str) -> dict[str, Target]:
 
 
 def _visible(texts: tuple[str, ...] | list[str]) -> list[str]:
-    """An empty text leaves no trace on a page, and neither does a lone line end; one of spaces does."""
-    return [text for text in texts if text not in ("", "\n")]
+    """An empty text leaves no trace on a page, and neither does blank space with a line end; spaces alone do."""
+    return [text for text in texts if text and (text.strip(HTML_SPACE) or "\n" not in text)]
 
 
 def _script_json(options: dict[str, str]) -> str:

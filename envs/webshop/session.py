@@ -22,6 +22,7 @@ class Shop:
         self.catalogue = catalogue
         self.goals = Goals(catalogue, goals)
         self.searcher = Searcher(catalogue)
+        self.variant = reward
         self.score = partial(score, variant=reward)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, StrictInt, field_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator
 
 from envs.base import rows as base_rows
 from envs.webshop.session import Session, Shop
@@ -29,7 +29,15 @@ class _Named(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    session_id: StrictInt | None = None
+    session_id: int | None = None
+
+    @field_validator("session_id", mode="before")
+    @classmethod
+    def _a_number(cls, value: Any) -> Any:
+        """Tables write 12 as ``"12"`` or ``12.0``; a flag is no number."""
+        if isinstance(value, bool):
+            raise ValueError("must be a number")
+        return value
 
 
 class _ExtraInfo(BaseModel):

@@ -217,9 +217,34 @@ def test_an_environment_installs_what_it_imports_as_the_lock_pins_it(name: str) 
     ]
     modules = {module for path in files for module in imported(path)} - set(sys.stdlib_module_names) - {"envs"}
     owners = packages_distributions()
-    extra = listed(ROOT / "requirements-nodeps.lock") if name == "bfcl" else set()
+    assert listed(ROOT / "requirements-nodeps.lock") == {"openenv", "bfcl-eval"}
+    extra = {"openenv", "bfcl-eval"} if name == "bfcl" else {"openenv"}
     missing = {module for module in modules if not {one.lower() for one in owners[module]} & (names | extra)}
     assert modules and missing == set()
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_an_environment_server_loads_no_package_that_its_image_lacks(name: str) -> None:
+    """V8: OpenEnv's page and clients were 464 of the 730 MB of each image, and no server uses them."""
+    absent = ("gradio", "pandas", "openai", "PIL", "fastmcp", "mcp", "rich", "typer", "huggingface_hub", "torch")
+    code = f"""
+import importlib, sys
+class Absent:
+    def find_spec(name, *_):
+        if name.split(".")[0] in {absent}:
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Absent)
+import uvicorn, envs.base.server, envs.base.cli
+for module in ("server", "__main__"):
+    importlib.import_module("envs.{name}." + module)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def test_no_image_asks_for_all_that_openenv_wants() -> None:
+    locked = listed(ROOT / "requirements.lock")
+    assert not locked & {"openenv", "gradio", "openai", "fastmcp", "mcp", "pillow", "keyring", "authlib"}
 
 
 def imported(path: Path) -> Iterator[str]:

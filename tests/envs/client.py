@@ -50,11 +50,14 @@ class Server:
 
 @contextmanager
 def running_server(
-    folder: Path, *options: str, token: str | None = None, module: str = "envs.tools"
+    folder: Path, *options: str, token: str | None = None, module: str = "envs.tools", before: str = ""
 ) -> Iterator[Server]:
-    """Start a server on a free port and end it afterwards."""
+    """Start a server on a free port and end it afterwards. ``before`` is Python that runs first, to shorten limits."""
     log = folder / "server.log"
-    words = [sys.executable, "-m", module, "--port", "0", *options]
+    start = (
+        ["-c", f"{before}\nfrom {module}.__main__ import main\nraise SystemExit(main())"] if before else ["-m", module]
+    )
+    words = [sys.executable, *start, "--port", "0", *options]
     if token is not None:
         (folder / "token").write_text(f"{token}\n")
         words += ["--token-file", str(folder / "token")]

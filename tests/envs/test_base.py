@@ -143,11 +143,12 @@ def test_any_outgoing_error_is_cleaned(text: str) -> None:
     assert code and '"type": "error"' in cleaned
 
 
-def test_a_server_does_not_carry_openenvs_own_page() -> None:
-    """Gradio is two thirds of what importing OpenEnv takes, in time and in memory; nothing here serves it."""
+def test_a_server_carries_neither_openenvs_page_nor_its_clients() -> None:
+    """They are most of what importing OpenEnv takes, in time and in memory; nothing here uses them (V8)."""
     code = (
-        "import sys, envs.base.server; assert 'gradio' not in sys.modules and 'pandas' not in sys.modules\n"
-        "import gradio; print(gradio.__name__)"  # whoever wants it afterwards still gets it
+        "import sys, envs.base.server\n"
+        "assert not {'gradio', 'pandas', 'fastmcp', 'mcp', 'openai'} & sys.modules.keys()\n"
+        "import fastmcp; print(fastmcp.Client.__module__)"  # whoever wants them afterwards gets the real ones
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout.strip()) == (0, "gradio"), done.stderr
+    assert (done.returncode, done.stdout.strip()) == (0, "fastmcp.client.client"), done.stderr

@@ -98,8 +98,8 @@ test("the frames of a snapshot in parts keep their seq until the last one", () =
 
 test("a step frame brings rows but does not move the line's seq", () => {
   const state = emptyState();
-  applyFrame(state, { type: "snapshot", seq: 4, run: run(), rollouts: [rollout({ step: 9 })] });
-  assert.ok(state.whole.has(9));
+  applyFrame(state, { type: "snapshot", seq: 4, run: run(), step: 9, rollouts: [rollout({ step: 9 })] });
+  assert.ok(!state.whole.has(9)); // its turns were not asked for
   applyFrame(state, { type: "step", step: 2, seq: 100, rollouts: [rollout({ id: "z", step: 2 })] });
   assert.equal(state.seq, 4);
   assert.ok(state.whole.has(2));
@@ -108,7 +108,7 @@ test("a step frame brings rows but does not move the line's seq", () => {
 
 test("a step watched from its beginning is whole, an old one that changes is not", () => {
   const state = emptyState();
-  applyFrame(state, { type: "snapshot", seq: 4, run: run(), rollouts: [rollout({ step: 9 })] });
+  applyFrame(state, { type: "snapshot", seq: 4, run: run(), step: 9, rollouts: [rollout({ step: 9 })] });
   applyFrame(state, {
     type: "changes",
     seq: 5,
@@ -145,4 +145,57 @@ test("an unknown frame or an older run is passed over", () => {
   applyFrame(state, { type: "beat", seq: 3, run: run({ seq: 3, state: "succeeded" }) });
   applyFrame(state, { type: "changes", seq: 2, run: run({ seq: 2 }) });
   assert.equal(state.run?.state, "succeeded");
+});
+
+const snapshot = (/** @type {object} */ more = {}) => ({
+  type: "snapshot",
+  seq: 9,
+  run: run({ seq: 9 }),
+  step: 1,
+  more: { names: 0, rollouts: 0 },
+  names: { reward: 0.5, "env/steps": 7 },
+  curves: { reward: { steps: [1, 2], values: [0.1, 0.5], attempts: 1 } },
+  rollouts: [rollout({ task: "a long…", short: true, seq: 3 })],
+  ...more,
+});
+
+test("a first frame has the curves that are shown, and the names of all (R11)", () => {
+  const state = emptyState();
+  assert.ok(applyFrame(state, snapshot()).has("points"));
+  assert.deepEqual(state.curves.get("reward"), { steps: [1, 2], values: [0.1, 0.5], attempts: [1, 1] });
+  assert.deepEqual(Array.from(state.names), [
+    ["reward", 0.5],
+    ["env/steps", 7],
+  ]);
+  assert.equal(state.curves.has("env/steps"), false);
+});
+
+test("a curve that was left out does not begin in the middle: its points wait until it is asked for (R11)", () => {
+  const state = emptyState();
+  applyFrame(state, snapshot());
+  applyFrame(state, { type: "changes", seq: 10, points: [{ attempt: 1, step: 3, name: "env/steps", value: 8 }] });
+  assert.equal(state.curves.has("env/steps"), false);
+  assert.equal(state.names.get("env/steps"), 8);
+  const curves = { "env/steps": { steps: [1, 2, 3], values: [6, 7, 8], attempts: [1, 1, 2] } };
+  assert.ok(applyFrame(state, { type: "curves", seq: 99, curves }).has("points"));
+  assert.deepEqual(state.curves.get("env/steps")?.attempts, [1, 1, 2]);
+  assert.equal(state.seq, 10); // an answer is no place to go on from
+  applyFrame(state, { type: "changes", seq: 11, points: [{ attempt: 1, step: 4, name: "env/steps", value: 9 }] });
+  assert.deepEqual(state.curves.get("env/steps")?.values, [6, 7, 8, 9]);
+});
+
+test("a metric that is new after the first frame is whole from its first point (R11)", () => {
+  const state = emptyState();
+  applyFrame(state, snapshot());
+  applyFrame(state, { type: "changes", seq: 10, points: [{ attempt: 1, step: 3, name: "new", value: 1 }] });
+  assert.deepEqual(state.curves.get("new")?.values, [1]);
+});
+
+test("the first frame's step is whole only when it was asked for, and its whole rows replace cut ones (R11)", () => {
+  const state = emptyState();
+  applyFrame(state, snapshot());
+  assert.equal(state.whole.has(1), false);
+  applyFrame(state, { type: "step", step: 1, seq: 9, rollouts: [rollout({ task: "a long task", seq: 3 })], turns: [] });
+  assert.equal(state.whole.has(1), true);
+  assert.equal(state.rollouts.get("a")?.task, "a long task");
 });

@@ -34,29 +34,55 @@ IDENTITY = {
 }
 
 
+def points_of(curves: dict[str, Any]) -> list[dict[str, Any]]:
+    """The points of the curves of a frame."""
+    made = []
+    for name, curve in curves.items():
+        for at, (step, value) in enumerate(zip(curve["steps"], curve["values"], strict=True)):
+            attempt = curve["attempts"][at] if isinstance(curve["attempts"], list) else curve["attempts"]
+            made.append({"attempt": attempt, "step": step, "name": name, "value": value})
+    return made
+
+
 class Tab:
     """What a browser keeps: rows by their identity, the last word wins. Docs/live.md tells the same rules."""
 
     def __init__(self) -> None:
         self.seq, self.run, self.frames = -1, {}, []
+        self.whole: set[int] = set()
         self.rows: dict[str, dict[Any, Any]] = {key: {} for key in KEYS}
 
     def take(self, frame: dict[str, Any]) -> None:
         self.frames.append(frame)
         if frame["type"] == "snapshot":
-            self.rows = {key: {} for key in KEYS}
-        if frame["type"] not in {"snapshot", "changes"}:
+            self.rows, self.whole = {key: {} for key in KEYS}, set()
+        if frame["type"] not in {"snapshot", "changes", "step", "curves"}:
             return
-        self.seq, self.run = frame["seq"], frame["run"]
+        if "run" in frame:
+            self.seq, self.run = frame["seq"], frame["run"]
+        if frame["type"] == "step":
+            self.whole.add(frame["step"])
+        rows = {"points": points_of(frame.get("curves", {}))} | frame
         for key in KEYS:
-            for row in frame.get(key, []):
+            for row in rows.get(key, []):
                 identity = tuple(row[part] for part in IDENTITY[key])
                 old = self.rows[key].get(identity)
                 if old is None or key != "points" or row["attempt"] >= old["attempt"]:
                     self.rows[key][identity] = row
 
+    def requests(self) -> list[dict[str, Any]]:
+        """What the first frame left out: the newest step's turns, and every curve in full."""
+        first = self.frames[0]
+        wanted: list[dict[str, Any]] = [{"type": "curves", "names": sorted(first["names"])}] if first["names"] else []
+        return wanted + ([{"type": "step", "step": first["step"]}] if first["step"] is not None else [])
+
+    def answered(self) -> bool:
+        """Whether the answers to ``requests`` are here."""
+        types = [frame["type"] for frame in self.frames]
+        return all(request["type"] in types for request in self.requests())
+
     def shown(self) -> dict[str, Any]:
-        """The state in the shape of a fresh snapshot: the newest step's rollouts, the last 200 events."""
+        """The state in the shape of a fresh tab that has asked for all: the newest step's rollouts, the last events."""
         rollouts = list(self.rows["rollouts"].values())
         newest = max(((row["attempt"], row["step"]) for row in rollouts), default=None)
         kept = [row for row in rollouts if (row["attempt"], row["step"]) == newest]
@@ -68,7 +94,7 @@ class Tab:
             "rollouts": kept,
             "turns": turns,
             "groups": groups,
-            "events": sorted(self.rows["events"].values(), key=lambda row: row["seq"])[-200:],
+            "events": sorted(self.rows["events"].values(), key=lambda row: row["seq"])[-50:],
             "checkpoints": list(self.rows["checkpoints"].values()),
         }
         return {key: sorted(rows, key=lambda row: json.dumps(row, sort_keys=True)) for key, rows in lists.items()}
@@ -118,6 +144,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr("webapp.runs.engine.outbox._send", lambda row: False)
     for name, seconds in {"FRAME_S": 0.05, "LOOK_S": 0.4, "BEAT_S": 0.5, "RECHECK_S": 0.3}.items():
         monkeypatch.setattr(consumers, name, seconds)
+    monkeypatch.setattr(feed, "SNAPSHOT_KEEP_S", 0.0)  # a test's next tab expects what it has just written
     yield
     feed.close_connections()
     consumers._sockets.clear()
@@ -188,6 +215,12 @@ class Socket(Wire):
         async with asyncio.timeout(within_s):
             while not check():
                 await self.frame(within_s)
+
+    async def complete(self) -> None:
+        """Ask for what a first frame leaves out: the newest step's turns, and every curve."""
+        for request in self.tab.requests():
+            await self.send_to(json.dumps(request))
+        await self.until(self.tab.answered)
 
     async def closed(self, within_s: float = 5) -> int:
         """Wait for the close and return its code."""

@@ -37,8 +37,11 @@ async def test_a_member_gets_a_snapshot_then_changes(watched: Watched, alice: An
     socket = await _open(watched, alice)
     first = await socket.frame()
     assert first["type"] == "snapshot" and first["run"]["state"] == "running" and first["seq"] == watched.run.seq
-    assert {point["name"]: point["value"] for point in first["points"]} == {"reward": 0.1, "loss": None}
-    assert len(first["rollouts"]) == 2 and len(first["turns"]) == 2 and first["rollouts"][0]["parts"] == {"a": None}
+    assert first["names"] == {"reward": 0.1, "loss": None} and first["step"] == 1
+    assert first["curves"]["reward"] == {"steps": [1], "values": [0.1], "attempts": 1}
+    assert len(first["rollouts"]) == 2 and first["rollouts"][0]["parts"] == {"a": None} and "turns" not in first
+    await socket.complete()
+    assert len(socket.tab.shown()["turns"]) == 2
     await in_db(watched.step)(2)
     await socket.until(lambda: socket.tab.seq == watched.run.seq)
     assert socket.tab.frames[-1]["type"] == "changes" and socket.tab.run["step"] == 2
@@ -154,6 +157,16 @@ BAD = [
     '{"type":["ping"]}',
     '{"type":{}}',
     '{"type":"subscribe","group":"x"}',
+    '{"type":"curves"}',
+    '{"type":"curves","names":[]}',
+    '{"type":"curves","names":"loss"}',
+    '{"type":"curves","names":[1]}',
+    '{"type":"curves","names":[""]}',
+    '{"type":"curves","names":["a\\u0000"]}',
+    '{"type":"curves","names":["\\ud800"]}',
+    json.dumps({"type": "curves", "names": ["x"] * 33}),
+    json.dumps({"type": "curves", "names": ["x" * 121]}),
+    '{"type":"step","step":1,"names":["loss"]}',
 ]
 
 
@@ -208,6 +221,7 @@ async def test_snapshot_and_changes_equal_a_fresh_snapshot(watched: Watched, ali
         await socket.until(lambda: socket.tab.seq == watched.run.seq)
         fresh = await _open(watched, alice)
         await fresh.frame()
+        await fresh.complete()
         assert socket.tab.shown() == fresh.tab.shown()
         ages = {"beat_age_seconds": 0, "progress_age_seconds": 0}
         assert socket.tab.run | ages == fresh.tab.run | ages

@@ -93,10 +93,11 @@ def test_following_outlasts_an_outage_of_the_database(make_run: Any, monkeypatch
 
     monkeypatch.setattr(Run, "refresh_from_db", away)
     monkeypatch.setattr("webapp.ops.follow.LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr("webapp.ops.follow.LOOK_AGAIN_S", 0.01)
     monkeypatch.setattr("webapp.ops.follow.connection", SimpleNamespace(close=lambda: None))
     follow([run], Console(output))
     said = output.getvalue()
-    assert said.count("The database is away") == 1 and "The disk is full." in said and len(reads) == 4
+    assert said.count("The database does not answer") == 1 and "The disk is full." in said and len(reads) == 4
 
 
 @pytest.mark.django_db
@@ -106,6 +107,7 @@ def test_following_ends_when_the_database_does_not_come_back(make_run: Any, monk
 
     monkeypatch.setattr(Run, "refresh_from_db", away)
     monkeypatch.setattr("webapp.ops.follow.LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr("webapp.ops.follow.LOOK_AGAIN_S", 0.01)
     monkeypatch.setattr("webapp.ops.follow.AWAY_LIMIT_S", 0.05)
     monkeypatch.setattr("webapp.ops.follow.connection", SimpleNamespace(close=lambda: None))
     output = io.StringIO()

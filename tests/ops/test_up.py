@@ -114,7 +114,7 @@ def up() -> Iterator[Callable[..., Upped]]:
 def test_up_starts_stops_and_finds_its_data_again(up: Callable[..., Upped]) -> None:
     first = up().wait_ready()
     services = json.loads((first.data / "services.json").read_text())
-    assert set(services) == {"database_url", "redis_url", "tools_url", "tools_address"}
+    assert set(services) == {"database_url", "redis_url", "tools_url", "tools_address", "tools_token"}
     assert (first.data / "services.json").stat().st_mode & 0o777 == 0o600
     assert re.search(rf"Open  http://127\.0\.0\.1:{first.port}/login/[\w-]{{43}}/", first.output)
     log_in_once(re.search(r"http://\S+/login/[\w-]+/", first.output)[0])  # type: ignore[index]

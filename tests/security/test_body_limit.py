@@ -1,67 +1,121 @@
-"""S2: a body that is too large is refused before it is read, also under ASGI, where Django would spool it first."""
+"""S2, S-a: a body that is too large is refused before it is read, also under ASGI, where Django would spool it first.
+
+Each body is streamed to the application itself; what counts is how much of it the application asked for.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
+from django.contrib.sessions.models import Session
+from django.test import Client
+from django.urls import get_resolver
 
-from webapp.datasets.handlers import BodyLimit
+from webapp.asgi import application
+from webapp.body_limit import UPLOAD_ROUTES
+from webapp.live import feed
+from webapp.teams.models import User
+
+pytestmark = pytest.mark.django_db(transaction=True)
+CHUNK, SMALL, LARGE = 50_000, 1024**2 + 64 * 1024, 10_000_000
+FORM = b"multipart/form-data; boundary=x"
+HEAD = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.jsonl"\r\n\r\n'
 
 
-async def _run(settings: Any, headers: list[tuple[bytes, bytes]], chunks: int, chunk: int = 50_000) -> tuple[int, int]:
-    """Status of the answer and how many chunks were asked for."""
-    asked, sent = 0, []
+@pytest.fixture(autouse=True)
+def limits(settings: Any) -> Any:
+    settings.MAX_UPLOAD_BYTES = LARGE
+    yield
+    feed.close_connections()
 
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect" or not message.get("more_body"):
-                break
-        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+async def stream(path: str, *, cookie: str = "", kind: bytes = FORM, size: int = 10 * LARGE) -> tuple[int, int]:
+    """Status of the answer, and how many bytes of the body the application took."""
+    taken, sent = 0, []
 
     async def receive() -> dict[str, Any]:
-        nonlocal asked
-        asked += 1
-        return {"type": "http.request", "body": b"x" * chunk, "more_body": asked < chunks}
+        nonlocal taken
+        body = HEAD if taken == 0 else b"x" * CHUNK
+        if taken >= size:
+            await asyncio.Event().wait()  # a client that has sent everything says nothing more
+        taken += len(body)
+        return {"type": "http.request", "body": body, "more_body": taken < size}
 
     async def send(message: Any) -> None:
         sent.append(message)
 
-    await BodyLimit(app)({"type": "http", "headers": headers}, receive, send)
-    starts = [message["status"] for message in sent if message["type"] == "http.response.start"]
-    assert len(starts) == 1
-    return starts[0], asked
+    headers = [(b"host", b"localhost"), (b"content-type", kind), (b"cookie", f"tiltyard={cookie}".encode())]
+    scope = {"type": "http", "method": "POST", "path": path, "query_string": b"", "headers": headers}
+    scope |= {"http_version": "1.1", "scheme": "http", "server": ("localhost", 8000), "client": ("127.0.0.1", 5)}
+    await application(scope | {"asgi": {"version": "3.0"}}, receive, send)  # type: ignore[arg-type]
+    return next(message["status"] for message in sent if message["type"] == "http.response.start"), taken
 
 
-FORM = (b"content-type", b"multipart/form-data; boundary=x")
+def session_of(user: User) -> str:
+    client = Client()
+    client.force_login(user)
+    return client.cookies["tiltyard"].value
 
 
-@pytest.fixture
-def session(settings: Any) -> tuple[bytes, bytes]:
-    settings.MAX_UPLOAD_BYTES = 10_000_000
-    settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 500_000
-    return (b"cookie", settings.SESSION_COOKIE_NAME.encode() + b"=abc")
+cookie_of = sync_to_async(session_of)
 
 
-async def test_uploads_within_the_limit_pass(settings: Any, session: Any) -> None:
-    assert await _run(settings, [FORM, session], chunks=100) == (200, 100)
+@pytest.mark.parametrize("path", ["/login/", "/p/mill/datasets/new/", "/api/v1/projects/mill/datasets", "/nowhere/"])
+@pytest.mark.parametrize("cookie", ["", "x", "a" * 32])
+async def test_a_made_up_cookie_spools_nothing(path: str, cookie: str, project: Any) -> None:
+    """S-a: any cookie of the right name let anybody spool 2 GiB on any address, /login/ among them."""
+    status, taken = await stream(path.replace("mill", project.slug), cookie=cookie)
+    assert status == 413 and taken <= SMALL + CHUNK
 
 
-async def test_announced_size_is_refused_unread(settings: Any, session: Any) -> None:
-    assert await _run(settings, [FORM, session, (b"content-length", b"20000000")], chunks=400) == (413, 0)
+async def test_an_editor_may_send_files_where_files_are_taken(project: Any, bob: User) -> None:
+    status, taken = await stream(f"/p/{project.slug}/datasets/new/", cookie=await cookie_of(bob), size=4_000_000)
+    assert taken >= 4_000_000 and status == 403  # read whole; the form had no CSRF token
 
 
-async def test_unannounced_size_is_cut_off(settings: Any, session: Any) -> None:
-    status, asked = await _run(settings, [FORM, session], chunks=100_000)
-    assert status == 413 and asked <= 210
+async def test_an_editor_sends_no_more_than_the_limit(project: Any, bob: User) -> None:
+    status, taken = await stream(f"/p/{project.slug}/datasets/new/", cookie=await cookie_of(bob))
+    assert status == 413 and taken <= LARGE + 64 * 1024 + CHUNK
 
 
-async def test_visitors_cannot_fill_the_disk(settings: Any, session: Any) -> None:
-    status, asked = await _run(settings, [FORM], chunks=100_000)
-    assert status == 413 and asked <= 13
+@pytest.mark.parametrize("path", ["/login/", "/password/", "/p/mill/runs/new/", "/api/v1/projects/mill/runs"])
+async def test_an_editor_sends_little_where_no_files_are_taken(path: str, project: Any, bob: User) -> None:
+    status, taken = await stream(path.replace("mill", project.slug), cookie=await cookie_of(bob))
+    assert status == 413 and taken <= SMALL + CHUNK
 
 
-async def test_other_bodies_are_small(settings: Any, session: Any) -> None:
-    status, asked = await _run(settings, [session, (b"content-type", b"application/json")], chunks=1000)
-    assert status == 413 and asked <= 13
+async def test_only_forms_with_files_are_large(project: Any, bob: User) -> None:
+    path = f"/p/{project.slug}/datasets/new/"
+    status, taken = await stream(path, cookie=await cookie_of(bob), kind=b"application/json")
+    assert status == 413 and taken <= SMALL + CHUNK
+
+
+async def test_viewers_strangers_and_ended_sessions_send_little(
+    project: Any, rita: User, charlie: User, bob: User
+) -> None:
+    ended = await cookie_of(bob)
+    await Session.objects.all().adelete()
+    for cookie in (ended, await cookie_of(rita), await cookie_of(charlie)):
+        status, taken = await stream(f"/p/{project.slug}/datasets/new/", cookie=cookie)
+        assert status == 413 and taken <= SMALL + CHUNK
+    closed = await cookie_of(bob)
+    await User.objects.filter(pk=bob.pk).aupdate(is_active=False)
+    assert (await stream(f"/p/{project.slug}/datasets/new/", cookie=closed))[0] == 413
+
+
+def test_every_upload_route_exists_below_a_project() -> None:
+    """A name that no address has would let nobody upload, in silence."""
+    names: dict[str, str] = {}
+
+    def walk(patterns: Any, before: str = "") -> None:
+        for item in patterns:
+            if hasattr(item, "url_patterns"):
+                walk(item.url_patterns, before + str(item.pattern))
+            elif item.name:
+                names[item.name] = before + str(item.pattern)
+
+    walk(get_resolver().url_patterns)
+    assert all("<slug:slug>" in names[name] or "{slug:slug}" in names[name] for name in UPLOAD_ROUTES), names

@@ -11,6 +11,7 @@ from typing import get_args
 from pydantic import ValidationError
 
 from training.data.checking.check import ROWS_NAME, Ask, apply_limits, run
+from training.data.files.bundle import together
 from training.data.limits import PREVIEW_LIMITS, CheckLimits
 from training.data.making.word_problems import LANGUAGES, MAX_STEPS, word_problems
 from training.data.options import CheckOptions, Cut, ReadOptions
@@ -39,7 +40,9 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     default = CheckLimits()
     check = commands.add_parser("check", help="check one file")
-    check.add_argument("--input", type=Path, required=True, help="dataset file")
+    check.add_argument(
+        "--input", type=Path, nargs="+", required=True, help="dataset file, folder or archive; several are one dataset"
+    )
     check.add_argument("--output-dir", type=Path, required=True, help="folder for rows.jsonl and report.json")
     check.add_argument("--max-rows", type=int, default=default.max_rows, help="rows at most")
     check.add_argument("--tokenizer", type=Path, help="folder with tokenizer.json, to count tokens exactly")
@@ -104,7 +107,8 @@ def _json(text: str, flag: str) -> object:
 
 
 def _check(args: argparse.Namespace) -> int:
-    if (args.output_dir / ROWS_NAME).resolve() == args.input.resolve():
+    results = (args.output_dir / ROWS_NAME).resolve()
+    if any(results == path.resolve() or path.resolve() in results.parents for path in args.input):
         raise TiltyardError("The input would be overwritten.", hint="Choose another output folder.")
     limits = CheckLimits(
         max_rows=args.max_rows,
@@ -114,7 +118,8 @@ def _check(args: argparse.Namespace) -> int:
     )
     reading = ReadOptions.model_validate_json(args.reading)
     checking = CheckOptions.model_validate_json(args.checking)
-    return run(args.input, args.output_dir, limits, args.preview, args.tokenizer, reading, checking, args.ask)
+    with together(args.input) as source:
+        return run(source, args.output_dir, limits, args.preview, args.tokenizer, reading, checking, args.ask)
 
 
 def _convert(args: argparse.Namespace) -> int:

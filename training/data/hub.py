@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from training.data.files.bundle import ENDINGS
 from training.data.limits import MAX_HUB_BYTES
 from training.errors import DataError
 from training.words import _, told
 
-ENDINGS = (".parquet", ".jsonl", ".json", ".csv", ".tsv")
 TIMEOUT_S = 20.0
 _ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
 _SPLITS = ("train", "")
@@ -24,11 +24,9 @@ _SPLITS = ("train", "")
 
 @contextmanager
 def resolved(source: str) -> Iterator[Path]:
-    """The one file to read. Raises ``DataError`` with a sentence about what is not there."""
+    """The file or folder to read. Raises ``DataError`` with a sentence about what is not there."""
     path = Path(source).expanduser()
-    if path.is_dir():
-        yield _only(path)
-    elif path.exists() or not _ID.fullmatch(source):
+    if path.exists() or not _ID.fullmatch(source):
         yield path
     else:
         folder = Path(tempfile.mkdtemp(prefix="tiltyard-hub-"))
@@ -36,12 +34,6 @@ def resolved(source: str) -> Iterator[Path]:
             yield _fetched(source, folder)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _only(folder: Path) -> Path:
-    """The dataset file of a folder: the only one, or the only one for training."""
-    files = sorted(path for path in folder.rglob("*") if path.suffix in ENDINGS and path.is_file())
-    return folder / pick([path.relative_to(folder).as_posix() for path in files], folder.name)
 
 
 def pick(names: list[str], where: str, split: str = "") -> str:

@@ -40,6 +40,12 @@ class ColumnMapping(Options):
     messages: Name | None = Field(default=None, description=_("Column with a list of messages, or JSON text of one."))
     system: Name | None = Field(default=None, description=_("Column with the system text."))
     prompt: Name | None = Field(default=None, description=_("Column with the user's text."))
+    input: Name | None = Field(
+        default=None, description=_("Column with more text, which stands below the user's text.")
+    )
+    history: Name | None = Field(
+        default=None, description=_("Column with earlier turns: pairs of a question and its answer, or messages.")
+    )
     answer: Name | None = Field(
         default=None, description=_("Column with the expected answer; it becomes `ground_truth`, and a turn for SFT.")
     )
@@ -50,6 +56,8 @@ class ColumnMapping(Options):
     def _has_a_text(self) -> ColumnMapping:
         if (self.messages is None) == (self.prompt is None):
             raise ValueError(_("map either `messages` or `prompt`"))
+        if self.messages is not None and (self.input or self.history):
+            raise ValueError(_("`input` and `history` go with `prompt`"))
         return self
 
 

@@ -62,7 +62,7 @@ PROBLEMS: dict[str, Problem] = {
     "value_type": Problem(
         _("holds a value of type {type}, which JSON cannot carry; store it as text"), _("Store it as text.")
     ),
-    "field_long": Problem(_("a field is longer than {limit} KB"), _SHORTEN),
+    "field_long": Problem(_("a field is longer than {limit} MB"), _SHORTEN),
     "columns": Problem(
         _("the row has {count} columns; {limit} are allowed"), _("Leave out columns that nobody needs.")
     ),
@@ -80,6 +80,10 @@ PROBLEMS: dict[str, Problem] = {
     ),
     "content_missing": Problem(_("{where} has no content"), _("Write the text under `content`.")),
     "content_type": Problem(_("the content of {where} is {kind}, not text"), _("Only text can be trained on.")),
+    "content_part": Problem(
+        _("{where} has a part of type {type}; only parts of text can be trained on"),
+        _("Leave rows with pictures, sound or files out."),
+    ),
     "calls_type": Problem(_("`tool_calls` of {where} is {kind}, not a list"), _("Write a list of calls.")),
     "call_type": Problem(
         _("{where} is {kind}, not an object with `name` and `arguments`"), _("Write `name` and `arguments`.")

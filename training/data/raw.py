@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from training.data.facts import Ignored
 from training.data.problems import RowError
 from training.data.schema import Row
 
@@ -21,6 +22,8 @@ class Raw(NamedTuple):
     error: RowError | None = None
     text: str = ""
     """The JSON that it was decoded from, where the reader has it at hand."""
+    ignored: tuple[Ignored, ...] = ()
+    """Columns that are not in ``value`` because JSON cannot carry what they hold."""
 
 
 class Record(NamedTuple):
@@ -32,6 +35,8 @@ class Record(NamedTuple):
     error: RowError | None = None
     text: str = ""
     """The row as it stood in the file, where that is our own spelling already and can be copied."""
+    ignored: tuple[Ignored, ...] = ()
+    """Columns that were kept out of the row."""
 
     @property
     def reason(self) -> str:

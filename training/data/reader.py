@@ -16,6 +16,7 @@ from training.data.options import Cut, ReadOptions
 from training.data.problems import RowError
 from training.data.raw import Record
 from training.data.recognition import Recognition, recognition_of
+from training.data.run_files import refuse_events, refuse_run
 from training.data.schema import CONVERSATION_KEYS, Row
 from training.errors import DataError
 from training.words import _, told
@@ -45,12 +46,14 @@ def open_dataset(
     choose.
     """
     options = options or ReadOptions()
+    refuse_events(path)
     opened = open_values(path, max_rows)
     sample = opened.sample()
     found = recognition_of(opened, sample)
     if options.format or options.mapping:
         reasons: list[str] = [told(_("Chosen by a person."))]
         return Source(opened, format_of(options.format or "columns"), reasons, options, found)
+    refuse_run(opened, sample)
     chosen, evidence = choose(sample)
     if evidence is None and not ask:
         _refuse_tables(opened, sample)

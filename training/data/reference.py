@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from training.data import limits, options
+from training.data.files.archive import MAX_MEMBERS, MAX_UNPACKED_BYTES, RATIO
 from training.data.formats import FORMATS
 from training.data.making.convert import ConvertOptions, writers
 from training.data.problems import PROBLEMS
@@ -17,9 +18,16 @@ _INTRODUCTION = """# Datasets
 
 Made from `training/data/` by `python -m training data docs`.
 
-A file is JSON Lines, one JSON list or object, CSV or parquet; which, is told by its first bytes and never by its name.
-The format of its rows is recognised from its first {sample} rows and shown with the reason; another can be chosen, and
-the columns of a table can be mapped. Every row is kept or listed as bad with its line and a reason.
+A file is JSON Lines, a JSON list, JSON objects one after the other, an object with its rows under `data`, CSV or
+parquet; which, is told by its first bytes and never by its name. A table that is not UTF-8 is read as GB18030 (GBK)
+where the characters speak for it. A gzip file, a zip archive and a folder are read as one dataset: their data files
+in the order of their names, or those for training where a dataset is cut into parts; the report names what it left
+out. The format of its rows is recognised from its first {sample} rows and shown with the reason; another can be
+chosen, and the columns of a table can be mapped. Every row is kept or listed as bad with its line and a reason. Every
+column is in the conversation, kept with its row, or listed as ignored with a count: NaN, bytes, decimals, dates and
+what is nested too deeply cannot be stored, and are left out of columns that a row can do without. Rows are duplicates
+where messages, tools and all fields but names and numbers ({names}) are equal. A file of a run is refused with the
+way to its import.
 
 ```
 python -m training data preview --input FILE
@@ -29,8 +37,9 @@ python -m training data convert --input toolllama_G123_dfs_eval.json --split \\
 ```
 
 The last one does what ToolBench's converter does: the same columns, the same shuffle. `--to` writes another format,
-`--cut query` and `--cut last_turn` cut data of step prefixes. In place of a file stands a folder with one, or the id of
-a dataset on Hugging Face.
+`--cut query` and `--cut last_turn` cut data of step prefixes. In place of a file stands a folder or an archive, or the id
+of a dataset on Hugging Face; `check` takes several files. What a format has no place for is counted in `lost`: each
+written row is read back and compared.
 """
 _BROWSER = """
 ## In the browser
@@ -68,7 +77,8 @@ and how many rows each gave, and what was made of it. Uploads, rows added by han
 say so.
 
 *Download* writes a version in any format above, whole or as two parts in a zip; `verl_toolbench` with *two parts* is
-what ToolBench's converter writes. Rows that a format cannot hold are counted, with the reason of the first. The API has
+what ToolBench's converter writes. Rows that a format cannot hold are counted, with the reason of the first, and
+so is what it has no place for. The API has
 the same: `POST /api/v1/datasets/ID/make` and `/exports` (its schema is at `/api/v1/openapi.json`).
 """
 _ROW = """
@@ -92,13 +102,21 @@ _MODELS: tuple[tuple[str, type[BaseModel]], ...] = (
 
 def reference() -> str:
     """The page as Markdown."""
+    from training.data.checking.checks import NAMES
     from training.data.checking.preview import LOOKED_AT_ROWS, ROWS_SHOWN
     from training.data.files.containers import SAMPLE_ROWS
 
     browser = _BROWSER.format(
         shown=ROWS_SHOWN, looked=LOOKED_AT_ROWS, cpu=limits.PREVIEW_LIMITS.cpu_s, remarks=limits.MAX_REMARKS_WRITTEN
     )
-    parts = [_INTRODUCTION.format(sample=SAMPLE_ROWS), browser, _ROW, *_fields(), _formats(), _cuts()]
+    parts = [
+        _INTRODUCTION.format(sample=SAMPLE_ROWS, names=", ".join(f"`{name}`" for name in sorted(NAMES))),
+        browser,
+        _ROW,
+        *_fields(),
+        _formats(),
+        _cuts(),
+    ]
     parts += [_model(title, model) for title, model in _MODELS]
     return "".join([*parts, _codes(), _limits()])
 
@@ -152,9 +170,11 @@ def _codes() -> str:
 def _limits() -> str:
     return (
         "\n## Limits\n\n"
-        f"A row has at most {limits.MAX_LINE_BYTES >> 20} MB, a text {limits.MAX_FIELD_BYTES >> 10} KB, "
+        f"A row has at most {limits.MAX_LINE_BYTES >> 20} MB, a text {limits.MAX_FIELD_BYTES >> 20} MB, "
         f"{limits.MAX_DEPTH} levels and {limits.MAX_COLUMNS} columns. A file has at most "
         f"{limits.CheckLimits.max_rows:,} rows, and a parquet file decodes to at most "
-        f"{limits.PARQUET_DECODED_BYTES >> 30} GB and {limits.PARQUET_RATIO} times its size. Archives are refused. "
+        f"{limits.PARQUET_DECODED_BYTES >> 30} GB and {limits.PARQUET_RATIO} times its size. "
+        f"An archive unpacks to at most {MAX_UNPACKED_BYTES >> 30} GB and {RATIO} times its size, from "
+        f"{MAX_MEMBERS:,} files. "
         f"Duplicates and shared tasks are looked for among the first {limits.MAX_HASHES:,} rows.\n"
     )

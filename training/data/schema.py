@@ -1,53 +1,34 @@
 """The internal schema of one dataset row, and how foreign spellings of a conversation are read.
 
 A conversation stands under ``messages``, ``conversation``, ``conversations`` or ``prompt`` (the first of these that the
-row has). Messages have ``role`` and ``content``, or ``from`` and ``value``. Tools are OpenAI function schemas, as a
-list or as JSON text of one. Everything else of the row is kept in ``extra``, in its order, and everything else of a
-message stays with it. Other formats (``formats/``) make the same rows from rows without a conversation.
+row has). Messages have ``role`` and ``content`` (text, or OpenAI's parts of text), or ``from`` and ``value``. A system
+text in a column of its own becomes the first message, TRL's ``completion`` the last ones. Tools are OpenAI function
+schemas, as a list or as JSON text of one. Everything else of the row is kept in ``extra``, in its order, and everything
+else of a message stays with it. Other formats (``formats/``) make the same rows from rows without a conversation.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, Field
 
-from envs.wire import Message, Role, ToolCall
+from envs.wire import Message, ToolCall
 from training.data.files.strict import check_tree, strict_loads
 from training.data.limits import MAX_COLUMNS
-from training.data.problems import RowError, kind, shown
+from training.data.messages import messages_of, plain, plain_messages, tools_of
+from training.data.problems import RowError, kind
 
 __all__ = ["Message", "Row", "RowError", "ToolCall", "check_tree", "conversation_key", "row_from_dict", "strict_loads"]
 
 CONVERSATION_KEYS = ("messages", "conversation", "conversations", "prompt")
+SYSTEM_KEYS = ("system", "system_prompt")
+"""Columns beside a conversation whose text is its system message."""
 TASK_KEYS = ("item_id", "session_id", "query_id", "ground_truth")
 """A row with one of these may have an empty conversation: the environment opens it."""
-ROLES = {
-    "system": "system",
-    "developer": "system",
-    "user": "user",
-    "human": "user",
-    "assistant": "assistant",
-    "gpt": "assistant",
-    "model": "assistant",
-    "tool": "tool",
-    "tool_result": "tool",
-    "tool_response": "tool",
-    "function": "tool",
-    "observation": "tool",
-    "tool_call": "assistant",
-    "function_call": "assistant",
-}
-CALL_ROLES = {"tool_call", "function_call"}
-_OURS = {"role", "content", "tool_calls", "tool_call_id", "name"}
-_CHAT_ROLES = {"system", "user", "assistant", "tool"}
 _set = object.__setattr__
-_NOTHING: dict[str, Any] = {}
-_PLAIN = {"role", "content"}
 Model = TypeVar("Model", bound=BaseModel)
-Messages = tuple[list[Message], list[dict[str, Any]], list[str]]
-"""Messages, the fields of each that are not ours, and the roles as they stood."""
 
 
 @dataclass
@@ -60,6 +41,10 @@ class Spelling:
     tools_as_text: bool = False
     added: list[str] = field(default_factory=list)
     """Extras that reading added; writing leaves them out."""
+    system: str = ""
+    """The column that the first message stood in, where it had one of its own."""
+    completion: int = 0
+    """How many of the last messages stood under ``completion``."""
 
 
 class Row(BaseModel):
@@ -81,6 +66,9 @@ class Row(BaseModel):
         default=False, repr=False, description="Whether it stood in the file just as `normal` spells it."
     )
     offered: list[str] = Field(default_factory=list, repr=False, description="Tools that its text offers, by name.")
+    facts: tuple[str, ...] = Field(
+        default=(), repr=False, description="Codes of `facts.FACTS`: what reading did with columns of this row."
+    )
 
     def normal(self) -> dict[str, Any]:
         """The row in our own spelling, fit for ``rows.jsonl``: messages, tools, then the extras in their order."""
@@ -134,17 +122,6 @@ def message_dict(message: Message) -> dict[str, Any]:
     return shown
 
 
-def plain(role: Role, content: str) -> Message:
-    """A message of known good parts, without pydantic's checks."""
-    made = object.__new__(Message)
-    values = {"role": role, "content": content, "tool_calls": None, "tool_call_id": None, "name": None}
-    _set(made, "__dict__", values)
-    _set(made, "__pydantic_fields_set__", _PLAIN)
-    _set(made, "__pydantic_extra__", None)
-    _set(made, "__pydantic_private__", None)
-    return made
-
-
 def _bare(model: type[Model], values: dict[str, Any], fields: set[str]) -> Model:
     """What ``model_construct`` makes of a value for each field, at a fifth of its time: every row passes here."""
     made = object.__new__(model)
@@ -177,7 +154,7 @@ def row_from_dict(raw: dict[str, Any]) -> Row:
     messages, others, roles = own if own is not None else messages_of(items)
     values: dict[str, Any] = {
         "messages": messages,
-        "tools": None if tools is None else _tools(tools),
+        "tools": None if tools is None else tools_of(tools),
         "extra": {name: value for name, value in raw.items() if name not in (key, "tools", "messages")},
         "raw": raw,
         "others": others if others and any(others) else None,
@@ -186,120 +163,79 @@ def row_from_dict(raw: dict[str, Any]) -> Row:
         "made": False,
         "as_written": own is not None and tools is None and next(iter(raw)) == "messages",
         "offered": [],
+        "facts": (),
     }
-    return _bare(Row, values, _ROW)
+    row = _bare(Row, values, _ROW)
+    if "system" in raw or "system_prompt" in raw or (key == "prompt" and "completion" in raw):
+        _placed(row)
+    return row
 
 
-def plain_messages(items: list[Any]) -> Messages | None:
-    """What ``messages_of`` gives where every message has a known role and a text and nothing else; nearly all have."""
-    messages: list[Message] = []
-    roles: list[str] = []
-    for item in items:
-        if type(item) is not dict or len(item) != 2:
-            return None
-        role, content = item.get("role"), item.get("content")
-        if type(content) is not str or type(role) is not str or role not in _CHAT_ROLES:
-            return None
-        messages.append(plain(cast("Role", role), content))
-        roles.append(role)
-    return messages, [], roles
+def _placed(row: Row) -> None:
+    """Put the system text and the completion, which stand beside the conversation, into it."""
+    before = len(row.messages)
+    if row.spelling.key == "prompt":
+        _complete(row)
+    name = next((name for name in SYSTEM_KEYS if isinstance(row.extra.get(name), str) and row.extra[name]), "")
+    if name:
+        system_first(row, name)
+    if len(row.messages) != before:
+        row.made, row.as_written = True, False
+        row.raw = row.normal()
 
 
-def messages_of(items: list[Any]) -> Messages:
-    """Messages, the fields of each that are not ours, and the roles as they stood. Raises ``RowError``."""
-    messages: list[Message] = []
-    others: list[dict[str, Any]] = []
-    roles: list[str] = []
-    joins = False
-    for number, item in enumerate(items, 1):
-        message, is_call = _message(item, number)
-        if is_call and joins:  # calls in consecutive messages were made in one turn
-            (messages[-1].tool_calls or []).extend(message.tool_calls or [])
-        else:
-            messages.append(message)
-            others.append(_NOTHING if len(item) == 2 else _others(item))
-            roles.append(item.get("role", item.get("from")))
-        joins = is_call
-    return messages, others, roles
+def _complete(row: Row) -> None:
+    """TRL's ``completion``: one that is marked as a bad example (``label`` false) stays beside the prompt."""
+    given = row.extra.get("completion")
+    if isinstance(given, str) and given:
+        given = [{"role": "assistant", "content": given}]
+    if not isinstance(given, list) or not given:
+        return
+    if isinstance(row.extra.get("label"), bool):
+        row.facts = (*row.facts, "labelled")
+        return
+    messages, others, roles = messages_of(given)
+    own = row.others or [{}] * len(row.messages)
+    row.others = [*own, *(others or [{}] * len(messages))] if any(others) or row.others else None
+    row.messages += messages
+    row.spelling.roles = [*row.spelling.roles, *roles]
+    row.spelling.completion = len(messages)
+    row.extra = {name: value for name, value in row.extra.items() if name != "completion"}
+    row.facts = (*row.facts, "completion")
 
 
-def _others(item: dict[str, Any]) -> dict[str, Any]:
-    taken = _OURS | ({"from"} if "role" not in item else set()) | ({"value"} if "content" not in item else set())
-    return {name: value for name, value in item.items() if name not in taken}
+def system_first(row: Row, name: str) -> None:
+    """Make the text of column ``name`` the first message; where the conversation has a system message, that counts."""
+    text = row.extra[name]
+    if row.messages and row.messages[0].role == "system":
+        if row.messages[0].content != text:
+            row.facts = (*row.facts, "system_twice")
+        return
+    row.messages.insert(0, plain("system", text))
+    row.others = None if row.others is None else [{}, *row.others]
+    row.spelling.roles = ["system", *row.spelling.roles]
+    row.spelling.system = name
+    row.extra = {key: value for key, value in row.extra.items() if key != name}
+    row.facts = (*row.facts, "system")
 
 
-def _message(item: Any, number: int) -> tuple[Message, bool]:
-    """One message, and whether it is a bare call that joins the one before it."""
-    where = f"message {number}"
-    if not isinstance(item, dict):
-        raise RowError("message_type", where=where, kind=kind(item))
-    role = item.get("role", item.get("from"))
-    if role is None:
-        raise RowError("role_missing", where=where)
-    known = cast("Role | None", ROLES.get(role) if isinstance(role, str) else None)
-    if known is None:
-        raise RowError("role_unknown", where=where, role=shown(role), known=", ".join(ROLES))
-    content = item.get("content", item.get("value"))
-    if role in CALL_ROLES:
-        return Message(role="assistant", tool_calls=[_call(content, f"{where} (a {role})", f"call_{number}")]), True
-    if len(item) == 2 and isinstance(content, str):
-        return plain(known, content), False
-    calls = _calls(item.get("tool_calls"), where) if known == "assistant" else None
-    if content is None and calls:
-        content = ""
-    if content is None:
-        raise RowError("content_missing", where=where)
-    if not isinstance(content, str):
-        raise RowError("content_type", where=where, kind=kind(content))
-    ids = {name: _text_or_none(item.get(name), f"`{name}` of {where}") for name in ("name", "tool_call_id")}
-    return Message(role=known, content=content, tool_calls=calls, **ids), False  # type: ignore[arg-type]
-
-
-def _calls(value: Any, where: str) -> list[ToolCall] | None:
-    """The calls of an assistant message, in OpenAI's spelling or ours."""
-    if value is None or value == []:
-        return None
-    if not isinstance(value, list):
-        raise RowError("calls_type", where=where, kind=kind(value))
-    return [_call(item, f"call {i} of {where}", f"call_{i}") for i, item in enumerate(value, 1)]
-
-
-def _call(value: Any, where: str, default_id: str) -> ToolCall:
-    """One call from an object or its JSON text: name and arguments, maybe wrapped in `function`."""
-    value = _parsed(value, where)
-    if not isinstance(value, dict):
-        raise RowError("call_type", where=where, kind=kind(value))
-    inner = value["function"] if isinstance(value.get("function"), dict) else value
-    name, arguments = inner.get("name"), inner.get("arguments")
-    if not isinstance(name, str) or not name:
-        raise RowError("call_name", where=where)
-    arguments = {} if arguments in (None, "") else _parsed(arguments, f"`arguments` of {where}")
-    if not isinstance(arguments, dict):
-        raise RowError("call_arguments", where=where, kind=kind(arguments))
-    return ToolCall(id=_text_or_none(value.get("id"), f"`id` of {where}") or default_id, name=name, arguments=arguments)
-
-
-def _tools(value: Any) -> list[dict[str, Any]] | None:
-    """The tool schemas of a row; ``None`` when it brings none."""
-    if value is None or value == "":
-        return None
-    value = _parsed(value, "`tools`")
-    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-        raise RowError("tools_type")
-    return value
-
-
-def _parsed(value: Any, where: str) -> Any:
-    """``value``, decoded when it is JSON text. The text obeys the same rules as the file."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return strict_loads(value)
-    except RowError as exc:
-        raise exc.within(where) from exc
-
-
-def _text_or_none(value: Any, where: str) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
-    raise RowError("text_type", where=where, kind=kind(value))
+def as_it_stood(row: Row) -> Row:
+    """The row with system text and completion in the columns that they stood in; the row itself where it had none."""
+    spelling = row.spelling
+    if not spelling.system and not spelling.completion:
+        return row
+    end = len(row.messages) - spelling.completion
+    begin = 1 if spelling.system else 0
+    extra = dict(row.extra)
+    if spelling.system:
+        extra = {spelling.system: row.messages[0].content, **extra}
+    if spelling.completion:
+        items = row.normal()["messages"][end:]
+        for item, role in zip(items, spelling.roles[end:], strict=True):
+            item["role"] = role
+        extra["completion"] = items
+    kept = Spelling(spelling.key, spelling.roles[begin:end], spelling.tools_as_text, spelling.added)
+    others = row.others[begin:end] if row.others else None
+    return row.model_copy(
+        update={"messages": row.messages[begin:end], "others": others, "extra": extra, "spelling": kept}
+    )

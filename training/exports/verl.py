@@ -81,6 +81,7 @@ def _readme(config: JobConfig, done: Converted) -> str:
         "A job of Tiltyard for verl",
         "",
         f"{TRAIN_NAME}: {done.rows} rows of {done.rows_in}; {done.bad_rows} could not be read and were left out.",
+        *(f"{TRAIN_NAME} has no place for {name} of {count} rows." for name, count in done.lost.items()),
         f"{CONFIG_NAME}: overrides of verl's ppo_trainer.yaml. data.val_files names the training rows and no",
         "validation is run; name other rows there if you have them.",
         "",

@@ -29,8 +29,10 @@ def main(argv: list[str] | None = None) -> int:
         return EXIT_USAGE
     if args.progress:  # the web's child: its input is hostile
         apply_limits(_limits(args))
-    from training.imports.archive import Given
+    from training.data.files.archive import Given
+    from training.errors import DataError
     from training.imports.read import REPORT_NAME, import_files
+    from training.imports.weights import weights_of
     from training.journal import JOURNAL_NAME
 
     if (args.output / JOURNAL_NAME).exists():
@@ -48,7 +50,11 @@ def main(argv: list[str] | None = None) -> int:
             args.output,
             max_rows=args.max_rows,
             on_progress=print_progress if args.progress else None,
+            weights=weights_of(args.reward_weights) if args.reward_weights else (),
         )
+    except DataError as exc:
+        sys.stderr.write(f"{exc.message} {exc.hint}\n")
+        return EXIT_USAGE
     except OSError as exc:
         sys.stderr.write(f"{exc.filename or args.output}: {exc.strerror}.\n")
         return 1
@@ -64,6 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--output", type=Path, help="folder for the run; `manage.py import_run` takes it")
     parser.add_argument("--name", action="append", help="name of a file as it is shown (default: its own)")
     parser.add_argument("--max-rows", type=int, default=default.max_rows, help="rows at most")
+    parser.add_argument("--reward-weights", default="", help="TRL's reward_weights, such as 1.0,0.5")
     parser.add_argument("--progress", action="store_true", help="limit this process, and print progress as JSON")
     parser.add_argument("--memory-mb", type=int, default=default.memory_bytes >> 20, help="with --progress")
     parser.add_argument("--cpu-seconds", type=int, default=default.cpu_s, help="with --progress")

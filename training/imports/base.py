@@ -75,6 +75,8 @@ class Notes:
         self.name = name
         """The file as the person knows it."""
         self.sentences: list[str] = []
+        self.weights: list[float] = []
+        """The run's ``reward_weights``, where they are known."""
         self.left_out: dict[str, str] = {}
         """Columns that have no place in a run, and why."""
 

@@ -10,19 +10,30 @@ import hashlib
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from training.config import JobConfig, config_to_yaml
 from training.data.checking.check import PROGRESS_EVERY_S, Progress
+from training.data.files.archive import (
+    ALLOWANCE_BYTES,
+    MAX_UNPACKED_BYTES,
+    RATIO,
+    Given,
+    is_archive,
+    is_gzip,
+    unpack,
+    unpack_gzip,
+)
+from training.data.files.bundle import natural
 from training.data.files.sniff import open_regular, sniff
 from training.data.limits import CheckLimits
 from training.errors import DataError
-from training.imports import console, rollouts, tables
-from training.imports.archive import ALLOWANCE_BYTES, MAX_UNPACKED_BYTES, RATIO, Given, is_archive, unpack
+from training.imports import console, rollouts, tables, tensorboard, trainer_console, trainer_state
 from training.imports.base import Figures, Notes, Reader, shown
 from training.imports.recorder import Recorder
 from training.imports.report import FileRead, ImportReport
+from training.imports.weights import KIND, weights_in
 from training.words import _, said, told
 
 REPORT_NAME = "import.json"
@@ -33,30 +44,40 @@ MAX_ROLLOUTS = 200_000
 MAX_POINTS = 5_000_000
 # Figures first, so that what a log says of a step is known before its rollouts are summed up.
 READERS: tuple[Reader, ...] = (
+    trainer_state.READER,
+    tensorboard.READER,
     tables.CSV_READER,
     tables.LINES_READER,
     rollouts.DUMP_READER,
     rollouts.COMPLETIONS_READER,
     console.READER,
+    trainer_console.READER,
 )
-_ORDER = {reader.name: place for place, reader in enumerate((console.READER, *READERS[:-1]))}
+_LOGS = (console.READER, trainer_console.READER)
+_ORDER = {reader.name: place for place, reader in enumerate(dict.fromkeys((*_LOGS, *READERS)))}
 _COLOUR = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _UNNAMED = _("another trainer")
 OnProgress = Callable[[Progress], None]
 
 
 def import_files(
-    files: Iterable[Given], output: Path, *, max_rows: int = CheckLimits.max_rows, on_progress: OnProgress | None = None
+    files: Iterable[Given],
+    output: Path,
+    *,
+    max_rows: int = CheckLimits.max_rows,
+    on_progress: OnProgress | None = None,
+    weights: Sequence[float] = (),
 ) -> ImportReport:
     """Read the files of one run into ``output``, which must exist. Always returns a report, and writes it there.
 
+    ``weights`` are TRL's ``reward_weights``; without them those of a config among the files count.
     Raises ``OSError`` only where the folder cannot be written.
     """
     report = ImportReport()
     folder = output / "unpacked"
     try:
         given = _unpacked([*files], folder)
-        _read_all(given, output, report, max_rows, on_progress)
+        _read_all(given, output, report, max_rows, on_progress, list(weights))
     except DataError as exc:
         report.verdict = "rejected"
         report.say(*filter(None, (exc.message, exc.hint)))
@@ -75,7 +96,10 @@ def _unpacked(files: list[Given], folder: Path) -> list[Given]:
     given: list[Given] = []
     for file in files:
         try:
-            given += unpack(file, folder, len(given)) if is_archive(file.path) else [file]
+            if is_archive(file.path):
+                given += unpack(file, folder, len(given))
+            else:
+                given.append(unpack_gzip(file, folder, len(given)) if is_gzip(file.path) else file)
         except DataError as exc:
             raise _about(file.name, exc) from exc
     if not given:
@@ -94,6 +118,8 @@ def _about(name: str, exc: DataError) -> DataError:
 
 def recognise(given: Given) -> tuple[Reader, str]:
     """What reads a file, and why. Raises ``DataError`` that says what the file is instead."""
+    if why := tensorboard.READER.recognise(given.path):
+        return tensorboard.READER, why
     sniff(given.path)  # says what a picture, a pickle or UTF-16 is
     for reader in READERS:
         if why := reader.recognise(given.path):
@@ -106,23 +132,36 @@ def recognise(given: Given) -> tuple[Reader, str]:
         )
     raise DataError(
         _(
-            "This is no file of a run that is known: there is no line such as “step:1 - reward:0.5”, and its rows are "
-            "neither rollouts nor metrics with a step."
+            "This is no file of a run that is known: there is no line such as “step:1 - reward:0.5” or "
+            "“{'loss': 0.5}”, and its rows are neither rollouts nor metrics with a step."
         ),
-        hint=_("Give verl's console log or rollout dumps, TRL's completions, or a table of metrics."),
+        hint=_(
+            "Give a console log, rollout dumps, TRL's completions, trainer_state.json, TensorBoard's events, or a "
+            "table of metrics."
+        ),
     )
 
 
 def _read_all(
-    given: list[Given], output: Path, report: ImportReport, max_rows: int, on_progress: OnProgress | None
+    given: list[Given],
+    output: Path,
+    report: ImportReport,
+    max_rows: int,
+    on_progress: OnProgress | None,
+    weights: list[float],
 ) -> None:
     chosen = []
     for file in given:
         try:
             chosen.append((file, *recognise(file)))
         except DataError as exc:
-            raise _about(file.name, exc) from exc
-    chosen.sort(key=lambda each: (_ORDER[each[1].name], _natural(each[0].name)))
+            found = _config_weights(file, report)
+            if not found:
+                raise _about(file.name, exc) from exc
+            weights = weights or found
+    if not chosen:
+        raise DataError(_("There is a config, and no file of its run."), hint=_("Give the run's log or rollouts too."))
+    chosen.sort(key=lambda each: (_ORDER[each[1].name], natural(each[0].name)))
     digest = _digest(file for file, _, _ in chosen)
     begun = min(file.path.stat().st_mtime for file, _, _ in chosen)
     total = sum(file.path.stat().st_size for file, _, _ in chosen)
@@ -131,7 +170,7 @@ def _read_all(
     pace = _Pace(total, report, on_progress)
     try:
         for file, reader, why in chosen:
-            _read_one(file, reader, why, recorder, report, max_rows, pace)
+            _read_one(file, reader, why, recorder, report, max_rows, pace, weights)
         report.tool = _tool(report)
         _judge(report)
         recorder.finish(report.tool, digest)
@@ -140,16 +179,38 @@ def _read_all(
         raise
     config = JobConfig.model_validate({"run": {"max_steps": max(1, min(report.last_step, 1_000_000))}})
     (output / "config.yaml").write_text(config_to_yaml(config, only_changed=True), encoding="utf-8")
-    _keep_output([file for file, reader, _ in chosen if reader is console.READER], output)
+    _keep_output([file for file, reader, _ in chosen if reader in _LOGS], output)
+
+
+def _config_weights(given: Given, report: ImportReport) -> list[float]:
+    """The reward weights of a run's config, which the report then lists as a file."""
+    try:
+        found = weights_in(given.path)
+    except DataError as exc:
+        raise _about(given.name, exc) from exc
+    if found:
+        why = "It names reward_weights."
+        size = given.path.stat().st_size
+        report.files.append(FileRead(name=given.name, kind=KIND, bytes=size, why=why))
+    return found
 
 
 def _read_one(
-    given: Given, reader: Reader, why: str, recorder: Recorder, report: ImportReport, max_rows: int, pace: _Pace
+    given: Given,
+    reader: Reader,
+    why: str,
+    recorder: Recorder,
+    report: ImportReport,
+    max_rows: int,
+    pace: _Pace,
+    weights: list[float],
 ) -> None:
     size = given.path.stat().st_size
     read = FileRead(name=given.name, kind=reader.name, tool=reader.tool, bytes=size, why=why)
     report.files.append(read)
     notes = Notes(given.name)
+    notes.weights = weights
+    doubtful, compared = recorder.doubtful, recorder.compared
     steps: set[int] = set()
     repeated = 0
     try:
@@ -172,6 +233,12 @@ def _read_one(
     except DataError as exc:
         raise _about(given.name, exc) from exc
     recorder.file_ended()
+    if recorder.doubtful > doubtful:
+        doubt = _(
+            "In {count} of {groups} groups the advantages do not follow from this sum: the run weighted its rewards. "
+            "Give its config with `reward_weights` too."
+        )
+        notes.say(told(doubt, count=recorder.doubtful - doubtful, groups=recorder.compared - compared))
     if repeated:
         twice = _("{count} rows name a step that an earlier row has; of two figures the later one counts.")
         notes.say(told(twice, count=repeated))
@@ -220,6 +287,8 @@ class _Pace:
 def _tool(report: ImportReport) -> str:
     """The trainer: what a file says, or whose names its metrics have."""
     tools = sorted({file.tool for file in report.files if file.tool})
+    if "TRL" in tools and trainer_state.TOOL in tools:  # TRL's trainers are such trainers
+        tools.remove(trainer_state.TOOL)
     if tools:
         return " + ".join(tools)
     names = set(report.mapped)
@@ -240,11 +309,6 @@ def _judge(report: ImportReport) -> None:
     report.verdict = "bad_rows" if report.bad_rows else "ok"
     some, all_of_them = _("{kept} of {rows} rows were read; {bad} left out."), _("{kept} of {rows} rows were read.")
     report.say(told(some if report.bad_rows else all_of_them, kept=kept, rows=every, bad=report.bad_rows))
-
-
-def _natural(name: str) -> list[tuple[int, str]]:
-    """Sorts ``9.jsonl`` before ``10.jsonl``."""
-    return [(int(part), "") if part.isdecimal() and len(part) < 19 else (0, part) for part in re.split(r"(\d+)", name)]
 
 
 def _digest(files: Iterable[Given]) -> str:

@@ -7,6 +7,7 @@ gives are computed from its rollouts by the same functions as in a run of ours.
 
 from __future__ import annotations
 
+import math
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,6 +37,10 @@ from training.words import _
 TASK_TEXT_CHARS = 200
 COUNTERS = ("rounds", "turns", "tokens", "length", "count", "calls")
 """Last words of numbers that count something: their means are no reward component's."""
+SAME = 1e-6
+"""Below this a group's rewards, or advantages, are all equal."""
+ALIKE = 0.999
+"""Cosine above which advantages follow from rewards; they are stored as 32-bit floats."""
 NO_REWARD = ErrorInfo(
     code="reward_fault", boundary=Boundary.REWARD, message="The file holds no reward for this rollout."
 )
@@ -47,6 +52,8 @@ class _Group:
     rewards: list[float | None] = field(default_factory=list)
     advantages: list[float | None] = field(default_factory=list)
     turns: int = 0
+    summed: bool = False
+    """Whether its rewards are our sum of parts."""
 
 
 @dataclass
@@ -71,6 +78,8 @@ class Recorder:
         self._names: set[str] = set()
         self._last: dict[str, float] = {}
         self._last_at = self._clock = begun
+        self.compared = self.doubtful = 0
+        """Groups whose advantages the file gives beside parts that we summed, and those that do not follow from it."""
 
     def figures(self, row: Figures) -> None:
         """Take in the metrics of a step; of a step that comes twice, the later word counts."""
@@ -115,6 +124,7 @@ class Recorder:
         group.rewards.append(row.reward)
         group.advantages.append(row.advantage)
         group.turns += spoken
+        group.summed = row.summed
         for part, value in row.parts.items():
             total, number = step.sums.get(part, (0.0, 0))
             step.sums[part] = (total + value, number + 1) if value is not None else (total, number)
@@ -134,6 +144,8 @@ class Recorder:
             theirs if theirs is not None else ours
             for theirs, ours in zip(group.advantages, found.advantages, strict=True)
         ]
+        if group.summed:
+            self._doubt(group)
         names = [f"{number}/{group.number}/{index}" for index in range(len(group.rewards))]
         self._write(
             GroupScored(
@@ -147,6 +159,21 @@ class Recorder:
             ),
             step.at,
         )
+
+    def _doubt(self, group: _Group) -> None:
+        """Compare advantages, which are rewards less their mean at some scale, with the rewards that we summed."""
+        pairs = [pair for pair in zip(group.rewards, group.advantages, strict=True) if None not in pair]
+        if len(pairs) < max(2, len(group.rewards)):
+            return
+        mean = sum(reward or 0.0 for reward, _given in pairs) / len(pairs)
+        centred = [(reward or 0.0) - mean for reward, _given in pairs]
+        given = [advantage or 0.0 for _reward, advantage in pairs]
+        ours, theirs = math.hypot(*centred), math.hypot(*given)
+        self.compared += 1
+        if ours < SAME and theirs < SAME:
+            return
+        product = sum(one * other for one, other in zip(centred, given, strict=True))
+        self.doubtful += product < ALIKE * ours * theirs or min(ours, theirs) < SAME
 
     def finish(self, tool: str, digest: str) -> None:
         """Write the figures that nobody gave, the last word, and the first line in front of all."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from training.data.files.archive import MAX_MEMBERS, RATIO
 from training.data.limits import MAX_COLUMNS, MAX_DEPTH, MAX_LINE_BYTES, CheckLimits
 from training.exports.verl_options import OPTIONS, SKIPPED, translated
-from training.imports.archive import MAX_MEMBERS, RATIO
 from training.imports.names import METRICS, PREFIX
 from training.imports.read import MAX_POINTS, MAX_ROLLOUTS, READERS
 from training.imports.recorder import COUNTERS
@@ -15,8 +15,8 @@ _INTRODUCTION = """# Runs from elsewhere, and ours to verl
 
 Made from `training/imports/` and `training/exports/` by `python -m training import --docs`.
 
-"Import a run" on the list of runs takes the files of one run, or a zip archive of them: a log and rollouts together
-give curves and transcripts. Without the web:
+"Import a run" on the list of runs takes the files of one run, packed with gzip or as a zip archive where that is handy:
+a log and rollouts together give curves and transcripts. Without the web:
 
 ```
 python -m training import --input train.log rollouts/*.jsonl --output FOLDER
@@ -40,6 +40,10 @@ _ROLLOUTS = """
   are computed as in a run of ours: `(r - mean) / (std + 1e-4)`.
 - Numbers beside the score are parts. Their means are curves `rewards/<part>/mean`, or `rollouts/<part>/mean` where the
   name ends in {counters}. Texts have no place and are named in the report.
+- TRL records each reward as it was, and its run summed them by `reward_weights`. The weights are taken from the run's
+  config (YAML, JSON, Weights & Biases' `config.yaml`) given beside the files, or from `--reward-weights 1.0,0.5`; the
+  first parts are those of the weights, others are not summed. Without weights every part counts 1, and the report says
+  in how many groups the advantages of the file contradict that.
 - What is empty or NaN is missing, never 0. A rollout without a reward is excluded.
 - Figures of a step that no file gives (`reward`, `reward_std`, parts, `groups/zero_variance_share`,
   `rollouts/excluded`, `rollouts/turns_mean`) are computed from its rollouts.

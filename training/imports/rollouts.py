@@ -106,16 +106,14 @@ def _dumped(row: dict[str, Any], notes: Notes) -> Sampled:
 
 
 def _completed(row: dict[str, Any], notes: Notes) -> Sampled:
-    """A row of TRL's. Its reward is not recorded, only its parts: they are summed, each with weight 1."""
+    """A row of TRL's. Its reward is not recorded, only its parts: they are summed with the run's weights, or with 1."""
     prompt = messages_of(row.get("prompt"), "user")
     messages = [*prompt, *messages_of(row.get("completion"), "assistant")]
     given = "reward" in row
     parts = _parts(row, {"prompt", "completion", "step", "advantage", "reward", *GROUP_KEYS}, notes)
     reward = known(number_of(row.get("reward")))
     if not given:
-        values = [value for value in parts.values() if value is not None]
-        reward = sum(values) if values else None
-        notes.say(told(_("The reward of a rollout is the sum of its parts, each with weight 1 (TRL's default).")))
+        reward = _summed(parts, notes)
     key = json.dumps(row.get("prompt"), ensure_ascii=False, sort_keys=True, default=str)
     return Sampled(
         step=_step(row, notes),
@@ -127,6 +125,23 @@ def _completed(row: dict[str, Any], notes: Notes) -> Sampled:
         advantage=known(number_of(row.get("advantage"))),
         summed=not given,
     )
+
+
+def _summed(parts: dict[str, float | None], notes: Notes) -> float | None:
+    """The sum of the parts by weight. TRL writes its rewards in the order of the weights, before other numbers."""
+    weights = notes.weights
+    if not weights:
+        notes.say(told(_("The reward of a rollout is the sum of its parts, each with weight 1 (TRL's default).")))
+        weights = [1.0] * len(parts)
+    elif len(weights) > len(parts):
+        raise BadRow(
+            told(_("it has {count} parts, and there are {weights} weights"), count=len(parts), weights=len(weights))
+        )
+    else:
+        pairs = ", ".join(f"{weight:g} × {name}" for name, weight in zip(parts, weights, strict=False))
+        notes.say(told(_("The reward of a rollout is the sum of its parts by `reward_weights`: {sum}."), sum=pairs))
+    values = [value * weight for value, weight in zip(parts.values(), weights, strict=False) if value is not None]
+    return sum(values) if values else None
 
 
 def _step(row: dict[str, Any], notes: Notes) -> int:

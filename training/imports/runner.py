@@ -8,8 +8,8 @@ from pathlib import Path
 
 from training.data.checking.check import Progress
 from training.data.checking.runner import LOG_NAME, MAX_REPORT_BYTES, failure_sentence, run_limited
+from training.data.files.archive import Given
 from training.data.limits import CheckLimits
-from training.imports.archive import Given
 from training.imports.read import REPORT_NAME
 from training.imports.report import ImportReport
 from training.journal import JOURNAL_NAME

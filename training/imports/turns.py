@@ -110,8 +110,8 @@ def _add(pieces: list[tuple[str, str]], role: str, text: str, markup: Markup) ->
 
 
 def _said(text: str, turn: int) -> Message:
-    """What the model said, with the calls in it; a call that cannot be read stays text."""
-    parsed = hermes.parse(text, f"call_{turn}_") if hermes.OPEN in text else None
+    """What the model said, with the calls in it; a call that cannot be read, or too many of them, stay text."""
+    parsed = hermes.parse(text, f"call_{turn}_") if 0 < text.count(hermes.OPEN) <= hermes.MAX_CALLS else None
     if parsed is None or parsed.parse_error or not parsed.tool_calls:
         return Message(role="assistant", content=text)
     return Message(role="assistant", content=parsed.text, tool_calls=parsed.tool_calls)

@@ -25,7 +25,7 @@ from pydantic import ValidationError as ShapeError
 
 from training.errors import TiltyardError
 from webapp.datasets.handlers import OVERHEAD_BYTES, CountingUploadHandler
-from webapp.errors import error_body
+from webapp.errors import DATABASE_AWAY, error_body, server_error
 from webapp.pages import errors_by_field
 from webapp.runs.launch.forms import split_path
 from webapp.teams.models import User
@@ -169,7 +169,9 @@ def _ours(request: HttpRequest, exc: TiltyardError) -> HttpResponse:
 
 
 @api.exception_handler(Exception)
-def _unexpected(request: HttpRequest, _exc: Exception) -> HttpResponse:
+def _unexpected(request: HttpRequest, exc: Exception) -> HttpResponse:
+    if isinstance(exc, DATABASE_AWAY):
+        return server_error(request, exc)
     logger.exception("api request failed", extra={"request_id": getattr(request, "request_id", "")})
     return failed(request, 500)
 

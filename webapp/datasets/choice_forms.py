@@ -54,7 +54,7 @@ class ChoicesForm(forms.Form):
         "answers": "bfcl",
         "documents": "bfcl",
         "ids": "toolbench_queries",
-        "shape": "columns gsm8k",
+        "shape": "columns gsm8k alpaca",
     }
 
     look = forms.BooleanField(
@@ -158,6 +158,8 @@ class ReadForm(ChoicesForm):
             "messages": _("Messages"),
             "system": _("System text"),
             "prompt": _("User's text"),
+            "input": _("More text below it"),
+            "history": _("Earlier turns"),
             "answer": _("Answer"),
             "tools": _("Tools"),
             "category": _("Category"),

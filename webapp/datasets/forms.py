@@ -29,7 +29,8 @@ class DatasetForm(ChoicesForm):
         allow_empty_file=True,
         required=False,
         help_text=gettext_lazy(
-            "JSON Lines, a JSON list, CSV or Parquet. What its rows are is recognised from their content."
+            "JSON Lines, JSON, CSV or Parquet; packed as gzip, or several of them as a zip archive. What the rows "
+            "are is recognised from their content."
         ),
     )
     hub = forms.CharField(

@@ -114,3 +114,8 @@ class DatasetExport(UuidModel, Work):
     def path(self) -> Path:
         """The file."""
         return export_file(self.dataset_id, self.id)
+
+    @property
+    def lost(self) -> dict[str, int]:
+        """What the format has no place for, and of how many rows."""
+        return dict((self.error or {}).get("lost") or {})

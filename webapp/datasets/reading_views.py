@@ -27,7 +27,7 @@ from webapp.datasets.models import Dataset, DatasetState
 from webapp.datasets.plots import code_filters, plots_of
 from webapp.datasets.rereading import IN_PLACE, can_read_again, dataset_read_again
 from webapp.datasets.services import too_large_sentence
-from webapp.datasets.words import evidence_of, finding_sentence, suggestion_of
+from webapp.datasets.words import evidence_of, finding_sentence, ignored_of, suggestion_of
 from webapp.pages import add_errors, can_edit, page_number
 from webapp.teams.access import object_for, project_for
 from webapp.teams.models import Project, Role, User
@@ -152,6 +152,7 @@ def dataset_quality(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         "can_edit": can_edit(project),
         "States": DatasetState,
         "plots": plots_of(dataset.report, dataset.rows, dataset.bad_rows),
+        "ignored": ignored_of(dataset.report),
     }
     return render(request, "datasets/quality.html", context)
 

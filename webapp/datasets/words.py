@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.utils.translation import gettext as _
+
 from training.data.limits import MAX_REASON_CHARS
+from training.data.making.losses import COLUMN
 from training.data.problems import PROBLEMS
 from webapp.words import sentence, translated
 
@@ -21,6 +24,18 @@ def finding_sentence(finding: dict[str, Any]) -> str:
 def suggestion_of(code: str) -> str:
     """What to do about a problem."""
     return translated(PROBLEMS[code].suggestion) if code in PROBLEMS else ""
+
+
+def ignored_of(report: dict[str, Any]) -> list[str]:
+    """Columns that stand in no row, each with its reason and count."""
+    return [sentence(item.get("told")) for item in report.get("ignored") or []]
+
+
+def lost_words(name: str) -> str:
+    """What a format has no place for: a part of a row, or a column by its name."""
+    if name.startswith(COLUMN):
+        return _("column %(name)s") % {"name": name.removeprefix(COLUMN)}
+    return translated(name)
 
 
 def evidence_of(report: dict[str, Any]) -> list[str]:

@@ -42,8 +42,11 @@ def token_of(environment_id: UUID) -> str:
 def site_token(url: str) -> str:
     """The token of the servers that come with an installation (docker-compose.yml), or nothing.
 
-    The operator sets it together with their addresses; no other server may learn it, whoever registered that one.
+    The operator sets it together with their addresses; no other server may learn it, whoever registered that one. The
+    tools server that `up` started has one of its own.
     """
+    if settings.TOOLS_URL and urlsplit(url).netloc.lower() == urlsplit(settings.TOOLS_URL).netloc:
+        return settings.TOOLS_TOKEN
     listed = {entry.lower() for entry in settings.OUTBOUND_ALLOW if "/" not in entry}
     return settings.ENVIRONMENT_TOKEN if urlsplit(url).netloc.lower() in listed else ""
 

@@ -30,9 +30,9 @@ from django.core.exceptions import PermissionDenied
 from django.db import DatabaseError, InterfaceError
 from django.http import Http404
 
-from webapp.live.feed import Read, RunGone, feed, in_database, read_first
-from webapp.live.frames import encode, frames
-from webapp.rollouts.selectors import step_rollouts
+from webapp.live.feed import Read, RunGone, feed, in_database
+from webapp.live.frames import encode
+from webapp.live.snapshot import CURVES_ASKED_MAX, NAME_MAX
 from webapp.runs.models import Run
 from webapp.runs.selectors import run_read, run_view
 from webapp.teams.access import object_for
@@ -43,6 +43,7 @@ BAD_FRAME, LOGIN, FORBIDDEN, GONE, TOO_MANY = 4400, 4401, 4403, 4404, 4429
 FRAME_S, LOOK_S, BEAT_S, RECHECK_S, SEND_LIMIT_S = 0.05, 2.0, 5.0, 25.0, 30.0
 CLIENT_FRAME_BYTES = 4096
 SOCKETS_MAX = 20
+CURVE_REQUESTS_MAX = 16
 _sockets: Counter[UUID] = Counter()
 
 
@@ -76,14 +77,6 @@ def _authorise(scope: dict[str, Any], run_id: UUID, *, again: bool) -> User:
     return user  # type: ignore[return-value]
 
 
-def _step_frames(run_id: UUID, step: int) -> Read:
-    run = run_read(run_id)
-    if run is None:
-        raise RunGone
-    head = {"type": "step", "step": step, "seq": run.seq}
-    return Read(list(frames(head, step_rollouts(run, step), before=run.seq, then="step")), run.seq)
-
-
 class NotFoundConsumer(AsyncWebsocketConsumer):
     """Any other address."""
 
@@ -105,6 +98,7 @@ class RunConsumer(AsyncWebsocketConsumer):
         self.run_id: UUID = self.scope["url_route"]["kwargs"]["run_id"]
         self.wake, self.seq, self.counted = asyncio.Event(), 0, None
         self.wanted_step: int | None = None
+        self.wanted_curves: list[tuple[str, ...]] = []
         self.pump: asyncio.Task[None] | None = None
         try:
             user = await in_database(lambda: _authorise(self.scope, self.run_id, again=False))
@@ -138,14 +132,20 @@ class RunConsumer(AsyncWebsocketConsumer):
                 await self.pump
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
-        """``{"type":"ping"}`` or ``{"type":"step","step":n}``; anything else closes the socket."""
+        """A ping, or a request for a step or for curves; anything else closes the socket."""
         frame = _client_frame(text_data)
         if frame is None:
             await self.close(BAD_FRAME)
         elif frame["type"] == "ping":
             await self._send('{"type":"pong"}')
         else:
-            self.wanted_step = frame["step"]
+            if frame["type"] == "step":
+                self.wanted_step = frame["step"]
+            elif len(self.wanted_curves) < CURVE_REQUESTS_MAX:
+                self.wanted_curves.append(tuple(frame["names"]))
+            else:
+                await self.close(TOO_MANY)
+                return
             self.wake.set()
 
     async def _pump(self) -> None:
@@ -169,7 +169,7 @@ class RunConsumer(AsyncWebsocketConsumer):
             self.wake.clear()
             try:
                 if not started:
-                    await self._forward(await in_database(read_first, self.run_id, after))
+                    await self._forward(await feed().first(self.run_id, after))
                     started = True
                 await self._catch_up()
                 if time.monotonic() >= check_at:
@@ -189,7 +189,10 @@ class RunConsumer(AsyncWebsocketConsumer):
     async def _catch_up(self) -> None:
         if self.wanted_step is not None:
             step, self.wanted_step = self.wanted_step, None
-            for text in (await in_database(_step_frames, self.run_id, step)).texts:
+            for text in (await feed().step(self.run_id, step, self.seq)).texts:
+                await self._send(text)
+        while self.wanted_curves:
+            for text in (await feed().curves(self.run_id, self.wanted_curves.pop(0), self.seq)).texts:
                 await self._send(text)
         while True:
             read = await feed().changes(self.run_id, self.seq)
@@ -232,6 +235,17 @@ def _client_frame(text: str | None) -> dict[str, Any] | None:
         return None
     if frame == {"type": "ping"}:
         return frame
-    step = frame.get("step")
-    legal = set(frame) == {"type", "step"} and frame["type"] == "step" and type(step) is int and 0 <= step < 2**31
-    return frame if legal else None
+    kind = frame.get("type")
+    if kind == "step" and set(frame) == {"type", "step"}:
+        step = frame["step"]
+        return frame if type(step) is int and 0 <= step < 2**31 else None
+    if kind == "curves" and set(frame) == {"type", "names"}:
+        return frame if _names(frame["names"]) else None
+    return None
+
+
+def _names(names: object) -> bool:
+    """Whether this is a list of metric names that a page may ask for."""
+    if not isinstance(names, list) or not 0 < len(names) <= CURVES_ASKED_MAX:
+        return False
+    return all(isinstance(name, str) and 0 < len(name) <= NAME_MAX and name.isprintable() for name in names)

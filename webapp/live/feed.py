@@ -1,8 +1,8 @@
 """What all sockets of this process share: the reads from the database, and the ear on the channel layer.
 
 1. Reads run in a few threads of their own that keep their database connections, away from the threads of requests.
-2. The frames after a given ``seq`` are read and encoded once, however many sockets of a run stand there: five hundred
-   tabs cost as much as one for each run.
+2. The first frame, the frames after a given ``seq``, a step and curves that are asked for are read and encoded once,
+   however many sockets of a run want them: five hundred tabs cost as much as one for each run.
 3. One task for each watched run listens on the channel layer. If Redis is away it tries again with a growing pause, and
    wakes the sockets when it is back; they also look by themselves, so a lost nudge costs two seconds at most.
 """
@@ -27,7 +27,9 @@ from django.db import DatabaseError, InterfaceError, connection
 
 from webapp.live.frames import frames
 from webapp.live.nudge import group_of
-from webapp.runs.selectors import run_changes_after, run_read, run_snapshot, run_view
+from webapp.live.snapshot import curves_text, snapshot_text
+from webapp.rollouts.selectors import step_rollouts
+from webapp.runs.selectors import run_changes_after, run_read, run_view
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -35,6 +37,7 @@ THREADS = 6
 CATCH_UP_MAX = 5_000
 CHANGES_LIMIT = 2_000
 KEEP_S, KEEP_BYTES = 3.0, 32 << 20
+SNAPSHOT_KEEP_S = 1.0  # tabs that open together share one; each goes on from its seq by shared changes
 LISTEN_S, RETRY_MAX_S = 30.0, 5.0
 _threads = ThreadPoolExecutor(THREADS, thread_name_prefix="live-db")
 
@@ -76,14 +79,28 @@ def _close_slowly() -> None:
     time.sleep(0.01)  # so that each thread gets one of these
 
 
-def read_first(run_id: UUID, after: int | None) -> Read:
-    """Frames for a socket that has just opened: the changes after ``after`` if it is not long ago, else a snapshot."""
+def _read_snapshot(run_id: UUID) -> Read:
     run = _run(run_id)
-    if after is not None and 0 <= after <= run.seq and run.seq - after <= CATCH_UP_MAX:
-        return _read_changes(run_id, after, empty=True)
-    found = run_snapshot(run)
-    head = {"type": "snapshot", "seq": found.seq, "run": run_view(found.run)}
-    return Read(list(frames(head, found.rows, before=0)), found.seq)
+    return Read([snapshot_text(run)], run.seq)
+
+
+def _read_step(run_id: UUID, step: int) -> Read:
+    run = _run(run_id)
+    head = {"type": "step", "step": step, "seq": run.seq}
+    return Read(list(frames(head, step_rollouts(run, step), before=run.seq, then="step")), run.seq)
+
+
+def _read_curves(run_id: UUID, *names: str) -> Read:
+    run = _run(run_id)
+    return Read([curves_text(run, names)], run.seq)
+
+
+def _read_missed(run_id: UUID, after: int) -> Read | None:
+    """The changes after ``after``; ``None`` when that is too long ago, or was never."""
+    run = _run(run_id)
+    if not (0 <= after <= run.seq and run.seq - after <= CATCH_UP_MAX):
+        return None
+    return _read_changes(run_id, after, empty=True)
 
 
 def _read_changes(run_id: UUID, after: int, empty: bool = False) -> Read:
@@ -106,26 +123,52 @@ class Feed:
     """The shared reads and ears of one event loop."""
 
     def __init__(self) -> None:
-        self._reads: OrderedDict[tuple[UUID, int], tuple[float, asyncio.Task[Read]]] = OrderedDict()
+        self._reads: OrderedDict[tuple[Any, ...], tuple[float, asyncio.Task[Read]]] = OrderedDict()
         self._sockets: dict[UUID, set[asyncio.Event]] = {}
         self._ears: dict[UUID, asyncio.Task[None]] = {}
 
+    async def first(self, run_id: UUID, after: int | None) -> Read:
+        """Frames for a socket that has just opened: the changes after ``after`` if it is not long ago, else a
+        snapshot."""
+        missed = None if after is None else await in_database(_read_missed, run_id, after)
+        return missed or await self._shared(_read_snapshot, run_id, keep_s=SNAPSHOT_KEEP_S)
+
+    async def step(self, run_id: UUID, step: int, at_least: int) -> Read:
+        """All of a step, not older than the change ``at_least`` that the socket has already been told."""
+        return await self._shared(_read_step, run_id, step, at_least=at_least)
+
+    async def curves(self, run_id: UUID, names: tuple[str, ...], at_least: int) -> Read:
+        """Curves by name, not older than the change ``at_least``."""
+        return await self._shared(_read_curves, run_id, *names, at_least=at_least)
+
     async def changes(self, run_id: UUID, after: int) -> Read:
         """What changed after ``after``; sockets that ask for the same share one read."""
-        self._forget()
-        key = (run_id, after)
-        if key not in self._reads:
-            task = asyncio.ensure_future(in_database(_read_changes, run_id, after))
-            self._reads[key] = (time.monotonic(), task)
-        task = self._reads[key][1]
-        try:
-            read = await asyncio.shield(task)
-        except Exception:
-            self._reads.pop(key, None)
-            raise
+        read = await self._shared(_read_changes, run_id, after)
         if read.seq == after:  # nothing yet: the next one must look again
-            self._reads.pop(key, None)
+            self._reads.pop((_read_changes, run_id, after), None)
         return read
+
+    async def _shared(
+        self, action: Callable[..., Read], *arguments: Any, at_least: int = 0, keep_s: float = KEEP_S
+    ) -> Read:
+        """One read for all sockets that want the same within ``keep_s``; whoever needs a newer one reads again."""
+        key = (action, *arguments)
+        while True:
+            self._forget()
+            held = self._reads.get(key)
+            fresh = held is None or (held[1].done() and time.monotonic() - held[0] > keep_s)
+            if fresh:
+                held = self._reads[key] = (time.monotonic(), asyncio.ensure_future(in_database(action, *arguments)))
+            assert held is not None  # noqa: S101 - for the type checker
+            try:
+                read = await asyncio.shield(held[1])
+            except Exception:
+                self._reads.pop(key, None)
+                raise
+            if read.seq >= at_least or fresh:
+                return read
+            if self._reads.get(key) is held:
+                del self._reads[key]
 
     def _forget(self) -> None:
         now, size = time.monotonic(), 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -12,9 +13,35 @@ from webapp.runs.models import Run
 from webapp.text import finite
 
 MAX_POINTS = 2000
-MAX_POINTS_ALL = 60_000
-MIN_POINTS = 200
+MIN_POINTS = 40
+FIRST_POINTS, FIRST_POINTS_EACH = 4_000, 400
+ASKED_POINTS = 20_000
+DIGITS = 9  # of a figure on its way to a screen: a float32 survives it, and a frame is half as long
 SPARKLINE_POINTS = 40
+# What a run page shows before anybody asks for more; a page that wants other curves asks for them.
+FIRST_NAMES = frozenset(
+    {
+        "reward",
+        "loss",
+        "kl",
+        "entropy",
+        "clip_ratio/region_mean",
+        "completions/mean_length",
+        "learning_rate",
+        "grad_norm",
+        "groups/zero_variance_share",
+        "groups/best_reward_mean",
+        "groups/pass_share",
+        "rollouts/excluded_share",
+        "rollouts/task_success",
+        "judge/requests",
+        "judge/failures",
+        "judge/cost",
+        "mean_token_accuracy",
+        "timing/step",
+    }
+)
+FIRST_COMPONENTS = re.compile(r"rewards/.+/mean")
 
 
 class Point(NamedTuple):
@@ -47,6 +74,13 @@ _THINNED = (
     " (SELECT name, low AS point FROM kept UNION SELECT name, high FROM kept) AS points ORDER BY name, step"
 )
 
+_NEWEST = (
+    "WITH RECURSIVE newest AS ((SELECT name, value FROM metrics_metricpoint WHERE run_id = %s"
+    " ORDER BY name DESC, step DESC, attempt DESC LIMIT 1) UNION ALL SELECT point.* FROM newest, LATERAL"
+    " (SELECT name, value FROM metrics_metricpoint WHERE run_id = %s AND name < newest.name"
+    " ORDER BY name DESC, step DESC, attempt DESC LIMIT 1) AS point) SELECT name, value FROM newest ORDER BY name"
+)
+
 
 def points(run: Run, names: Sequence[str] | None = None, max_points: int = MAX_POINTS) -> list[Point]:
     """The points of a run's curves by name and step, about ``max_points`` of each name at most."""
@@ -77,10 +111,46 @@ def curves(
     return found
 
 
-def overview(run: Run) -> list[Point]:
-    """All curves of a run, thinner the more there are, so that a page begins quickly."""
-    names = len(metric_names(run)) or 1
-    return points(run, None, max(MIN_POINTS, min(MAX_POINTS, MAX_POINTS_ALL // names)))
+def is_first(name: str) -> bool:
+    """Whether a run page shows this curve before anybody asks for it."""
+    return name in FIRST_NAMES or FIRST_COMPONENTS.fullmatch(name) is not None
+
+
+def first_curves(run: Run, names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """The curves among ``names`` that a page shows first, thinned so that they are ``FIRST_POINTS`` together."""
+    shown = [name for name in names if is_first(name)][: FIRST_POINTS // MIN_POINTS]
+    if not shown:
+        return {}
+    return _on_screen(run, shown, min(FIRST_POINTS_EACH, FIRST_POINTS // len(shown)))
+
+
+def asked_curves(run: Run, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The curves that a page asked for by name; one without a point is empty, so that nobody waits for it."""
+    found = _on_screen(run, names, min(MAX_POINTS, ASKED_POINTS // max(len(names), 1)))
+    return {name: found.get(name, {"steps": [], "values": [], "attempts": []}) for name in names}
+
+
+def _on_screen(run: Run, names: Sequence[str], max_points: int) -> dict[str, dict[str, Any]]:
+    """``curves`` as a frame carries them: figures rounded, ``attempts`` one number where all points have the same."""
+    found: dict[str, dict[str, Any]] = curves(run, names, max_points)
+    for curve in found.values():
+        curve["values"] = [rounded(value) for value in curve["values"]]
+        if len(set(curve["attempts"])) == 1:
+            curve["attempts"] = curve["attempts"][0]
+    return found
+
+
+def rounded(value: float | None) -> float | None:
+    """A figure as frames carry it; ``None`` where it was NaN or infinite."""
+    found = finite(value)
+    return None if found is None else float(f"{found:.{DIGITS}g}")
+
+
+def last_values(run: Run) -> dict[str, float | None]:
+    """The newest figure of each of the run's metrics, found by hopping through the index."""
+    with connection.cursor() as cursor:
+        cursor.execute(_NEWEST, [run.pk, run.pk])
+        return {name: rounded(value) for name, value in cursor.fetchall()}
 
 
 def metric_names(run: Run) -> list[str]:

@@ -6,9 +6,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from django.db import InterfaceError, OperationalError, connection
+from django.db import connection
 from django.utils.translation import gettext as _
 
+from webapp.errors import DATABASE_AWAY
 from webapp.metrics.models import MetricPoint
 from webapp.ops.console import Console
 from webapp.runs.models import Run
@@ -18,6 +19,7 @@ LOOK_EVERY_S = 1.0
 LINE_EVERY_S = 5.0
 AWAY_LIMIT_S = 300.0
 ENDED = TERMINAL | {RunState.PAUSED}
+LOOK_AGAIN_S = 2.0
 
 
 def run_line(run: Run) -> str:
@@ -62,15 +64,15 @@ def follow(runs: Sequence[Run], console: Console) -> None:
             if _look(runs, console, shown):
                 return
             away_since = 0.0
-        except (OperationalError, InterfaceError):
+        except DATABASE_AWAY:
             connection.close()
             if not away_since:
                 away_since = time.monotonic()
-                _plain("  " + _("The database is away; the runs go on, and so does this once it is back."), console)
+                _plain("  " + _("The database does not answer; looking again every few seconds."), console)
             elif time.monotonic() - away_since > AWAY_LIMIT_S:
                 _plain("  " + _("The database has not come back. The pages tell how the runs went on."), console)
                 return
-        time.sleep(LOOK_EVERY_S)
+        time.sleep(LOOK_AGAIN_S if away_since else LOOK_EVERY_S)
 
 
 def _look(runs: Sequence[Run], console: Console, shown: _Shown) -> bool:

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from webapp.env import env_bool
+from training.child_env import PLACES, child_env
+from webapp.env import env_bool, proxy_addresses
 from webapp.ops.apps import READY_VARIABLE
 from webapp.ops.embedded import Service
 
@@ -73,9 +74,14 @@ def service_program(service: Service) -> Program:
     )
 
 
-def tools_program(port: int) -> Program:
-    """The environment server that ships with Tiltyard."""
-    return Program("tools", TOOLS, [sys.executable, "-m", "envs.tools", "--port", str(port)])
+def tools_program(port: int, token_file: Path) -> Program:
+    """The environment server that ships with Tiltyard: behind a token, with an environment of its own.
+
+    The process manager hands its own environment on and cannot take a variable away, so `env -i` does.
+    """
+    named = [f"{name}={value}" for name, value in child_env(PLACES, PYTHONUNBUFFERED="1").items()]
+    argv = [sys.executable, "-m", "envs.tools", "--port", str(port), "--token-file", str(token_file)]
+    return Program("tools", TOOLS, [shutil.which("env") or "/usr/bin/env", "-i", *named, *argv])
 
 
 def web_program(host: str, port: int, *, behind_proxy: bool) -> Program:
@@ -89,6 +95,8 @@ def web_program(host: str, port: int, *, behind_proxy: bool) -> Program:
         host,
         "--port",
         str(port),
+        "--http",
+        "webapp.ops.connections:HttpProtocol",
         "--ws-max-size",
         str(WS_MAX_BYTES),
         "--ws-ping-interval",
@@ -106,6 +114,8 @@ def web_program(host: str, port: int, *, behind_proxy: bool) -> Program:
         "--no-access-log",
         "--no-server-header",
         "--proxy-headers" if behind_proxy else "--no-proxy-headers",
+        # Without it uvicorn believes every client on loopback, and whatever FORWARDED_ALLOW_IPS of our parent says.
+        *(["--forwarded-allow-ips", ",".join(proxy_addresses())] if behind_proxy else []),
     ]
     return Program("web", APP, argv)
 

@@ -17,6 +17,7 @@ import errno
 import fcntl
 import json
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -105,9 +106,22 @@ class Up:
         except (UpError, EmbeddedError) as error:
             self.console.error(error if isinstance(error, UpError) else UpError(str(error)))
             return 1
+        except OSError as exc:
+            self.console.error(self._disk_error(exc))
+            return 1
         except Stopped:
             pass  # asked to, and done
         return 0
+
+    def _disk_error(self, exc: OSError) -> UpError:
+        """A disk that is full or cannot be written is no fault of ours: a sentence instead of a traceback."""
+        place = exc.filename or self.data
+        if exc.errno == errno.ENOSPC:
+            return UpError(
+                _("The disk that holds %(path)s is full.") % {"path": place},
+                advice=_("Free some space, then start again. Your data are kept."),
+            )
+        return UpError(_("%(path)s cannot be used: %(reason)s.") % {"path": place, "reason": exc.strerror or exc})
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
@@ -182,7 +196,7 @@ class Up:
         tools_port, tools_before = self._tools_port()
         with self.console.stage(_("Data folder")):
             programs = self._prepare_services()
-        tools = tools_program(tools_port)
+        tools = tools_program(tools_port, self._tools_token())
         web = web_program(self.options.host, self.options.port, behind_proxy=self.options.behind_proxy)
         workers = [keeper_program(ready), *celery_programs(ready, gpus())]
         self._manager = Manager(self.data, self.options.root, [*programs.values(), tools, web, *workers])
@@ -238,6 +252,13 @@ class Up:
         write_private(file, str(port))
         return port, before
 
+    def _tools_token(self) -> Path:
+        """What whoever plays on the tools server shows: any program of this machine can reach its port."""
+        file = self.data / "tools.token"
+        if not file.exists():
+            write_private(file, secrets.token_urlsafe(32))
+        return file
+
     def _environment(self) -> dict[str, str]:
         return {
             **os.environ,
@@ -263,6 +284,7 @@ class Up:
         for key in ("database_url", "redis_url"):
             found.setdefault(key, os.environ.get(key.upper(), ""))
         found |= {"tools_url": f"http://127.0.0.1:{tools_port}", "tools_address": f"127.0.0.1:{tools_port}"}
+        found["tools_token"] = self._tools_token().read_text().strip()
         write_private(self.data / "services.json", json.dumps(found))
 
     def _manage(self, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:

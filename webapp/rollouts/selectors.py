@@ -76,15 +76,20 @@ def current_step(run: Run) -> int | None:
     return newest
 
 
-def step_rollouts(run: Run, step: int) -> dict[str, list[dict[str, Any]]]:
-    """``{rollouts, turns, groups}`` of one step, as its newest attempt made it."""
+def newest_rollouts(run: Run, step: int) -> list[Rollout]:
+    """The rollouts of one step, as its newest attempt made it, by group and index."""
     rows = Rollout.objects.filter(run=run, step=step)
     attempt = rows.order_by("-attempt").values_list("attempt", flat=True).first()
-    if attempt is None:
+    return list(rows.filter(attempt=attempt).order_by("group", "index")) if attempt is not None else []
+
+
+def step_rollouts(run: Run, step: int) -> dict[str, list[dict[str, Any]]]:
+    """``{rollouts, turns, groups}`` of one step, as its newest attempt made it."""
+    rollouts = newest_rollouts(run, step)
+    if not rollouts:
         return {"rollouts": [], "turns": [], "groups": []}
-    rollouts = list(rows.filter(attempt=attempt).order_by("group", "index"))
     turns = Turn.objects.filter(rollout__in=[rollout.pk for rollout in rollouts]).order_by("rollout", "number")
-    groups = RolloutGroup.objects.filter(run=run, attempt=attempt, step=step).order_by("group")
+    groups = RolloutGroup.objects.filter(run=run, attempt=rollouts[0].attempt, step=step).order_by("group")
     return {
         "rollouts": [rollout_view(rollout) for rollout in rollouts],
         "turns": [turn_view(turn) for turn in turns],

@@ -18,7 +18,7 @@ from webapp.metrics import selectors as metrics
 from webapp.metrics.models import MetricPoint
 from webapp.registry.models import Checkpoint
 from webapp.rollouts.models import Rollout, RolloutGroup, Turn
-from webapp.rollouts.selectors import current_step, group_view, rollout_view, step_rollouts, turn_view
+from webapp.rollouts.selectors import group_view, rollout_view, turn_view
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.reports import held_text
 from webapp.runs.states import AT_WORK, LEASED, TERMINAL, RunState
@@ -26,7 +26,6 @@ from webapp.teams.models import Project
 from webapp.text import finite
 
 Rows = dict[str, list[dict[str, Any]]]
-EVENTS_SHOWN = 200
 PAGE_MAX = 200
 KINDS = frozenset(get_args(Kind))
 KEYS = ("points", "rollouts", "turns", "groups", "events", "checkpoints")
@@ -129,7 +128,7 @@ def checkpoint_view(checkpoint: Checkpoint) -> dict[str, Any]:
 
 def point_view(point: MetricPoint) -> dict[str, Any]:
     """PointView of docs/live.md."""
-    return {"attempt": point.attempt, "step": point.step, "name": point.name, "value": finite(point.value)}
+    return {"attempt": point.attempt, "step": point.step, "name": point.name, "value": metrics.rounded(point.value)}
 
 
 _SOURCES: tuple[tuple[str, type[Any], Callable[[Any], dict[str, Any]]], ...] = (
@@ -169,18 +168,6 @@ def run_changes_after(run: Run, seq: int, limit: int = 2000) -> Changes:
         found[key] = rows
     shown = {key: [view(row) for row in found[key] if row.seq <= upto] for key, _model, view in _SOURCES}
     return Changes(run, upto, shown, more=upto < run.seq)
-
-
-def run_snapshot(run: Run) -> Changes:
-    """Everything a page needs to begin with: thinned curves, the current step's rollouts, the last events."""
-    step = current_step(run)
-    rows: Rows = {"points": [point._asdict() for point in metrics.overview(run)]}
-    rows |= step_rollouts(run, step) if step is not None else {"rollouts": [], "turns": [], "groups": []}
-    events = RunEvent.objects.filter(run=run).order_by("-seq")[:EVENTS_SHOWN]
-    rows["events"] = [event_view(event) for event in reversed(events)]
-    checkpoints = Checkpoint.objects.filter(run=run).order_by("attempt", "step")
-    rows["checkpoints"] = [checkpoint_view(checkpoint) for checkpoint in checkpoints]
-    return Changes(run, run.seq, rows)
 
 
 # --- The list -------------------------------------------------------------------------------------------------------

@@ -11,7 +11,8 @@ from django.utils.translation import gettext_lazy as _
 
 from webapp.ids import name_validator
 from webapp.teams.models import Role, Team, User
-from webapp.teams.throttle import login_allowed, login_failed, login_succeeded
+from webapp.teams.templatetags.ui import duration
+from webapp.teams.throttle import login_succeeded, login_wait_s
 
 
 class LoginForm(AuthenticationForm):
@@ -21,20 +22,20 @@ class LoginForm(AuthenticationForm):
         **AuthenticationForm.error_messages,
         "invalid_login": _("That name and password do not match an account here."),
         "inactive": _("That name and password do not match an account here."),
-        "throttled": _("Too many failed tries. Wait fifteen minutes, or ask an owner of your team for a login link."),
+        "throttled": _(
+            "Too many failed tries. Try again in %(wait)s, or ask an owner of your team for a link that logs in once."
+        ),
     }
 
     def clean(self) -> dict[str, Any]:
         """Authenticate, unless this address or account has failed too often."""
         account = str(self.cleaned_data.get("username") or "")
         address = self.request.META.get("REMOTE_ADDR", "") if self.request else ""
-        if not login_allowed(account, address):
-            raise forms.ValidationError(self.error_messages["throttled"], code="throttled")
-        try:
-            cleaned = super().clean()
-        except forms.ValidationError:
-            login_failed(account, address)
-            raise
+        wait_s = login_wait_s(account, address)
+        if wait_s:
+            params = {"wait": duration(wait_s)}
+            raise forms.ValidationError(self.error_messages["throttled"], code="throttled", params=params)
+        cleaned = super().clean()
         login_succeeded(account, address)
         return dict(cleaned)
 
@@ -54,13 +55,36 @@ class ConfirmForm(forms.Form):
         """Compare it with the account's."""
         user, password = cast(User, self._request.user), str(self.cleaned_data["password"])
         address = self._request.META.get("REMOTE_ADDR", "")
-        if not login_allowed(user.username, address):
-            raise forms.ValidationError(_("Too many failed tries. Wait fifteen minutes."), code="throttled")
+        wait_s = login_wait_s(user.username, address)
+        if wait_s:
+            params = {"wait": duration(wait_s)}
+            raise forms.ValidationError(
+                _("Too many failed tries. Try again in %(wait)s."), code="throttled", params=params
+            )
         if not user.check_password(password):
-            login_failed(user.username, address)
             raise forms.ValidationError(_("That is not your password."))
         login_succeeded(user.username, address)
         return password
+
+
+class MailForm(forms.ModelForm):  # type: ignore[type-arg]
+    """Where a reset link may be sent."""
+
+    class Meta:
+        model = User
+        fields = ["email"]
+        labels = {"email": _("Mail address")}
+        help_texts = {"email": _("If you forget your password, a link that logs you in once is sent there.")}
+
+
+class ForgottenForm(forms.Form):
+    """Whose password was forgotten."""
+
+    username = forms.CharField(
+        label=_("User name"),
+        max_length=150,
+        widget=forms.TextInput(attrs={"autocomplete": "username", "autocapitalize": "none", "spellcheck": "false"}),
+    )
 
 
 class MemberForm(forms.Form):

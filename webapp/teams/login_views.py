@@ -10,8 +10,9 @@ from django.contrib.auth import login, update_session_auth_hash
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.forms import PasswordChangeForm, SetPasswordForm
 from django.contrib.auth.views import LoginView
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
@@ -20,7 +21,8 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from webapp.ops.login_links import login_link_use
 from webapp.teams.audit import audit
-from webapp.teams.forms import LoginForm
+from webapp.teams.forms import ForgottenForm, LoginForm, MailForm
+from webapp.teams.mail import link_mail
 from webapp.teams.models import AuditAction, User
 from webapp.teams.selectors import login_link_usable
 from webapp.teams.sudo import confirm, confirmed, to_confirmation
@@ -52,6 +54,7 @@ def login_link(request: HttpRequest, token: str) -> HttpResponse:
             login(request, user, backend=settings.AUTHENTICATION_BACKENDS[0])
             request.session[BY_LINK] = True
             confirm(request)  # who holds a fresh link has just proved who they are
+            audit(AuditAction.LINK_USED, user, by=user)
             return redirect("set-password")
     usable = request.method == "GET" and login_link_usable(token)
     # SECURE_REFERRER_POLICY keeps this address to ourselves; "no-referrer" would send `Origin: null`, which fails the
@@ -79,7 +82,42 @@ def set_password(request: HttpRequest) -> HttpResponse:
         messages.success(request, _("Your password is set."))
         return redirect("home")
     status = 422 if request.method == "POST" else 200
-    return render(request, "teams/set_password.html", {"form": form, "first": first}, status=status)
+    context = {"form": form, "first": first, "mail_form": MailForm(instance=user) if settings.EMAIL_HOST else None}
+    return render(request, "teams/set_password.html", context, status=status)
+
+
+@never_cache
+@login_required
+@require_POST
+def set_mail(request: HttpRequest) -> HttpResponse:
+    """Where reset links go. It asks again who is there: a stolen session must not become an account."""
+    user = cast(User, request.user)
+    if not settings.EMAIL_HOST:
+        raise Http404
+    if not confirmed(request):
+        return to_confirmation(request, reverse("set-password"))
+    form = MailForm(request.POST, instance=user)
+    if form.is_valid():
+        user.save(update_fields=["email"])
+        audit(AuditAction.MAIL_SET, user)
+        messages.success(request, _("Your mail address is saved."))
+    else:
+        messages.error(request, _("That is not a mail address."))
+    return redirect("set-password")
+
+
+@never_cache
+@require_http_methods(["GET", "POST"])
+def forgotten(request: HttpRequest) -> HttpResponse:
+    """A reset link by mail, where a mail server is set. The answer is the same whoever is named."""
+    form = ForgottenForm(request.POST if request.method == "POST" else None)
+    sent = False
+    if request.method == "POST" and form.is_valid() and settings.EMAIL_HOST:
+        link_mail(request, form.cleaned_data["username"])
+        sent = True
+    status = 422 if request.method == "POST" and not sent else 200
+    context = {"form": form, "sent": sent, "by_mail": bool(settings.EMAIL_HOST)}
+    return render(request, "teams/forgotten.html", context, status=status)
 
 
 @require_POST

@@ -75,6 +75,18 @@ class LoginLink(models.Model):
         return f"login link of {self.user}"
 
 
+class LoginThrottle(models.Model):
+    """Failed logins of one account, one address or both, within a window; ``webapp.teams.throttle`` has the rules."""
+
+    key = models.CharField(max_length=64, primary_key=True)
+    failures = models.PositiveIntegerField()
+    last_at = models.DateTimeField()
+    until = models.DateTimeField(db_index=True)
+
+    def __str__(self) -> str:
+        return f"{self.failures} failures until {self.until}"
+
+
 class SiteSwitch(models.Model):
     """Something that an administrator switches on for the whole installation; without a row it is off."""
 
@@ -98,7 +110,12 @@ class AuditAction(models.TextChoices):
     MEMBER_ADDED = "member_added", _("member added")
     MEMBER_ROLE = "member_role", _("member's role changed")
     MEMBER_REMOVED = "member_removed", _("member removed")
-    MEMBER_LINK = "member_link", _("login link made")
+    LINK_MADE = "link_made", _("login link made")
+    LINK_MAILED = "link_mailed", _("login link sent by mail")
+    LINK_USED = "link_used", _("logged in by a link")
+    MAIL_SET = "mail_set", _("mail address changed")
+    DEACTIVATED = "deactivated", _("person deactivated")
+    REACTIVATED = "reactivated", _("person reactivated")
     PROJECT_ADDED = "project_added", _("project created")
     PROJECT_DELETED = "project_deleted", _("project deleted")
     RUN_ADDED = "run_added", _("run created")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 from django.db.models import Count, Max, Q, QuerySet
 from django.utils import timezone
@@ -17,7 +18,7 @@ from webapp.rewards.models import RewardSpec
 from webapp.runs.states import LEASED, TERMINAL
 from webapp.teams.access import projects_of
 from webapp.teams.models import LoginLink, Membership, Project, Role, Team, User
-from webapp.teams.services import may_link
+from webapp.teams.services import manages
 from webapp.teams.templatetags.ui import url_or_none
 
 NEWEST = 4
@@ -43,7 +44,7 @@ class MemberRow:
 
     membership: Membership
     is_you: bool
-    can_link: bool
+    can_manage: bool
 
 
 def home_projects(user: User) -> QuerySet[Project]:
@@ -73,8 +74,18 @@ def member_rows(project: Project, reader: User) -> list[MemberRow]:
     members.sort(key=lambda item: (rank[Role(item.role)], item.user.username.casefold()))
     owner = getattr(project, "role", None) == Role.OWNER
     return [
-        MemberRow(item, item.user_id == reader.pk, owner and may_link(membership=item, by=reader)) for item in members
+        MemberRow(item, item.user_id == reader.pk, owner and manages(by=reader, user=item.user)) for item in members
     ]
+
+
+def people() -> QuerySet[User]:
+    """Everybody with an account, by name."""
+    return User.objects.order_by("username")
+
+
+def person(pk: UUID) -> User | None:
+    """One of them."""
+    return User.objects.filter(pk=pk).first()
 
 
 def membership_in(project: Project, pk: int) -> Membership | None:

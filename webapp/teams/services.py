@@ -5,8 +5,11 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
+from django.contrib.auth import SESSION_KEY
+from django.contrib.sessions.models import Session
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import IntegrityError, transaction
+from django.utils import timezone
 from django.utils.text import slugify
 from django.utils.translation import gettext as _
 
@@ -79,29 +82,49 @@ def member_remove(*, membership: Membership, by: User) -> None:
     membership.delete()
 
 
-def may_link(*, membership: Membership, by: User) -> bool:
-    """Whether an owner may make a login link for a member.
+def manages(*, by: User, user: User) -> bool:
+    """Whether ``by`` may make login links for a person, and let them in or not.
 
-    The link logs in as that person, so it must open nothing that the owner could not open: only for someone who has
-    never logged in, is no administrator, and is in no team that ``by`` does not own.
+    A link logs in as that person, so it must open nothing that ``by`` could not open: an administrator manages all but
+    administrators; an owner those who are no administrator and in no team that the owner does not own.
     """
-    user = membership.user
-    if user.last_login is not None or user.is_staff or user.is_superuser or user.has_usable_password():
+    if user.pk == by.pk or user.is_staff or user.is_superuser:
         return False
+    if by.is_superuser:
+        return True
     owned = Membership.objects.filter(user=by, role=Role.OWNER).values("team_id")
-    return not Membership.objects.filter(user=user).exclude(team_id__in=owned).exists()
+    theirs = Membership.objects.filter(user=user)
+    return theirs.exists() and not theirs.exclude(team_id__in=owned).exists()
 
 
-def member_login_link(*, membership: Membership, by: User) -> str:
-    """A fresh login link for a member whose first one was lost."""
-    if not may_link(membership=membership, by=by):
-        raise PermissionDenied(
-            _("Only someone who has never logged in, and is in your teams alone, can get a new link.")
-        )
+def person_login_link(*, user: User, by: User) -> str:
+    """A fresh login link for somebody who lost theirs, or forgot the password; earlier ones end."""
+    if not user.is_active or not manages(by=by, user=user):
+        raise PermissionDenied(_("You can make a link only for people who are in your teams alone."))
     with transaction.atomic():
-        LoginLink.objects.filter(user=membership.user, used_at=None).delete()
-        audit(AuditAction.MEMBER_LINK, membership.user, by=by)
-        return login_link_create(user=membership.user)
+        LoginLink.objects.filter(user=user, used_at=None).delete()
+        audit(AuditAction.LINK_MADE, user, by=by)
+        return login_link_create(user=user)
+
+
+@transaction.atomic
+def person_set_active(*, user: User, active: bool, by: User) -> None:
+    """Keep a person out, or let them in again. Their sessions and links end; open sockets notice within seconds."""
+    if not manages(by=by, user=user):
+        raise PermissionDenied(_("You can do that only to people who are in your teams alone."))
+    User.objects.filter(pk=user.pk).update(is_active=active)
+    user.is_active = active
+    if not active:
+        LoginLink.objects.filter(user=user).delete()
+        sessions_end(user)
+    audit(AuditAction.REACTIVATED if active else AuditAction.DEACTIVATED, user, by=by)
+
+
+def sessions_end(user: User) -> None:
+    """End all sessions of a person: one that only sleeps would wake when they are let in again."""
+    for session in Session.objects.filter(expire_date__gt=timezone.now()).iterator():
+        if session.get_decoded().get(SESSION_KEY) == str(user.pk):
+            session.delete()
 
 
 def project_create(*, team: Team, name: str, by: User) -> Project:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from typing import Any, cast
+from uuid import UUID
 
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.core.paginator import Paginator
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
@@ -21,9 +23,12 @@ from webapp.teams import sudo
 from webapp.teams.audit import audit, audit_entries, audit_lines, audit_names
 from webapp.teams.forms import ConfirmForm
 from webapp.teams.models import AuditAction, User
+from webapp.teams.selectors import people, person
+from webapp.teams.services import manages, person_login_link
 from webapp.teams.switches import custom_rewards_on, custom_rewards_switch
+from webapp.teams.views import set_active
 
-ENTRIES_PER_PAGE = 50
+ENTRIES_PER_PAGE, PEOPLE_PER_PAGE = 50, 100
 
 
 def _administrator(request: HttpRequest) -> User:
@@ -58,11 +63,51 @@ def confirm_page(request: HttpRequest) -> HttpResponse:
 def site_page(request: HttpRequest) -> HttpResponse:
     """What is switched on, and who did what."""
     _administrator(request)
+    return _site(request)
+
+
+def _site(request: HttpRequest, **more: object) -> HttpResponse:
+    user = cast(User, request.user)
     chosen = {"project": request.GET.get("project", "")[:80], "who": request.GET.get("who", "")[:150]}
     page = Paginator(audit_entries(**chosen), ENTRIES_PER_PAGE).get_page(page_number(request.GET.get("page")))
+    shown = Paginator(people(), PEOPLE_PER_PAGE).get_page(page_number(request.GET.get("people")))
     context: dict[str, Any] = {"page": page, "lines": audit_lines(page.object_list), "chosen": chosen, **audit_names()}
-    context |= {"allowed": settings.CUSTOM_REWARDS, "on": custom_rewards_on()}
-    return render(request, "teams/site.html", context)
+    context |= {
+        "allowed": settings.CUSTOM_REWARDS,
+        "on": custom_rewards_on(),
+        "shown_people": shown,
+        "managed": {one.pk for one in shown if manages(by=user, user=one)},
+    }
+    return render(request, "teams/site.html", context | more)
+
+
+def _person(request: HttpRequest, pk: UUID) -> User:
+    _administrator(request)
+    found = person(pk)
+    if found is None:
+        raise Http404
+    return found
+
+
+@never_cache
+@login_required
+@require_POST
+def person_link(request: HttpRequest, pk: UUID) -> HttpResponse:
+    """A one-time link for anybody who is no administrator; it is shown in this answer alone."""
+    user, by = _person(request, pk), cast(User, request.user)
+    if not sudo.confirmed(request):
+        return sudo.to_confirmation(request, "/site/")
+    token = person_login_link(user=user, by=by)
+    link = request.build_absolute_uri(reverse("login-link", args=[token]))
+    return _site(request, link=link, link_for=user)
+
+
+@login_required
+@require_POST
+def person_active(request: HttpRequest, pk: UUID) -> HttpResponse:
+    """Deactivate a person, or let them in again."""
+    set_active(request, _person(request, pk), active=request.POST.get("active") == "yes")
+    return redirect("site")
 
 
 @login_required

@@ -16,9 +16,13 @@ urlpatterns: list[URLPattern] = [
     path("login/<str:token>/", login_views.login_link, name="login-link"),
     path("logout/", LogoutView.as_view(), name="logout"),
     path("password/", login_views.set_password, name="set-password"),
+    path("password/forgotten/", login_views.forgotten, name="password-forgotten"),
+    path("password/mail/", login_views.set_mail, name="set-mail"),
     path("confirm/", site_views.confirm_page, name="confirm"),
     path("site/", site_views.site_page, name="site"),
     path("site/custom-rewards/", site_views.switch_custom_rewards, name="site-custom-rewards"),
+    path("site/people/<uuid:pk>/link/", site_views.person_link, name="person-link"),
+    path("site/people/<uuid:pk>/active/", site_views.person_active, name="person-active"),
     path("language/", set_language, name="set-language"),
     path("theme/", login_views.set_theme, name="set-theme"),
     path("projects/new/", views.project_new, name="project-new"),
@@ -29,6 +33,7 @@ urlpatterns: list[URLPattern] = [
     path("p/<slug:slug>/settings/members/<int:pk>/role/", views.member_role, name="member-role"),
     path("p/<slug:slug>/settings/members/<int:pk>/remove/", views.member_remove, name="member-remove"),
     path("p/<slug:slug>/settings/members/<int:pk>/link/", views.member_link, name="member-link"),
+    path("p/<slug:slug>/settings/members/<int:pk>/active/", views.member_active, name="member-active"),
 ]
 if settings.DEBUG:
     urlpatterns.append(path("styleguide/", views.styleguide, name="styleguide"))

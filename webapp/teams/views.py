@@ -136,7 +136,8 @@ def member_role(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
         messages.error(request, _("There is no such role."))
         return redirect("team-settings", slug=slug)
     try:
-        services.member_set_role(membership=membership, role=form.cleaned_data["role"], by=cast(User, request.user))
+        by = cast(User, request.user)
+        services.member_set_role(membership=membership, role=form.cleaned_data["role"], by=by)
         messages.success(
             request,
             _("%(name)s is now %(role)s.") % {"name": membership.user.username, "role": membership.get_role_display()},
@@ -152,7 +153,8 @@ def member_remove(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     """Take a member out of the team."""
     _project, membership = _member(request, slug, pk)
     try:
-        services.member_remove(membership=membership, by=cast(User, request.user))
+        by = cast(User, request.user)
+        services.member_remove(membership=membership, by=by)
         messages.success(request, _("%(name)s left the team.") % {"name": membership.user.username})
     except ValidationError as exc:
         messages.error(request, " ".join(exc.messages))
@@ -165,10 +167,28 @@ def member_remove(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
 @login_required
 @require_POST
 def member_link(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-    """A new one-time link for a member who has never logged in."""
+    """A new one-time link for a member who lost theirs, or forgot the password. It is shown in this answer alone."""
     project, membership = _member(request, slug, pk)
-    token = services.member_login_link(membership=membership, by=cast(User, request.user))
+    by = cast(User, request.user)
+    token = services.person_login_link(user=membership.user, by=by)
     return _settings(request, project, link=_link_url(request, token), link_for=membership.user)
+
+
+@login_required
+@require_POST
+def member_active(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+    """Deactivate a person, or let them in again."""
+    _project, membership = _member(request, slug, pk)
+    set_active(request, membership.user, active=request.POST.get("active") == "yes")
+    return redirect("team-settings", slug=slug)
+
+
+def set_active(request: HttpRequest, user: User, *, active: bool) -> None:
+    """Do it and say so."""
+    by = cast(User, request.user)
+    services.person_set_active(user=user, active=active, by=by)
+    said = _("%(name)s can log in again.") if active else _("%(name)s is logged out and can no longer log in.")
+    messages.success(request, said % {"name": user.username})
 
 
 @require_GET

@@ -46,10 +46,25 @@ export function specsOf(state, curated, added, own = []) {
   return specs;
 }
 
+/**
+ * The metrics whose curves the page wants and does not have: the server sends those that few look at when asked.
+ * @param {State} state
+ * @param {string[]} curated
+ * @param {string[]} added
+ * @param {string[]} own
+ * @returns {string[]}
+ */
+export function missingCurves(state, curated, added, own = []) {
+  const wanted = new Set([...curated, ...own, ...added]);
+  return Array.from(state.names.keys()).filter(
+    (name) => !state.curves.has(name) && (wanted.has(name) || (curated.includes("components") && COMPONENT.test(name))),
+  );
+}
+
 export class Curves {
   /**
    * @param {HTMLElement} box
-   * @param {{plotly: any, baselines: Record<string, import("./chart.js").Baseline[]>, onRemove: (key: string) => void, onStep: (step: number) => void}} options
+   * @param {{plotly: any, baselines: Record<string, import("./chart.js").Baseline[]>, onRemove: (key: string) => void, onStep: (step: number) => void, onZoom?: (names: string[]) => void}} options
    */
   constructor(box, options) {
     this.box = box;
@@ -133,6 +148,7 @@ export class Curves {
   /** @param {[number, number] | null} range */
   zoom(range) {
     this.range = range;
+    if (range) this.options.onZoom?.(Array.from(this.charts.values()).flatMap((chart) => chart.spec.names));
     this.recolour();
   }
 }

@@ -7,7 +7,9 @@
  * @typedef {object} State
  * @property {number} seq newest change that has been applied
  * @property {Row | null} run RunView
- * @property {Map<string, Curve>} curves by metric name
+ * @property {Map<string, Curve>} curves by metric name; only those that are known from their beginning
+ * @property {Map<string, number | null>} names every metric of the run, with its newest figure
+ * @property {Set<string>} fine names of the curves that were asked for, and so have all points that the server sends
  * @property {Map<string, Row>} rollouts by id
  * @property {Map<number, Set<string>>} steps ids of each step's rollouts
  * @property {Map<string, Row[]>} turns by rollout id, in order of number
@@ -27,6 +29,8 @@ export function emptyState() {
     seq: 0,
     run: null,
     curves: new Map(),
+    names: new Map(),
+    fine: new Set(),
     rollouts: new Map(),
     steps: new Map(),
     turns: new Map(),
@@ -49,12 +53,13 @@ export function applyFrame(state, frame) {
   /** @type {Set<string>} */
   const changed = new Set();
   if (frame.type === "snapshot") restart(state, frame);
-  if (!["snapshot", "changes", "step", "beat"].includes(frame.type)) return changed;
+  if (!["snapshot", "changes", "step", "curves", "beat"].includes(frame.type)) return changed;
   if (frame.run && !isOlderRun(state.run, frame.run)) {
     state.run = frame.run;
     changed.add("run");
   }
-  for (const point of frame.points || []) if (addPoint(state.curves, point)) changed.add("points");
+  if (frame.curves && addCurves(state, frame)) changed.add("points");
+  for (const point of frame.points || []) if (addPoint(state, point)) changed.add("points");
   for (const row of frame.rollouts || []) if (addRollout(state, row)) changed.add("rollouts");
   for (const row of frame.turns || []) if (addTurn(state, row)) changed.add("turns");
   for (const row of frame.groups || []) if (addGroup(state, row)) changed.add("groups");
@@ -62,7 +67,8 @@ export function applyFrame(state, frame) {
   for (const row of frame.checkpoints || [])
     if (insert(state.checkpoints, row, (r) => r.seq)) changed.add("checkpoints");
   if (frame.type === "step") state.whole.add(frame.step);
-  else if (frame.type !== "beat" && typeof frame.seq === "number") state.seq = Math.max(state.seq, frame.seq);
+  else if (frame.type !== "beat" && frame.type !== "curves" && typeof frame.seq === "number")
+    state.seq = Math.max(state.seq, frame.seq);
   if (state.events.length > EVENTS_KEPT) state.events.splice(0, state.events.length - EVENTS_KEPT);
   if (frame.type === "snapshot") changed.add("snapshot");
   return changed;
@@ -74,9 +80,24 @@ export function applyFrame(state, frame) {
  */
 function restart(state, frame) {
   Object.assign(state, emptyState());
-  const steps = (frame.rollouts || []).map((/** @type {Row} */ row) => row.step);
-  state.from = steps.length ? Math.max(...steps) : (frame.run?.step ?? 0);
-  for (const step of steps) state.whole.add(step);
+  for (const [name, value] of Object.entries(frame.names || {})) state.names.set(name, value);
+  // The newest step comes without its turns: it is whole once it was asked for. Later ones are watched from their begin.
+  state.from = frame.step ?? frame.run?.step ?? 0;
+}
+
+/**
+ * Whole curves of a snapshot, or those that were asked for: they take the place of what is known of them.
+ * @param {State} state
+ * @param {Row} frame
+ */
+function addCurves(state, frame) {
+  for (const [name, curve] of Object.entries(frame.curves)) {
+    const attempts = Array.isArray(curve.attempts) ? curve.attempts : curve.steps.map(() => curve.attempts);
+    state.curves.set(name, { steps: curve.steps, values: curve.values, attempts });
+    if (!state.names.has(name)) state.names.set(name, curve.values[curve.values.length - 1] ?? null);
+    if (frame.type === "curves") state.fine.add(name);
+  }
+  return Object.keys(frame.curves).length > 0;
 }
 
 /**
@@ -88,13 +109,20 @@ function isOlderRun(known, run) {
 }
 
 /**
- * @param {Map<string, Curve>} curves
+ * @param {State} state
  * @param {Row} point
  */
-function addPoint(curves, point) {
-  let curve = curves.get(point.name);
-  if (!curve) curves.set(point.name, (curve = { steps: [], values: [], attempts: [] }));
+function addPoint(state, point) {
+  let curve = state.curves.get(point.name);
+  if (!curve) {
+    const begins = !state.names.has(point.name);
+    state.names.set(point.name, point.value);
+    if (!begins) return true; // its earlier points are not here: the whole curve comes when somebody asks for it
+    state.curves.set(point.name, (curve = { steps: [], values: [], attempts: [] }));
+    state.fine.add(point.name);
+  }
   const at = placeOf(curve.steps, point.step);
+  if (at >= curve.steps.length - 1) state.names.set(point.name, point.value);
   if (curve.steps[at] === point.step) {
     if (curve.attempts[at] > point.attempt) return false; // a later attempt made this step again
     if (curve.attempts[at] === point.attempt && Object.is(curve.values[at], point.value)) return false;
@@ -142,7 +170,7 @@ function firstOf(state, ids) {
  */
 function addRollout(state, row) {
   const known = state.rollouts.get(row.id);
-  if (known && known.seq >= row.seq) return false;
+  if (known && (known.seq > row.seq || (known.seq === row.seq && !(known.short && !row.short)))) return false;
   let ids = state.steps.get(row.step);
   if (!ids) {
     state.steps.set(row.step, (ids = new Set()));

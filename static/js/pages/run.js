@@ -27,6 +27,7 @@ const curves = new CurvePanel({
   baselines: page.baselines,
   onView: keepView,
   onStep: openStep,
+  send: (frame) => live.send(frame),
 });
 const reader = page.has_rollouts
   ? new RolloutPanel({ state, view, page, onView: keepView, send: (frame) => live.send(frame) })
@@ -40,10 +41,30 @@ const live = new Live({
     if (frame.now) skewMs = Date.parse(frame.now) - Date.now();
     for (const part of applyFrame(state, frame)) dirty.add(part);
     if (frame.type === "snapshot" || frame.type === "step") reader?.heard(frame);
+    if (frame.type === "snapshot") begin(frame);
     draw();
   },
-  onStatus: (status, silentMs) => drawLive(status, silentMs, terminal.has(state.run?.state)),
+  onStatus: (status, silentMs) => {
+    if (status === "reconnecting") lost();
+    drawLive(status, silentMs, terminal.has(state.run?.state));
+  },
 });
+
+/** What was asked for on the old line will not be answered. */
+function lost() {
+  curves.forget();
+  reader?.forget();
+}
+
+/**
+ * A first frame carries no turns and maybe not all rollouts: with rollouts in flight the page needs them at once.
+ * @param {Record<string, any>} frame
+ */
+function begin(frame) {
+  curves.forget();
+  const flying = rolloutsOf(state, frame.step).some((row) => row.status === "running");
+  if (flying || frame.more?.rollouts) reader?.ask(frame.step);
+}
 
 const draw = batched(() => {
   const parts = dirty;

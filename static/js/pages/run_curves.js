@@ -1,18 +1,22 @@
 // @ts-check
 /** The Curves tab of the run page: the charts and their bar. */
 import { $, h, keyed, setAttr, t } from "../lib/dom.js";
-import { Curves, specsOf } from "../lib/curves.js";
+import { Curves, missingCurves, specsOf } from "../lib/curves.js";
 import { figure } from "../lib/format.js";
-import { last } from "../lib/series.js";
+
+const ASK_MAX = 32; // as CURVES_ASKED_MAX of webapp/live/snapshot.py
 
 export class CurvePanel {
-  /** @param {{state: import("../lib/state.js").State, view: import("../lib/view.js").View, curves: string[], own: string[], baselines: Record<string, import("../lib/chart.js").Baseline[]>, onView: () => void, onStep: (step: number) => void}} options */
+  /** @param {{state: import("../lib/state.js").State, view: import("../lib/view.js").View, curves: string[], own: string[], baselines: Record<string, import("../lib/chart.js").Baseline[]>, onView: () => void, onStep: (step: number) => void, send: (frame: Record<string, unknown>) => boolean}} options */
   constructor(options) {
     this.options = options;
+    /** @type {Set<string>} */
+    this.asked = new Set();
     this.curves = new Curves($("charts"), {
       plotly: /** @type {any} */ (window).Plotly,
       baselines: options.baselines,
       onStep: options.onStep,
+      onZoom: (names) => this.ask(names.filter((name) => !options.state.fine.has(name))),
       onRemove: (key) => this.change(() => (options.view.add = options.view.add.filter((name) => name !== key))),
     });
     for (const button of document.querySelectorAll("[data-smooth]")) {
@@ -29,6 +33,24 @@ export class CurvePanel {
     });
   }
 
+  /** The line was lost, or begins anew: what was asked for on it may be asked for again. */
+  forget() {
+    this.asked.clear();
+  }
+
+  /**
+   * Ask the server for curves that are missing, or are only known thinned.
+   * @param {string[]} names
+   */
+  ask(names) {
+    const fresh = names.filter((name) => !this.asked.has(name));
+    for (let at = 0; at < fresh.length; at += ASK_MAX) {
+      const part = fresh.slice(at, at + ASK_MAX);
+      if (!this.options.send({ type: "curves", names: part })) return;
+      for (const name of part) this.asked.add(name);
+    }
+  }
+
   /** @param {() => void} work */
   change(work) {
     work();
@@ -42,7 +64,8 @@ export class CurvePanel {
       setAttr(button, "aria-pressed", String(Number(button.getAttribute("data-smooth")) === view.smooth));
     }
     setAttr($("curve-log"), "aria-pressed", String(view.log));
-    $("no-points").hidden = state.run === null || state.curves.size > 0;
+    $("no-points").hidden = state.run === null || state.names.size > 0;
+    this.ask(missingCurves(state, curves, view.add, own));
     this.curves.update(state, specsOf(state, curves, view.add, own), { smooth: view.smooth, log: view.log });
   }
 
@@ -51,7 +74,7 @@ export class CurvePanel {
     const { state, view, curves, own } = this.options;
     const wanted = /** @type {HTMLInputElement} */ ($("metric-find")).value.trim().toLowerCase();
     const curated = new Set(specsOf(state, curves, [], own).flatMap((spec) => spec.names));
-    const names = Array.from(state.curves.keys())
+    const names = Array.from(state.names.keys())
       .filter((name) => !curated.has(name) && name.toLowerCase().includes(wanted))
       .sort()
       .slice(0, 200);
@@ -70,8 +93,7 @@ export class CurvePanel {
         ),
       (node, name) => {
         setAttr(node, "aria-pressed", String(view.add.includes(name)));
-        const curve = state.curves.get(name);
-        if (node.lastElementChild && curve) node.lastElementChild.textContent = figure(last(curve.values));
+        if (node.lastElementChild) node.lastElementChild.textContent = figure(state.names.get(name) ?? null);
       },
     );
   }

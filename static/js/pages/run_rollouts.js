@@ -43,6 +43,11 @@ export class RolloutPanel {
     if (frame.type === "snapshot" || frame.step === this.asked) this.asked = -1;
   }
 
+  /** The line was lost: what was asked for on it may be asked for again. */
+  forget() {
+    this.asked = -1;
+  }
+
   /** @param {number | null} step */
   choose(step) {
     const { view, state } = this.options;
@@ -150,6 +155,8 @@ export class RolloutPanel {
     const figures = row.reward === null ? t(`status.${row.status}`) : `${t("reward")} ${score(row.reward)}`;
     setText($("reader-title"), `${row.step}.${row.group}.${row.policy ? plain(row.policy) : row.index} · ${figures}`);
     setAttr($("reader-title"), "title", plain(row.task || "").slice(0, 500));
-    this.transcript.show(row, state.turns.get(row.id) || []);
+    const turns = state.turns.get(row.id);
+    if (!turns && this.asked === row.step) this.transcript.say(t("loading"));
+    else this.transcript.show(row, turns || []);
   }
 }

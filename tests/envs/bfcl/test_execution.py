@@ -191,6 +191,24 @@ def test_sessions_share_nothing() -> None:
     assert '"mentions": []' in two.run([Call("post_tweet", {"content": "z"})])[0]
 
 
+def test_an_episode_cannot_fill_its_state_until_showing_it_takes_seconds() -> None:
+    """60 long posts a message, and then 60 looks at all of them: 17 MB of posts held the server for three seconds."""
+    environment = BfclEnvironment()
+    environment.reset({"id": "multi_turn_base_0"}, 0, "e")
+    episode = environment._episode
+    assert episode is not None and "TwitterAPI" in episode.model.instances
+    posts = episode.model.instances["TwitterAPI"]
+    posts.authenticated, posts.username = True, "me"
+    post = [ToolCall(id="1", name="post_tweet", arguments={"content": "aĀ" * 7000})] * 60
+    look = [ToolCall(id="1", name="get_user_tweets", arguments={"username": "me"})] * 60
+    seen = environment.step(StepRequest(tool_calls=post))
+    assert sum("too long" in message.content for message in seen.messages) == 51
+    started = time.thread_time()
+    seen = environment.step(StepRequest(tool_calls=look))
+    assert time.thread_time() - started < 0.5
+    assert seen.messages[0].content.count("aĀ") + seen.messages[0].content.count("a\\u0100") == 9 * 7000
+
+
 def test_instances_go_with_their_episode() -> None:
     environment = BfclEnvironment()
     gone = []

@@ -81,7 +81,7 @@ def test_a_reset_without_a_visit_draws_one(client: AgentGymClient) -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        *(b"", b"{", b"5", b"[]", b"{}", b'{"env_idx": "1"}', b'{"env_idx": true}', b'{"env_idx": null}', b"\xff\xfe"),
+        *(b"", b"{", b"5", b"[]", b"{}", b'{"env_idx": "x"}', b'{"env_idx": 1.5}', b'{"env_idx": null}', b"\xff\xfe"),
         *(b'{"env_idx": 1, "action": 5, "session_id": "x"}', b"[" * 100_000, b'{"env_idx": ' + b"9" * 5000 + b"}"),
         b'{"env_idx": 1, "action": "\\ud800", "session_id": []}',
     ],
@@ -94,10 +94,23 @@ def test_wrong_bodies_are_refused_with_a_sentence(client: AgentGymClient, path: 
         assert_error(answer, 422, "VALIDATION_ERROR")
 
 
-@pytest.mark.parametrize("query", [{}, {"env_idx": "x"}, {"env_idx": "-1"}, {"env_idx": "9" * 5000}, {"env_idx": "٣"}])
+@pytest.mark.parametrize("query", [{}, {"env_idx": "x"}, {"env_idx": "1.5"}, {"env_idx": "9" * 5000}, {"env_idx": "٣"}])
 def test_wrong_queries_are_refused(client: AgentGymClient, query: dict[str, Any]) -> None:
     for path in ("/observation", "/state", "/available_actions", "/instruction_text"):
         assert_error(client.get(path, **query), 422, "VALIDATION_ERROR")
+
+
+@pytest.mark.parametrize("written", ["12", 12.0, " 12 ", "12.0"])
+def test_numbers_are_read_as_upstream_reads_them(shop: Shop, client: AgentGymClient, written: str | float) -> None:
+    """V6: upstream's models take ``"12"`` and ``12.0`` for 12, as pandas and forms write it."""
+    number = client.post("/create").body
+    opened = client.post("/reset", env_idx=str(number), session_id=written)
+    assert opened.status == 200
+    assert shop.goals[12].instruction in opened.body[0]
+    assert client.post("/step", env_idx=float(number), action="search[a]").status == 200
+    assert client.get("/observation", env_idx=f"{number}.0").status == 200
+    assert_error(client.post("/reset", env_idx=number, session_id=12.5), 422, "VALIDATION_ERROR")
+    client.post("/close", env_idx=number)
 
 
 def test_unknown_environments_visits_and_routes(client: AgentGymClient) -> None:

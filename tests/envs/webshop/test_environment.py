@@ -38,6 +38,8 @@ def test_the_opening_says_the_rules_and_shows_the_first_page(shop: Shop) -> None
     "task",
     [
         {"session_id": 7},
+        {"session_id": "7"},
+        {"session_id": 7.0},
         {"item_id": "webshop_7"},
         {"item_id": "webshop_7", "conversations": None},
         {"interaction_kwargs": {"name": "webshop", "session_id": 7}},
@@ -66,7 +68,7 @@ def test_written_rows_are_played_here_and_refused_by_another_catalogue(shop: Sho
 @pytest.mark.parametrize(
     "task",
     [
-        {"session_id": "7"},
+        {"session_id": "7b"},
         {"session_id": True},
         {"session_id": 1.5},
         {"session_id": -1},

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from envs.base.facts import validation_of
 from envs.webshop.actions import Action
+from envs.webshop.application import VALIDATED_VISITS
 from envs.webshop.baseline import run_baseline
 from envs.webshop.catalogue import load_catalogue
 from envs.webshop.goals import NO_CAP_USD, Goals
+from envs.webshop.pages import sub_page
 from envs.webshop.reward import score
 from envs.webshop.session import Session, Shop
+from envs.webshop.validate import validate
 
 BASELINE_SCORE, BASELINE_SUCCESS, TOLERANCE = 0.791, 0.58, 0.02
 
@@ -80,6 +85,28 @@ def test_caps_are_above_the_price_and_the_same_each_time(real_shop: Shop, websho
         if goal.price_upper < NO_CAP_USD:
             assert 0 < goal.price_upper - goal.product.price <= 40
             assert goal.price_upper % 10 == 0
+
+
+def test_the_real_data_proves_itself_from_both_sides(real_shop: Shop) -> None:
+    """V6: ``validate --data`` said false of 12 goals that upstream's reward caps, ``/validate`` true of four others."""
+    summary = validate(real_shop, 200)
+    assert summary["ok"] is True
+    assert (summary["capped"], summary["gold_failures"]) == (12, [])
+    assert "932: 0.833" in summary["capped_by_the_reward"]
+    assert validation_of(validate(real_shop, VALIDATED_VISITS)).ok is True
+
+
+def test_a_shop_that_pays_too_little_is_no_proof(real_shop: Shop) -> None:
+    """Less than the formula gives, on a goal that the formula caps too."""
+    poor = object.__new__(Shop)
+    poor.__dict__.update(real_shop.__dict__)
+    poor.score = lambda product, options, goal: replace(real_shop.score(product, {}, goal), score=0.2)
+    assert validate(poor, 5)["ok"] is False
+
+
+def test_69_products_have_an_empty_feature_on_their_page(real_shop: Shop) -> None:
+    pages = [sub_page("i", product, "Features").observation for product in real_shop.catalogue.products]
+    assert sum(page.endswith("[SEP] ") for page in pages) == 69
 
 
 def test_people_s_goals_are_played_too(real_shop: Shop) -> None:

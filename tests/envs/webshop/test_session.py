@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 
 from envs.webshop.actions import Action, parse_action
+from envs.webshop.pages import sub_page
 from envs.webshop.session import Session, Turn
-from tests.envs.webshop.builders import session
+from tests.envs.webshop.builders import product, session
 
 
 def play(visit: Session, *actions: str) -> Turn:
@@ -46,8 +47,18 @@ def test_an_item_page_and_its_sub_pages() -> None:
     assert description.observation.endswith("Back to Search [SEP] < Prev [SEP] A solid table.")
     assert list(description.clickables) == ["back to search", "< prev"]
     assert play(visit, "click[< Prev]").page == item
-    assert play(visit, "click[features]").page.observation.endswith("< Prev [SEP] Easy to build")
+    assert play(visit, "click[features]").page.observation.endswith("< Prev [SEP] Easy to build [SEP] ")
     assert play(visit, "click[< Prev]", "click[reviews]").page.observation.endswith("Back to Search [SEP] < Prev")
+
+
+@pytest.mark.parametrize(
+    ("bullets", "shown"),
+    [([""], " [SEP] "), (["a", "", "b"], " [SEP] a [SEP]  [SEP] b"), ([" \n "], ""), ("", " [SEP] "), ([], "")],
+)
+def test_an_empty_feature_is_a_text_of_its_page(bullets: list[str] | str, shown: str) -> None:
+    """V6: 69 of 1,000 real products have one, and their page lacked its last separator."""
+    page = sub_page("i", product(small_description=bullets), "Features")
+    assert page.observation == f"Instruction: [SEP] i [SEP] Back to Search [SEP] < Prev{shown}"
 
 
 def test_chosen_options_stay_through_sub_pages_and_are_forgotten_on_the_way_back() -> None:

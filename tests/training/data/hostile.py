@@ -26,7 +26,7 @@ def said(content: str) -> bytes:
 def _zip() -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
-        archive.writestr("rows.jsonl", GOOD)
+        archive.writestr("notes.txt", GOOD)
     return buffer.getvalue()
 
 
@@ -38,9 +38,11 @@ WHOLE: dict[str, Case] = {
     "utf16_be": (b"\xfe\xff" + GOOD.decode().encode("utf-16-be"), None, "UTF-16"),
     "utf16_without_mark": (GOOD.decode().encode("utf-16-le"), None, "binary: byte 1 is NUL"),
     "utf32": (GOOD.decode().encode("utf-32"), None, "UTF-32"),
-    "zip": (_zip(), None, "zip archive (or an Office document), not JSON Lines or parquet. Unpack it"),
-    "gzip": (gzip.compress(GOOD), None, "gzip, not JSON Lines or parquet. Unpack it"),
-    "gzip_bomb": (gzip.compress(b"\0" * (50 << 20)), None, "gzip"),
+    "zip": (_zip(), None, "The zip archive holds no .parquet, .jsonl, .json, .csv, .tsv file."),
+    "zip_cut_off": (_zip()[:40], None, "The zip archive is damaged"),
+    "gzip_cut_off": (gzip.compress(GOOD)[:-9], None, "The gzip file is damaged or cut off"),
+    "gzip_bomb": (gzip.compress(b"\0" * (80 << 20)), None, "unpacks to far more than its size allows"),
+    "gzip_in_gzip": (gzip.compress(gzip.compress(GOOD)), None, "The archive holds another archive"),
     "png": (b"\x89PNG\r\n\x1a\n" + bytes(20), None, "PNG picture"),
     "jpeg": (b"\xff\xd8\xff\xe0" + bytes(20), None, "JPEG"),
     "pdf": (b"%PDF-1.7\n%\xe2\xe3", None, "PDF document"),
@@ -82,7 +84,11 @@ LINES: dict[str, tuple[bytes, str]] = {
     "role_is_huge": (row([{"role": "w" * 5000, "content": "hi"}]), "unknown role 'www"),
     "no_content": (row([{"role": "user"}]), "message 1 has no content"),
     "content_is_a_number": (row([{"role": "user", "content": 5}]), "the content of message 1 is a number, not text"),
-    "content_is_parts": (row([{"role": "user", "content": [{"type": "text"}]}]), "is a list, not text"),
+    "content_is_parts": (row([{"role": "user", "content": [{"type": "text"}]}]), "message 1 has no content"),
+    "content_is_a_picture": (
+        row([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]),
+        "message 1 has a part of type 'image_url'; only parts of text can be trained on",
+    ),
     "content_is_true": (row([{"role": "user", "content": True}]), "is true or false, not text"),
     "second_message_bad": (row([{"role": "user", "content": "a"}, {"role": "assistant"}]), "message 2 has no content"),
     "call_is_not_json": (row([{"role": "tool_call", "content": "run it"}]), "message 1 (a tool_call): not valid JSON"),
@@ -105,19 +111,19 @@ LINES: dict[str, tuple[bytes, str]] = {
     "latin1": (said('"x"').replace(b"x", b"\xe9"), "not UTF-8: byte "),
     "gbk": (said('"x"').replace(b"x", "你好".encode("gbk")), "not UTF-8"),
     "overlong_utf8": (said('"x"').replace(b"x", b"\xc0\x80"), "not UTF-8"),
-    "nan": (GOOD[:-1] + b', "x": NaN}', "holds NaN"),
-    "infinity": (GOOD[:-1] + b', "x": Infinity}', "holds Infinity"),
-    "minus_infinity": (GOOD[:-1] + b', "x": [-Infinity]}', "holds -Infinity"),
+    "nan": (GOOD[:-1] + b', "tools": NaN}', "holds NaN"),
+    "infinity": (GOOD[:-1] + b', "tools": Infinity}', "holds Infinity"),
+    "minus_infinity": (GOOD[:-1] + b', "tools": [-Infinity]}', "holds -Infinity"),
     "float_overflow": (GOOD[:-1] + b', "x": 1e999}', "number too large"),
     "huge_integer": (GOOD[:-1] + b', "x": ' + b"9" * 5000 + b"}", "too many digits"),
-    "nested_33": (GOOD[:-1] + b', "x": ' + b"[" * 32 + b"]" * 32 + b"}", "nested deeper than 32"),
-    "nested_objects": (GOOD[:-1] + b', "x": ' + b'{"a":' * 200 + b"1" + b"}" * 201, "nested deeper than 32"),
+    "nested_33": (GOOD[:-1] + b', "tools": ' + b"[" * 32 + b"]" * 32 + b"}", "nested deeper than 32"),
+    "nested_objects": (GOOD[:-1] + b', "tools": ' + b'{"a":' * 200 + b"1" + b"}" * 201, "nested deeper than 32"),
     "nested_100000": (b"[" * 100_000, "nested deeper than 32"),
     "nested_million_objects": (b'{"a":' * 500_000, "nested deeper than 32"),
     "nested_in_tools": (row(tools="[" * 50_000), "`tools`: nested deeper"),
-    "field_too_long": (row([{"role": "user", "content": "x" * 65_537}]), "longer than 64 KB"),
-    "field_too_long_in_chinese": (said('"' + "字" * 21_846 + '"'), "longer than 64 KB"),
-    "key_too_long": (row(**{"k" * 70_000: 1}), "longer than 64 KB"),
+    "field_too_long": (row([{"role": "user", "content": "x" * ((1 << 20) + 1)}]), "longer than 1 MB"),
+    "field_too_long_in_chinese": (said('"' + "字" * 349_526 + '"'), "longer than 1 MB"),
+    "key_too_long": (row(**{"k" * 1_100_000: 1}), "longer than 1 MB"),
     "line_too_long": (b'{"x": "' + b"y" * (5 << 20) + b'"}', "longer than 4 MB"),
     "duplicate_key": (GOOD[:-1] + b', "x": 1, "x": 2}', "the key 'x' stands twice"),
     "duplicate_conversation": (GOOD[:-1] + b', "messages": []}', "the key 'messages' stands twice"),

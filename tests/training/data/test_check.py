@@ -96,10 +96,12 @@ def test_too_many_rows_are_refused_and_bad_ones_listed_up_to_100(tmp_path: Path)
 
 def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    for source in (tmp_path / "missing", tmp_path, tmp_path / "pipe", Path("/dev/zero")):
+    for source in (tmp_path / "missing", tmp_path / "pipe", Path("/dev/zero")):
         report = run_check(source, tmp_path / "out", limits=CheckLimits(wall_s=10))
         assert report["verdict"] == "rejected"
         assert "not a regular file" in report["message"] or "cannot be opened" in report["message"]
+    (tmp_path / "empty").mkdir()
+    assert "The folder holds no" in run_check(tmp_path / "empty", tmp_path / "out")["message"]
 
 
 def test_the_preview_is_short(tmp_path: Path) -> None:

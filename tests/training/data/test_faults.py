@@ -43,16 +43,15 @@ ROWS: dict[str, dict[str, Any]] = {
     "bfcl": {"id": "multi_turn_base_1", "question": [[USER]], "initial_config": {}, "involved_classes": ["MathAPI"]},
     "agentgym": {"item_id": "webshop_1", "conversations": [{"from": "human", "loss": None, "value": "hi"}]},
     "gsm8k": {"question": "1 + 1?", "answer": "2 #### 2"},
+    "alpaca": {"instruction": "hi", "input": "", "output": "a"},
+    "preference": {"prompt": "hi", "chosen": "a", "rejected": "b"},
+    "nemo_gym": {"responses_create_params": {"input": [USER]}, "expected_answer": "1"},
+    "toolbench_answers": {"answer_generation": {"query": "q", "train_messages": [[USER]]}, "win": True},
     "columns": {"ask": "hi", "tell": "a"},
 }
-MAIN = {
-    name: next(
-        key
-        for key, value in row.items()
-        if key in {"conversation", "messages", "conversations", "prompt", "query", "question", "ask"} and value
-    )
-    for name, row in ROWS.items()
-}
+KEYS = {"conversation", "messages", "conversations", "prompt", "query", "question", "ask", "instruction"}
+KEYS |= {"responses_create_params", "answer_generation"}
+MAIN = {name: next(key for key, value in row.items() if key in KEYS and value) for name, row in ROWS.items()}
 WAYS: dict[str, ReadOptions] = {
     name: ReadOptions.model_validate(
         {"format": name} | ({"mapping": {"prompt": "ask", "answer": "tell"}} if name == "columns" else {})
@@ -70,11 +69,12 @@ def _with(tail: bytes) -> Fault:
 ROW_FAULTS: dict[str, tuple[Fault, set[str]]] = {
     "truncated": (lambda row: row[: len(row) // 2], {"json", "list_cut_off"}),
     "wrong_encoding": (_with(b'"' + "天".encode("gb18030") + b'"'), {"utf8", "utf8_row"}),
-    "deep": (_with(b"[" * 10_000 + b"]" * 10_000), {"deep"}),
+    "deep": (_with(b'1, "target": ' + b"[" * 40 + b"]" * 40), {"deep"}),
+    "deeper": (_with(b"[" * 10_000 + b"]" * 10_000), {"deep"}),
     "unclosed_deep": (_with(b"[" * 10_000), {"deep", "json", "list_cut_off"}),
     "long_field": (_with(b'"' + b"y" * (2 << 20) + b'"'), {"field_long"}),
-    "nan": (_with(b"NaN"), {"constant"}),
-    "infinity": (_with(b"-Infinity"), {"constant"}),
+    "nan": (_with(b'1, "target": NaN'), {"constant"}),
+    "infinity": (_with(b'1, "target": -Infinity'), {"constant"}),
     "overflow": (_with(b"1e999"), {"number_large"}),
     "digits": (_with(b"9" * 5000), {"digits"}),
     "nul_byte": (_with(b'"a\0b"'), {"nul_byte", "nul", "json"}),
@@ -159,7 +159,7 @@ def test_what_is_no_text_is_refused_whole(tmp_path: Path, name: str) -> None:
         archive.writestr("rows.jsonl", b"\0" * (20 << 20))
     for whole, words in (
         (data.decode().encode("utf-16"), "UTF-16"),
-        (bomb.getvalue(), "zip archive"),
+        (bomb.getvalue(), "rows.jsonl: The file is binary: byte 0 is NUL"),
         (b"\0" + data, "binary: byte 0"),
         (b"PAR1" + data, "damaged"),
         (b"", "empty"),
@@ -178,7 +178,8 @@ def test_parquet_that_is_hostile(tmp_path: Path, name: str) -> None:
     assert [(bad.line, bad.code) for bad in report.bad] == [(2, "nul")] and report.rows == 2
     pq.write_table(pa.table({"x": [float("nan"), float("inf")]}), tmp_path / "p")
     report = checked(tmp_path, (tmp_path / "p").read_bytes(), WAYS[name])
-    assert report.rows == 0 and [bad.code for bad in report.bad] == ["not_finite"] * 2
+    assert report.rows == 0 and {bad.code for bad in report.bad} <= {"no_conversation", "shape"}
+    assert [(each.column, each.rows) for each in report.ignored] == [("x", 2)]
     text = pa.DictionaryArray.from_arrays(pa.array([0] * 4000, pa.int32()), pa.array(["y" * (1 << 20)]))
     pq.write_table(pa.table({"x": text}), tmp_path / "p")
     assert (tmp_path / "p").stat().st_size < 2 << 20

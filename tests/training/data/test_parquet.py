@@ -45,12 +45,13 @@ def test_bad_rows_are_numbered(tmp_path: Path) -> None:
         {"messages": ASK, "x": float("nan"), "when": None},
         {"messages": ASK, "x": 1.0, "when": datetime.datetime(2026, 1, 1)},
         {"messages": [{"role": "user", "content": "a\0b"}], "x": 1.0, "when": None},
-        {"messages": [{"role": "user", "content": "x" * 70_000}], "x": 1.0, "when": None},
+        {"messages": [{"role": "user", "content": "x" * 1_100_000}], "x": 1.0, "when": None},
     ]
     report = run_check(written(tmp_path, rows), tmp_path / "out")
-    assert report["rows"] == 1 and [bad["line"] for bad in report["bad"]] == [2, 3, 4, 5, 6, 7]
-    words = ["no conversation", "is empty", "NaN", "datetime", "NUL", "64 KB"]
+    assert report["rows"] == 3 and [bad["line"] for bad in report["bad"]] == [2, 3, 6, 7]
+    words = ["no conversation", "is empty", "NUL", "1 MB"]
     assert all(word in bad["reason"] for word, bad in zip(words, report["bad"], strict=True))
+    assert [(each["column"], each["rows"]) for each in report["ignored"]] == [("x", 1), ("when", 1)]
 
 
 def test_other_tables_are_refused(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_a_remark_has_line_sentence_and_suggestion(tmp_path: Path, name: str) ->
 
 def test_answers_categories_windows_and_duplicates(tmp_path: Path) -> None:
     rows = [
-        {"messages": [USER], "ground_truth": "4", "category": "a", "id": 1},
+        {"messages": [USER], "reward_model": {"ground_truth": "4"}, "category": "a", "id": 1},
         {"messages": [USER], "reward_model": {"ground_truth": "4"}, "category": "a", "id": 2},
         {"messages": [{"role": "user", "content": "word " * 100}], "ground_truth": "", "category": "b", "id": 3},
     ]

@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import training
+from training.data.files.archive import Given
 from training.data.limits import CheckLimits
 from training.imports.__main__ import main
-from training.imports.archive import Given
 from training.imports.names import METRICS, mapped, ours
 from training.imports.read import import_files
 from training.imports.report import ImportReport

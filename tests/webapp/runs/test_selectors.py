@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -9,10 +10,11 @@ import pytest
 from django.utils import timezone
 
 from training import journal as j
+from webapp.live.snapshot import snapshot_text
 from webapp.metrics.models import MetricPoint
 from webapp.rollouts.models import Rollout, RolloutGroup
 from webapp.rollouts.selectors import current_step, step_rollouts
-from webapp.runs.selectors import SORTS, run_changes_after, run_list, run_read, run_snapshot, run_view
+from webapp.runs.selectors import SORTS, run_changes_after, run_list, run_read, run_view
 from webapp.runs.states import RunState
 
 pytestmark = pytest.mark.django_db
@@ -99,8 +101,8 @@ def test_changes_in_small_bites_are_all_the_changes(written: Any) -> None:
         if not part.more:
             break
     assert bites == whole.rows and seq == run.seq
-    snapshot = run_snapshot(run)
-    assert current_step(run) == 3 and [row["step"] for row in snapshot.rows["rollouts"]] == [3]
+    snapshot = json.loads(snapshot_text(run))
+    assert current_step(run) == 3 and [row["step"] for row in snapshot["rollouts"]] == [3]
     assert len(step_rollouts(run, 1)["turns"]) == 1
     assert step_rollouts(run, 9) == {"rollouts": [], "turns": [], "groups": []}
 

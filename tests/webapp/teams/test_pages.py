@@ -94,7 +94,7 @@ def test_bad_members_are_refused(bad: dict[str, str], client_for: Clients, proje
     assert client_for(alice).post(reverse("member-new", args=[project.slug]), bad).status_code == 422
 
 
-@pytest.mark.parametrize("name", ["member-new", "member-role", "member-remove", "member-link"])
+@pytest.mark.parametrize("name", ["member-new", "member-role", "member-remove", "member-link", "member-active"])
 def test_only_owners_manage_members(
     name: str, client_for: Clients, project: Project, alice: User, bob: User, rita: User, charlie: User
 ) -> None:
@@ -127,7 +127,7 @@ def test_a_member_of_another_team_is_out_of_reach(
     client_for: Clients, project: Project, alice: User, charlie: User
 ) -> None:
     theirs = Membership.objects.get(user=charlie)
-    for name in ("member-role", "member-remove", "member-link"):
+    for name in ("member-role", "member-remove", "member-link", "member-active"):
         assert (
             client_for(alice).post(reverse(name, args=[project.slug, theirs.pk]), {"role": "viewer"}).status_code == 404
         )

@@ -25,9 +25,12 @@ from training.data.options import CheckOptions, ReadOptions
 from training.data.problems import RowError
 from training.data.raw import Record
 from training.data.reader import Source, open_dataset
+from training.data.run_files import RunFile
 from training.errors import DataError
 from training.words import _, said, told
 
+IMPORT_RUN = "import_run"
+"""What ``Report.link`` says of a file that is to be imported as a run."""
 ROWS_NAME = "rows.jsonl"
 REPORT_NAME = "report.json"
 FINDINGS_NAME = "findings.jsonl"
@@ -98,6 +101,7 @@ def check_file(
     except DataError as exc:
         report.verdict = "rejected"
         _say(report, exc.message, exc.hint)
+        report.link = IMPORT_RUN if isinstance(exc, RunFile) else ""
     except MemoryError:
         report.verdict = "rejected"
         _say(report, told(_("Reading the file needs more memory than a check may use. Split it into smaller files.")))
@@ -187,6 +191,8 @@ def _stream(
 def _take(record: Record, rows: TextIO, statistics: Statistics, checks: Checks) -> None:
     """One row: written and counted, or listed as bad."""
     row = record.row
+    if record.ignored:
+        statistics.add_ignored(record.ignored)
     try:
         if row is None:
             raise record.error or RowError("not_object")
@@ -239,8 +245,10 @@ def _measure(tokenizer: Path | None, report: Report) -> Measure:
 def _digest(source: Path) -> tuple[int, str]:
     """Size and SHA-256 of the file. Raises ``DataError``."""
     digest, size = hashlib.sha256(), 0
-    with open_regular(source) as file:
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
-            size += len(chunk)
+    files = sorted(path for path in source.rglob("*") if path.is_file()) if source.is_dir() else [source]
+    for path in files:
+        with open_regular(path) as file:
+            while chunk := file.read(1 << 20):
+                digest.update(chunk)
+                size += len(chunk)
     return size, digest.hexdigest()

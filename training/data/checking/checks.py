@@ -84,11 +84,28 @@ def _tasks_of(path: Path) -> set[int]:
     return tasks
 
 
+NAMES = frozenset(
+    {"id", "_id", "idx", "index", "uid", "uuid", "row_id", "sample_id", "conversation_id", "split", "category"}
+)
+"""Fields that only name, number or sort a row; a seed, an answer and the id of a task make another task of it."""
+
+
 def content_hash(row: Row) -> int:
-    """What a row says, whatever its number or id. Good within one process."""
+    """What a row is: messages, tools, and every field that does more than name it. Good within one process."""
     if not row.messages:
         return hash(repr(row.extra))
-    return hash(tuple([(m.role, m.content, repr(m.tool_calls) if m.tool_calls else "") for m in row.messages]))
+    said = tuple([(m.role, m.content, repr(m.tool_calls) if m.tool_calls else "") for m in row.messages])
+    if row.tools is None and not row.extra.keys() - NAMES:
+        return hash(said)
+    return hash((said, repr(row.tools), repr(_essence(row.extra))))
+
+
+def _essence(extra: dict[str, Any]) -> list[tuple[str, Any]]:
+    """The fields that make a task, in one order; ``extra_info`` is where verl keeps its own."""
+    info = extra.get("extra_info")
+    if isinstance(info, dict):
+        extra = extra | {"extra_info": _essence(info)}
+    return sorted((name, value) for name, value in extra.items() if name not in NAMES)
 
 
 def task_hash(row: Row) -> int:

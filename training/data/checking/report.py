@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple, TextIO
 
 from pydantic import BaseModel, Field
 
+from training.data.facts import FACTS, IGNORED, Ignored
 from training.data.limits import (
     MAX_BAD_ROWS_LISTED,
     MAX_CATEGORIES,
@@ -61,13 +62,24 @@ class FormatFound(BaseModel):
         self.told += [said(text) for text in texts]
 
 
+class IgnoredColumn(BaseModel):
+    """A column, or values of one, that stand in no row, and in how many rows of the file they stood."""
+
+    column: str
+    code: str
+    rows: int
+    told: Said
+    """The sentence, for translation."""
+
+
 class Report(BaseModel):
     """Outcome of a check. ``rows`` are the usable ones; ``turns`` counts messages in a row ("50+" and more together).
 
-    ``columns`` are the keys besides conversation and tools with how many rows have them. ``preview`` holds the first
-    rows with long texts shortened. ``bad`` are rows that are left out, ``findings`` remarks on rows that are kept: the
-    first of them; ``codes`` counts all of both by their code. With verdict ``rejected`` there is no ``rows.jsonl``;
-    ``unsure`` asks how the file is to be read.
+    ``columns`` are the keys kept besides conversation and tools with how many rows have them, ``ignored`` those that
+    are in no row: every column of the file is in the conversation, in one of these, or of a bad row. ``preview`` holds
+    the first rows with long texts shortened. ``bad`` are rows that are left out, ``findings`` remarks on rows that are
+    kept: the first of them; ``codes`` counts all of both by their code. With verdict ``rejected`` there is no
+    ``rows.jsonl``; ``unsure`` asks how the file is to be read.
     """
 
     verdict: Literal["ok", "bad_rows", "unsure", "rejected"] = "rejected"
@@ -86,6 +98,9 @@ class Report(BaseModel):
     bytes: int = 0
     sha256: str = ""
     columns: dict[str, int] = Field(default_factory=dict)
+    ignored: list[IgnoredColumn] = Field(default_factory=list)
+    link: str = ""
+    """Where a page leads on: ``import_run`` for the file of a run."""
     roles: dict[str, int] = Field(default_factory=dict)
     turns: dict[str, int] = Field(default_factory=dict)
     length: Lengths = Field(default_factory=Lengths)
@@ -144,6 +159,8 @@ class Statistics:
         self.categories: Counter[str] = Counter()
         self.languages: Counter[str] = Counter()
         self.preview: list[dict[str, Any]] = []
+        self.ignored: Counter[Ignored] = Counter()
+        self.facts: Counter[str] = Counter()
         self.remarks = 0
         self.written: TextIO | None = None
         """Where every bad row goes, and the first ``MAX_REMARKS_WRITTEN`` remarks, one JSON line each."""
@@ -171,8 +188,16 @@ class Statistics:
         category = row.extra.get("category")
         if isinstance(category, str) and (category in self.categories or len(self.categories) < MAX_CATEGORIES):
             self.categories[category[:100]] += 1
+        if row.facts:
+            self.facts.update(row.facts)
         if len(self.preview) < self.preview_rows:
             self.preview.append(shorten(row.normal()))
+
+    def add_ignored(self, columns: Iterable[Ignored]) -> None:
+        """Count columns that were kept out of a row."""
+        for each in columns:
+            if each in self.ignored or len(self.ignored) < MAX_COLUMNS:
+                self.ignored[each] += 1
 
     def add_remarks(self, line: int, remarks: list[tuple[str, dict[str, str | int]]]) -> None:
         """Count remarks on a good row; the first ones are listed."""
@@ -209,11 +234,19 @@ class Statistics:
         report.categories, report.languages = dict(self.categories.most_common()), dict(self.languages)
         report.length = length_histogram(self.lengths, self.measure.unit)
         report.preview = self.preview
+        report.ignored = [_ignored(each, count) for each, count in self.ignored.items()]
+        report.format.note(told(FACTS[code], count=count) for code, count in self.facts.items())
         report.format.note(
             told(_("{count} rows have their messages under `{key}`."), count=count, key=key)
             for key, count in self.keys.items()
             if key
         )
+
+
+def _ignored(each: Ignored, count: int) -> IgnoredColumn:
+    column = "".join(mark if mark.isprintable() else "\N{REPLACEMENT CHARACTER}" for mark in each.column)
+    sentence = told(IGNORED[each.code], column=column, count=count, detail=each.detail)
+    return IgnoredColumn(column=column, code=each.code, rows=count, told=said(sentence))
 
 
 def _by_number(counts: Counter[int]) -> dict[str, int]:

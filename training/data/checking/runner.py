@@ -12,13 +12,14 @@ import selectors
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import training
+from training.child_env import bare_env
 from training.data.checking.check import FINDINGS_NAME, REPORT_NAME, ROWS_NAME, Ask, Progress, write_report
 from training.data.checking.preview import ROWS_SHOWN, Preview
 from training.data.checking.report import Report
@@ -54,7 +55,8 @@ def run_check(
     for name in (REPORT_NAME, ROWS_NAME, FINDINGS_NAME):
         (output_dir / name).unlink(missing_ok=True)
     command = [*_command(source, output_dir, limits, tokenizer, preview), "--ask", ask, *_choices(reading, checking)]
-    code, in_time = run_limited(command, output_dir / LOG_NAME, limits.wall_s, on_progress)
+    with tempfile.TemporaryDirectory(dir=output_dir, ignore_cleanup_errors=True) as unpacked:
+        code, in_time = run_limited(command, output_dir / LOG_NAME, limits.wall_s, on_progress, unpacked)
     report = _read_report(output_dir) if in_time and code in (0, 2) else None
     if report is None:
         reason = failure_sentence(code, in_time, limits)
@@ -66,13 +68,20 @@ def run_check(
 
 
 def run_limited(
-    command: list[str], log_path: Path, wall_s: float, on_progress: Callable[[Progress], None] | None
+    command: list[str],
+    log_path: Path,
+    wall_s: float,
+    on_progress: Callable[[Progress], None] | None,
+    temporary: str = "",
 ) -> tuple[int, bool]:
-    """Run a program of ours that limits itself and prints progress; its exit code, and whether it ended in time."""
+    """Run a program of ours that limits itself and prints progress; its exit code, and whether it ended in time.
+
+    ``temporary`` is where it unpacks archives: the caller removes that, however the child ends.
+    """
     with open(log_path, "wb") as log:
         child = subprocess.Popen(
             command,
-            env=_environment(),
+            env=bare_env(TMPDIR=temporary),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -101,18 +110,19 @@ def run_preview(source: Path, reading: ReadOptions | None = None, *, rows: int =
         *_choices(reading, None),
     ]
     limits = PREVIEW_LIMITS
-    child = subprocess.Popen(
-        command,
-        env=_environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        output, in_time = _collect(child, time.monotonic() + limits.wall_s)
-    finally:
-        _end(child)
+    with tempfile.TemporaryDirectory(prefix="tiltyard-look-", ignore_cleanup_errors=True) as unpacked:
+        child = subprocess.Popen(
+            command,
+            env=bare_env(TMPDIR=unpacked),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            output, in_time = _collect(child, time.monotonic() + limits.wall_s)
+        finally:
+            _end(child)
     try:
         if in_time and child.returncode == 0:
             return Preview.model_validate_json(output)
@@ -163,12 +173,6 @@ def _choices(reading: ReadOptions | None, checking: CheckOptions | None) -> list
         if options is not None:
             words += [f"{flag}={options.model_dump_json(exclude_defaults=True)}"]
     return words
-
-
-def _environment() -> dict[str, str]:
-    """No secrets: only where programs and our own code are, and UTF-8."""
-    root = str(Path(training.__file__).absolute().parent.parent)
-    return {"PATH": os.defpath, "LANG": "C.UTF-8", "PYTHONPATH": root}
 
 
 def _follow(child: subprocess.Popen[bytes], deadline: float, on_progress: Callable[[Progress], None] | None) -> bool:

@@ -1,4 +1,4 @@
-"""How rows are stored in a file, and how they come out of it, whatever they say."""
+"""How rows are stored in a file or in several, and how they come out of it, whatever they say."""
 
 from __future__ import annotations
 
@@ -8,43 +8,124 @@ from pathlib import Path
 from typing import NamedTuple
 
 from training.data.files import csvfile, jsonl, jsonlist, parquet
+from training.data.files.archive import Given
+from training.data.files.bundle import Bundle, is_bundle, open_bundle
+from training.data.files.encoding import GB18030, UTF8, guess
 from training.data.files.sniff import sniff
 from training.data.formats.base import Sample
 from training.data.limits import CheckLimits
+from training.data.problems import RowError
 from training.data.raw import Raw
+from training.errors import DataError
+from training.words import _, told
 
 SAMPLE_ROWS = 20
+NAMES_SHOWN = 5
 _READERS: dict[str, Callable[[Path], Iterator[Raw]]] = {
     "jsonl": jsonl.read_values,
     "json": jsonlist.read_values,
-    "csv": csvfile.read_values,
     "parquet": parquet.read_values,
 }
 
 
 class Opened(NamedTuple):
-    """A file whose container is known. ``total`` is what the offsets of its rows run to."""
+    """A file whose container is known, or several. ``total`` is what the offsets of its rows run to."""
 
     path: Path
     container: str
     evidence: list[str]
     total: int
     columns: list[str]
+    encoding: str = UTF8
+    members: tuple[tuple[str, Opened], ...] = ()
+    """The files of a bundle by their names, in their order."""
+    held: object = None
 
     def values(self) -> Iterator[Raw]:
-        """Its rows, from the first. Raises ``DataError``."""
-        return _READERS[self.container](self.path)
+        """Its rows, from the first. Raises ``DataError``.
+
+        Rows of several files are numbered on from file to file; what is wrong with one names its file and line there.
+        """
+        if self.members:
+            yield from _of_all(self.members)
+        elif self.container == "csv":
+            yield from csvfile.read_values(self.path, self.encoding)
+        else:
+            yield from _READERS[self.container](self.path)
 
     def sample(self) -> Sample:
-        """Its first rows that can be decoded."""
-        raws = islice(self.values(), SAMPLE_ROWS)
+        """Its first rows that can be decoded, some of each file."""
+        files = [member for _name, member in self.members] or [self]
+        each = -(-SAMPLE_ROWS // len(files))
+        raws = [raw for file in files[:SAMPLE_ROWS] for raw in islice(file.values(), each)]
         return Sample(self.container, [raw.value for raw in raws if raw.value is not None], self.columns)
+
+
+def _of_all(members: tuple[tuple[str, Opened], ...]) -> Iterator[Raw]:
+    number = offset = 0
+    for name, member in members:
+        last = 0
+        for raw in member.values():
+            last, error = raw.line, raw.error
+            if error is not None and len(members) > 1:
+                error = _inside(error, f"{name}:{raw.line}")
+            yield raw._replace(line=number + raw.line, offset=offset + raw.offset, error=error)
+        number, offset = number + last, offset + member.total
+
+
+def _inside(error: RowError, place: str) -> RowError:
+    inner = error.values.get("inside")
+    return error.within(f"{place}: {inner}" if inner else place)
 
 
 def open_values(path: Path, max_rows: int = CheckLimits.max_rows) -> Opened:
     """Tell what the file is and measure it. Raises ``DataError``."""
+    if is_bundle(path):
+        return _opened_bundle(path, open_bundle(path), max_rows)
     found = sniff(path)
     if found.name == "parquet":
         total = parquet.measure(path, max_rows)
         return Opened(path, found.name, found.evidence, total, parquet.columns(path))
-    return Opened(path, found.name, found.evidence, path.stat().st_size, [])
+    evidence, encoding = found.evidence, UTF8
+    if found.name == "csv":
+        read = guess(path)
+        encoding = read.encoding
+        if encoding == GB18030:
+            because = _(
+                "Its text is not UTF-8. It is read as GB18030 (GBK), because {common} of its {characters} non-ASCII "
+                "characters are then common Chinese ones."
+            )
+            evidence = [*evidence, told(because, common=read.common, characters=read.characters)]
+    return Opened(path, found.name, evidence, path.stat().st_size, [], encoding)
+
+
+def _opened_bundle(path: Path, bundle: Bundle, max_rows: int) -> Opened:
+    members = tuple((each.name, _member(each, max_rows)) for each in bundle.files)
+    first = members[0][1]
+    evidence = [_which(bundle), *first.evidence]
+    if bundle.left_out:
+        names = _names(bundle.left_out)
+        out = _("{count} other files of it are left out: {names}.")
+        evidence.insert(1, told(out, count=len(bundle.left_out), names=names))
+    columns = list(dict.fromkeys(name for _name, member in members for name in member.columns))
+    total = sum(member.total for _name, member in members)
+    return Opened(path, first.container, evidence, total, columns, UTF8, members, bundle.held)
+
+
+def _member(given: Given, max_rows: int) -> Opened:
+    try:
+        return open_values(given.path, max_rows)
+    except DataError as exc:
+        raise DataError(told(_("{file}: {reason}"), file=given.name, reason=exc.message), hint=exc.hint) from exc
+
+
+def _which(bundle: Bundle) -> str:
+    names = _names([each.name for each in bundle.files])
+    if len(bundle.files) == 1:
+        return told(_("It is a {what}; its rows are in {names}."), what=bundle.what, names=names)
+    text = _("It is a {what}; the rows of {count} files follow each other: {names}.")
+    return told(text, what=bundle.what, count=len(bundle.files), names=names)
+
+
+def _names(names: list[str]) -> str:
+    return ", ".join(names[:NAMES_SHOWN]) + (", …" if len(names) > NAMES_SHOWN else "")

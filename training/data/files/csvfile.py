@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from training.data.files.encoding import UTF8
 from training.data.files.jsonl import BOM
 from training.data.files.sniff import delimiter_of, open_regular
 from training.data.files.strict import check_tree
@@ -18,10 +19,10 @@ from training.words import _, told
 
 
 class _Lines:
-    """The lines of the file as text. What is not UTF-8 becomes a lone surrogate, which no row may hold."""
+    """The lines of the file as text. What cannot be decoded becomes a lone surrogate, which no row may hold."""
 
-    def __init__(self, file: BinaryIO) -> None:
-        self.file = file
+    def __init__(self, file: BinaryIO, encoding: str) -> None:
+        self.file, self.encoding = file, encoding
         self.bytes = self.number = 0
         self.size = 0
         """Bytes of the row that is being read."""
@@ -38,17 +39,17 @@ class _Lines:
         self.number += 1
         if self.size > MAX_LINE_BYTES:
             raise csv.Error("the row is too long; is a quote never closed?")
-        return line.decode(errors="surrogateescape")
+        return line.decode(self.encoding, errors="surrogateescape")
 
 
-def read_values(path: Path) -> Iterator[Raw]:
+def read_values(path: Path, encoding: str = UTF8) -> Iterator[Raw]:
     """Yield a row for each row below the header. Raises ``DataError`` for a file without a usable header."""
     csv.field_size_limit(MAX_LINE_BYTES)  # a long field must not end a row in its middle; it is judged with the others
     with open_regular(path) as file:
         first = file.readline(MAX_LINE_BYTES)
-        delimiter = delimiter_of(first.removeprefix(BOM).decode(errors="replace"))
+        delimiter = delimiter_of(first.removeprefix(BOM).decode(encoding, errors="replace"))
         file.seek(len(BOM) if first.startswith(BOM) else 0)
-        lines = _Lines(file)
+        lines = _Lines(file, encoding)
         reader = csv.reader(lines, delimiter=delimiter or ",", strict=True)
         header = _header(reader)
         while True:

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from training.data.facts import Ignored
 from training.data.files.sniff import open_regular
-from training.data.files.strict import strict_loads
+from training.data.files.strict import row_loads
 from training.data.limits import MAX_LINE_BYTES
 from training.data.problems import RowError
 from training.data.raw import Raw
@@ -36,17 +37,18 @@ def read_values(path: Path) -> Iterator[Raw]:
                 continue
             try:
                 text = decoded(line, start).strip()
-                yield Raw(number, offset, _value(text), None, "" if "\r" in text else text)
+                value, ignored = _value(text)
+                yield Raw(number, offset, value, None, "" if "\r" in text or ignored else text, ignored)
             except RowError as exc:
                 yield Raw(number, offset, None, RowError("cut_off") if not ended and exc.code == "json" else exc)
 
 
-def _value(text: str) -> dict[str, Any]:
-    """One line as an object. Raises ``RowError``."""
-    value = strict_loads(text)
+def _value(text: str) -> tuple[dict[str, Any], tuple[Ignored, ...]]:
+    """One line as an object, and what was kept out of it. Raises ``RowError``."""
+    value, ignored = row_loads(text)
     if not isinstance(value, dict):
         raise RowError("not_object")
-    return value
+    return value, ignored
 
 
 def decoded(line: bytes, start: int) -> str:

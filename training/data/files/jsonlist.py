@@ -1,8 +1,10 @@
-"""Stream the items of one JSON list, or one JSON object over several lines, in constant memory.
+"""Stream JSON objects in constant memory: items of one list, objects one after the other, or rows under `data`.
 
 1. Bytes become text chunk by chunk; what is not UTF-8 becomes a lone surrogate, which no row may hold.
 2. An item is decoded where it begins in the buffer; one that does not end there waits for the next chunk.
 3. An item that can never be decoded is skipped by counting brackets outside of texts, so that the next one is found.
+4. An object such as ``{"version": 1, "data": [{…}, …]}`` is a wrapper: its items are the rows, what stands beside them
+   is told as ignored.
 """
 
 from __future__ import annotations
@@ -10,12 +12,13 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from training.data.files.sniff import open_regular
-from training.data.files.strict import DECODER, check_decoded
+from training.data.facts import Ignored
+from training.data.files.sniff import WRAPPER, open_regular
+from training.data.files.strict import DECODER, LENIENT, check_decoded, usable
 from training.data.limits import MAX_DEPTH, MAX_LINE_BYTES
 from training.data.problems import RowError
 from training.data.raw import Raw
@@ -25,6 +28,7 @@ CHUNK_BYTES = 1 << 18
 _SPACE = re.compile(r"[ \t\r\n]*")
 _IN_TEXT = re.compile(r'["\\]')
 _OUTSIDE = re.compile(r'["\[\]{},]')
+_KEY = re.compile(r'"([^"\\]{1,100})"\s*:')
 _ESCAPED = re.compile("[\udc80-\udcff]")
 
 
@@ -35,6 +39,8 @@ class _Buffer:
         self._file = file
         self._decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
         self.text, self.at, self.bytes, self.ended = "", 0, 0, False
+        self.items = 0
+        """Items that were begun."""
         self._line, self._column = 1, 1
         self.more()
         if self.text.startswith("\ufeff"):
@@ -73,69 +79,144 @@ class _Buffer:
 
 
 def read_values(path: Path) -> Iterator[Raw]:
-    """Yield a row for each item of the list. Raises ``DataError`` when the file cannot be opened."""
+    """Yield a row for each item or object. Raises ``DataError`` when the file cannot be opened."""
     with open_regular(path) as file:
         buffer = _Buffer(file)
-        if buffer.peek() != "[":
-            yield _item(buffer, 1)
-            if buffer.peek():
-                yield Raw(2, buffer.bytes, None, RowError("list_rest"))
+        if buffer.peek() == "[":
+            buffer.at += 1
+            yield from _items(buffer)
+            yield from _rest(buffer)
+        elif found := WRAPPER.match(buffer.text, buffer.at):
+            yield from _wrapped(buffer, found)
+            yield from _rest(buffer)
+        else:
+            yield from _objects(buffer)
+
+
+def _rest(buffer: _Buffer) -> Iterator[Raw]:
+    if buffer.peek():
+        yield Raw(buffer.items + 1, buffer.bytes, None, RowError("list_rest"))
+
+
+def _objects(buffer: _Buffer) -> Iterator[Raw]:
+    """Objects one after the other, with or without commas between them."""
+    while True:
+        item = _item(buffer, _skip_object)
+        yield item
+        if item.error is not None and item.error.code == "list_cut_off":
             return
+        if buffer.peek() == ",":
+            buffer.at += 1
+        if buffer.peek() != "{":
+            break
+    yield from _rest(buffer)
+
+
+def _wrapped(buffer: _Buffer, found: re.Match[str]) -> Iterator[Raw]:
+    """The items under the wrapper's list. Its other keys are told with the last of them."""
+    beside = [Ignored(key, "beside") for key in _KEY.findall(found[1])]
+    buffer.at = found.end()
+    last: Raw | None = None
+    for item in _items(buffer):
+        if last is not None:
+            yield last
+        last = item
+    try:
+        while buffer.peek() == ",":
+            buffer.at += 1
+            buffer.peek()
+            beside.append(Ignored(str(_decode(buffer, DECODER)[0])[:200], "beside"))
+            if buffer.peek() == ":":
+                buffer.at += 1
+                buffer.peek()
+                _decode(buffer, LENIENT)
+    except RowError:
+        pass  # what cannot be read is told as the rest
+    if buffer.peek() == "}":
         buffer.at += 1
-        yield from _items(buffer)
+    if last is not None:
+        yield last._replace(ignored=(*last.ignored, *beside))
 
 
 def _items(buffer: _Buffer) -> Iterator[Raw]:
-    number = 0
+    """The items of a list, behind whose opening bracket the buffer stands; afterwards it stands behind the list."""
     if buffer.peek() == "]":
         buffer.at += 1
-    else:
-        while True:
-            number += 1
-            item = _item(buffer, number)
-            yield item
-            if item.error is not None and item.error.code == "list_cut_off":
-                return
-            following = buffer.peek()
-            if following == "]":
-                buffer.at += 1
-                break
-            if following == ",":
-                buffer.at += 1
-                continue
-            if not following:
-                yield Raw(number + 1, buffer.bytes, None, RowError("list_cut_off"))
-                return
-            number += 1
-            yield Raw(number, buffer.bytes, None, RowError("list_comma"))
-            _skip(buffer)
-            if buffer.peek() == "]":
-                buffer.at += 1
-                break
+        return
+    while True:
+        item = _item(buffer, _skip)
+        yield item
+        if item.error is not None and item.error.code == "list_cut_off":
+            return
+        following = buffer.peek()
+        if following == "]":
             buffer.at += 1
-    if buffer.peek():
-        yield Raw(number + 1, buffer.bytes, None, RowError("list_rest"))
+            return
+        if following == ",":
+            buffer.at += 1
+            continue
+        buffer.items += 1
+        if not following:
+            yield Raw(buffer.items, buffer.bytes, None, RowError("list_cut_off"))
+            return
+        yield Raw(buffer.items, buffer.bytes, None, RowError("list_comma"))
+        _skip(buffer)
+        if buffer.peek() == "]":
+            buffer.at += 1
+            return
+        buffer.at += 1
 
 
-def _item(buffer: _Buffer, number: int) -> Raw:
-    """The item that begins next; afterwards the buffer stands behind it."""
+def _item(buffer: _Buffer, skip: Callable[[_Buffer], bool]) -> Raw:
+    """The item that begins next; afterwards the buffer stands behind it. ``skip`` goes behind one that is broken."""
+    buffer.items += 1
+    number = buffer.items
     if not buffer.peek():
         return Raw(number, buffer.bytes, None, RowError("list_cut_off"))
     try:
-        value = _decode(buffer)
+        value, text, error = _decoded(buffer)
     except RowError as exc:
-        whole = _skip(buffer)
+        whole = skip(buffer)
         return Raw(number, buffer.bytes, None, exc if whole else RowError("list_cut_off"))
+    try:
+        value, ignored = _checked(value, text, error)
+    except RowError as exc:
+        return Raw(number, buffer.bytes, None, exc)
     if not isinstance(value, dict):
         return Raw(number, buffer.bytes, None, RowError("item_not_object"))
-    return Raw(number, buffer.bytes, value)
+    return Raw(number, buffer.bytes, value, ignored=ignored)
 
 
-def _decode(buffer: _Buffer) -> Any:
-    """Decode the item at the buffer's place and step behind it. Raises ``RowError`` and then stays before it."""
+def _decoded(buffer: _Buffer) -> tuple[Any, str, RowError | None]:
+    """Value and text of the next item, and what is wrong with it where it holds NaN. Raises ``RowError``."""
+    try:
+        return *_decode(buffer, DECODER), None
+    except RowError as exc:
+        if exc.code != "constant":
+            raise
+        return *_decode(buffer, LENIENT), exc
+
+
+def _checked(value: Any, text: str, error: RowError | None) -> tuple[Any, tuple[Ignored, ...]]:
+    try:
+        if error is not None:
+            raise error
+        _check(value, text)
+    except RowError as exc:
+        if exc.code not in ("constant", "deep"):
+            raise
+        return usable(value, exc)
+    return value, ()
+
+
+def _decode(buffer: _Buffer, decoder: json.JSONDecoder) -> tuple[Any, str]:
+    """The value at the buffer's place and its text; the buffer then stands behind it.
+
+    Raises ``RowError`` and then stays before it.
+    """
     while True:
         try:
-            value, end = DECODER.raw_decode(buffer.text, buffer.at)
+            value, end = decoder.raw_decode(buffer.text, buffer.at)
         except RecursionError:
             raise RowError("deep", limit=MAX_DEPTH) from None
         except json.JSONDecodeError as exc:
@@ -161,9 +242,8 @@ def _decode(buffer: _Buffer) -> Any:
         if end == len(buffer.text) and buffer.more():
             continue  # a number could go on
         text = buffer.text[buffer.at : end]
-        _check(value, text)
         buffer.at = end
-        return value
+        return value, text
 
 
 def _may_go_on(buffer: _Buffer, exc: json.JSONDecodeError) -> bool:
@@ -179,8 +259,16 @@ def _check(value: Any, text: str) -> None:
     check_decoded(value, text)
 
 
-def _skip(buffer: _Buffer) -> bool:
-    """Go to the comma or bracket that ends the item here; ``False`` when the file ends first."""
+def _skip_object(buffer: _Buffer) -> bool:
+    """Go behind the bracket that closes the object here; ``False`` when the file ends first."""
+    return _skip(buffer, alone=True)
+
+
+def _skip(buffer: _Buffer, alone: bool = False) -> bool:
+    """Go to the comma or bracket that ends the item here, or behind it where it stands ``alone``.
+
+    ``False`` when the file ends first.
+    """
     depth, in_text = 0, False
     while True:
         found = (_IN_TEXT if in_text else _OUTSIDE).search(buffer.text, buffer.at)
@@ -202,3 +290,5 @@ def _skip(buffer: _Buffer) -> bool:
             return True
         elif depth and mark in "]}":
             depth -= 1
+            if alone and not depth:
+                return True

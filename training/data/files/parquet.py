@@ -14,8 +14,9 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from training.data.facts import Ignored
 from training.data.files.sniff import open_regular
-from training.data.files.strict import check_tree, strict_loads
+from training.data.files.strict import check_tree, strict_loads, usable
 from training.data.limits import (
     MAX_COLUMNS,
     MAX_PARQUET_LEAVES,
@@ -97,12 +98,20 @@ def read_values(path: Path) -> Iterator[Raw]:
                 number += 1
                 decoded += share
                 try:
-                    check_tree(value)
+                    value, ignored = _checked(value)
                     for path_of in as_text:
                         _decode_at(value, path_of)
-                    yield Raw(number, decoded, value)
+                    yield Raw(number, decoded, value, ignored=ignored)
                 except RowError as exc:
                     yield Raw(number, decoded, None, exc)
+
+
+def _checked(value: dict[str, Any]) -> tuple[dict[str, Any], tuple[Ignored, ...]]:
+    try:
+        check_tree(value)
+    except RowError as exc:
+        return usable(value, exc)
+    return value, ()
 
 
 def json_columns(metadata: dict[bytes, bytes]) -> list[list[str]]:

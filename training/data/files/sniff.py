@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 import stat
 from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple
@@ -40,6 +41,18 @@ _MAGIC: tuple[tuple[bytes, str, str], ...] = (
     (b"\x89HDF", _("an HDF5 file"), _EXPORT),
     (b"\xd0\xcf\x11\xe0", _("an old Office document"), _EXPORT),
 )
+ALONE = frozenset(
+    {"text", "prompt", "question", "query", "instruction", "problem", "input"}
+    | {"messages", "conversation", "conversations", "completion"}
+)
+"""Names of columns that make a header also where they stand alone."""
+_ALONE_BYTES = frozenset(name.encode() for name in ALONE)
+WRAPPER = re.compile(
+    r'\{\s*((?:"[^"\\]{1,100}"\s*:\s*(?:"[^"\\]{0,1000}"|[-+.\deE]{1,40}|true|false|null)\s*,\s*){0,20})'
+    r'"(?:data|rows|examples|items|records|samples|train)"\s*:\s*\[\s*'
+    r'(?=\{\s*"(?!role"|from"|content"|value"))'
+)
+"""An object that holds its rows as a list under one key, after a few plain values. Messages are no rows."""
 _UTF = (
     (b"\xff\xfe\x00\x00", "UTF-32"),
     (b"\x00\x00\xfe\xff", "UTF-32"),
@@ -101,12 +114,17 @@ def _text_container(head: bytes, evidence: list[str]) -> Format:
     if first.startswith(b"["):
         return Format("json", [*evidence, told(_("It begins with `[`: one JSON list."))])
     if first.startswith(b"{"):
-        if rest.strip() and (first == b"{" or first.endswith((b"{", b"[", b","))):
-            evidence.append(told(_("It begins with `{` and goes on over several lines: one JSON object.")))
+        if WRAPPER.match(head.lstrip().decode(errors="replace")) and not rest.lstrip().startswith(b"{"):
+            return Format("json", [*evidence, told(_("It is one JSON object that holds its rows in a list."))])
+        if rest.strip() and (first == b"{" or first.endswith((b"{", b"[", b",", b":"))):
+            evidence.append(told(_("It begins with `{` and goes on over several lines: JSON objects.")))
             return Format("json", evidence)
         return Format("jsonl", evidence)
     delimiter = delimiter_of(first.decode(errors="replace"))
     if delimiter and rest.strip():
+        if first.strip().strip(b'"').lower() in _ALONE_BYTES:
+            evidence.append(told(_("Its first line is the name of a column and nothing else: CSV of one column.")))
+            return Format("csv", evidence)
         name = told({",": _("commas"), ";": _("semicolons"), "\t": _("tabs")}[delimiter])
         evidence.append(told(_("Its first line is a header of names between {name}: CSV."), name=name))
         return Format("csv", evidence)
@@ -114,7 +132,9 @@ def _text_container(head: bytes, evidence: list[str]) -> Format:
 
 
 def delimiter_of(header: str) -> str | None:
-    """What separates the names of a CSV header; ``None`` when the line is none."""
+    """What separates the names of a CSV header; a comma for one name of ``ALONE``; ``None`` when the line is none."""
+    if header.strip().strip('"').lower() in ALONE:
+        return ","
     for delimiter in (",", "\t", ";"):
         try:
             names = next(csv.reader([header], delimiter=delimiter, strict=True), [])

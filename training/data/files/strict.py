@@ -1,7 +1,8 @@
 """Decode JSON, refusing what would be lost or break later.
 
 Refused: duplicate keys (the last would win silently), NaN and infinities (also as 1e999), numbers of thousands of
-digits, NUL and lone surrogates (PostgreSQL stores neither), deep nesting, fields above ``MAX_FIELD_BYTES``.
+digits, NUL and lone surrogates (PostgreSQL stores neither), deep nesting, fields above ``MAX_FIELD_BYTES``. A column
+that a row can do without is kept out of it, and told, where JSON cannot carry its value (``usable``).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import math
 import re
 from typing import Any, NoReturn
 
+from training.data.facts import IGNORED, Ignored
 from training.data.limits import MAX_DEPTH, MAX_FIELD_BYTES
 from training.data.problems import RowError, shown
 from training.words import _, told
@@ -29,6 +31,13 @@ JSON_PROBLEMS = (
 )
 """What the JSON decoder says, so that it can be said in another language."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
+NEEDED = frozenset(
+    {"messages", "conversation", "conversations", "prompt", "completion", "system", "system_prompt", "history"}
+    | {"question", "query", "instruction", "input", "output", "answer", "response", "solution", "target", "text"}
+    | {"problem", "chosen", "rejected", "ground_truth", "reward_model", "extra_info", "tools", "functions"}
+    | {"initial_config", "env_config", "responses_create_params", "answer_generation"}
+)
+"""Columns without which a row would be another one: a value there that JSON cannot carry refuses the row."""
 
 
 def strict_loads(text: str) -> Any:
@@ -49,15 +58,51 @@ def strict_loads(text: str) -> Any:
     return value
 
 
+def row_loads(text: str) -> tuple[Any, tuple[Ignored, ...]]:
+    """The value of a row's JSON text, and the columns that were kept out of it. Raises ``RowError``."""
+    try:
+        return strict_loads(text), ()
+    except RowError as exc:
+        if exc.code not in ("constant", "deep"):
+            raise
+        return usable(_lenient(text, exc), exc)
+
+
+def _lenient(text: str, error: RowError) -> Any:
+    try:
+        return LENIENT.decode(text)
+    except (ValueError, RecursionError):
+        raise error from None
+
+
+def usable(value: Any, error: RowError) -> tuple[dict[str, Any], tuple[Ignored, ...]]:
+    """A row without the columns whose values JSON cannot carry. Raises ``error`` where one of those is ``NEEDED``."""
+    if not isinstance(value, dict):
+        raise error
+    kept: dict[str, Any] = {}
+    ignored: list[Ignored] = []
+    for name, item in value.items():
+        _check_text(name)
+        try:
+            check_tree(item, 2)
+        except RowError as exc:
+            if exc.code not in IGNORED or name in NEEDED:
+                raise error if exc.code == "not_finite" else exc from None
+            ignored.append(Ignored(name[:200], exc.code, str(exc.values.get("type", exc.values.get("limit", "")))))
+        else:
+            kept[name] = item
+    return kept, tuple(ignored)
+
+
 def check_decoded(value: Any, text: str) -> None:
     """``check_tree`` where what it looks for can be in the text that ``value`` was decoded from."""
     if "\\u" in text or len(text) > MAX_FIELD_BYTES // 4 or text.count("[") + text.count("{") > MAX_DEPTH:
         check_tree(value)
 
 
-def check_tree(value: Any) -> None:
+def check_tree(value: Any, depth: int = 1) -> None:
     """Refuse what no row may hold at any depth. Raises ``RowError``; does not recurse."""
-    stack: list[tuple[Any, int]] = [(value, 1)]
+    stack: list[tuple[Any, int]] = [(value, depth)]
     while stack:
         node, depth = stack.pop()
         if isinstance(node, str):
@@ -85,7 +130,7 @@ def _check_text(text: Any) -> None:
         raise RowError("surrogate")
     size = len(text) if text.isascii() or len(text) > MAX_FIELD_BYTES else len(text.encode())
     if size > MAX_FIELD_BYTES:
-        raise RowError("field_long", limit=MAX_FIELD_BYTES >> 10)
+        raise RowError("field_long", limit=MAX_FIELD_BYTES >> 20)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -109,3 +154,5 @@ def _float(text: str) -> float:
 
 
 DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant, parse_float=_float)
+LENIENT = json.JSONDecoder(object_pairs_hook=_object, parse_constant=float, parse_float=_float)
+"""Reads NaN and Infinity as numbers, for ``usable`` to find."""

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from training.data.formats import (
     agentgym,
+    alpaca,
     bfcl,
     columns,
     conversation,
     gsm8k,
+    nemo_gym,
     openai,
+    preference,
     queries,
     sharegpt,
     swift,
     toolbench,
+    toolbench_answers,
     verl,
 )
 from training.data.formats.base import DataFormat, Evidence, Sample
@@ -26,10 +30,14 @@ _MODULES = (
     swift,
     verl,
     toolbench,
+    toolbench_answers,
     queries,
     bfcl,
     agentgym,
     gsm8k,
+    alpaca,
+    preference,
+    nemo_gym,
     columns,
 )
 FORMATS: dict[str, DataFormat] = {module.FORMAT.name: module.FORMAT for module in _MODULES}

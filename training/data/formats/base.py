@@ -87,14 +87,14 @@ def converted(raws: Iterable[Raw], convert: Callable[[Value], Row]) -> Iterator[
     """One record for each raw row, good or bad."""
     for raw in raws:
         if raw.value is None:
-            yield Record(raw.line, raw.offset, None, raw.error)
+            yield Record(raw.line, raw.offset, None, raw.error, ignored=raw.ignored)
             continue
         try:
             row = convert(raw.value)
         except RowError as exc:
-            yield Record(raw.line, raw.offset, None, exc)
+            yield Record(raw.line, raw.offset, None, exc, ignored=raw.ignored)
         else:
-            yield Record(raw.line, raw.offset, row, None, raw.text if row.as_written else "")
+            yield Record(raw.line, raw.offset, row, None, raw.text if row.as_written else "", raw.ignored)
 
 
 def text_of(value: Value, key: str, name: str) -> str:

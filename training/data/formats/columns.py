@@ -7,10 +7,11 @@ from itertools import islice
 
 from training.data.files.strict import strict_loads
 from training.data.formats.base import DataFormat, Sample, Value, converted, fits, without
+from training.data.messages import plain
 from training.data.options import ColumnMapping, ReadOptions
 from training.data.problems import RowError, kind
 from training.data.raw import Raw, Record
-from training.data.schema import Row, make_row, plain, row_from_dict
+from training.data.schema import Row, make_row, row_from_dict, system_first
 from training.errors import DataError
 from training.words import _, told
 
@@ -18,23 +19,31 @@ NAME = _("the rows that this mapping makes")
 USUAL: dict[str, tuple[str, ...]] = {
     "messages": ("messages", "conversation", "conversations"),
     "system": ("system", "system_prompt"),
-    "prompt": ("prompt", "question", "query", "instruction", "input", "problem"),
+    "prompt": ("prompt", "question", "query", "instruction", "input", "problem", "text"),
+    "input": ("input",),
+    "history": ("history",),
     "answer": ("answer", "response", "output", "completion", "solution", "target", "ground_truth"),
     "tools": ("tools", "functions"),
     "category": ("category",),
 }
+BESIDE_INPUT = ("instruction", "prompt", "query", "question")
+"""Prompts below which Alpaca's files put the text of ``input``."""
 _CANDIDATES = 20
 
 
 def suggest(sample: Sample) -> ColumnMapping | None:
     """A mapping by the usual names of columns; ``None`` where no column can be the conversation or the prompt."""
-    texts = {name for row in sample.rows for name, value in row.items() if isinstance(value, str)}
-    found = {
-        part: next((name for name in names if name in texts or (name in sample.columns and part == "messages")), None)
-        for part, names in USUAL.items()
-    }
+    texts = {name.lower(): name for row in sample.rows for name, value in row.items() if isinstance(value, str)}
+    lists = {name for row in sample.rows for name, value in row.items() if isinstance(value, list)}
+    found = {part: next((texts[name] for name in names if name in texts), None) for part, names in USUAL.items()}
+    if not found["messages"]:
+        found["messages"] = next((name for name in USUAL["messages"] if name in sample.columns), None)
+    if "history" in lists:
+        found["history"] = "history"
+    if (found["prompt"] or "").lower() not in BESIDE_INPUT:
+        found["input"] = None
     if found["messages"]:
-        found["prompt"] = None
+        found["prompt"] = found["input"] = found["history"] = None
     if not found["messages"] and not found["prompt"]:
         return None
     return ColumnMapping(**{part: name for part, name in found.items() if name})
@@ -63,12 +72,13 @@ def _read(raws: Iterator[Raw], options: ReadOptions) -> Iterator[Record]:
         yield from first
         yield from raws
 
-    return converted(rows_again(), lambda value: _convert(value, chosen, options.shape))
+    return converted(rows_again(), lambda value: mapped_row(value, chosen, options.shape))
 
 
-def _convert(value: Value, mapping: ColumnMapping, shape: str) -> Row:
-    named = [name for name in mapping.model_dump().values() if name]
-    if missing := next((name for name in named if name not in value), None):
+def mapped_row(value: Value, mapping: ColumnMapping, shape: str) -> Row:
+    """The row of a table. Columns of system text, input and history may be missing or empty. Raises ``RowError``."""
+    named = (mapping.messages, mapping.prompt, mapping.answer, mapping.tools, mapping.category)
+    if missing := next((name for name in named if name and name not in value), None):
         raise RowError("shape", format=NAME, detail=told(_("there is no column `{missing}`"), missing=missing))
     tools = value.get(mapping.tools) if mapping.tools else None
     made: Value = {"tools": tools} if tools else {}
@@ -76,22 +86,50 @@ def _convert(value: Value, mapping: ColumnMapping, shape: str) -> Row:
         found = value[mapping.messages]
         made["messages"] = _decoded(found, mapping.messages) if isinstance(found, str) else found
     else:
-        made["messages"] = [{"role": "user", "content": _text(value, mapping.prompt or "")}]
+        made["messages"] = [*_history(value, mapping), {"role": "user", "content": _asked(value, mapping)}]
     row = row_from_dict(made)
-    if mapping.system and value[mapping.system]:
-        row.messages.insert(0, plain("system", _text(value, mapping.system)))
-        row.others = None if row.others is None else [{}, *row.others]
-        row.spelling.roles = ["system", *row.spelling.roles]
+    if mapping.system and value.get(mapping.system):
+        row.extra = {mapping.system: _text(value, mapping.system)}
+        system_first(row, mapping.system)
     extra = without(value, *(name for name in (mapping.messages, mapping.tools) if name))
     if mapping.answer and value[mapping.answer] not in (None, ""):
-        extra["ground_truth"] = value[mapping.answer]
+        if "ground_truth" not in extra:
+            extra["ground_truth"] = value[mapping.answer]
+            row.spelling.added = ["ground_truth"]
         if shape == "sft":
             row.messages.append(plain("assistant", _text(value, mapping.answer)))
             row.spelling.roles = []
             row.others = None if row.others is None else [*row.others, {}]
     if mapping.category:
         extra["category"] = value[mapping.category]
-    return make_row(row.messages, extra, tools=row.tools, others=row.others, spelling=row.spelling)
+    placed = (("input", mapping.input), ("history", mapping.history))
+    facts = (*row.facts, *(part for part, name in placed if name and value.get(name)))
+    row.spelling.system = ""  # every column stays with the row
+    return make_row(row.messages, extra, tools=row.tools, others=row.others, spelling=row.spelling, facts=facts)
+
+
+def _asked(value: Value, mapping: ColumnMapping) -> str:
+    """The user's text: the prompt, and below it what stands under ``input``."""
+    text = _text(value, mapping.prompt or "")
+    below = value.get(mapping.input) if mapping.input else ""
+    return f"{text}\n{_text(value, mapping.input or '')}" if below else text
+
+
+def _history(value: Value, mapping: ColumnMapping) -> list[Value]:
+    """Earlier turns: pairs of question and answer, or messages. Raises ``RowError``."""
+    found = value.get(mapping.history) if mapping.history else None
+    if isinstance(found, str) and found:
+        found = _decoded(found, mapping.history or "")
+    turns: list[Value] = []
+    for item in found if isinstance(found, list) else [found] if found else []:
+        if isinstance(item, dict):
+            turns.append(item)
+        elif isinstance(item, list) and len(item) == 2 and all(isinstance(text, str) for text in item):
+            turns += [{"role": role, "content": text} for role, text in zip(("user", "assistant"), item, strict=True)]
+        else:
+            detail = told(_("`{name}` is not a list of questions with their answers"), name=mapping.history or "")
+            raise RowError("shape", format=NAME, detail=detail)
+    return turns
 
 
 def _text(value: Value, name: str) -> str:
@@ -120,7 +158,8 @@ FORMAT = DataFormat(
     name="columns",
     title=_("A table with mapped columns"),
     about=_(
-        "CSV, parquet or JSON whose columns are mapped to prompt, answer, system text, messages, tools and category. "
+        "CSV, parquet or JSON whose columns are mapped to prompt, input, history, answer, system text, messages, tools "
+        "and category. "
         "Usual names are found; every column stays with the row."
     ),
     example="question,answer",

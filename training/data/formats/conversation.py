@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from training.data.formats.base import DataFormat, Sample, Value, each, fits
-from training.data.schema import Row, conversation_key, message_dict, row_from_dict
+from training.data.schema import Row, as_it_stood, conversation_key, message_dict, row_from_dict
 from training.words import _
 
 ANY_KIND = _("hold a list of messages")
@@ -15,6 +15,7 @@ def _recognise(sample: Sample) -> tuple[int, str] | None:
 
 def write(row: Row) -> Value:
     """A row with its conversation under the key and with the roles that it had."""
+    row = as_it_stood(row)
     stood = row.spelling.roles
     messages = [message_dict(message) for message in row.messages]
     if len(stood) == len(messages):

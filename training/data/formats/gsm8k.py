@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from training.data.formats.base import DataFormat, Sample, Value, converted, fits, text_of, without
+from training.data.messages import plain
 from training.data.options import ReadOptions
 from training.data.problems import RowError
 from training.data.raw import Raw, Record
-from training.data.schema import Message, Row, Spelling, make_row, plain
+from training.data.schema import Message, Row, Spelling, make_row
 from training.words import _, told
 
 NAME = _("GSM8K's or HelloAgents' rows")

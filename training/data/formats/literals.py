@@ -6,7 +6,7 @@ import ast
 from typing import Any
 
 from training.data.files.strict import check_tree
-from training.data.limits import MAX_DEPTH, MAX_FIELD_BYTES
+from training.data.limits import MAX_DEPTH, MAX_LITERAL_CHARS
 from training.data.problems import RowError
 
 
@@ -19,7 +19,7 @@ def literal(text: str) -> Any:
 
     ``ast.literal_eval`` builds only constants and containers; its parser is kept from deep nesting and long texts.
     """
-    if len(text) > MAX_FIELD_BYTES:
+    if len(text) > MAX_LITERAL_CHARS:
         raise LiteralError("it is too long")
     if _depth(text) > MAX_DEPTH:
         raise LiteralError(f"it is nested deeper than {MAX_DEPTH} levels")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from training.data.formats.base import DataFormat, Sample, Value, each, fits
-from training.data.schema import Row, row_from_dict
+from training.data.schema import Row, as_it_stood, row_from_dict
 from training.words import _
 
 ROLES = {"user": "human", "assistant": "gpt", "tool": "observation"}
@@ -25,6 +25,7 @@ def _recognise(sample: Sample) -> tuple[int, str] | None:
 
 def write(row: Row) -> Value:
     """Calls become messages of their own, from `function_call`."""
+    row = as_it_stood(row)
     stood = row.spelling.roles
     kept = stood if len(stood) == len(row.messages) and row.spelling.key == "conversations" else None
     items: list[Value] = []

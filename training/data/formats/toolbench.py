@@ -7,12 +7,14 @@ import re
 from training.data.files.strict import strict_loads
 from training.data.formats.base import DataFormat, Sample, Value, each, fits, text_of, without, written_messages
 from training.data.formats.literals import LiteralError, literal
+from training.data.messages import messages_of
 from training.data.problems import RowError, shown
-from training.data.schema import Row, Spelling, make_row, messages_of
+from training.data.schema import Row, Spelling, make_row
 from training.words import _, told
 
 APIS = "access to the following APIs: "
-_ACTION = re.compile(r"\nAction: *(.*)\nAction Input: *")
+_ACTION = re.compile(r"\nAction: *+([^\n]*+)\nAction Input: *+")
+"""Possessive, so that a line of nothing but spaces is not tried at every one of them."""
 _FINISH = "Finish"
 _ROLES = {"tool": "function"}
 NAME = _("ToolBench's records")

@@ -21,7 +21,8 @@ from training.data.formats import FORMATS
 from training.data.formats.gsm8k import write_rl, write_sft
 from training.data.formats.toolbench import FORMAT as TOOLBENCH
 from training.data.formats.verl import toolbench_row
-from training.data.limits import MAX_BAD_ROWS_LISTED, CheckLimits
+from training.data.limits import MAX_BAD_ROWS_LISTED, MAX_COLUMNS, CheckLimits
+from training.data.making.losses import Losses
 from training.data.making.operations import Lineage, split
 from training.data.options import Options, ReadOptions, SplitOptions
 from training.data.problems import Finding, RowError
@@ -59,6 +60,9 @@ class Converted(Options):
     bad_rows: int
     bad: list[Finding]
     outputs: dict[str, int]
+    lost: dict[str, int] = Field(
+        default_factory=dict, description="What the format has no place for, with how many rows have it."
+    )
     lineage: Lineage | None = None
 
 
@@ -120,6 +124,7 @@ def _spool(
     """Write every good row to the spool, and count the others."""
     is_guide = _is_guide(source, target)
     write = writers()[target]
+    losses = _losses(target, is_guide)
     done = Converted(format=source.format.name, rows_in=0, rows=0, bad_rows=0, bad=[], outputs={})
     for record in islice(source.records(), min(options.max_samples or CheckLimits.max_rows, CheckLimits.max_rows)):
         done.rows_in += 1
@@ -132,12 +137,23 @@ def _spool(
             if value is None:
                 raise RowError("conversation_empty", key="conversations")
             spool.add(value)
+            for name in losses.of(record.row, value) if losses else ():
+                if name in done.lost or len(done.lost) < MAX_COLUMNS:
+                    done.lost[name] = done.lost.get(name, 0) + 1
             done.rows += 1
         except RowError as exc:
             done.bad_rows += 1
             if len(done.bad) < MAX_BAD_ROWS_LISTED:
                 done.bad.append(exc.finding(record.line))
     return done
+
+
+def _losses(target: str, is_guide: bool) -> Losses | None:
+    """What reads rows back that were written so; our own spelling holds everything."""
+    if target == OWN:
+        return None
+    named = "verl" if is_guide else "gsm8k" if target.startswith("helloagents_") else target
+    return Losses(FORMATS[named])
 
 
 def _parts(count: int, options: ConvertOptions) -> tuple[list[list[int]], Lineage | None]:

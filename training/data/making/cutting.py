@@ -25,10 +25,12 @@ def cut_row(row: Row, cut: Cut) -> Row:
         others=row.others[:end] if row.others else None,
         offered=row.offered,
         notes=[],
+        facts=row.facts,
         spelling=Spelling(
             key=row.spelling.key,
             roles=row.spelling.roles[:end],
             tools_as_text=row.spelling.tools_as_text,
             added=row.spelling.added,
+            system=row.spelling.system,
         ),
     )

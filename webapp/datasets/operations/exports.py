@@ -25,6 +25,7 @@ from webapp.teams.models import AuditAction, User
 from webapp.work import Claim
 
 KEPT = 5
+MAX_LOST = 20
 MAX_OPEN = 3
 OPEN = DatasetExport.OPEN
 
@@ -65,13 +66,14 @@ def export_run(claim: Claim[DatasetExport]) -> None:
     """Write a claimed export."""
     export = claim.item
     done = _write(claim)
-    first = f"{done.bad[0].reason} ({done.bad[0].line})" if done.bad else ""
+    first = {"message": f"{done.bad[0].reason} ({done.bad[0].line})"} if done.bad else {}
+    lost = {"lost": dict(list(done.lost.items())[:MAX_LOST])} if done.lost else {}
     claim.finish(
         state=ExportState.DONE,
         rows=done.rows,
         left_out=done.bad_rows,
         bytes=export.path.stat().st_size,
-        error={"message": first} if first else None,
+        error=first | lost or None,
     )
 
 

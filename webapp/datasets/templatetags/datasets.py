@@ -8,7 +8,10 @@ from django import template
 from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 
+from webapp.datasets.words import lost_words
+
 register = template.Library()
+register.filter("lost_words", lost_words)
 _MARKED = re.compile(r"`([^`]+)`")
 
 

@@ -23,6 +23,7 @@ import psutil
 from django.conf import settings
 from django.utils.translation import gettext as _
 
+from training.child_env import PLACES, child_env
 from webapp.environments.builtin import builtins
 from webapp.environments.launchers.base import (
     HOST,
@@ -44,7 +45,6 @@ from webapp.storage import environments_dir, replica_log
 
 MAX_LOG_BYTES = 5 << 20
 SPARE_FILES = 512
-PASSED_ON = ("PATH", "HOME", "LANG", "TZ", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
 # One thread for numerical libraries: a server's concurrency is its sessions.
 FIXED = {"PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
 
@@ -177,8 +177,7 @@ def _of(handle: Handle) -> Known:
 
 def program_environment() -> dict[str, str]:
     """A program of ours learns places and its language, never addresses of services or secrets."""
-    kept = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-    return {"LANG": "C.UTF-8", **kept, **FIXED, "PYTHONPATH": str(settings.BASE_DIR)}
+    return child_env(PLACES, **FIXED)
 
 
 def _rotate(log: Path) -> None:

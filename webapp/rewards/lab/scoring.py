@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from django.conf import settings
 from django.utils.translation import gettext as _
 
+from training.child_env import bare_env
 from training.config import RewardComponent
 from training.rewards.custom import SWITCH_VARIABLE
 from training.rewards.lab.scoring import is_asked, wanted
@@ -199,13 +199,6 @@ def _limit() -> None:
 
 
 def _environment() -> dict[str, str]:
-    """No secrets: where programs and our own code are, UTF-8, and one thread for each child."""
+    """One thread for each child."""
     custom = {SWITCH_VARIABLE: "true"} if custom_rewards_on() else {}
-    return {
-        "PATH": os.defpath,
-        "LANG": "C.UTF-8",
-        "PYTHONPATH": str(settings.BASE_DIR),
-        "OMP_NUM_THREADS": "1",
-        "OPENBLAS_NUM_THREADS": "1",
-        **custom,
-    }
+    return bare_env(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", **custom)

@@ -21,6 +21,7 @@ from types import MappingProxyType
 
 from django.conf import settings
 
+from training.child_env import CERTIFICATES, DEVICES, MODELS, PLACES, child_env
 from training.errors import Boundary, ErrorInfo
 from training.rewards.custom import SWITCH_VARIABLE
 from webapp.logs import redact
@@ -31,44 +32,13 @@ OUTPUT_NAME, PROCESS_NAME = "output.log", "trainer.json"
 TAIL_LINES, TAIL_BYTES, LINE_CHARS = 50, 64 << 10, 2_000
 NO_ACCESS: Mapping[str, str] = MappingProxyType({})
 # What a trainer may know of our environment: places and devices, never addresses of services or secrets.
-ENV_NAMES = frozenset(
-    {
-        "PATH",
-        "HOME",
-        "USER",
-        "LANG",
-        "LC_ALL",
-        "TZ",
-        "TMPDIR",
-        "VIRTUAL_ENV",
-        "PYTHONPATH",
-        "LD_LIBRARY_PATH",
-        "HF_HOME",
-        "HF_HUB_CACHE",
-        "HF_HUB_OFFLINE",
-        "HF_ENDPOINT",
-        "TRANSFORMERS_OFFLINE",
-        "CUDA_VISIBLE_DEVICES",
-        "CUDA_HOME",
-        "NVIDIA_VISIBLE_DEVICES",
-        "NVIDIA_DRIVER_CAPABILITIES",
-        "OMP_NUM_THREADS",
-        "MKL_NUM_THREADS",
-        "TOKENIZERS_PARALLELISM",
-        "PYTORCH_CUDA_ALLOC_CONF",
-        "NCCL_DEBUG",
-        "SSL_CERT_FILE",
-        "SSL_CERT_DIR",
-        "REQUESTS_CA_BUNDLE",
-    }
-)
+ENV_NAMES = (*PLACES, *MODELS, *DEVICES, *CERTIFICATES, "PYTHONPATH")
 
 
 def trainer_env(parent_fd: int, access: Mapping[str, str] = NO_ACCESS) -> dict[str, str]:
     """The child's whole environment. ``access`` opens the run's own environment servers, and no others."""
-    env = {name: value for name, value in os.environ.items() if name in ENV_NAMES}
     named = {"PYTHONUNBUFFERED": "1", "TILTYARD_PARENT_FD": str(parent_fd)}
-    return {**env, **named, **access_env(access)}
+    return child_env(ENV_NAMES, **named, **access_env(access))
 
 
 def access_env(access: Mapping[str, str]) -> dict[str, str]:

@@ -16,9 +16,9 @@ from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 
+from training.data.files.archive import Given
 from training.data.limits import CheckLimits
 from training.errors import TiltyardError
-from training.imports.archive import Given
 from training.imports.report import ImportReport
 from training.imports.runner import run_import as read_files
 from training.words import said

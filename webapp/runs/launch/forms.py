@@ -22,6 +22,7 @@ from pydantic import ValidationError as ShapeError
 from pydantic.fields import FieldInfo
 
 from training.config import DEFAULT_KIND, METHODS, JobConfig, Method, RewardComponent
+from training.config.text import yaml_bounded
 from webapp.datasets.selectors import ready_datasets
 from webapp.environments.selectors import environments_of
 from webapp.fields import error_sentence, fields_of, help_text
@@ -93,7 +94,7 @@ class ComponentsField(forms.CharField):
         if not text.strip():
             return []
         try:
-            raw = yaml_plain(text)
+            raw = yaml_bounded(text)
             if not isinstance(raw, list):
                 raise ValidationError(_("Write a list, each item with name and weight."))
             return [RewardComponent.model_validate(item) for item in raw]
@@ -101,17 +102,6 @@ class ComponentsField(forms.CharField):
             raise ValidationError(_("This is not valid YAML.")) from exc
         except ShapeError as exc:
             raise ValidationError([_sentence(error) for error in exc.errors(include_url=False)]) from exc
-
-
-def yaml_plain(text: str) -> Any:
-    """Parse YAML without aliases, which could make a small text enormous. Raises ``yaml.YAMLError``."""
-    try:
-        for event in yaml.parse(text, Loader=yaml.SafeLoader):
-            if isinstance(event, yaml.AliasEvent):
-                raise yaml.YAMLError("aliases (*name) are not allowed")
-        return yaml.safe_load(text)
-    except (RecursionError, ValueError) as exc:
-        raise yaml.YAMLError("it is nested too deeply or holds an impossible value") from exc
 
 
 def _sentence(error: Any) -> str:

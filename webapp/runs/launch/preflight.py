@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,8 +21,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from django.conf import settings
+from django.template.defaultfilters import filesizeformat
 from django.utils.translation import gettext as _
 
+from training.child_env import CERTIFICATES, MODELS, PLACES, child_env
 from training.config import JobConfig, config_to_yaml
 from training.errors import ConfigError, TiltyardError
 from training.rewards.scoring import validate_components
@@ -33,6 +36,7 @@ from webapp.failures import failure
 from webapp.outbound import OutboundRefused
 from webapp.runs.engine.resolve import resolve
 from webapp.runs.engine.trainer import access_env
+from webapp.runs.launch.disk import disk_forecast, disk_sentence
 from webapp.runs.models import Run
 from webapp.teams.models import Project
 from webapp.words import in_words
@@ -44,16 +48,7 @@ KEEP_FREE_BYTES = 2 * 1024**3
 ASKED_BEFORE = frozenset({"environment", "rewards"})  # said once already when they are all right
 COUNTED_HERE = "slots"  # over all replicas, with an offer to start more
 _processes = threading.BoundedSemaphore(2)  # each imports torch; more at once would starve the pages
-_PASSED_ON = (
-    "PATH",
-    "HOME",
-    "HF_HOME",
-    "HF_HUB_OFFLINE",
-    "HF_HUB_CACHE",
-    "TILTYARD_MODELS_DIR",
-    "TILTYARD_DATA_DIR",
-    "TMPDIR",
-)
+_OWN_PLACES = ("TILTYARD_MODELS_DIR", "TILTYARD_DATA_DIR")
 
 
 class Offer(NamedTuple):
@@ -120,7 +115,7 @@ def preflight(project: Project, config: JobConfig, *, full: bool = True) -> Outc
         checks += _check_pull(project, config)
     if environment is not None and resolved.method.plays:
         checks.append(_check_address(resolved, environment))
-    checks.append(_check_disk())
+    checks.append(_check_disk(resolved))
     if full and not any(check.hard and not check.ok for check in checks):
         if environment is not None and resolved.method.plays:
             checks.append(_check_room(resolved, environment))
@@ -200,11 +195,15 @@ def _check_room(config: JobConfig, environment: Environment) -> Check:
     return Check(title, True, sentence % counts)
 
 
-def _check_disk() -> Check:
-    status = os.statvfs(settings.DATA_DIR)
-    free = status.f_bavail * status.f_frsize
-    message = _("%(free)s GB are free for checkpoints and journals.") % {"free": round(free / 1024**3, 1)}
-    return Check(_("Disk"), free >= KEEP_FREE_BYTES, message, "" if free >= KEEP_FREE_BYTES else _("Free some space."))
+def _check_disk(config: JobConfig) -> Check:
+    """Whether what the run will write fits; a forecast, so it never blocks a launch."""
+    free, found = shutil.disk_usage(settings.DATA_DIR).free, disk_forecast(config)
+    fits = free - (found.total if found else 0) >= KEEP_FREE_BYTES
+    message = _("%(free)s are free for checkpoints and records.") % {"free": filesizeformat(free)}
+    if found is not None:
+        message = f"{disk_sentence(config, found)} {message}"
+    hint = "" if fits else _("Free some space, keep fewer checkpoints, or train a LoRA adapter.")
+    return Check(_("Disk"), fits, message, hint, path="" if fits else "run.save_every")
 
 
 def _trainer_checks(config: JobConfig, access: dict[str, str]) -> list[Check]:
@@ -260,9 +259,8 @@ def _run_trainer(config: JobConfig, access: dict[str, str]) -> tuple[int | None,
 
 
 def _environment(access: Mapping[str, str]) -> dict[str, str]:
-    kept = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-    threads = {"OMP_NUM_THREADS": "2", "TOKENIZERS_PARALLELISM": "false"}
-    return {**kept, **threads, **access_env(access), "LANG": "C.UTF-8", "PYTHONPATH": str(settings.BASE_DIR)}
+    threads = {"OMP_NUM_THREADS": "2", "TOKENIZERS_PARALLELISM": "false", "LANG": "C.UTF-8"}
+    return child_env(PLACES, MODELS, CERTIFICATES, _OWN_PLACES, **threads, **access_env(access))
 
 
 def _title(name: str) -> str:

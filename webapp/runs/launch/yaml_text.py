@@ -9,8 +9,9 @@ from django.utils.translation import gettext as _
 from pydantic import ValidationError as ShapeError
 
 from training.config import JobConfig
+from training.config.text import yaml_bounded, yaml_nodes
 from webapp.fields import error_sentence
-from webapp.runs.launch.forms import split_path, yaml_plain
+from webapp.runs.launch.forms import split_path
 from webapp.words import translated
 
 MAX_YAML_BYTES = 64 * 1024
@@ -37,7 +38,7 @@ def config_from_text(text: str) -> JobConfig:
     if len(text.encode("utf-8", "replace")) > MAX_YAML_BYTES:
         raise YamlProblem([Problem(0, "", _("A config may have at most 64 KB."))])
     try:
-        raw = yaml_plain(text)
+        raw = yaml_bounded(text)
     except yaml.YAMLError as exc:
         mark = getattr(exc, "problem_mark", None)
         what = getattr(exc, "problem", None) or str(exc)
@@ -51,7 +52,7 @@ def config_from_text(text: str) -> JobConfig:
     try:
         return JobConfig.model_validate(raw)
     except ShapeError as exc:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        root = yaml_nodes(text)
         errors = exc.errors(include_url=False, include_input=False)
         raise YamlProblem([_problem(root, error) for error in errors[:50]]) from exc
 

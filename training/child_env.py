@@ -1,0 +1,38 @@
+"""The environment of every child process that we start: named variables, never all of ours.
+
+Ours may hold the database's address, API keys and whatever the operator's shell has. A child gets the groups that its
+work needs, and what its starter names; everything else stays here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PLACES = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
+MODELS = ("HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "HF_ENDPOINT", "TRANSFORMERS_OFFLINE")
+DEVICES = (
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_HOME",
+    "NVIDIA_VISIBLE_DEVICES",
+    "NVIDIA_DRIVER_CAPABILITIES",
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "TOKENIZERS_PARALLELISM",
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "NCCL_DEBUG",
+)
+CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE")
+
+
+def child_env(*names: Iterable[str], **named: str) -> dict[str, str]:
+    """The variables of ours that ``names`` list, our code, UTF-8, and ``named``, which wins."""
+    kept = {name: os.environ[name] for group in names for name in group if name in os.environ}
+    return {"LANG": "C.UTF-8", "PYTHONPATH": str(ROOT), **kept, **named}
+
+
+def bare_env(**named: str) -> dict[str, str]:
+    """For children that only compute: none of our variables, the system's own path."""
+    return child_env(PATH=os.defpath, **named)

@@ -1,0 +1,46 @@
+"""What reading did with columns that no message holds by itself, counted over a file and told once in its report."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from training.words import _
+
+FACTS: dict[str, str] = {
+    "system": _("{count} rows have a system text in a column of its own; it is their first message."),
+    "system_twice": _(
+        "{count} rows have a system message and another text in a system column; the message counts, and the column is "
+        "kept with the row."
+    ),
+    "completion": _("{count} rows have turns under `completion`; they follow those of `prompt`."),
+    "input": _("{count} rows have text under `input`; it stands below the instruction in the user message."),
+    "history": _("{count} rows have earlier turns under `history`; they stand before the question."),
+    "preference": _(
+        "{count} rows hold a preference pair. `chosen` and `rejected` are kept with the row; no method here trains on "
+        "them, and the conversation ends where the two begin to differ."
+    ),
+    "labelled": _(
+        "{count} rows hold a completion with a label of good or bad. Both are kept with the row; the completion is not "
+        "a turn of the conversation."
+    ),
+    "no_answer": _("{count} rows hold a search that found no valid answer; only the question and the tools are kept."),
+}
+"""Code → sentence with ``{count}``."""
+
+
+class Ignored(NamedTuple):
+    """A column of one row that was kept out of it. ``code`` is one of ``IGNORED``; ``detail`` fills its sentence."""
+
+    column: str
+    code: str
+    detail: str = ""
+
+
+IGNORED: dict[str, str] = {
+    "value_type": _("Ignored column `{column}`: {count} rows hold values of type {detail}, which JSON cannot carry."),
+    "not_finite": _("Ignored values of column `{column}`: {count} rows hold NaN or an infinity there."),
+    "beside": _("Ignored `{column}`, which stands beside the list of rows."),
+    "search": _("Ignored `{column}` of {count} rows: search steps that are not part of the answer."),
+    "deep": _("Ignored column `{column}`: it is nested deeper than {detail} levels in {count} rows."),
+}
+"""Why a column was kept out of rows: reason → sentence."""

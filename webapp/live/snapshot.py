@@ -1,0 +1,87 @@
+"""The first frame of a tab, of bounded size, and what a tab asks for after it (docs/live.md).
+
+A run of 20,000 rollouts begins with at most ``SNAPSHOT_BYTES``: the curves that a page shows first, thinned; the newest
+step's rollouts without their turns; the last events and checkpoints. Each part has a share of the bytes, so that no run
+is too large to begin with, and what was left out is counted in the frame (``more``), never dropped without a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from webapp.live.frames import encode
+from webapp.metrics import selectors as metrics
+from webapp.registry.models import Checkpoint
+from webapp.rollouts.models import Rollout, RolloutGroup
+from webapp.rollouts.selectors import current_step, group_view, newest_rollouts, rollout_view
+from webapp.runs.models import Run, RunEvent
+from webapp.runs.selectors import checkpoint_view, event_view, run_view
+
+SNAPSHOT_BYTES = 200_000
+# Shares of it; with the curves (``metrics.FIRST_POINTS`` of about 20 bytes each) they stay below the whole.
+NAMES_BYTES, ROLLOUTS_BYTES, GROUPS_BYTES, EVENTS_BYTES, CHECKPOINTS_BYTES = 25_000, 40_000, 10_000, 15_000, 15_000
+EVENTS_MAX, CHECKPOINTS_MAX = 200, 100
+TASK_SHOWN = 200  # characters; a step that is asked for has the whole task
+CURVES_ASKED_MAX = 32
+NAME_MAX = 120
+
+
+def snapshot_text(run: Run) -> str:
+    """The encoded first frame."""
+    found = metrics.last_values(run)
+    names, more_names = _fit(_first_names(found), NAMES_BYTES, lambda name: [name, found[name]])
+    step = current_step(run)
+    rollouts, groups, more_rollouts = _step(run, step)
+    events, _none = _fit(RunEvent.objects.filter(run=run).order_by("-seq")[:EVENTS_MAX], EVENTS_BYTES, event_view)
+    checkpoints = Checkpoint.objects.filter(run=run).order_by("-step", "-attempt")
+    saved, _none = _fit(checkpoints[:CHECKPOINTS_MAX], CHECKPOINTS_BYTES, checkpoint_view)
+    head = {"type": "snapshot", "seq": run.seq, "run": run_view(run), "step": step}
+    more = {"names": more_names, "rollouts": more_rollouts}
+    curves = metrics.first_curves(run, [name for name, _value in names])
+    lists = {"rollouts": rollouts, "groups": groups, "events": events[::-1], "checkpoints": saved[::-1]}
+    return encode(head | {"more": more, "names": dict(names), "curves": curves} | lists)
+
+
+def curves_text(run: Run, names: Sequence[str]) -> str:
+    """The encoded answer to a tab that asks for curves: all their points, up to some 2,000 of each."""
+    return encode({"type": "curves", "seq": run.seq, "curves": metrics.asked_curves(run, names)})
+
+
+def _first_names(names: Iterable[str]) -> list[str]:
+    """The names of a run's metrics, those that a page shows first in front."""
+    return sorted(names, key=lambda name: (not metrics.is_first(name), name))
+
+
+def _fit(rows: Iterable[Any], limit: int, view: Callable[[Any], Any]) -> tuple[list[Any], int]:
+    """The views of as many rows as fit into ``limit`` bytes, and how many were left out."""
+    fitting: list[Any] = []
+    left, rows = limit, list(rows)
+    for row in rows:
+        shown = view(row)
+        left -= len(encode(shown)) + 1
+        if left < 0:
+            break
+        fitting.append(shown)
+    return fitting, len(rows) - len(fitting)
+
+
+def _step(run: Run, step: int | None) -> tuple[list[Any], list[Any], int]:
+    """The newest step's rollouts, those in flight first; its groups; and how many rollouts were left out."""
+    if step is None:
+        return [], [], 0
+    rows = newest_rollouts(run, step)
+    rows.sort(key=lambda row: (row.status != "running", row.group, row.index))
+    rollouts, more = _fit(rows, ROLLOUTS_BYTES, _short_rollout)
+    attempt = rows[0].attempt if rows else 0
+    found = RolloutGroup.objects.filter(run=run, attempt=attempt, step=step).order_by("group")
+    groups, _none = _fit(found, GROUPS_BYTES, group_view)
+    return rollouts, groups, more
+
+
+def _short_rollout(rollout: Rollout) -> dict[str, Any]:
+    """RolloutView with the task cut; ``short`` tells the page to take the whole row when it comes."""
+    view = rollout_view(rollout)
+    if len(view["task"] or "") <= TASK_SHOWN:
+        return view
+    return view | {"task": f"{view['task'][:TASK_SHOWN]}…", "short": True}
