@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tomllib
 from pathlib import Path
 
 from django.core.exceptions import ImproperlyConfigured
@@ -86,6 +87,7 @@ INSTALLED_APPS = [
     "webapp.environments",
     "webapp.registry",
     "webapp.runs",
+    "webapp.workers",
     "webapp.metrics",
     "webapp.rollouts",
     "webapp.removal",
@@ -290,3 +292,4 @@ LOGGING = {
     },
 }
 PRODUCT_NAME = _("Tiltyard")
+PRODUCT_VERSION = tomllib.loads((BASE_DIR / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]

@@ -7,6 +7,7 @@ from django.urls import include, path
 handler500 = "webapp.errors.server_error"
 urlpatterns = [
     path("", include("webapp.teams.urls")),
+    path("workers/", include("webapp.workers.urls")),
     path("api/v1/", include("webapp.api.urls")),
     path("p/<slug:slug>/runs/", include("webapp.runs.urls")),
     path("p/<slug:slug>/rollouts/", include("webapp.rollouts.urls")),

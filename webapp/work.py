@@ -31,6 +31,7 @@ from django.utils.translation import gettext_noop
 
 from training.errors import DataError, TiltyardError
 from training.words import told
+from webapp.workers.identity import folder_problem
 
 logger = logging.getLogger(__name__)
 TRIES = 3  # workers that one row may cost
@@ -177,6 +178,9 @@ def look() -> None:
 @shared_task(name="work.do", ignore_result=True)
 def do(label: str, pk: str) -> None:
     """Do one piece of work, unless somebody is at it. Its time limit comes with the message."""
+    if problem := folder_problem():  # the files that it is about are not here; another worker is asked again
+        logger.error("this worker does nothing", extra={"work": label, "object_id": pk, "problem": problem})
+        return
     kind = KINDS[label]
     taken = claim(kind.model, pk, at_work=kind.at_work)
     if taken is not None:

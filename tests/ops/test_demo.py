@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from django.db import OperationalError
 from django.utils import timezone
 
 from tests.working import at_once
@@ -73,3 +75,41 @@ def test_following_ends_with_how_the_reward_rose(make_run: Any) -> None:
     follow([run, failed], Console(output))
     assert "reward rose from 0.46 to 0.80" in output.getvalue()
     assert "The environment is gone. Start it." in output.getvalue()
+
+
+@pytest.mark.django_db
+def test_following_outlasts_an_outage_of_the_database(make_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R10: `demo --follow` ended with a traceback when PostgreSQL was killed."""
+    run, output, reads = make_run(name="r", state=RunState.RUNNING), io.StringIO(), []
+    refresh = Run.refresh_from_db
+
+    def away(self: Run, *args: Any, **kwargs: Any) -> None:
+        reads.append(self)
+        if len(reads) in {2, 3}:
+            raise OperationalError("terminating connection due to administrator command")
+        if len(reads) == 4:
+            Run.objects.filter(pk=run.pk).update(state=RunState.PAUSED, error={"message": "The disk is full."})
+        refresh(self, *args, **kwargs)
+
+    monkeypatch.setattr(Run, "refresh_from_db", away)
+    monkeypatch.setattr("webapp.ops.follow.LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr("webapp.ops.follow.LOOK_AGAIN_S", 0.01)
+    monkeypatch.setattr("webapp.ops.follow.connection", SimpleNamespace(close=lambda: None))
+    follow([run], Console(output))
+    said = output.getvalue()
+    assert said.count("The database does not answer") == 1 and "The disk is full." in said and len(reads) == 4
+
+
+@pytest.mark.django_db
+def test_following_ends_when_the_database_does_not_come_back(make_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*_args: Any, **_kwargs: Any) -> None:
+        raise OperationalError("connection refused")
+
+    monkeypatch.setattr(Run, "refresh_from_db", away)
+    monkeypatch.setattr("webapp.ops.follow.LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr("webapp.ops.follow.LOOK_AGAIN_S", 0.01)
+    monkeypatch.setattr("webapp.ops.follow.AWAY_LIMIT_S", 0.05)
+    monkeypatch.setattr("webapp.ops.follow.connection", SimpleNamespace(close=lambda: None))
+    output = io.StringIO()
+    follow([Run(name="r")], Console(output))
+    assert "has not come back" in output.getvalue()

@@ -40,6 +40,7 @@ TABLE: dict[str, dict[str, Who]] = {
     "site/custom-rewards/": {"POST": Who.ADMIN},
     "site/people/<uuid:pk>/link/": {"POST": Who.ADMIN},
     "site/people/<uuid:pk>/active/": {"POST": Who.ADMIN},
+    "workers/": {"GET": Who.LOGIN},
     "language/": EVERY,
     "theme/": {"POST": Who.ANYONE},
     "styleguide/": {"GET": Who.ANYONE},

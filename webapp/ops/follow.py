@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from django.db import connection
 from django.utils.translation import gettext as _
@@ -16,6 +17,8 @@ from webapp.runs.states import LEASED, TERMINAL, RunState
 
 LOOK_EVERY_S = 1.0
 LINE_EVERY_S = 5.0
+AWAY_LIMIT_S = 300.0
+ENDED = TERMINAL | {RunState.PAUSED}
 LOOK_AGAIN_S = 2.0
 
 
@@ -45,44 +48,54 @@ def _rewards(run: Run, share: float = 0.1) -> tuple[float, float] | None:
     return (sum(values[:count]) / count, sum(values[-count:]) / count) if values else None
 
 
+@dataclass
+class _Shown:
+    """What stands on the console already."""
+
+    lines: dict[object, str] = field(default_factory=dict)
+    at: float = 0.0
+
+
 def follow(runs: Sequence[Run], console: Console) -> None:
-    """Print until all have ended."""
-    last_lines: dict[object, str] = {}
-    printed_at = 0.0
-    while True:
-        _look(runs, console)
-        open_runs = [run for run in runs if run.state not in TERMINAL]
-        for run in runs:
-            state = f"{run.pk}-{run.state}"
-            if state not in last_lines and (run.state in TERMINAL or not console.tty):
-                last_lines[state], last_lines[run.pk] = "", run_line(run)
-                _finish(run, console) if run.state in TERMINAL else _plain(run_line(run), console)
-        if not open_runs:
-            return
-        active = next((run for run in open_runs if run.state in LEASED), open_runs[0])
-        line = run_line(active)
-        if console.tty:
-            console.update(line)
-        elif time.monotonic() - printed_at >= LINE_EVERY_S and last_lines.get(active.pk) != line:
-            console.line(line)
-            last_lines[active.pk], printed_at = line, time.monotonic()
-        time.sleep(LOOK_EVERY_S)
-
-
-def _look(runs: Sequence[Run], console: Console) -> None:
-    """Read the runs; while the database is away, say so once and look again."""
-    said = False
+    """Print until all have ended or paused. A database that is away is waited for, at most ``AWAY_LIMIT_S``."""
+    shown, away_since = _Shown(), 0.0
     while True:
         try:
-            for run in runs:
-                run.refresh_from_db()
-            return
+            if _look(runs, console, shown):
+                return
+            away_since = 0.0
         except DATABASE_AWAY:
             connection.close()
-            if not said:
+            if not away_since:
+                away_since = time.monotonic()
                 _plain("  " + _("The database does not answer; looking again every few seconds."), console)
-            said = True
-            time.sleep(LOOK_AGAIN_S)
+            elif time.monotonic() - away_since > AWAY_LIMIT_S:
+                _plain("  " + _("The database has not come back. The pages tell how the runs went on."), console)
+                return
+        time.sleep(LOOK_AGAIN_S if away_since else LOOK_EVERY_S)
+
+
+def _look(runs: Sequence[Run], console: Console, shown: _Shown) -> bool:
+    """Read the runs and print what is new; whether all have ended or paused."""
+    for run in runs:
+        run.refresh_from_db()
+    open_runs = [run for run in runs if run.state not in ENDED]
+    for run in runs:
+        state = f"{run.pk}-{run.state}"
+        if state not in shown.lines and (run.state in ENDED or not console.tty):
+            line = run_line(run)
+            _finish(run, console) if run.state in ENDED else _plain(line, console)
+            shown.lines[state], shown.lines[run.pk] = "", line
+    if not open_runs:
+        return True
+    active = next((run for run in open_runs if run.state in LEASED), open_runs[0])
+    line = run_line(active)
+    if console.tty:
+        console.update(line)
+    elif time.monotonic() - shown.at >= LINE_EVERY_S and shown.lines.get(active.pk) != line:
+        console.line(line)
+        shown.lines[active.pk], shown.at = line, time.monotonic()
+    return False
 
 
 def _plain(text: str, console: Console) -> None:

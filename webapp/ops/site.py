@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.db import connection, transaction
 
 from webapp.teams.models import Membership, Project, Role, Team, User
+from webapp.workers.identity import folder_problem
 
 ADMIN = "admin"
 FIRST_START_LOCK = 7_171_001  # any constant: two first starts at once must not make two teams
@@ -15,6 +16,7 @@ def site_prepare(*, demo: bool = False) -> User:
     """Make sure that there is an administrator with a team and a project. Changes nothing that is already there."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [FIRST_START_LOCK])
+    folder_problem()  # the first start of an installation writes the identity of its data folder
     user = User.objects.filter(is_superuser=True, is_active=True).order_by("date_joined").first()
     if user is None:
         user = User(username=ADMIN, is_staff=True, is_superuser=True)

@@ -182,6 +182,19 @@ def test_a_child_starts_from_its_parents_checkpoint(queued: Any, project: Any, a
     assert resume_from(child) == run_dir(child.pk)
 
 
+def test_a_checkpoint_that_an_open_child_starts_from_is_not_deleted(queued: Any, project: Any, alice: Any) -> None:
+    from webapp.removal.services import used_by
+
+    parent = queued()
+    checkpoint = _saved(parent, 1, 4)
+    Run.objects.filter(pk=parent.pk).update(attempt=1, state=RunState.SUCCEEDED)
+    child = run_create(project=project, user=alice, name="child", config=_config(parent, 20), checkpoint=checkpoint)
+    assert any("child" in sentence for sentence in used_by(checkpoint))
+    assert any("child" in sentence for sentence in used_by(parent))
+    run_stop(run=child)
+    assert used_by(checkpoint) == []
+
+
 def _config(run: Run, max_steps: int) -> Any:
     from training.config import JobConfig
 

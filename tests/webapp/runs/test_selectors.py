@@ -12,6 +12,7 @@ from django.utils import timezone
 from training import journal as j
 from webapp.live.snapshot import snapshot_text
 from webapp.metrics.models import MetricPoint
+from webapp.rollouts.models import Rollout, RolloutGroup
 from webapp.rollouts.selectors import current_step, step_rollouts
 from webapp.runs.selectors import SORTS, run_changes_after, run_list, run_read, run_view
 from webapp.runs.states import RunState
@@ -104,3 +105,18 @@ def test_changes_in_small_bites_are_all_the_changes(written: Any) -> None:
     assert current_step(run) == 3 and [row["step"] for row in snapshot["rollouts"]] == [3]
     assert len(step_rollouts(run, 1)["turns"]) == 1
     assert step_rollouts(run, 9) == {"rollouts": [], "turns": [], "groups": []}
+
+
+def test_a_step_shows_what_its_newest_attempt_played(written: Any) -> None:
+    """H1: nothing noticed when a step that was played again showed the rollouts of its oldest attempt."""
+    w = written()
+    w.write(j.RolloutStarted(rollout="old", step=3, group=0, index=0, task="first attempt"))
+    w.project()
+    run = w.run
+    for attempt, task in ((2, "second attempt"), (10, "tenth attempt")):
+        fields = {"run": run, "attempt": attempt, "step": 3, "group": 0, "index": 0, "task": task, "seq": run.seq}
+        Rollout.objects.create(status="completed", started_at=timezone.now(), **fields)
+        RolloutGroup.objects.create(run=run, attempt=attempt, step=3, group=0, zero_variance=False, seq=run.seq)
+    found = step_rollouts(run, 3)
+    assert [row["task"] for row in found["rollouts"]] == ["tenth attempt"]
+    assert [group["attempt"] for group in found["groups"]] == [10]

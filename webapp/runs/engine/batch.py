@@ -101,7 +101,7 @@ class Batch:
         step, at = _int(event.from_step, "step"), _time(event.t)
         total = _int(event.total_steps, "total_steps")
         self.run_changes |= {"total_steps": total, "step": step, "step_seconds": None, "last_step_at": at, "held": None}
-        self._save_took(getattr(event, "save_seconds", None))
+        self._save_took(event.save_seconds)
         self.attempt_changes |= {"first_step": step, "last_step": step}
         shown = {"kind", "total_steps", "from_step", "rows", "device", "versions"}
         payload = event.model_dump(mode="json", include=shown)
@@ -216,7 +216,7 @@ class Batch:
         path = f"{self.attempt}/{event.path}"
         if len(path) > 200 or clean_text(path) != path or not 0 <= event.bytes < 2**63:
             raise BadEvent("the checkpoint's path or size cannot be stored")
-        self._save_took(getattr(event, "seconds", None))
+        self._save_took(event.seconds)
         self.checkpoints[path] = Checkpoint(
             project_id=self.run.project_id,
             run_id=self.run.pk,

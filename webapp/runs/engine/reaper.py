@@ -29,6 +29,7 @@ from webapp.runs.engine.trainer import kill_orphan
 from webapp.runs.models import Attempt, Outbox, ReaperMark, Run
 from webapp.runs.states import RunState
 from webapp.storage import attempt_dir
+from webapp.workers.identity import folder_problem
 
 logger = logging.getLogger(__name__)
 LOOK_LOCK = "LOCK TABLE runs_run IN ROW EXCLUSIVE MODE"  # what the UPDATE of a beat takes
@@ -38,7 +39,9 @@ NUDGED_AT_ONCE = 5  # the oldest: while workers are busy, messages for the other
 
 
 def reap() -> int:
-    """Look once; return how many runs were given back."""
+    """Look once; return how many runs were given back. It reads journals, so it needs the right data folder."""
+    if folder_problem():
+        return 0
     silent = _look()
     if silent is None:
         return 0

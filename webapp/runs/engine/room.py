@@ -19,6 +19,7 @@ from webapp.registry.models import Checkpoint
 from webapp.runs.engine.services import run_resume
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
+from webapp.workers.identity import folder_problem
 
 logger = logging.getLogger(__name__)
 RESERVE_BYTES = 2 << 30
@@ -61,6 +62,8 @@ def needed_bytes(run: Run, now: Disk) -> int:
 
 def resume_where_room() -> int:
     """Resume the runs that a full disk paused and that now have room, oldest first; return how many."""
+    if folder_problem():
+        return 0
     waiting = Run.objects.filter(state=RunState.PAUSED, error__code="storage_full").order_by("created_at")
     count, now = 0, disk()
     for run in waiting:

@@ -34,13 +34,16 @@ from webapp.runs.engine import outbox
 from webapp.runs.engine.history import Lease, LeaseLost, event_add
 from webapp.runs.engine.lease import beat, beat_every_s, claim, state_of
 from webapp.runs.engine.outcome import WORKER_CLOSING, attempt_end, finished_before
+from webapp.runs.engine.output import output_trim
 from webapp.runs.engine.projection import Projector, rollouts_close
 from webapp.runs.engine.resolve import resolve
 from webapp.runs.engine.resuming import resume_from
-from webapp.runs.engine.trainer import Trainer, death, kill_orphan, output_tail
+from webapp.runs.engine.trainer import OUTPUT_NAME, Trainer, death, kill_orphan, output_tail
 from webapp.runs.models import Attempt, Run
 from webapp.runs.states import RunState
 from webapp.storage import attempt_dir
+from webapp.workers.beating import at_work_on
+from webapp.workers.identity import folder_problem
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -62,10 +65,18 @@ def worker_closing() -> None:
 
 
 def supervise(run_id: UUID) -> None:
-    """Try to claim the run and see one attempt at it through. Safe to call any number of times."""
+    """Try to claim the run and see one attempt at it through. Safe to call any number of times.
+
+    A worker that does not see the installation's data folder would find no dataset, no model and no checkpoint: it
+    claims nothing, and says so on the page of workers.
+    """
+    if problem := folder_problem():
+        logger.error("this worker claims nothing", extra={"action": "claim", "problem": problem, "run_id": run_id})
+        return
     lease = claim(run_id)
     if lease is not None:
-        Supervisor(lease).run()
+        with at_work_on(run_id):
+            Supervisor(lease).run()
         _nudge_next()
 
 
@@ -218,6 +229,7 @@ class Supervisor:
         if time.monotonic() - self._looked_at < LOOK_S:
             return
         self._looked_at = time.monotonic()
+        output_trim(self.folder / OUTPUT_NAME)
         if _closing[0]:
             self._ask_to_stop(trainer)
             return

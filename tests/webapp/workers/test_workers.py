@@ -1,0 +1,149 @@
+"""Workers are seen, and one that has another data folder leaves all work alone (R8)."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.utils import timezone
+
+from webapp.runs.engine import reaper, room
+from webapp.runs.engine.supervisor import supervise
+from webapp.runs.models import Run
+from webapp.runs.states import RunState
+from webapp.teams.models import User
+from webapp.workers import beating
+from webapp.workers.identity import folder_identity, folder_problem, identity_file
+from webapp.workers.models import DataFolder, Worker
+
+pytestmark = pytest.mark.django_db
+URL = "/workers/"
+
+
+@pytest.fixture
+def folder(settings: Any, tmp_path: Path) -> Path:
+    """A data folder of this test alone."""
+    settings.DATA_DIR = tmp_path
+    return tmp_path
+
+
+def _worker(name: str, age_s: float = 0, **over: Any) -> Worker:
+    at = timezone.now() - timedelta(seconds=age_s)
+    fields = {"queues": ["train"], "device": "GPU 0", "version": "0.1.0", "pid": 77, "started_at": at, "beat_at": at}
+    return Worker.objects.create(name=name, **(fields | over))
+
+
+def test_the_first_process_gives_the_folder_its_identity(folder: Path) -> None:
+    assert folder_problem() == "" and folder_problem() == ""
+    assert folder_identity() == DataFolder.objects.get().identity
+    assert identity_file().stat().st_mode & 0o777 == 0o600
+
+
+def test_a_folder_of_before_keeps_its_identity_with_a_new_database(folder: Path) -> None:
+    known = uuid.uuid4()
+    identity_file().write_text(f"{known}\n")
+    assert folder_problem() == "" and DataFolder.objects.get().identity == known
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"), [(None, "no_identity"), ("garbage", "no_identity"), (str(uuid.uuid4()), "other_identity")]
+)
+def test_another_folder_is_named_and_never_adopted_by_itself(folder: Path, text: str | None, problem: str) -> None:
+    DataFolder.objects.create(pk=1)
+    if text:
+        identity_file().write_text(text)
+    assert folder_problem() == problem
+    assert (identity_file().read_text() if text else identity_file().exists()) == (text or False)
+    call_command("adopt_data_folder", stdout=SimpleNamespace(write=lambda *_: None))
+    assert folder_problem() == ""
+
+
+def test_a_worker_with_another_folder_claims_nothing(folder: Path, make_run: Any, monkeypatch: Any) -> None:
+    """R8: it claimed any run, found none of its files, and failed the run for good."""
+    monkeypatch.setattr("webapp.runs.engine.outbox._send", lambda row: False)
+    DataFolder.objects.create(pk=1)
+    run = make_run(state=RunState.QUEUED)
+    full = make_run(state=RunState.PAUSED, attempt=1, error={"code": "storage_full"})
+    lost = make_run(state=RunState.RUNNING, attempt=1, lease_owner="gone", lease_beat_at=timezone.now() - timedelta(1))
+    supervise(run.pk)
+    assert reaper.reap() == 0 and reaper.reap() == 0 and room.resume_where_room() == 0
+    states = dict(Run.objects.values_list("pk", "state"))
+    assert (states[run.pk], states[full.pk], states[lost.pk]) == ("queued", "paused", "running")
+    run.refresh_from_db()
+    assert run.attempt == 0
+    beating.beat("train@elsewhere", 5, ["train"])
+    assert Worker.objects.get().problem == "no_identity"
+
+
+def test_a_beat_keeps_one_row_and_forgets_old_ones(folder: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    _worker("train@old", age_s=8 * 86_400)
+    for _ in range(2):
+        beating.beat("train@here", 5, ["train"])
+    row = Worker.objects.get()
+    assert (row.name, row.device, row.problem, row.pid) == ("train@here", "GPU 1", "", 5)
+    assert abs(timezone.now() - row.beat_at) < timedelta(seconds=60)
+
+
+@pytest.fixture
+def beats() -> Iterator[None]:
+    yield
+    beating.end_beating()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_worker_is_seen_from_its_start_to_its_end(folder: Path, monkeypatch: Any, beats: None) -> None:
+    monkeypatch.setattr(beating, "BEAT_S", 0.05)
+    queue = SimpleNamespace(name="train")
+    sender = SimpleNamespace(hostname="train@here", task_consumer=SimpleNamespace(queues=[queue]))
+    beating.begin_beating(sender=sender)
+    from tests.chaos.services import wait_until
+
+    wait_until(lambda: Worker.objects.filter(name="train@here", queues=["train"]).exists(), 20)
+    beating.end_beating()
+    assert not Worker.objects.exists() and not any(one.name == "worker-beat" for one in threading.enumerate())
+
+
+def test_the_run_that_a_worker_has_is_told(folder: Path, make_run: Any, monkeypatch: Any) -> None:
+    run = make_run(state=RunState.RUNNING)
+    _worker("train@here")
+    monkeypatch.setenv("TILTYARD_WORKER", "train@here")
+    with beating.at_work_on(run.pk):
+        assert Worker.objects.get().run == run
+    assert Worker.objects.get().run is None
+
+
+def test_members_see_workers_but_not_the_runs_of_other_teams(
+    client_for: Any, make_run: Any, rita: User, charlie: User, django_user_model: Any
+) -> None:
+    run = make_run(name="secret-run", state=RunState.RUNNING)
+    _worker("train@one", run=run)
+    _worker("train@two", age_s=60)
+    _worker("short@three", problem="other_identity", queues=["short"])
+    admin = django_user_model.objects.create(username="root", is_superuser=True)
+    own, stranger, all_of_it = (client_for(user).get(URL).content.decode() for user in (rita, charlie, admin))
+    for page in (own, stranger, all_of_it):
+        assert "train@one" in page and "GPU 0" in page and "gone" in page
+        assert "claims nothing" in page and "belongs to another installation" in page
+    assert f"/p/joust/runs/{run.pk}/" in own and "secret-run" in own
+    assert "secret-run" not in stranger and str(run.pk) not in stranger and "of another team" in stranger
+    assert "secret-run" in all_of_it and "0.1.0" in all_of_it and "adopt_data_folder" in all_of_it
+    assert "0.1.0" not in own and "adopt_data_folder" not in own
+
+
+def test_who_may_open_the_page(client_for: Any, rita: User, charlie: User) -> None:
+    assert [client_for(user).get(URL).status_code for user in (rita, charlie, None)] == [200, 200, 302]
+    assert client_for(rita).post(URL).status_code == 405
+
+
+def test_a_run_that_has_ended_is_not_shown_at_work(client_for: Any, make_run: Any, rita: User) -> None:
+    """A worker that was killed never said that it had ended."""
+    _worker("train@one", run=make_run(name="over", state=RunState.SUCCEEDED))
+    assert "over" not in client_for(rita).get(URL).content.decode().split("<tbody>")[1]

@@ -1,0 +1,126 @@
+"""A worker tells that it lives, and what it does: a row that a thread of its main process renews every ``BEAT_S``.
+
+The name reaches the worker's children through ``TILTYARD_WORKER``, so that a supervisor can say which run it has. A
+worker that is shut down takes its row away; one that was killed falls silent and is shown as gone, and whoever beats
+next drops rows that are older than ``FORGET``.
+"""
+
+from __future__ import annotations
+
+import glob
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db import DatabaseError, InterfaceError, connection
+from django.db.models.functions import Now
+
+from webapp.workers.identity import folder_problem
+from webapp.workers.models import Worker
+
+logger = logging.getLogger(__name__)
+BEAT_S = 10.0
+FORGET = timedelta(days=7)
+NAME_VARIABLE = "TILTYARD_WORKER"
+
+
+def device() -> str:
+    """What its runs are trained on: the GPUs that it sees, or the CPU."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        visible = ",".join(path.removeprefix("/dev/nvidia") for path in sorted(glob.glob("/dev/nvidia[0-9]*")))
+    names = [item.strip() for item in visible.split(",") if item.strip() not in {"", "-1"}]
+    return f"GPU {', '.join(names)}"[:120] if names else "CPU"
+
+
+def beat(name: str, pid: int, queues: list[str]) -> None:
+    """Write the row."""
+    fields: dict[str, Any] = {
+        "pid": pid,
+        "queues": queues,
+        "device": device(),
+        "version": settings.PRODUCT_VERSION,
+        "problem": folder_problem(),
+        "beat_at": Now(),
+    }
+    Worker.objects.update_or_create(name=name[:120], defaults=fields, create_defaults={**fields, "started_at": Now()})
+    Worker.objects.filter(beat_at__lt=Now() - FORGET).delete()
+
+
+class Beats(threading.Thread):
+    """Renews the row of this worker until it is told to end."""
+
+    def __init__(self, name: str, queues: list[str]) -> None:
+        super().__init__(name="worker-beat", daemon=True)
+        self.worker, self.queues, self.pid = name, queues, os.getpid()
+        self._done = threading.Event()
+
+    def run(self) -> None:
+        """Beat at once, then every ``BEAT_S``; a database that is away is tried again at the next beat."""
+        while True:
+            try:
+                beat(self.worker, self.pid, self.queues)
+            except (DatabaseError, InterfaceError) as exc:
+                logger.warning("worker could not beat", extra={"action": "beat", "error": repr(exc)[:200]})
+            finally:
+                connection.close()
+            if self._done.wait(BEAT_S):
+                return
+
+    def end(self) -> None:
+        """Stop, and take the row away if the database is there."""
+        self._done.set()
+        self.join(timeout=BEAT_S)
+        try:
+            Worker.objects.filter(name=self.worker, pid=self.pid).delete()
+        except (DatabaseError, InterfaceError):
+            logger.info("worker leaves its row behind", extra={"action": "beat"})
+        finally:
+            connection.close()
+
+
+@contextmanager
+def at_work_on(run_id: UUID) -> Iterator[None]:
+    """Tell that this worker has the run."""
+    name = os.environ.get(NAME_VARIABLE, "")
+    _tell(name, run_id)
+    try:
+        yield
+    finally:
+        _tell(name, None)
+
+
+def _tell(name: str, run_id: UUID | None) -> None:
+    if not name:
+        return
+    try:
+        Worker.objects.filter(name=name).update(run_id=run_id)
+    except (DatabaseError, InterfaceError):  # only shown; the lease is what counts
+        connection.close()
+
+
+_beats: list[Beats] = []
+
+
+def begin_beating(sender: Any = None, **_signal: Any) -> None:
+    """``worker_ready``: from now on it is seen."""
+    queues = sorted(str(queue.name) for queue in sender.task_consumer.queues)
+    _beats.append(Beats(str(sender.hostname), queues))
+    _beats[-1].start()
+
+
+def end_beating(**_signal: Any) -> None:
+    """``worker_shutdown``: it leaves in order."""
+    while _beats:
+        _beats.pop().end()
+
+
+def name_children(sender: Any = None, **_signal: Any) -> None:
+    """``celeryd_after_setup``: before any child is forked."""
+    os.environ[NAME_VARIABLE] = str(sender)

@@ -1,0 +1,37 @@
+"""The workers of an installation as they reported last, and the data folder that they must share."""
+
+from __future__ import annotations
+
+import uuid
+
+from django.db import models
+
+
+class DataFolder(models.Model):
+    """One row: the identity that ``<data>/identity`` carries on every machine of this installation."""
+
+    identity = models.UUIDField(default=uuid.uuid4, editable=False)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    def __str__(self) -> str:
+        return str(self.identity)
+
+
+class Worker(models.Model):
+    """A Celery worker. It beats while it lives; the row goes with a worker that is shut down in order."""
+
+    name = models.CharField(max_length=120, primary_key=True, help_text="queue@host, as Celery names it")
+    pid = models.PositiveIntegerField(default=0)
+    queues = models.JSONField(default=list)
+    device = models.CharField(max_length=120, blank=True)
+    version = models.CharField(max_length=40, blank=True)
+    problem = models.CharField(max_length=20, blank=True, help_text="why it claims nothing: selectors.PROBLEMS")
+    run = models.ForeignKey("runs.Run", null=True, on_delete=models.SET_NULL, related_name="+")
+    started_at = models.DateTimeField()
+    beat_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
