@@ -74,7 +74,7 @@ ACTS: dict[str, Act] = {
     MEMBERS: Act("member_added", {"username": "dora", "role": "editor"}),
     MEMBERS + "<int:pk>/role/": Act("member_role", {"role": "editor"}),
     MEMBERS + "<int:pk>/remove/": Act("member_removed"),
-    MEMBERS + "<int:pk>/link/": Act("member_link"),
+    MEMBERS + "<int:pk>/link/": Act("link_made"),
     PROJECT + "runs/new/": Act("run_launched", lambda of: launch_form(of["project"], of["config"])),
     PROJECT + "runs/new/needs/": Act("preset_begun", {"preset": "toolbench", "size": "full"}),
     PROJECT + "runs/new/needs/" + OWN_PK + "leave/": Act("preset_dropped"),

@@ -16,7 +16,7 @@ from training.algorithms.tasks import playable, reward_components, task_rows
 from training.config import RewardComponent
 from training.data.schema import Row
 from training.errors import ConfigError
-from training.journal import JOURNAL_NAME, Metrics, PhaseChanged, read_events
+from training.journal import JOURNAL_NAME, Metrics, PhaseChanged
 from training.rewards.base import Episode, Score
 from training.rewards.scoring import score_episode
 from training.rollout.collector import Collector
@@ -26,6 +26,7 @@ from training.rollout.players import make_player
 from training.rollout.protocols import check_environment
 from training.rollout.scripted import scripted_player
 from training.rollout.trajectory import Player
+from training.tail import last_step
 
 if TYPE_CHECKING:
     from training.policy.check import SamplerCheck
@@ -94,14 +95,22 @@ def _scripted(job: Job) -> Iterator[_Cast]:
 @contextmanager
 def _model(job: Job, rows: list[Row]) -> Iterator[_Cast]:
     """The model of the job, as GRPO would sample it."""
-    from training.algorithms.loading import fetch_model, load_model, load_tokenizer, prepare_device
+    from training.algorithms.loading import (
+        autocast_dtype,
+        fetch_model,
+        load_model,
+        load_tokenizer,
+        prepare_device,
+        revision_of,
+    )
     from training.policy.check import SamplerCheck, forward_logprobs, tolerance_for
-    from training.policy.make import autocast_dtype, make_engine
+    from training.policy.make import make_engine
     from training.rollout.tokens import ChatTemplate
 
     config = job.config
     device = prepare_device(config)
     tokenizer, note = load_tokenizer(folder := fetch_model(config, rows, job.run_dir))
+    job.resolved |= revision_of(folder)
     if note:
         job.log(note, "warning")
     job.check_stop()
@@ -120,8 +129,6 @@ def _steps_done(job: Job) -> int:
     """The last step that an earlier attempt of this run finished; its journal lies beside ours."""
     for number in range(job.attempt - 1, 0, -1):
         path = job.run_dir.parent / str(number) / JOURNAL_NAME
-        if job.run_dir.name == str(job.attempt) and path.is_file():
-            steps = [event.step for _, event in read_events(path, max_bytes=1 << 40) if isinstance(event, Metrics)]
-            if steps:
-                return max(steps)
+        if job.run_dir.name == str(job.attempt) and (step := last_step(path)):
+            return step
     return 0

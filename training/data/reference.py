@@ -23,6 +23,7 @@ parquet; its first bytes tell which, never its name. A table that is not UTF-8 i
 its characters are common Chinese ones then. A gzip file, a zip archive or a folder is one dataset: its data files in
 the order of their names, or only those for training where a dataset is cut into parts; the report names what it left
 out.
+
 The format of the rows is recognised from the first {sample} of them and shown with the reason; another can be chosen,
 and the columns of a table can be mapped. Every row is kept or listed as bad with its line and a reason. Every column is
 in the conversation, kept with its row, or listed as ignored with a count: NaN, bytes, decimals, dates and deep nesting

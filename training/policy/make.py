@@ -46,11 +46,6 @@ def make_engine(
     )
 
 
-def autocast_dtype(device: str) -> torch.dtype | None:
-    """The precision that TRL's trainer computes in on a device, if it is another than the weights'."""
-    return torch.bfloat16 if device == "cuda" else None
-
-
 def stop_ids(model: Any, tokenizer: PreTrainedTokenizerBase) -> set[int]:
     """Ids at which sampling of a turn stops: the tokenizer's end of turn, and what else the model declares as an end.
 

@@ -104,7 +104,7 @@ def _seconds(work: Callable[[Path], object], folder: Path) -> float:
 def _grows_calmly(work: Callable[[Path, Path], object], make: Callable[[str], bytes], unit: str, folder: Path) -> None:
     """Doubling the text takes at most 2.5 times as long."""
     taken = []
-    for size in (64 << 10, 128 << 10):
+    for size in (32 << 10, 64 << 10):
         path = folder / f"{size}.in"
         path.write_bytes(make(_text(unit, size)))
         taken.append(_seconds(lambda out, path=path: work(path, out), folder / str(size)))  # type: ignore[misc]

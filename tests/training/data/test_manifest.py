@@ -19,7 +19,6 @@ VIRTUAL = [f"virtual_chatgpt_{way}" for way in ("cot", "dfs")]
 TABLES: list[tuple[str, int, int]] = [
     *((f"{PASSES}/pass_rate_results/{way}/G1_instruction_{way}.csv", 3, 0) for way in VIRTUAL),
     (f"{PASSES}/preference_results/G1_instruction_{VIRTUAL[0]}_{VIRTUAL[1]}.csv", 3, 0),
-    *((f"seed1_envtuning_bfcl/verl_rollout_dump/step_{step}.jsonl", 8, 0) for step in (1, 15, 30)),
     (f"{MIRROR}/id_high.jsonl", 96, 4),
     (f"{MIRROR}/id_medium.jsonl", 99, 1),
     (f"{MIRROR}/id_low.jsonl", 100, 0),
@@ -34,7 +33,7 @@ NOT_DATASETS = (
     r"seed0_toolbench/toolbench/toolenv/.*",
     r"seed0_toolbench/derived/(tool_docs|tools/|tool_response_cache/).*",
     r"seed1_envtuning_bfcl/bfcl_v._\w+/multi_turn_func_doc/.*",
-    r"seed1_envtuning_bfcl/verl_console_log/.*",
+    r"seed1_envtuning_bfcl/verl_(console_log|rollout_dump)/.*",
     r".*/golden_\w+\.jsonl",
     r"seed4_webshop/(human_trajs|agent_trajs|mock_pages|verl_metrics)/.*",
     r"seed4_webshop/(human_goals|goal_query_map)\.json",
@@ -68,6 +67,19 @@ def test_a_table_is_recognised_and_checked(seed_data: Path, tmp_path: Path, name
     shown = preview(seed_data / name, rows=3)
     assert shown.format == "columns" and len(shown.rows) + len(shown.bad) == 3
     again(seed_data / name, tmp_path, rows, bad)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(f"verl_rollout_dump/step_{step}.jsonl" for step in (1, 15, 30)),
+        "verl_console_log/train_2026-03-11.log",
+    ],
+)
+def test_a_file_of_a_run_is_not_taken_for_tasks(seed_data: Path, tmp_path: Path, name: str) -> None:
+    """A rollout dump was read as a table of questions."""
+    report = check_file(seed_data / "seed1_envtuning_bfcl" / name, tmp_path)
+    assert (report.verdict, report.link, report.rows) == ("rejected", "import_run", 0)
 
 
 @pytest.mark.slow

@@ -103,7 +103,7 @@ class Batch:
         self.run_changes |= {"total_steps": total, "step": step, "step_seconds": None, "last_step_at": at, "held": None}
         self._save_took(event.save_seconds)
         self.attempt_changes |= {"first_step": step, "last_step": step}
-        shown = {"kind", "total_steps", "from_step", "rows", "device", "versions"}
+        shown = {"kind", "total_steps", "from_step", "rows", "device", "versions", "resolved"}
         payload = event.model_dump(mode="json", include=shown)
         self.events.append(("attempt", {"number": self.attempt, **clean_json(payload)}, at))
 
