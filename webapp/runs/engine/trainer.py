@@ -23,6 +23,7 @@ from django.conf import settings
 
 from training.child_env import CERTIFICATES, DEVICES, MODELS, PLACES, child_env
 from training.errors import Boundary, ErrorInfo
+from training.machine import RESERVE_VARIABLE
 from training.rewards.custom import SWITCH_VARIABLE
 from webapp.logs import redact
 from webapp.teams.switches import custom_rewards_on
@@ -32,7 +33,7 @@ OUTPUT_NAME, PROCESS_NAME = "output.log", "trainer.json"
 TAIL_LINES, TAIL_BYTES, LINE_CHARS = 50, 64 << 10, 2_000
 NO_ACCESS: Mapping[str, str] = MappingProxyType({})
 # What a trainer may know of our environment: places and devices, never addresses of services or secrets.
-ENV_NAMES = (*PLACES, *MODELS, *DEVICES, *CERTIFICATES, "PYTHONPATH")
+ENV_NAMES = (*PLACES, *MODELS, *DEVICES, *CERTIFICATES, "PYTHONPATH", RESERVE_VARIABLE)
 
 
 def trainer_env(parent_fd: int, access: Mapping[str, str] = NO_ACCESS) -> dict[str, str]:
