@@ -17,6 +17,7 @@ import pytest
 from django.db import OperationalError
 
 from tests.servers import ROOT, running, wait_for_http
+from training.config import METHODS
 from webapp.ops import follow as following
 from webapp.ops.console import Console
 from webapp.ops.embedded import free_port
@@ -108,7 +109,7 @@ def test_following_the_demo_waits_for_its_database(monkeypatch: pytest.MonkeyPat
             1,
             None,
         )
-        looks = 0
+        looks, method = 0, METHODS["grpo"]
 
         def refresh_from_db(self) -> None:
             Ended.looks += 1
