@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +11,10 @@ import pytest
 from django.apps import apps
 from django.core.exceptions import ImproperlyConfigured
 
+from tests.servers import ROOT
 from training import floors
 from webapp.ops import embedded
+from webapp.ops.hashes import hashed, pins
 from webapp.ops.surroundings import old_redis
 
 OLD = {"torch": "2.5.1", "transformers": "5.2.9", "pyarrow": "14.0.0", "redis": "4.5.4"}
@@ -49,6 +52,15 @@ def test_the_newest_redis_of_this_machine_is_used(tmp_path: Path, monkeypatch: p
     assert embedded.redis_bin() == str(own) and embedded.redis_version(str(own)) == (7, 2, 4)
     own.write_text("#!/bin/sh\necho 'Redis server v=5.0.3 sha=00000000:0'\n")
     assert embedded.redis_bin() != str(own)  # older than the one that we carry
+
+
+def test_every_pin_but_torch_has_its_hashes() -> None:
+    lock, hashes = ((ROOT / name).read_text() for name in ("requirements.lock", "requirements.hashes"))
+    assert pins(lock) == pins(hashes) and len(pins(lock)) > 100
+    for block in re.split(r"\n(?=[a-z0-9])", hashes)[1:]:
+        assert re.search(r"--hash=sha256:[0-9a-f]{64}", block), block
+    with pytest.raises(SystemExit, match="b==2"):
+        hashed("a==1\nb==2\ntorch==3\n", "a==1 \\\n    --hash=sha256:00\nb==1 \\\n    --hash=sha256:00\n")
 
 
 def test_an_unsupported_redis_is_told(tmp_path: Path) -> None:
