@@ -12,7 +12,7 @@ from django.apps import apps
 from django.core.exceptions import ImproperlyConfigured
 
 from training import floors
-from webapp.ops import embedded
+from webapp.host import embedded
 
 OLD = {"torch": "2.5.1", "transformers": "5.2.9", "pyarrow": "14.0.0", "redis": "4.5.4"}
 
