@@ -23,10 +23,10 @@ from django.db import connections
 from tests.chaos.services import Postgres, Redis, alive, descendants, free_port, wait_until
 from training.config import JobConfig
 from webapp.datasets.models import Dataset, DatasetState
+from webapp.engine.services import run_create
 from webapp.env import database_from_url
 from webapp.environments.models import Environment
-from webapp.ops.embedded import die_with_parent
-from webapp.runs.engine.services import run_create
+from webapp.host.embedded import die_with_parent
 from webapp.runs.models import Run
 from webapp.runs.states import TERMINAL
 from webapp.storage import attempt_dir

@@ -19,7 +19,7 @@ from tests.chaos.house import House, gone
 from tests.chaos.services import alive, wait_until
 from tests.chaos.truth import assert_exact
 from tests.live.conftest import Tab
-from webapp.runs.engine.services import run_stop
+from webapp.engine.services import run_stop
 from webapp.runs.models import Attempt, Run
 from webapp.runs.states import RunState
 from webapp.workers.models import Worker

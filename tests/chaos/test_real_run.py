@@ -18,9 +18,9 @@ from tests.chaos.services import alive, wait_until
 from tests.chaos.truth import assert_exact
 from tests.servers import running, wait_for_http
 from training.config import JobConfig
+from webapp.engine.services import run_create
 from webapp.environments.models import Environment
-from webapp.ops.embedded import free_port
-from webapp.runs.engine.services import run_create
+from webapp.host.embedded import free_port
 from webapp.runs.models import Attempt, Run, RunEvent
 from webapp.runs.states import RunState
 from webapp.storage import attempt_dir
@@ -36,8 +36,8 @@ def real_house(
     folder = tmp_path_factory.mktemp("real-house")
     port = free_port()
     with django_db_blocker.unblock(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("webapp.runs.engine.outbox._send", lambda row: False)
-        patch.setattr("webapp.live.nudge.Nudger.put", lambda *_: None)
+        patch.setattr("webapp.engine.outbox._send", lambda row: False)
+        patch.setattr("webapp.runs.nudge.Nudger.put", lambda *_: None)
         patch.setenv("TILTYARD_OUTBOUND_ALLOW", f"127.0.0.1:{port}")  # the trainer reaches nothing else that is private
         house = House(folder, "tests.chaos.real_settings")
         argv = [sys.executable, "-m", "envs.tools", "--port", str(port), "--delay-ms", "300"]

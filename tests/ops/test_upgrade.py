@@ -24,8 +24,8 @@ import httpx
 import psycopg
 import pytest
 
-from webapp.ops.embedded import free_port
-from webapp.ops.processes import Known, alive, end
+from webapp.host.embedded import free_port
+from webapp.host.processes import Known, alive, end
 
 ROOT = Path(__file__).resolve().parents[2]
 RELEASE = "388a1146"

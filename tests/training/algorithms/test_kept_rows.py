@@ -16,7 +16,7 @@ from training.algorithms.grpo import run_grpo
 from training.algorithms.kept_rows import KEPT_SHARE, without_empty_rows
 from training.errors import RewardFault
 from training.rewards.base import Episode, Score
-from training.rollout.collector import StepRollouts
+from training.rollout.finished import StepRollouts
 
 CASES = [("grpo", 0), ("dr_grpo", 0), ("grpo", 2), ("dr_grpo", 2), ("dapo", 2), ("bnpo", 2)]
 

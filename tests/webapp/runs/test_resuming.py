@@ -11,13 +11,13 @@ from django.utils import timezone
 from training import journal as j
 from training.algorithms.checkpoints import write_whole
 from training.errors import ConfigError, ModelError
+from webapp.engine.lease import claim
+from webapp.engine.outcome import MAX_WORKERS_LOST, attempt_end, worker_lost
+from webapp.engine.resuming import can_resume, newest_checkpoint, resume_from
+from webapp.engine.services import run_create, run_resume, run_stop
+from webapp.engine.supervisor import supervise
 from webapp.registry.models import Checkpoint
 from webapp.registry.selectors import checkpoints_of
-from webapp.runs.engine.lease import claim
-from webapp.runs.engine.outcome import MAX_WORKERS_LOST, attempt_end, worker_lost
-from webapp.runs.engine.resuming import can_resume, newest_checkpoint, resume_from
-from webapp.runs.engine.services import run_create, run_resume, run_stop
-from webapp.runs.engine.supervisor import supervise
 from webapp.runs.models import Attempt, Run, RunEvent
 from webapp.runs.states import RunState
 from webapp.storage import run_dir
@@ -66,7 +66,7 @@ def test_a_damaged_checkpoint_is_marked_and_passed_over(written: Any, client_for
 
 
 def test_a_checkpoint_of_an_earlier_attempt_is_marked_by_a_later_one(queued: Any) -> None:
-    from webapp.runs.engine.projection import Projector
+    from webapp.engine.projection import Projector
     from webapp.storage import attempt_dir
 
     run = queued()
@@ -183,7 +183,7 @@ def test_a_child_starts_from_its_parents_checkpoint(queued: Any, project: Any, a
 
 
 def test_a_checkpoint_that_an_open_child_starts_from_is_not_deleted(queued: Any, project: Any, alice: Any) -> None:
-    from webapp.removal.services import used_by
+    from webapp.deletion.services import used_by
 
     parent = queued()
     checkpoint = _saved(parent, 1, 4)
