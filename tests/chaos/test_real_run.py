@@ -39,7 +39,7 @@ def real_house(
         patch.setattr("webapp.runs.engine.outbox._send", lambda row: False)
         patch.setattr("webapp.live.nudge.Nudger.put", lambda *_: None)
         patch.setenv("TILTYARD_OUTBOUND_ALLOW", f"127.0.0.1:{port}")  # the trainer reaches nothing else that is private
-        house = House(folder, "tests.chaos.real_settings")
+        house = House(folder, "webapp.settings")
         argv = [sys.executable, "-m", "envs.tools", "--port", str(port), "--delay-ms", "300"]
         with running(argv, folder / "tools.log") as child:
             wait_for_http(f"http://127.0.0.1:{port}/health", child, folder / "tools.log")
