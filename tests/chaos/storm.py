@@ -143,7 +143,7 @@ class Storm:
             active = self.active()
             for _ in range(len(TRAIN_WORKERS) - len(active)):
                 self.launch()
-            running = [run for run in active if run.state == RunState.RUNNING]
+            running = [run for run in active if run.state == RunState.RUNNING and alive(_trainer(run))]
             if running:
                 return running
             time.sleep(0.5)
@@ -176,11 +176,9 @@ class Storm:
         return found
 
     def _fault_trainer(self, run: Run) -> None:
-        try:
-            pid = int(json.loads((attempt_dir(run.pk, run.attempt) / "trainer.json").read_text())["pid"])
+        pid = _trainer(run)
+        if alive(pid):
             os.kill(pid, signal.SIGKILL)
-        except (OSError, ValueError) as exc:
-            self.say(f"the trainer was gone already: {exc!r}")
 
     def _fault_worker(self, run: Run) -> None:
         """One of the training workers; the fourth time the short one. The trainer learns of it by itself."""
@@ -251,9 +249,18 @@ class Storm:
             "most_seconds_lost": round(max((seconds for _steps, seconds in lost), default=0.0), 1),
             "deaths_that_lost_steps": sum(steps > 0 for steps, _seconds in lost),
             "rollouts": rollouts.count(),
+            "excluded": dict(Counter(rollouts.filter(status="excluded").values_list("error__code", flat=True))),
             "ended_by_themselves": dict(self.restarted),
             "seconds": round(time.monotonic() - self.began),
         }
+
+
+def _trainer(run: Run) -> int:
+    """The process of its present attempt; 0 where there is none yet."""
+    try:
+        return int(json.loads((attempt_dir(run.pk, run.attempt) / "trainer.json").read_text())["pid"])
+    except (OSError, ValueError):
+        return 0
 
 
 def losses(run: Run) -> list[tuple[int, float]]:
