@@ -41,7 +41,7 @@ def set_up(folder: Path) -> bool:
     return made.returncode == 0
 
 
-def storm(folder: Path, faults: int, seed: int, steps: int) -> dict[str, Any]:
+def storm(folder: Path, faults: int, minutes: float, seed: int, steps: int) -> dict[str, Any]:
     """One storm; its figures."""
     disk = set_up(folder)
     from tests.chaos import storm as parts
@@ -58,7 +58,7 @@ def storm(folder: Path, faults: int, seed: int, steps: int) -> dict[str, Any]:
     blown = parts.Storm(house, seed, steps, lambda line: print(line, file=sys.stderr, flush=True))
     try:
         blown.open()
-        blown.blow(faults)
+        blown.blow(faults, minutes)
         return {"seed": seed, **blown.report()}
     finally:
         house.close()
@@ -70,6 +70,7 @@ def main() -> int:
     """Print the figures; 1 if a run did not end well or the database is not the journal."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--faults", type=int, default=100)
+    parser.add_argument("--minutes", type=float, default=60, help="no new fault after so long (default 60)")
     parser.add_argument("--seed", type=int, default=9)
     parser.add_argument("--steps", type=int, default=30, help="steps of each run (default 30)")
     parser.add_argument("--folder", type=Path, help="keep logs here, in place of a temporary folder")
@@ -78,7 +79,7 @@ def main() -> int:
         folder = options.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o711)
-        figures = storm(folder, options.faults, options.seed, options.steps)
+        figures = storm(folder, options.faults, options.minutes, options.seed, options.steps)
     print(json.dumps({"chaos": figures}))
     return int(bool(figures["not_succeeded"]) or not figures["database_is_journal"])
 

@@ -38,7 +38,7 @@ from webapp.storage import attempt_dir, run_dir
 
 T = TypeVar("T")
 SHARES = {"trainer": 25, "worker": 20, "environment": 20, "postgres": 12, "redis": 12, "disk": 6, "lock": 5}
-LOCK_S, AWAY_MAX_S, CALM_S = 60.0, 12.0, (3.0, 12.0)
+LOCK_S, AWAY_MAX_S, CALM_S = 60.0, 12.0, (2.0, 8.0)
 TRAIN_WORKERS = ("train", "train-2")
 RUNNING_LIMIT_S, END_LIMIT_S = 300.0, 900.0
 
@@ -149,18 +149,20 @@ class Storm:
             time.sleep(0.5)
         raise AssertionError(f"No run is running: {[(run.name, run.state, run.error) for run in self.active()]}")
 
-    def blow(self, count: int) -> None:
-        """The faults one after another, each while a run trains; then wait for the ends."""
+    def blow(self, count: int, minutes: float) -> None:
+        """The faults one after another, each while a run trains, for at most so long; then wait for the ends."""
         plan = deal(count, self.dice)
         for number, kind in enumerate(plan, start=1):
             self._running()
             time.sleep(self.dice.uniform(*CALM_S))
+            if time.monotonic() - self.began > minutes * 60:
+                break
             running = self._running()
             where = ", ".join(f"{run.name} attempt {run.attempt} step {run.step}" for run in running)
             self.say(f"fault {number} of {count}: {kind} ({where})")
             getattr(self, f"_fault_{kind}")(self.dice.choice(running))
             self.done[kind] += 1
-        self.say("all faults done; waiting for the runs")
+        self.say(f"{sum(self.done.values())} faults done; waiting for the runs")
         deadline = time.monotonic() + END_LIMIT_S
         while self.active() and time.monotonic() < deadline:
             self.tend()
