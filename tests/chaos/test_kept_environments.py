@@ -35,7 +35,7 @@ def kept_house(
     with django_db_blocker.unblock(), pytest.MonkeyPatch.context() as patch:
         patch.setattr("webapp.engine.outbox._send", lambda row: False)
         patch.setattr("webapp.runs.nudge.Nudger.put", lambda *_: None)
-        house = House(folder, "tests.chaos.real_settings")
+        house = House(folder, "webapp.settings")
         try:
             house.open()
             house.start("keeper", "django", "keep_environments")
