@@ -28,7 +28,7 @@ from webapp.ops.embedded import free_port
 from webapp.ops.processes import Known, alive, end
 
 ROOT = Path(__file__).resolve().parents[2]
-RELEASE = "388a1146"
+RELEASE = "388a114c"
 LIMIT_S = 900.0
 OURS = ("DATABASE_URL", "REDIS_URL", "TILTYARD_OUTBOUND_ALLOW", "TILTYARD_PORT", "PYTEST_CURRENT_TEST", "PYTHONPATH")
 # What people made: each row by value, in the columns that both releases have.
