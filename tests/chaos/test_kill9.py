@@ -22,6 +22,7 @@ from tests.live.conftest import Tab
 from webapp.runs.engine.services import run_stop
 from webapp.runs.models import Attempt, Run
 from webapp.runs.states import RunState
+from webapp.workers.models import Worker
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(150)]
 SCRIPT = "sleep-25"
@@ -50,6 +51,17 @@ def test_the_worker(house: House) -> None:
     wait_until(lambda: Attempt.objects.get(run=run, number=1).ended_at, 15, what="death seen")
     assert time.monotonic() - died < settings.LEASE_TTL_S
     _succeeded(house, run, attempts=2)
+
+
+def test_real_workers_tell_who_they_are_and_what_they_do(house: House) -> None:
+    """R8: nobody could see which worker had which run, on what."""
+    run = house.launch(SCRIPT, 120)
+    house.reaches(run, 3)
+    worker = wait_until(lambda: Worker.objects.filter(queues=["train"], run=run).first(), 15, what="the worker's row")
+    assert worker.name.startswith("train") and (worker.problem, worker.version) == ("", settings.PRODUCT_VERSION)
+    assert Worker.objects.filter(queues=["short"], run=None).exists()
+    _succeeded(house, run, attempts=1)
+    wait_until(lambda: Worker.objects.get(pk=worker.pk).run is None, 10)
 
 
 def test_redis(house: House) -> None:

@@ -39,7 +39,7 @@ def trainer(monkeypatch: pytest.MonkeyPatch) -> list[Check]:
     """What the slow checks find; a test may add to it."""
     found = [Check("Model", True, "fits")]
     monkeypatch.setattr(preflight, "_trainer_checks", lambda config, access: found)
-    monkeypatch.setattr(preflight, "_check_room", lambda config, environment: Check("Environment server", True))
+    monkeypatch.setattr(preflight, "_check_room", lambda config, environment, room: Check("Environment server", True))
     return found
 
 

@@ -23,6 +23,7 @@ from django.conf import settings
 
 from training.child_env import CERTIFICATES, DEVICES, HUB_ACCESS, MODELS, PLACES, child_env
 from training.errors import Boundary, ErrorInfo
+from training.machine import RESERVE_VARIABLE
 from training.rewards.custom import SWITCH_VARIABLE
 from webapp.logs import redact
 from webapp.teams.switches import custom_rewards_on
@@ -33,7 +34,7 @@ TAIL_LINES, TAIL_BYTES, LINE_CHARS = 50, 64 << 10, 2_000
 NO_ACCESS: Mapping[str, str] = MappingProxyType({})
 # What a trainer may know of our environment: places, devices, and how it reaches Hugging Face (with the operator's own
 # token and proxies, if any); never addresses or secrets of our services. Reward code of teams gets none of it.
-ENV_NAMES = (*PLACES, *MODELS, *HUB_ACCESS, *DEVICES, *CERTIFICATES, "PYTHONPATH", "TILTYARD_DISK_RESERVE_MB")
+ENV_NAMES = (*PLACES, *MODELS, *HUB_ACCESS, *DEVICES, *CERTIFICATES, "PYTHONPATH", RESERVE_VARIABLE)
 
 
 def trainer_env(parent_fd: int, access: Mapping[str, str] = NO_ACCESS) -> dict[str, str]:

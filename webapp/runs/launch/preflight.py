@@ -28,7 +28,7 @@ from training.child_env import CERTIFICATES, MODELS, PLACES, child_env
 from training.config import JobConfig, config_to_yaml
 from training.errors import ConfigError, TiltyardError
 from training.rewards.scoring import validate_components
-from webapp.environments.capacity import replicas_to_add, room_of
+from webapp.environments.capacity import Room, replicas_to_add, room_of
 from webapp.environments.models import Environment
 from webapp.environments.selectors import environment_named
 from webapp.environments.tokens import reach, trainer_access
@@ -46,7 +46,7 @@ WALL_LIMIT_S = 30.0
 MAX_OUTPUT_BYTES = 256 * 1024
 KEEP_FREE_BYTES = 2 * 1024**3
 ASKED_BEFORE = frozenset({"environment", "rewards"})  # said once already when they are all right
-COUNTED_HERE = "slots"  # over all replicas, with an offer to start more
+COUNTED_HERE = "slots"  # where the servers tell: over all replicas, with an offer to start more
 _processes = threading.BoundedSemaphore(2)  # each imports torch; more at once would starve the pages
 _OWN_PLACES = ("TILTYARD_MODELS_DIR", "TILTYARD_DATA_DIR")
 
@@ -117,9 +117,14 @@ def preflight(project: Project, config: JobConfig, *, full: bool = True) -> Outc
         checks.append(_check_address(resolved, environment))
     checks.append(_check_disk(resolved))
     if full and not any(check.hard and not check.ok for check in checks):
+        found, counted = _trainer_checks(resolved, trainer_access(project, config.environment.name)), True
         if environment is not None and resolved.method.plays:
-            checks.append(_check_room(resolved, environment))
-        checks += _trainer_checks(resolved, trainer_access(project, config.environment.name))
+            room = room_of(environment)
+            counted = room.free is not None or not room.answering
+            checks.append(_check_room(resolved, environment, room))
+        if counted:
+            found = [check for check in found if check.title != _title(COUNTED_HERE)]
+        checks += found
     return Outcome(checks, resolved)
 
 
@@ -166,9 +171,9 @@ def _check_address(config: JobConfig, environment: Environment) -> Check:
     return Check(title, True, _("The address may be reached from here."))
 
 
-def _check_room(config: JobConfig, environment: Environment) -> Check:
+def _check_room(config: JobConfig, environment: Environment, room: Room) -> Check:
     """Whether its servers answer now, and together have room for the rollouts of one step."""
-    title, needed, room = _("Environment server"), config.rollouts_per_step, room_of(environment)
+    title, needed = _("Environment server"), config.rollouts_per_step
     more = replicas_to_add(environment, room, needed)
     offer = Offer(environment, more) if more else None
     if not room.answering:
@@ -303,10 +308,6 @@ def _parse(output: bytes) -> list[Check] | None:
     """The trainer's findings; ``None`` when it said nothing readable."""
     try:
         raw: Any = json.loads(output)
-        return [
-            _finding(item)
-            for item in raw
-            if item["check"] != COUNTED_HERE and not (item["ok"] and item["check"] in ASKED_BEFORE)
-        ]
+        return [_finding(item) for item in raw if not (item["ok"] and item["check"] in ASKED_BEFORE)]
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
