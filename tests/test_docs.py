@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import re
 import subprocess
 import sys
@@ -9,8 +11,17 @@ from pathlib import Path
 
 import pytest
 
+from tests import docs_code
+from tests.ops.test_migrations import RELEASE
 from training import metrics
+from training.data import problems
+from training.data.facts import IGNORED
 from training.reference import reference
+from training.sandbox.problems import SENTENCES
+from webapp.api import urls  # noqa: F401 - adds the operations
+from webapp.api.base import api
+from webapp.errors import MESSAGES, error_body
+from webapp.home.workers import PROBLEMS
 
 ROOT = Path(__file__).resolve().parent.parent
 FENCE = re.compile(r"^ *```sh\n(.*?)^ *```", re.S | re.M)
@@ -46,12 +57,17 @@ def test_every_command_of_the_readme_is_run_by_a_test(name: str) -> None:
 
 
 def test_every_setting_is_documented() -> None:
+    """Also those that are read elsewhere than in settings.py, by trainers and environment servers."""
     pattern = re.compile(r'(?:env_str|env_bool|env_int|env_list)\(\s*"([A-Z_]+)"|secret_key\([^)]*"([A-Z_]+)"')
     text = (ROOT / "webapp" / "settings.py").read_text(encoding="utf-8")
     names = {first or second for first, second in pattern.findall(text)}
-    page = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
-    assert len(names) > 15
-    assert {name for name in names if f"`{name}`" not in page} == set()
+    for source in docs_code.sources("webapp", "training", "envs").values():
+        names |= set(re.findall(r"\bTILTYARD_[A-Z_]*[A-Z]\b", source))
+        names |= set(re.findall(r'environ(?:\.get\(|\[)"([A-Z][A-Z_]+)"', source))
+    assert len(names) > 40 and {"TILTYARD_DISK_RESERVE_MB", "TILTYARD_REWARD_MODELS", "HF_HOME"} <= names
+    told = page("settings.md")
+    unneeded = {"TOKENIZERS_PARALLELISM", "OMP_NUM_THREADS"}  # set for a child, not read
+    assert {name for name in names - unneeded if f"`{name}`" not in told} == set()
 
 
 def test_the_page_of_options_is_current() -> None:
@@ -84,3 +100,101 @@ def test_the_command_line_of_training_prints_its_schema() -> None:
     argv = [sys.executable, "-m", "training", "schema"]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
     assert '"JobConfig"' in done.stdout
+
+
+# --- errors and promises ---------------------------------------------------------------------------------------------
+def page(name: str) -> str:
+    return (ROOT / "docs" / name).read_text(encoding="utf-8")
+
+
+def rows_of(text: str, heading: str) -> list[list[str]]:
+    """The cells of the first table below a heading, without its head."""
+    below = text[text.index(f"{heading}\n") :].splitlines()
+    start = next(number for number, line in enumerate(below) if line.startswith("|"))
+    table = itertools.takewhile(lambda line: line.startswith("|"), below[start + 2 :])
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table]
+
+
+def test_every_error_code_is_documented_with_its_boundary_and_what_it_does_to_a_run() -> None:
+    """H2: fifteen codes were on no page."""
+    told = {row[0].strip("`"): row[1:3] for row in rows_of(page("errors.md"), "## Of runs and rollouts")}
+    classes = {(c.code, c.boundary.value, "yes" if c.pauses else "no") for c in docs_code.error_classes()}
+    written = {(code, boundary, "no") for code, boundary in docs_code.written_codes()}
+    assert len(classes) > 20 and {"run_file", "lease_lost"} <= {code for code, _where, _pauses in classes}
+    assert len(written) > 8 and {"trainer_died", "attempt_ended"} <= {code for code, _where, _pauses in written}
+    assert {code: [where, pauses] for code, where, pauses in written | classes} == told
+
+
+def test_every_code_of_the_api_the_sandbox_and_the_playground_is_documented() -> None:
+    text = page("errors.md")
+    told = {row[0].strip("`") for row in rows_of(text, "## Answers of the API and of pages that scripts ask")}
+    assert told == set(MESSAGES)
+    others = {*SENTENCES, *PROBLEMS, *docs_code.first_words("PlayRefused"), "throttled", "journal_line"}
+    others |= docs_code.first_words("FrameError")
+    assert {code for code in others if f"`{code}`" not in text} == set()
+
+
+def test_codes_of_rows_and_columns_are_documented() -> None:
+    assert {code for code in problems.PROBLEMS if f"`{code}`" not in page("data.md")} == set()
+    assert {code for code in IGNORED if f"`{code}`" not in page("errors.md")} == set()
+
+
+def test_the_codes_that_pause_are_listed_with_the_rule() -> None:
+    told = {row[0].strip("`") for row in rows_of(page("reliability.md"), "## One rule for failures")}
+    assert told == {found.code for found in docs_code.error_classes() if found.pauses}
+
+
+def test_every_promise_names_tests_that_exist() -> None:
+    text = page("reliability.md")
+    promises = [
+        f"{letter}{n}" for letter, count in zip("RDLEIW", (12, 9, 6, 5, 2, 2), strict=True) for n in range(1, count + 1)
+    ]
+    assert [name for name in promises if f"\n| {name} |" not in text] == []
+    named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", text)
+    assert len(named) > 90
+    missing = [
+        f"{path}::{test}"
+        for path, test in named
+        if not (ROOT / path).is_file()
+        or (test and not re.search(rf"^(async )?def {test}\(", (ROOT / path).read_text(encoding="utf-8"), re.M))
+    ]
+    assert missing == []
+
+
+def test_no_promise_is_without_a_test() -> None:
+    rows = [line for line in page("reliability.md").splitlines() if re.match(r"\| [RDLEIW]\d+ \|", line)]
+    assert len(rows) == 36
+    assert [row[:6] for row in rows if "`tests/" not in row] == []
+
+
+def test_the_way_back_is_written_as_it_is_tested() -> None:
+    told = re.findall(r"manage\.py migrate (\w+) (\w+)$", page("operations.md"), re.M)
+    assert told == list(RELEASE.items())
+
+
+# --- addresses and command lines -------------------------------------------------------------------------------------
+def test_every_endpoint_of_the_api_is_documented_and_no_other() -> None:
+    told = set(re.findall(r"^\| ([A-Z]+) \| `(/[^`]+)` \|", page("api.md"), re.M))
+    paths = api.get_openapi_schema(path_prefix="/api/v1/")["paths"]
+    served = {(method.upper(), path.removeprefix("/api/v1")) for path, all_of in paths.items() for method in all_of}
+    assert len(served) > 20
+    assert told == served
+
+
+def test_the_shape_of_errors_is_the_documented_one() -> None:
+    example = json.loads(re.findall(r"```json\n(.*?)```", page("api.md"), re.S)[0])
+    assert set(example) == set(error_body(None, "invalid"))
+
+
+def test_the_page_of_command_lines_is_current() -> None:
+    """Made by `python -m tests.docs_code > docs/cli.md`."""
+    made = docs_code.command_lines()
+    assert "--resume-from" in made and "manage.py up" in made and "python -m envs.webshop" in made
+    assert page("cli.md") == made
+
+
+def test_the_page_of_command_lines_has_every_command_of_ours() -> None:
+    ours = {path.stem for path in ROOT.glob("webapp/*/management/commands/[a-z]*.py")}
+    assert ours == {name for names in docs_code.COMMANDS.values() for name in names}
+    programs = {f"envs.{path.parent.name}.__main__" for path in ROOT.glob("envs/*/__main__.py")}
+    assert programs == {name for name in docs_code.PROGRAMS if name.startswith("envs.")}
