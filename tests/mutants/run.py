@@ -25,6 +25,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 SOURCES = ("training", "webapp", "envs")
+LOGS = [r"\blogger\."]  # the words of log lines are no behaviour
 PYTEST = ["-p", "no:cacheprovider"]
 MODULE_LIMIT_S = 3600
 NEEDED = 0.85  # share of the mutants that must die, in each module
@@ -53,18 +54,20 @@ def copy_tree(target: Path) -> None:
         shutil.copy2(catalogue, target / catalogue.relative_to(ROOT))
 
 
-def settings_of(module: str, tests: list[str], tree: Path) -> str:
-    """``setup.cfg`` for mutmut. A fork server imports the tests once; each mutant is a fork of it."""
+def settings_of(module: str, tests: list[str], tree: Path, patience_s: float = 30) -> str:
+    """``setup.cfg`` for mutmut. A fork server imports the tests once; each mutant is a fork of it, and gets twice the
+    time of its tests and ``patience_s``."""
     others = sorted(path.name for path in tree.iterdir() if path.name not in SOURCES and path.name[0] != ".")
     lists = {
         "source_paths": SOURCES,
         "only_mutate": [module],
+        "do_not_mutate_patterns": LOGS,
         "also_copy": others,
         "pytest_add_cli_args": PYTEST,
         "pytest_add_cli_args_test_selection": tests,
     }
     lines = [f"{key} =\n" + "".join(f"  {value}\n" for value in values) for key, values in lists.items()]
-    limits = "timeout_constant = 10.0\ntimeout_multiplier = 2.0\n"
+    limits = f"timeout_constant = {patience_s / 2}\ntimeout_multiplier = 2.0\n"
     return "[mutmut]\nprocess_isolation = forkserver\n" + limits + "".join(lines)
 
 
@@ -77,10 +80,10 @@ def function_of(mutant: str) -> str:
 class Job:
     """A worker with services of its own; ``folder`` is all that it writes."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, patience_s: float) -> None:
         from webapp.ops.embedded import Embedded
 
-        self.folder = folder
+        self.folder, self.patience_s = folder, patience_s
         (folder / "services").mkdir(parents=True)
         self.services = Embedded(folder / "services")
         self.services.start()
@@ -122,7 +125,7 @@ class Job:
     def mutants(self, module: str, tests: list[str], sample: int) -> dict[str, Any]:
         """Judge one module, then see that its tests still pass: a killed test may have left rows behind."""
         began, tree = time.monotonic(), self.tree()
-        (tree / "setup.cfg").write_text(settings_of(module, tests, tree), encoding="utf-8")
+        (tree / "setup.cfg").write_text(settings_of(module, tests, tree, self.patience_s), encoding="utf-8")
         result, log = self.folder / "result.json", self.folder / "log"
         result.unlink(missing_ok=True)
         self.run([sys.executable, str(HERE / "judge.py"), module, str(sample), str(result)], tree, log)
@@ -177,6 +180,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("names", nargs="*", help="only modules whose path contains one of these; 'planted' for those")
     parser.add_argument("--sample", type=int, default=60, help="mutants a module, drawn with a fixed seed; 0 for all")
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--patience", type=float, default=30, help="seconds that a mutant gets beside twice its tests'")
     parser.add_argument("--output", type=Path, help="a file for the results as a JSON list")
     return parser.parse_args()
 
@@ -210,7 +214,7 @@ def main() -> int:
             print(json.dumps(row, ensure_ascii=False), flush=True)
 
     folder = Path(tempfile.mkdtemp(prefix="tiltyard-mutants-"))
-    jobs = [Job(folder / str(number)) for number in range(asked.jobs)]
+    jobs = [Job(folder / str(number), asked.patience) for number in range(asked.jobs)]
     try:
         threads = [threading.Thread(target=work, args=(job,)) for job in jobs]
         for thread in threads:
