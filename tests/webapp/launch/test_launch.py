@@ -18,7 +18,7 @@ from training.presets import presets
 from webapp.failures import CODES
 from webapp.runs.launch import preflight
 from webapp.runs.launch import views as launch_views
-from webapp.runs.launch.forms import GROUP_HELP, RunForm, option_groups, suggested_name
+from webapp.runs.launch.forms import GROUP_HELP, RunForm, config_of, option_groups, suggested_name
 from webapp.runs.launch.preflight import Check
 from webapp.runs.launch.yaml_text import YamlProblem, config_from_text
 from webapp.runs.models import Run
@@ -163,6 +163,61 @@ def test_clone_is_prefilled_with_a_free_name(
     client = client_for(bob)
     for wrong in ("nonsense", str(uuid.uuid4()), "\x00"):
         assert client.get(reverse("run-new", args=[project.slug]), {"from": wrong}).status_code == 404
+
+
+def test_a_spec_from_the_lab_replaces_only_the_spec(
+    project: Project, bob: User, make_run: Any, make_reward_spec: Any, client_for: Callable[..., Client]
+) -> None:
+    """It used to take the dataset, the environment and the model, and to drop every other option (W1)."""
+    spec = make_reward_spec()
+    source = make_run(
+        config=JobConfig.model_validate(
+            {
+                "optim": {"learning_rate": 2e-4},
+                "rollout": {"max_turns": 3, "max_turn_tokens": 48, "temperature": 0.7},
+                "run": {"max_steps": 25, "seed": 9},
+                "rewards": {"score_timeout_s": 4, "components": [{"name": "env_success", "weight": 0.5}]},
+            }
+        )
+    )
+    address = reverse("run-new", args=[project.slug]) + f"?from={source.pk}&reward={spec.reference}"
+    answer = client_for(bob).get(address)
+    form = answer.context["form"]
+    kept = {
+        "optim.learning_rate": 2e-4,
+        "rollout.max_turns": 3,
+        "rollout.max_turn_tokens": 48,
+        "rollout.temperature": 0.7,
+        "run.max_steps": 25,
+        "run.seed": 9,
+        "rewards.score_timeout_s": 4,
+        "rewards.spec": spec.reference,
+        "rewards.components": "",
+    }
+    assert {path: form[path].value() for path in kept} == kept
+    changed = [("rewards.spec", "–", spec.reference), ("rewards.components", "env_success × 0.5", "–")]
+    assert form.changed_options() == changed
+    page = answer.content.decode()
+    assert f"Changed from {source.name}" in page and "env_success × 0.5" in page
+    plain = client_for(bob).get(reverse("run-new", args=[project.slug]) + f"?from={source.pk}").content.decode()
+    assert "Changed from" not in plain
+
+
+def test_a_form_that_comes_back_still_tells_what_was_changed(project: Project, make_run: Any, config: Any) -> None:
+    config.optim.learning_rate = 1e-5
+    source, changed = make_run(config=config), config.model_copy(deep=True)
+    changed.optim.learning_rate = 3e-4
+    form = RunForm(_data(project, changed, origin=str(source.pk)), project=project)
+    assert form.is_valid(), form.errors
+    assert form.changed_options() == [("optim.learning_rate", "1e-05", "0.0003")]
+
+
+def test_an_option_that_is_gone_takes_no_other_with_it(project: Project, make_run: Any) -> None:
+    """The config of an older version came back as all defaults."""
+    stored = JobConfig.model_validate({"optim": {"learning_rate": 2e-4}}).model_dump(mode="json")
+    stored["optim"]["gone"] = 1
+    stored["long_gone"] = {"x": 1}
+    assert config_of(make_run(config=stored)).optim.learning_rate == 2e-4
 
 
 def test_run_of_another_project_cannot_be_cloned(

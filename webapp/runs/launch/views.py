@@ -49,7 +49,9 @@ def run_new(request: HttpRequest, slug: str) -> HttpResponse:
     project = project_for(request.user, slug, need=Role.VIEWER if request.method == "GET" else Role.EDITOR)
     if request.method == "GET":
         start = start_of(request, project)
-        form = RunForm(project=project, config=start.config, name=start.name, checkpoint=start.checkpoint)
+        form = RunForm(
+            project=project, config=start.config, name=start.name, checkpoint=start.checkpoint, origin=start.origin
+        )
         return render(request, "runs/new.html", _context(request, project, form, chosen=start.chosen))
     form = RunForm(request.POST, project=project)
     if not form.is_valid() or form.config is None:
@@ -110,8 +112,8 @@ def run_yaml(request: HttpRequest, slug: str) -> HttpResponseBase:
     project = project_for(request.user, slug, need=Role.VIEWER if request.method == "GET" else Role.EDITOR)
     if request.method == "GET":
         start = start_of(request, project)
-        if start.source:
-            return _download(start.config, start.source)
+        if start.origin is not None:
+            return _download(start.config, start.origin.name)
         return _yaml_page(request, project, start.config, name=start.name)
     if "yaml" in request.POST:
         return _from_yaml(request, project)
