@@ -13,8 +13,8 @@ from django.utils.translation import gettext_noop
 
 from webapp.runs.engine import outbox, reaper, room, supervisor
 from webapp.runs.foreign import reading as foreign
-from webapp.runs.launch import preparing
-from webapp.runs.models import Preparation, RunImport
+from webapp.runs.launch import checked, preparing
+from webapp.runs.models import LaunchCheck, Preparation, RunImport
 from webapp.work import Kind, register
 
 IMPORT_TOO_LONG = gettext_noop("Reading the files took too long. Give fewer steps at once.")
@@ -53,6 +53,7 @@ register(
     Kind(RunImport, foreign.import_read, foreign.import_failed, too_long=IMPORT_TOO_LONG, ended=foreign.import_ended)
 )
 register(Kind(Preparation, preparing.preparation_advance, preparing.preparation_failed))
+register(Kind(LaunchCheck, checked.check_run, checked.check_failed))
 
 
 @worker_shutting_down.connect

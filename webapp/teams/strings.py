@@ -113,6 +113,7 @@ def _words() -> dict[str, str]:
         "state.succeeded": _("succeeded"),
         "state.failed": _("failed"),
         "state.cancelled": _("cancelled"),
+        "phase.checking": _("being checked"),
         "phase.preparing": _("preparing"),
         "phase.generating": _("generating"),
         "phase.environment": _("environment"),

@@ -133,6 +133,7 @@ class RunForm(forms.Form):
     idempotency_key = forms.CharField(widget=forms.HiddenInput, max_length=64, required=False)
     checkpoint = forms.ModelChoiceField(Checkpoint.objects.none(), widget=forms.HiddenInput, required=False)
     origin = forms.ModelChoiceField(Run.objects.none(), widget=forms.HiddenInput, required=False)
+    draft = forms.ModelChoiceField(Run.objects.none(), widget=forms.HiddenInput, required=False)
 
     def __init__(
         self,
@@ -143,11 +144,13 @@ class RunForm(forms.Form):
         name: str = "",
         checkpoint: Checkpoint | None = None,
         origin: Run | None = None,
+        draft: Run | None = None,
     ) -> None:
-        given = {"name": name, "checkpoint": checkpoint, "origin": origin}
+        given = {"name": name, "checkpoint": checkpoint, "origin": origin, "draft": draft}
         super().__init__(data, initial=given | {"idempotency_key": uuid.uuid4().hex})
         self.project = project
-        self.fields["origin"].queryset = Run.objects.filter(project=project)  # type: ignore[attr-defined]
+        for field in ("origin", "draft"):
+            self.fields[field].queryset = Run.objects.filter(project=project)  # type: ignore[attr-defined]
         self.fields["checkpoint"].queryset = Checkpoint.objects.filter(project=project).select_related("run")  # type: ignore[attr-defined]
         self.config: JobConfig | None = None
         self.warnings: dict[str, str] = {}

@@ -72,13 +72,14 @@ class Chosen(NamedTuple):
 
 class Start(NamedTuple):
     """The config that a form shows, the name that it suggests, and where they come from: ``origin`` is a run that is
-    cloned or continued, which the form compares with."""
+    cloned or continued, which the form compares with; ``draft`` is one that the form changes."""
 
     config: JobConfig
     name: str
     origin: Run | None = None
     chosen: Chosen | None = None
     checkpoint: Checkpoint | None = None
+    draft: Run | None = None
 
 
 class Card(NamedTuple):
@@ -100,6 +101,8 @@ def start_of(request: HttpRequest, project: Project) -> Start:
     """What the request asks for. Raises ``Http404`` for a run that is not there."""
     if request.GET.get("resume"):
         return _branch(request, project)
+    if request.GET.get("edit"):
+        return _draft(request, project)
     source = request.GET.get("from") or request.GET.get("clone")
     if source:
         within = Run.objects.filter(project=project).select_related("project")
@@ -121,8 +124,21 @@ def _refer(config: JobConfig, request: HttpRequest) -> None:
         if not 0 < len(value) <= MAX_REFERENCE:
             continue
         setattr(getattr(config, group), option, value)
-        if key == "reward":
-            config.rewards.components = []
+    if config.rewards.spec == request.GET.get("reward"):
+        _train_with_spec(config)
+
+
+def _train_with_spec(config: JobConfig) -> None:
+    """The spec takes the place of components in the config. Where a sample tried it, the new run is one that trains."""
+    config.rewards.components = []
+    if config.method.trains:
+        return
+    fresh = JobConfig()
+    config.kind, config.run.max_steps = fresh.kind, fresh.run.max_steps
+    if config.sample.policies:  # which have other limits than a model
+        turns = config.rollout.max_turns
+        config.rollout = fresh.rollout.model_copy(update={"max_turns": turns})
+    config.sample = fresh.sample
 
 
 def _branch(request: HttpRequest, project: Project) -> Start:
@@ -136,6 +152,13 @@ def _branch(request: HttpRequest, project: Project) -> Start:
     if run.state == RunState.SUCCEEDED:  # the same number of steps would leave nothing to do
         config.run.max_steps = max(config.run.max_steps, checkpoint.step) * 2
     return Start(config, suggested_name(project, config, run.name), run, checkpoint=checkpoint)
+
+
+def _draft(request: HttpRequest, project: Project) -> Start:
+    """A draft to be changed, under its own name."""
+    within = Run.objects.filter(project=project, state=RunState.DRAFT).select_related("project", "resume_checkpoint")
+    run = object_for(request.user, Run, request.GET["edit"], within=within)
+    return Start(config_of(run), run.name, run.parent, checkpoint=run.resume_checkpoint, draft=run)
 
 
 def chosen_of(asked: Any, project: Project) -> Chosen | None:
