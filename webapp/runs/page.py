@@ -117,6 +117,7 @@ def page_data(run: Run, urls: dict[str, str], tab: str) -> dict[str, Any]:
         "urls": urls,
         "weights": weights,
         "per_step": expected,
+        "group_size": config.group_size if config and run.method.plays else None,
         "baselines": _baseline_lines(run, list(weights.items())),
         "own_curves": _own_curves(run),
         "tiles": {name: METRICS[name].form for name in run.method.tiles},
