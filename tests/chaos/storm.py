@@ -7,6 +7,7 @@ again, as its process manager does.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -211,8 +212,9 @@ class Storm:
         folder = Path(settings.DATA_DIR)
         leave = self.dice.choice([0, 4096, int(shutil.disk_usage(folder).total * 0.025)])
         filler = folder / "filler"
-        with open(filler, "wb") as file:
-            os.posix_fallocate(file.fileno(), 0, max(1, shutil.disk_usage(folder).free - leave))
+        with open(filler, "wb", buffering=0) as file, contextlib.suppress(OSError):  # others write too
+            while (room := shutil.disk_usage(folder).free - leave) > 0:
+                file.write(bytes(min(room, 1 << 20)))
         time.sleep(self.dice.uniform(8, 25))
         self.say(f"  {shutil.disk_usage(folder).free >> 10} KiB free of it; room again")
         filler.unlink()
