@@ -11,7 +11,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 HERE = Path(__file__).parent
-NAMES = tuple("demo overhead rollouts learning envs catalogue data lab tabs truth sampler step".split())
+NAMES = (
+    "demo",
+    "overhead",
+    "rollouts",
+    "learning",
+    "envs",
+    "catalogue",
+    "data",
+    "lab",
+    "tabs",
+    "truth",
+    "sampler",
+    "step",
+)
 LONG = ("chaos",)  # an hour or more: only by name
 LIMIT_S, LONG_LIMIT_S = 1800, 4 * 3600
 
