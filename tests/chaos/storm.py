@@ -7,6 +7,7 @@ again, as its process manager does.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -135,8 +136,11 @@ class Storm:
         )
         return [run for run in rows if run.state != RunState.PAUSED or (run.error or {}).get("code") == "storage_full"]
 
-    def _running(self) -> list[Run]:
-        """Runs that train now, once there are any; new ones are launched for those that ended."""
+    def _running(self, kind: str = "") -> list[Run]:
+        """Runs that train now, once there are any; new ones are launched for those that ended.
+
+        Trainers are killed after a step of their attempt: three that die at their start are a crash loop by design.
+        """
         deadline = time.monotonic() + RUNNING_LIMIT_S
         while time.monotonic() < deadline:
             self.tend()
@@ -144,10 +148,15 @@ class Storm:
             for _ in range(len(TRAIN_WORKERS) - len(active)):
                 self.launch()
             running = [run for run in active if run.state == RunState.RUNNING and alive(_trainer(run))]
+            running = [run for run in running if kind != "trainer" or self._has_stepped(run)]
             if running:
                 return running
             time.sleep(0.5)
         raise AssertionError(f"No run is running: {[(run.name, run.state, run.error) for run in self.active()]}")
+
+    def _has_stepped(self, run: Run) -> bool:
+        attempt = self.ask(lambda: run.attempts.filter(number=run.attempt).first())
+        return attempt is not None and attempt.last_step > attempt.first_step
 
     def blow(self, count: int, minutes: float) -> None:
         """The faults one after another, each while a run trains, for at most so long; then wait for the ends."""
@@ -157,7 +166,7 @@ class Storm:
             time.sleep(self.dice.uniform(*CALM_S))
             if time.monotonic() - self.began > minutes * 60:
                 break
-            running = self._running()
+            running = self._running(kind)
             where = ", ".join(f"{run.name} attempt {run.attempt} step {run.step}" for run in running)
             self.say(f"fault {number} of {count}: {kind} ({where})")
             getattr(self, f"_fault_{kind}")(self.dice.choice(running))
@@ -211,8 +220,9 @@ class Storm:
         folder = Path(settings.DATA_DIR)
         leave = self.dice.choice([0, 4096, int(shutil.disk_usage(folder).total * 0.025)])
         filler = folder / "filler"
-        with open(filler, "wb") as file:
-            os.posix_fallocate(file.fileno(), 0, max(1, shutil.disk_usage(folder).free - leave))
+        with open(filler, "wb", buffering=0) as file, contextlib.suppress(OSError):  # others write too
+            while (room := shutil.disk_usage(folder).free - leave) > 0:
+                file.write(bytes(min(room, 1 << 20)))
         time.sleep(self.dice.uniform(8, 25))
         self.say(f"  {shutil.disk_usage(folder).free >> 10} KiB free of it; room again")
         filler.unlink()
