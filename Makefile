@@ -36,6 +36,9 @@ test-docker: $(VENV)/.setup-test ## build all images, start docker-compose.yml a
 test-gpu: $(VENV)/.setup-test ## three GRPO runs on a CUDA device, then the benchmark of steps on it
 	$(PY) -m pytest -m gpu && $(PY) benchmarks/gpu.py
 
+mutants: $(VENV)/.setup-mutants ## put small faults into the code; its tests must notice (up to an hour; ARGS="lease --sample 0")
+	$(PY) -m tests.mutants.run $(ARGS)
+
 compose-init: ## make the secrets of docker-compose.yml in .env; then: docker compose up --detach
 	@$(PYTHON) webapp/ops/compose.py
 
@@ -56,7 +59,8 @@ messages: $(VENV)/.setup-test ## collect texts for translation into locale/ and 
 	$(PY) manage.py collect_messages && $(PY) manage.py compile_catalogues
 
 lock: $(VENV)/.setup-test ## pin the newest versions that requirements*.in allow
-	$(COMPILE) --upgrade -o requirements.lock requirements.in && $(COMPILE) --upgrade -o requirements-test.lock requirements-test.in
+	$(COMPILE) --upgrade -o requirements.lock requirements.in && $(COMPILE) --upgrade -o requirements-test.lock requirements-test.in \
+		&& $(COMPILE) --upgrade -o requirements-mutants.lock requirements-mutants.in
 	sed -i.old -e 's/+cpu//' -e '/^pip==/d' -e '/^# The following/d' -e '/^$$/d' requirements.lock requirements-test.lock && rm requirements*.lock.old
 	grep -v '^torch==' requirements.lock > $(VENV)/hashes.in && $(COMPILE) --generate-hashes -o $(VENV)/hashes.out $(VENV)/hashes.in
 	$(PY) -m webapp.ops.hashes $(VENV)/hashes.out
@@ -76,9 +80,13 @@ $(VENV)/.setup-test: requirements-test.lock $(VENV)/.setup
 	@$(PIP) -r requirements-test.lock
 	@touch $@
 
+$(VENV)/.setup-mutants: requirements-mutants.lock $(VENV)/.setup-test
+	@$(PIP) -r requirements-mutants.lock
+	@touch $@
+
 $(JS)/node_modules/.setup: $(JS)/package-lock.json
 	@command -v npm >/dev/null || { echo "The checks of the scripts need Node.js with npm (Debian: nodejs npm)."; exit 1; }
 	@cd $(JS) && npm ci --silent --no-audit --no-fund
 	@touch $@
 
-.PHONY: help demo up setup test test-js default-tests test-slow test-docker test-gpu compose-init lint fmt bench messages lock
+.PHONY: help demo up setup test test-js default-tests test-slow test-docker test-gpu mutants compose-init lint fmt bench messages lock

@@ -33,7 +33,7 @@ STEPS_FILE = "overhead-steps.jsonl"
 RUN_LIMIT_S = 1500
 LAUNCH = """
 from webapp.runs.models import Run
-from webapp.runs.engine.services import run_create, run_stop
+from webapp.engine.services import run_create, run_stop
 from training.config import JobConfig
 demo = Run.objects.get(name="first-grpo")
 run_stop(run=demo, user=demo.created_by)

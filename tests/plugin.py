@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from webapp.host.embedded import Embedded, free_port
 from webapp.ops.catalogues import catalogues_compile
-from webapp.ops.embedded import Embedded, free_port
 
 FOLDER_VARIABLE = "TILTYARD_TEST_FOLDER"
 REDIS_VARIABLE = "TILTYARD_TEST_REDIS_URL"

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,17 +44,22 @@ def sources(*folders: str) -> list[Source]:
 
 def imports(source: Source) -> Iterator[str]:
     """Every module that is imported anywhere in the file, also inside functions and by ``import_module``."""
-    package = source.path.relative_to(ROOT).with_suffix("").parts
     for node in ast.walk(source.tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = [*package[: len(package) - node.level]] if node.level else []
-            stem = ".".join([*base, *([node.module] if node.module else [])])
-            yield stem
-            yield from (f"{stem}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Call) and called(node) in {"import_module", "__import__"}:
-            yield from (arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str))
+        yield from names_in(node, source)
+
+
+def names_in(node: ast.AST, source: Source) -> list[str]:
+    """What one node imports; of ``from a import b`` first ``a``, then ``a.b``, whatever ``b`` is."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        package = source.path.relative_to(ROOT).with_suffix("").parts
+        base = [*package[: len(package) - node.level]] if node.level else []
+        stem = ".".join([*base, *([node.module] if node.module else [])])
+        return [stem, *(f"{stem}.{alias.name}" for alias in node.names)]
+    if isinstance(node, ast.Call) and called(node) in {"import_module", "__import__"}:
+        return [arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
+    return []
 
 
 def called(node: ast.Call) -> str:
@@ -66,6 +72,69 @@ def calls(*folders: str) -> Iterator[tuple[str, ast.Call]]:
         for node in ast.walk(source.tree):
             if isinstance(node, ast.Call):
                 yield f"{source.name}:{node.lineno}", node
+
+
+def modules() -> dict[str, Source]:
+    """Our modules by name; a package stands under its own name."""
+    named = {}
+    for source in sources("webapp", "training", "envs"):
+        parts = source.path.relative_to(ROOT).with_suffix("").parts
+        named[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = source
+    return named
+
+
+def imported_modules() -> dict[str, set[str]]:
+    """Which of our modules each of them names anywhere: in functions and for types alone, too."""
+    known = modules()
+    return {module: set(named_modules(source, set(known))) - {module} for module, source in known.items()}
+
+
+def named_modules(source: Source, known: set[str]) -> Iterator[str]:
+    """``from a import b`` names ``a.b`` where that is a module, and else the text of ``a`` itself."""
+    for node in ast.walk(source.tree):
+        names = names_in(node, source)
+        if isinstance(node, ast.ImportFrom):
+            stem, *rest = names
+            names = [name if name in known else stem for name in rest]
+        yield from (name for name in names if name in known)
+
+
+def circles(imported: dict[str, set[str]]) -> list[str]:
+    """Circles of modules, and in every folder circles of what lies in it; a sub-folder counts with all in it."""
+    folders = {module.rsplit(".", depth)[0] for module in imported for depth in range(1, module.count(".") + 1)}
+    levels = {"modules": imported}
+    for folder in sorted(folders):
+        levels[folder] = {}
+        for module, names in imported.items():
+            if (unit := unit_of(module, folder)) is not None:
+                others = {other for name in names if (other := unit_of(name, folder)) not in {None, unit}}
+                levels[folder].setdefault(unit, set()).update(others)  # type: ignore[arg-type]
+    found = []
+    for level, graph in levels.items():
+        try:
+            TopologicalSorter(graph).prepare()
+        except CycleError as error:
+            found.append(f"{level}: {' ← '.join(error.args[1])}")
+    return found
+
+
+def unit_of(module: str, folder: str) -> str | None:
+    """The module or sub-folder of ``folder`` that holds ``module``; the folder's own ``__init__`` is one of them."""
+    if module == folder:
+        return "__init__"
+    return module.removeprefix(f"{folder}.").split(".")[0] if module.startswith(f"{folder}.") else None
+
+
+def test_nothing_imports_in_a_circle() -> None:
+    assert circles(imported_modules()) == []
+
+
+def test_a_circle_is_seen_between_modules_and_between_folders() -> None:
+    assert circles({"a.x": {"a.y"}, "a.y": {"a.x"}}) == ["modules: a.x ← a.y ← a.x", "a: x ← y ← x"]
+    between = {"a.x.low": set(), "a.x.top": {"a.y.one"}, "a.y.one": {"a.x.low"}}
+    assert circles(between) == ["a: x ← y ← x"]
+    inside = {"a.base": set(), "a.x": {"a.base"}, "a.top": {"a.x"}, "a": set()}
+    assert circles(inside) == []
 
 
 def test_training_does_not_know_the_web() -> None:

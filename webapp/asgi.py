@@ -15,7 +15,7 @@ from channels.sessions import SessionMiddlewareStack  # noqa: E402
 from django.conf import settings  # noqa: E402
 
 from webapp.body_limit import BodyLimit  # noqa: E402
-from webapp.live.routing import websocket_urlpatterns  # noqa: E402
+from webapp.sockets import websocket_urlpatterns  # noqa: E402
 
 application = ProtocolTypeRouter(
     {

@@ -22,11 +22,11 @@ from django.db import DatabaseError, InterfaceError
 from django.http import Http404, parse_cookie
 from django.urls import Resolver404, resolve
 
-from webapp.datasets.handlers import OVERHEAD_BYTES
 from webapp.errors import error_body
 from webapp.live.feed import in_database
 from webapp.teams.access import project_for
 from webapp.teams.models import Role
+from webapp.upload_handlers import OVERHEAD_BYTES
 
 logger = logging.getLogger(__name__)
 # The addresses that take files, by name; each stands below a project in which the person must be an editor.

@@ -24,8 +24,8 @@ from django.utils.translation import gettext as _
 
 from training.addresses import MAX_URL_CHARS as MAX_URL_CHARS  # the registration form's limit is this client's
 from training.addresses import SCHEMES, Address, AddressRefused, AllowList, literal_address, parse_place, plain_address
+from training.connections import Access
 from training.errors import EnvironmentProtocolError, EnvironmentTimeout, EnvironmentUnreachable
-from training.rollout.connections import Access
 
 CONNECT_LIMIT_S = 5.0
 TOTAL_LIMIT_S = 10.0

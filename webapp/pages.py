@@ -5,21 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
+from django.contrib.auth.base_user import AbstractBaseUser
 from django.contrib.auth.models import AnonymousUser
 from django.core.cache import cache
 from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
+from django.urls import NoReverseMatch, reverse
 
 from webapp.ids import name_validator
-from webapp.teams.access import RANK
-from webapp.teams.models import Project, Role, User
 
 PROBES_PER_MINUTE = 20
 MAX_PAGE = 10_000
-
-
-def can_edit(project: Project) -> bool:
-    """Whether the person for whom ``project_for`` fetched this project may write."""
-    return RANK[getattr(project, "role", Role.VIEWER)] >= RANK[Role.EDITOR]
 
 
 def clean_name(name: str) -> str:
@@ -47,7 +42,7 @@ def errors_by_field(exc: ValidationError) -> dict[str, list[str]]:
     return {NON_FIELD_ERRORS: list(exc.messages)}
 
 
-def probe_allowed(user: User | AnonymousUser) -> bool:
+def probe_allowed(user: AbstractBaseUser | AnonymousUser) -> bool:
     """Whether a person may have us send one more request now; counted for each minute."""
     key = f"probes:{user.pk}"
     cache.add(key, 0, timeout=60)
@@ -61,3 +56,11 @@ def page_number(raw: Any) -> int:
     """A page number from a query string; anything else is the first page."""
     text = str(raw or "1")
     return min(MAX_PAGE, max(1, int(text))) if text.isascii() and text.isdigit() and len(text) < 9 else 1
+
+
+def url_or_none(url_name: str, *args: Any) -> str | None:
+    """An address, or ``None`` where no such page exists."""
+    try:
+        return reverse(url_name, args=args)
+    except NoReverseMatch:
+        return None

@@ -81,6 +81,7 @@ DEFAULT_FROM_EMAIL = env_str("EMAIL_FROM", f"tiltyard@{ALLOWED_HOSTS[0]}")
 
 # --- Application ----------------------------------------------------------------------------------------------------
 INSTALLED_APPS = [
+    "webapp.ui",
     "webapp.teams",
     "webapp.datasets",
     "webapp.rewards",
@@ -91,6 +92,11 @@ INSTALLED_APPS = [
     "webapp.metrics",
     "webapp.rollouts",
     "webapp.removal",
+    "webapp.engine",
+    "webapp.foreign",
+    "webapp.launch",
+    "webapp.run_pages",
+    "webapp.deletion",
     "webapp.live",
     "webapp.api",
     "webapp.ops",

@@ -8,8 +8,8 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect
 from django.utils.translation import gettext as _
 
-from webapp.datasets.handlers import OVERHEAD_BYTES, CountingUploadHandler
 from webapp.errors import error_body
+from webapp.upload_handlers import OVERHEAD_BYTES, CountingUploadHandler
 
 
 def upload_count(request: HttpRequest) -> bool:

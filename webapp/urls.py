@@ -6,13 +6,15 @@ from django.urls import include, path
 
 handler500 = "webapp.errors.server_error"
 urlpatterns = [
+    path("", include("webapp.home.urls")),
     path("", include("webapp.teams.urls")),
-    path("workers/", include("webapp.workers.urls")),
     path("api/v1/", include("webapp.api.urls")),
-    path("p/<slug:slug>/runs/", include("webapp.runs.urls")),
+    path("p/<slug:slug>/runs/", include("webapp.run_pages.urls")),
     path("p/<slug:slug>/rollouts/", include("webapp.rollouts.urls")),
     path("p/<slug:slug>/datasets/", include("webapp.datasets.urls")),
     path("p/<slug:slug>/rewards/", include("webapp.rewards.urls")),
+    path("p/<slug:slug>/rewards/", include("webapp.launch.play_urls")),
     path("p/<slug:slug>/environments/", include("webapp.environments.urls")),
     path("p/<slug:slug>/models/", include("webapp.registry.urls")),
+    path("p/<slug:slug>/", include("webapp.deletion.urls")),
 ]

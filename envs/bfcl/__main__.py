@@ -72,7 +72,8 @@ def _add_version(parser: argparse.ArgumentParser) -> None:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    from envs.bfcl.server import BfclEnvironment, Defaults, facts, server_version
+    from envs.bfcl.application import facts
+    from envs.bfcl.server import BfclEnvironment, Defaults, server_version
 
     defaults = Defaults(speech=options.speech, errors=options.errors, compat=options.compat)
     return serve(options, partial(BfclEnvironment, defaults), name=NAME, version=server_version(), facts=facts())

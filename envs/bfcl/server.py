@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from envs.base import EnvironmentRefusal, Facts, ServerSettings, ToolEnvironment
-from envs.base.facts import validation_of
-from envs.bfcl import DESCRIPTION, NAME, VERSION
+from envs.base import EnvironmentRefusal, ToolEnvironment
+from envs.bfcl import VERSION
 from envs.bfcl.execution import Errors
-from envs.bfcl.package import SPLITS, entries, installed_version
+from envs.bfcl.package import entries, installed_version
 from envs.bfcl.rewards import reward_parts
 from envs.bfcl.schemas import tool_schemas
 from envs.bfcl.speech import DIALECTS, Dialect, Speech
 from envs.bfcl.tasks import Task, TaskRow, read_row, resolve
 from envs.bfcl.turns import Episode, Round
-from envs.wire import Observation, StepRequest, Validation
-
-if TYPE_CHECKING:
-    from fastapi import FastAPI
+from envs.wire import Observation, StepRequest
 
 
 @dataclass(frozen=True)
@@ -118,21 +114,3 @@ def generate_rows(ids: Sequence[str], speech: Speech) -> Iterator[dict[str, Any]
             "speech": speech,
             "messages": [{"role": message.role, "content": message.content} for message in messages],
         }
-
-
-def facts() -> Facts:
-    """How the environment proves itself: one entry of each split."""
-
-    def prove() -> Validation:
-        from envs.bfcl.validate import ids_of, validate  # it plays this module's environment
-
-        return validation_of(validate([ids_of(split)[0] for split in SPLITS]))
-
-    return Facts(validate=prove, description=DESCRIPTION)
-
-
-def app() -> FastAPI:
-    """The application for ``uvicorn --factory envs.bfcl.server:app``; ``python -m envs.bfcl`` has more options."""
-    from envs.base.server import create_server  # OpenEnv takes a second to import
-
-    return create_server(BfclEnvironment, ServerSettings(name=NAME, version=server_version()), facts())

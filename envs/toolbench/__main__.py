@@ -19,8 +19,8 @@ from envs.toolbench.answers import DIALECTS
 from envs.toolbench.bench import Data, open_bench
 from envs.toolbench.demonstrations import generate_demonstrations
 from envs.toolbench.endpoint import DEFAULT_TIMEOUT_S, EndpointSettings, read_key
+from envs.toolbench.rows import task_rows
 from envs.toolbench.server import DEFAULT_MAX_OBSERVATION, DEFAULT_MAX_TURNS, Rules
-from envs.toolbench.tasks import task_rows
 from envs.toolbench.validate import validate
 from envs.toolbench.validate_data import validate_data
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Literal
@@ -145,14 +144,3 @@ def _api(item: ListedApi, library: Library) -> Api:
     if named_only and known is None:
         raise base_rows.refusal("api_list names an API without parameters that this server has no document of")
     return known if named_only and known is not None else item.as_api()
-
-
-def task_rows(tasks: TaskSet, count: int, start: int = 0, speech: Speech = "native") -> Iterator[dict[str, Any]]:
-    """Dataset rows for ``count`` queries from ``start``, with the opening that a reset repeats; fewer at the end."""
-    from envs.toolbench.speech import DIALECTS  # it reads this module's tasks
-
-    for index in range(start, min(start + count, len(tasks))):
-        task = tasks.at(index)
-        row = {"id": f"toolbench-{tasks.name}-{task.query_id}", "query_id": task.query_id, "task_set": tasks.name}
-        messages = [{"role": item.role, "content": item.content} for item in DIALECTS[speech].opening(task)]
-        yield {**row, "speech": speech, "question": task.query, "messages": messages}

@@ -30,7 +30,8 @@ def main(arguments: list[str] | None = None) -> int:
     )
     add_server_options(parser, port=DEFAULT_PORT, slots=DEFAULT_SLOTS)
     options = parser.parse_args(words)
-    from envs.tools.server import FACTS, ToolsEnvironment
+    from envs.tools.application import FACTS
+    from envs.tools.server import ToolsEnvironment
 
     return serve(options, ToolsEnvironment, name=NAME, version=VERSION, facts=FACTS)
 

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator
 
-from envs.base import EnvironmentRefusal, Facts, ServerSettings, ToolEnvironment
-from envs.base.facts import validation_of
+from envs.base import EnvironmentRefusal, ToolEnvironment
 from envs.base.rows import check_lengths, read_row
-from envs.tools import DESCRIPTION, NAME, VERSION
 from envs.tools.calculator import Language
 from envs.tools.grading import Answer, numbers, score
 from envs.tools.tasks import Difficulty, clock_for, draw_task
 from envs.tools.tools import TOOL_NAMES, Context, error_text, run_tool, tool_schemas
-from envs.wire import Message, Observation, StepRequest, ToolCall, Validation
-
-if TYPE_CHECKING:
-    from fastapi import FastAPI
+from envs.wire import Message, Observation, StepRequest, ToolCall
 
 MAX_TURNS = 12
 MAX_CALLS_PER_TURN = 3
@@ -29,7 +24,6 @@ MAX_CONTENT_LENGTH = 65536
 MAX_NAME_LENGTH = 64
 MAX_ERROR_LENGTH = 200
 FIRST_YEAR, LAST_YEAR = 1970, 2100
-VALIDATED_SEEDS = 8  # one of each language and difficulty: milliseconds
 SUCCESS = "task_success"
 
 
@@ -185,19 +179,3 @@ def _language_of(conversation: list[Message]) -> Language:
     """Chinese as soon as the last user turn holds a Chinese character."""
     last = next((message.content for message in reversed(conversation) if message.role == "user"), "")
     return "zh" if any("\u4e00" <= character <= "\u9fff" for character in last) else "en"
-
-
-def _validate() -> Validation:
-    from envs.tools.validate import validate  # it plays this module's environment
-
-    return validation_of(validate(VALIDATED_SEEDS))
-
-
-FACTS = Facts(validate=_validate, description=DESCRIPTION)
-
-
-def app() -> FastAPI:
-    """The application for ``uvicorn --factory envs.tools.server:app``; ``python -m envs.tools`` has more options."""
-    from envs.base.server import create_server  # OpenEnv takes a second to import
-
-    return create_server(ToolsEnvironment, ServerSettings(name=NAME, version=VERSION), FACTS)

@@ -18,11 +18,11 @@ from tests.servers import ROOT, running
 from training.config import JobConfig
 from training.rewards.custom.episode import plain_episode
 from training.rewards.custom.params import code_hash
+from webapp.engine.services import run_create
 from webapp.rewards.custom.sources import rows_at
 from webapp.rewards.models import RewardSpec
 from webapp.rollouts.episodes import episodes_of
 from webapp.rollouts.models import Rollout
-from webapp.runs.engine.services import run_create
 from webapp.runs.models import Run
 from webapp.runs.states import TERMINAL, RunState
 from webapp.storage import attempt_dir

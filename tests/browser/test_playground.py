@@ -21,7 +21,7 @@ from envs.webshop.validate import perfect_steps
 from tests.servers import ROOT, make_child_env, running, wait_for_http
 from webapp.datasets.models import Dataset
 from webapp.environments.models import Environment
-from webapp.ops.embedded import free_port
+from webapp.host.embedded import free_port
 from webapp.rewards.models import RewardCase
 from webapp.teams.models import User
 

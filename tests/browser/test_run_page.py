@@ -23,9 +23,9 @@ from training.journal import (
     RunStarted,
     TurnAdded,
 )
-from webapp.runs.engine.history import run_transition
-from webapp.runs.engine.lease import claim
-from webapp.runs.engine.projection import Projector
+from webapp.engine.history import run_transition
+from webapp.engine.lease import claim
+from webapp.engine.projection import Projector
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
 from webapp.storage import attempt_dir

@@ -23,10 +23,10 @@ from django.db import connections
 from tests.chaos.services import Postgres, Redis, alive, descendants, free_port, wait_until
 from training.config import JobConfig
 from webapp.datasets.models import Dataset, DatasetState
+from webapp.engine.services import run_create
 from webapp.env import database_from_url
 from webapp.environments.models import Environment
-from webapp.ops.embedded import die_with_parent
-from webapp.runs.engine.services import run_create
+from webapp.host.embedded import die_with_parent
 from webapp.runs.models import Run
 from webapp.runs.states import TERMINAL
 from webapp.storage import attempt_dir
@@ -44,16 +44,17 @@ class House:
         self.postgres, self.redis, self.port = Postgres(folder), Redis(folder), free_port()
         self.numbers = iter(range(1, 10_000))
 
-    def open(self) -> None:
-        """Start the services and one worker of each queue; fill in a project."""
+    def open(self, *, workers: bool = True) -> None:
+        """Start the services and, if asked to, one worker of each queue; fill in a project."""
         self.postgres.start()
         self.redis.start()
         self.usual = dict(connections.databases["default"])
         connections["default"].close()
         connections.databases["default"].update(database_from_url(self.postgres.url))
         subprocess.run([sys.executable, "manage.py", "migrate", "-v0"], cwd=ROOT, env=self.env(), check=True)
-        self.worker("short", "-B")
-        self.worker("train")
+        if workers:
+            self.worker("short", "-B")
+            self.worker("train")
         self._fill()
 
     def close(self) -> None:

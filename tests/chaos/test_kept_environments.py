@@ -16,10 +16,10 @@ from tests.chaos.house import ROOT, House
 from tests.chaos.services import alive, wait_until
 from tests.chaos.truth import assert_exact
 from training.config import JobConfig
+from webapp.engine.services import run_create
 from webapp.environments.models import Environment, Replica, ReplicaState
 from webapp.environments.services import environment_launch
 from webapp.rollouts.models import Rollout
-from webapp.runs.engine.services import run_create
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.states import RunState
 
@@ -33,9 +33,9 @@ def kept_house(
     """A house with a keeper, whose worker starts the real trainer."""
     folder = tmp_path_factory.mktemp("kept-house")
     with django_db_blocker.unblock(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("webapp.runs.engine.outbox._send", lambda row: False)
-        patch.setattr("webapp.live.nudge.Nudger.put", lambda *_: None)
-        house = House(folder, "tests.chaos.real_settings")
+        patch.setattr("webapp.engine.outbox._send", lambda row: False)
+        patch.setattr("webapp.runs.nudge.Nudger.put", lambda *_: None)
+        house = House(folder, "webapp.settings")
         try:
             house.open()
             house.start("keeper", "django", "keep_environments")

@@ -21,8 +21,8 @@ from typing import Any
 
 import yaml
 
+from webapp.host.embedded import free_port
 from webapp.ops.compose import compose_init
-from webapp.ops.embedded import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / "docker-compose.yml"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from webapp.ops import apps
+from webapp.host import ready
 from webapp.ops.compose import DEFAULTS, SECRETS, TOKEN_FILE, compose_init, env_read
 
 
@@ -53,10 +53,10 @@ def test_the_tokens_file_follows_env_and_is_closed_by_its_folder(tmp_path: Path)
 
 def test_a_process_that_works_keeps_its_file_young(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "worker"
-    monkeypatch.setenv(apps.READY_VARIABLE, str(file))
-    apps.say_alive()
+    monkeypatch.setenv(ready.READY_VARIABLE, str(file))
+    ready.say_alive()
     assert not file.exists(), "it does not say that it is ready by that"
-    apps.say_ready()
+    ready.say_ready()
     os.utime(file, (1, 1))
-    apps.say_alive()
+    ready.say_alive()
     assert time.time() - file.stat().st_mtime < 60

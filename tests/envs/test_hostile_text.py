@@ -68,10 +68,9 @@ def small_shop() -> Shop:
     return Shop(generated_catalogue(50))
 
 
-@pytest.fixture(params=["tools", "toolbench", "toolbench text", "bfcl", "bfcl text", "webshop"])
-def make(request: pytest.FixtureRequest, bench: Bench, small_shop: Shop) -> Callable[[], ToolEnvironment]:
+def makers(bench: Bench, small_shop: Shop) -> dict[str, Callable[[], ToolEnvironment]]:
     rules = Rules(speech="text")
-    kinds: dict[str, Callable[[], ToolEnvironment]] = {
+    return {
         "tools": ToolsEnvironment,
         "toolbench": lambda: ToolbenchEnvironment(bench.answerer, bench.tasks),
         "toolbench text": lambda: ToolbenchEnvironment(bench.answerer, bench.tasks, rules),
@@ -79,7 +78,11 @@ def make(request: pytest.FixtureRequest, bench: Bench, small_shop: Shop) -> Call
         "bfcl text": lambda: BfclEnvironment(Defaults(speech="text", errors="augmented")),
         "webshop": lambda: WebshopEnvironment(small_shop),
     }
-    return kinds[request.param]
+
+
+@pytest.fixture(params=["tools", "toolbench", "toolbench text", "bfcl", "bfcl text", "webshop"])
+def make(request: pytest.FixtureRequest, bench: Bench, small_shop: Shop) -> Callable[[], ToolEnvironment]:
+    return makers(bench, small_shop)[request.param]
 
 
 def cpu_s(function: Callable[[], Any]) -> float:

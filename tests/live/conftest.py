@@ -14,13 +14,13 @@ from channels.routing import URLRouter
 from django.utils import timezone
 
 from training import journal as j
+from webapp.engine import lease as leases
+from webapp.engine.projection import Projector
 from webapp.live import consumers, feed
-from webapp.live.routing import websocket_urlpatterns
-from webapp.runs.engine import lease as leases
-from webapp.runs.engine.projection import Projector
+from webapp.records.selectors import KEYS
 from webapp.runs.models import Run
-from webapp.runs.selectors import KEYS
 from webapp.runs.states import RunState
+from webapp.sockets import websocket_urlpatterns
 from webapp.storage import attempt_dir
 from webapp.teams.models import User
 
@@ -141,7 +141,7 @@ class Watched:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Short rhythms, no messages to workers, and no connections left behind."""
-    monkeypatch.setattr("webapp.runs.engine.outbox._send", lambda row: False)
+    monkeypatch.setattr("webapp.engine.outbox._send", lambda row: False)
     for name, seconds in {"FRAME_S": 0.05, "LOOK_S": 0.4, "BEAT_S": 0.5, "RECHECK_S": 0.3}.items():
         monkeypatch.setattr(consumers, name, seconds)
     monkeypatch.setattr(feed, "SNAPSHOT_KEEP_S", 0.0)  # a test's next tab expects what it has just written

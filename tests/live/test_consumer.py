@@ -232,7 +232,7 @@ async def test_snapshot_and_changes_equal_a_fresh_snapshot(watched: Watched, ali
 
 
 async def test_a_lost_nudge_costs_one_look(watched: Watched, alice: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr("webapp.runs.engine.projection.nudge", lambda *_: None)
+    monkeypatch.setattr("webapp.engine.projection.nudge", lambda *_: None)
     socket = await _open(watched, alice)
     await socket.frame()
     await in_db(watched.step)(1)

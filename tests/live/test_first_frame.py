@@ -14,10 +14,10 @@ from tests.live.conftest import Socket, Watched, in_db, points_of
 from webapp.live import feed
 from webapp.live.snapshot import snapshot_text
 from webapp.metrics.models import MetricPoint
+from webapp.records.selectors import run_read
 from webapp.registry.models import Checkpoint
 from webapp.rollouts.models import Rollout, RolloutGroup, Turn
 from webapp.runs.models import Run, RunEvent
-from webapp.runs.selectors import run_read
 
 pytestmark = pytest.mark.django_db(transaction=True)
 STEPS, EACH, METRICS = 2_000, 512, 120

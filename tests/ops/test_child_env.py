@@ -14,7 +14,7 @@ import pytest
 
 from tests.servers import ROOT, running, wait_for_http
 from webapp.environments.tokens import site_token
-from webapp.ops.embedded import free_port, write_private
+from webapp.host.embedded import free_port, write_private
 from webapp.ops.programs import tools_program
 
 SECRET = "canary-of-the-operator"

@@ -9,7 +9,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from webapp.ops.login_links import login_link_create, login_link_use, token_hash
+from webapp.teams.login_links import login_link_create, login_link_use, token_hash
 from webapp.teams.models import LoginLink, User
 
 

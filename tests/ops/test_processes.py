@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from webapp.ops.processes import Known, Ledger, alive, end, family, known
+from webapp.host.processes import Known, Ledger, alive, end, family, known
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
 STUBBORN = [

@@ -18,9 +18,9 @@ from django.db import OperationalError
 
 from tests.servers import ROOT, running, wait_for_http
 from training.config import METHODS
+from webapp.host.embedded import free_port
 from webapp.ops import follow as following
 from webapp.ops.console import Console
-from webapp.ops.embedded import free_port
 from webapp.ops.options import UpOptions
 from webapp.ops.programs import web_program
 from webapp.ops.surroundings import disk_error

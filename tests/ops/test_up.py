@@ -21,8 +21,8 @@ import psycopg
 import pytest
 
 from tests.servers import port_is_free
-from webapp.ops.embedded import free_port
-from webapp.ops.processes import Known, alive, end, family
+from webapp.host.embedded import free_port
+from webapp.host.processes import Known, alive, end, family
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 120.0

@@ -19,11 +19,11 @@ from django.utils import timezone
 from tests.security.routes import API, BODIES, SOCKETS, TABLE, Who, routes
 from webapp.asgi import application
 from webapp.datasets.models import Dataset, DatasetExport
-from webapp.live.routing import websocket_urlpatterns
 from webapp.registry.models import Checkpoint, RegisteredModel
 from webapp.rewards.models import RewardCase, RolloutSet
 from webapp.rollouts.models import Rollout
 from webapp.runs.models import Preparation, RunImport
+from webapp.sockets import websocket_urlpatterns
 from webapp.teams.models import Membership, Project, SiteSwitch, User
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import uvicorn
 
+from webapp.host.embedded import free_port
 from webapp.ops import connections
-from webapp.ops.embedded import free_port
 
 pytestmark = pytest.mark.django_db(transaction=True)
 IDLE = 1_050

@@ -13,7 +13,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from tests.servers import ROOT
 from training import floors
-from webapp.ops import embedded
+from webapp.host import embedded
 from webapp.ops.hashes import hashed, pins
 from webapp.ops.surroundings import old_redis
 

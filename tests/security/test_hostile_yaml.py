@@ -9,7 +9,7 @@ import pytest
 
 from training.config.text import config_from_yaml
 from training.errors import ConfigError
-from webapp.runs.launch.yaml_text import YamlProblem, config_from_text
+from webapp.launch.yaml_text import YamlProblem, config_from_text
 
 SIZE = 64 * 1024 - 8
 HOSTILE = {

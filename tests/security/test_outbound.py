@@ -14,9 +14,9 @@ import pytest
 
 from training.errors import TiltyardError
 from webapp import outbound
+from webapp.engine.trainer import trainer_env
+from webapp.launch import preflight
 from webapp.outbound import OutboundRefused, fetch, target_of
-from webapp.runs.engine.trainer import trainer_env
-from webapp.runs.launch import preflight
 
 INTERNAL_HOSTS = [
     "127.0.0.1",

@@ -13,9 +13,9 @@ from django.urls import reverse
 from django.utils import timezone, translation
 
 from training.errors import Boundary, TiltyardError
+from webapp.engine import history  # noqa: F401 - its errors count too
 from webapp.failures import BOUNDARIES, CODES, failure, failure_strings
 from webapp.rollouts.models import Rollout
-from webapp.runs.engine import history  # noqa: F401 - its errors count too
 from webapp.runs.states import RunState
 from webapp.teams.models import User
 

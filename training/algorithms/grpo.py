@@ -33,7 +33,8 @@ from training.policy.make import AUTOCAST, MEMORY_NOTE, make_engine
 from training.rewards.base import Episode, Score
 from training.rewards.combining import term_of
 from training.rewards.scoring import score_episode
-from training.rollout.collector import Collector, Rollout, StepRollouts
+from training.rollout.collector import Collector
+from training.rollout.finished import Rollout, StepRollouts
 from training.rollout.holding import wait_for_environment
 from training.rollout.players import make_player
 from training.rollout.protocols import check_environment

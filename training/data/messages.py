@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, cast
 
 from envs.wire import Message, Role, ToolCall
-from training.data.files.strict import strict_loads
 from training.data.problems import RowError, kind, shown
+from training.data.strict import strict_loads
 
 TEXT_PARTS = {"text", "input_text", "output_text"}
 """Types of content parts that are text, in OpenAI's two APIs."""

@@ -42,3 +42,11 @@ class Record(NamedTuple):
     def reason(self) -> str:
         """Why there is no row, as a sentence without its end stop."""
         return str(self.error) if self.error else ""
+
+
+class Sample(NamedTuple):
+    """The first rows of a file, and how they are stored."""
+
+    container: str
+    rows: list[dict[str, Any]]
+    columns: list[str]

@@ -7,14 +7,14 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+from training.data.cutting import cut_row
 from training.data.files.containers import Opened, open_values
 from training.data.formats import choose, format_of
-from training.data.formats.base import DataFormat, Evidence, Sample
+from training.data.formats.base import DataFormat, Evidence
 from training.data.limits import CheckLimits
-from training.data.making.cutting import cut_row
 from training.data.options import Cut, ReadOptions
 from training.data.problems import RowError
-from training.data.raw import Record
+from training.data.raw import Record, Sample
 from training.data.recognition import Recognition, recognition_of
 from training.data.run_files import refuse_events, refuse_run
 from training.data.schema import CONVERSATION_KEYS, Row

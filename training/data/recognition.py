@@ -9,9 +9,9 @@ from pydantic import BaseModel, Field
 
 from training.data.files.containers import Opened
 from training.data.formats import ENOUGH, recognise
-from training.data.formats.base import Sample
 from training.data.formats.columns import suggest
 from training.data.limits import MAX_COLUMNS
+from training.data.raw import Sample
 from training.words import Said, said
 
 EXAMPLE_CHARS = 120

@@ -8,7 +8,8 @@ from typing import Any
 
 from training.data.files.containers import Opened
 from training.data.files.sniff import open_regular
-from training.data.formats.base import Sample, Value
+from training.data.formats.base import Value
+from training.data.raw import Sample
 from training.errors import DataError
 from training.words import _, told
 

@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, Field
 
 from envs.wire import Message, ToolCall
-from training.data.files.strict import check_tree, strict_loads
 from training.data.limits import MAX_COLUMNS
 from training.data.messages import messages_of, plain, plain_messages, tools_of
 from training.data.problems import RowError, kind
+from training.data.strict import check_tree, strict_loads
 
 __all__ = ["Message", "Row", "RowError", "ToolCall", "check_tree", "conversation_key", "row_from_dict", "strict_loads"]
 

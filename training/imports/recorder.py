@@ -31,7 +31,7 @@ from training.journal import (
     RunStarted,
     TurnAdded,
 )
-from training.rollout.advantages import GroupStatistics, group_statistics, reward_mean
+from training.rewards.advantages import GroupStatistics, group_statistics, reward_mean
 from training.words import _
 
 TASK_TEXT_CHARS = 200

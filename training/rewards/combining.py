@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from training.config import RewardComponent, RewardSchedule
+from training.rewards.advantages import SCALE_EPSILON, group_statistics, mean_of, reward_std
 from training.rewards.facts import row_value
-from training.rollout.advantages import SCALE_EPSILON, group_statistics, mean_of, reward_std
 
 CATEGORY_FIELDS = ("category", "data_source", "ability", "split", "extra_info.category", "extra_info.dataset_type")
 Aggregation = Literal["sum_then_normalize", "normalize_then_sum"]

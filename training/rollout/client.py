@@ -19,6 +19,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 
 from envs.wire import Health, Observation, ResetRequest, StepRequest
 from training.config import EnvironmentConfig
+from training.connections import auth_headers, dial, tls
 from training.errors import (
     EnvironmentFault,
     EnvironmentFull,
@@ -28,7 +29,6 @@ from training.errors import (
     EnvironmentUnreachable,
     TiltyardError,
 )
-from training.rollout.connections import auth_headers, dial, tls
 from training.rollout.http import HttpLink, http_failure
 from training.rollout.plain import json_problem
 from training.rollout.session import (

@@ -19,7 +19,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from envs.wire import Message
 from training.config import JobConfig
@@ -35,11 +34,12 @@ from training.journal import (
     RolloutStarted,
     TurnAdded,
 )
+from training.rewards.advantages import GroupStatistics, group_statistics, reward_std
 from training.rewards.combining import advantages, terms_of
 from training.rewards.judge.client import usage
 from training.rewards.registry import default_components
-from training.rollout.advantages import GroupStatistics, group_statistics, reward_std
 from training.rollout.figures import judge_figures, step_figures
+from training.rollout.finished import Rollout, StepRollouts
 from training.rollout.holding import Hold
 from training.rollout.scoring import Scorer, Scoring
 from training.rollout.trajectory import Player, Task, Trajectory
@@ -48,26 +48,6 @@ WATCH_S = 0.05
 BAD_STEP_S = 20.0
 MAX_LOSSES = 3
 TASK_TEXT_CHARS = 200
-
-
-@dataclass
-class Rollout:
-    """A finished rollout with its raw reward parts by component; both are ``None`` when it is excluded."""
-
-    name: str
-    row: int
-    trajectory: Trajectory
-    parts: dict[str, float] | None = None
-    reward: float | None = None
-
-
-@dataclass(repr=False)  # asyncio.Runner prints its task, result and all, to change the signal handler: 10 ms a step
-class StepRollouts:
-    """A step's rollouts in TRL's order (groups are consecutive), their groups' statistics and its figures."""
-
-    rollouts: list[Rollout]
-    groups: list[GroupStatistics]
-    figures: dict[str, float] = field(default_factory=dict)
 
 
 class Collector:

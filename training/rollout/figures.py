@@ -5,14 +5,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from training.config import RewardComponent
+from training.rewards.advantages import GroupStatistics, reward_std
 from training.rewards.combining import term_of
-from training.rollout.advantages import GroupStatistics, reward_std
-
-if TYPE_CHECKING:
-    from training.rollout.collector import Rollout
+from training.rollout.finished import Rollout
 
 SUCCESS_PART = "task_success"
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import httpx
 
 from training.config import EnvironmentConfig
+from training.connections import http_client
 from training.errors import (
     EnvironmentFault,
     EnvironmentProtocolError,
@@ -21,7 +22,6 @@ from training.errors import (
     EnvironmentTimeout,
     TiltyardError,
 )
-from training.rollout.connections import http_client
 from training.rollout.session import BUSY_STATUSES, GATEWAY_STATUSES, MAX_MESSAGE_BYTES, decode, no_connection, refusal
 
 

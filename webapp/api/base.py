@@ -24,11 +24,11 @@ from ninja.utils import check_csrf
 from pydantic import ValidationError as ShapeError
 
 from training.errors import TiltyardError
-from webapp.datasets.handlers import OVERHEAD_BYTES, CountingUploadHandler
 from webapp.errors import DATABASE_AWAY, error_body, server_error
+from webapp.launch.forms import split_path
 from webapp.pages import errors_by_field
-from webapp.runs.launch.forms import split_path
 from webapp.teams.models import User
+from webapp.upload_handlers import OVERHEAD_BYTES, CountingUploadHandler
 
 logger = logging.getLogger(__name__)
 MAX_PAGE_ROWS = 200

@@ -14,9 +14,9 @@ from webapp.api.objects import router as objects
 from webapp.api.runs import router as runs
 from webapp.datasets.models import Dataset
 from webapp.datasets.services import dataset_delete
+from webapp.deletion.services import remove
 from webapp.registry.models import Checkpoint, RegisteredModel
 from webapp.registry.services import model_delete
-from webapp.removal.services import remove
 from webapp.runs.models import Run
 from webapp.teams.access import object_for, project_for
 from webapp.teams.models import Role

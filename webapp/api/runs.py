@@ -12,13 +12,13 @@ from training.config import JobConfig
 from training.errors import ConfigError
 from webapp.api.base import MAX_PAGE_ROWS, caller
 from webapp.api.schemas import RunIn, project_out, run_out
+from webapp.engine.services import run_create, run_stop
+from webapp.launch.preflight import preflight
+from webapp.launch.yaml_text import YamlProblem, config_from_text
 from webapp.metrics.selectors import curves, metric_names
+from webapp.records.selectors import event_view, run_list, runs_with_ages
 from webapp.rollouts.selectors import step_rollouts
-from webapp.runs.engine.services import run_create, run_stop
-from webapp.runs.launch.preflight import preflight
-from webapp.runs.launch.yaml_text import YamlProblem, config_from_text
 from webapp.runs.models import Run, RunEvent
-from webapp.runs.selectors import event_view, run_list, runs_with_ages
 from webapp.teams.access import object_for, project_for, projects_of
 from webapp.teams.models import Role
 

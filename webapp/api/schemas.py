@@ -11,9 +11,9 @@ from training.config import Protocol, RewardComponent
 from webapp.datasets.models import Dataset
 from webapp.datasets.operations.lineage import lineage_dict
 from webapp.environments.models import MAX_REPLICAS, Environment
+from webapp.records.selectors import run_view
 from webapp.rewards.models import RewardSpec
 from webapp.runs.models import Run
-from webapp.runs.selectors import run_view
 from webapp.teams.models import Project
 
 

@@ -22,15 +22,15 @@ from webapp.datasets import selectors
 from webapp.datasets.choice_forms import ReadForm, form_of
 from webapp.datasets.choices import Choices, choices_clean, companions_of, resolved
 from webapp.datasets.findings import Found, findings_csv, findings_page
-from webapp.datasets.handlers import OVERHEAD_BYTES, CountingUploadHandler
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.datasets.plots import code_filters, plots_of
 from webapp.datasets.rereading import IN_PLACE, can_read_again, dataset_read_again
 from webapp.datasets.services import too_large_sentence
 from webapp.datasets.words import evidence_of, finding_sentence, ignored_of, suggestion_of
-from webapp.pages import add_errors, can_edit, page_number
-from webapp.teams.access import object_for, project_for
+from webapp.pages import add_errors, page_number
+from webapp.teams.access import can_edit, object_for, project_for
 from webapp.teams.models import Project, Role, User
+from webapp.upload_handlers import OVERHEAD_BYTES, CountingUploadHandler
 from webapp.words import sentence
 
 AT_ONCE = 2

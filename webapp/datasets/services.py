@@ -24,9 +24,9 @@ from training.data.limits import CheckLimits
 from training.errors import TiltyardError
 from webapp import work
 from webapp.datasets.choices import Choices, choices_clean, resolved
+from webapp.datasets.deriving import rows_make
 from webapp.datasets.hub import file_ready
 from webapp.datasets.models import Dataset, DatasetState
-from webapp.datasets.operations.work import rows_make
 from webapp.datasets.selectors import runs_using
 from webapp.datasets.storing import companions_store
 from webapp.pages import clean_name

@@ -26,8 +26,8 @@ from webapp.datasets.operations.lineage import lineage_of
 from webapp.datasets.rereading import can_read_again
 from webapp.datasets.words import evidence_of
 from webapp.errors import error_body
-from webapp.pages import add_errors, can_edit, page_number
-from webapp.teams.access import object_for, project_for
+from webapp.pages import add_errors, page_number
+from webapp.teams.access import can_edit, object_for, project_for
 from webapp.teams.models import Project, Role, User
 from webapp.uploads import upload_accepted, upload_count, upload_refused, upload_strings, wants_json
 from webapp.words import message_of, translated

@@ -14,8 +14,8 @@ from pydantic import ValidationError as ShapeError
 
 from envs.wire import WIRE_VERSION, Baseline, Health, Load, Validation
 from training.config import EnvironmentConfig, Protocol
+from training.connections import reaching
 from training.errors import EnvironmentProtocolError, EnvironmentUnreachable, TiltyardError
-from training.rollout.connections import reaching
 from training.rollout.protocols import check_options, check_server
 from webapp.outbound import NOTHING, Pairs, Reply, access, fetch, target_of
 from webapp.text import clean_text

@@ -28,7 +28,7 @@ from webapp.datasets.models import Dataset
 from webapp.datasets.services import dataset_create
 from webapp.environments.launchers.base import last_lines
 from webapp.environments.launchers.process import program_environment
-from webapp.ops.embedded import die_with_parent
+from webapp.host.embedded import die_with_parent
 from webapp.storage import dataset_dir
 from webapp.teams.models import Project, User
 

@@ -14,7 +14,7 @@ from uuid import UUID
 from django.conf import settings
 
 from webapp.environments.models import Environment
-from webapp.ops.embedded import write_private
+from webapp.host.embedded import write_private
 from webapp.outbound import NOTHING, Pairs, target_of
 from webapp.storage import environment_dir
 from webapp.teams.models import Project

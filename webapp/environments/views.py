@@ -30,8 +30,8 @@ from webapp.environments.selectors import (
     validation_view,
 )
 from webapp.environments.services import RegistrationRefused, environment_launch, environment_register
-from webapp.pages import add_errors, can_edit, probe_allowed
-from webapp.teams.access import object_for, project_for
+from webapp.pages import add_errors, probe_allowed
+from webapp.teams.access import can_edit, object_for, project_for
 from webapp.teams.models import Project, Role, User
 
 

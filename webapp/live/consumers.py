@@ -33,8 +33,8 @@ from django.http import Http404
 from webapp.live.feed import Read, RunGone, feed, in_database
 from webapp.live.frames import encode
 from webapp.live.snapshot import CURVES_ASKED_MAX, NAME_MAX
+from webapp.records.selectors import run_read, run_view
 from webapp.runs.models import Run
-from webapp.runs.selectors import run_read, run_view
 from webapp.teams.access import object_for
 from webapp.teams.models import User
 

@@ -26,10 +26,10 @@ from channels.layers import get_channel_layer
 from django.db import DatabaseError, InterfaceError, connection
 
 from webapp.live.frames import frames
-from webapp.live.nudge import group_of
 from webapp.live.snapshot import curves_text, snapshot_text
+from webapp.records.selectors import run_changes_after, run_read, run_view
 from webapp.rollouts.selectors import step_rollouts
-from webapp.runs.selectors import run_changes_after, run_read, run_view
+from webapp.runs.nudge import group_of
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)

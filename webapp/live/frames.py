@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from webapp.runs.selectors import KEYS, Rows
+from webapp.records.selectors import KEYS, Rows
 from webapp.text import clean_json
 
 FRAME_BYTES = 4 << 20

@@ -12,11 +12,11 @@ from typing import Any
 
 from webapp.live.frames import encode
 from webapp.metrics import selectors as metrics
+from webapp.records.selectors import checkpoint_view, event_view, run_view
 from webapp.registry.models import Checkpoint
 from webapp.rollouts.models import Rollout, RolloutGroup
 from webapp.rollouts.selectors import current_step, group_view, newest_rollouts, rollout_view
 from webapp.runs.models import Run, RunEvent
-from webapp.runs.selectors import checkpoint_view, event_view, run_view
 
 SNAPSHOT_BYTES = 200_000
 # Shares of it; with the curves (``metrics.FIRST_POINTS`` of about 20 bytes each) they stay below the whole.

@@ -1,48 +1,13 @@
-"""Lets a Celery process say that it is ready and then that it lives, in a file.
-
-`manage.py up` waits for the file instead of guessing from logs; a container's healthcheck looks at its age.
-"""
+"""Operating one machine: what is checked at every start, and who says that it is ready."""
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
-from pathlib import Path
-from typing import Any
-
-from celery.signals import beat_init, before_task_publish, heartbeat_sent, worker_ready
+from celery.signals import beat_init, worker_ready
 from django.apps import AppConfig
 from django.core.exceptions import ImproperlyConfigured
 
 from training.floors import floors_broken
-from webapp.ops.embedded import write_private
-
-READY_VARIABLE = "TILTYARD_READY_FILE"
-
-
-def say_ready(**_signal: Any) -> None:
-    """Write our pid into the file that is watched, if one is; from now on it is touched as long as we work.
-
-    A worker sends a heartbeat every two seconds, and beat a task; neither does while its broker is away.
-    """
-    path = os.environ.get(READY_VARIABLE)
-    if path:
-        write_private(Path(path), str(os.getpid()))
-        heartbeat_sent.connect(say_alive, dispatch_uid="ops.heartbeat_sent")
-
-
-def say_beating(**signal: Any) -> None:
-    """As ``say_ready``, for beat."""
-    say_ready(**signal)
-    before_task_publish.connect(say_alive, dispatch_uid="ops.before_task_publish")
-
-
-def say_alive(**_signal: Any) -> None:
-    """Touch the file."""
-    path = os.environ.get(READY_VARIABLE)
-    if path:
-        with suppress(FileNotFoundError):
-            os.utime(path)
+from webapp.host.ready import say_beating, say_ready
 
 
 class OpsConfig(AppConfig):

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from webapp.ops.embedded import die_with_parent, postgres_bin, postgres_prepare, postgres_wait, run_as
+from webapp.host.embedded import die_with_parent, postgres_bin, postgres_prepare, postgres_wait, run_as
 
 STOP_LIMIT_S = 60
 

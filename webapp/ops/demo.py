@@ -15,12 +15,12 @@ from django.conf import settings
 from training.config import JobConfig, RewardComponent
 from training.presets import presets
 from webapp.datasets.models import Dataset, DatasetState
+from webapp.engine.services import run_create
 from webapp.environments.generate import OrderFailed, dataset_generate
 from webapp.environments.models import Environment
 from webapp.environments.services import environment_register
 from webapp.rewards.models import RewardSpec
 from webapp.rewards.services import reward_spec_save
-from webapp.runs.engine.services import run_create
 from webapp.runs.models import Run
 from webapp.teams.models import Project, User
 

@@ -19,8 +19,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from webapp.host.embedded import SOCKET_PATH_LIMIT, die_with_parent, free_port, write_private
 from webapp.ops.console import UpError
-from webapp.ops.embedded import SOCKET_PATH_LIMIT, die_with_parent, free_port, write_private
 from webapp.ops.programs import PRIORITY, Program
 
 USER = "tiltyard"

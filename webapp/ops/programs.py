@@ -14,8 +14,8 @@ from pathlib import Path
 
 from training.child_env import PLACES, child_env
 from webapp.env import env_bool, proxy_addresses
-from webapp.ops.apps import READY_VARIABLE
-from webapp.ops.embedded import Service
+from webapp.host.embedded import Service
+from webapp.host.ready import READY_VARIABLE
 
 SERVICES, TOOLS, APP = "services", "tools", "app"
 PRIORITY = {SERVICES: 10, TOOLS: 20, APP: 30}  # started upwards, stopped downwards, a group at a time

@@ -30,9 +30,7 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
-from webapp.ops.catalogues import catalogues_compile
-from webapp.ops.console import Console, UpError
-from webapp.ops.embedded import (
+from webapp.host.embedded import (
     EmbeddedError,
     Service,
     die_with_parent,
@@ -42,9 +40,11 @@ from webapp.ops.embedded import (
     redis_wait,
     write_private,
 )
+from webapp.host.processes import Known, Ledger, alive, end, family, wait_gone
+from webapp.ops.catalogues import catalogues_compile
+from webapp.ops.console import Console, UpError
 from webapp.ops.manager import Manager
 from webapp.ops.options import UpOptions
-from webapp.ops.processes import Known, Ledger, alive, end, family, wait_gone
 from webapp.ops.programs import (
     TRAIN_STOP_WAIT_S,
     Program,

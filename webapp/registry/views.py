@@ -15,11 +15,11 @@ from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from webapp.pages import add_errors, can_edit, page_number
+from webapp.pages import add_errors, page_number
 from webapp.registry import selectors, services
 from webapp.registry.forms import ModelForm
 from webapp.registry.models import RegisteredModel
-from webapp.teams.access import object_for, project_for
+from webapp.teams.access import can_edit, object_for, project_for
 from webapp.teams.models import Role, User
 
 CHECKPOINTS_PER_PAGE = 50

@@ -17,9 +17,9 @@ from training.rewards.combining import terms_of
 from training.rewards.registry import COMPONENTS
 from training.rewards.scoring import score_episode, validate_components
 from webapp.pages import clean_name
-from webapp.rewards.custom.permission import custom_refusal
 from webapp.rewards.models import RewardSpec
 from webapp.rewards.pasted import pasted_episode
+from webapp.rewards.permission import custom_refusal
 from webapp.rewards.selectors import newest_named, runs_using, title_of
 from webapp.teams.audit import audit
 from webapp.teams.models import AuditAction, Project, User

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import URLPattern, URLResolver, include, path
 
-from webapp.rewards import play_views, views
+from webapp.rewards import views
 from webapp.rewards.custom import views as custom
 
 urlpatterns: list[URLPattern | URLResolver] = [
@@ -15,8 +15,6 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("<uuid:pk>/", views.reward_detail, name="reward-detail"),
     path("<uuid:pk>/edit/", views.reward_edit, name="reward-edit"),
     path("<uuid:pk>/try/", views.reward_try, name="reward-try"),
-    path("<uuid:pk>/sample/", play_views.reward_sample, name="reward-sample"),
-    path("<uuid:pk>/test-bed/", play_views.reward_testbed, name="reward-testbed"),
     path("<uuid:pk>/delete/", views.reward_remove, name="reward-delete"),
     path("lab/", include("webapp.rewards.lab.urls")),
     path("cases/<uuid:pk>/delete/", views.reward_case_remove, name="reward-case-delete"),

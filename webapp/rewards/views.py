@@ -16,11 +16,11 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from training.config import RewardComponent
-from webapp.pages import add_errors, can_edit, page_number
+from webapp.pages import add_errors, page_number
 from webapp.rewards import cases, selectors, services
 from webapp.rewards.forms import RewardSpecForm, TryForm, addable
 from webapp.rewards.models import RewardCase, RewardSpec
-from webapp.teams.access import object_for, project_for
+from webapp.teams.access import can_edit, object_for, project_for
 from webapp.teams.models import Project, Role, User
 from webapp.teams.switches import custom_rewards_on
 

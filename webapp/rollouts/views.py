@@ -13,7 +13,7 @@ from django.views.decorators.http import require_GET
 from webapp.failures import failure
 from webapp.rollouts.models import Rollout, Turn
 from webapp.rollouts.selectors import rollout_view, turn_view
-from webapp.runs.page import config_of
+from webapp.runs.config import config_of
 from webapp.teams.access import project_for
 
 

@@ -70,3 +70,8 @@ def projects_of(user: User | AnonymousUser) -> QuerySet[Project]:
     if not user.is_authenticated:
         return Project.objects.none()
     return Project.objects.filter(team__memberships__user_id=user.pk).select_related("team").order_by("name")
+
+
+def can_edit(project: Project) -> bool:
+    """Whether the person for whom ``project_for`` fetched this project may write."""
+    return RANK[getattr(project, "role", Role.VIEWER)] >= RANK[Role.EDITOR]

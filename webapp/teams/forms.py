@@ -9,9 +9,9 @@ from django.contrib.auth.forms import AuthenticationForm
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
+from webapp.figures import duration
 from webapp.ids import name_validator
 from webapp.teams.models import Role, Team, User
-from webapp.teams.templatetags.ui import duration
 from webapp.teams.throttle import login_succeeded, login_wait_s
 
 

@@ -19,9 +19,9 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
-from webapp.ops.login_links import login_link_use
 from webapp.teams.audit import audit
 from webapp.teams.forms import ForgottenForm, LoginForm, MailForm
+from webapp.teams.login_links import login_link_use
 from webapp.teams.mail import link_mail
 from webapp.teams.models import AuditAction, User
 from webapp.teams.selectors import login_link_usable

@@ -12,8 +12,8 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
-from webapp.ops.login_links import login_link_create
 from webapp.teams.audit import audit
+from webapp.teams.login_links import login_link_create
 from webapp.teams.models import AuditAction, User
 from webapp.teams.throttle import mail_allowed
 

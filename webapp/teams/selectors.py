@@ -1,41 +1,16 @@
-"""What pages show of people, teams and projects."""
+"""What pages show of people and teams."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 from uuid import UUID
 
-from django.db.models import Count, Max, Q, QuerySet
+from django.db.models import QuerySet
 from django.utils import timezone
-from django.utils.translation import gettext as _
 
-from webapp.datasets.models import Dataset
-from webapp.environments.models import Environment
-from webapp.ops.login_links import token_hash
-from webapp.registry.models import RegisteredModel
-from webapp.rewards.models import RewardSpec
-from webapp.runs.states import LEASED, TERMINAL
-from webapp.teams.access import projects_of
+from webapp.teams.login_links import token_hash
 from webapp.teams.models import LoginLink, Membership, Project, Role, Team, User
 from webapp.teams.services import manages
-from webapp.teams.templatetags.ui import url_or_none
-
-NEWEST = 4
-
-
-@dataclass
-class Shelf:
-    """One kind of object on the project's overview: how many, the newest, and what to do when there are none."""
-
-    title: str
-    icon: str
-    count: int
-    newest: list[tuple[Any, str, str]]  # object, address, a few words about it
-    url: str | None
-    new_url: str | None
-    new_label: str
-    empty: str
 
 
 @dataclass
@@ -45,15 +20,6 @@ class MemberRow:
     membership: Membership
     is_you: bool
     can_manage: bool
-
-
-def home_projects(user: User) -> QuerySet[Project]:
-    """The person's projects, with how many runs each has and how many are at work."""
-    return projects_of(user).annotate(
-        run_count=Count("runs", distinct=True),
-        active_count=Count("runs", filter=Q(runs__state__in=LEASED), distinct=True),
-        last_run_at=Max("runs__created_at"),
-    )
 
 
 def login_link_usable(token: str) -> bool:
@@ -91,83 +57,3 @@ def person(pk: UUID) -> User | None:
 def membership_in(project: Project, pk: int) -> Membership | None:
     """One membership of the project's team."""
     return Membership.objects.filter(team=project.team, pk=pk).select_related("user", "team").first()
-
-
-def run_counts(project: Project) -> dict[str, int]:
-    """How many runs there are, and how many of them are still open."""
-    found = project.runs.aggregate(all=Count("pk"), open=Count("pk", filter=~Q(state__in=TERMINAL)))
-    return {"all": found["all"], "open": found["open"]}
-
-
-def shelves(project: Project) -> list[Shelf]:
-    """Datasets, rewards, environments and models of a project."""
-    return [_datasets(project), _rewards(project), _environments(project), _models(project)]
-
-
-def _newest(
-    rows: QuerySet[Any], url_name: str, fallback: str, project: Project, words: Any
-) -> list[tuple[Any, str, str]]:
-    back = url_or_none(fallback, project.slug) or ""
-    return [(row, url_or_none(url_name, project.slug, row.pk) or back, words(row)) for row in rows[:NEWEST]]
-
-
-def _datasets(project: Project) -> Shelf:
-    rows = Dataset.objects.filter(project=project).order_by("-created_at")
-    newest = _newest(rows, "dataset-detail", "dataset-list", project, lambda d: _("%(n)s rows") % {"n": f"{d.rows:,}"})
-    return Shelf(
-        _("Datasets"),
-        "datasets",
-        rows.values("name").distinct().count(),
-        newest,
-        url_or_none("dataset-list", project.slug),
-        url_or_none("dataset-new", project.slug),
-        _("Upload a dataset"),
-        _("JSON Lines or Parquet with the tasks to train on. Every row is checked before it is used."),
-    )
-
-
-def _rewards(project: Project) -> Shelf:
-    rows = RewardSpec.objects.filter(project=project).order_by("-created_at")
-    newest = _newest(
-        rows, "reward-detail", "reward-list", project, lambda r: " · ".join(c["name"] for c in r.components[:3])
-    )
-    return Shelf(
-        _("Rewards"),
-        "rewards",
-        rows.values("name").distinct().count(),
-        newest,
-        url_or_none("reward-list", project.slug),
-        url_or_none("reward-new", project.slug),
-        _("Weigh a reward"),
-        _("A named list of weighed components. Try it on a conversation before you train with it."),
-    )
-
-
-def _environments(project: Project) -> Shelf:
-    rows = Environment.objects.filter(project=project).order_by("-created_at")
-    newest = _newest(rows, "environment-detail", "environment-list", project, lambda e: e.server_name)
-    return Shelf(
-        _("Environments"),
-        "environments",
-        rows.count(),
-        newest,
-        url_or_none("environment-list", project.slug),
-        url_or_none("environment-new", project.slug),
-        _("Register a server"),
-        _("The servers that rollouts act in. Register one by its address; its health is watched from then on."),
-    )
-
-
-def _models(project: Project) -> Shelf:
-    rows = RegisteredModel.objects.filter(project=project).order_by("-created_at")
-    newest = _newest(rows, "model-detail", "model-list", project, lambda m: str(m.get_kind_display()))
-    return Shelf(
-        _("Models"),
-        "models",
-        rows.count(),
-        newest,
-        url_or_none("model-list", project.slug),
-        url_or_none("model-new", project.slug),
-        _("Register a model"),
-        _("What runs start from: a local folder, a Hugging Face model, or what an earlier run left."),
-    )

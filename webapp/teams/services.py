@@ -13,8 +13,8 @@ from django.utils import timezone
 from django.utils.text import slugify
 from django.utils.translation import gettext as _
 
-from webapp.ops.login_links import login_link_create
 from webapp.teams.audit import audit
+from webapp.teams.login_links import login_link_create
 from webapp.teams.models import AuditAction, LoginLink, Membership, Project, Role, Team, User
 
 logger = logging.getLogger(__name__)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from django.conf import settings
 from django.contrib.auth.views import LogoutView
 from django.urls import URLPattern, path
 from django.views.i18n import set_language
 
-from webapp.removal import views as removal
 from webapp.teams import login_views, site_views, views
 
 urlpatterns: list[URLPattern] = [
-    path("", views.home, name="home"),
     path("login/", login_views.Login.as_view(), name="login"),
     path("login/<str:token>/", login_views.login_link, name="login-link"),
     path("logout/", LogoutView.as_view(), name="logout"),
@@ -26,8 +23,6 @@ urlpatterns: list[URLPattern] = [
     path("language/", set_language, name="set-language"),
     path("theme/", login_views.set_theme, name="set-theme"),
     path("projects/new/", views.project_new, name="project-new"),
-    path("p/<slug:slug>/delete/", removal.project_delete, name="project-delete"),
-    path("p/<slug:slug>/", views.project_page, name="project-page"),
     path("p/<slug:slug>/settings/", views.team_settings, name="team-settings"),
     path("p/<slug:slug>/settings/members/", views.member_new, name="member-new"),
     path("p/<slug:slug>/settings/members/<int:pk>/role/", views.member_role, name="member-role"),
@@ -35,5 +30,3 @@ urlpatterns: list[URLPattern] = [
     path("p/<slug:slug>/settings/members/<int:pk>/link/", views.member_link, name="member-link"),
     path("p/<slug:slug>/settings/members/<int:pk>/active/", views.member_active, name="member-active"),
 ]
-if settings.DEBUG:
-    urlpatterns.append(path("styleguide/", views.styleguide, name="styleguide"))

@@ -1,10 +1,9 @@
-"""Pages of projects and teams."""
+"""Pages of teams: a new project, and who is a member."""
 
 from __future__ import annotations
 
 from typing import cast
 
-from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied, ValidationError
@@ -16,27 +15,11 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from webapp.pages import add_errors
-from webapp.runs.selectors import run_list
 from webapp.teams import services
 from webapp.teams.access import project_for
 from webapp.teams.forms import MemberForm, ProjectForm, RoleForm
 from webapp.teams.models import Membership, Project, Role, User
-from webapp.teams.selectors import home_projects, member_rows, membership_in, run_counts, shelves, teams_owned
-from webapp.teams.templatetags.ui import url_or_none
-
-NEWEST_RUNS = 6
-
-
-@login_required
-@require_GET
-def home(request: HttpRequest) -> HttpResponse:
-    """The person's projects; with only one, that one."""
-    user = cast(User, request.user)
-    projects = list(home_projects(user))
-    owned = teams_owned(user).exists()
-    if len(projects) == 1 and "all" not in request.GET:
-        return redirect("project-page", slug=projects[0].slug)
-    return render(request, "teams/home.html", {"projects": projects, "can_create": owned})
+from webapp.teams.selectors import member_rows, membership_in, teams_owned
 
 
 @login_required
@@ -56,24 +39,6 @@ def project_new(request: HttpRequest) -> HttpResponse:
         else:
             return redirect("project-page", slug=project.slug)
     return render(request, "teams/project_new.html", {"form": form}, status=422 if request.method == "POST" else 200)
-
-
-@login_required
-@require_GET
-def project_page(request: HttpRequest, slug: str) -> HttpResponse:
-    """What is going on in a project, and what it has."""
-    project = project_for(request.user, slug)
-    counts = run_counts(project)
-    context = {
-        "project": project,
-        "shelves": shelves(project),
-        "rows": run_list(project, per_page=NEWEST_RUNS).rows,
-        "counts": counts,
-        "new_url": url_or_none("run-new", slug),
-        "refresh": counts["open"] > 0,
-    }
-    fragment = request.headers.get("HX-Request") == "true"
-    return render(request, "teams/_latest_runs.html" if fragment else "teams/project.html", context)
 
 
 def _settings(request: HttpRequest, project: Project, *, status: int = 200, **more: object) -> HttpResponse:
@@ -189,11 +154,3 @@ def set_active(request: HttpRequest, user: User, *, active: bool) -> None:
     services.person_set_active(user=user, active=active, by=by)
     said = _("%(name)s can log in again.") if active else _("%(name)s is logged out and can no longer log in.")
     messages.success(request, said % {"name": user.username})
-
-
-@require_GET
-def styleguide(request: HttpRequest) -> HttpResponse:
-    """Every component on one page; only where TILTYARD_DEBUG is set."""
-    if not settings.DEBUG:
-        raise Http404
-    return render(request, "styleguide.html", {"member_form": MemberForm({"username": "no spaces!", "role": "x"})})

@@ -18,10 +18,10 @@ from training.algorithms.job import row_order
 from training.algorithms.loading import lora_config
 from training.config import JobConfig
 from training.errors import ConfigError, EnvironmentUnreachable, RewardFault
+from training.rewards.advantages import GroupStatistics
 from training.rewards.base import Episode, Score
 from training.rewards.combining import terms_of, total_of
-from training.rollout.advantages import GroupStatistics
-from training.rollout.collector import Rollout, StepRollouts
+from training.rollout.finished import Rollout, StepRollouts
 from training.rollout.trajectory import Trajectory
 
 COMPONENTS = [{"name": "tool_call_correctness", "weight": 0.25}, {"name": "task_success", "weight": 0.75}]

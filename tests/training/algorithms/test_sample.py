@@ -16,7 +16,7 @@ from training.algorithms.job import Job
 from training.algorithms.sample import run_sample
 from training.errors import ConfigError, EnvironmentUnreachable, StopRequested
 from training.journal import Event, Metrics
-from training.rollout.advantages import group_statistics
+from training.rewards.advantages import group_statistics
 
 POLICIES = ["empty", "one_tool", "claim_success"]
 

@@ -20,8 +20,9 @@ from training.journal import Journal
 from training.policy.scripted import POLICIES, Scene, WordTemplate
 from training.policy.scripted.words import count
 from training.rewards.scoring import score_episode
-from training.rollout.collector import Collector, Rollout
+from training.rollout.collector import Collector
 from training.rollout.dialects import DIALECTS
+from training.rollout.finished import Rollout
 from training.rollout.scripted import scripted_player
 
 LOOK = {

@@ -20,10 +20,11 @@ from tests.training.helpers import scripted_server
 from tests.training.rollout.foreign import Asked, Reply, call, http_server, play, settings
 from tests.training.rollout.test_mcp import Mcp
 from tests.training.rollout.test_virtual import ROW, Virtual
+from training import connections
 from training.addresses import AddressRefused, AllowList, parse_place
+from training.connections import Access
 from training.errors import EnvironmentUnreachable
-from training.rollout import client, connections
-from training.rollout.connections import Access
+from training.rollout import client
 from training.rollout.protocols import check_server, open_session
 from training.rollout.protocols.base import ServerFacts
 

@@ -12,10 +12,10 @@ from django.test import Client
 from django.utils import timezone
 
 from tests.working import at_once
+from webapp.engine.history import event_add
 from webapp.metrics.models import MetricPoint
 from webapp.rewards.models import RewardSpec
 from webapp.rollouts.models import Rollout
-from webapp.runs.engine.history import event_add
 from webapp.runs.models import Run
 from webapp.teams.models import Project, User
 

@@ -14,8 +14,8 @@ from training.errors import EnvironmentTimeout
 from webapp.environments.capacity import Room, replicas_to_add, room_of
 from webapp.environments.models import Environment
 from webapp.environments.selectors import environment_named
-from webapp.runs.launch import preflight as preflight_module
-from webapp.runs.launch.preflight import preflight
+from webapp.launch import preflight as preflight_module
+from webapp.launch.preflight import preflight
 from webapp.teams.models import Project, User
 
 

@@ -11,10 +11,10 @@ from django.urls import reverse
 from django.utils import timezone
 
 from tests.webapp.environments.registered import HEALTH, answering, job_in
+from webapp.engine.services import run_create
 from webapp.environments.models import Environment
 from webapp.environments.selectors import environment_named, health_view, history
 from webapp.environments.watch import Watch, samples_prune
-from webapp.runs.engine.services import run_create
 from webapp.storage import environment_dir
 from webapp.teams.models import Project, User
 

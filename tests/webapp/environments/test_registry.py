@@ -15,15 +15,15 @@ from django.urls import reverse
 from tests.training.rollout import foreign
 from tests.webapp.environments.registered import HEALTH, answering
 from training.errors import TiltyardError
+from webapp.engine.trainer import trainer_env
 from webapp.environments import checks, services
 from webapp.environments.builtin import builtins
 from webapp.environments.launchers import docker
 from webapp.environments.models import MAX_REPLICAS, Environment, Kind, ReplicaState
 from webapp.environments.selectors import health_view
 from webapp.environments.tokens import container_token_path, ours, token_of, trainer_access
+from webapp.launch import preflight as preflight_module
 from webapp.outbound import OutboundRefused, target_of
-from webapp.runs.engine.trainer import trainer_env
-from webapp.runs.launch import preflight as preflight_module
 from webapp.storage import environment_dir
 from webapp.teams.models import Project, User
 

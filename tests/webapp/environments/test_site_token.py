@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from tests.training.rollout import foreign
+from webapp.engine.trainer import trainer_env
 from webapp.environments.models import Environment
 from webapp.environments.services import environment_register
 from webapp.environments.tokens import site_token, token_write, trainer_access
-from webapp.runs.engine.trainer import trainer_env
 from webapp.teams.models import Project, User
 
 

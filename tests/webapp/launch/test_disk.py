@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from training.config import JobConfig
-from webapp.runs.launch import preflight
-from webapp.runs.launch.disk import disk_forecast, disk_sentence
+from webapp.launch import preflight
+from webapp.launch.disk import disk_forecast, disk_sentence
 
 Usage = namedtuple("Usage", "total used free")
 

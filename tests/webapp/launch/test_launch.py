@@ -16,11 +16,11 @@ from django.utils import translation
 from training.config import JobConfig, config_to_yaml
 from training.presets import presets
 from webapp.failures import CODES
-from webapp.runs.launch import preflight
-from webapp.runs.launch import views as launch_views
-from webapp.runs.launch.forms import GROUP_HELP, RunForm, option_groups, suggested_name
-from webapp.runs.launch.preflight import Check
-from webapp.runs.launch.yaml_text import YamlProblem, config_from_text
+from webapp.launch import preflight
+from webapp.launch import views as launch_views
+from webapp.launch.forms import GROUP_HELP, RunForm, option_groups, suggested_name
+from webapp.launch.preflight import Check
+from webapp.launch.yaml_text import YamlProblem, config_from_text
 from webapp.runs.models import Run
 from webapp.teams.models import Project, User
 

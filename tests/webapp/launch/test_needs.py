@@ -14,10 +14,10 @@ from tests.working import at_once
 from training.presets import presets
 from webapp.datasets.models import Dataset
 from webapp.environments.models import DatasetOrder, Environment, OrderState, ReplicaState
+from webapp.launch import needs_make
+from webapp.launch.needs import FAILED, FOUND, MAKING, MISSING, filled, situation
+from webapp.launch.preflight import preflight
 from webapp.rewards.models import RewardSpec
-from webapp.runs.launch import needs_make
-from webapp.runs.launch.needs import FAILED, FOUND, MAKING, MISSING, filled, situation
-from webapp.runs.launch.preflight import preflight
 from webapp.runs.models import Preparation, Run
 from webapp.teams.models import Project, User
 
@@ -29,7 +29,7 @@ TOOLBENCH, REASONING = presets()["toolbench"], presets()["reasoning-grpo"]
 def _workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Datasets are checked here, without a worker; orders wait until a test has them written."""
     at_once(monkeypatch, Dataset)
-    monkeypatch.setattr("webapp.runs.engine.outbox._send", lambda row: True)
+    monkeypatch.setattr("webapp.engine.outbox._send", lambda row: True)
 
 
 def states(project: Project, preset: Any) -> list[str]:

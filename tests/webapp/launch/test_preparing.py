@@ -16,9 +16,9 @@ from tests.working import at_once, done
 from training.presets import presets
 from webapp.datasets.models import Dataset
 from webapp.environments.models import DatasetOrder, Environment, OrderState
-from webapp.runs.launch import preparing
-from webapp.runs.launch.preflight import Check, Outcome
-from webapp.runs.launch.preparing import preparation_drop, preparation_open
+from webapp.launch import preparing
+from webapp.launch.preflight import Check, Outcome
+from webapp.launch.preparing import preparation_drop, preparation_open
 from webapp.runs.models import Preparation, Run
 from webapp.teams.models import Membership, Project, User
 
@@ -30,7 +30,7 @@ GRPO, SFT, TOOLBENCH = presets()["reasoning-grpo"], presets()["reasoning-sft"], 
 def _workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Datasets are checked here, without a worker; orders wait until a test has them written."""
     at_once(monkeypatch, Dataset)
-    monkeypatch.setattr("webapp.runs.engine.outbox._send", lambda row: True)
+    monkeypatch.setattr("webapp.engine.outbox._send", lambda row: True)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from training.starter import build_starter
 from webapp.environments.models import Environment
 from webapp.environments.playground.seats import seats_taken
 from webapp.live import feed
-from webapp.live.routing import websocket_urlpatterns
+from webapp.sockets import websocket_urlpatterns
 from webapp.teams.models import User
 
 

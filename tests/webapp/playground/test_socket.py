@@ -20,7 +20,7 @@ from webapp.asgi import application
 from webapp.environments.models import Environment
 from webapp.environments.playground import commands, consumer, play
 from webapp.environments.playground.seats import seats_taken
-from webapp.ops.embedded import free_port
+from webapp.host.embedded import free_port
 from webapp.teams.models import Membership
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -14,15 +14,15 @@ from django.utils import timezone
 
 from tests.working import at_once, claimed, done, perform
 from webapp.datasets.models import Dataset
+from webapp.deletion import services
+from webapp.deletion.services import forecast, remove
+from webapp.engine.history import event_add
 from webapp.metrics.models import MetricPoint
 from webapp.registry.models import Checkpoint
 from webapp.registry.services import model_delete, model_register
-from webapp.removal import services
 from webapp.removal.models import Removal
-from webapp.removal.services import forecast, remove
 from webapp.rewards.models import RolloutSet
 from webapp.rollouts.models import Rollout, Turn
-from webapp.runs.engine.history import event_add
 from webapp.runs.models import Run, RunEvent
 from webapp.storage import run_dir, trash_dir
 from webapp.teams.models import AuditEntry, Project, User

@@ -11,12 +11,12 @@ from django.urls import reverse
 from django.utils import timezone
 
 from training.config import JobConfig, RewardComponent
+from webapp.launch import preflight
+from webapp.launch.play_forms import BedForm, SampleForm
+from webapp.launch.preflight import Check
+from webapp.launch.testbed import best_reward, policy_table
 from webapp.rewards.models import RewardSpec
-from webapp.rewards.play_forms import BedForm, SampleForm
 from webapp.rollouts.models import Rollout
-from webapp.runs.launch import preflight
-from webapp.runs.launch.preflight import Check
-from webapp.runs.launch.testbed import best_reward, policy_table
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
 from webapp.teams.models import Project, User

@@ -14,10 +14,10 @@ from django.utils import timezone
 
 from training.config import JobConfig
 from training.journal import Event, Journal
-from webapp.runs.engine import lease as leases
-from webapp.runs.engine.history import Lease
-from webapp.runs.engine.projection import Projector
-from webapp.runs.engine.supervisor import supervise
+from webapp.engine import lease as leases
+from webapp.engine.history import Lease
+from webapp.engine.projection import Projector
+from webapp.engine.supervisor import supervise
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
 from webapp.storage import attempt_dir
@@ -30,7 +30,7 @@ def quick(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Leases of two seconds, the stub as trainer, and no messages to real workers."""
     settings.TRAINER_COMMAND = [sys.executable, str(STUB)]
     settings.LEASE_TTL_S, settings.LEASE_BEAT_S, settings.STOP_GRACE_S = 2, 0.3, 1
-    monkeypatch.setattr("webapp.runs.engine.outbox._send", lambda row: False)
+    monkeypatch.setattr("webapp.engine.outbox._send", lambda row: False)
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ from django.urls import reverse
 
 from tests.working import claimed, done, perform
 from training.config import JobConfig
+from webapp.foreign import reading as foreign
 from webapp.metrics.models import MetricPoint
 from webapp.rollouts.models import Rollout, RolloutGroup
-from webapp.runs.foreign import reading as foreign
 from webapp.runs.models import ImportState, Run, RunImport
 from webapp.runs.states import RunState
 from webapp.storage import import_dir

@@ -17,12 +17,12 @@ from django.utils import timezone
 from tests.chaos.services import wait_until
 from tests.webapp.runs.conftest import in_thread
 from training import journal as j
+from webapp.engine import lease as leases
+from webapp.engine import reaper
+from webapp.engine.history import LeaseLost
+from webapp.engine.outcome import attempt_end
+from webapp.engine.services import run_stop
 from webapp.rollouts.models import Rollout
-from webapp.runs.engine import lease as leases
-from webapp.runs.engine import reaper
-from webapp.runs.engine.history import LeaseLost
-from webapp.runs.engine.outcome import attempt_end
-from webapp.runs.engine.services import run_stop
 from webapp.runs.models import Attempt, Outbox, ReaperMark, Run, RunEvent
 from webapp.runs.states import RunState
 

@@ -11,7 +11,7 @@ from django.db import OperationalError
 
 from tests.chaos.services import alive, wait_until
 from tests.webapp.runs.conftest import in_thread
-from webapp.runs.engine import supervisor
+from webapp.engine import supervisor
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
 from webapp.storage import attempt_dir

@@ -14,13 +14,13 @@ from django.test.utils import CaptureQueriesContext
 from envs.wire import Message
 from training import journal as j
 from training.errors import ErrorInfo
+from webapp.engine import lease as leases
+from webapp.engine.batch import rollout_id
+from webapp.engine.history import LeaseLost
+from webapp.engine.projection import Projector
 from webapp.metrics.models import MetricPoint
 from webapp.metrics.selectors import curves, metric_names
 from webapp.rollouts.models import Rollout, Turn
-from webapp.runs.engine import lease as leases
-from webapp.runs.engine.batch import rollout_id
-from webapp.runs.engine.history import LeaseLost
-from webapp.runs.engine.projection import Projector
 from webapp.runs.models import Attempt, RunEvent
 from webapp.runs.states import RunState
 from webapp.storage import attempt_dir
@@ -125,7 +125,7 @@ def test_a_batch_that_failed_is_read_again_and_counts_once(written: Any, monkeyp
         def away(*_: Any) -> None:
             raise OperationalError("the server closed the connection")
 
-        patch.setattr("webapp.runs.engine.projection.write_rows", away)
+        patch.setattr("webapp.engine.projection.write_rows", away)
         for _ in range(3):
             with pytest.raises(OperationalError):
                 w.projector.step()
@@ -181,7 +181,7 @@ def test_a_bad_line_is_named_and_passed(written: Any, line: bytes, says: str) ->
 
 def test_a_line_the_database_refuses_costs_only_itself(written: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     w = written()
-    monkeypatch.setattr("webapp.runs.engine.batch._int", lambda value, what: value)
+    monkeypatch.setattr("webapp.engine.batch._int", lambda value, what: value)
     w.write(j.LogLine(message="a"), j.Metrics(step=2**40, values={"reward": 1.0}), j.Metrics(step=2, values={"r": 2.0}))
     w.project()
     assert "line 2" in _warnings(w.run)[0]

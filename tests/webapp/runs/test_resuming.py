@@ -11,13 +11,13 @@ from django.utils import timezone
 from training import journal as j
 from training.algorithms.checkpoints import write_whole
 from training.errors import ConfigError, ModelError
+from webapp.engine.lease import claim
+from webapp.engine.outcome import MAX_OTHER_DEATHS, attempt_end, worker_lost
+from webapp.engine.resuming import can_resume, newest_checkpoint, resume_from
+from webapp.engine.services import run_create, run_resume, run_stop
+from webapp.engine.supervisor import supervise
 from webapp.registry.models import Checkpoint
 from webapp.registry.selectors import checkpoints_of
-from webapp.runs.engine.lease import claim
-from webapp.runs.engine.outcome import MAX_WORKERS_LOST, attempt_end, worker_lost
-from webapp.runs.engine.resuming import can_resume, newest_checkpoint, resume_from
-from webapp.runs.engine.services import run_create, run_resume, run_stop
-from webapp.runs.engine.supervisor import supervise
 from webapp.runs.models import Attempt, Run, RunEvent
 from webapp.runs.states import RunState
 from webapp.storage import run_dir
@@ -66,7 +66,7 @@ def test_a_damaged_checkpoint_is_marked_and_passed_over(written: Any, client_for
 
 
 def test_a_checkpoint_of_an_earlier_attempt_is_marked_by_a_later_one(queued: Any) -> None:
-    from webapp.runs.engine.projection import Projector
+    from webapp.engine.projection import Projector
     from webapp.storage import attempt_dir
 
     run = queued()
@@ -161,12 +161,35 @@ def test_the_death_of_a_worker_is_not_a_crash_of_the_run(queued: Any) -> None:
     assert (run.state, run.error["code"]) == (RunState.FAILED, "crash_loop")
 
 
+def _dies(run: Run, first: int, last: int) -> str:
+    """One attempt from ``first`` whose trainer is killed after ``last``; the state of the run then."""
+    lease = claim(run.pk)
+    assert lease is not None
+    Attempt.objects.filter(run=run, number=lease.attempt).update(first_step=first, last_step=last)
+    attempt_end(lease)
+    run.refresh_from_db()
+    return str(run.state)
+
+
+def test_trainers_killed_on_their_way_back_are_no_crash_loop(queued: Any) -> None:
+    """R4: three kills inside one save interval, each at another step, ended a healthy run as `crash_loop`."""
+    run = queued()
+    assert [_dies(run, 0, last) for last in (30, 12, 25, 7, 18)] == ["queued"] * 5
+    assert _dies(run, 0, 31) == "queued"
+
+
+def test_trainers_that_die_at_the_step_that_the_run_never_passed_are_a_crash_loop(queued: Any) -> None:
+    run = queued()
+    assert [_dies(run, 10, last) for last in (30, 30, 12, 30, 30)] == ["queued"] * 4 + ["failed"]
+    assert run.error["code"] == "crash_loop"
+
+
 def test_a_run_that_takes_every_worker_down_ends(queued: Any) -> None:
     run = queued()
-    for _ in range(MAX_WORKERS_LOST):
+    for _ in range(MAX_OTHER_DEATHS):
         attempt_end(claim(run.pk), worker_lost("w"))
     run.refresh_from_db()
-    assert (MAX_WORKERS_LOST, run.state, run.error["code"]) == (20, RunState.FAILED, "crash_loop")
+    assert (MAX_OTHER_DEATHS, run.state, run.error["code"]) == (20, RunState.FAILED, "crash_loop")
 
 
 def test_a_child_starts_from_its_parents_checkpoint(queued: Any, project: Any, alice: Any) -> None:
@@ -183,7 +206,7 @@ def test_a_child_starts_from_its_parents_checkpoint(queued: Any, project: Any, a
 
 
 def test_a_checkpoint_that_an_open_child_starts_from_is_not_deleted(queued: Any, project: Any, alice: Any) -> None:
-    from webapp.removal.services import used_by
+    from webapp.deletion.services import used_by
 
     parent = queued()
     checkpoint = _saved(parent, 1, 4)

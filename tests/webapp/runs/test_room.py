@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from webapp.engine import output, room
 from webapp.registry.models import Checkpoint
-from webapp.runs.engine import output, room
+from webapp.run_pages.page import next_act
 from webapp.runs.models import Run, RunEvent
-from webapp.runs.page import next_act
 from webapp.runs.states import RunState
 
 GB = 1 << 30
@@ -60,7 +60,7 @@ def test_a_short_output_is_left_alone(tmp_path: Path) -> None:
 @pytest.fixture
 def free(monkeypatch: pytest.MonkeyPatch) -> Any:
     """``free(bytes)``: how much is free on a disk of 100 GB."""
-    monkeypatch.setattr("webapp.runs.engine.outbox._send", lambda row: False)
+    monkeypatch.setattr("webapp.engine.outbox._send", lambda row: False)
     return lambda count: monkeypatch.setattr(room, "disk", lambda: room.Disk(100 * GB, int(count), 2 * GB))
 
 

@@ -10,12 +10,12 @@ import pytest
 from training.config import JobConfig
 from training.errors import ConfigError
 from webapp.datasets.models import DatasetState
+from webapp.engine import outbox
+from webapp.engine.lease import claim
+from webapp.engine.outcome import attempt_end
+from webapp.engine.resolve import resolve
+from webapp.engine.services import run_create, run_launch, run_pause, run_resume, run_stop
 from webapp.registry.models import Checkpoint, ModelKind, RegisteredModel
-from webapp.runs.engine import outbox
-from webapp.runs.engine.lease import claim
-from webapp.runs.engine.outcome import attempt_end
-from webapp.runs.engine.resolve import resolve
-from webapp.runs.engine.services import run_create, run_launch, run_pause, run_resume, run_stop
 from webapp.runs.models import Attempt, Outbox, Run, RunEvent
 from webapp.runs.states import RunState
 from webapp.storage import run_dir

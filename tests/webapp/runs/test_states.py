@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from training.config import JobConfig
 from training.errors import ConfigError
-from webapp.runs.engine import lease as leases
-from webapp.runs.engine.history import LeaseLost, run_transition
-from webapp.runs.engine.outcome import WORKER_CLOSING, attempt_end, worker_lost
-from webapp.runs.engine.services import run_launch, run_pause, run_resume, run_stop
+from webapp.engine import lease as leases
+from webapp.engine.history import LeaseLost, run_transition
+from webapp.engine.outcome import WORKER_CLOSING, attempt_end, worker_lost
+from webapp.engine.services import run_launch, run_pause, run_resume, run_stop
 from webapp.runs.models import Attempt, Run, RunEvent
 from webapp.runs.states import LEASED, TERMINAL, TRANSITIONS, RunState
 from webapp.teams.models import Project

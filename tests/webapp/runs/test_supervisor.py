@@ -13,12 +13,12 @@ import pytest
 from tests.chaos.services import alive, wait_until
 from tests.chaos.truth import assert_exact
 from tests.webapp.runs.conftest import in_thread, stand_in
+from webapp.engine import supervisor
+from webapp.engine.services import run_pause, run_resume, run_stop
+from webapp.engine.supervisor import supervise
 from webapp.environments.models import Environment
 from webapp.registry.models import Checkpoint, RegisteredModel
 from webapp.rollouts.models import Rollout
-from webapp.runs.engine import supervisor
-from webapp.runs.engine.services import run_pause, run_resume, run_stop
-from webapp.runs.engine.supervisor import supervise
 from webapp.runs.models import Attempt, Run, RunEvent
 from webapp.runs.states import RunState
 from webapp.storage import attempt_dir
@@ -226,7 +226,7 @@ def test_the_trainer_sees_no_secrets_of_ours_and_what_it_needs_to_fetch_a_model(
     needed = {"HF_TOKEN": "hf_mine", "HTTPS_PROXY": "http://proxy:3128", "no_proxy": "localhost"}
     for name, value in needed.items():
         monkeypatch.setenv(name, value)
-    from webapp.runs.engine.trainer import trainer_env
+    from webapp.engine.trainer import trainer_env
 
     env = trainer_env(3)
     assert "canary" not in str(env) and "DATABASE_URL" not in env and "REDIS_URL" not in env

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from webapp.runs.engine.trainer import trainer_env
+from webapp.engine.trainer import trainer_env
 
 
 def test_keys_of_judges_and_the_folder_of_reward_models_reach_the_trainer(monkeypatch: pytest.MonkeyPatch) -> None:

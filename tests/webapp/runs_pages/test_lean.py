@@ -13,7 +13,7 @@ from django.test import Client
 from django.utils import timezone
 from whitenoise.storage import CompressedManifestStaticFilesStorage
 
-from webapp.runs import page
+from webapp.run_pages import page
 from webapp.runs.models import RunEvent
 from webapp.static_files import HashedStorage, collected, fingerprint, note_collected
 

@@ -13,9 +13,9 @@ from django.urls import reverse
 from django.utils import timezone
 
 from webapp.metrics.models import MetricPoint
+from webapp.records.selectors import run_view, stalled
 from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.models import Run, RunEvent
-from webapp.runs.selectors import run_view, stalled
 from webapp.runs.states import RunState
 from webapp.storage import attempt_dir
 from webapp.teams.models import Project, User

@@ -11,9 +11,9 @@ from django.urls import reverse
 from django.utils import timezone
 
 from training.algorithms.checkpoints import write_whole
+from webapp.records.selectors import run_view
 from webapp.registry.models import Checkpoint
 from webapp.runs.models import Run, RunEvent
-from webapp.runs.selectors import run_view
 from webapp.runs.states import RunState
 from webapp.storage import run_dir
 
@@ -150,7 +150,7 @@ def _form_values(page: str) -> dict[str, str]:
 def test_a_child_is_launched_from_the_form_and_shows_what_changed(
     client_for: Any, parent: Run, bob: Any, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("webapp.runs.engine.outbox._send", lambda row: False)
+    monkeypatch.setattr("webapp.engine.outbox._send", lambda row: False)
     client, url = client_for(bob), reverse("run-new", args=[parent.project.slug])
     page = client.get(url, {"resume": str(parent.pk)}).content.decode()
     assert "goes on from step 4 of" in page

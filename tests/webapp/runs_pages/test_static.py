@@ -11,7 +11,7 @@ import pytest
 from django.template.loader import render_to_string
 from django.utils import translation
 
-from webapp.teams.strings import strings_for
+from webapp.strings import strings_for
 
 ROOT = Path(__file__).resolve().parents[3]
 SCRIPTS = sorted((ROOT / "static/js").rglob("*.js"))

@@ -11,7 +11,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from webapp.ops.login_links import login_link_create
+from webapp.teams.login_links import login_link_create
 from webapp.teams.models import LoginLink, User
 from webapp.teams.throttle import PAIR_LIMIT
 

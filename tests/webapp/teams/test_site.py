@@ -12,7 +12,7 @@ from django.test import Client
 from django.urls import reverse
 
 from tests.webapp.teams.test_login import CHEAP
-from webapp.ops.login_links import login_link_create
+from webapp.teams.login_links import login_link_create
 from webapp.teams.models import AuditEntry, SiteSwitch, User
 from webapp.teams.switches import custom_rewards_on
 from webapp.teams.throttle import PAIR_LIMIT

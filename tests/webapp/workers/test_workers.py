@@ -14,8 +14,8 @@ import pytest
 from django.core.management import call_command
 from django.utils import timezone
 
-from webapp.runs.engine import reaper, room
-from webapp.runs.engine.supervisor import supervise
+from webapp.engine import reaper, room
+from webapp.engine.supervisor import supervise
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
 from webapp.teams.models import User
@@ -68,7 +68,7 @@ def test_another_folder_is_named_and_never_adopted_by_itself(folder: Path, text:
 
 def test_a_worker_with_another_folder_claims_nothing(folder: Path, make_run: Any, monkeypatch: Any) -> None:
     """R8: it claimed any run, found none of its files, and failed the run for good."""
-    monkeypatch.setattr("webapp.runs.engine.outbox._send", lambda row: False)
+    monkeypatch.setattr("webapp.engine.outbox._send", lambda row: False)
     DataFolder.objects.create(pk=1)
     run = make_run(state=RunState.QUEUED)
     full = make_run(state=RunState.PAUSED, attempt=1, error={"code": "storage_full"})

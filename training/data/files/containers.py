@@ -12,10 +12,9 @@ from training.data.files.archive import Given
 from training.data.files.bundle import Bundle, is_bundle, open_bundle
 from training.data.files.encoding import GB18030, UTF8, guess
 from training.data.files.sniff import sniff
-from training.data.formats.base import Sample
 from training.data.limits import CheckLimits
 from training.data.problems import RowError
-from training.data.raw import Raw
+from training.data.raw import Raw, Sample
 from training.errors import DataError
 from training.words import _, told
 

@@ -10,10 +10,10 @@ from typing import BinaryIO
 from training.data.files.encoding import UTF8
 from training.data.files.jsonl import BOM
 from training.data.files.sniff import delimiter_of, open_regular
-from training.data.files.strict import check_tree
 from training.data.limits import MAX_COLUMNS, MAX_LINE_BYTES
 from training.data.problems import RowError
 from training.data.raw import Raw
+from training.data.strict import check_tree
 from training.errors import DataError
 from training.words import _, told
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from training.data.files.strict import check_tree
 from training.data.limits import MAX_LINE_BYTES
 from training.data.problems import RowError
+from training.data.strict import check_tree
 
 to_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from training.data.facts import Ignored
 from training.data.files.sniff import open_regular
-from training.data.files.strict import row_loads
 from training.data.limits import MAX_LINE_BYTES
 from training.data.problems import RowError
 from training.data.raw import Raw
+from training.data.strict import row_loads
 
 BOM = b"\xef\xbb\xbf"
 

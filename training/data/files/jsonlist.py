@@ -18,10 +18,10 @@ from typing import Any, BinaryIO
 
 from training.data.facts import Ignored
 from training.data.files.sniff import WRAPPER, open_regular
-from training.data.files.strict import DECODER, LENIENT, check_decoded, usable
 from training.data.limits import MAX_DEPTH, MAX_LINE_BYTES
 from training.data.problems import RowError
 from training.data.raw import Raw
+from training.data.strict import DECODER, LENIENT, check_decoded, usable
 from training.words import _, told
 
 CHUNK_BYTES = 1 << 18

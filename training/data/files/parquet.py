@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from training.data.facts import Ignored
 from training.data.files.sniff import open_regular
-from training.data.files.strict import check_tree, strict_loads, usable
 from training.data.limits import (
     MAX_COLUMNS,
     MAX_PARQUET_LEAVES,
@@ -26,6 +25,7 @@ from training.data.limits import (
 )
 from training.data.problems import RowError
 from training.data.raw import Raw
+from training.data.strict import check_tree, strict_loads, usable
 from training.errors import DataError
 from training.words import _, told
 

@@ -19,7 +19,8 @@ from training.data.formats import (
     toolbench_answers,
     verl,
 )
-from training.data.formats.base import DataFormat, Evidence, Sample
+from training.data.formats.base import DataFormat, Evidence
+from training.data.raw import Sample
 from training.errors import DataError
 from training.words import _, told
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from training.data.formats.base import DataFormat, Sample, Value, each, fits, text_of, without, written_messages
+from training.data.formats.base import DataFormat, Value, each, fits, text_of, without, written_messages
 from training.data.messages import messages_of
 from training.data.problems import RowError, kind
+from training.data.raw import Sample
 from training.data.schema import Row, Spelling, make_row
 from training.words import _, told
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from training.data.formats.base import DataFormat, Sample, Value, converted, fits, without
+from training.data.formats.base import DataFormat, Value, converted, fits, without
 from training.data.formats.columns import mapped_row
 from training.data.options import ColumnMapping, ReadOptions
 from training.data.problems import RowError
-from training.data.raw import Raw, Record
+from training.data.raw import Raw, Record, Sample
 from training.data.schema import Row
 from training.words import _, told
 

@@ -8,19 +8,11 @@ from typing import Any, NamedTuple
 
 from training.data.options import ReadOptions
 from training.data.problems import RowError, kind
-from training.data.raw import Raw, Record
+from training.data.raw import Raw, Record, Sample
 from training.data.schema import Row
 from training.words import _, told
 
 Value = dict[str, Any]
-
-
-class Sample(NamedTuple):
-    """The first rows of a file, and how they are stored."""
-
-    container: str
-    rows: list[Value]
-    columns: list[str]
 
 
 class Evidence(NamedTuple):

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from training.data.formats.base import DataFormat, Sample, Value, converted, fits, text_of
+from training.data.formats.base import DataFormat, Value, converted, fits, text_of
 from training.data.formats.bfcl_versions import Watch, version_of_answer, version_of_document
 from training.data.messages import messages_of
 from training.data.options import ReadOptions
 from training.data.problems import RowError, kind
-from training.data.raw import Raw, Record
+from training.data.raw import Raw, Record, Sample
 from training.data.schema import Message, Row, Spelling, make_row
 from training.errors import DataError
 from training.words import _, told

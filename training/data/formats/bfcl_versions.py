@@ -13,8 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from training.data.files.strict import strict_loads
 from training.data.problems import RowError
+from training.data.strict import strict_loads
 
 _TABLE = Path(__file__).with_suffix(".json")
 

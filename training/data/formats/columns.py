@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from training.data.files.strict import strict_loads
-from training.data.formats.base import DataFormat, Sample, Value, converted, fits, without
+from training.data.formats.base import DataFormat, Value, converted, fits, without
 from training.data.messages import plain
 from training.data.options import ColumnMapping, ReadOptions
 from training.data.problems import RowError, kind
-from training.data.raw import Raw, Record
+from training.data.raw import Raw, Record, Sample
 from training.data.schema import Row, make_row, row_from_dict, system_first
+from training.data.strict import strict_loads
 from training.errors import DataError
 from training.words import _, told
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from training.data.formats.base import DataFormat, Sample, Value, each, fits
+from training.data.formats.base import DataFormat, Value, each, fits
+from training.data.raw import Sample
 from training.data.schema import Row, as_it_stood, conversation_key, message_dict, row_from_dict
 from training.words import _
 

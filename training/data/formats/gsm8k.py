@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from training.data.formats.base import DataFormat, Sample, Value, converted, fits, text_of, without
+from training.data.formats.base import DataFormat, Value, converted, fits, text_of, without
 from training.data.messages import plain
 from training.data.options import ReadOptions
 from training.data.problems import RowError
-from training.data.raw import Raw, Record
+from training.data.raw import Raw, Record, Sample
 from training.data.schema import Message, Row, Spelling, make_row
 from training.words import _, told
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from training.data.files.strict import check_tree
 from training.data.limits import MAX_DEPTH, MAX_LITERAL_CHARS
 from training.data.problems import RowError
+from training.data.strict import check_tree
 
 
 class LiteralError(ValueError):

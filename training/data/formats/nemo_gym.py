@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from training.data.formats.base import DataFormat, Sample, Value, each, fits
+from training.data.formats.base import DataFormat, Value, each, fits
 from training.data.messages import messages_of
 from training.data.problems import RowError, kind, shown
+from training.data.raw import Sample
 from training.data.schema import Row, Spelling, make_row
 from training.words import _, told
 

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any
 
-from training.data.formats.base import DataFormat, Sample, Value, each, fits
+from training.data.formats.base import DataFormat, Value, each, fits
 from training.data.messages import messages_of, plain, tools_of
 from training.data.problems import RowError
+from training.data.raw import Sample
 from training.data.schema import Message, Row, Spelling, make_row
 from training.words import _, told
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from training.data.formats.base import DataFormat, Sample, Value, converted, fits, text_of
+from training.data.formats.base import DataFormat, Value, converted, fits, text_of
 from training.data.messages import plain
 from training.data.options import ReadOptions
 from training.data.problems import RowError, kind
-from training.data.raw import Raw, Record
+from training.data.raw import Raw, Record, Sample
 from training.data.schema import Row, make_row
 from training.errors import DataError
 from training.words import _, told

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 
-from training.data.formats.base import DataFormat, Sample, Value, each, fits
+from training.data.formats.base import DataFormat, Value, each, fits
+from training.data.raw import Sample
 from training.data.schema import Row, message_dict, row_from_dict
 from training.words import _
 

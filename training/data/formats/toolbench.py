@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 
-from training.data.files.strict import strict_loads
-from training.data.formats.base import DataFormat, Sample, Value, each, fits, text_of, without, written_messages
+from training.data.formats.base import DataFormat, Value, each, fits, text_of, without, written_messages
 from training.data.formats.literals import LiteralError, literal
 from training.data.messages import messages_of
 from training.data.problems import RowError, shown
+from training.data.raw import Sample
 from training.data.schema import Row, Spelling, make_row
+from training.data.strict import strict_loads
 from training.words import _, told
 
 APIS = "access to the following APIs: "

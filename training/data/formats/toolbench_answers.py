@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from training.data.facts import Ignored
-from training.data.formats.base import DataFormat, Sample, Value, converted, fits
+from training.data.formats.base import DataFormat, Value, converted, fits
 from training.data.messages import messages_of, plain, tools_of
 from training.data.options import ReadOptions
 from training.data.problems import RowError
-from training.data.raw import Raw, Record
+from training.data.raw import Raw, Record, Sample
 from training.data.schema import Row, Spelling, make_row
 from training.words import _, told
 

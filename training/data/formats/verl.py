@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from training.data.formats.base import DataFormat, Sample, Value, converted, fits
+from training.data.formats.base import DataFormat, Value, converted, fits
 from training.data.formats.bfcl_versions import Watch
 from training.data.options import ReadOptions
-from training.data.raw import Raw, Record
+from training.data.raw import Raw, Record, Sample
 from training.data.schema import Row, message_dict, row_from_dict
 from training.words import _
 

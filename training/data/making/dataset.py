@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from training.data.checking.checks import value_at
+from training.data.cutting import cut_row
 from training.data.files.encode import encoded
 from training.data.making import operations
-from training.data.making.cutting import cut_row
 from training.data.options import (
     CutOptions,
     FilterOptions,

@@ -28,8 +28,8 @@ from typing import Any, NamedTuple
 import httpx
 
 from training.addresses import parse_place
+from training.connections import allow_list, http_client
 from training.errors import RewardFault, RewardTimeout, TiltyardError
-from training.rollout.connections import allow_list, http_client
 
 MAX_REPLY_BYTES = 1 << 20
 CONNECT_LIMIT_S = 10.0

@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from training.config import RewardComponent
+from training.rewards.advantages import ZERO_VARIANCE_TOLERANCE
 from training.rewards.combining import factor
 from training.rewards.lab.figures import correlation, within
 from training.rewards.lab.groups import Statistics, group_of, statistics
@@ -39,7 +40,6 @@ from training.rewards.lab.scoring import is_asked
 from training.rewards.lab.table import Bools, Floats, Table
 from training.rewards.lab.terms import Scored
 from training.rewards.registry import COMPONENTS
-from training.rollout.advantages import ZERO_VARIANCE_TOLERANCE
 
 Severity = Literal["stop", "warn", "note"]
 

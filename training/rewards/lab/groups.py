@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from training.rewards.advantages import SCALE_EPSILON, ZERO_VARIANCE_TOLERANCE
 from training.rewards.combining import Aggregation, Scale
 from training.rewards.lab.table import Bools, Floats, Ints, Longs, Table
 from training.rewards.lab.terms import Scored
-from training.rollout.advantages import SCALE_EPSILON, ZERO_VARIANCE_TOLERANCE
 
 
 class Statistics(NamedTuple):

@@ -8,11 +8,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from training.connections import allow_list
 from training.errors import ModelError, RewardFault
 from training.model_check import check_model_folder
 from training.rewards.base import Episode
 from training.rewards.judge.asking import transcript
-from training.rollout.connections import allow_list
 
 FOLDERS_VARIABLE = "TILTYARD_REWARD_MODELS"
 _forward = threading.Lock()

@@ -30,7 +30,7 @@ from webapp.environments.launchers.base import (
 from webapp.environments.models import Environment, Replica
 from webapp.environments.options import Option
 from webapp.environments.tokens import container_token_path
-from webapp.ops.embedded import free_port, write_private
+from webapp.host.embedded import free_port, write_private
 from webapp.storage import environments_dir
 
 if TYPE_CHECKING:

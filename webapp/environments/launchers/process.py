@@ -39,8 +39,8 @@ from webapp.environments.launchers.base import (
 from webapp.environments.launchers.base import LOG_BYTES as TAIL_BYTES
 from webapp.environments.models import Environment, Replica
 from webapp.environments.tokens import token_path
-from webapp.ops.embedded import die_with_parent, free_port
-from webapp.ops.processes import Known, Ledger, alive, known, send
+from webapp.host.embedded import die_with_parent, free_port
+from webapp.host.processes import Known, Ledger, alive, known, send
 from webapp.storage import environments_dir, replica_log
 
 MAX_LOG_BYTES = 5 << 20

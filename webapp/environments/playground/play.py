@@ -12,9 +12,9 @@ from pydantic import ValidationError as ShapeError
 
 from envs.wire import Message, Observation, ResetRequest, StepRequest
 from training.config import EnvironmentConfig
+from training.connections import Access, reaching
 from training.errors import EnvironmentFault, EnvironmentFull, TiltyardError
 from training.rollout import protocols
-from training.rollout.connections import Access, reaching
 from training.rollout.plain import json_problem
 from training.rollout.session import Session
 from webapp.environments.models import Environment

@@ -17,12 +17,12 @@ from training.errors import DataError
 from training.rewards.scoring import validate_components
 from webapp.errors import error_body
 from webapp.fields import error_sentence
-from webapp.rewards.custom.permission import custom_refusal
 from webapp.rewards.lab.requests import RolloutRequest, ScoreRequest
 from webapp.rewards.lab.selectors import rollout_sets_of
 from webapp.rewards.lab.spans import rollout_reply
 from webapp.rewards.lab.view import Pending, score_reply
 from webapp.rewards.models import RolloutSet, SetState
+from webapp.rewards.permission import custom_refusal
 from webapp.teams.access import object_for, project_for
 from webapp.teams.models import Project
 from webapp.words import in_words

@@ -30,8 +30,8 @@ from webapp.rewards.lab.sets import recorded_rollouts
 from webapp.rewards.models import RolloutSet, SetKind, SetState
 from webapp.rollouts.episodes import BATCH, episodes_of
 from webapp.rollouts.models import Rollout, RolloutStatus
+from webapp.runs.config import config_of
 from webapp.runs.models import Run
-from webapp.runs.page import config_of
 from webapp.work import Claim
 
 TOO_MANY = "A rollout set holds at most {limit:,} rollouts; these steps have {total:,}."

@@ -9,8 +9,8 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from webapp.host.embedded import EmbeddedError
 from webapp.ops.database import run_beside
-from webapp.ops.embedded import EmbeddedError
 
 
 class Command(BaseCommand):

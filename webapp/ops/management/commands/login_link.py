@@ -7,8 +7,8 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from webapp.ops.login_links import login_link_create, login_link_path
 from webapp.ops.site import ADMIN
+from webapp.teams.login_links import login_link_create, login_link_path
 from webapp.teams.models import User
 
 

@@ -10,8 +10,8 @@ from django.core.management.base import BaseCommand, CommandParser
 from django.db import connection
 
 from webapp.environments.models import Environment, Kind
-from webapp.ops.login_links import login_link_create, login_link_path
 from webapp.ops.site import site_prepare
+from webapp.teams.login_links import login_link_create, login_link_path
 
 
 class Command(BaseCommand):

@@ -1,0 +1,28 @@
+"""A finished rollout, and a step of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from training.rewards.advantages import GroupStatistics
+from training.rollout.trajectory import Trajectory
+
+
+@dataclass
+class Rollout:
+    """A finished rollout with its raw reward parts by component; both are ``None`` when it is excluded."""
+
+    name: str
+    row: int
+    trajectory: Trajectory
+    parts: dict[str, float] | None = None
+    reward: float | None = None
+
+
+@dataclass(repr=False)  # asyncio.Runner prints its task, result and all, to change the signal handler: 10 ms a step
+class StepRollouts:
+    """A step's rollouts in TRL's order (groups are consecutive), their groups' statistics and its figures."""
+
+    rollouts: list[Rollout]
+    groups: list[GroupStatistics]
+    figures: dict[str, float] = field(default_factory=dict)

@@ -1,0 +1,1 @@
+"""Deleting runs, checkpoints and projects: the page that asks, what goes, and the worker that does it."""

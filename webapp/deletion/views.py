@@ -1,0 +1,67 @@
+"""The page that asks before something is deleted: what goes, how many bytes that frees, and the name to type."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_http_methods
+
+from webapp.deletion.services import forecast, remove
+from webapp.registry.models import Checkpoint
+from webapp.registry.selectors import checkpoints_of
+from webapp.runs.models import Run
+from webapp.teams.access import object_for, project_for
+from webapp.teams.models import Project, Role
+
+
+@login_required
+@require_http_methods(["GET", "POST"])
+def run_delete(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """Delete a run with all that it recorded."""
+    project = project_for(request.user, slug, need=Role.OWNER)
+    run = object_for(request.user, Run, pk, need=Role.OWNER, within=Run.objects.filter(project=project))
+    return _ask(request, project, run, reverse("run-detail", args=[slug, pk]), reverse("run-list", args=[slug]))
+
+
+@login_required
+@require_http_methods(["GET", "POST"])
+def checkpoint_delete(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """Delete one checkpoint's files."""
+    project = project_for(request.user, slug, need=Role.OWNER)
+    item = object_for(request.user, Checkpoint, pk, need=Role.OWNER, within=checkpoints_of(project))
+    models = reverse("model-list", args=[slug])
+    return _ask(request, project, item, models, models)
+
+
+@login_required
+@require_http_methods(["GET", "POST"])
+def project_delete(request: HttpRequest, slug: str) -> HttpResponse:
+    """Delete a project with all that is in it."""
+    project = project_for(request.user, slug, need=Role.OWNER)
+    return _ask(request, project, project, reverse("team-settings", args=[slug]), "/?all=1")
+
+
+def _ask(
+    request: HttpRequest, project: Project, item: Run | Checkpoint | Project, back: str, then: str
+) -> HttpResponse:
+    found, problems = forecast(item), []
+    if request.method == "POST":
+        if request.POST.get("name", "").strip() != found.name:
+            problems = [_("Type the name exactly as it is shown.")]
+        else:
+            try:
+                remove(item)
+            except ValidationError as exc:
+                problems = list(exc.messages)
+            else:
+                messages.success(request, _("%(name)s was deleted.") % {"name": found.name})
+                return redirect(then)
+    context = {"project": project, "found": found, "problems": problems, "back": back}
+    return render(request, "removal/confirm.html", context, status=422 if problems else 200)

@@ -1,0 +1,141 @@
+"""What happens to a run, in order: ``seq`` numbers, events, and the one function that changes a state.
+
+The order is safe for readers because the number is taken by ``UPDATE runs_run SET seq = seq + n`` in the transaction
+that writes the rows: the row lock makes writers follow one another, so nobody sees a higher ``seq`` before a lower one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from django.db import connection, transaction
+from django.db.models.functions import Now
+
+from training.errors import Boundary, ErrorInfo, TiltyardError
+from webapp.engine import outbox
+from webapp.runs.models import Run, RunEvent
+from webapp.runs.nudge import nudge
+from webapp.runs.states import TERMINAL, RunState, sources_of
+from webapp.text import clean_json
+
+UNLEASED: dict[str, Any] = {"lease_owner": "", "lease_started_at": None, "lease_beat_at": None, "held": None}
+
+
+@dataclass(frozen=True)
+class Lease:
+    """The right to write about a run: whoever holds the present (attempt, owner)."""
+
+    run_id: UUID
+    attempt: int
+    owner: str
+
+
+class LeaseLost(TiltyardError):
+    """Another worker has the run now; nothing this one says about it counts any more."""
+
+    code, boundary = "lease_lost", Boundary.LEASE
+
+
+def seq_take(run_id: UUID, count: int, *, lease: Lease | None = None) -> int:
+    """Take ``count`` numbers and return the first; the run's row stays locked until the transaction ends.
+
+    With a lease, ``LeaseLost`` is raised unless it still stands: this is the fence of every write.
+    """
+    sql = "UPDATE runs_run SET seq = seq + %s WHERE id = %s"
+    values: list[Any] = [count, run_id]
+    if lease is not None:
+        sql, values = f"{sql} AND attempt = %s AND lease_owner = %s", [*values, lease.attempt, lease.owner]
+    with connection.cursor() as cursor:
+        cursor.execute(f"{sql} RETURNING seq", values)
+        row = cursor.fetchone()
+    if row is None:
+        raise LeaseLost("The run has gone, or another worker has it.")
+    return int(row[0]) - count + 1
+
+
+def event_add(run_id: UUID, kind: str, payload: dict[str, Any], *, attempt: int, lease: Lease | None = None) -> None:
+    """Write one event and wake the viewers once it is committed."""
+    with transaction.atomic():
+        seq = seq_take(run_id, 1, lease=lease)
+        RunEvent.objects.create(
+            run_id=run_id, seq=seq, attempt=attempt, kind=kind, payload=clean_json(payload), at=Now()
+        )
+        transaction.on_commit(lambda: nudge(run_id, seq))
+
+
+def run_transition(
+    run_id: UUID,
+    target: RunState,
+    *,
+    sources: frozenset[RunState] | None = None,
+    lease: Lease | None = None,
+    reason: str = "",
+    error: ErrorInfo | None = None,
+    **changes: Any,
+) -> Run | None:
+    """Move a run to ``target``, or return ``None`` if it does not stand where that is legal.
+
+    1. Lock the row, if its state is a source of ``target`` (and one of ``sources``) and the lease stands.
+    2. Write the state, its times and ``changes``; queued, paused and terminal runs hold no lease.
+    3. Write the event with the next ``seq`` in the same transaction.
+    4. A terminal state wakes the runs that waited for this one, or fails them.
+
+    An ended run goes on only where ``sources`` names its state: a person's act, never the machinery's.
+    """
+    legal = set(sources_of(target)) & (set(sources) if sources is not None else set(RunState) - TERMINAL)
+    with transaction.atomic():
+        rows = Run.objects.select_for_update(no_key=True).filter(pk=run_id, state__in=legal)
+        if lease is not None:
+            rows = rows.filter(attempt=lease.attempt, lease_owner=lease.owner)
+        run = rows.first()
+        if run is None:
+            return None
+        before = run.state
+        fields = {"state": target, "seq": run.seq + 1, **_times(target), **changes}
+        if error is not None:
+            fields["error"] = clean_json(error.model_dump(mode="json"))
+        for name, value in fields.items():
+            setattr(run, name, value)
+        run.save(update_fields=list(fields))
+        run.refresh_from_db()
+        payload = {"from": before, "to": target, "reason": reason, "error": fields.get("error")}
+        RunEvent.objects.create(
+            run_id=run_id, seq=run.seq, attempt=run.attempt, kind="state", payload=clean_json(payload), at=Now()
+        )
+        seq = run.seq
+        transaction.on_commit(lambda: nudge(run_id, seq))
+        if target == RunState.QUEUED:
+            outbox.add(run_id)
+        if target in TERMINAL:
+            _followers_wake(run)
+    return run
+
+
+def _times(target: RunState) -> dict[str, Any]:
+    if target == RunState.QUEUED:
+        return {"queued_at": Now(), "finished_at": None, "error": None, "phase": "", **UNLEASED}
+    if target == RunState.PAUSED:
+        return {"phase": "", **UNLEASED}
+    if target in TERMINAL:
+        return {"finished_at": Now(), "phase": "", **UNLEASED}
+    return {}
+
+
+def _followers_wake(run: Run) -> None:
+    for follower in Run.objects.filter(after_id=run.pk, state=RunState.QUEUED).order_by("created_at"):
+        if run.state == RunState.SUCCEEDED:
+            outbox.add(follower.pk)
+        else:
+            run_transition(follower.pk, RunState.FAILED, reason="dependency_failed", error=dependency_error(run))
+
+
+def dependency_error(run: Run) -> ErrorInfo:
+    """Why a run that waited for ``run`` cannot start."""
+    return ErrorInfo(
+        code="dependency_failed",
+        boundary=Boundary.MODEL,
+        message=f"It was to start from the model of “{run.name}”, but that run ended as {run.state}.",
+        hint="Once that run has succeeded, resume this one.",
+    )

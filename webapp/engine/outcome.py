@@ -1,0 +1,169 @@
+"""How an attempt ends, and what becomes of its run: decided in one place for the supervisor, the reaper and the import.
+
+1. Lock the run under the lease; a stale lease changes nothing (``LeaseLost``).
+2. Seal the attempt: ``ended_at`` is set, so no later reader projects more of its journal.
+3. Its ``run_finished`` event, if there is one, is the truth: succeeded → succeeded; failed → failed and paused →
+   paused, with its typed error. A run that was asked to stop or pause is cancelled or paused. Without the event the
+   trainer died.
+4. A run whose trainer or worker died is queued again, unless ``MAX_ATTEMPTS_WITHOUT_PROGRESS`` trainers in a row died
+   at the step that the run never passed, or at their start: then it fails with ``crash_loop``. The death of a worker,
+   or of a trainer on its way back to that step, says nothing about the run, so that takes ``MAX_OTHER_DEATHS`` of
+   them. A person who resumes the run starts the count again.
+5. Rollouts in flight are excluded. On success the final model is registered. Runs that waited are woken or failed.
+"""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models.functions import Now
+
+from training.errors import Boundary, ErrorInfo
+from webapp.engine.history import Lease, LeaseLost, event_add, run_transition
+from webapp.engine.projection import rollouts_close
+from webapp.registry.models import Checkpoint, ModelKind, RegisteredModel
+from webapp.runs.models import Attempt, Run
+from webapp.runs.states import LEASED, RunState
+
+CRASHES = frozenset({"trainer_died", "supervisor_fault"})
+MAX_OTHER_DEATHS = 20  # a run that takes whole machines down must end some time, too
+WORKER_CLOSING = ErrorInfo(
+    code="worker_closing",
+    boundary=Boundary.LEASE,
+    message="The worker was shut down; the run goes on with the next free one.",
+)
+
+
+def worker_lost(owner: str) -> ErrorInfo:
+    """The error of an attempt whose worker stopped beating."""
+    return ErrorInfo(
+        code="worker_lost",
+        boundary=Boundary.LEASE,
+        message=f"Worker {owner} stopped answering.",
+        hint="Look whether its machine is up and can reach the database.",
+    )
+
+
+def attempt_end(lease: Lease, error: ErrorInfo | None = None) -> Run:
+    """End the lease's attempt and decide its run's state; ``error`` says why there is no last word of the trainer."""
+    with transaction.atomic():
+        rows = Run.objects.select_for_update(no_key=True).filter(pk=lease.run_id, state__in=LEASED)
+        run = rows.filter(attempt=lease.attempt, lease_owner=lease.owner).first()
+        attempt = _last_word(run) if run is not None else None
+        if run is None or attempt is None:
+            raise LeaseLost("Another worker has the run.")
+        target, verdict = _decide(run, attempt, error)
+        Attempt.objects.filter(run=run, ended_at=None).update(ended_at=Now())
+        stored = verdict or error
+        if stored is not None:
+            Attempt.objects.filter(run=run, number=run.attempt).update(error=stored.model_dump(mode="json"))
+        rollouts_close(lease, upto=run.attempt)
+        if target == RunState.SUCCEEDED and not run.imported_from:
+            _model_register(run)
+        reason = "" if stored is None else stored.message
+        final = verdict if target in {RunState.FAILED, RunState.PAUSED} else None
+        ended = run_transition(run.pk, target, lease=lease, reason=reason, error=final)
+        if ended is None:
+            raise LeaseLost("Another worker has the run.")
+    return ended
+
+
+def _last_word(run: Run) -> Attempt | None:
+    """The attempt that has ``run_finished``, or the present one: a worker may have died between the two."""
+    attempts = Attempt.objects.filter(run=run, number__lte=run.attempt).order_by("-number")
+    present = attempts.first()
+    if present is not None and present.outcome is None:
+        before = attempts.filter(outcome__isnull=False, ended_at=None).first()
+        return before or present
+    return present
+
+
+def finished_before(lease: Lease) -> bool:
+    """Whether an earlier attempt, not sealed yet, had already ended the run when its worker died."""
+    rows = Attempt.objects.filter(run_id=lease.run_id, number__lt=lease.attempt, ended_at=None, outcome__isnull=False)
+    return any((outcome or {}).get("status") != "stopped" for outcome in rows.values_list("outcome", flat=True))
+
+
+def _decide(run: Run, attempt: Attempt, error: ErrorInfo | None) -> tuple[RunState, ErrorInfo | None]:
+    outcome = attempt.outcome or {}
+    status = outcome.get("status")
+    typed = ErrorInfo.model_validate(outcome["error"]) if outcome.get("error") else None
+    if status == "succeeded":
+        return RunState.SUCCEEDED, None
+    if run.state == RunState.STOPPING or (run.imported and status == "stopped"):
+        return RunState.CANCELLED, None
+    if status == "failed":
+        return RunState.FAILED, typed or _unnamed()
+    if status == "paused" and not run.imported:
+        return RunState.PAUSED, typed or _unnamed()
+    if run.state == RunState.PAUSING:
+        return RunState.PAUSED, None
+    if error is not None and error.code == WORKER_CLOSING.code:
+        return RunState.QUEUED, None
+    lost = error or typed or _unnamed()
+    if run.imported:
+        return RunState.FAILED, lost
+    stuck, other = _deaths_without_progress(run, lost)
+    if stuck >= settings.MAX_ATTEMPTS_WITHOUT_PROGRESS or other >= MAX_OTHER_DEATHS:
+        return RunState.FAILED, crash_loop(stuck + other, lost)
+    return RunState.QUEUED, lost
+
+
+def crash_loop(attempts: int, last: ErrorInfo) -> ErrorInfo:
+    """The error of a run that dies again and again."""
+    return ErrorInfo(
+        code="crash_loop",
+        boundary=Boundary.TRAINER,
+        message=f"{attempts} attempts in a row ended without a new step. The last one: {last.message}",
+        hint=last.hint or "The last lines of its output are in the log.",
+    )
+
+
+def _unnamed() -> ErrorInfo:
+    return ErrorInfo(
+        code="trainer_died",
+        boundary=Boundary.TRAINER,
+        message="The trainer ended without a last word.",
+        hint="The last lines of its output are in the log.",
+    )
+
+
+def _deaths_without_progress(run: Run, lost: ErrorInfo) -> tuple[int, int]:
+    """Deaths since the last new step: of trainers that say something of the run, and all others.
+
+    A resumed run is bitwise the same, so what it does wrong itself kills it where it died before, or at its start. A
+    trainer that was killed on its way back there says as little of the run as the death of a worker. ``lost`` ended the
+    present attempt.
+    """
+    best, stuck, other = 0, 0, 0
+    for row in Attempt.objects.filter(run=run, number__gt=run.attempts_forgiven).order_by("number"):
+        code = lost.code if row.number == run.attempt else (row.error or {}).get("code")
+        if row.last_step > max(best, row.first_step):
+            stuck, other = 0, 0
+        elif code == "worker_lost" or (code in CRASHES and row.first_step < row.last_step < best):
+            other += 1
+        elif code in CRASHES:
+            stuck += 1
+        best = max(best, row.last_step)
+    return stuck, other
+
+
+def _model_register(run: Run) -> None:
+    """Make the final model one that jobs can start from, under the run's name or the next free one."""
+    final = Checkpoint.objects.filter(run=run, final=True).order_by("-attempt", "-step").first()
+    if final is None and not run.method.trains:
+        return  # it trained nothing
+    if final is None:
+        payload = {"code": "no_final_model", "message": "The run succeeded but left no final model."}
+        event_add(run.pk, "warning", payload, attempt=run.attempt)
+        return
+    taken = set(RegisteredModel.objects.filter(project_id=run.project_id).values_list("name", flat=True))
+    name, number = run.name, 1
+    while name in taken:
+        number += 1
+        name = f"{run.name[:70]} ({number})"
+    RegisteredModel.objects.get_or_create(
+        project_id=run.project_id,
+        checkpoint=final,
+        defaults={"name": name, "kind": ModelKind.RUN, "created_by_id": run.created_by_id},
+    )

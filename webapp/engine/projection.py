@@ -1,0 +1,281 @@
+"""From the journal to the database, exactly once.
+
+1. Read whole lines after ``Attempt.journal_offset``, about a megabyte of them, and turn them into rows in memory.
+2. Open a transaction. Taking the batch's ``seq`` numbers is also the fence: it fails unless (attempt, owner) still hold
+   the run.
+3. Upsert the rows, move the offset by compare-and-set, update the run, commit. A crash before the commit leaves
+   nothing, after it everything; either way the next reader goes on at the offset.
+4. After the commit, nudge the viewers.
+
+A line that is no event, or one that the database refuses, becomes a warning event that names its number, and is passed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Set
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, BinaryIO
+from uuid import UUID
+
+from django.db import DataError, IntegrityError, connection, transaction
+from django.db.models.functions import Now
+from django.utils import timezone
+from pydantic import ValidationError
+
+from training.journal import JOURNAL_NAME, Event, parse_event
+from webapp.engine.batch import BadEvent, Batch
+from webapp.engine.history import Lease, LeaseLost, run_transition, seq_take
+from webapp.registry.models import Checkpoint
+from webapp.rollouts.models import Rollout, RolloutGroup, RolloutStatus, Turn
+from webapp.runs.models import Attempt, Run, RunEvent
+from webapp.runs.nudge import nudge
+from webapp.runs.states import RunState
+from webapp.storage import attempt_dir
+from webapp.text import clean_json
+
+BATCH_BYTES = 1 << 20
+BATCH_LINES = 5_000
+LINE_BYTES_MAX = 16 << 20
+ATTEMPT_ENDED = {
+    "code": "attempt_ended",
+    "boundary": "trainer",
+    "message": "The attempt ended while this rollout was in flight.",
+    "hint": "",
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a journal; ``data`` is ``None`` for one that is too long to be an event."""
+
+    number: int
+    end: int
+    data: bytes | None
+
+
+def read_lines(path: Path, offset: int, number: int) -> list[Line]:
+    """The next whole lines after ``offset``; ``number`` lines stand before it. A torn last line is left for later."""
+    lines: list[Line] = []
+    if not path.exists():
+        return lines
+    with open(path, "rb") as file:
+        file.seek(offset)
+        while len(lines) < BATCH_LINES and file.tell() - offset < BATCH_BYTES:
+            data: bytes | None = file.readline(LINE_BYTES_MAX)
+            if data is not None and not data.endswith(b"\n"):
+                if len(data) < LINE_BYTES_MAX or not _skip_line(file):
+                    break
+                data = None
+            lines.append(Line(number + len(lines) + 1, file.tell(), data))
+    return lines
+
+
+def _skip_line(file: BinaryIO) -> bool:
+    while part := file.readline(1 << 20):
+        if part.endswith(b"\n"):
+            return True
+    return False
+
+
+class Projector:
+    """Projects the journal of one attempt under a lease; ``attempt`` may be an earlier one than the lease's.
+
+    It remembers the rows that it wrote last, since nobody else writes them while the lease stands: a batch then costs
+    writes alone. Whatever fails makes it forget them and read again.
+    """
+
+    def __init__(self, lease: Lease, attempt: int | None = None, folder: Path | None = None) -> None:
+        self.lease = lease
+        self.number = lease.attempt if attempt is None else attempt
+        self.path = (folder or attempt_dir(lease.run_id, self.number)) / JOURNAL_NAME
+        self._size = -1
+        self._forget()
+
+    def step(self) -> bool:
+        """Project the next batch; ``False`` when there is no whole line left. Raises ``LeaseLost`` when fenced."""
+        size = self.path.stat().st_size if self.path.exists() else 0
+        if size == self._size:
+            return False
+        row = self._attempt()
+        lines = read_lines(self.path, row.journal_offset, row.journal_line)
+        if not lines:
+            self._size = size
+            return False
+        try:
+            self._project(lines)
+        except BaseException:
+            self._forget()
+            raise
+        return True
+
+    def drain(self) -> None:
+        """Project all that is there."""
+        while self.step():
+            pass
+
+    @property
+    def run(self) -> Run | None:
+        """The run with all that was projected last; ``None`` before the first line."""
+        return self._run
+
+    def _forget(self) -> None:
+        self._row: Attempt | None = None
+        self._run: Run | None = None
+        self._known: dict[UUID, Rollout] = {}
+
+    def _attempt(self) -> Attempt:
+        """The attempt's row and, beside it, the run's."""
+        if self._row is None:
+            self._row = Attempt.objects.select_related("run").filter(run=self.lease.run_id, number=self.number).first()
+            if self._row is None:
+                raise LeaseLost("The run has gone.")
+            self._run = self._row.run
+        return self._row
+
+    def _project(self, lines: list[Line]) -> None:
+        """Write the lines; if the database refuses one of them, halve until it is found and leave only that one out."""
+        row = self._attempt()
+        assert self._run is not None  # noqa: S101 - it came with the attempt
+        try:
+            self._write(row, lines, self._gather(self._run, row, lines))
+        except (DataError, IntegrityError, ValueError) as exc:
+            self._forget()
+            if len(lines) == 1:
+                row = self._attempt()
+                empty = Batch(self._run, self.number)
+                empty.warn(lines[0].number, f"the database refused it ({type(exc).__name__})", timezone.now())
+                self._write(row, lines, empty)
+                return
+            half = len(lines) // 2
+            self._project(lines[:half])
+            self._project(lines[half:])
+
+    def _gather(self, run: Run, row: Attempt, lines: list[Line]) -> Batch:
+        batch = Batch(run, self.number, self._known)
+        batch.attempt_changes["last_step"] = row.last_step
+        events: list[tuple[int, Event | str]] = [(line.number, parse_line(line)) for line in lines]
+        batch.preload([event for _, event in events if isinstance(event, Event)])
+        at = timezone.now()
+        for number, event in events:
+            if isinstance(event, str):
+                batch.warn(number, event, at)
+                continue
+            try:
+                batch.add(event)
+            except BadEvent as exc:
+                batch.warn(number, str(exc), at)
+        return batch
+
+    def _write(self, row: Attempt, lines: list[Line], batch: Batch) -> None:
+        run_id, end = self.lease.run_id, lines[-1]
+        changes = {"journal_offset": end.end, "journal_line": end.number, **batch.attempt_changes}
+        with transaction.atomic():
+            first = seq_take(run_id, len(batch), lease=self.lease)
+            seq = first + len(batch) - 1
+            write_rows(batch, first)
+            if not Attempt.objects.filter(pk=row.pk, journal_offset=row.journal_offset).update(**changes):
+                raise LeaseLost("Another projector has moved on.")
+            if self.number == self.lease.attempt:
+                Run.objects.filter(pk=run_id).update(**batch.run_changes, last_event_at=Now())
+                if batch.begins and batch.run.state == RunState.PREPARING:
+                    run_transition(run_id, RunState.RUNNING, sources=frozenset({RunState.PREPARING}), lease=self.lease)
+            if len(batch):
+                transaction.on_commit(lambda: nudge(run_id, seq))
+        self._remember(row, changes, batch)
+
+    def _remember(self, row: Attempt, changes: dict[str, Any], batch: Batch) -> None:
+        if batch.begins:
+            batch.run.state = RunState.RUNNING  # or on its way out; it will not be preparing again under this lease
+        for target, values in ((row, changes), (batch.run, batch.run_changes)):
+            for name, value in values.items():
+                setattr(target, name, value)
+        self._known |= batch.rollouts
+        newest = max((rollout.step for rollout in batch.rollouts.values()), default=0)
+        if newest:
+            self._known = {key: rollout for key, rollout in self._known.items() if rollout.step >= newest - 1}
+
+
+def parse_line(line: Line) -> Event | str:
+    """The line's event, or why it is none. Lone surrogates and NUL are mended rather than refused."""
+    if line.data is None:
+        return f"it is longer than {LINE_BYTES_MAX >> 20} MiB"
+    try:
+        return parse_event(line.data)
+    except ValidationError as exc:
+        try:
+            mended = json.dumps(clean_json(json.loads(line.data.decode("utf-8", "replace")))).encode()
+            return parse_event(mended)
+        except (ValueError, RecursionError):
+            problem = exc.errors(include_url=False, include_input=False)[0]
+            where = ".".join(str(part) for part in problem["loc"])
+            return f"{where}: {problem['msg']}"[:300] if where else str(problem["msg"])[:300]
+
+
+def write_rows(batch: Batch, seq: int) -> None:
+    """Upsert everything in the batch, numbering rows from ``seq``: rollouts first, so that their turns follow them."""
+    kinds: tuple[dict[Any, Any], ...] = (batch.rollouts, batch.turns, batch.groups, batch.checkpoints)
+    numbered = [row for kind in kinds for row in kind.values()]
+    for number, row in enumerate(numbered, start=seq):
+        row.seq = number
+    seq += len(numbered)
+    _upsert(Rollout, batch.rollouts.values(), ["id"], keep={"run"})
+    if batch.begun_anew:
+        Turn.objects.filter(rollout_id__in=batch.begun_anew).delete()
+    _upsert(Turn, batch.turns.values(), ["rollout", "number"], keep={"run"})
+    _upsert(RolloutGroup, batch.groups.values(), ["run", "attempt", "step", "group"])
+    _upsert(Checkpoint, batch.checkpoints.values(), ["run", "attempt", "path"], keep={"project"})
+    _points(batch, seq)
+    seq += len(batch.points)
+    RunEvent.objects.bulk_create(
+        [
+            RunEvent(run_id=batch.run.pk, seq=seq + index, attempt=batch.attempt, kind=kind, payload=payload, at=at)
+            for index, (kind, payload, at) in enumerate(batch.events)
+        ]
+    )
+
+
+def _upsert(model: Any, rows: Iterable[Any], unique: list[str], keep: Set[str] = frozenset()) -> None:
+    rows = list(rows)
+    if not rows:
+        return
+    fixed = {"id", *unique, *keep}
+    changing = [field.name for field in model._meta.concrete_fields if field.name not in fixed]
+    model.objects.bulk_create(rows, update_conflicts=True, unique_fields=unique, update_fields=changing)
+
+
+def _points(batch: Batch, seq: int) -> None:
+    """Curves are the bulk of a run: one statement with one array for each column, however many points."""
+    if not batch.points:
+        return
+    names, steps = [key[0] for key in batch.points], [key[1] for key in batch.points]
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO metrics_metricpoint (run_id, attempt, step, name, value, seq)"
+            " SELECT %s, %s, step, name, value, %s + place - 1"
+            " FROM unnest(%s::int[], %s::text[], %s::float8[]) WITH ORDINALITY AS new (step, name, value, place)"
+            " ON CONFLICT (run_id, name, step, attempt) DO UPDATE SET value = excluded.value, seq = excluded.seq",
+            [batch.run.pk, batch.attempt, seq, steps, names, list(batch.points.values())],
+        )
+
+
+def rollouts_close(lease: Lease, *, upto: int) -> None:
+    """Exclude the rollouts that attempts up to ``upto`` left in flight: nobody will finish them."""
+    with transaction.atomic():
+        seq_take(lease.run_id, 0, lease=lease)
+        rows = Rollout.objects.filter(run_id=lease.run_id, status=RolloutStatus.RUNNING, attempt__lte=upto)
+        close_rows(lease.run_id, list(rows))
+
+
+def close_rows(run_id: UUID, rows: list[Rollout], at: datetime | None = None) -> None:
+    """Mark these rollouts as excluded because their attempt ended."""
+    if not rows:
+        return
+    first = seq_take(run_id, len(rows))
+    for number, row in enumerate(rows, start=first):
+        row.status, row.error, row.seq = RolloutStatus.EXCLUDED, ATTEMPT_ENDED, number
+        row.finished_at = at or timezone.now()
+    Rollout.objects.bulk_update(rows, ["status", "error", "seq", "finished_at"], batch_size=500)
+    transaction.on_commit(lambda: nudge(run_id, first + len(rows) - 1))

@@ -1,0 +1,189 @@
+"""From references to plain values: what a job's config means at launch.
+
+A person names registered objects (``dataset:<name>@<version>``, ``model:<name>``, ``run:<name>``,
+``environment:<name>``,
+``reward:<name>@<version>``); the trainer gets paths, addresses and components. Anything else a person could type (a
+folder, a URL) is refused here. Every ``ConfigError`` starts with the option it belongs to, so that a form can place it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+from django.conf import settings
+from django.utils.translation import gettext as _
+
+from training.config import EnvironmentConfig, JobConfig, RewardComponent
+from training.errors import ConfigError
+from webapp.datasets.models import Dataset, DatasetState
+from webapp.environments.models import Environment
+from webapp.registry.models import Checkpoint, ModelKind, RegisteredModel
+from webapp.rewards.models import RewardSpec
+from webapp.rewards.permission import custom_refusal, with_hashes
+from webapp.runs.models import Run
+from webapp.runs.states import RunState
+from webapp.storage import inside
+from webapp.teams.models import Project
+
+# A run without an environment says so, so that one that was forgotten is not taken for it.
+NO_ENVIRONMENT = "none"
+# https://huggingface.co/docs/hub: one optional namespace, no leading or doubled dots and dashes.
+HUB_ID = re.compile(r"^(?:[A-Za-z0-9][\w-]{0,95}/)?[A-Za-z0-9](?:[\w]|[.-](?![.-])){0,95}$")
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """The config the trainer gets, the run whose final model it must wait for, and what simple policies reach."""
+
+    config: JobConfig
+    after: Run | None = None
+    baselines: list[dict[str, Any]] = field(default_factory=list)
+
+
+def resolve(project: Project, config: JobConfig) -> Resolved:
+    """Replace every reference of ``config`` by what it means now in ``project``."""
+    plain = config.model_copy(deep=True)
+    after = None if plain.policies else _model(project, plain)
+    if not plain.draws_tasks:
+        plain.data.train = _dataset(project, plain.data.train)
+    if not plain.method.plays:
+        return Resolved(plain, after)
+    environment = _environment(project, plain)
+    if plain.draws_tasks and plain.environment.protocol != "openenv":
+        _refuse("data.train", _("choose a dataset: this environment does not draw tasks by itself."))
+    _rewards(project, plain)
+    return Resolved(plain, after, environment.baselines() if environment else [])
+
+
+def _refuse(option: str, sentence: str) -> NoReturn:
+    raise ConfigError(f"{option}: {sentence}")
+
+
+def _split(option: str, reference: str, word: str) -> tuple[str, int | None]:
+    name, at, version = reference.removeprefix(f"{word}:").partition("@")
+    if at and not (version.isascii() and version.isdigit() and len(version) < 9):
+        _refuse(option, _("“%s” is not a version number.") % version[:40])
+    return name, int(version) if at else None
+
+
+def _dataset(project: Project, reference: str) -> str:
+    option = "data.train"
+    if not reference:
+        _refuse(option, _("choose a dataset."))
+    if not reference.startswith("dataset:"):
+        _refuse(option, _("choose a registered dataset; paths are not taken here."))
+    name, version = _split(option, reference, "dataset")
+    rows = Dataset.objects.filter(project=project, name=name)
+    rows = rows.filter(version=version) if version is not None else rows.filter(state=DatasetState.READY)
+    found = rows.order_by("-version").first()
+    if found is None:
+        _refuse(option, _("there is no dataset “%s” in this project.") % reference.removeprefix("dataset:")[:120])
+    if found.state != DatasetState.READY:
+        _refuse(
+            option,
+            _("dataset “%(name)s” is not ready: %(state)s.")
+            % {"name": str(found), "state": DatasetState(found.state).label},
+        )
+    return str(found.rows_path)
+
+
+def _model(project: Project, config: JobConfig) -> Run | None:
+    option, source = "model.source", config.model.source
+    if source == "starter":
+        return None
+    if source.startswith("run:"):
+        return _model_of_run(project, config, source.removeprefix("run:"))
+    if source.startswith("model:"):
+        name = source.removeprefix("model:")
+        found = RegisteredModel.objects.filter(project=project, name=name).select_related("checkpoint").first()
+        if found is None:
+            _refuse(option, _("there is no model “%s” in this project.") % name[:120])
+        config.model.source, revision = _registered(option, found)
+        config.model.revision = revision or config.model.revision
+        return None
+    # A name that is a folder beside the trainer would be read as one, so it is no Hugging Face id for us.
+    if not HUB_ID.match(source) or (Path(settings.BASE_DIR) / source).exists():
+        _refuse(option, _("choose a registered model, `starter` or a Hugging Face id; paths are not taken here."))
+    return None
+
+
+def _registered(option: str, model: RegisteredModel) -> tuple[str, str]:
+    if model.kind == ModelKind.STARTER:
+        return "starter", ""
+    if model.kind == ModelKind.HUB:
+        return model.source, model.revision
+    try:
+        if model.kind == ModelKind.RUN:
+            folder = model.checkpoint.folder if model.checkpoint else None
+        else:
+            folder = inside(Path(settings.MODELS_DIR), model.source)
+    except ValueError:
+        folder = None
+    if folder is None or not folder.is_dir():
+        _refuse(option, _("the files of model “%s” are gone.") % model.name)
+    return str(folder), ""
+
+
+def _model_of_run(project: Project, config: JobConfig, name: str) -> Run | None:
+    option = "model.source"
+    run = Run.objects.filter(project=project, name=name).first()
+    if run is None:
+        _refuse(option, _("there is no run “%s” in this project.") % name[:120])
+    if not run.method.trains:
+        _refuse(option, _("run “%s” only played, so it has no model.") % run.name)
+    if run.state in {RunState.FAILED, RunState.CANCELLED}:
+        _refuse(option, _("run “%s” did not succeed, so it has no final model.") % run.name)
+    if run.state != RunState.SUCCEEDED:
+        return run
+    final = Checkpoint.objects.filter(run=run, final=True).order_by("-attempt", "-step").first()
+    if final is None or not final.folder.is_dir():
+        _refuse(option, _("the final model of run “%s” is gone.") % run.name)
+    config.model.source = str(final.folder)
+    return run
+
+
+def _environment(project: Project, config: JobConfig) -> Environment | None:
+    option, reference = "environment.name", config.environment.name
+    if reference == NO_ENVIRONMENT:
+        config.environment = EnvironmentConfig()
+        return None
+    if not reference:
+        _refuse(option, _("choose an environment, or `none`."))
+    if not reference.startswith("environment:"):
+        _refuse(option, _("choose a registered environment; register its server first."))
+    name = reference.removeprefix("environment:")
+    found = Environment.objects.filter(project=project, name=name).first()
+    if found is None:
+        _refuse(option, _("there is no environment “%s” in this project.") % name[:120])
+    # Every registered value replaces what the config said: an address that was only typed was never checked.
+    config.environment = config.environment.model_copy(update=found.job_values())
+    return found
+
+
+def _rewards(project: Project, config: JobConfig) -> None:
+    option, reference = "rewards.spec", config.rewards.spec
+    if reference:
+        if not reference.startswith("reward:"):
+            _refuse(option, _("choose a registered reward spec."))
+        name, version = _split(option, reference, "reward")
+        rows = RewardSpec.objects.filter(project=project, name=name)
+        found = (rows.filter(version=version) if version is not None else rows).order_by("-version").first()
+        if found is None:
+            _refuse(option, _("there is no reward spec “%s” in this project.") % name[:120])
+        components = [RewardComponent.model_validate(item) for item in found.components]
+        config.rewards.spec, config.rewards.components = "", components
+    elif not config.rewards.components:
+        from training.rewards.registry import default_components
+
+        config.rewards.components = default_components()
+    if refusal := custom_refusal(project, config.rewards.components):
+        _refuse(option if reference else "rewards.components", refusal)
+    config.rewards.components = with_hashes(config.rewards.components)
+
+
+def dataset_path(project: Project, reference: str) -> Path:
+    """The rows that a reference means now. Raises ``ConfigError``."""
+    return Path(_dataset(project, reference))

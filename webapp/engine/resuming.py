@@ -1,0 +1,70 @@
+"""Where a run can go on from: its own newest whole checkpoint, or the one of its parent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from django.db.models import Q
+
+from training.algorithms.checkpoints import verify
+from training.errors import ModelError
+from webapp.registry.models import Checkpoint, CheckpointState
+from webapp.runs.models import Run
+from webapp.runs.states import TERMINAL, RunState
+from webapp.storage import run_dir
+
+LOOKED_AT = 20
+RESUMABLE = frozenset({RunState.PAUSED, RunState.FAILED, RunState.CANCELLED})
+
+
+def newest_checkpoint(run: Run, *, final: bool = False) -> Checkpoint | None:
+    """The newest checkpoint that is marked whole and still there: of the latest attempt, then of the highest step.
+
+    A later attempt may have begun below a damaged checkpoint, so its lower steps are newer. With ``final`` the model
+    that a finished run left counts too.
+    """
+    return next(_present(run, final=final), None)
+
+
+def _present(run: Run, *, final: bool = False) -> Iterator[Checkpoint]:
+    rows = Checkpoint.objects.filter(run=run, state=CheckpointState.WHOLE)
+    rows = rows.filter(Q(final=False) | Q(final=final)).order_by("-attempt", "-step", "final")
+    return (row for row in rows[:LOOKED_AT] if row.folder.is_dir())
+
+
+def resume_from(run: Run) -> Path | None:
+    """What the trainer is told to start from.
+
+    A run with checkpoints of its own gets the folder of all its attempts: the trainer takes the newest whole one by
+    (attempt, step) and sets damaged ones aside. A child without a whole one gets its parent's, which must be whole,
+    because beginning without it would train another model in silence. Raises ``ModelError``.
+    """
+    if run.resume_step is None:
+        return run_dir(run.pk) if newest_checkpoint(run) else None
+    if any(verify(own.folder) for own in _present(run)):
+        return run_dir(run.pk)
+    source = run.resume_checkpoint
+    if source is None or source.state != CheckpointState.WHOLE or verify(source.folder) is None:
+        raise ModelError(
+            f"The checkpoint of step {run.resume_step} that this run starts from is damaged or gone.",
+            hint="Start again from another checkpoint of the parent run.",
+        )
+    return source.folder
+
+
+def can_resume(run: Run) -> bool:
+    """Whether the same run can go on in a new attempt. One that no worker ever had simply waits again."""
+    if run.imported or run.state not in RESUMABLE:
+        return False
+    if run.state == RunState.PAUSED or run.attempt == 0:
+        return True
+    if not run.method.trains:
+        return run.step > 0
+    return run.resume_step is not None or newest_checkpoint(run) is not None
+
+
+def branch_point(run: Run) -> Checkpoint | None:
+    """The checkpoint that a child with changed options starts from; ``None`` while the run is at work."""
+    ended = run.state in TERMINAL or run.state == RunState.PAUSED
+    return newest_checkpoint(run) if ended and not run.imported and run.method.trains else None

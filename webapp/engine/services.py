@@ -1,0 +1,192 @@
+"""What a person can do with a run: create, launch, stop, pause and resume it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.db import IntegrityError, transaction
+from django.db.models.functions import Now
+from django.utils.translation import gettext as _
+
+from training.config import JobConfig
+from training.errors import ConfigError
+from webapp.engine import outbox
+from webapp.engine.history import event_add, run_transition
+from webapp.engine.resolve import Resolved, resolve
+from webapp.engine.resuming import can_resume
+from webapp.ids import name_validator
+from webapp.registry.models import Checkpoint, CheckpointState
+from webapp.runs.models import Run
+from webapp.runs.states import LEASED, TERMINAL, RunState
+from webapp.teams.audit import audit
+from webapp.teams.models import AuditAction, Project, User
+from webapp.text import clean_json
+
+__all__ = ["run_create", "run_launch", "run_pause", "run_resume", "run_stop", "run_transition"]
+
+# What the saved weights have the shape of.
+WEIGHT_OPTIONS = ("source", "revision", "lora_rank", "lora_alpha", "lora_targets")
+UNLEASED_OPEN = frozenset({RunState.DRAFT, RunState.QUEUED, RunState.PAUSED})
+
+
+def run_create(
+    *,
+    project: Project,
+    user: User | None,
+    name: str,
+    config: JobConfig,
+    idempotency_key: str | None = None,
+    launch: bool = True,
+    checkpoint: Checkpoint | None = None,
+) -> Run:
+    """Make a run and, unless ``launch`` is false, queue it. With ``checkpoint`` it goes on from that one as a child.
+
+    1. A run made before under the same idempotency key is returned as it is.
+    2. References are resolved, which raises ``ConfigError`` naming the option. A draft's are resolved at its launch.
+    3. Run, state event and outbox row are written in one transaction; workers are told after it.
+    4. Of two requests that race, the unique constraints let one through; the other returns its run or hears that the
+       name is taken.
+    """
+    key = idempotency_key or None
+    if key and (found := Run.objects.filter(project=project, idempotency_key=key).first()):
+        return found
+    _check_name(name)
+    if checkpoint is not None:
+        check_child(project, config, checkpoint)
+    stored = _stored(config)
+    resolved = resolve(project, config) if launch else None
+    try:
+        with transaction.atomic():
+            run = Run.objects.create(
+                project=project,
+                name=name,
+                kind=config.kind,
+                config=stored,
+                created_by=user,
+                idempotency_key=key,
+                state=RunState.QUEUED if launch else RunState.DRAFT,
+                queued_at=Now() if launch else None,
+                parent=checkpoint.run if checkpoint else None,
+                resume_checkpoint=checkpoint,
+                resume_step=checkpoint.step if checkpoint else None,
+                **_resolved_fields(config, resolved),
+            )
+            event_add(run.pk, "state", {"from": None, "to": run.state, "reason": "created", "error": None}, attempt=0)
+            audit(AuditAction.RUN_LAUNCHED if launch else AuditAction.RUN_ADDED, run, by=user)
+            if launch:
+                outbox.add(run.pk)
+    except IntegrityError as exc:
+        if key and (found := Run.objects.filter(project=project, idempotency_key=key).first()):
+            return found
+        raise _name_taken(name) from exc
+    run.refresh_from_db()
+    return run
+
+
+def run_launch(*, run: Run, user: User | None = None) -> Run:
+    """Queue a draft. Raises ``ConfigError`` as ``run_create`` does; a run that is no draft is left as it is."""
+    config = JobConfig.model_validate(run.config)
+    fields = _resolved_fields(config, resolve(run.project, config))
+    drafts = frozenset({RunState.DRAFT})
+    if run_transition(run.pk, RunState.QUEUED, sources=drafts, reason=_by("launched", user), **fields):
+        audit(AuditAction.RUN_LAUNCHED, run, by=user)
+    run.refresh_from_db()
+    return run
+
+
+def run_stop(*, run: Run, user: User | None = None) -> Run:
+    """Stop a run: one that no worker has is cancelled at once, another when its trainer has ended. Idempotent."""
+    reason = _by("stopped", user)
+    # A worker may claim or drop the run between two of these, so each is tried again until one holds.
+    for _attempt in range(5):
+        run.refresh_from_db()
+        if run.state in TERMINAL or run.state == RunState.STOPPING:
+            break
+        if run_transition(run.pk, RunState.CANCELLED, sources=UNLEASED_OPEN, reason=reason) or run_transition(
+            run.pk, RunState.STOPPING, sources=LEASED, reason=reason
+        ):
+            audit(AuditAction.RUN_STOPPED, run, by=user)
+            break
+    run.refresh_from_db()
+    return run
+
+
+def run_pause(*, run: Run, user: User | None = None) -> Run:
+    """Ask a run that a worker has to pause; it gives its device back and goes on from its newest checkpoint."""
+    if run_transition(run.pk, RunState.PAUSING, reason=_by("paused", user)):
+        audit(AuditAction.RUN_PAUSED, run, by=user)
+    run.refresh_from_db()
+    return run
+
+
+def run_resume(*, run: Run, user: User | None = None, reason: str = "") -> Run:
+    """Queue a run again that was paused or ended, if it has something to go on from.
+
+    The next attempt starts from the newest whole checkpoint, and the count of crashes begins anew. A run that never
+    began is resolved as at its launch. Raises ``ConfigError`` as ``run_create`` does.
+    """
+    if can_resume(run):
+        fields: dict[str, Any] = {"attempts_forgiven": run.attempt}
+        if run.attempt == 0:
+            config = JobConfig.model_validate(run.config)
+            fields |= _resolved_fields(config, resolve(run.project, config))
+        words = reason or _by("resumed", user)
+        sources = frozenset({RunState(run.state)})
+        if run_transition(run.pk, RunState.QUEUED, sources=sources, reason=words, **fields):
+            audit(AuditAction.RUN_RESUMED, run, by=user)
+    run.refresh_from_db()
+    return run
+
+
+def check_child(project: Project, config: JobConfig, checkpoint: Checkpoint) -> None:
+    """Whether a run with this config can go on from the checkpoint. Raises ``ConfigError`` naming the option."""
+    parent = checkpoint.run
+    if checkpoint.project_id != project.pk or parent.imported or checkpoint.final:
+        raise ConfigError("model.source: " + _("this checkpoint cannot be resumed from."))
+    if checkpoint.state != CheckpointState.WHOLE or not checkpoint.folder.is_dir():
+        raise ConfigError("model.source: " + _("the checkpoint to resume from is damaged or gone."))
+    if config.kind != parent.kind:
+        raise ConfigError("kind: " + _("a run that goes on from a checkpoint keeps its kind, %s.") % parent.kind)
+    was = JobConfig.model_validate(parent.config).model
+    for name in WEIGHT_OPTIONS:
+        if getattr(config.model, name) != getattr(was, name):
+            raise ConfigError(f"model.{name}: " + _("stays as it was, because the weights come from the checkpoint."))
+    if config.run.max_steps <= checkpoint.step:
+        raise ConfigError(
+            "run.max_steps: " + _("must be above %d, the step of the checkpoint to resume from.") % checkpoint.step
+        )
+
+
+def _by(what: str, user: User | None) -> str:
+    return f"{what} by {user.get_username()}" if user is not None else what
+
+
+def _check_name(name: str) -> None:
+    try:
+        name_validator(name)
+    except ValidationError as exc:
+        raise ConfigError(f"name: {exc.messages[0]}") from exc
+
+
+def _name_taken(name: str) -> ConfigError:
+    return ConfigError("name: " + _("there is already a run “%s” in this project; choose another name.") % name)
+
+
+def _stored(config: JobConfig) -> dict[str, Any]:
+    stored: dict[str, Any] = config.model_dump(mode="json")
+    if clean_json(stored) != stored:
+        raise ConfigError("config: " + _("some text holds characters that cannot be stored (NUL or half a character)."))
+    return stored
+
+
+def _resolved_fields(config: JobConfig, resolved: Resolved | None) -> dict[str, Any]:
+    if resolved is None:
+        return {"total_steps": config.run.max_steps}
+    after = resolved.after
+    return {
+        "resolved": resolved.config.model_dump(mode="json"),
+        "baselines": resolved.baselines,
+        "after": after if after is not None and after.state != RunState.SUCCEEDED else None,
+        "total_steps": config.run.max_steps,
+    }

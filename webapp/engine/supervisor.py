@@ -1,0 +1,309 @@
+"""The supervisor: the worker's side of one attempt.
+
+1. Claim the run, or leave. From then on a thread with its own database connection beats, whatever the main thread waits
+   for.
+2. Project what earlier attempts left in their journals and seal them. If one of them had already ended the run,
+   conclude.
+3. Resolve the references again, write config.yaml, start the trainer (from the newest checkpoint, if there is one).
+4. Until the trainer has ended: project new journal lines; pass a stop, a pause or the worker's own shutdown on as
+   SIGTERM, and SIGKILL after a grace that lets it save once more (``stop_grace``). A database that is away is waited
+   for; training goes on meanwhile.
+5. Project the rest and decide (``outcome.attempt_end``).
+6. When the lease is lost (fenced, or not renewed for PARTITION_LIMIT_S): kill the trainer's group and leave without a
+   word.
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+from uuid import UUID
+
+from django.conf import settings
+from django.db import InterfaceError, OperationalError, connection
+
+from training.config import JobConfig, config_to_yaml
+from training.errors import Boundary, ErrorInfo, TiltyardError
+from webapp.engine import outbox
+from webapp.engine.history import Lease, LeaseLost, event_add
+from webapp.engine.lease import beat, beat_every_s, claim, state_of
+from webapp.engine.outcome import WORKER_CLOSING, attempt_end, finished_before
+from webapp.engine.output import output_trim
+from webapp.engine.projection import Projector, rollouts_close
+from webapp.engine.resolve import resolve
+from webapp.engine.resuming import resume_from
+from webapp.engine.trainer import OUTPUT_NAME, Trainer, death, kill_orphan, output_tail
+from webapp.environments.tokens import trainer_access
+from webapp.runs.models import Attempt, Run
+from webapp.runs.states import RunState
+from webapp.storage import attempt_dir
+from webapp.workers.beating import at_work_on
+from webapp.workers.identity import folder_problem
+
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+PARTITION_LIMIT_S = 300.0
+POLL_S, POLL_MAX_S, GATHER_S = 0.02, 0.05, 0.08
+LOOK_S = 0.5
+RETRY_S, RETRY_MAX_S = 0.1, 3.0
+RETRY_BEAT_S = 0.5
+NEXT_RUNS = 4
+SAVES, UPDATE_MAX_S = 3, 30.0
+
+# One byte that all children of a worker share: set in its main process when it begins to shut down.
+_closing = mmap.mmap(-1, 1)
+
+
+def worker_closing() -> None:
+    """Tell the supervisors of this worker, in whichever process they are, to hand their runs back."""
+    _closing[0] = 1
+
+
+def supervise(run_id: UUID) -> None:
+    """Try to claim the run and see one attempt at it through. Safe to call any number of times.
+
+    A worker that does not see the installation's data folder would find no dataset, no model and no checkpoint: it
+    claims nothing, and says so on the page of workers.
+    """
+    if problem := folder_problem():
+        logger.error("this worker claims nothing", extra={"action": "claim", "problem": problem, "run_id": run_id})
+        return
+    lease = claim(run_id)
+    if lease is not None:
+        with at_work_on(run_id):
+            Supervisor(lease).run()
+        _nudge_next()
+
+
+def _nudge_next() -> None:
+    """Messages for waiting runs may have expired while this worker was busy."""
+    try:
+        waiting = Run.objects.filter(state=RunState.QUEUED).order_by("queued_at").values_list("pk", flat=True)
+        for run_id in waiting[:NEXT_RUNS]:
+            outbox.add(run_id)
+    except (OperationalError, InterfaceError):
+        connection.close()
+
+
+class Beater(threading.Thread):
+    """Renews the lease from a thread of its own; ``lost`` is set once it must be taken for gone."""
+
+    def __init__(self, lease: Lease) -> None:
+        super().__init__(name=f"beat-{lease.run_id}", daemon=True)
+        self.lease = lease
+        self.lost = threading.Event()
+        self._done = threading.Event()
+
+    def run(self) -> None:
+        """Beat until told to end or the lease is gone."""
+        renewed, pause = time.monotonic(), beat_every_s()
+        while not self._done.wait(pause):
+            try:
+                if not beat(self.lease):
+                    break
+                renewed, pause = time.monotonic(), beat_every_s()
+            except (OperationalError, InterfaceError):
+                connection.close()
+                pause = min(RETRY_BEAT_S, beat_every_s())  # soon, so that it is the first when a lock is let go
+                if time.monotonic() - renewed > PARTITION_LIMIT_S:
+                    break
+        if not self._done.is_set():
+            self.lost.set()
+        connection.close()
+
+    def end(self) -> None:
+        """Stop beating; call it when the attempt is over."""
+        self._done.set()
+        self.join(timeout=10)
+
+
+class Supervisor:
+    """One attempt, from claim to outcome."""
+
+    def __init__(self, lease: Lease) -> None:
+        self.lease = lease
+        self.folder = attempt_dir(lease.run_id, lease.attempt)
+        self.beater = Beater(lease)
+        self.projector = Projector(lease)
+        self.trainer: Trainer | None = None
+        self._looked_at = 0.0
+        self._grace_s = float(settings.STOP_GRACE_S)
+        self._log = logging.LoggerAdapter(logger, {"run_id": lease.run_id, "attempt": lease.attempt})
+
+    def run(self) -> None:
+        """See the attempt through; whatever happens, no trainer is left behind."""
+        self.beater.start()
+        try:
+            error = self._attempt()
+            self._patiently(lambda: self._conclude(error))
+        except LeaseLost:
+            self._log.warning("lease lost; leaving", extra={"action": "fenced"})
+        except Exception as exc:  # the boundary of the attempt: name it, and let the crash-loop rule decide
+            self._log.exception("supervisor failed", extra={"action": "supervise"})
+            self._end_trainer()
+            self._conclude_after_fault(exc)
+        finally:
+            self._end_trainer()
+            self.beater.end()
+
+    def _attempt(self) -> ErrorInfo | None:
+        if self._patiently(self._catch_up):
+            return None
+        if self._patiently(lambda: state_of(self.lease)) in {RunState.STOPPING, RunState.PAUSING}:
+            return None
+        try:
+            arguments, access = self._patiently(self._prepare)
+        except TiltyardError as exc:
+            if isinstance(exc, LeaseLost):
+                raise
+            return self._refused(exc.info)
+        try:
+            self.trainer = Trainer(self.folder, arguments, access)
+        except OSError as exc:
+            message = f"The trainer did not start: {exc}"
+            return ErrorInfo(code="trainer_died", boundary=Boundary.TRAINER, message=message)
+        code = self._watch(self.trainer)
+        self._patiently(self.projector.drain)
+        return self._last_words(code)
+
+    def _catch_up(self) -> bool:
+        """Bring earlier attempts to their end; true if one of them had already ended the run."""
+        earlier = Attempt.objects.filter(run_id=self.lease.run_id, number__lt=self.lease.attempt, ended_at=None)
+        for number in earlier.order_by("number").values_list("number", flat=True):
+            kill_orphan(attempt_dir(self.lease.run_id, number))
+            Projector(self.lease, number).drain()
+        if finished_before(self.lease):
+            return True
+        rollouts_close(self.lease, upto=self.lease.attempt - 1)
+        return False
+
+    def _prepare(self) -> tuple[list[str], dict[str, str]]:
+        """Write config.yaml for what the references mean now; the trainer's arguments, and its access to servers."""
+        run = Run.objects.select_related("project", "resume_checkpoint").filter(pk=self.lease.run_id).first()
+        if run is None:
+            raise LeaseLost("The run has gone.")
+        config = JobConfig.model_validate(run.config)
+        found = resolve(run.project, config)
+        plain = found.config
+        access = trainer_access(run.project, config.environment.name)
+        Run.objects.filter(pk=run.pk, attempt=self.lease.attempt, lease_owner=self.lease.owner).update(
+            resolved=plain.model_dump(mode="json"),
+            # A server that had just been started knew no baseline yet when the run was launched.
+            baselines=run.baselines or found.baselines,
+        )
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        config_file = self.folder / "config.yaml"
+        config_file.write_text(config_to_yaml(plain), encoding="utf-8")
+        arguments = [str(config_file), "--run-dir", str(self.folder), "--attempt", str(self.lease.attempt)]
+        source = resume_from(run)
+        return [*arguments, *(["--resume-from", str(source)] if source else [])], access
+
+    def _refused(self, info: ErrorInfo) -> ErrorInfo:
+        """A config that cannot be run is a typed failure, not a death: it is written as the attempt's outcome."""
+        outcome = {"type": "run_finished", "status": "failed", "step": 0, "error": info.model_dump(mode="json")}
+        rows = Attempt.objects.filter(run_id=self.lease.run_id, number=self.lease.attempt)
+        self._patiently(lambda: rows.update(outcome=outcome))
+        return info
+
+    def _watch(self, trainer: Trainer) -> int:
+        pause = POLL_S
+        while True:
+            code = trainer.poll()
+            moved = self._patiently(self.projector.step)
+            if code is not None:
+                return code
+            if self.beater.lost.is_set():
+                raise LeaseLost("The lease was not renewed.")
+            self._look(trainer)
+            # A batch costs the same however few lines it has: they are let gather for a moment.
+            pause = POLL_S if moved else min(pause * 1.5, POLL_MAX_S)
+            time.sleep(GATHER_S if moved else pause)
+
+    def _look(self, trainer: Trainer) -> None:
+        """Twice a second: has somebody asked this run to stop, or is this worker shutting down?"""
+        if time.monotonic() - self._looked_at < LOOK_S:
+            return
+        self._looked_at = time.monotonic()
+        output_trim(self.folder / OUTPUT_NAME)
+        if _closing[0]:
+            self._ask_to_stop(trainer)
+            return
+        state = self._patiently(lambda: state_of(self.lease))
+        if state is None:
+            raise LeaseLost("The run has another owner.")
+        if state in {RunState.STOPPING, RunState.PAUSING}:
+            self._ask_to_stop(trainer)
+
+    def _ask_to_stop(self, trainer: Trainer) -> None:
+        """SIGTERM, and later SIGKILL; called again and again. It asks no database, which may be away."""
+        if self.projector.run is not None:
+            self._grace_s = stop_grace(self.projector.run)
+        trainer.ask_to_stop(self._grace_s)
+
+    def _last_words(self, code: int) -> ErrorInfo | None:
+        """The error of a trainer that ended without ``run_finished``; its last lines of output go into the log."""
+        rows = Attempt.objects.filter(run_id=self.lease.run_id, number=self.lease.attempt)
+        outcome = self._patiently(lambda: rows.values_list("outcome", flat=True).first())
+        if _closing[0] and (outcome is None or outcome.get("status") == "stopped"):
+            return WORKER_CLOSING
+        if outcome is not None or self._patiently(lambda: state_of(self.lease)) == RunState.STOPPING:
+            return None
+        for line in output_tail(self.folder):
+            payload = {"level": "error", "message": line, "source": "output"}
+            self._patiently(lambda payload=payload: self._event("log", payload))  # type: ignore[misc]
+        return death(code)
+
+    def _event(self, kind: str, payload: dict[str, object]) -> None:
+        event_add(self.lease.run_id, kind, payload, attempt=self.lease.attempt, lease=self.lease)
+
+    def _conclude(self, error: ErrorInfo | None) -> None:
+        run = attempt_end(self.lease, error)
+        self._log.info("attempt ended", extra={"action": "attempt_end", "state": run.state})
+
+    def _conclude_after_fault(self, exc: Exception) -> None:
+        fault = ErrorInfo(
+            code="supervisor_fault",
+            boundary=Boundary.LEASE,
+            message=f"The supervisor failed: {type(exc).__name__}",
+            hint="The worker's log has the details.",
+        )
+        try:
+            self._patiently(lambda: self._conclude(fault))
+        except LeaseLost:
+            self._log.warning("lease lost after a fault", extra={"action": "fenced"})
+
+    def _end_trainer(self) -> None:
+        if self.trainer is not None:
+            self.trainer.kill()
+
+    def _patiently(self, action: Callable[[], T]) -> T:
+        """Do it, waiting for the database as long as the lease may still be ours; the pause grows, with jitter."""
+        pause = RETRY_S
+        while True:
+            try:
+                return action()
+            except (OperationalError, InterfaceError) as exc:
+                connection.close()
+                if pause == RETRY_S:
+                    what = {"action": "wait", "error": repr(exc)[:200]}
+                    self._log.warning("database away; training goes on", extra=what)
+            if self.beater.lost.wait(pause * random.uniform(0.5, 1)):  # noqa: S311 (jitter)
+                raise LeaseLost("The lease was not renewed.")
+            if self.trainer is not None:
+                self.trainer.poll()
+            pause = min(pause * 2, RETRY_MAX_S)
+
+
+def stop_grace(run: Run) -> float:
+    """Seconds from SIGTERM to SIGKILL: the update at hand and one more save, three times as long as the last one.
+
+    The trainer's own watchdog ends it within that time, less the default, and then still says so.
+    """
+    save_s = max(0.0, float(run.health.get("save_seconds") or 0.0))
+    update_s = min(run.step_seconds or 0.0, UPDATE_MAX_S)
+    return float(min(SAVES * save_s + update_s + settings.STOP_GRACE_S, settings.STOP_GRACE_MAX_S))

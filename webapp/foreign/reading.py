@@ -1,0 +1,144 @@
+"""Runs of other trainers: the uploaded files are stored now, and read by a worker (``webapp.work``)."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.core.files.base import File
+from django.db import IntegrityError, transaction
+from django.db.models import QuerySet
+from django.utils.translation import gettext as _
+
+from training.data.files.archive import Given
+from training.data.limits import CheckLimits
+from training.errors import TiltyardError
+from training.imports.report import ImportReport
+from training.imports.runner import run_import as read_files
+from training.words import said
+from webapp import work
+from webapp.datasets.services import KEEP_FREE_BYTES, too_large_sentence
+from webapp.foreign.importing import run_import
+from webapp.pages import clean_name
+from webapp.runs.models import ImportState, RunImport
+from webapp.storage import file_store, import_dir
+from webapp.teams.audit import audit
+from webapp.teams.models import AuditAction, Project, User
+from webapp.text import clean_json, clean_text
+from webapp.work import Claim
+
+logger = logging.getLogger(__name__)
+READ_WALL_S = 840
+MAX_OPEN = 3
+
+
+def import_create(*, project: Project, user: User | None, name: str, files: Sequence[File[bytes]]) -> RunImport:
+    """Store the files of one run and have them read. Raises ``ValidationError`` by field."""
+    sizes = [int(file.size or 0) for file in files]
+    if not files or not sum(sizes):
+        raise ValidationError({"uploads": _("The file is empty.") if files else _("Choose at least one file.")})
+    if sum(sizes) > settings.MAX_UPLOAD_BYTES:
+        raise ValidationError({"uploads": too_large_sentence()}, code="too_large")
+    if shutil.disk_usage(settings.DATA_DIR).free < sum(sizes) * 4 + KEEP_FREE_BYTES:
+        raise ValidationError({"uploads": _("The server's disk is nearly full, so the files were not kept.")})
+    if RunImport.objects.filter(project=project, state=ImportState.READING).count() >= MAX_OPEN:
+        raise ValidationError(_("Other imports of this project are being read; wait until one is done."))
+    item = RunImport(
+        id=uuid.uuid4(),
+        project=project,
+        name=clean_name(name) if name.strip() else "",
+        created_by=user,
+        files=[{"name": _shown(file.name), "bytes": size} for file, size in zip(files, sizes, strict=True)],
+    )
+    try:
+        for number, file in enumerate(files):
+            file_store(file, _file(item, number))
+        with transaction.atomic():
+            item.save(force_insert=True)
+            work.enqueue(item)
+            audit(AuditAction.RUN_IMPORTED, item, by=user, subject=item.name or item.files[0]["name"])
+    except BaseException:
+        shutil.rmtree(import_dir(item.pk), ignore_errors=True)
+        raise
+    logger.info("import uploaded", extra={"import_id": item.pk, "project_id": project.pk, "bytes": sum(sizes)})
+    return item
+
+
+def _shown(name: str | None) -> str:
+    return clean_text((name or "").replace("\n", " "))[-200:] or "file"
+
+
+def _file(item: RunImport, number: int) -> Path:
+    return import_dir(item.pk) / "files" / str(number)
+
+
+def import_read(claim: Claim[RunImport]) -> None:
+    """Read a claimed import in a limited child process, and make its folder a run in one transaction."""
+    item = claim.item
+    folder = import_dir(item.pk) / claim.token
+    given = [Given(_file(item, number), file["name"]) for number, file in enumerate(item.files)]
+    limits = CheckLimits(max_rows=settings.MAX_DATASET_ROWS, wall_s=READ_WALL_S)
+    claim.report({"stage": "reading"}, at_once=True)
+    try:
+        report = read_files(
+            given,
+            folder,
+            limits=limits,
+            on_progress=lambda progress: claim.report({"stage": "reading", **progress._asdict()}),
+        )
+        if report.verdict == "rejected":
+            claim.finish(state=ImportState.REJECTED, report=_stored(report))
+        else:
+            _make_run(claim, report, folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def import_failed(_item: RunImport, error: TiltyardError) -> dict[str, Any]:
+    """The columns of an import that came to nothing."""
+    return {"state": ImportState.REJECTED, "report": _refusal(error.message)}
+
+
+def import_ended(item: RunImport) -> None:
+    """The uploaded files have served."""
+    shutil.rmtree(import_dir(item.pk), ignore_errors=True)
+
+
+def _make_run(claim: Claim[RunImport], report: ImportReport, folder: Path) -> None:
+    """The folder as a run; whoever lost the import meanwhile finds the run there already, by its files."""
+    item = claim.item
+    claim.report({"stage": "storing", "rows": report.rows_in - report.bad_rows}, at_once=True)
+    name = item.name or item.files[0]["name"].rsplit("/", 1)[-1].rsplit(".", 1)[0]
+    try:
+        run, new = run_import(project=item.project, folder=folder, name=name, user=item.created_by)
+    except IntegrityError:  # another import made the same run, or one of this name, just now
+        run, new = run_import(project=item.project, folder=folder, name=name, user=item.created_by)
+    claim.finish(state=ImportState.DONE, report=_stored(report), run=run, is_new=new)
+
+
+def _refusal(why: str) -> dict[str, Any]:
+    """The report of files that were not read; the worker knows no reader, so the sentence is translated when shown."""
+    return dict(clean_json({"message": str(why), "told": [said(why).model_dump(mode="json")]}))
+
+
+def _stored(report: ImportReport) -> dict[str, Any]:
+    return dict(clean_json(report.model_dump(mode="json")))
+
+
+def imports_of(project: Project) -> QuerySet[RunImport]:
+    """A project's imports, newest first."""
+    return RunImport.objects.filter(project=project).select_related("project", "run", "created_by")
+
+
+def percent_of(item: RunImport) -> int:
+    """How far the reading has come, 0 to 100."""
+    if item.progress.get("stage") == "storing":
+        return 100
+    total = int(item.progress.get("total") or 0)
+    return min(100, round(100 * int(item.progress.get("bytes") or 0) / total)) if total else 0

@@ -1,0 +1,59 @@
+"""The front page, a project at a glance, and the styleguide."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from django.conf import settings
+from django.contrib.auth.decorators import login_required
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_GET
+
+from webapp.home.selectors import home_projects, run_counts, shelves
+from webapp.pages import url_or_none
+from webapp.records.selectors import run_list
+from webapp.teams.access import project_for
+from webapp.teams.forms import MemberForm
+from webapp.teams.models import User
+from webapp.teams.selectors import teams_owned
+
+NEWEST_RUNS = 6
+
+
+@login_required
+@require_GET
+def home(request: HttpRequest) -> HttpResponse:
+    """The person's projects; with only one, that one."""
+    user = cast(User, request.user)
+    projects = list(home_projects(user))
+    owned = teams_owned(user).exists()
+    if len(projects) == 1 and "all" not in request.GET:
+        return redirect("project-page", slug=projects[0].slug)
+    return render(request, "teams/home.html", {"projects": projects, "can_create": owned})
+
+
+@login_required
+@require_GET
+def project_page(request: HttpRequest, slug: str) -> HttpResponse:
+    """What is going on in a project, and what it has."""
+    project = project_for(request.user, slug)
+    counts = run_counts(project)
+    context = {
+        "project": project,
+        "shelves": shelves(project),
+        "rows": run_list(project, per_page=NEWEST_RUNS).rows,
+        "counts": counts,
+        "new_url": url_or_none("run-new", slug),
+        "refresh": counts["open"] > 0,
+    }
+    fragment = request.headers.get("HX-Request") == "true"
+    return render(request, "teams/_latest_runs.html" if fragment else "teams/project.html", context)
+
+
+@require_GET
+def styleguide(request: HttpRequest) -> HttpResponse:
+    """Every component on one page; only where TILTYARD_DEBUG is set."""
+    if not settings.DEBUG:
+        raise Http404
+    return render(request, "styleguide.html", {"member_form": MemberForm({"username": "no spaces!", "role": "x"})})

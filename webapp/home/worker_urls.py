@@ -1,0 +1,9 @@
+"""Addresses of workers."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from webapp.home import worker_views as views
+
+urlpatterns = [path("", views.worker_list, name="worker-list")]

@@ -1,0 +1,21 @@
+"""The page of workers."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_GET
+
+from webapp.home.workers import worker_lines
+from webapp.teams.models import User
+
+
+@login_required
+@require_GET
+def worker_list(request: HttpRequest) -> HttpResponse:
+    """Who works here: members see names and states, administrators also machines, processes and versions."""
+    user = cast(User, request.user)
+    return render(request, "workers/list.html", {"lines": worker_lines(user), "all": user.is_superuser})

@@ -1,0 +1,1 @@
+"""This machine: its processes, its free ports, and the services that run embedded."""

@@ -1,0 +1,311 @@
+"""The form of a new run, made from ``training.config.JobConfig``: every option is a field named by its path.
+
+``RunForm.config`` is the checked config. Errors that concern several options start with the path of the one they belong
+to (``optim.micro_batch_size: …``) and are placed beside it.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator
+from typing import Any, NamedTuple, cast
+
+import yaml
+from django import forms
+from django.core.exceptions import ValidationError
+from django.forms.boundfield import BoundField
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, gettext_noop
+from pydantic import BaseModel
+from pydantic import ValidationError as ShapeError
+from pydantic.fields import FieldInfo
+
+from training.config import DEFAULT_KIND, METHODS, JobConfig, Method, RewardComponent
+from training.config.text import yaml_bounded
+from webapp.datasets.selectors import ready_datasets
+from webapp.engine.resolve import NO_ENVIRONMENT
+from webapp.environments.selectors import environments_of
+from webapp.fields import error_sentence, fields_of, help_text
+from webapp.ids import name_validator
+from webapp.registry.models import Checkpoint
+from webapp.registry.selectors import models_of, trained_runs
+from webapp.rewards.selectors import specs_of
+from webapp.runs.models import Run
+from webapp.runs.states import TERMINAL
+from webapp.teams.models import Project
+from webapp.words import translated
+
+PATH_PREFIX = re.compile(r"([a-z_]+(?:\.[a-z_]+)*): (.+)", re.DOTALL)
+MAX_OPTIONS = 200
+# Docstrings of the config's groups, repeated here only so that makemessages finds them; a test compares them.
+GROUP_HELP = (
+    gettext_noop("Which model is trained and how it is held in memory."),
+    gettext_noop("What the model is trained on."),
+    gettext_noop("Which environment server plays the episodes, and how long each stage may take."),
+    gettext_noop("What is rewarded. Raw component values are stored for each rollout, weights applied on top."),
+    gettext_noop("How trajectories are sampled."),
+    gettext_noop("The loss. TRL's GRPOTrainer computes it."),
+    gettext_noop("Supervised fine-tuning, used by jobs of kind `sft`."),
+    gettext_noop("Playing and scoring without training, used by jobs of kind `sample`."),
+    gettext_noop("The optimiser (AdamW) and its batch."),
+    gettext_noop("How long the job runs, how often it saves, and where."),
+)
+
+
+class OptionField(NamedTuple):
+    """One option as the template lays it out."""
+
+    field: BoundField
+    unit: str
+    basic: bool
+    path: str
+    warning: str = ""
+
+
+class OptionGroup(NamedTuple):
+    """One fold of the form; ``kinds`` names the methods it matters to."""
+
+    name: str
+    title: str
+    help: str
+    basic: list[OptionField]
+    more: list[OptionField]
+    kinds: str
+    relevant: bool
+    open: bool
+
+
+class ComponentsField(forms.CharField):
+    """A list of reward components as YAML."""
+
+    widget = forms.Textarea
+
+    def prepare_value(self, value: Any) -> Any:
+        """Show components as YAML, an empty list as nothing."""
+        if not isinstance(value, list):
+            return value
+        plain = [item.model_dump() if isinstance(item, BaseModel) else item for item in value]
+        return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True) if plain else ""
+
+    def clean(self, value: Any) -> list[RewardComponent]:  # type: ignore[override]
+        """Parse and check each component."""
+        text = str(super().clean(value))
+        if not text.strip():
+            return []
+        try:
+            raw = yaml_bounded(text)
+            if not isinstance(raw, list):
+                raise ValidationError(_("Write a list, each item with name and weight."))
+            return [RewardComponent.model_validate(item) for item in raw]
+        except yaml.YAMLError as exc:
+            raise ValidationError(_("This is not valid YAML.")) from exc
+        except ShapeError as exc:
+            raise ValidationError([_sentence(error) for error in exc.errors(include_url=False)]) from exc
+
+
+def _sentence(error: Any) -> str:
+    where = ".".join(str(part) for part in error["loc"])
+    message = error_sentence(error)
+    return f"{where}: {message}" if where else message
+
+
+def option_groups() -> Iterator[tuple[str, type[BaseModel], FieldInfo]]:
+    """The groups of the config in their order."""
+    for name, info in JobConfig.model_fields.items():
+        if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
+            yield name, info.annotation, info
+
+
+def split_path(message: str) -> tuple[str, str]:
+    """The option path at the beginning of a message, and the rest; an empty path when there is none."""
+    found = PATH_PREFIX.fullmatch(message)
+    return (found[1], found[2]) if found else ("", message)
+
+
+class RunForm(forms.Form):
+    """Name, and every option of ``JobConfig``."""
+
+    use_required_attribute = False  # a hidden group must not keep the browser from sending the form
+    name = forms.CharField(label=gettext_lazy("Name"), max_length=80, validators=[name_validator])
+    idempotency_key = forms.CharField(widget=forms.HiddenInput, max_length=64, required=False)
+    checkpoint = forms.ModelChoiceField(Checkpoint.objects.none(), widget=forms.HiddenInput, required=False)
+
+    def __init__(
+        self,
+        data: Any = None,
+        *,
+        project: Project,
+        config: JobConfig | None = None,
+        name: str = "",
+        checkpoint: Checkpoint | None = None,
+    ) -> None:
+        super().__init__(data, initial={"name": name, "idempotency_key": uuid.uuid4().hex, "checkpoint": checkpoint})
+        self.project = project
+        self.fields["checkpoint"].queryset = Checkpoint.objects.filter(project=project).select_related("run")  # type: ignore[attr-defined]
+        self.config: JobConfig | None = None
+        self.warnings: dict[str, str] = {}
+        start = config or JobConfig()
+        self._add("", JobConfig, start)
+        for group, model, _info in option_groups():
+            self._add(f"{group}.", model, getattr(start, group))
+        self._reference_choices()
+        self.fields["data.train"].required = not self.method.draws_tasks
+        self.fields["rollout.num_generations"].error_messages["min_value"] = _(
+            "A group needs at least 2 rollouts: with one there is no baseline, and nothing is learned."
+        )
+        self.fields["environment.name"].required = self.method.plays
+
+    def _add(self, prefix: str, model: type[BaseModel], values: BaseModel) -> None:
+        made = fields_of(model)
+        made.pop("version", None)
+        for key, field in made.items():
+            field.initial = getattr(values, key)
+            self.fields[prefix + key] = field
+        if prefix == "rewards.":
+            info = model.model_fields["components"]
+            self.fields["rewards.components"] = ComponentsField(
+                label=translated(info.title),
+                help_text=help_text(info.description),
+                required=False,
+                max_length=20_000,
+                initial=cast(Any, values).components,
+                widget=forms.Textarea(attrs={"rows": 4, "spellcheck": "false"}),
+            )
+
+    def _reference_choices(self) -> None:
+        """Selects for what the project has. A value from elsewhere (a clone, a YAML) stays visible as such."""
+        choices = reference_choices(self.project)
+        for path, options in choices.items():
+            field = self.fields[path]
+            current = str((self.data.get(path) if self.is_bound else field.initial) or "")
+            if current and current not in dict(options):
+                options.append((current, self._unlisted(current)))
+            field.widget = forms.Select(choices=options)
+
+    def _unlisted(self, value: str) -> str:
+        """What a value is that no list has: a run whose model is still to come, or something from elsewhere."""
+        name = value.removeprefix("run:")
+        if name != value and Run.objects.filter(project=self.project, name=name).exclude(state__in=TERMINAL).exists():
+            return _("%(name)s · still training") % {"name": name}
+        return _("%(value)s (not in this project)") % {"value": value}
+
+    @property
+    def source(self) -> Checkpoint | None:
+        """The checkpoint that the run is to go on from, if it is a child."""
+        try:
+            return cast(Checkpoint | None, self.fields["checkpoint"].clean(self["checkpoint"].value()))
+        except ValidationError:
+            return None
+
+    @property
+    def kind(self) -> str:
+        """The method that is chosen now."""
+        value = str(self["kind"].value() or DEFAULT_KIND)
+        return value if value in METHODS else DEFAULT_KIND
+
+    @property
+    def method(self) -> Method:
+        """Its row in the table of methods."""
+        return METHODS[self.kind]
+
+    @property
+    def playing_kinds(self) -> str:
+        """The methods that play rollouts, as the form's script reads them."""
+        return " ".join(kind for kind, method in METHODS.items() if method.plays)
+
+    def head_fields(self) -> list[OptionField]:
+        """Options that belong to no group."""
+        return [OptionField(self["kind"], "", True, "kind")]
+
+    def option_groups(self) -> Iterator[OptionGroup]:
+        """The groups with their options, basic ones first."""
+        for name, model, info in option_groups():
+            options = [self._option(name, key, option) for key, option in model.model_fields.items()]
+            shown = [option for option in options if option is not None]
+            more = [option for option in shown if not option.basic]
+            kinds = " ".join(kind for kind, method in METHODS.items() if name in method.groups)
+            yield OptionGroup(
+                name,
+                translated(info.title),
+                translated((model.__doc__ or "").strip()),
+                [option for option in shown if option.basic],
+                more,
+                kinds,
+                name in self.method.groups,
+                any(self.errors.get(option.path) or option.warning for option in more),
+            )
+
+    def _option(self, group: str, key: str, info: FieldInfo) -> OptionField | None:
+        path = f"{group}.{key}"
+        if path not in self.fields:
+            return None
+        extra = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
+        unit = str(extra.get("unit") or "")
+        return OptionField(self[path], translated(unit), bool(extra.get("basic")), path, self.warnings.get(path, ""))
+
+    def clean(self) -> dict[str, Any]:
+        """Build the config; what it finds stands beside the option."""
+        cleaned = super().clean() or {}
+        if any(path in self.errors for path in self.fields if path != "name"):
+            return cleaned
+        raw: dict[str, Any] = {"kind": cleaned["kind"]}
+        for path, value in cleaned.items():
+            group, dot, key = path.partition(".")
+            if dot:
+                raw.setdefault(group, {})[key] = value
+        try:
+            self.config = JobConfig.model_validate(raw)
+        except ShapeError as exc:
+            self.place(_sentence(error) for error in exc.errors(include_url=False, include_input=False))
+        return cleaned
+
+    def place(self, sentences: Any) -> None:
+        """Put sentences that start with an option path beside that option, others above the form."""
+        for sentence in sentences:
+            path, rest = split_path(sentence)
+            while path and path not in self.fields:
+                path = path.rpartition(".")[0]
+            self.add_error(path or None, translated(rest if path else sentence))
+
+
+def reference_choices(project: Project) -> dict[str, list[tuple[str, str]]]:
+    """What each reference option may name in a project, as (value, label)."""
+    datasets = [
+        (item.reference, _("%(name)s · %(rows)s rows") % {"name": item, "rows": item.rows})
+        for item in ready_datasets(project)[:MAX_OPTIONS]
+    ]
+    environments = [
+        (item.reference, item.name if item.healthy else _("%(name)s (not answering)") % {"name": item.name})
+        for item in environments_of(project)[:MAX_OPTIONS]
+    ]
+    models = [("starter", _("starter · a tiny model built from scratch"))]
+    models += [
+        (item.reference, f"{item.name} · {item.get_kind_display()}") for item in models_of(project)[:MAX_OPTIONS]
+    ]
+    models += [
+        (f"run:{run.name}", _("%(name)s · final model of this run") % {"name": run.name})
+        for run in trained_runs(project)[:MAX_OPTIONS]
+    ]
+    rewards = [(item.reference, str(item)) for item in specs_of(project).order_by("name", "-version")[:MAX_OPTIONS]]
+    empty = ("", _("— choose —"))
+    return {
+        "model.source": models,
+        "data.train": [empty, *datasets],
+        "environment.name": [empty, *environments, (NO_ENVIRONMENT, _("none · one turn, judged by the rewards alone"))],
+        "rewards.spec": [("", _("— the components below, or the default ones —")), *rewards],
+    }
+
+
+def suggested_name(project: Project, config: JobConfig, base: str = "", *, stem: str = "") -> str:
+    """A run name that is not taken: ``<base or environment or dataset>-<kind>-<number>``, or ``<stem>-<number>``."""
+    if not stem:
+        stem = _stem(config, base)
+    taken = set(Run.objects.filter(project=project, name__startswith=f"{stem}-").values_list("name", flat=True))
+    return next(name for number in range(1, len(taken) + 2) if (name := f"{stem}-{number}") not in taken)
+
+
+def _stem(config: JobConfig, base: str) -> str:
+    reference = config.environment.name or config.data.train or "run"
+    stem = base or f"{reference.partition(':')[2].partition('@')[0] or reference}-{config.kind}"
+    return re.sub(r"-\d+$", "", re.sub(r"[^\w.()+ -]", "-", stem)).strip(" -._")[:70] or "run"

@@ -1,0 +1,313 @@
+"""Preflight: what would go wrong with a run, found before it is launched and said in plain words.
+
+Cheap checks run here; what needs the trainer's libraries runs as ``python -m training preflight`` in its own process
+with a wall limit. A *hard* problem (the config, an address that may not be reached) always blocks the launch; any other
+may be overridden by the person, because its cause may pass (a server that starts later) or its estimate may be wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from django.conf import settings
+from django.template.defaultfilters import filesizeformat
+from django.utils.translation import gettext as _
+
+from training.child_env import CERTIFICATES, MODELS, PLACES, child_env
+from training.config import JobConfig, config_to_yaml
+from training.errors import ConfigError, TiltyardError
+from training.rewards.scoring import validate_components
+from webapp.engine.resolve import resolve
+from webapp.engine.trainer import access_env
+from webapp.environments.capacity import Room, replicas_to_add, room_of
+from webapp.environments.models import Environment
+from webapp.environments.selectors import environment_named
+from webapp.environments.tokens import reach, trainer_access
+from webapp.failures import failure
+from webapp.launch.disk import disk_forecast, disk_sentence
+from webapp.outbound import OutboundRefused
+from webapp.runs.models import Run
+from webapp.teams.models import Project
+from webapp.words import in_words
+
+logger = logging.getLogger(__name__)
+WALL_LIMIT_S = 30.0
+MAX_OUTPUT_BYTES = 256 * 1024
+KEEP_FREE_BYTES = 2 * 1024**3
+ASKED_BEFORE = frozenset({"environment", "rewards"})  # said once already when they are all right
+COUNTED_HERE = "slots"  # where the servers tell: over all replicas, with an offer to start more
+_processes = threading.BoundedSemaphore(2)  # each imports torch; more at once would starve the pages
+_OWN_PLACES = ("TILTYARD_MODELS_DIR", "TILTYARD_DATA_DIR")
+
+
+class Offer(NamedTuple):
+    """What a person may do about a finding: start so many more replicas of this environment."""
+
+    environment: Environment
+    more: int
+
+
+class Check(NamedTuple):
+    """One finding. ``path`` names the option it belongs to; ``hard`` problems cannot be overridden.
+
+    ``detail`` is what was reported in the words of the library or server that reported it.
+    """
+
+    title: str
+    ok: bool
+    message: str = ""
+    hint: str = ""
+    hard: bool = False
+    path: str = ""
+    detail: str = ""
+    offer: Offer | None = None
+
+    @property
+    def sentence(self) -> str:
+        """The finding where only one text fits."""
+        return " ".join(part for part in (self.message, self.detail) if part)
+
+
+class Outcome(NamedTuple):
+    """All findings, and the config with its references resolved where that was possible."""
+
+    checks: list[Check]
+    resolved: JobConfig | None
+
+    @property
+    def blocked(self) -> bool:
+        """Whether a hard problem was found."""
+        return any(check.hard and not check.ok for check in self.checks)
+
+    @property
+    def problems(self) -> bool:
+        """Whether anything was found."""
+        return any(not check.ok for check in self.checks)
+
+
+def preflight(project: Project, config: JobConfig, *, full: bool = True) -> Outcome:
+    """Check a config for a project. ``full`` also asks the environment and the trainer, which takes seconds."""
+    try:
+        resolved = resolve(project, config).config
+    except ConfigError as exc:
+        path, _colon, rest = exc.message.partition(": ")
+        placed = path.replace(".", "").replace("_", "").isalpha() and "." in path
+        return Outcome(
+            [Check(_("References"), False, rest if placed else exc.message, exc.hint, True, path if placed else "")],
+            None,
+        )
+    checks = [Check(_("References"), True, _("Dataset, model, environment and reward were found."))]
+    environment = environment_named(project, config.environment.name.removeprefix("environment:"))
+    if resolved.method.plays:
+        checks.append(_check_rewards(resolved))
+    if resolved.method.learns_from == "rollouts":
+        checks += _check_pull(project, config)
+    if environment is not None and resolved.method.plays:
+        checks.append(_check_address(resolved, environment))
+    checks.append(_check_disk(resolved))
+    if full and not any(check.hard and not check.ok for check in checks):
+        found, counted = _trainer_checks(resolved, trainer_access(project, config.environment.name)), True
+        if environment is not None and resolved.method.plays:
+            room = room_of(environment)
+            counted = room.free is not None or not room.answering
+            checks.append(_check_room(resolved, environment, room))
+        if counted:
+            found = [check for check in found if check.title != _title(COUNTED_HERE)]
+        checks += found
+    return Outcome(checks, resolved)
+
+
+def _check_rewards(config: JobConfig) -> Check:
+    problems = validate_components(config.rewards.components) if config.rewards.components else []
+    if problems:
+        sentence, detail = _("These reward components cannot be scored."), " ".join(map(in_words, problems))
+        return Check(_("Rewards"), False, sentence, "", True, "rewards.components", detail)
+    message = _("%(count)s components can be scored.") % {"count": len(config.rewards.components)}
+    return Check(_("Rewards"), True, message, "", True)
+
+
+def _check_pull(project: Project, config: JobConfig) -> list[Check]:
+    """A model that was fine-tuned has something to lose. The starter's chain has not, so nothing is said of it."""
+    run = Run.objects.filter(project=project, name=config.model.source.removeprefix("run:")).first()
+    if (
+        config.grpo.beta
+        or run is None
+        or run.method.learns_from != "demonstrations"
+        or not config.model.source.startswith("run:")
+    ):
+        return []
+    if run.config.get("model", {}).get("source") == "starter":
+        return []
+    sentence = _("Without a KL weight nothing holds the model to what “%(name)s” taught it.") % {"name": run.name}
+    return [Check(_("KL weight β"), False, sentence, _("0.001 to 0.04 is usual after SFT."), False, "grpo.beta")]
+
+
+def _check_address(config: JobConfig, environment: Environment) -> Check:
+    """The same decision as at registration: what may be reached can have changed since."""
+    title = _("Environment address")
+    if not config.environment.url:
+        sentence = _("No server of environment “%(name)s” runs.") % {"name": environment.name}
+        offer = Offer(environment, 1) if environment.launched else None
+        hint = _("Start one here or on the environment's page, then check again.")
+        return Check(title, False, sentence, hint, False, "environment.name", offer=offer)
+    try:
+        for url in (config.environment.url, *config.environment.replicas):
+            reach(environment, url)
+    except OutboundRefused as exc:
+        return Check(title, False, exc.message, exc.hint, True, "environment.url")
+    except TiltyardError as exc:
+        return Check(title, False, exc.message, exc.hint, False, "environment.name")
+    return Check(title, True, _("The address may be reached from here."))
+
+
+def _check_room(config: JobConfig, environment: Environment, room: Room) -> Check:
+    """Whether its servers answer now, and together have room for the rollouts of one step."""
+    title, needed = _("Environment server"), config.rollouts_per_step
+    more = replicas_to_add(environment, room, needed)
+    offer = Offer(environment, more) if more else None
+    if not room.answering:
+        message = room.problem.message if room.problem else _("None of its servers runs.")
+        hint = (room.problem.hint if room.problem else "") or _("Start the server, or choose another environment.")
+        return Check(title, False, message, hint, False, "environment.name", offer=offer)
+    if room.free is None:
+        return Check(title, True, _("It answers, but does not say how many sessions are free."))
+    if not room.free:
+        message = _("All of its %(slots)s sessions are taken.") % {"slots": room.slots}
+        hint = _("A step waits for a free one; after the environment's patience the run pauses.")
+        return Check(title, False, message, hint, False, "environment.name", offer=offer)
+    counts = {"free": room.free, "slots": room.slots, "needed": needed, "replicas": room.answering}
+    count = min(room.free, config.environment.sessions * room.answering or room.free)
+    if count < needed:
+        message = _("It plays %(count)s at a time, and one step has %(needed)s rollouts.")
+        hint = _("The others wait for their turn: playing a step takes about %(rounds)s times as long.")
+        values = {"count": count, "needed": needed, "rounds": -(-needed // count)}
+        return Check(title, True, message % values, hint % values, False, "environment.name", offer=offer)
+    if room.answering == 1:
+        sentence = _("It answers; %(free)s of %(slots)s sessions are free, %(needed)s are needed.")
+    else:
+        sentence = _("%(replicas)s replicas answer; %(free)s of %(slots)s sessions are free, %(needed)s are needed.")
+    return Check(title, True, sentence % counts)
+
+
+def _check_disk(config: JobConfig) -> Check:
+    """Whether what the run will write fits; a forecast, so it never blocks a launch."""
+    free, found = shutil.disk_usage(settings.DATA_DIR).free, disk_forecast(config)
+    fits = free - (found.total if found else 0) >= KEEP_FREE_BYTES
+    message = _("%(free)s are free for checkpoints and records.") % {"free": filesizeformat(free)}
+    if found is not None:
+        message = f"{disk_sentence(config, found)} {message}"
+    hint = "" if fits else _("Free some space, keep fewer checkpoints, or train a LoRA adapter.")
+    return Check(_("Disk"), fits, message, hint, path="" if fits else "run.save_every")
+
+
+def _trainer_checks(config: JobConfig, access: dict[str, str]) -> list[Check]:
+    """What the trainer itself finds, or one soft problem that says why it could not be asked."""
+    title = _("Trainer")
+    if not _processes.acquire(timeout=WALL_LIMIT_S / 2):
+        return [Check(title, False, _("Other preflights are running."), _("Try again in a moment."))]
+    try:
+        code, output = _run_trainer(config, access)
+    finally:
+        _processes.release()
+    if code is None:
+        sentence = _("The trainer's own checks took longer than %(s)g seconds.") % {"s": WALL_LIMIT_S}
+        return [Check(title, False, sentence, _("A large model may simply need longer to load."))]
+    found = _parse(output)
+    if found is None:
+        logger.warning("preflight gave no findings (exit code %s)", code)
+        return [
+            Check(title, False, _("The trainer's own checks did not work on this server."), _("See the server's log."))
+        ]
+    return found
+
+
+def _run_trainer(config: JobConfig, access: dict[str, str]) -> tuple[int | None, bytes]:
+    """Run the command with a minimal environment; ``None`` when it had to be killed."""
+    with tempfile.TemporaryDirectory(prefix="preflight-", dir=settings.DATA_DIR) as folder:
+        path = Path(folder) / "config.yaml"
+        path.write_text(config_to_yaml(config), encoding="utf-8")
+        with open(Path(folder) / "out", "w+b") as out, open(Path(folder) / "err", "w+b") as err:
+            child = subprocess.Popen(
+                [sys.executable, "-m", "training", "preflight", str(path), "--json"],
+                cwd=settings.BASE_DIR,
+                env=_environment(access),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
+            try:
+                code: int | None = child.wait(timeout=WALL_LIMIT_S)
+            except subprocess.TimeoutExpired:
+                code = None
+            finally:
+                if child.poll() is None:
+                    os.killpg(child.pid, signal.SIGKILL)
+                    child.wait()
+            out.seek(0)
+            err.seek(0)
+            output = out.read(MAX_OUTPUT_BYTES)
+            if code:
+                logger.info("preflight ended with %s: %s", code, err.read(2000).decode("utf-8", "replace"))
+            return code, output
+
+
+def _environment(access: Mapping[str, str]) -> dict[str, str]:
+    threads = {"OMP_NUM_THREADS": "2", "TOKENIZERS_PARALLELISM": "false", "LANG": "C.UTF-8"}
+    return child_env(PLACES, MODELS, CERTIFICATES, _OWN_PLACES, **threads, **access_env(access))
+
+
+def _title(name: str) -> str:
+    """A check of the trainer in the reader's words."""
+    titles = {
+        "model": _("Model"),
+        "dataset": _("Data"),
+        "environment": _("Environment"),
+        "slots": _("Sessions"),
+        "rewards": _("Rewards"),
+        "batch": _("Batch size"),
+        "template": _("Chat template"),
+        "memory": _("Memory"),
+        "settings": _("Settings"),
+    }
+    return titles.get(name, name[:80])
+
+
+def _option_title(path: str) -> str:
+    """What an option is called; empty for a path that is none."""
+    group, _dot, name = path.partition(".")
+    found = JobConfig.model_fields.get(group)
+    info = getattr(found.annotation, "model_fields", {}).get(name) if found else None
+    return _(info.title) if info is not None and info.title else ""
+
+
+def _finding(item: dict[str, Any]) -> Check:
+    """One finding in the reader's language: our own sentences are templates, errors from elsewhere have a code."""
+    title, ok, template = _title(str(item["check"])), bool(item["ok"]), str(item.get("template") or "")
+    said, hint = str(item.get("message", ""))[:500], str(item.get("hint", ""))[:500]
+    error = failure({"code": item.get("code"), "message": said, "hint": hint}) if item.get("code") else None
+    if error is not None:
+        return Check(title, ok, error.title, error.hint, detail=error.detail)
+    message = (_(template) % item["values"])[:500] if template else said
+    path = str(item.get("option") or "")[:80]
+    return Check(_option_title(path) or title, ok, message, _(hint) if hint else "", item.get("hard") is True, path)
+
+
+def _parse(output: bytes) -> list[Check] | None:
+    """The trainer's findings; ``None`` when it said nothing readable."""
+    try:
+        raw: Any = json.loads(output)
+        return [_finding(item) for item in raw if not (item["ok"] and item["check"] in ASKED_BEFORE)]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None

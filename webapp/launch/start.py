@@ -1,0 +1,157 @@
+"""What a new form begins with: a run that is cloned, a preset in one of its sizes, or the defaults."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from django.http import Http404, HttpRequest
+from django.utils.translation import gettext as _
+from pydantic import ValidationError as ShapeError
+
+from training.config import JobConfig
+from training.presets import Preset, Size, presets
+from webapp.engine.resuming import branch_point
+from webapp.launch.forms import suggested_name
+from webapp.launch.needs import Situation, filled, situation
+from webapp.launch.preparing import preparation_shown
+from webapp.launch.preset_text import in_language
+from webapp.registry.models import Checkpoint
+from webapp.runs.models import Preparation, PreparationState, Run
+from webapp.runs.states import RunState
+from webapp.teams.access import object_for
+from webapp.teams.models import Project
+
+# Query parameters that put one reference into the form.
+REFERENCES = {
+    "dataset": ("data", "train"),
+    "model": ("model", "source"),
+    "environment": ("environment", "name"),
+    "reward": ("rewards", "spec"),
+}
+MAX_REFERENCE = 200
+
+
+class Chosen(NamedTuple):
+    """A preset in one size, what it needs here, and the preparation that makes it, or failed to."""
+
+    preset: Preset
+    size: Size
+    now: Situation
+    preparation: Preparation | None = None
+
+    @property
+    def going_on(self) -> bool:
+        """Whether there is something to wait for: what is missing, or the launch."""
+        item = self.preparation
+        return item is not None and item.state == PreparationState.OPEN and (item.launch or not self.now.settled)
+
+    @property
+    def title(self) -> str:
+        """In the reader's language, as the next two."""
+        return in_language(self.preset.title)
+
+    @property
+    def about(self) -> str:
+        """What it trains."""
+        return in_language(self.preset.about)
+
+    @property
+    def notes(self) -> list[str]:
+        """What was decided where its sources disagree, and what is left out."""
+        return [in_language(note) for note in self.preset.notes]
+
+    @property
+    def sizes(self) -> list[tuple[Size, str, str]]:
+        """Its sizes, with their names and what they mean."""
+        return [(size, *_size_words(size)) for size in self.preset.sizes]
+
+    @property
+    def size_help(self) -> str:
+        """What the chosen size means, where there is a choice."""
+        return _size_words(self.size)[1] if len(self.preset.sizes) > 1 else ""
+
+
+class Start(NamedTuple):
+    """The config that a form shows, the name that it suggests, and where they come from."""
+
+    config: JobConfig
+    name: str
+    source: str = ""
+    chosen: Chosen | None = None
+    checkpoint: Checkpoint | None = None
+
+
+class Card(NamedTuple):
+    """A preset as the page offers it."""
+
+    id: str
+    title: str
+    about: str
+    current: bool
+
+
+def _size_words(size: Size) -> tuple[str, str]:
+    if size == "test":
+        return _("Test"), _("The starter model on a CPU, within a few minutes.")
+    return _("Full"), _("The document's own values, for a GPU.")
+
+
+def start_of(request: HttpRequest, project: Project) -> Start:
+    """What the request asks for. Raises ``Http404`` for a run that is not there."""
+    if request.GET.get("resume"):
+        return _branch(request, project)
+    source = request.GET.get("from") or request.GET.get("clone")
+    if source:
+        within = Run.objects.filter(project=project).select_related("project")
+        run = object_for(request.user, Run, source, within=within)
+        config = _config_of(run)
+        return Start(config, suggested_name(project, config, run.name), run.name)
+    chosen = chosen_of(request.GET, project)
+    config = filled(chosen.preset, chosen.size, chosen.now) if chosen else JobConfig()
+    for key, (group, option) in REFERENCES.items():
+        value = request.GET.get(key, "")
+        if 0 < len(value) <= MAX_REFERENCE:
+            setattr(getattr(config, group), option, value)
+    stem = chosen.preset.run_name(chosen.size) if chosen else ""
+    return Start(config, suggested_name(project, config, stem=stem), "", chosen)
+
+
+def _branch(request: HttpRequest, project: Project) -> Start:
+    """A child of the run: its config, and its newest whole checkpoint."""
+    within = Run.objects.filter(project=project).select_related("project")
+    run = object_for(request.user, Run, request.GET["resume"], within=within)
+    checkpoint = branch_point(run)
+    if checkpoint is None:
+        raise Http404("The run has no checkpoint to resume from.")
+    config = _config_of(run)
+    if run.state == RunState.SUCCEEDED:  # the same number of steps would leave nothing to do
+        config.run.max_steps = max(config.run.max_steps, checkpoint.step) * 2
+    return Start(config, suggested_name(project, config, run.name), run.name, checkpoint=checkpoint)
+
+
+def chosen_of(asked: Any, project: Project) -> Chosen | None:
+    """The preset and size that a query names; ``None`` where there is no such preset."""
+    preset = presets().get(str(asked.get("preset", "")))
+    if preset is None:
+        return None
+    wanted = asked.get("size", "")
+    size: Size = wanted if wanted in preset.sizes else preset.sizes[0]
+    return Chosen(preset, size, situation(project, preset, size), preparation_shown(project, preset, size))
+
+
+def cards(chosen: Chosen | None) -> list[Card]:
+    """All presets but the warm-ups, which are made where they are needed; the chosen one is shown in any case."""
+    current = chosen.preset.id if chosen else ""
+    return [
+        Card(item.id, in_language(item.title), in_language(item.about), item.id == current)
+        for item in presets().values()
+        if item.role == "main" or item.id == current
+    ]
+
+
+def _config_of(run: Run) -> JobConfig:
+    """A run's config; options that no longer exist (an old run) are left at their defaults."""
+    try:
+        return JobConfig.model_validate(run.config)
+    except ShapeError:
+        return JobConfig()

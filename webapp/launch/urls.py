@@ -1,0 +1,19 @@
+"""Addresses of launching and importing; the runs app includes them before its own."""
+
+from __future__ import annotations
+
+from django.urls import URLPattern, path
+
+from webapp.foreign import views as foreign_views
+from webapp.launch import views as launch_views
+
+urlpatterns: list[URLPattern] = [
+    path("new/", launch_views.run_new, name="run-new"),
+    path("new/preflight/", launch_views.run_preflight, name="run-preflight"),
+    path("new/needs/", launch_views.run_needs, name="run-needs"),
+    path("new/needs/<uuid:pk>/leave/", launch_views.preparation_leave, name="preparation-leave"),
+    path("new/yaml/", launch_views.run_yaml, name="run-yaml"),
+    path("imports/new/", foreign_views.import_new, name="run-import"),
+    path("imports/<uuid:pk>/", foreign_views.import_detail, name="run-import-detail"),
+    path("imports/<uuid:pk>/progress/", foreign_views.import_progress, name="run-import-progress"),
+]

@@ -1,0 +1,202 @@
+"""Pages that make a run: one form, its YAML, and the preflight."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+from uuid import UUID
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils.http import content_disposition_header
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_http_methods, require_POST
+
+from training.config import JobConfig, config_to_yaml
+from training.errors import ConfigError
+from webapp.engine.services import run_create
+from webapp.launch.forms import RunForm, suggested_name
+from webapp.launch.preflight import Outcome, preflight
+from webapp.launch.preparing import preparation_drop, preparation_ended, preparation_open, preset_page
+from webapp.launch.start import cards, chosen_of, start_of
+from webapp.launch.yaml_text import YamlProblem, config_from_text
+from webapp.pages import add_errors, probe_allowed
+from webapp.runs.models import Preparation, PreparationState
+from webapp.teams.access import can_edit, object_for, project_for
+from webapp.teams.models import Project, Role, User
+
+
+def _context(request: HttpRequest, project: Project, form: RunForm, **more: Any) -> dict[str, Any]:
+    chosen = more.pop("chosen", None)
+    return {
+        "project": project,
+        "form": form,
+        "cards": cards(chosen),
+        "chosen": chosen,
+        "can_edit": can_edit(project),
+        "tab": "form",
+        **more,
+    }
+
+
+@login_required
+@require_http_methods(["GET", "POST"])
+def run_new(request: HttpRequest, slug: str) -> HttpResponse:
+    """The form of a new run; POST checks, preflights and launches."""
+    project = project_for(request.user, slug, need=Role.VIEWER if request.method == "GET" else Role.EDITOR)
+    if request.method == "GET":
+        start = start_of(request, project)
+        form = RunForm(project=project, config=start.config, name=start.name, checkpoint=start.checkpoint)
+        return render(request, "runs/new.html", _context(request, project, form, chosen=start.chosen))
+    form = RunForm(request.POST, project=project)
+    if not form.is_valid() or form.config is None:
+        return render(request, "runs/new.html", _context(request, project, form), status=422)
+    outcome = preflight(project, form.config)
+    if outcome.blocked or (outcome.problems and request.POST.get("launch_anyway") != "yes"):
+        _place(form, outcome)
+        return render(request, "runs/new.html", _context(request, project, form, outcome=outcome), status=422)
+    try:
+        run = run_create(
+            project=project,
+            user=cast(User, request.user),
+            name=form.cleaned_data["name"],
+            config=form.config,
+            idempotency_key=form.cleaned_data["idempotency_key"] or None,
+            checkpoint=form.cleaned_data["checkpoint"],
+        )
+    except ValidationError as exc:
+        add_errors(form, exc)
+    except ConfigError as exc:
+        form.place([exc.message])
+    else:
+        return redirect("run-detail", slug, run.pk)
+    return render(request, "runs/new.html", _context(request, project, form), status=422)
+
+
+def _place(form: RunForm, outcome: Outcome) -> None:
+    """Say problems beside their option too: hard ones as errors, others as warnings."""
+    for check in outcome.checks:
+        if not check.ok and check.path in form.fields:
+            if check.hard:
+                form.add_error(check.path, check.sentence)
+            else:
+                form.warnings[check.path] = check.sentence
+
+
+@login_required
+@require_POST
+def run_preflight(request: HttpRequest, slug: str) -> HttpResponse:
+    """Check the form as it stands, without launching."""
+    project = project_for(request.user, slug, need=Role.EDITOR)
+    form = RunForm(request.POST, project=project)
+    outcome, sentence = None, ""
+    if not probe_allowed(request.user):
+        sentence = _("That was many checks in one minute; wait a little.")
+    elif form.is_valid() and form.config is not None:
+        outcome = preflight(project, form.config)
+        _place(form, outcome)
+    context = _context(request, project, form, outcome=outcome, sentence=sentence)
+    fragment = request.headers.get("HX-Request") == "true"
+    return render(request, "runs/new_preflight.html" if fragment else "runs/new.html", context)
+
+
+@login_required
+@require_http_methods(["GET", "POST"])
+def run_yaml(request: HttpRequest, slug: str) -> HttpResponseBase:
+    """The config as YAML: GET exports a run's (``?from=``), POST turns the form into YAML or YAML into the form."""
+    project = project_for(request.user, slug, need=Role.VIEWER if request.method == "GET" else Role.EDITOR)
+    if request.method == "GET":
+        start = start_of(request, project)
+        if start.source:
+            return _download(start.config, start.source)
+        return _yaml_page(request, project, start.config, name=start.name)
+    if "yaml" in request.POST:
+        return _from_yaml(request, project)
+    form = RunForm(request.POST, project=project)
+    if not form.is_valid() or form.config is None:
+        return render(request, "runs/new.html", _context(request, project, form), status=422)
+    if request.POST.get("download") == "yes":
+        return _download(form.config, form.cleaned_data["name"])
+    return _yaml_page(request, project, form.config, name=form.cleaned_data["name"])
+
+
+def _from_yaml(request: HttpRequest, project: Project) -> HttpResponse:
+    """Show pasted YAML as the form, or its problems beside their lines."""
+    text, name = request.POST.get("yaml", ""), request.POST.get("name", "")[:80]
+    try:
+        config = config_from_text(text)
+    except YamlProblem as exc:
+        context = _context(
+            request, project, RunForm(project=project, name=name), tab="yaml", yaml=text, problems=exc.problems
+        )
+        return render(request, "runs/new.html", context, status=422)
+    if request.POST.get("download") == "yes":
+        return _download(config, name or "run")
+    form = RunForm(project=project, config=config, name=name or suggested_name(project, config))
+    return render(request, "runs/new.html", _context(request, project, form, imported=True))
+
+
+def _yaml_page(request: HttpRequest, project: Project, config: JobConfig, *, name: str) -> HttpResponse:
+    form = RunForm(project=project, config=config, name=name)
+    context = _context(request, project, form, tab="yaml", yaml=config_to_yaml(config))
+    return render(request, "runs/new.html", context)
+
+
+@login_required
+@require_http_methods(["GET", "POST"])
+def run_needs(request: HttpRequest, slug: str) -> HttpResponse:
+    """What a preset needs: GET looks, POST has it made in the background, and launched with ``launch``."""
+    making = request.method == "POST"
+    project = project_for(request.user, slug, need=Role.EDITOR if making else Role.VIEWER)
+    chosen = chosen_of(request.POST if making else request.GET, project)
+    if chosen is None:
+        messages.error(request, _("There is no such preset."))
+        return redirect("run-new", slug)
+    problem = ""
+    if making:
+        try:
+            preparation_open(
+                project=project,
+                user=cast(User, request.user),
+                preset=chosen.preset,
+                size=chosen.size,
+                launch=request.POST.get("launch") == "yes",
+            )
+        except ValidationError as exc:
+            problem = " ".join(exc.messages)
+        chosen = chosen_of(request.POST, project) or chosen
+    page = preset_page(project, chosen.preset.id, chosen.size)
+    if request.headers.get("HX-Request") != "true":
+        if problem:
+            messages.error(request, problem)
+        return redirect(page)
+    ended = preparation_ended(project, request.GET.get("watched", ""))
+    if ended is not None and ended.run is not None:
+        return HttpResponse(headers={"HX-Redirect": reverse("run-detail", args=[slug, ended.run.pk])})
+    failed = chosen.preparation is not None and chosen.preparation.state == PreparationState.FAILED
+    if not problem and not failed and chosen.now.settled and not chosen.going_on:
+        return HttpResponse(headers={"HX-Redirect": page})  # the form is filled with what was made
+    context = {"project": project, "chosen": chosen, "problem": problem, "can_edit": can_edit(project)}
+    return render(request, "runs/_needs.html", context)
+
+
+@login_required
+@require_POST
+def preparation_leave(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """Do not go on with a preparation, or put its failure away."""
+    project = project_for(request.user, slug, need=Role.EDITOR)
+    item = object_for(request.user, Preparation, pk, need=Role.EDITOR, within=project.preparations.all())
+    preparation_drop(item=item)
+    if request.POST.get("stay") == "yes":
+        return redirect(preset_page(project, item.preset, item.size))
+    return redirect("run-list", slug)
+
+
+def _download(config: JobConfig, name: str) -> HttpResponse:
+    response = HttpResponse(config_to_yaml(config), content_type="application/yaml; charset=utf-8")
+    response["Content-Disposition"] = content_disposition_header(True, f"{name}.yaml") or "attachment"
+    response["X-Content-Type-Options"] = "nosniff"
+    return response

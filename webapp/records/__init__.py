@@ -1,0 +1,1 @@
+"""Reading runs: lists, views and reports, for pages, sockets and the API."""

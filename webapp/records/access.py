@@ -1,0 +1,19 @@
+"""The run that an address names, if the person may see it."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from django.http import HttpRequest
+
+from webapp.records.selectors import runs_with_ages
+from webapp.runs.models import Run
+from webapp.teams.access import object_for, project_for
+from webapp.teams.models import Project, Role
+
+
+def own_run(request: HttpRequest, slug: str, pk: UUID, *, need: Role = Role.VIEWER) -> tuple[Project, Run]:
+    """A run of the project, if the person may see it."""
+    project = project_for(request.user, slug, need=need)
+    within = runs_with_ages().filter(project=project).select_related("project", "after", "parent", "created_by")
+    return project, object_for(request.user, Run, pk, need=need, within=within)

@@ -1,0 +1,110 @@
+"""Waiting, and what the trainer reports about itself, as sentences for pages. ``static/js/lib/reports.js`` says the
+same from the same catalogue, so that an open page keeps up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+from django.utils import timezone
+
+from webapp.failures import failure
+from webapp.figures import duration, figure
+from webapp.strings import report_strings
+from webapp.text import clean_text
+
+REPORT_KINDS = ("held", "update_skipped", "sampler_checked", "resumed", "checkpoints_removed")
+
+
+def said(key: str, **values: Any) -> str:
+    """A sentence of the page's catalogue with its {places} filled."""
+    text = report_strings()[key]
+    for name, value in values.items():
+        text = text.replace("{" + name + "}", clean_text(str(value)))
+    return text
+
+
+def held_text(held: Mapping[str, Any] | None, *, short: bool = False) -> str:
+    """What the step waits for, when it is tried again and when the run pauses; empty when nothing is waited for."""
+    if not held:
+        return ""
+    next_s, left = _seconds_to(held["next_try_at"]), duration(_seconds_to(held["until"]))
+    now = "" if next_s > 0 else "_now"
+    if short:
+        where = f"held.{(held.get('error') or {}).get('boundary')}"
+        what = said(where if where in report_strings() else "held.other")
+        return said(f"held_short{now}", what=what, next=duration(next_s), left=left)
+    known = failure(held.get("error"))
+    return said(f"held{now}", step=held["step"], what=known.title if known else "", next=duration(next_s), left=left)
+
+
+def _seconds_to(iso: str) -> int:
+    return max(0, round((datetime.fromisoformat(iso) - timezone.now()).total_seconds()))
+
+
+def report_lines(health: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """(name, sentence) of each thing that the trainer reported: resume, sampler check, skipped updates."""
+    lines: list[tuple[str, str]] = []
+    if found := health.get("resumed"):
+        lines.append(("resumed", resume_text(found)))
+    if found := health.get("sampler"):
+        lines.append(("sampler", _sampler(found)))
+    if found := health.get("skipped"):
+        text = said(f"report.skipped_{found['what']}", n=found["count"], step=found["step"])
+        lines.append(("skipped", text))
+    return lines
+
+
+def resume_text(found: Mapping[str, Any]) -> str:
+    """From where an attempt went on, what is trained again, what was damaged and what was verified."""
+    attempt = found.get("attempt", "")
+    if found["source"]:
+        parts = [said("report.resumed", attempt=attempt, source=found["source"], step=found["step"])]
+    else:
+        parts = [said("report.began", attempt=attempt)]
+    if found.get("lost_steps"):
+        parts.append(said("report.lost", n=found["lost_steps"]))
+    if found.get("set_aside"):
+        parts.append(said("report.aside", names=", ".join(found["set_aside"])))
+    if found.get("verified"):
+        parts.append(said("report.verified", what=", ".join(found["verified"])))
+    return " ".join(parts)
+
+
+def _sampler(found: Mapping[str, Any]) -> str:
+    gaps = {"gap": found["max_gap"], "mean": found["mean_gap"], "limit": found["tolerance"]}
+    shown = {name: figure(float(value), 2) for name, value in gaps.items()}
+    return said("report.sampler", step=found["step"], tokens=found["tokens"], **shown)
+
+
+def _held(payload: Mapping[str, Any]) -> str:
+    if not payload.get("error"):
+        return said("event.held_over", step=payload["step"])
+    message, wait = payload["error"]["message"], duration(float(payload["next_try_s"]))
+    return said("event.held", step=payload["step"], tries=payload["tries"], message=message, next=wait)
+
+
+def _removed(payload: Mapping[str, Any]) -> str:
+    return said("event.torn" if payload["why"] == "torn" else "event.old", names=", ".join(payload["paths"]))
+
+
+def _skipped(payload: Mapping[str, Any]) -> str:
+    return said(f"event.skipped_{payload['what']}", step=payload["step"], n=payload["in_a_row"])
+
+
+WORDS: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "held": _held,
+    "update_skipped": _skipped,
+    "sampler_checked": _sampler,
+    "resumed": resume_text,
+    "checkpoints_removed": _removed,
+}
+
+
+def event_text(event: Mapping[str, Any]) -> str:
+    """One event of ``REPORT_KINDS`` in words."""
+    payload = dict(event["payload"])
+    if event["kind"] == "resumed":
+        payload["attempt"] = event["attempt"]
+    return WORDS[event["kind"]](payload)

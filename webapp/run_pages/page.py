@@ -1,0 +1,239 @@
+"""What the run page shows at first sight; the socket keeps it fresh from then on."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+from django.conf import settings
+from django.db.models import Q
+from django.templatetags.static import static
+from django.utils.translation import gettext as _
+
+from training.config import config_to_yaml
+from training.metrics import METRICS
+from training.rewards.custom import CUSTOM
+from training.rewards.custom.params import code_hash
+from webapp.engine.resuming import branch_point, can_resume, newest_checkpoint
+from webapp.engine.room import disk_text
+from webapp.engine.trainer import output_tail
+from webapp.figures import NOTHING, duration, figure, percent
+from webapp.foreign.report import import_report
+from webapp.metrics.selectors import curves, metric_names
+from webapp.records.reports import REPORT_KINDS, event_text
+from webapp.records.selectors import SORTS, event_view
+from webapp.runs.config import config_of
+from webapp.runs.models import Run, RunEvent
+from webapp.runs.states import TERMINAL, RunState
+from webapp.storage import attempt_dir
+from webapp.text import clean_text
+from webapp.words import translated
+
+PLOTLY = "vendor/plotly-basic-4.1.1.min.js"  # fetched when the curves are looked at, not before
+EVENTS_PAGE = 200
+EVENT_KINDS = ("state", "attempt", "warning", *REPORT_KINDS)  # phases and log lines would bury them
+LOG_LINES = 200  # of the page, and of each older part that is asked for
+OWN_CURVES_MAX = 60
+ENVIRONMENTS_OWN = "task_success"  # the reward component that hands the environment's reward on
+TABS = ("curves", "rollouts", "log", "config", "events")
+FORMATS = {"figure": figure, "percent": percent, "duration": duration}
+
+
+class Tile(NamedTuple):
+    """One figure of the page's head, with its last values."""
+
+    name: str
+    label: str
+    kind: str
+    text: str
+    about: str
+    values: list[float | None]
+
+
+def _own_curves(run: Run) -> list[str]:
+    """Charts of a foreign run beside those that every run has: metrics under names that only its trainer uses."""
+    if not run.imported_from:
+        return []
+    known = set(import_report(run).get("mapped", {}))
+    return [name for name in metric_names(run) if name not in known][:OWN_CURVES_MAX]
+
+
+def tiles(run: Run) -> list[Tile]:
+    """The tiles of a run, with or without figures yet; a foreign run has only those that it tells."""
+    found = curves(run, list(run.method.tiles))
+    made = []
+    for name in run.method.tiles:
+        entry = METRICS[name]
+        values = found.get(name, {}).get("values", [])[-48:]
+        last = next((value for value in reversed(values) if value is not None), None)
+        if values or not run.imported_from:
+            made.append(
+                Tile(
+                    name, translated(entry.title), entry.form, FORMATS[entry.form](last), translated(entry.what), values
+                )
+            )
+    return made
+
+
+def config_texts(run: Run) -> dict[str, str]:
+    """The config as YAML: all of it, and only what differs from the defaults."""
+    config = config_of(run)
+    if config is None:
+        return {"all": "", "changed": ""}
+    return {"all": config_to_yaml(config), "changed": config_to_yaml(config, only_changed=True)}
+
+
+class Changed(NamedTuple):
+    """One option that a child has otherwise than its parent."""
+
+    path: str
+    before: str
+    after: str
+
+
+def changed_options(run: Run) -> list[Changed]:
+    """What a child changed, as the two were written: references, not what they meant."""
+    if run.parent is None:
+        return []
+    before, after = _flat(run.parent.config), _flat(run.config)
+    paths = [path for path in after if before.get(path) != after[path]]
+    return [Changed(path, _plain(before.get(path)), _plain(after[path])) for path in paths]
+
+
+def _flat(config: dict[str, Any]) -> dict[str, Any]:
+    """``group.option`` to value."""
+    flat: dict[str, Any] = {}
+    for group, values in config.items():
+        items = values.items() if isinstance(values, dict) else []
+        flat |= {f"{group}.{name}": value for name, value in items} or {group: values}
+    return flat
+
+
+def _plain(value: Any) -> str:
+    return NOTHING if value is None or value == "" else value if isinstance(value, str) else json.dumps(value)
+
+
+def custom_code(run: Run) -> list[tuple[str, str]]:
+    """The run's components that are Python of its team, each with the SHA-256 of its code."""
+    config = config_of(run)
+    parts = config.rewards.components if config else []
+    return [(part.name, code_hash(str(part.params.get("code", "")))) for part in parts if part.registered == CUSTOM]
+
+
+def page_data(run: Run, urls: dict[str, str], tab: str) -> dict[str, Any]:
+    """What the page's script needs to know beside the frames."""
+    config = config_of(run)
+    weights = {item.name: item.weight for item in config.rewards.components} if config else {}
+    expected = config.rollouts_per_step if config and run.method.plays else None
+    return {
+        "id": str(run.pk),
+        "kind": run.kind,
+        "tab": tab,
+        "socket": f"/ws/runs/{run.pk}/",
+        "urls": urls,
+        "weights": weights,
+        "per_step": expected,
+        "baselines": _baseline_lines(run, list(weights.items())),
+        "own_curves": _own_curves(run),
+        "tiles": {name: METRICS[name].form for name in run.method.tiles},
+        "curves": list(run.method.curves),
+        "terminal": sorted(TERMINAL),
+        "stall_after": settings.STALL_AFTER_S,
+        "plotly": static(PLOTLY),
+    }
+
+
+def _baseline_lines(run: Run, weights: list[tuple[str, float]]) -> dict[str, list[dict[str, Any]]]:
+    """Dashed lines by chart. A baseline is the environment's own reward, which is the chart ``reward`` only where
+    nothing else is rewarded; its success rate is always that of ``rollouts/task_success``."""
+    lines = {"rollouts/task_success": [{"name": item["name"], "y": item["success"]} for item in run.baselines]}
+    if weights == [(ENVIRONMENTS_OWN, 1.0)]:
+        lines["reward"] = [{"name": item["name"], "y": item["reward"]} for item in run.baselines]
+    if ENVIRONMENTS_OWN in dict(weights):
+        lines["components"] = [{"name": item["name"], "y": item["reward"]} for item in run.baselines]
+    return {key: items for key, items in lines.items() if items}
+
+
+def actions(run: Run, *, editor: bool) -> dict[str, bool]:
+    """What the reader can do with the run now."""
+    state = RunState(run.state)
+    return {
+        "act": editor and state not in TERMINAL,
+        "stop": editor and state not in TERMINAL and state != RunState.STOPPING,
+        "pause": editor and state in {RunState.PREPARING, RunState.RUNNING},
+        "resume": editor and can_resume(run),
+        "branch": editor and branch_point(run) is not None,
+        "clone": editor and not run.imported_from,  # nobody knows its config
+        "lab": run.method.plays and run.step > 0,
+    }
+
+
+def next_act(run: Run) -> str:
+    """What a run that does not go on by itself can do next; it promises only what a button does."""
+    if run.imported or run.state not in {RunState.PAUSED, RunState.FAILED, RunState.CANCELLED}:
+        return ""
+    if run.error and run.error.get("code") == "storage_full" and run.state == RunState.PAUSED:
+        return _("It goes on by itself once there is room again. %(disk)s") % {"disk": disk_text()}
+    if not can_resume(run):
+        return _("No checkpoint was saved before it ended, so it cannot go on: clone it to begin again.")
+    found = newest_checkpoint(run)
+    if found is not None:
+        place = {"step": found.step, "attempt": found.attempt}
+        return _("Resume goes on from the checkpoint of step %(step)s, attempt %(attempt)s.") % place
+    if run.resume_step is not None:
+        return _("Resume goes on from the parent's checkpoint of step %(step)s.") % {"step": run.resume_step}
+    if not run.method.trains and run.step:
+        return _("Resume goes on after step %(step)s.") % {"step": run.step}
+    return _("No checkpoint was saved, so Resume begins at step 0.")
+
+
+def events_before(run: Run, before: int | None) -> tuple[list[dict[str, Any]], int | None]:
+    """A page of what changed the run's course, newest first, and from where an older page begins (``None``: none)."""
+    rows = RunEvent.objects.filter(run=run, kind__in=EVENT_KINDS).order_by("-seq")
+    if before is not None:
+        rows = rows.filter(seq__lt=before)
+    found = list(rows[: EVENTS_PAGE + 1])
+    older = found[EVENTS_PAGE - 1].seq if len(found) > EVENTS_PAGE else None
+    return [event_view(event) for event in found[:EVENTS_PAGE]], older
+
+
+def log_events(run: Run, limit: int = LOG_LINES, before: int | None = None) -> list[dict[str, Any]]:
+    """The last lines of the log, oldest first: what the trainer said, warnings, and changes of state."""
+    kinds = Q(kind__in=["log", *EVENT_KINDS])
+    found = RunEvent.objects.filter(kinds, run=run).order_by("-seq")
+    if before is not None:
+        found = found.filter(seq__lt=before)
+    return [event_view(event) for event in reversed(found[:limit])]
+
+
+def log_before(run: Run, before: int | None = None) -> tuple[list[str], int | None]:
+    """A part of the log as a page shows it, oldest line first, and from where an older part begins (``None``: none)."""
+    found = log_events(run, LOG_LINES + 1, before)
+    older = found[1]["seq"] if len(found) > LOG_LINES else None
+    return [log_line(event) for event in found[-LOG_LINES:]], older
+
+
+def log_line(event: dict[str, Any]) -> str:
+    """One event as a line of text; ``static/js/lib/log.js`` says the same."""
+    payload = event["payload"]
+    if event["kind"] == "state":
+        error = payload.get("error") or {}
+        words = ["state", payload.get("from"), "→", payload.get("to"), payload.get("reason"), error.get("message")]
+    elif event["kind"] == "attempt":
+        words = [f"attempt {payload.get('number')}", payload.get("owner") or payload.get("device")]
+    elif event["kind"] in REPORT_KINDS:
+        words = [event_text(event)]
+    else:
+        words = [payload.get("level") if event["kind"] == "log" else "warning", payload.get("message")]
+    text = " ".join(str(word) for word in words if word)
+    return f"{event['at'][:19].replace('T', ' ')}  {clean_text(text)}"
+
+
+def trainer_output(run: Run) -> list[str]:
+    """The last lines that the trainer's process printed."""
+    return output_tail(attempt_dir(run.pk, run.attempt)) if run.attempt else []
+
+
+def sort_key(raw: str) -> str:
+    """An order that the list knows; anything else is newest first."""
+    return raw if raw.removeprefix("-") in SORTS else "-created"

@@ -1,0 +1,38 @@
+"""Events of a run in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import template
+from django.utils.translation import gettext as _
+
+from webapp.run_pages.page import log_line
+
+register = template.Library()
+
+
+@register.filter
+def event_kind(kind: str) -> str:
+    """The kind's name."""
+    names = {
+        "state": _("state"),
+        "phase": _("phase"),
+        "attempt": _("attempt"),
+        "log": _("log"),
+        "warning": _("warning"),
+        "held": _("wait"),
+        "update_skipped": _("skipped update"),
+        "sampler_checked": _("sampler check"),
+        "resumed": _("resume"),
+        "checkpoints_removed": _("checkpoints"),
+    }
+    return names.get(kind, kind)
+
+
+@register.filter
+def event_words(event: dict[str, Any]) -> str:
+    """What happened, without the time."""
+    if event["kind"] == "phase":
+        return f"{event['payload'].get('phase')} {event['payload'].get('step')}"
+    return log_line(event)[21:]

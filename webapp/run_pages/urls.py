@@ -1,0 +1,23 @@
+"""Addresses of runs."""
+
+from __future__ import annotations
+
+from django.urls import URLPattern, URLResolver, include, path
+
+from webapp.foreign import export_views
+from webapp.run_pages import views
+
+urlpatterns: list[URLPattern | URLResolver] = [
+    path("", include("webapp.launch.urls")),
+    path("", views.run_list_page, name="run-list"),
+    path("<uuid:pk>/", views.run_detail, name="run-detail"),
+    path("<uuid:pk>/parts/", views.run_parts, name="run-parts"),
+    path("<uuid:pk>/stop/", views.run_stop_view, name="run-stop"),
+    path("<uuid:pk>/pause/", views.run_pause_view, name="run-pause"),
+    path("<uuid:pk>/resume/", views.run_resume_view, name="run-resume"),
+    path("<uuid:pk>/log/", views.run_log, name="run-log"),
+    path("<uuid:pk>/log/older/", views.run_log_older, name="run-log-older"),
+    path("<uuid:pk>/config/", views.run_config, name="run-config"),
+    path("<uuid:pk>/verl/", export_views.run_verl, name="run-verl"),
+    path("<uuid:pk>/events/", views.run_events, name="run-events"),
+]

@@ -1,0 +1,247 @@
+"""Pages of runs: the list, one run, and what can be done to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+from uuid import UUID
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.core.paginator import Paginator
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils.cache import patch_vary_headers
+from django.utils.text import slugify
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_GET, require_POST
+
+from training.config import METHODS
+from training.errors import ConfigError
+from webapp.engine.services import run_pause, run_resume, run_stop
+from webapp.environments.selectors import baseline_short
+from webapp.failures import failure
+from webapp.foreign.report import import_report
+from webapp.launch.preparing import preparation_lines
+from webapp.launch.testbed import policy_table
+from webapp.pages import page_number, url_or_none
+from webapp.records.access import own_run
+from webapp.records.reports import held_text, report_lines
+from webapp.records.selectors import run_list, run_view, stalled
+from webapp.rollouts.selectors import current_step, step_rollouts
+from webapp.run_pages import page
+from webapp.runs.models import Run
+from webapp.runs.states import TERMINAL, RunState
+from webapp.teams.access import can_edit, project_for
+from webapp.teams.models import Project, Role, User
+from webapp.words import translated
+
+PER_PAGE = 50
+CHILDREN_SHOWN = 5
+FILTERS = ("state", "kind", "owner", "q")
+
+
+@login_required
+@require_GET
+def run_list_page(request: HttpRequest, slug: str) -> HttpResponse:
+    """All runs of the project; while one is at work, the table asks for itself again."""
+    project = project_for(request.user, slug)
+    filters = {key: request.GET.get(key, "").strip() for key in FILTERS}
+    sort = page.sort_key(request.GET.get("sort", "-created"))
+    found = run_list(project, filters, sort=sort, page=page_number(request.GET.get("page")), per_page=PER_PAGE)
+    preparations = preparation_lines(project)
+    context = {
+        "project": project,
+        "rows": found.rows,
+        "total": found.total,
+        "filters": filters,
+        "methods": [(kind, translated(method.short)) for kind, method in METHODS.items()],
+        "sort": sort,
+        "page_obj": Paginator(range(found.total), PER_PAGE).get_page(found.page),
+        "states": RunState.choices,
+        "filtered": any(filters.values()),
+        "owners": project.runs.exclude(created_by=None)
+        .order_by("created_by__username")
+        .values_list("created_by__username", flat=True)
+        .distinct(),
+        "refresh": any(row.view["state"] not in TERMINAL and row.view["state"] != "draft" for row in found.rows)
+        or any(line.item.state == "open" for line in preparations),
+        "new_url": url_or_none("run-new", slug),
+        "preparations": preparations,
+    }
+    htmx = getattr(request, "htmx", None)
+    response = render(
+        request, "runs/_list.html" if htmx and not htmx.history_restore_request else "runs/list.html", context
+    )
+    patch_vary_headers(response, ["HX-Request"])
+    return response
+
+
+@login_required
+@require_GET
+def run_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """One run. What stands here at first is kept fresh by the socket."""
+    project, run = own_run(request, slug, pk)
+    tab = request.GET.get("tab", "")
+    has_rollouts = run.method.plays and not (run.imported_from and not run.rollouts.exists())
+    tab = tab if tab in page.TABS and (has_rollouts or tab != "rollouts") else "curves"
+    events, older = page.events_before(run, None)
+    log, log_older = page.log_before(run)
+    urls = {
+        "rollouts": reverse("run-detail", args=[slug, pk]),
+        "rollout": f"/p/{slug}/rollouts/",
+        "events": reverse("run-events", args=[slug, pk]),
+    }
+    context = {
+        **_by_state(project, run),
+        "tab": tab,
+        "has_rollouts": has_rollouts,
+        "read": import_report(run),
+        "tiles": page.tiles(run),
+        "config": page.config_texts(run),
+        "changed": page.changed_options(run),
+        "custom_code": page.custom_code(run),
+        "events": events,
+        "older": older,
+        "checkpoints": run.checkpoints.order_by("-step", "-attempt")[:100],
+        "log": log,
+        "log_older": log_older,
+        "data": page.page_data(run, urls, tab) | {"has_rollouts": has_rollouts},
+        "step_rows": _step_rows(request, run) if tab == "rollouts" else None,
+    }
+    return render(request, "runs/detail.html", context)
+
+
+def _by_state(project: Project, run: Run) -> dict[str, Any]:
+    """What the templates draw anew when the run's state changes."""
+    view, clone = run_view(run), url_or_none("run-new", project.slug)
+    return {
+        "project": project,
+        "run": run,
+        "view": view,
+        "baselines": baseline_short(run.baselines),
+        "testbed": policy_table(run),
+        "failure": failure(view["error"]),
+        "stalled": stalled(view),
+        "held": held_text(run.held),
+        "reports": report_lines(run.health),
+        "next_act": page.next_act(run),
+        "children": project.runs.filter(parent=run).order_by("created_at")[:CHILDREN_SHOWN],
+        "branch_url": f"{clone}?resume={run.pk}" if clone else None,
+        "can": page.actions(run, editor=can_edit(project)),
+        "output": page.trainer_output(run),
+        "clone_url": f"{clone}?from={run.pk}" if clone else None,
+    }
+
+
+@login_required
+@require_GET
+def run_parts(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """What an open page cannot draw by itself, as the run stands now: the buttons and the trainer's last output."""
+    return render(request, "runs/_parts.html", {**_by_state(*own_run(request, slug, pk)), "fresh": True})
+
+
+def _seq(request: HttpRequest) -> int | None:
+    """The ``seq`` before which a page asks for older things."""
+    raw = request.GET.get("before", "")
+    return int(raw) if raw.isascii() and raw.isdigit() and len(raw) < 19 else None
+
+
+def _step_rows(request: HttpRequest, run: Run) -> dict[str, Any]:
+    """Rollouts of the wanted step for readers without scripts."""
+    raw = request.GET.get("step", "")
+    step = int(raw) if raw.isascii() and raw.isdigit() and len(raw) < 9 else current_step(run)
+    return {"step": step, "rollouts": step_rollouts(run, step)["rollouts"] if step is not None else []}
+
+
+def _act(request: HttpRequest, slug: str, pk: UUID, action: Callable[..., Run], words: dict[str, str]) -> HttpResponse:
+    _project, run = own_run(request, slug, pk, need=Role.EDITOR)
+    try:
+        run = action(run=run, user=cast(User, request.user))
+    except ConfigError as exc:  # what it refers to is no longer there
+        messages.error(request, exc.message)
+        return redirect("run-detail", slug=slug, pk=pk)
+    said = words.get(run.state)
+    if said:
+        messages.success(request, said)
+    else:
+        messages.warning(
+            request, _("That is not possible now: the run is %(state)s.") % {"state": run.get_state_display()}
+        )
+    return redirect("run-detail", slug=slug, pk=pk)
+
+
+@login_required
+@require_POST
+def run_stop_view(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """Stop a run. From a checkpoint it can be resumed."""
+    words = {"stopping": _("The run stops after what it is doing now."), "cancelled": _("The run is cancelled.")}
+    return _act(request, slug, pk, run_stop, words)
+
+
+@login_required
+@require_POST
+def run_pause_view(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """Pause a run; it can go on from its newest checkpoint."""
+    return _act(
+        request,
+        slug,
+        pk,
+        run_pause,
+        {"pausing": _("The run pauses at its next safe point."), "paused": _("The run is paused.")},
+    )
+
+
+@login_required
+@require_POST
+def run_resume_view(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """Queue a run again that was paused or ended."""
+    return _act(
+        request, slug, pk, run_resume, {"queued": _("The run is queued again."), "preparing": _("The run goes on.")}
+    )
+
+
+def _text_file(name: str, text: str, kind: str) -> HttpResponse:
+    response = HttpResponse(text, content_type=f"{kind}; charset=utf-8")
+    response["Content-Disposition"] = f'attachment; filename="{name}"'
+    response["X-Content-Type-Options"] = "nosniff"
+    return response
+
+
+@login_required
+@require_GET
+def run_log(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """The log as a text file: what was said, then what the trainer's process printed last."""
+    _project, run = own_run(request, slug, pk)
+    lines = [page.log_line(event) for event in page.log_events(run, limit=50_000)]
+    output = page.trainer_output(run)
+    if output:
+        lines += ["", "--- output of the trainer ---", *output]
+    return _text_file(f"{slugify(run.name) or run.pk}.log.txt", "\n".join(lines) + "\n", "text/plain")
+
+
+@login_required
+@require_GET
+def run_log_older(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """Earlier lines of the log, as a fragment."""
+    project, run = own_run(request, slug, pk)
+    log, older = page.log_before(run, _seq(request))
+    return render(request, "runs/_log_lines.html", {"project": project, "run": run, "log": log, "log_older": older})
+
+
+@login_required
+@require_GET
+def run_config(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """The resolved config as a YAML file; ``python -m training run`` takes it."""
+    _project, run = own_run(request, slug, pk)
+    return _text_file(f"{slugify(run.name) or run.pk}.yaml", page.config_texts(run)["all"], "application/yaml")
+
+
+@login_required
+@require_GET
+def run_events(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """Older events, as rows for the table."""
+    project, run = own_run(request, slug, pk)
+    events, older = page.events_before(run, _seq(request))
+    return render(request, "runs/_events.html", {"project": project, "run": run, "events": events, "older": older})

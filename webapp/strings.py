@@ -1,0 +1,201 @@
+"""Every text that a script shows, translated on the server: templates pass it on as JSON, scripts hold no prose."""
+
+from __future__ import annotations
+
+from django.utils.translation import gettext as _
+from django.utils.translation import pgettext
+
+from training.metrics import METRICS
+from webapp.failures import failure_strings
+
+
+def strings_for(page: str) -> dict[str, str]:
+    """The catalogue of one page, or the one that every page has."""
+    return {"base": base_strings, "run": run_strings}[page]()
+
+
+def base_strings() -> dict[str, str]:
+    """What ``static/js/app.js`` and ``lib/format.js`` say."""
+    return {
+        "seconds": _("{n} s"),
+        "minutes": _("{n} min"),
+        "minutes_seconds": _("{m} min {s} s"),
+        "hours_minutes": _("{h} h {m} min"),
+        "days_hours": _("{d} d {h} h"),
+        "ago": _("{t} ago"),
+        "just_now": _("just now"),
+        "close": _("Close"),
+        "copied": _("Copied"),
+        "request_failed": _(
+            "That did not work ({status}). Try again; if it stays so, give your administrator the request id {id}."
+        ),
+        "offline": _("Tiltyard does not answer. Your work is kept; check the connection and try again."),
+        "forbidden": _("Your role does not allow this."),
+        "logged_out": _("You have been logged out. Log in again to go on."),
+    }
+
+
+def run_strings() -> dict[str, str]:
+    """What the run page's scripts say."""
+    return {**_live(), **_words(), **report_strings(), **_rollouts(), **_curves(), **failure_strings()}
+
+
+def report_strings() -> dict[str, str]:
+    """Waiting, and what the trainer reports about itself; ``webapp/records/reports.py`` and ``lib/reports.js`` fill
+    them in."""
+    return {
+        "held": _("Step {step} waits: {what} Next try in {next}; without success the run pauses in {left}."),
+        "held_now": _("Step {step} waits: {what} Trying again now; without success the run pauses in {left}."),
+        "held.environment": _("waiting for environment"),
+        "held.reward": _("waiting for the reward judge"),
+        "held.other": _("waiting"),
+        "held_short": _("{what} … next try in {next}, pauses in {left}"),
+        "held_short_now": _("{what} … trying now, pauses in {left}"),
+        "event.held": _("step {step} waits (try {tries}): {message} Next try in {next}."),
+        "event.held_over": _("step {step} goes on"),
+        "event.skipped_loss": _("step {step}: update skipped because the loss was not finite ({n} in a row)"),
+        "event.skipped_gradient": _("step {step}: update skipped because the gradient was not finite ({n} in a row)"),
+        "event.torn": _("damaged, set aside: {names}"),
+        "event.old": _("removed to keep the newest only: {names}"),
+        "report.resumed": _("Attempt {attempt} went on from {source} at step {step}."),
+        "report.began": _("Attempt {attempt} began at step 0: there was no whole checkpoint."),
+        "report.lost": _("Steps trained again: {n}."),
+        "report.aside": _("Damaged and set aside: {names}."),
+        "report.verified": _("Verified: {what}."),
+        "report.sampler": _(
+            "Sampler check at step {step}: its log-probabilities differ from the trainer's by at most {gap} nats"
+            " (mean {mean}) over {tokens} tokens; the limit is {limit}."
+        ),
+        "report.skipped_loss": _(
+            "Skipped updates: {n}, the last one at step {step} because the loss was not finite. Skipped updates do"
+            " not change the weights."
+        ),
+        "report.skipped_gradient": _(
+            "Skipped updates: {n}, the last one at step {step} because the gradient was not finite. Skipped updates do"
+            " not change the weights."
+        ),
+    }
+
+
+def _live() -> dict[str, str]:
+    return {
+        "live": _("live"),
+        "reconnecting": _("reconnecting"),
+        "stale": _("stale for {t}"),
+        "ended": _("ended"),
+        "paused_view": _("catching up"),
+        "not_allowed": _("You may no longer see this run."),
+        "gone": _("This run was deleted."),
+        "trainer_silent": _(
+            "The trainer has been silent for {t}. If this goes on, the run is taken over by another worker."
+        ),
+        "no_progress": _("No progress for {t}"),
+        "waiting_warm_up": _("Waiting for the warm-up run {name} to finish; this run starts from its model."),
+        "waiting_worker": _("Waiting for a free worker."),
+        "step_of": _("step {step} of {total}"),
+        "per_step": _("{t} a step"),
+        "left": _("{t} left"),
+        "generating_of": _("generating {done} of {all}"),
+        "attempt": _("attempt {n}"),
+        "new_attempt": _("The run goes on as attempt {n}. Steps it repeats replace the earlier ones."),
+    }
+
+
+def _words() -> dict[str, str]:
+    return {
+        "state.draft": _("draft"),
+        "state.queued": _("queued"),
+        "state.preparing": _("preparing"),
+        "state.running": _("running"),
+        "state.pausing": _("pausing"),
+        "state.paused": _("paused"),
+        "state.stopping": _("stopping"),
+        "state.succeeded": _("succeeded"),
+        "state.failed": _("failed"),
+        "state.cancelled": _("cancelled"),
+        "phase.preparing": _("preparing"),
+        "phase.generating": _("generating"),
+        "phase.environment": _("environment"),
+        "phase.scoring": _("scoring"),
+        "phase.training": _("training"),
+        "phase.saving": _("saving"),
+        "status.running": _("in flight"),
+        "status.completed": _("completed"),
+        "status.truncated": _("truncated"),
+        "status.excluded": _("excluded"),
+        "role.system": pgettext("chat role", "system"),
+        "role.user": pgettext("chat role", "user"),
+        "role.assistant": pgettext("chat role", "assistant"),
+        "role.tool": pgettext("chat role", "result"),
+        "kind.state": _("state"),
+        "kind.phase": _("phase"),
+        "kind.attempt": _("attempt"),
+        "kind.log": _("log"),
+        "kind.warning": _("warning"),
+        "kind.held": _("wait"),
+        "kind.update_skipped": _("skipped update"),
+        "kind.sampler_checked": _("sampler check"),
+        "kind.resumed": _("resume"),
+        "kind.checkpoints_removed": _("checkpoints"),
+    }
+
+
+def _rollouts() -> dict[str, str]:
+    return {
+        "group": _("group {n}"),
+        "group_mean": _("mean {mean}, spread {std}"),
+        "zero_variance": _("no spread: teaches nothing"),
+        "rollout_label": _(
+            "Step {step}, group {group}, rollout {index}: {status}, reward {reward}, advantage {advantage}"
+        ),
+        "one_turn": _("1 turn"),
+        "turns": _("{n} turns"),
+        "turn": _("turn {n}"),
+        "tokens": _("{n} tokens"),
+        "reward": _("reward"),
+        "advantage": _("advantage"),
+        "call": _("call"),
+        "no_arguments": _("no arguments"),
+        "show_all": _("Show all {n} lines"),
+        "show_less": _("Show less"),
+        "missing": _("missing"),
+        "missing_part": _("could not be computed; not counted as 0"),
+        "excluded_because": _("Excluded from its group's baseline: {message}"),
+        "waiting_turn": _("waiting for the next turn"),
+        "no_rollouts": _("No rollouts in this step yet."),
+        "no_flight": _("Nothing in flight."),
+        "flight_more": _("and {n} more"),
+        "loading": _("Loading…"),
+        "choose_rollout": _("Choose a rollout to read it."),
+        "copy_link": _("Copy link"),
+        "open_page": _("Open as page"),
+        "empty_message": _("(empty)"),
+        "hidden_char": _("hidden character {code}"),
+        "task_row": _("row {n}"),
+    }
+
+
+def metric_titles() -> dict[str, str]:
+    """Titles of charts by metric, with the unit where there is one, and what each tells."""
+    titles = {
+        f"metric.{name}": f"{_(entry.title)}, {_(entry.unit)}" if entry.unit else _(entry.title)
+        for name, entry in METRICS.items()
+    }
+    return titles | {f"about.{name}": _(entry.what) for name, entry in METRICS.items()}
+
+
+def _curves() -> dict[str, str]:
+    return {
+        **metric_titles(),
+        "step": _("step"),
+        "remove_curve": _("Remove {name}"),
+        "no_points": _("No figures yet: the first step has not finished."),
+        "no_match": _("No metric matches."),
+        "no_metric": _("not reported"),
+        "final": _("final"),
+        "checkpoint.torn": _("damaged"),
+        "checkpoint.removed": _("removed"),
+        "no_log": _("Nothing in the log yet."),
+        "no_events": _("Nothing has happened yet."),
+        "attempt_event": _("attempt {n} began"),
+    }

@@ -1,0 +1,1 @@
+"""What every page is drawn with: icons, the rail, figures and times."""

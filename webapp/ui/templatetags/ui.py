@@ -1,0 +1,163 @@
+"""Template tags of the interface: icons, the rail, figures, times and sparklines."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from django import template
+from django.templatetags.static import static
+from django.utils import timezone
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext
+
+from webapp.figures import NOTHING, duration, figure, percent
+from webapp.pages import url_or_none
+from webapp.strings import strings_for
+from webapp.teams.access import projects_of
+from webapp.teams.models import Project, Role
+
+register = template.Library()
+register.filter("figure", figure)
+register.filter("percent", percent)
+register.filter("duration", duration)
+SPARK_WIDTH, SPARK_HEIGHT = 96, 22
+
+
+class NavItem(NamedTuple):
+    """One line of the rail."""
+
+    label: str
+    icon: str
+    url: str
+    current: bool
+
+
+# Label, icon, address name, first parts of address names that belong to it. A name without an address shows no link.
+RAIL = [
+    (gettext_lazy("Overview"), "home", "project-page", ("project",)),
+    (gettext_lazy("Runs"), "runs", "run-list", ("run", "rollout")),
+    (gettext_lazy("Datasets"), "datasets", "dataset-list", ("dataset",)),
+    (gettext_lazy("Rewards"), "rewards", "reward-list", ("reward", "lab")),
+    (gettext_lazy("Environments"), "environments", "environment-list", ("environment",)),
+    (gettext_lazy("Models"), "models", "model-list", ("model", "checkpoint")),
+    (gettext_lazy("Compare"), "models", "compare", ("compare",)),
+    (gettext_lazy("Settings"), "settings", "team-settings", ("team", "member")),
+]
+
+
+@register.simple_tag
+def icon(name: str) -> SafeString:
+    """A decorative icon of ``static/img/icons.svg``."""
+    return format_html(
+        '<svg class="icon" aria-hidden="true" focusable="false"><use href="{}#{}"></use></svg>',
+        static("img/icons.svg"),
+        name,
+    )
+
+
+@register.simple_tag(takes_context=True)
+def nav(context: dict[str, Any], project: Project) -> list[NavItem]:
+    """The rail's links for this project: only pages that exist."""
+    match = getattr(context.get("request"), "resolver_match", None)
+    here = (getattr(match, "url_name", "") or "").split("-")[0]
+    items = []
+    for label, icon_name, url_name, parts in RAIL:
+        url = url_or_none(url_name, project.slug)
+        if url:
+            items.append(NavItem(str(label), icon_name, url, here in parts))
+    return items
+
+
+@register.simple_tag(takes_context=True)
+def my_projects(context: dict[str, Any]) -> list[Project]:
+    """The projects that the reader may open."""
+    request = context.get("request")
+    return list(projects_of(request.user)) if request is not None and hasattr(request, "user") else []
+
+
+@register.simple_tag
+def js_strings(page: str = "base") -> dict[str, str]:
+    """The translated strings that a page's scripts need, for ``json_script``."""
+    return strings_for(page)
+
+
+@register.filter
+def role_at_least(project: Project, need: str) -> bool:
+    """Whether the reader's role in this project (set by ``project_for``) reaches ``need``."""
+    order = [Role.VIEWER, Role.EDITOR, Role.OWNER]
+    return order.index(getattr(project, "role", Role.VIEWER)) >= order.index(Role(need))
+
+
+@register.filter
+def weight(value: float) -> str:
+    """A weight as a person typed it: 0.5, not 0.5000."""
+    return f"{value:g}"
+
+
+@register.filter
+def coarse(value: float | None) -> str:
+    """Seconds without a part that ticks: whole minutes below an hour."""
+    if value is None or not 60 <= value < 3600:
+        return duration(value)
+    return _("%(n)s min") % {"n": int(value) // 60}
+
+
+@register.simple_tag
+def ago(value: datetime | None) -> SafeString:
+    """When something was, as a ``<time>`` whose title is the full moment; scripts keep it fresh."""
+    if value is None:
+        return SafeString(NOTHING)
+    seconds = (timezone.now() - value).total_seconds()
+    local = timezone.localtime(value)
+    return format_html(
+        '<time datetime="{}" title="{}" data-ago>{}</time>',
+        value.isoformat(),
+        local.strftime("%Y-%m-%d %H:%M:%S %Z"),
+        ago_text(seconds),
+    )
+
+
+def ago_text(seconds: float) -> str:
+    """How long ago, in one unit."""
+    if seconds < 45:
+        return _("just now")
+    if seconds < 3600:
+        count = max(1, round(seconds / 60))
+        return ngettext("%(count)d min ago", "%(count)d min ago", count) % {"count": count}
+    if seconds < 86400:
+        count = round(seconds / 3600)
+        return ngettext("%(count)d h ago", "%(count)d h ago", count) % {"count": count}
+    count = round(seconds / 86400)
+    return ngettext("%(count)d day ago", "%(count)d days ago", count) % {"count": count}
+
+
+@register.simple_tag
+def sparkline(values: list[float | None] | None, label: str = "") -> SafeString:
+    """A small line of the last values; missing ones leave a gap."""
+    finite = [v for v in values or [] if v is not None and math.isfinite(v)]
+    if len(finite) < 2 or not values:
+        return SafeString("")
+    low, high = min(finite), max(finite)
+    span = (high - low) or 1.0
+    lines: list[list[str]] = [[]]
+    for place, value in enumerate(values):
+        if value is None or not math.isfinite(value):
+            lines.append([])
+            continue
+        x, y = place / (len(values) - 1) * SPARK_WIDTH, SPARK_HEIGHT - 2 - (value - low) / span * (SPARK_HEIGHT - 4)
+        lines[-1].append(f"{x:.1f},{y:.1f}")
+    drawn = format_html_join("", '<polyline points="{}"></polyline>', ((" ".join(line),) for line in lines if line))
+    name = f"{label}: " if label else ""
+    return format_html(
+        '<svg class="spark" viewBox="0 0 {} {}" preserveAspectRatio="none" role="img" aria-label="{}{} → {}">{}</svg>',
+        SPARK_WIDTH,
+        SPARK_HEIGHT,
+        name,
+        figure(finite[0]),
+        figure(finite[-1]),
+        drawn,
+    )
