@@ -76,21 +76,19 @@ PROGRAMS = {
     "training.__main__": [["schema"], ["data", "docs"], ["import", "--docs"]],
     **{f"envs.{name}.__main__": [[], ["validate"]] for name in ("tools", "toolbench", "bfcl", "webshop")},
 }
-COMMANDS = {
-    "webapp.ops": (
-        "up",
-        "login_link",
-        "database",
-        "demo",
-        "program",
-        "prepare_site",
-        "collect_messages",
-        "compile_catalogues",
-    ),
-    "webapp.runs": ("import_run",),
-    "webapp.workers": ("adopt_data_folder",),
-    "webapp.environments": ("keep_environments",),
-}
+COMMANDS = (
+    "up",
+    "login_link",
+    "database",
+    "import_run",
+    "adopt_data_folder",
+    "demo",
+    "program",
+    "keep_environments",
+    "prepare_site",
+    "collect_messages",
+    "compile_catalogues",
+)
 HEAD = """# The command lines
 
 Made by `python -m tests.docs_code > docs/cli.md` from the programs themselves; a test fails where a flag is missing.
@@ -122,7 +120,7 @@ def _parser_of(module: str, words: list[str]) -> argparse.ArgumentParser:
 
 def command_lines() -> str:
     """The page docs/cli.md."""
-    from django.core.management import load_command_class
+    from django.core.management import get_commands, load_command_class
 
     text = HEAD
     for module, starts in PROGRAMS.items():
@@ -133,10 +131,9 @@ def command_lines() -> str:
                 _section(each) for each in _leaves(parser) if not (each.prog in shown or shown.add(each.prog))
             )
     text += "\n## `python manage.py`\n\nDjango's own commands work too (`migrate`, `createsuperuser`, `shell` …).\n"
-    for app, names in COMMANDS.items():
-        for name in names:
-            parser = load_command_class(app, name).create_parser("manage.py", name)
-            text += _section(parser, base={action.dest for action in _plain_command().create_parser("x", "y")._actions})
+    base = {action.dest for action in _plain_command().create_parser("x", "y")._actions}
+    for name in COMMANDS:
+        text += _section(load_command_class(get_commands()[name], name).create_parser("manage.py", name), base)
     return text
 
 

@@ -60,6 +60,22 @@ def test_every_command_of_the_readme_is_run_by_a_test(name: str) -> None:
     assert set(commands(name)) == set(COVERED)
 
 
+def test_both_readmes_have_the_same_parts_links_and_numbered_steps() -> None:
+    def parts(name: str) -> dict[str, object]:
+        text = (ROOT / name).read_text(encoding="utf-8")
+        links = [link for link in re.findall(r"\]\(([^)]+)\)", text) if "README" not in link and "img/" not in link]
+        kinds = [line.split()[0] for line in text.splitlines() if re.match(r"#|\d\. |- |\| ", line)]
+        return {"links": links, "kinds": kinds, "code": commands(name)}
+
+    assert parts("README.md") == parts("README.zh.md")
+
+
+def test_the_readme_lists_every_document() -> None:
+    pages = {f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")} | {"SECURITY.md", "CONTRIBUTING.md"}
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert {page for page in pages if f"]({page})" not in text} == set()
+
+
 def test_every_setting_is_documented() -> None:
     """Also those that are read elsewhere than in settings.py, by trainers and environment servers."""
     pattern = re.compile(r'(?:env_str|env_bool|env_int|env_list)\(\s*"([A-Z_]+)"|secret_key\([^)]*"([A-Z_]+)"')
@@ -208,6 +224,36 @@ def test_the_way_back_is_written_as_it_is_tested() -> None:
     assert told == list(RELEASE.items())
 
 
+# --- the map ----------------------------------------------------------------------------------------------------------
+SPOKEN_PATHS = re.compile(r"`([\w./-]+/|[\w./-]*[\w-]+\.(?:py|md|js|yaml|yml|in|lock|toml))(?:: (\w+))?(?:::(\w+))?`")
+MADE_AT_RUN_TIME = {"config.yaml"}
+
+
+@pytest.mark.parametrize("name", ["docs/architecture.md", "docs/INVARIANTS.md", "CONTRIBUTING.md"])
+def test_every_file_that_the_map_names_exists_and_holds_what_it_says(name: str) -> None:
+    """H10. A short path is one that some file ends with, such as `engine/lease.py`."""
+    spoken = SPOKEN_PATHS.findall((ROOT / name).read_text(encoding="utf-8"))
+    assert len(spoken) > (40 if "architecture" in name else 1)
+    done = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True)
+    files = done.stdout.split()
+    missing = []
+    for path, symbol, test in spoken:
+        found = [
+            file for file in files if f"/{file}".endswith(f"/{path}") or (path[-1] == "/" and f"/{path}" in f"/{file}")
+        ]
+        word = symbol or test
+        there = bool(found) or path in MADE_AT_RUN_TIME
+        if not there or (word and not any(_defines(ROOT / file, word) for file in found)):
+            missing.append(f"{path}: {word}" if word else path)
+    assert missing == []
+
+
+def _defines(file: Path, word: str) -> bool:
+    return bool(
+        re.search(rf"^\s*(?:async )?(?:def|class) {word}\b|^{word}\b.*=", file.read_text(encoding="utf-8"), re.M)
+    )
+
+
 # --- addresses and command lines -------------------------------------------------------------------------------------
 def test_every_endpoint_of_the_api_is_documented_and_no_other() -> None:
     told = set(re.findall(r"^\| ([A-Z]+) \| `(/[^`]+)` \|", page("api.md"), re.M))
@@ -231,6 +277,6 @@ def test_the_page_of_command_lines_is_current() -> None:
 
 def test_the_page_of_command_lines_has_every_command_of_ours() -> None:
     ours = {path.stem for path in ROOT.glob("webapp/*/management/commands/[a-z]*.py")}
-    assert ours == {name for names in docs_code.COMMANDS.values() for name in names}
+    assert ours == set(docs_code.COMMANDS)
     programs = {f"envs.{path.parent.name}.__main__" for path in ROOT.glob("envs/*/__main__.py")}
     assert programs == {name for name in docs_code.PROGRAMS if name.startswith("envs.")}
