@@ -26,6 +26,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 SOURCES = ("training", "webapp", "envs")
+SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 LOGS = [r"\blogger\."]  # the words of log lines are no behaviour
 PYTEST = ["-p", "no:cacheprovider"]
 MODULE_LIMIT_S = 3600
@@ -138,7 +139,8 @@ class Job:
         result.unlink(missing_ok=True)
         self.run([sys.executable, str(HERE / "judge.py"), module, str(sample), str(result)], tree, log)
         if not result.exists():
-            return {"module": module, "failed": log.read_text(encoding="utf-8", errors="replace")[-3000:]}
+            lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+            return {"module": module, "failed": "\n".join([line for line in lines if line[:1] not in SPINNER][-30:])}
         found = json.loads(result.read_text(encoding="utf-8"))
         told = summary(module, found["judged"]) | {"possible": found["possible"], "sampled": sample > 0}
         if self.pytest(tests, tree):
