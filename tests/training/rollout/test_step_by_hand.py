@@ -200,7 +200,7 @@ def test_a_rollout_that_fails_is_left_out_of_its_group(tmp_path: Path) -> None:
             raise RewardFault("not that one")
         return own(episode)
 
-    step = Step(tmp_path, play, no_more)
+    step = Step(tmp_path, play, no_more, rollout={"failure_pause_share": 1.0})
     result = step.collect()
     ends = {event.rollout[-5:]: event for event in step.of("rollout_finished")}
     assert ends["g0-i1"].status == "excluded" and ends["g0-i1"].error.message == "odd answer"
