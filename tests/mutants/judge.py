@@ -16,7 +16,7 @@ from mutmut.__main__ import _run
 from mutmut.mutation.data import SourceFileMutationData
 from mutmut.mutation.diff_apply import get_diff_for_mutant
 from mutmut.mutation.file_mutation import mutate_file_contents
-from mutmut.runners.harness import PytestRunner
+from mutmut.runners.harness import BadTestExecutionCommandsException, PytestRunner
 from mutmut.state import state
 from mutmut.stats import status_by_exit_code
 from mutmut.utils.format_utils import get_mutant_name
@@ -31,7 +31,10 @@ class FastFirst(PytestRunner):
     def run_tests(self, *, mutant_name: str | None, tests: Iterable[str]) -> int:
         """Run them, and stop at the first that fails."""
         quick = sorted(tests, key=lambda test: state().duration_by_test.get(test, 0.0))
-        return super().run_tests(mutant_name=mutant_name, tests=quick)
+        try:
+            return super().run_tests(mutant_name=mutant_name, tests=quick)
+        except BadTestExecutionCommandsException:  # a test that cannot be named; without names all are run
+            return super().run_tests(mutant_name=mutant_name, tests=[])
 
 
 def _changed(name: str, module: Path) -> tuple[str, str]:

@@ -13,6 +13,7 @@ import json
 import os
 import queue
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 SOURCES = ("training", "webapp", "envs")
+SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 LOGS = [r"\blogger\."]  # the words of log lines are no behaviour
 PYTEST = ["-p", "no:cacheprovider"]
 MODULE_LIMIT_S = 3600
@@ -84,6 +86,7 @@ class Job:
         from webapp.host.embedded import Embedded
 
         self.folder, self.patience_s = folder, patience_s
+        self.child: subprocess.Popen[bytes] | None = None
         (folder / "services").mkdir(parents=True)
         self.services = Embedded(folder / "services")
         self.services.start()
@@ -113,14 +116,20 @@ class Job:
     def run(self, argv: list[str], tree: Path, log: Path) -> int:
         """Run to the end, or to the limit; the group dies with it."""
         with log.open("wb") as out:
-            child = subprocess.Popen(
+            self.child = subprocess.Popen(
                 argv, cwd=tree, env=self.environment(), stdout=out, stderr=subprocess.STDOUT, start_new_session=True
             )
-            try:
-                return child.wait(MODULE_LIMIT_S)
-            except subprocess.TimeoutExpired:
-                os.killpg(child.pid, 9)
-                return child.wait()
+        try:
+            return self.child.wait(MODULE_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.child.pid, signal.SIGKILL)
+            return self.child.wait()
+
+    def stop(self) -> None:
+        """End what is still at work (after Ctrl-C), and the services."""
+        if self.child is not None and self.child.poll() is None:
+            os.killpg(self.child.pid, signal.SIGKILL)
+        self.services.stop()
 
     def mutants(self, module: str, tests: list[str], sample: int) -> dict[str, Any]:
         """Judge one module, then see that its tests still pass: a killed test may have left rows behind."""
@@ -130,7 +139,8 @@ class Job:
         result.unlink(missing_ok=True)
         self.run([sys.executable, str(HERE / "judge.py"), module, str(sample), str(result)], tree, log)
         if not result.exists():
-            return {"module": module, "failed": log.read_text(encoding="utf-8", errors="replace")[-3000:]}
+            lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+            return {"module": module, "failed": "\n".join([line for line in lines if line[:1] not in SPINNER][-30:])}
         found = json.loads(result.read_text(encoding="utf-8"))
         told = summary(module, found["judged"]) | {"possible": found["possible"], "sampled": sample > 0}
         if self.pytest(tests, tree):
@@ -194,6 +204,7 @@ def work_of(names: list[str]) -> list[tuple[str, Any]]:
 
 def main() -> int:
     """Judge all that is asked for; 0 where the net holds everywhere."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what was started ends as well
     asked, tests = parse(), {path: row["tests"] for path, row in table("modules.toml").items()}
     waiting: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
     for piece in work_of(asked.names):
@@ -216,14 +227,14 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="tiltyard-mutants-"))
     jobs = [Job(folder / str(number), asked.patience) for number in range(asked.jobs)]
     try:
-        threads = [threading.Thread(target=work, args=(job,)) for job in jobs]
+        threads = [threading.Thread(target=work, args=(job,), daemon=True) for job in jobs]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
     finally:
         for job in jobs:
-            job.services.stop()
+            job.stop()
         shutil.rmtree(folder, ignore_errors=True)
     if asked.output:
         asked.output.write_text(json.dumps(rows, ensure_ascii=False, indent=1), encoding="utf-8")

@@ -103,3 +103,8 @@ def test_normalised_terms_are_summed_and_compared_within_the_batch() -> None:
         assert advantages(rollouts, spec, 2, aggregation="normalize_then_sum", scale=scale) == found  # type: ignore[arg-type]
     with_excluded = advantages([*rollouts, None, {"a": 1.0}], spec, 2, aggregation="normalize_then_sum")
     assert with_excluded[4] is None and with_excluded[5] == pytest.approx(0.0)
+
+
+def test_without_a_step_it_is_the_first_one() -> None:
+    spec = [part("a", schedule={"kind": "step", "begin": 0, "end": 1, "first": 2, "last": 5})]
+    assert terms_of({"a": 1.0}, spec) == {"a": 2.0} and term_of(spec[0], {"a": 1.0}) == 2.0
