@@ -101,12 +101,7 @@ def preflight(project: Project, config: JobConfig, *, full: bool = True) -> Outc
     try:
         resolved = resolve(project, config).config
     except ConfigError as exc:
-        path, _colon, rest = exc.message.partition(": ")
-        placed = path.replace(".", "").replace("_", "").isalpha() and "." in path
-        return Outcome(
-            [Check(_("References"), False, rest if placed else exc.message, exc.hint, True, path if placed else "")],
-            None,
-        )
+        return Outcome([Check(_("References"), False, exc.sentence, exc.hint, True, exc.option)], None)
     checks = [Check(_("References"), True, _("Dataset, model, environment and reward were found."))]
     environment = environment_named(project, config.environment.name.removeprefix("environment:"))
     if resolved.method.plays:
