@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from training.config import JobConfig, config_load
 from training.errors import ConfigError, TiltyardError
 from training.floors import floors_broken
+from training.words import complaint_of, option_of
 
 EXIT_USAGE = 2
 PARENT_VARIABLE = "TILTYARD_PARENT_FD"
@@ -56,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
     if descriptor is not None:
         watch_parent(descriptor)
     run_dir = options.run_dir or Path("runs") / f"{options.config.stem}-{datetime.now():%Y%m%d-%H%M%S}"
-    return run_job(config, run_dir, attempt=options.attempt, resume_from=options.resume_from)
+    return run_job(config, run_dir, attempt=options.attempt, resume_from=options.resume_from, earlier=options.earlier)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -76,6 +77,15 @@ def _parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="a checkpoint, a run directory with checkpoints, or one with numbered attempts; may be given several "
         "times: the newest whole checkpoint by attempt and step is taken",
+    )
+    run.add_argument(
+        "--earlier",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="run directory of an earlier attempt; may be given several times, oldest first: what judges answered "
+        "there is not asked again, and a run that only samples goes on after its last step",
     )
     run.add_argument("--parent-pipe", type=int, help=f"exit when this pipe closes (or set {PARENT_VARIABLE})")
     check = commands.add_parser("preflight", help="check what a run needs, without training")
@@ -127,8 +137,8 @@ def _refuse(exc: ConfigError | ValidationError) -> int:
         sys.stderr.write(f"{exc.message}\n")
         return EXIT_USAGE
     for error in exc.errors(include_url=False, include_input=False):
-        where = ".".join(str(part) for part in error["loc"])
-        sys.stderr.write(f"{where}: {error['msg']}\n" if where else f"{error['msg']}\n")
+        where = option_of(error)
+        sys.stderr.write(f"{where}: {complaint_of(error)}\n" if where else f"{complaint_of(error)}\n")
     return EXIT_USAGE
 
 

@@ -63,9 +63,17 @@ class TiltyardError(Exception):
 
 
 class ConfigError(TiltyardError):
-    """A job's options contradict each other or their limits."""
+    """A job's options contradict each other or their limits.
+
+    ``option`` is the dotted path of the option it belongs to, empty where there is none; ``sentence`` is what is wrong
+    with it, and ``message`` both.
+    """
 
     code, boundary = "config_invalid", Boundary.CONFIG
+
+    def __init__(self, sentence: str, *, option: str = "", hint: str | None = None) -> None:
+        super().__init__(f"{option}: {sentence}" if option else sentence, hint=hint)
+        self.option, self.sentence = option, sentence
 
 
 class DataError(TiltyardError):

@@ -41,12 +41,13 @@ def run_job(
     *,
     attempt: int | None = None,
     resume_from: Sequence[Path] = (),
+    earlier: Sequence[Path] = (),
     progress: bool = True,
 ) -> int:
     """Do what the config says, in this process. Returns the exit code; the journal has the whole story.
 
     Without an ``attempt`` it is the one after the last that wrote into the folder's journal, so that no rollout takes
-    the name of an earlier one.
+    the name of an earlier one. ``earlier`` are the folders of the attempts before it, oldest first.
     """
     run_dir.mkdir(parents=True, exist_ok=True)
     attempt = attempt or last_attempt(run_dir / JOURNAL_NAME) + 1
@@ -56,33 +57,25 @@ def run_job(
     _listen_for_stop(stop, ending)
     try:
         (run_dir / CONFIG_NAME).write_text(config_to_yaml(config), encoding="utf-8")
-        return _train(config, run_dir, journal, stop, ending, attempt, resume_from)
+        job = Job(config, run_dir, journal, stop, attempt, tuple(resume_from), tuple(earlier))
+        return _train(job, ending)
     finally:
         journal.close()
 
 
-def _train(
-    config: JobConfig,
-    run_dir: Path,
-    journal: Journal,
-    stop: threading.Event,
-    ending: _Ending,
-    attempt: int,
-    resume_from: Sequence[Path],
-) -> int:
+def _train(job: Job, ending: _Ending) -> int:
     try:
-        job = Job(config, run_dir, journal, stop, attempt, tuple(resume_from))
         ending.step, ending.grace = lambda: job.step, job.stop_grace
         job.keep_room()
-        config.method.load()(job)
+        job.config.method.load()(job)
     except StopRequested:
         return ending.write("stopped")
     except TiltyardError as error:
         return ending.write("paused" if error.pauses else "failed", error.info)
     except Exception as exc:  # the last boundary: nothing may end without a word
         if isinstance(exc, OSError) and exc.errno in DISK_FULL:
-            return ending.write("paused", disk_full(run_dir).info)
-        return ending.write("failed", _crash(exc, journal))
+            return ending.write("paused", disk_full(job.run_dir).info)
+        return ending.write("failed", _crash(exc, job.journal))
     return ending.write("succeeded")
 
 

@@ -102,13 +102,6 @@ PATTERNS: tuple[tuple[re.Pattern[str], Metric], ...] = (
 )
 
 
-def metric(name: str) -> Metric | None:
-    """The catalogue's entry of a name; ``None`` for a figure that only a foreign trainer knows."""
-    if name in METRICS:
-        return METRICS[name]
-    return next((found for pattern, found in PATTERNS if pattern.fullmatch(name)), None)
-
-
 _HEAD = """\
 # Metrics
 

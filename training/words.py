@@ -58,6 +58,24 @@ def value_of(value: str | int | Said, longest: int = 1000) -> str | int | Said:
     return value if isinstance(value, int | Said) else str(value)[:longest]
 
 
+class OptionError(ValueError):
+    """What a model finds wrong with one of its options, although it judges several together."""
+
+    def __init__(self, option: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.option = option
+
+    def __str__(self) -> str:
+        return f"{self.option}: {self.args[0]}"
+
+
+def option_of(error: Mapping[str, Any]) -> str:
+    """The dotted path of the option that one of pydantic's errors is about; empty for the whole model."""
+    raised = (error.get("ctx") or {}).get("error")
+    named = [raised.option] if isinstance(raised, OptionError) else []
+    return ".".join([*(str(part) for part in error["loc"]), *named])
+
+
 def complaint_of(error: Mapping[str, Any]) -> str:
     """What one of pydantic's errors says; a ``ValueError`` of ours says what it was ``told`` with."""
     raised = (error.get("ctx") or {}).get("error")

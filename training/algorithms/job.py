@@ -27,7 +27,8 @@ class Job:
     """One run of one method: what it is given, and where it stands.
 
     ``step`` counts finished optimiser steps, ``saved_step`` is the last one that a whole checkpoint (``saved``) holds.
-    ``save_seconds`` and ``update_seconds`` are what the last save and the last update took.
+    ``save_seconds`` and ``update_seconds`` are what the last save and the last update took. ``earlier`` are the folders
+    of the attempts before this one, oldest first.
     """
 
     config: JobConfig
@@ -36,6 +37,7 @@ class Job:
     stop: threading.Event
     attempt: int = 1
     resume_from: tuple[Path, ...] = ()
+    earlier: tuple[Path, ...] = ()
     step: int = 0
     saved_step: int = 0
     saved: str = ""
@@ -90,9 +92,7 @@ class Job:
 
     def keep_replies(self) -> None:
         """Keep what judges answer in the run's folder, and use what earlier attempts were told: it was paid for."""
-        beside = self.run_dir.parent if self.run_dir.name == str(self.attempt) else None
-        earlier = [beside / str(number) / REPLIES_NAME for number in range(1, self.attempt)] if beside else []
-        replies.keep_in(self.run_dir / REPLIES_NAME, earlier)
+        replies.keep_in(self.run_dir / REPLIES_NAME, [folder / REPLIES_NAME for folder in self.earlier])
 
     def find_checkpoint(self) -> Path | None:
         """The checkpoint to go on from: in ``resume_from``, else in the run's own folder. Journals what was found."""

@@ -32,7 +32,7 @@ def prepare_device(config: JobConfig) -> str:
     torch.set_num_threads(config.run.threads or cores())
     available = torch.cuda.is_available()
     if config.run.device == "cuda" and not available:
-        raise ConfigError("run.device: there is no usable GPU.", hint="Set run.device to auto or cpu.")
+        raise ConfigError("there is no usable GPU.", option="run.device", hint="Set run.device to auto or cpu.")
     return "cuda" if available and config.run.device != "cpu" else "cpu"
 
 

@@ -51,7 +51,8 @@ def run_sample(job: Job) -> None:
         wait_for_environment(lambda: check_environment(place), place, job.journal.write, job.stop)
     if config.draws_tasks and not (config.environment.url and (config.policies or config.model.source != STARTER)):
         raise ConfigError(
-            "data.train: without a dataset a run needs an environment that draws tasks, and no starter model.",
+            "without a dataset a run needs an environment that draws tasks, and no starter model.",
+            option="data.train",
             hint="Set data.train.",
         )
     rows = task_rows(config)
@@ -126,9 +127,5 @@ def _model(job: Job, rows: list[Row]) -> Iterator[_Cast]:
 
 
 def _steps_done(job: Job) -> int:
-    """The last step that an earlier attempt of this run finished; its journal lies beside ours."""
-    for number in range(job.attempt - 1, 0, -1):
-        path = job.run_dir.parent / str(number) / JOURNAL_NAME
-        if job.run_dir.name == str(job.attempt) and (step := last_step(path)):
-            return step
-    return 0
+    """The last step that an earlier attempt of this run finished, as its journal tells."""
+    return next((step for folder in reversed(job.earlier) if (step := last_step(folder / JOURNAL_NAME))), 0)

@@ -36,7 +36,7 @@ def run_sft(job: Job) -> None:
     config = job.config
     job.journal.write(PhaseChanged(phase="preparing", step=0))
     if not config.data.train:
-        raise ConfigError("data.train: a run needs a dataset.", hint="Set data.train to a JSONL file.")
+        raise ConfigError("a run needs a dataset.", option="data.train", hint="Set data.train to a JSONL file.")
     rows = load_rows(Path(config.data.train), config.data.max_rows)
     job.check_stop()
     device = prepare_device(config)
@@ -122,7 +122,8 @@ def _make_trainer(
     config = job.config
     batch, micro = config.sft.batch_size, config.optim.micro_batch_size or config.sft.batch_size
     if batch % micro:
-        raise ConfigError(f"optim.micro_batch_size: {batch} rows cannot be divided into micro batches of {micro}")
+        sentence = f"{batch} rows cannot be divided into micro batches of {micro}"
+        raise ConfigError(sentence, option="optim.micro_batch_size")
     arguments = common_arguments(config, job.run_dir, device) | {
         "per_device_train_batch_size": micro,
         "gradient_accumulation_steps": batch // micro,

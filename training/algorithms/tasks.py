@@ -21,7 +21,7 @@ def reward_components(config: JobConfig) -> list[RewardComponent]:
     refuse_custom(components)
     problems = validate_components(components)
     if problems:
-        raise ConfigError(f"rewards.components: {problems[0]}")
+        raise ConfigError(problems[0], option="rewards.components")
     return components
 
 
@@ -30,7 +30,7 @@ def task_rows(config: JobConfig) -> list[Row]:
     if config.draws_tasks:
         return [Row(messages=[]) for _ in range(config.rollout.prompts_per_step * config.run.max_steps)]
     if not config.data.train:
-        raise ConfigError("data.train: a run needs a dataset.", hint="Set data.train to a JSONL file.")
+        raise ConfigError("a run needs a dataset.", option="data.train", hint="Set data.train to a JSONL file.")
     return load_rows(Path(config.data.train), config.data.max_rows)
 
 

@@ -19,7 +19,7 @@ from training.rewards.base import Component, Episode, Params, Score
 from training.rewards.bounds import MAX_REWARD, within_bounds
 from training.rewards.combining import categories_of, counts_for, terms_of, total_of
 from training.rewards.registry import COMPONENTS
-from training.words import _, complaint_of, told
+from training.words import _, complaint_of, option_of, told
 
 
 def score_episode(
@@ -143,8 +143,7 @@ def _sentences(name: str, exc: ValidationError) -> list[str]:
     """What pydantic says, one sentence an error, without the values that were typed."""
     sentences: list[str] = []
     for error in exc.errors(include_url=False, include_input=False):
-        where = ".".join(str(part) for part in error["loc"])
-        what = complaint_of(error)
+        where, what = option_of(error), complaint_of(error)
         of_one = told(_("`{name}`, parameter `{where}`: {what}."), name=name, where=where, what=what)
         sentences.append(of_one if where else told(_("`{name}`: {what}."), name=name, what=what))
     return sentences

@@ -23,9 +23,9 @@ from ninja.security.base import AuthBase
 from ninja.utils import check_csrf
 from pydantic import ValidationError as ShapeError
 
-from training.errors import TiltyardError
+from training.errors import ConfigError, TiltyardError
+from training.words import complaint_of, option_of
 from webapp.errors import DATABASE_AWAY, error_body, server_error
-from webapp.launch.forms import split_path
 from webapp.pages import errors_by_field
 from webapp.teams.models import User
 from webapp.upload_handlers import OVERHEAD_BYTES, CountingUploadHandler
@@ -143,12 +143,8 @@ def _request(request: HttpRequest, exc: RequestError) -> HttpResponse:
 
 @api.exception_handler(ShapeError)
 def _shape(request: HttpRequest, exc: ShapeError) -> HttpResponse:
-    detail = []
-    for error in exc.errors(include_url=False, include_input=False)[:50]:
-        path, message = ".".join(str(part) for part in error["loc"]), error["msg"].removeprefix("Value error, ")
-        if not path:
-            path, message = split_path(message)
-        detail.append({"path": path, "message": message})
+    errors = exc.errors(include_url=False, include_input=False)[:50]
+    detail = [{"path": option_of(error), "message": str(complaint_of(error))} for error in errors]
     return failed(request, 422, detail=detail)
 
 
@@ -164,8 +160,8 @@ def _fields(request: HttpRequest, exc: FieldError) -> HttpResponse:
 
 @api.exception_handler(TiltyardError)
 def _ours(request: HttpRequest, exc: TiltyardError) -> HttpResponse:
-    path, message = split_path(exc.message)
-    return failed(request, 422, exc.message, [{"path": path, "message": message, "hint": exc.hint}], exc.code)
+    path, sentence = (exc.option, exc.sentence) if isinstance(exc, ConfigError) else ("", exc.message)
+    return failed(request, 422, exc.message, [{"path": path, "message": sentence, "hint": exc.hint}], exc.code)
 
 
 @api.exception_handler(Exception)

@@ -73,7 +73,7 @@ def run_new(
         outcome = preflight(project, config, full=False)
         for check in outcome.checks:
             if check.hard and not check.ok:
-                raise ConfigError(f"{check.path}: {check.sentence}" if check.path else check.sentence, hint=check.hint)
+                raise ConfigError(check.sentence, option=check.path, hint=check.hint)
     run = run_create(
         project=project,
         user=caller(request),
@@ -94,8 +94,8 @@ def _config(body: RunIn) -> JobConfig:
         return config_from_text(body.yaml)
     except YamlProblem as exc:
         first = exc.problems[0]
-        where = f"{first.path}: " if first.path else ""
-        raise ConfigError(f"{where}{first.message}", hint=f"line {first.line}" if first.line else "") from exc
+        hint = f"line {first.line}" if first.line else ""
+        raise ConfigError(first.message, option=first.path, hint=hint) from exc
 
 
 @router.get("/runs/{uuid:run_id}")

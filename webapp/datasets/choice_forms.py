@@ -47,15 +47,7 @@ class FilesField(forms.FileField):
 
 
 class ChoicesForm(forms.Form):
-    """What can be chosen about reading and checking. Fields of one format carry its name in ``FOR``."""
-
-    FOR = {
-        "version": "bfcl verl",
-        "answers": "bfcl",
-        "documents": "bfcl",
-        "ids": "toolbench_queries",
-        "shape": "columns gsm8k alpaca",
-    }
+    """What can be chosen about reading and checking."""
 
     look = forms.BooleanField(
         required=False,

@@ -3,7 +3,7 @@
 A person names registered objects (``dataset:<name>@<version>``, ``model:<name>``, ``run:<name>``,
 ``environment:<name>``,
 ``reward:<name>@<version>``); the trainer gets paths, addresses and components. Anything else a person could type (a
-folder, a URL) is refused here. Every ``ConfigError`` starts with the option it belongs to, so that a form can place it.
+folder, a URL) is refused here. Every ``ConfigError`` names the option it belongs to, so that a form can place it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def resolve(project: Project, config: JobConfig) -> Resolved:
 
 
 def _refuse(option: str, sentence: str) -> NoReturn:
-    raise ConfigError(f"{option}: {sentence}")
+    raise ConfigError(sentence, option=option)
 
 
 def _split(option: str, reference: str, word: str) -> tuple[str, int | None]:

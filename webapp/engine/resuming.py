@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import UUID
 
 from django.db.models import Q
 
@@ -12,7 +13,7 @@ from training.errors import ModelError
 from webapp.registry.models import Checkpoint, CheckpointState
 from webapp.runs.models import Run
 from webapp.runs.states import TERMINAL, RunState
-from webapp.storage import run_dir
+from webapp.storage import attempt_dir, run_dir
 
 LOOKED_AT = 20
 RESUMABLE = frozenset({RunState.PAUSED, RunState.FAILED, RunState.CANCELLED})
@@ -51,6 +52,12 @@ def resume_from(run: Run) -> Path | None:
             hint="Start again from another checkpoint of the parent run.",
         )
     return source.folder
+
+
+def earlier_folders(run_id: UUID, attempt: int) -> list[Path]:
+    """Folders of the attempts before this one that are still there, oldest first."""
+    folders = [attempt_dir(run_id, number) for number in range(1, attempt)]
+    return [folder for folder in folders if folder.is_dir()]
 
 
 def can_resume(run: Run) -> bool:

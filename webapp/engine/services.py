@@ -159,19 +159,19 @@ def check_child(project: Project, config: JobConfig, checkpoint: Checkpoint) -> 
     """Whether a run with this config can go on from the checkpoint. Raises ``ConfigError`` naming the option."""
     parent = checkpoint.run
     if checkpoint.project_id != project.pk or parent.imported or checkpoint.final:
-        raise ConfigError("model.source: " + _("this checkpoint cannot be resumed from."))
+        raise ConfigError(_("this checkpoint cannot be resumed from."), option="model.source")
     if checkpoint.state != CheckpointState.WHOLE or not checkpoint.folder.is_dir():
-        raise ConfigError("model.source: " + _("the checkpoint to resume from is damaged or gone."))
+        raise ConfigError(_("the checkpoint to resume from is damaged or gone."), option="model.source")
     if config.kind != parent.kind:
-        raise ConfigError("kind: " + _("a run that goes on from a checkpoint keeps its kind, %s.") % parent.kind)
+        raise ConfigError(_("a run that goes on from a checkpoint keeps its kind, %s.") % parent.kind, option="kind")
     was = JobConfig.model_validate(parent.config).model
     for name in WEIGHT_OPTIONS:
         if getattr(config.model, name) != getattr(was, name):
-            raise ConfigError(f"model.{name}: " + _("stays as it was, because the weights come from the checkpoint."))
+            sentence = _("stays as it was, because the weights come from the checkpoint.")
+            raise ConfigError(sentence, option=f"model.{name}")
     if config.run.max_steps <= checkpoint.step:
-        raise ConfigError(
-            "run.max_steps: " + _("must be above %d, the step of the checkpoint to resume from.") % checkpoint.step
-        )
+        sentence = _("must be above %d, the step of the checkpoint to resume from.") % checkpoint.step
+        raise ConfigError(sentence, option="run.max_steps")
 
 
 def _by(what: str, user: User | None) -> str:
@@ -182,17 +182,19 @@ def _check_name(name: str) -> None:
     try:
         name_validator(name)
     except ValidationError as exc:
-        raise ConfigError(f"name: {exc.messages[0]}") from exc
+        raise ConfigError(exc.messages[0], option="name") from exc
 
 
 def _name_taken(name: str) -> ConfigError:
-    return ConfigError("name: " + _("there is already a run “%s” in this project; choose another name.") % name)
+    sentence = _("there is already a run “%s” in this project; choose another name.") % name
+    return ConfigError(sentence, option="name")
 
 
 def _stored(config: JobConfig) -> dict[str, Any]:
     stored: dict[str, Any] = config.model_dump(mode="json")
     if clean_json(stored) != stored:
-        raise ConfigError("config: " + _("some text holds characters that cannot be stored (NUL or half a character)."))
+        sentence = _("some text holds characters that cannot be stored (NUL or half a character).")
+        raise ConfigError(sentence, option="config")
     return stored
 
 

@@ -33,7 +33,6 @@ GRACE_S = 5.0
 START_LIMIT_S = 180.0  # a catalogue of 200,000 products takes half a minute to open
 SILENT_LIMIT_S = 60.0
 ERROR_LINES = 20
-COMING = (ReplicaState.STARTING, ReplicaState.HEALTHY, ReplicaState.UNHEALTHY)
 
 
 @dataclass

@@ -24,6 +24,7 @@ from pydantic.fields import FieldInfo
 
 from training.config import DEFAULT_KIND, METHODS, JobConfig, Method, RewardComponent
 from training.config.text import yaml_bounded
+from training.words import option_of
 from webapp.datasets.selectors import ready_datasets
 from webapp.engine.resolve import NO_ENVIRONMENT
 from webapp.environments.selectors import environments_of
@@ -38,7 +39,6 @@ from webapp.runs.states import TERMINAL
 from webapp.teams.models import Project
 from webapp.words import translated
 
-PATH_PREFIX = re.compile(r"([a-z_]+(?:\.[a-z_]+)*): (.+)", re.DOTALL)
 MAX_OPTIONS = 200
 # Docstrings of the config's groups, repeated here only so that makemessages finds them; a test compares them.
 GROUP_HELP = (
@@ -107,8 +107,7 @@ class ComponentsField(forms.CharField):
 
 
 def _sentence(error: Any) -> str:
-    where = ".".join(str(part) for part in error["loc"])
-    message = error_sentence(error)
+    where, message = option_of(error), error_sentence(error)
     return f"{where}: {message}" if where else message
 
 
@@ -117,12 +116,6 @@ def option_groups() -> Iterator[tuple[str, type[BaseModel], FieldInfo]]:
     for name, info in JobConfig.model_fields.items():
         if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
             yield name, info.annotation, info
-
-
-def split_path(message: str) -> tuple[str, str]:
-    """The option path at the beginning of a message, and the rest; an empty path when there is none."""
-    found = PATH_PREFIX.fullmatch(message)
-    return (found[1], found[2]) if found else ("", message)
 
 
 class RunForm(forms.Form):
@@ -281,16 +274,16 @@ class RunForm(forms.Form):
         try:
             self.config = JobConfig.model_validate(raw)
         except ShapeError as exc:
-            self.place(_sentence(error) for error in exc.errors(include_url=False, include_input=False))
+            for error in exc.errors(include_url=False, include_input=False):
+                self.place(option_of(error), error_sentence(error))
         return cleaned
 
-    def place(self, sentences: Any) -> None:
-        """Put sentences that start with an option path beside that option, others above the form."""
-        for sentence in sentences:
-            path, rest = split_path(sentence)
-            while path and path not in self.fields:
-                path = path.rpartition(".")[0]
-            self.add_error(path or None, translated(rest if path else sentence))
+    def place(self, option: str, sentence: str) -> None:
+        """Put a sentence beside the option, or beside what holds it; above the form where neither is a field."""
+        path = option
+        while path and path not in self.fields:
+            path = path.rpartition(".")[0]
+        self.add_error(path or None, sentence if path == option else f"{option}: {sentence}")
 
 
 def config_of(run: Run) -> JobConfig:

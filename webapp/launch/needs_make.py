@@ -7,7 +7,6 @@ launched once its own dataset is there. What exists is used; what failed is trie
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 from django.core.exceptions import ValidationError
@@ -123,4 +122,4 @@ def _start(project: Project, user: User, need: StartNeed, size: Size, *, again: 
     try:
         run_create(project=project, user=user, name=name, config=config)
     except ConfigError as exc:
-        raise ValidationError(re.sub(r"^[a-z_.]+: ", "", exc.message)) from exc
+        raise ValidationError(exc.sentence) from exc

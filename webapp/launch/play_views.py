@@ -14,7 +14,7 @@ from django.views.decorators.http import require_http_methods
 
 from training.errors import ConfigError
 from webapp.launch.checked import check_record, launch_checked
-from webapp.launch.forms import split_path, suggested_name
+from webapp.launch.forms import suggested_name
 from webapp.launch.play_forms import BedForm, SampleForm
 from webapp.launch.preflight import Outcome, preflight
 from webapp.pages import add_errors, probe_allowed
@@ -92,5 +92,5 @@ def _launch(request: HttpRequest, project: Project, form: BedForm) -> Run | None
     except ValidationError as exc:
         add_errors(form, exc)
     except ConfigError as exc:
-        form.place(*split_path(exc.message))
+        form.place(exc.option, exc.sentence)
     return None

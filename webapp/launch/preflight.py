@@ -140,10 +140,7 @@ def _told(checks: Iterable[Check], say: Callable[[Check], None] | None) -> list[
 
 
 def _unresolved(exc: ConfigError) -> Check:
-    path, _colon, rest = exc.message.partition(": ")
-    placed = path.replace(".", "").replace("_", "").isalpha() and "." in path
-    sentence = rest if placed else exc.message
-    return Check(_("References"), False, sentence, exc.hint, True, path if placed else "")
+    return Check(_("References"), False, exc.sentence, exc.hint, True, exc.option)
 
 
 def _quick(project: Project, config: JobConfig, resolved: JobConfig) -> Iterator[Check]:

@@ -75,7 +75,7 @@ def run_new(request: HttpRequest, slug: str) -> HttpResponse:
     except ValidationError as exc:
         add_errors(form, exc)
     except ConfigError as exc:
-        form.place([exc.message])
+        form.place(exc.option, exc.sentence)
     else:
         return redirect("run-detail", slug, run.pk)
     return render(request, "runs/new.html", _context(request, project, form), status=422)

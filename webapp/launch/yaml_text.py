@@ -10,9 +10,8 @@ from pydantic import ValidationError as ShapeError
 
 from training.config import JobConfig
 from training.config.text import yaml_bounded, yaml_nodes
+from training.words import option_of
 from webapp.fields import error_sentence
-from webapp.launch.forms import split_path
-from webapp.words import translated
 
 MAX_YAML_BYTES = 64 * 1024
 
@@ -59,12 +58,8 @@ def config_from_text(text: str) -> JobConfig:
 
 def _problem(root: Any, error: Any) -> Problem:
     """A model's error with the line of the option it is about."""
-    message = error_sentence(error)
-    path = [str(part) for part in error["loc"]]
-    if not path:
-        head, message = split_path(message)
-        path = head.split(".") if head else []
-    return Problem(_line(root, path), ".".join(path), translated(message))
+    option = option_of(error)
+    return Problem(_line(root, option.split(".")), option, error_sentence(error))
 
 
 def _line(node: Any, path: list[str]) -> int:

@@ -1,6 +1,6 @@
 """The first frame of a tab, of bounded size, and what a tab asks for after it (docs/live.md).
 
-A run of 20,000 rollouts begins with at most ``SNAPSHOT_BYTES``: the curves that a page shows first, thinned; the newest
+A run of 20,000 rollouts begins with at most 200 kB: the curves that a page shows first, thinned; the newest
 step's rollouts without their turns; the last events and checkpoints. Each part has a share of the bytes, so that no run
 is too large to begin with, and what was left out is counted in the frame (``more``), never dropped without a word.
 """
@@ -18,8 +18,7 @@ from webapp.rollouts.models import Rollout, RolloutGroup
 from webapp.rollouts.selectors import current_step, group_view, newest_rollouts, rollout_view
 from webapp.runs.models import Run, RunEvent
 
-SNAPSHOT_BYTES = 200_000
-# Shares of it; with the curves (``metrics.FIRST_POINTS`` of about 20 bytes each) they stay below the whole.
+# Shares of the 200 kB; with the curves (``metrics.FIRST_POINTS`` of about 20 bytes each) they stay below the whole.
 NAMES_BYTES, ROLLOUTS_BYTES, GROUPS_BYTES, EVENTS_BYTES, CHECKPOINTS_BYTES = 25_000, 40_000, 10_000, 15_000, 15_000
 EVENTS_MAX, CHECKPOINTS_MAX = 200, 100
 TASK_SHOWN = 200  # characters; a step that is asked for has the whole task

@@ -27,7 +27,6 @@ USER = "tiltyard"
 LOG_BYTES, LOG_BACKUPS = "10MB", 3
 START_TRIES = 1000  # default 3 would give a program up for good after a bad minute; tries are seconds apart
 ANSWER_LIMIT_S = 20.0
-NOT_RUNNING = {"STOPPED", "EXITED", "FATAL", "UNKNOWN"}
 
 
 def _value(text: str) -> str:
@@ -159,10 +158,6 @@ class Manager:
             return {f"{entry['group']}:{entry['name']}": entry for entry in self._call("getAllProcessInfo")}
         except (OSError, http.client.HTTPException, xmlrpc.client.Error):
             return {}
-
-    def is_up(self, program: Program) -> bool:
-        """Whether it runs or is being started; a program that keeps crashing is ``BACKOFF``, so no."""
-        return bool(self.states().get(program.full_name, {}).get("statename") in {"RUNNING", "STARTING"})
 
     def log_of(self, program: Program) -> Path:
         """Where its output goes."""

@@ -32,11 +32,6 @@ def models_of(project: Project) -> QuerySet[RegisteredModel]:
     )
 
 
-def model_named(project: Project, name: str) -> RegisteredModel | None:
-    """The registered model with this name."""
-    return models_of(project).filter(name=name).first()
-
-
 def checkpoints_of(project: Project) -> QuerySet[Checkpoint]:
     """What training left in this project and is still whole, newest first."""
     return (

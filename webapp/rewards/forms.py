@@ -20,6 +20,7 @@ from training.rewards.base import Component
 from training.rewards.custom import CUSTOM
 from training.rewards.custom.params import code_hash
 from training.rewards.registry import COMPONENTS, FAMILIES, default_components
+from training.words import option_of
 from webapp.fields import error_sentence, fields_of
 from webapp.ids import name_validator
 from webapp.rewards.shape import ShapeForm, shape_lines
@@ -267,13 +268,9 @@ class RewardSpecForm(forms.Form):
             return None
 
     def _place(self, prefix: str, error: Any) -> None:
-        """Put a model's error beside its parameter; a message about several starts with the one it belongs to."""
-        message = error_sentence(error)
-        key = str(error["loc"][0]) if error["loc"] else ""
-        head, colon, rest = message.partition(": ")
-        if not key and colon and prefix + head in self.fields:
-            key, message = head, rest
-        self.add_error(prefix + key if prefix + key in self.fields else None, _(message) or NON_FIELD_ERRORS)
+        """Put a model's error beside its parameter."""
+        field = prefix + option_of(error).split(".")[0]
+        self.add_error(field if field in self.fields else None, error_sentence(error) or NON_FIELD_ERRORS)
 
 
 class TryForm(forms.Form):

@@ -11,6 +11,7 @@ from django.utils.translation import gettext_lazy
 from pydantic import ValidationError as ShapeError
 
 from training.config import RewardComponent, RewardSchedule
+from training.words import option_of
 from webapp.fields import LinesField, error_sentence
 
 SHAPE = ("clip", "scale", "gate", "schedule", "categories")
@@ -138,8 +139,6 @@ class ShapeForm(forms.Form):
 
     def _place(self, error: Any) -> None:
         """Put a model's error beside the first field of its option."""
-        message = error_sentence(error)
-        head, colon, rest = message.partition(": ")
-        option = str(error["loc"][0]) if error["loc"] else head if colon else ""
+        option = option_of(error).split(".")[0]
         field = next((name for name in self.fields if option and name.startswith(option)), None)
-        self.add_error(field, _(rest) if colon else message)
+        self.add_error(field, error_sentence(error))

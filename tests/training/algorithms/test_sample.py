@@ -113,8 +113,9 @@ def test_without_a_dataset_the_environment_draws_the_tasks(make_job: MakeJob, tm
 
 
 def test_a_stopped_run_goes_on_after_its_last_step(make_job: MakeJob, tmp_path: Path) -> None:
+    """Earlier attempts were guessed by folders named 1, 2, … beside the run's own (H6)."""
     with scripted_server() as url:
-        first = sample(make_job, url, "1", run={"max_steps": 3})
+        first = sample(make_job, url, "first", run={"max_steps": 3})
         write = first.journal.write
 
         def stop_after_two(event: Event) -> None:
@@ -125,12 +126,12 @@ def test_a_stopped_run_goes_on_after_its_last_step(make_job: MakeJob, tmp_path: 
         first.journal.write = stop_after_two  # type: ignore[method-assign]
         with pytest.raises(StopRequested):
             run_sample(first)
-        second = sample(make_job, url, "2", run={"max_steps": 3})
-        second.attempt = 2
+        second = sample(make_job, url, "second", run={"max_steps": 3})
+        second.attempt, second.earlier = 2, (tmp_path / "gone", first.run_dir)
         run_sample(second)
-    assert [event.step for event in of_type(tmp_path / "1", "metrics")] == [1, 2]
-    assert [event.step for event in of_type(tmp_path / "2", "metrics")] == [3]
-    assert of_type(tmp_path / "2", "run_started")[0].from_step == 2
+    assert [event.step for event in of_type(tmp_path / "first", "metrics")] == [1, 2]
+    assert [event.step for event in of_type(tmp_path / "second", "metrics")] == [3]
+    assert of_type(tmp_path / "second", "run_started")[0].from_step == 2
 
 
 def test_a_dead_environment_ends_the_run_with_its_error(make_job: MakeJob, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,8 +37,9 @@ def test_a_step_tells_what_its_judge_was_asked(tmp_path: Path, tokenizer: Any, j
 
 def test_a_later_attempt_knows_what_judges_said_before(tmp_path: Path) -> None:
     def job(attempt: int) -> Job:
-        folder = tmp_path / str(attempt)
-        return Job(job_config(), folder, Journal(folder), threading.Event(), attempt)
+        folder = tmp_path / f"attempt {attempt}"  # a folder's name means nothing (H6)
+        earlier = tuple(tmp_path / f"attempt {number}" for number in range(1, attempt))
+        return Job(job_config(), folder, Journal(folder), threading.Event(), attempt, earlier=earlier)
 
     try:
         job(1).keep_replies()

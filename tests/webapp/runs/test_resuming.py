@@ -15,7 +15,7 @@ from webapp.engine.lease import claim
 from webapp.engine.outcome import MAX_OTHER_DEATHS, attempt_end, worker_lost
 from webapp.engine.resuming import can_resume, newest_checkpoint, resume_from
 from webapp.engine.services import run_create, run_resume, run_stop
-from webapp.engine.supervisor import supervise
+from webapp.engine.supervisor import Supervisor, supervise
 from webapp.registry.models import Checkpoint
 from webapp.registry.selectors import checkpoints_of
 from webapp.runs.models import Attempt, Run, RunEvent
@@ -289,3 +289,16 @@ def test_what_the_trainer_reports_about_itself_is_kept_with_the_run(written: Any
         "update_skipped",
         "update_skipped",
     ]
+
+
+def test_a_trainer_is_told_the_folders_of_the_attempts_before_it(queued: Any) -> None:
+    """The library guessed them: numbered folders beside its own (H6)."""
+    run = queued()
+    for number in (1, 2):
+        attempt_end(claim(run.pk))
+        (run_dir(run.pk) / str(number)).mkdir(parents=True, exist_ok=True)
+    attempt_end(claim(run.pk))  # the third left no folder
+    arguments, _access = Supervisor(claim(run.pk))._prepare()
+    told = [arguments[place + 1] for place, word in enumerate(arguments) if word == "--earlier"]
+    assert told == [str(run_dir(run.pk) / "1"), str(run_dir(run.pk) / "2")]
+    assert arguments[1:5] == ["--run-dir", str(run_dir(run.pk) / "4"), "--attempt", "4"]

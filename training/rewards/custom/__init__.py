@@ -34,7 +34,8 @@ def refuse_custom(components: Sequence[RewardComponent]) -> None:
     names = [part.name for part in components if part.registered == CUSTOM]
     if names and not switched_on():
         raise ConfigError(
-            f"rewards.components: `{names[0]}` is custom Python, and custom rewards are switched off here.",
+            f"`{names[0]}` is custom Python, and custom rewards are switched off here.",
+            option="rewards.components",
             hint=f"An administrator switches them on ({SWITCH_VARIABLE}, docs/custom-rewards.md).",
         )
 

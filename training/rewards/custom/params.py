@@ -7,7 +7,7 @@ import hashlib
 from pydantic import Field, model_validator
 
 from training.rewards.base import Params
-from training.words import _, told
+from training.words import OptionError, _, told
 
 MAX_CODE_CHARS = 20_000
 
@@ -52,7 +52,7 @@ class CustomParams(Params):
     @model_validator(mode="after")
     def _name_the_code(self) -> CustomParams:
         if self.low is not None and self.high is not None and self.low > self.high:
-            raise ValueError(told(_("low: the lowest value is above the highest one")))
+            raise OptionError("low", told(_("the lowest value is above the highest one")))
         found = code_hash(self.code) if self.code else ""
         if self.sha256 and self.sha256 != found:
             raise ValueError(told(_("sha256: the code is not the one that this hash names")))

@@ -24,11 +24,10 @@ ENVIRONMENT = "task_success"
 
 
 class Outcome(NamedTuple):
-    """Its name, its values, and whether it is one of the spec's own components."""
+    """Its name and its values."""
 
     name: str
     value: Floats
-    rewarded: bool
 
 
 def outcome_of(table: Table, found: Scored) -> Outcome | None:
@@ -36,14 +35,14 @@ def outcome_of(table: Table, found: Scored) -> Outcome | None:
     for function in OUTCOMES:
         for item in found.components:
             if item.registered == function and np.isfinite(found.parts[item.name]).any():
-                return Outcome(item.name, found.parts[item.name], item.weight != 0)
+                return Outcome(item.name, found.parts[item.name])
     functions = {function: name for name, function in table.meta["functions"].items()}
     for function in OUTCOMES:
         name = functions.get(function)
         if name is not None and np.isfinite(table.parts[name]).any():
-            return Outcome(name, table.parts[name], False)
+            return Outcome(name, table.parts[name])
     for value in (table.env_success, table.env_reward):
         if np.isfinite(value).any():
             # An episode that ran out before the verdict did not do its task.
-            return Outcome(ENVIRONMENT, np.where(np.isnan(value) & table.cut, 0.0, value), False)
+            return Outcome(ENVIRONMENT, np.where(np.isnan(value) & table.cut, 0.0, value))
     return None

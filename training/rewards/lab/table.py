@@ -83,10 +83,6 @@ class Table:
         found = np.flatnonzero((self.ids == np.frombuffer(rollout.bytes, np.uint8)).all(axis=1))
         return int(found[0]) if len(found) else None
 
-    def group_at(self, place: int) -> int:
-        """The number of the group, from 0, that holds a place."""
-        return int(np.searchsorted(self.starts, place, side="right")) - 1
-
     def task_of(self, group: int) -> str:
         """What the group's task says."""
         begin = int(self.task_ends[group - 1]) if group else 0

@@ -42,7 +42,7 @@ def read_options(model: type[Options], values: dict[str, Any]) -> Options:
         unknown = first["type"] == "extra_forbidden"
         known = ", ".join(model.model_fields) or "none"
         what = f"this protocol has no such option; it has {known}" if unknown else str(first["msg"])
-        raise ConfigError(f"{where}: {what}.") from exc
+        raise ConfigError(f"{what}.", option=where) from exc
 
 
 def options_of(model: type[Options], config: EnvironmentConfig) -> Options:
