@@ -7,6 +7,7 @@ Everything here is a pure function of its arguments and the same in every proces
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -22,6 +23,7 @@ LanguageChoice = Literal["en", "zh", "both"]
 DIFFICULTIES: tuple[Difficulty, ...] = get_args(Difficulty)
 LANGUAGES: tuple[Language, ...] = get_args(Language)
 
+MOST_DRAWS = 200  # for a task that was not there yet
 _CLOCK_START = datetime(2025, 1, 1, tzinfo=UTC)
 _CLOCK_SPAN_S = 365 * 24 * 3600
 _STARTER = ("digits", "weather")
@@ -62,8 +64,20 @@ def draw_task(seed: int, language: LanguageChoice = "en", difficulty: Difficulty
 def generate_tasks(
     count: int, seed: int = 0, language: LanguageChoice = "en", difficulty: Difficulty = "easy"
 ) -> Iterator[Task]:
-    """``count`` tasks; a longer series starts with the shorter one."""
-    return (draw_task(seed, language, difficulty, index) for index in range(count))
+    """``count`` tasks, each once as long as there are others; a longer series starts with the shorter one."""
+    seen: set[str] = set()
+    index, left = 0, MOST_DRAWS
+    for _number in range(count):
+        for _draw in range(left):
+            task = draw_task(seed, language, difficulty, index)
+            index += 1
+            question = json.dumps(task.row["conversation"])
+            if question not in seen:
+                break
+        else:
+            left = 1  # there are no others
+        seen.add(question)
+        yield task
 
 
 def _sum_of(draw: Draw, expression: str, templates: tuple[str, ...]) -> Task:

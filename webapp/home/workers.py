@@ -23,6 +23,13 @@ PROBLEMS = {
 }
 
 
+def gpu_known() -> bool | None:
+    """Whether a living worker that trains sees a GPU; ``None`` while no such worker is known."""
+    rows = Worker.objects.filter(queues__contains=["train"], beat_at__gt=Now() - GONE_AFTER)
+    devices = list(rows.values_list("device", flat=True))
+    return any(device.startswith("GPU") for device in devices) if devices else None
+
+
 class WorkerLine(NamedTuple):
     """One worker as a reader may see it: the run is named only to those who may open it, and to administrators."""
 

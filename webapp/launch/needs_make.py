@@ -38,6 +38,8 @@ from webapp.launch.needs_find import (
 from webapp.rewards.services import reward_spec_save
 from webapp.teams.models import Project, User
 
+FEWEST_SESSIONS, MOST_SESSIONS = 128, 1024  # of one server; what is more waits for its turn
+
 
 @transaction.atomic
 def needs_make(*, project: Project, user: User, preset: Preset, size: Size, again: bool = False) -> None:
@@ -45,7 +47,8 @@ def needs_make(*, project: Project, user: User, preset: Preset, size: Size, agai
     # Two clicks at once take turns, so that the second finds what the first has made.
     Project.objects.select_for_update().get(pk=project.pk)
     wanted = preset.needs_for(size)
-    environment = _environment(project, user, wanted.environment, again=again)
+    sessions = preset.config_for(size).rollouts_per_step
+    environment = _environment(project, user, wanted.environment, sessions, again=again)
     if wanted.dataset is not None:
         _dataset(project, user, wanted.dataset, environment, preset.run_name(size), again=again)
     if wanted.reward is not None and spec_find(project, wanted.reward) is None:
@@ -54,7 +57,10 @@ def needs_make(*, project: Project, user: User, preset: Preset, size: Size, agai
         _start(project, user, wanted.start, size, again=again)
 
 
-def _environment(project: Project, user: User, need: EnvironmentNeed | None, *, again: bool) -> Environment | None:
+def _environment(
+    project: Project, user: User, need: EnvironmentNeed | None, sessions: int, *, again: bool
+) -> Environment | None:
+    """``sessions`` are those of one step: its rollouts are played at once, as far as one server can."""
     if need is None:
         return None
     found = environment_find(project, need)
@@ -70,6 +76,7 @@ def _environment(project: Project, user: User, need: EnvironmentNeed | None, *, 
         kind=Kind.PROCESS,
         program=need.program,
         arguments=dict(need.arguments),
+        slots=max(FEWEST_SESSIONS, min(sessions, MOST_SESSIONS)),
         cpus=program.cpus,
         memory_mb=program.memory_mb,
     )

@@ -26,10 +26,12 @@ from webapp import work
 from webapp.engine.services import run_create
 from webapp.launch.forms import suggested_name
 from webapp.launch.needs import Situation, filled, situation
+from webapp.launch.needs_find import runs_of
 from webapp.launch.needs_make import needs_make
 from webapp.launch.preflight import preflight
 from webapp.launch.preset_text import in_language
-from webapp.runs.models import Preparation, PreparationState
+from webapp.runs.models import Preparation, PreparationState, Run
+from webapp.runs.states import RunState
 from webapp.teams.access import project_for
 from webapp.teams.audit import audit
 from webapp.teams.models import AuditAction, Project, Role, User
@@ -130,8 +132,19 @@ def preparation_lines(project: Project) -> list[PreparationLine]:
             in_language(known[item.preset].title) if item.preset in known else item.preset,
             preset_page(project, item.preset, item.size),
         )
-        for item in [*opened[:SHOWN], *failed[:SHOWN]]
+        for item in [*opened[:SHOWN], *(item for item in failed[:SHOWN] if not _solved(item))]
     ]
+
+
+def _solved(item: Preparation) -> bool:
+    """Whether what it was for has been done since: prepared again, or a run of the preset launched."""
+    later = Preparation.objects.filter(project=item.project, preset=item.preset, size=item.size, state__in=(OPEN, DONE))
+    if later.filter(created_at__gt=item.created_at).exists():
+        return True
+    preset = presets().get(item.preset)
+    size: Size = "test" if item.size == "test" else "full"
+    ran = runs_of(item.project, preset, size) if preset is not None else Run.objects.none()
+    return ran.filter(created_at__gt=item.created_at).exclude(state=RunState.DRAFT).exists()
 
 
 def _of(project: Project) -> QuerySet[Preparation]:

@@ -10,6 +10,7 @@ from django.utils.translation import gettext as _
 from training.config import JobConfig
 from training.presets import Preset, Size, presets
 from webapp.engine.resuming import branch_point
+from webapp.home.workers import gpu_known
 from webapp.launch.forms import config_of, suggested_name
 from webapp.launch.needs import Situation, filled, situation
 from webapp.launch.preparing import preparation_shown
@@ -37,6 +38,7 @@ class Chosen(NamedTuple):
     size: Size
     now: Situation
     preparation: Preparation | None = None
+    picked: bool = False  # nobody asked for this size: no worker here has a GPU
 
     @property
     def going_on(self) -> bool:
@@ -67,7 +69,8 @@ class Chosen(NamedTuple):
     @property
     def size_help(self) -> str:
         """What the chosen size means, where there is a choice."""
-        return _size_words(self.size)[1] if len(self.preset.sizes) > 1 else ""
+        words = _size_words(self.size)[1] if len(self.preset.sizes) > 1 else ""
+        return f"{words} {_('Chosen because no worker here has a GPU.')}" if self.picked else words
 
 
 class Start(NamedTuple):
@@ -168,7 +171,10 @@ def chosen_of(asked: Any, project: Project) -> Chosen | None:
         return None
     wanted = asked.get("size", "")
     size: Size = wanted if wanted in preset.sizes else preset.sizes[0]
-    return Chosen(preset, size, situation(project, preset, size), preparation_shown(project, preset, size))
+    picked = wanted not in preset.sizes and size == "full" and "test" in preset.sizes and gpu_known() is False
+    if picked:
+        size = "test"
+    return Chosen(preset, size, situation(project, preset, size), preparation_shown(project, preset, size), picked)
 
 
 def cards(chosen: Chosen | None) -> list[Card]:

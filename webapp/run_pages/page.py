@@ -9,10 +9,11 @@ from django.db.models import Q
 from django.templatetags.static import static
 from django.utils.translation import gettext as _
 
-from training.config import config_to_yaml
+from training.config import JobConfig, config_to_yaml
 from training.metrics import METRICS
 from training.rewards.custom import CUSTOM
 from training.rewards.custom.params import code_hash
+from training.rewards.registry import COMPONENTS
 from webapp.engine.resuming import branch_point, can_resume, newest_checkpoint
 from webapp.engine.room import disk_text
 from webapp.engine.trainer import output_tail
@@ -62,7 +63,7 @@ def tiles(run: Run) -> list[Tile]:
     """The tiles of a run, with or without figures yet; a foreign run has only those that it tells."""
     found = curves(run, list(run.method.tiles))
     made = []
-    for name in run.method.tiles:
+    for name in _shown_tiles(run):
         entry = METRICS[name]
         values = found.get(name, {}).get("values", [])[-48:]
         last = next((value for value in reversed(values) if value is not None), None)
@@ -73,6 +74,13 @@ def tiles(run: Run) -> list[Tile]:
                 )
             )
     return made
+
+
+def _shown_tiles(run: Run) -> list[str]:
+    """The method's tiles, without the KL divergence where no weight on it makes the trainer compute it."""
+    config = config_of(run)
+    without_kl = config is not None and not run.imported_from and run.method.trains and not config.grpo.beta
+    return [name for name in run.method.tiles if name != "kl" or not without_kl]
 
 
 def config_texts(run: Run) -> dict[str, str]:
@@ -107,16 +115,28 @@ def page_data(run: Run, urls: dict[str, str], tab: str) -> dict[str, Any]:
         "socket": f"/ws/runs/{run.pk}/",
         "urls": urls,
         "weights": weights,
+        "components": component_titles(config),
+        "imported": bool(run.imported_from),
         "per_step": expected,
         "group_size": config.group_size if config and run.method.plays else None,
         "baselines": _baseline_lines(run, list(weights.items())),
         "own_curves": _own_curves(run),
-        "tiles": {name: METRICS[name].form for name in run.method.tiles},
+        "tiles": {name: METRICS[name].form for name in _shown_tiles(run)},
         "curves": list(run.method.curves),
         "terminal": sorted(TERMINAL),
         "stall_after": settings.STALL_AFTER_S,
         "plotly": static(PLOTLY),
     }
+
+
+def component_titles(config: JobConfig | None) -> dict[str, str]:
+    """What each component of the spec is called, in the spec's order, which gives the colours: as in the lab."""
+    titles = {}
+    for part in config.rewards.components if config else []:
+        known = COMPONENTS.get(part.registered)
+        base = translated(known.title) if known else part.name
+        titles[part.name] = f"{base} ({part.name})" if known and part.registered != part.name else base
+    return titles
 
 
 def _baseline_lines(run: Run, weights: list[tuple[str, float]]) -> dict[str, list[dict[str, Any]]]:

@@ -4,7 +4,7 @@ import { h, has, icon, setAttr, setText, t } from "./dom.js";
 import { figure } from "./format.js";
 import { decimate, flatRange, last, positive, smooth, valueAt } from "./series.js";
 
-/** @typedef {{name: string, label: string, x: number[], y: (number | null)[]}} Line */
+/** @typedef {{name: string, label: string, at: number, x: number[], y: (number | null)[]}} Line */
 /** @typedef {{name: string, y: number}} Baseline */
 /** @typedef {import("./curves.js").Spec} Spec */
 /** @typedef {import("./curves.js").Curves} Curves */
@@ -93,19 +93,31 @@ export class Chart {
   /** Take the lines from the state, thinned to what a chart this wide can show. */
   read() {
     const { state, view } = this.all;
-    this.lines = this.spec.names.map((name) => {
+    this.lines = this.spec.names.map((name, at) => {
       const curve = /** @type {import("./state.js").Curve} */ (state?.curves.get(name));
       const y = smooth(view.log ? positive(curve.values) : curve.values, view.smooth);
-      return { name, label: name.match(COMPONENT)?.[1] ?? "", x: curve.steps, y };
+      const part = name.match(COMPONENT)?.[1] ?? "";
+      const label = this.all.options.components[part] ?? part;
+      return { name, label, at: this.placeOf(part, at), x: curve.steps, y };
     });
   }
 
+  /**
+   * The place that gives a line its colour: a component's is that in the spec, on every page.
+   * @param {string} part name of the component
+   * @param {number} at place in this chart
+   */
+  placeOf(part, at) {
+    const place = Object.keys(this.all.options.components).indexOf(part);
+    return place < 0 ? at : place;
+  }
+
+  /** Draw the lines as they were read. */
   draw() {
     this.dirty = false;
-    this.read();
     const css = getComputedStyle(document.documentElement);
     const colour = (/** @type {string} */ name) => css.getPropertyValue(name).trim();
-    const traces = this.lines.map((line, at) => {
+    const traces = this.lines.map((line) => {
       const thin = decimate(line.x, line.y, POINTS);
       const few = thin.x.length < 3;
       return {
@@ -116,8 +128,8 @@ export class Chart {
         hoverinfo: "none",
         connectgaps: false,
         showlegend: false,
-        line: { color: colour(`--curve-${at % 8}`), width: 1.5 },
-        marker: { color: colour(`--curve-${at % 8}`), size: 5 },
+        line: { color: colour(`--curve-${line.at % 8}`), width: 1.5 },
+        marker: { color: colour(`--curve-${line.at % 8}`), size: 5 },
       };
     });
     const axis = {
@@ -230,7 +242,7 @@ export class Chart {
         );
         this.legend.append(item);
       }
-      setAttr(item, "data-curve", at % 8);
+      setAttr(item, "data-curve", line.at % 8);
       setText(item.children[1], line.label);
       setText(item.children[2], figure(step === null ? last(line.y) : (valueAt(line.x, line.y, step) ?? null)));
     });

@@ -22,15 +22,15 @@ export function titleOf(name) {
  * @param {string[]} curated names in the order of the run's method; `components` stands for one curve each
  * @param {string[]} added
  * @param {string[]} own names of a foreign run's trainer
+ * @param {string[]} order components in the order of the run's spec, which gives each its colour in the lab too
  * @returns {Spec[]}
  */
-export function specsOf(state, curated, added, own = []) {
+export function specsOf(state, curated, added, own = [], order = []) {
   const names = Array.from(state.curves.keys());
   /** @type {Spec[]} */
   const specs = [];
   for (const key of curated) {
-    const used =
-      key === "components" ? names.filter((name) => COMPONENT.test(name)).sort() : names.includes(key) ? [key] : [];
+    const used = key === "components" ? inOrder(names, order) : names.includes(key) ? [key] : [];
     if (used.length) specs.push({ key, title: titleOf(key), names: used, removable: false });
   }
   const used = new Set(specs.flatMap((spec) => spec.names));
@@ -44,6 +44,19 @@ export function specsOf(state, curated, added, own = []) {
       specs.push({ key: name, title: titleOf(name), names: [name], removable: true });
   }
   return specs;
+}
+
+/**
+ * The curves of components: those of the spec in its order, then others by name.
+ * @param {string[]} names
+ * @param {string[]} order
+ */
+export function inOrder(names, order) {
+  const place = (/** @type {string} */ name) => {
+    const at = order.indexOf(name.match(COMPONENT)?.[1] ?? "");
+    return at < 0 ? order.length : at;
+  };
+  return names.filter((name) => COMPONENT.test(name)).sort((a, b) => place(a) - place(b) || (a < b ? -1 : 1));
 }
 
 /**
@@ -64,7 +77,7 @@ export function missingCurves(state, curated, added, own = []) {
 export class Curves {
   /**
    * @param {HTMLElement} box
-   * @param {{plotly: any, baselines: Record<string, import("./chart.js").Baseline[]>, onRemove: (key: string) => void, onStep: (step: number) => void, onZoom?: (names: string[]) => void}} options
+   * @param {{plotly: any, baselines: Record<string, import("./chart.js").Baseline[]>, components: Record<string, string>, onRemove: (key: string) => void, onStep: (step: number) => void, onZoom?: (names: string[]) => void}} options
    */
   constructor(box, options) {
     this.box = box;
@@ -74,6 +87,8 @@ export class Curves {
     /** @type {[number, number] | null} */
     this.range = null;
     this.view = { smooth: 0, log: false };
+    this.drawing = false;
+    this.again = false;
     this.redraw = batched(() => this.draw(), REDRAW_MS);
     this.seen = new IntersectionObserver((entries) => this.onSeen(entries), { rootMargin: "200px" });
     new ResizeObserver(batched(() => this.resize(), 100)).observe(box);
@@ -111,12 +126,25 @@ export class Curves {
     this.redraw();
   }
 
-  /** One chart a turn of the event loop: drawing all at once would hold up the rollouts that arrive meanwhile. */
+  /**
+   * All charts take their lines at once, so that they show the same steps, and are then drawn one a turn of the event
+   * loop, so that rollouts which arrive meanwhile are not held up. What changes meanwhile waits for the next round:
+   * beginning anew would leave the last charts behind for as long as figures arrive.
+   */
   draw() {
-    const next = Array.from(this.charts.values()).find((chart) => chart.visible && chart.dirty);
-    if (!next) return;
-    next.draw();
-    setTimeout(() => this.draw(), 0);
+    if (this.drawing) return void (this.again = true);
+    const round = Array.from(this.charts.values()).filter((chart) => chart.visible && chart.dirty);
+    for (const chart of round) chart.read();
+    this.drawing = round.length > 0;
+    const next = () => {
+      const chart = round.shift();
+      if (chart && this.charts.get(chart.spec.key) === chart) chart.draw();
+      if (round.length) return void setTimeout(next, 0);
+      this.drawing = false;
+      if (this.again) this.redraw();
+      this.again = false;
+    };
+    if (this.drawing) next();
   }
 
   /** @param {IntersectionObserverEntry[]} entries */

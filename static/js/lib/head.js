@@ -41,6 +41,8 @@ export function drawHead(run, rollouts, page) {
   for (const [action, states] of Object.entries(CAN)) {
     for (const node of all(document, `[data-action="${action}"]`)) node.hidden = !states.has(run.state);
   }
+  const ended = page.terminal.includes(run.state);
+  for (const node of all(document, "[data-live-only]")) node.hidden = ended || Boolean(page.imported);
   if (!CAN.stop.has(run.state)) /** @type {HTMLDialogElement | null} */ (maybe("stop-dialog"))?.close();
   drawNotices(run);
   drawReports(run.health);

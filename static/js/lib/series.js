@@ -45,7 +45,7 @@ export function decimate(x, y, limit) {
  * @returns {(number | null)[]}
  */
 export function smooth(y, weight) {
-  if (!(weight > 0)) return y;
+  if (!(weight > 0) || isFlat(y)) return y; // an average of equal values differs from them by rounding alone
   let sum = 0;
   let norm = 0;
   return y.map((value) => {
@@ -126,8 +126,25 @@ export function sparkLines(values, width, height, count = 48) {
  * @returns {[number, number] | null}
  */
 export function flatRange(values) {
-  const known = values.filter((value) => value !== null && Number.isFinite(value));
-  const first = known[0] ?? null;
-  if (first === null || known.some((value) => value !== first)) return null;
+  const first = values.find((value) => value !== null && Number.isFinite(value)) ?? null;
+  if (first === null || !isFlat(values)) return null;
   return first === 0 ? [-0.05, 1] : [Math.min(0, 2 * first), Math.max(0, 2 * first)];
+}
+
+/** Below this share of the values their differences are rounding. */
+const ROUNDING = 1e-9;
+
+/**
+ * Whether all values are the same but for rounding; gaps do not count.
+ * @param {(number | null)[]} values
+ */
+export function isFlat(values) {
+  let low = Infinity;
+  let high = -Infinity;
+  for (const value of values) {
+    if (value === null || !Number.isFinite(value)) continue;
+    low = Math.min(low, value);
+    high = Math.max(high, value);
+  }
+  return high - low <= ROUNDING * Math.max(Math.abs(low), Math.abs(high));
 }

@@ -54,8 +54,13 @@ export function uploadForm(rules) {
     chosen();
   });
 
+  /** @param {Event} event */
+  const ask = (event) => event.preventDefault(); // the browser asks whether to leave, and so to lose the upload
+
   /** @param {boolean} on */
   function busy(on) {
+    if (on) window.addEventListener("beforeunload", ask);
+    else window.removeEventListener("beforeunload", ask);
     button.disabled = on;
     panel.hidden = cancel.hidden = !on;
   }
@@ -69,6 +74,7 @@ export function uploadForm(rules) {
       body = null;
     }
     if (request.status < 300 && body?.ok) {
+      window.removeEventListener("beforeunload", ask);
       window.location.assign(body.url);
       return;
     }

@@ -25,6 +25,7 @@ const curves = new CurvePanel({
   own: page.own_curves,
   plotly: page.plotly,
   baselines: page.baselines,
+  components: page.components,
   onView: keepView,
   onStep: openStep,
   send: (frame) => live.send(frame),
@@ -75,6 +76,8 @@ function begin(frame) {
 const draw = batched(() => {
   const parts = dirty;
   dirty = new Set();
+  const before = maybe("run")?.dataset.state;
+  if (state.run && before && before !== state.run.state) dropMessages();
   if (state.run && (parts.has("run") || parts.has("rollouts"))) {
     drawHead(state.run, rolloutsOf(state, currentStep(state)), page);
     drawHeld(state.run, Date.now() + skewMs);
@@ -94,6 +97,11 @@ const draw = batched(() => {
   if (parts.has("checkpoints")) drawCheckpoints($("checkpoints"), state.checkpoints);
   if (state.steps.size > 12) trim(state, view.step);
 }, 40);
+
+/** What was said of the state before ("the run pauses …") is over. */
+function dropMessages() {
+  for (const node of document.querySelectorAll("#main > .notices > [role=status]")) node.remove();
+}
 
 function drawFlying() {
   if (!flight || view.tab !== "curves") return;

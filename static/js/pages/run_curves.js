@@ -8,7 +8,7 @@ import { loadPlotly } from "../lib/plotly.js";
 const ASK_MAX = 32; // as CURVES_ASKED_MAX of webapp/live/snapshot.py
 
 export class CurvePanel {
-  /** @param {{state: import("../lib/state.js").State, view: import("../lib/view.js").View, curves: string[], own: string[], plotly: string, baselines: Record<string, import("../lib/chart.js").Baseline[]>, onView: () => void, onStep: (step: number) => void, send: (frame: Record<string, unknown>) => boolean}} options */
+  /** @param {{state: import("../lib/state.js").State, view: import("../lib/view.js").View, curves: string[], own: string[], plotly: string, baselines: Record<string, import("../lib/chart.js").Baseline[]>, components: Record<string, string>, onView: () => void, onStep: (step: number) => void, send: (frame: Record<string, unknown>) => boolean}} options */
   constructor(options) {
     this.options = options;
     /** @type {Set<string>} */
@@ -16,6 +16,7 @@ export class CurvePanel {
     this.curves = new Curves($("charts"), {
       plotly: null,
       baselines: options.baselines,
+      components: options.components,
       onStep: options.onStep,
       onZoom: (names) => this.ask(names.filter((name) => !options.state.fine.has(name))),
       onRemove: (key) => this.change(() => (options.view.add = options.view.add.filter((name) => name !== key))),
@@ -78,7 +79,10 @@ export class CurvePanel {
     setAttr($("curve-log"), "aria-pressed", String(view.log));
     $("no-points").hidden = state.run === null || state.names.size > 0;
     this.ask(missingCurves(state, curves, view.add, own));
-    this.curves.update(state, specsOf(state, curves, view.add, own), { smooth: view.smooth, log: view.log });
+    this.curves.update(state, specsOf(state, curves, view.add, own, Object.keys(this.options.components)), {
+      smooth: view.smooth,
+      log: view.log,
+    });
   }
 
   /** The metrics that can be added, by name. */

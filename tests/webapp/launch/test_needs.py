@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
 
 from tests.working import at_once
 from training.presets import presets
@@ -17,9 +18,11 @@ from webapp.environments.models import DatasetOrder, Environment, OrderState, Re
 from webapp.launch import needs_make
 from webapp.launch.needs import FAILED, FOUND, MAKING, MISSING, filled, situation
 from webapp.launch.preflight import preflight
+from webapp.launch.preparing import preparation_lines
 from webapp.rewards.models import RewardSpec
 from webapp.runs.models import Preparation, Run
 from webapp.teams.models import Project, User
+from webapp.workers.models import Worker
 
 pytestmark = pytest.mark.django_db(transaction=True)
 TOOLBENCH, REASONING = presets()["toolbench"], presets()["reasoning-grpo"]
@@ -163,3 +166,37 @@ def test_a_problems_answer_is_what_its_lines_say() -> None:
             value = {"+": value + int(by), "-": value - int(by), "*": value * int(by), "/": value / int(by)}[sign]
             assert value == int(after)
         assert last == f"#### {value:g}" and len(lines) == 3
+
+
+def test_a_machine_without_a_gpu_gets_the_size_that_it_can_run(
+    project: Project, bob: User, client_for: Callable[..., Client]
+) -> None:
+    """The card opened in Full where nothing could train it (W9)."""
+    now = timezone.now()
+    worker = Worker.objects.create(name="train@a", queues=["train"], device="CPU", started_at=now, beat_at=now)
+    client, page = client_for(bob), reverse("run-new", args=[project.slug])
+    answer = client.get(page, {"preset": "webshop"})
+    assert answer.context["chosen"].size == "test"
+    assert "Chosen because no worker here has a GPU." in answer.content.decode()
+    assert client.get(page, {"preset": "webshop", "size": "full"}).context["chosen"].size == "full"
+    Worker.objects.filter(pk=worker.pk).update(device="GPU 0")
+    assert client.get(page, {"preset": "webshop"}).context["chosen"].size == "full"
+
+
+def test_an_environment_is_made_with_the_sessions_of_one_step(project: Project, bob: User) -> None:
+    """It had 128, and the launch was refused because a step plays 512 at once (W9)."""
+    webshop = presets()["webshop"]
+    needs_make.needs_make(project=project, user=bob, preset=webshop, size="full")
+    assert webshop.config_for("full").rollouts_per_step == 512
+    assert Environment.objects.get().slots == 512
+
+
+def test_the_notice_of_a_failed_preparation_goes_away_when_it_is_solved(project: Project, bob: User) -> None:
+    failed = Preparation.objects.create(project=project, preset="webshop", size="test", state="failed", note="no room")
+    assert [line.item for line in preparation_lines(project)] == [failed]
+    name = f"{presets()['webshop'].run_name('test')}-1"
+    run = Run.objects.create(project=project, name=name, config={}, state="queued")
+    assert preparation_lines(project) == []
+    run.delete()
+    Preparation.objects.create(project=project, preset="webshop", size="test", state="done")
+    assert preparation_lines(project) == []

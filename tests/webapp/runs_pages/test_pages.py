@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 from django.test import Client
 from django.urls import reverse
-from django.utils import timezone
+from django.utils import timezone, translation
 
+from training.config import JobConfig
 from webapp.metrics.models import MetricPoint
 from webapp.records.selectors import run_view, stalled
+from webapp.rewards.lab import page as lab_page
 from webapp.rollouts.models import Rollout, Turn
+from webapp.run_pages import page
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.states import RunState
 from webapp.storage import attempt_dir
@@ -293,3 +296,26 @@ def test_a_config_of_another_version_does_not_break_the_page(client_for: Clients
     Run.objects.filter(pk=run.pk).update(config={"version": 99}, resolved={"no": "such"})
     page = client_for(rita).get(_url("run-detail", run))
     assert page.status_code == 200 and "another version" in page.content.decode()
+
+
+def test_a_component_has_one_name_and_one_colour_on_every_page(
+    project: Project, bob: User, client_for: Callable[..., Client], make_run: Any
+) -> None:
+    """The lab had titles in the order of the spec, the run page names by alphabet, in English (W7)."""
+    parts = [{"name": "task_success", "weight": 1.0}, {"name": "exact", "function": "numeric_match", "weight": 0.5}]
+    run = make_run(config=JobConfig.model_validate({"rewards": {"components": parts}}))
+    lab = lab_page.functions()
+    titles = page.component_titles(page.config_of(run))
+    assert list(titles) == ["task_success", "exact"]
+    assert titles == {"task_success": lab["task_success"]["title"], "exact": f"{lab['numeric_match']['title']} (exact)"}
+    with translation.override("zh-hans"):
+        assert page.component_titles(page.config_of(run))["task_success"] != titles["task_success"]
+
+
+def test_a_run_without_a_kl_weight_has_no_empty_tile(make_run: Any) -> None:
+    """It showed a dash for the whole run (W7)."""
+    names = {}
+    for beta in (0.0, 0.04):
+        run = make_run(config=JobConfig.model_validate({"grpo": {"beta": beta}}))
+        names[beta] = [tile.name for tile in page.tiles(run)]
+    assert "kl" not in names[0.0] and "kl" in names[0.04]

@@ -1,0 +1,19 @@
+// @ts-check
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { inOrder } from "../../static/js/lib/curves.js";
+import { flatRange, smooth } from "../../static/js/lib/series.js";
+
+test("a constant stays one line when it is smoothed, not the rounding of its average (W7)", () => {
+  const constant = Array.from({ length: 200 }, () => 0.1);
+  assert.deepEqual(new Set(smooth(constant, 0.9)), new Set([0.1]));
+  const rounded = constant.map((value, at) => value * (1 + (at % 2) * 1e-15));
+  assert.deepEqual(flatRange(rounded), [0, 0.2]);
+  assert.equal(flatRange([0.1, 0.1001]), null);
+  assert.notDeepEqual(smooth([0, 1, 0, 1], 0.9), [0, 1, 0, 1]);
+});
+
+test("components come in the order of the spec, so that each has the same colour as in the lab (W7)", () => {
+  const names = ["rewards/a/mean", "rewards/b/mean", "rewards/extra/mean", "reward"];
+  assert.deepEqual(inOrder(names, ["b", "a"]), ["rewards/b/mean", "rewards/a/mean", "rewards/extra/mean"]);
+});
