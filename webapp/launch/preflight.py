@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -27,6 +24,7 @@ from django.utils.translation import gettext as _
 from training.child_env import CERTIFICATES, MODELS, PLACES, child_env
 from training.config import JobConfig, config_to_yaml
 from training.errors import ConfigError, TiltyardError
+from training.limited import limited_child
 from training.rewards.scoring import validate_components
 from webapp.engine.resolve import resolve
 from webapp.engine.trainer import access_env
@@ -228,23 +226,12 @@ def _run_trainer(config: JobConfig, access: dict[str, str]) -> tuple[int | None,
         path = Path(folder) / "config.yaml"
         path.write_text(config_to_yaml(config), encoding="utf-8")
         with open(Path(folder) / "out", "w+b") as out, open(Path(folder) / "err", "w+b") as err:
-            child = subprocess.Popen(
-                [sys.executable, "-m", "training", "preflight", str(path), "--json"],
-                cwd=settings.BASE_DIR,
-                env=_environment(access),
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                start_new_session=True,
-            )
-            try:
-                code: int | None = child.wait(timeout=WALL_LIMIT_S)
-            except subprocess.TimeoutExpired:
-                code = None
-            finally:
-                if child.poll() is None:
-                    os.killpg(child.pid, signal.SIGKILL)
-                    child.wait()
+            command = [sys.executable, "-m", "training", "preflight", str(path), "--json"]
+            with limited_child(
+                command, wall_s=WALL_LIMIT_S, env=_environment(access), stdout=out, stderr=err, cwd=settings.BASE_DIR
+            ) as child:
+                in_time = child.wait()
+            code = child.code if in_time else None
             out.seek(0)
             err.seek(0)
             output = out.read(MAX_OUTPUT_BYTES)
