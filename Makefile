@@ -36,6 +36,9 @@ test-docker: $(VENV)/.setup-test ## build all images, start docker-compose.yml a
 test-gpu: $(VENV)/.setup-test ## three GRPO runs on a CUDA device, then the benchmark of steps on it
 	$(PY) -m pytest -m gpu && $(PY) benchmarks/gpu.py
 
+mutants: $(VENV)/.setup-mutants ## put small faults into the code; its tests must notice (up to an hour; ARGS="lease --sample 0")
+	$(PY) -m tests.mutants.run $(ARGS)
+
 compose-init: ## make the secrets of docker-compose.yml in .env; then: docker compose up --detach
 	@$(PYTHON) webapp/ops/compose.py
 
@@ -56,21 +59,29 @@ messages: $(VENV)/.setup-test ## collect texts for translation into locale/ and 
 	$(PY) manage.py collect_messages && $(PY) manage.py compile_catalogues
 
 lock: $(VENV)/.setup-test ## pin the newest versions that requirements*.in allow
-	$(COMPILE) --upgrade -o requirements.lock requirements.in && $(COMPILE) --upgrade -o requirements-test.lock requirements-test.in
+	$(COMPILE) --upgrade -o requirements.lock requirements.in && $(COMPILE) --upgrade -o requirements-test.lock requirements-test.in \
+		&& $(COMPILE) --upgrade -o requirements-mutants.lock requirements-mutants.in
 	sed -i.old -e 's/+cpu//' -e '/^pip==/d' -e '/^# The following/d' -e '/^$$/d' requirements.lock requirements-test.lock && rm requirements*.lock.old
+	grep -v '^torch==' requirements.lock > $(VENV)/hashes.in && $(COMPILE) --generate-hashes -o $(VENV)/hashes.out $(VENV)/hashes.in
+	$(PY) -m webapp.ops.hashes $(VENV)/hashes.out
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Tiltyard needs Python 3.11 or newer: make PYTHON=python3.11 …")'
 	@$(PYTHON) -m venv $(VENV)
 
-# torch first and alone: a CPU build that pip finds is then what the lock's `torch==` finds installed.
-$(VENV)/.setup: requirements.lock requirements-nodeps.lock | $(VENV)/bin/python
+# torch first and alone, without a hash: a CPU build that pip finds is another file than the CUDA build of the same name.
+# Everything else by its hash; --no-deps, because pip would ask for torch's hash too, and the lock names all there is.
+$(VENV)/.setup: requirements.lock requirements.hashes requirements-nodeps.lock | $(VENV)/bin/python
 	@echo "Installing packages (several minutes the first time) …"
-	@$(PIP) "$(TORCH)" && $(PIP) -r requirements.lock && $(PIP) --no-deps -r requirements-nodeps.lock
+	@$(PIP) "$(TORCH)" && $(PIP) --require-hashes --no-deps -r requirements.hashes && $(PIP) --no-deps -r requirements-nodeps.lock
 	@touch $@
 
 $(VENV)/.setup-test: requirements-test.lock $(VENV)/.setup
 	@$(PIP) -r requirements-test.lock
+	@touch $@
+
+$(VENV)/.setup-mutants: requirements-mutants.lock $(VENV)/.setup-test
+	@$(PIP) -r requirements-mutants.lock
 	@touch $@
 
 $(JS)/node_modules/.setup: $(JS)/package-lock.json
@@ -78,4 +89,4 @@ $(JS)/node_modules/.setup: $(JS)/package-lock.json
 	@cd $(JS) && npm ci --silent --no-audit --no-fund
 	@touch $@
 
-.PHONY: help demo up setup test test-js default-tests test-slow test-docker test-gpu compose-init lint fmt bench messages lock
+.PHONY: help demo up setup test test-js default-tests test-slow test-docker test-gpu mutants compose-init lint fmt bench messages lock

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import ast
+import itertools
+import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests import docs_code
+from tests.ops.test_migrations import RELEASE
 from training import metrics
+from training.data import problems
+from training.data.facts import IGNORED
 from training.reference import reference
+from training.sandbox.problems import SENTENCES
+from webapp.api import urls  # noqa: F401 - adds the operations
+from webapp.api.base import api
+from webapp.errors import MESSAGES, error_body
+from webapp.home.workers import PROBLEMS
 
 ROOT = Path(__file__).resolve().parent.parent
+# Texts of training/ that look like a metric of ours: halves of names, and columns of other trainers.
+OTHER_NAMES = {"timing/name", "rollouts/name/mean"}
 FENCE = re.compile(r"^ *```sh\n(.*?)^ *```", re.S | re.M)
 # Each command of the README and the test that runs it.
 STANDALONE = (
@@ -45,13 +60,34 @@ def test_every_command_of_the_readme_is_run_by_a_test(name: str) -> None:
     assert set(commands(name)) == set(COVERED)
 
 
+def test_both_readmes_have_the_same_parts_links_and_numbered_steps() -> None:
+    def parts(name: str) -> dict[str, object]:
+        text = (ROOT / name).read_text(encoding="utf-8")
+        links = [link for link in re.findall(r"\]\(([^)]+)\)", text) if "README" not in link and "img/" not in link]
+        kinds = [line.split()[0] for line in text.splitlines() if re.match(r"#|\d\. |- |\| ", line)]
+        return {"links": links, "kinds": kinds, "code": commands(name)}
+
+    assert parts("README.md") == parts("README.zh.md")
+
+
+def test_the_readme_lists_every_document() -> None:
+    pages = {f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")} | {"SECURITY.md", "CONTRIBUTING.md"}
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert {page for page in pages if f"]({page})" not in text} == set()
+
+
 def test_every_setting_is_documented() -> None:
+    """Also those that are read elsewhere than in settings.py, by trainers and environment servers."""
     pattern = re.compile(r'(?:env_str|env_bool|env_int|env_list)\(\s*"([A-Z_]+)"|secret_key\([^)]*"([A-Z_]+)"')
     text = (ROOT / "webapp" / "settings.py").read_text(encoding="utf-8")
     names = {first or second for first, second in pattern.findall(text)}
-    page = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
-    assert len(names) > 15
-    assert {name for name in names if f"`{name}`" not in page} == set()
+    for source in docs_code.sources("webapp", "training", "envs").values():
+        names |= set(re.findall(r"\bTILTYARD_[A-Z_]*[A-Z]\b", source))
+        names |= set(re.findall(r'environ(?:\.get\(|\[)"([A-Z][A-Z_]+)"', source))
+    assert len(names) > 40 and {"TILTYARD_DISK_RESERVE_MB", "TILTYARD_REWARD_MODELS", "HF_HOME"} <= names
+    told = page("settings.md")
+    unneeded = {"TOKENIZERS_PARALLELISM", "OMP_NUM_THREADS"}  # set for a child, not read
+    assert {name for name in names - unneeded if f"`{name}`" not in told} == set()
 
 
 def test_the_page_of_options_is_current() -> None:
@@ -60,6 +96,38 @@ def test_the_page_of_options_is_current() -> None:
 
 def test_the_page_of_metrics_is_current() -> None:
     assert (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8") == metrics.reference()
+
+
+METRIC = re.compile(
+    r"(rollouts|groups|env|timing|judge|sampling|updates|rewards|clip_ratio|completions)/[a-z0-9_]+(/[a-z0-9_]+)?"
+)
+
+
+def _written_metrics(tree: ast.AST) -> Iterator[str]:
+    """Metric names among the texts of a module; what an f-string fills in is read as ``name``."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            parts = [part.value if isinstance(part, ast.Constant) else "name" for part in node.values]
+            text = "".join(str(part) for part in parts)
+        else:
+            text = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+        if METRIC.fullmatch(text):
+            yield text
+
+
+def test_every_metric_that_training_writes_is_documented() -> None:
+    """H2: this module claimed to look at metric names and did not. A name is a row of the page, or fits a pattern."""
+    rows = re.findall(r"^\| `([^`]+)` \|", (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8"), re.M)
+    known = re.compile("|".join(re.escape(row).replace("<name>", "[^/]+") for row in rows))
+    written = {
+        name: path.name
+        for path in (ROOT / "training").rglob("*.py")
+        if path.name != "metrics.py"
+        for name in _written_metrics(ast.parse(path.read_text(encoding="utf-8")))
+    }
+    written = {name: path for name, path in written.items() if name not in OTHER_NAMES}
+    assert {"updates/skipped", "timing/step", "rewards/name/mean", "judge/name"} <= set(written)
+    assert {name: path for name, path in written.items() if not known.fullmatch(name)} == {}
 
 
 def test_make_help_lists_every_target() -> None:
@@ -84,3 +152,131 @@ def test_the_command_line_of_training_prints_its_schema() -> None:
     argv = [sys.executable, "-m", "training", "schema"]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
     assert '"JobConfig"' in done.stdout
+
+
+# --- errors and promises ---------------------------------------------------------------------------------------------
+def page(name: str) -> str:
+    return (ROOT / "docs" / name).read_text(encoding="utf-8")
+
+
+def rows_of(text: str, heading: str) -> list[list[str]]:
+    """The cells of the first table below a heading, without its head."""
+    below = text[text.index(f"{heading}\n") :].splitlines()
+    start = next(number for number, line in enumerate(below) if line.startswith("|"))
+    table = itertools.takewhile(lambda line: line.startswith("|"), below[start + 2 :])
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table]
+
+
+def test_every_error_code_is_documented_with_its_boundary_and_what_it_does_to_a_run() -> None:
+    """H2: fifteen codes were on no page."""
+    told = {row[0].strip("`"): row[1:3] for row in rows_of(page("errors.md"), "## Of runs and rollouts")}
+    classes = {(c.code, c.boundary.value, "yes" if c.pauses else "no") for c in docs_code.error_classes()}
+    written = {(code, boundary, "no") for code, boundary in docs_code.written_codes()}
+    assert len(classes) > 20 and {"run_file", "lease_lost"} <= {code for code, _where, _pauses in classes}
+    assert len(written) > 8 and {"trainer_died", "attempt_ended"} <= {code for code, _where, _pauses in written}
+    assert {code: [where, pauses] for code, where, pauses in written | classes} == told
+
+
+def test_every_code_of_the_api_the_sandbox_and_the_playground_is_documented() -> None:
+    text = page("errors.md")
+    told = {row[0].strip("`") for row in rows_of(text, "## Answers of the API and of pages that scripts ask")}
+    assert told == set(MESSAGES)
+    others = {*SENTENCES, *PROBLEMS, *docs_code.first_words("PlayRefused"), "throttled", "journal_line"}
+    others |= docs_code.first_words("FrameError")
+    assert {code for code in others if f"`{code}`" not in text} == set()
+
+
+def test_codes_of_rows_and_columns_are_documented() -> None:
+    assert {code for code in problems.PROBLEMS if f"`{code}`" not in page("data.md")} == set()
+    assert {code for code in IGNORED if f"`{code}`" not in page("errors.md")} == set()
+
+
+def test_the_codes_that_pause_are_listed_with_the_rule() -> None:
+    told = {row[0].strip("`") for row in rows_of(page("reliability.md"), "## One rule for failures")}
+    assert told == {found.code for found in docs_code.error_classes() if found.pauses}
+
+
+def test_every_promise_names_tests_that_exist() -> None:
+    text = page("reliability.md")
+    promises = [
+        f"{letter}{n}" for letter, count in zip("RDLEIW", (12, 9, 6, 5, 2, 2), strict=True) for n in range(1, count + 1)
+    ]
+    assert [name for name in promises if f"\n| {name} |" not in text] == []
+    named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", text)
+    assert len(named) > 90
+    missing = [
+        f"{path}::{test}"
+        for path, test in named
+        if not (ROOT / path).is_file()
+        or (test and not re.search(rf"^(async )?def {test}\(", (ROOT / path).read_text(encoding="utf-8"), re.M))
+    ]
+    assert missing == []
+
+
+def test_no_promise_is_without_a_test() -> None:
+    rows = [line for line in page("reliability.md").splitlines() if re.match(r"\| [RDLEIW]\d+ \|", line)]
+    assert len(rows) == 36
+    assert [row[:6] for row in rows if "`tests/" not in row] == []
+
+
+def test_the_way_back_is_written_as_it_is_tested() -> None:
+    told = re.findall(r"manage\.py migrate (\w+) (\w+)$", page("operations.md"), re.M)
+    assert told == list(RELEASE.items())
+
+
+# --- the map ----------------------------------------------------------------------------------------------------------
+SPOKEN_PATHS = re.compile(r"`([\w./-]+/|[\w./-]*[\w-]+\.(?:py|md|js|yaml|yml|in|lock|toml))(?:: (\w+))?(?:::(\w+))?`")
+MADE_AT_RUN_TIME = {"config.yaml"}
+
+
+@pytest.mark.parametrize("name", ["docs/architecture.md", "docs/INVARIANTS.md", "CONTRIBUTING.md"])
+def test_every_file_that_the_map_names_exists_and_holds_what_it_says(name: str) -> None:
+    """H10. A short path is one that some file ends with, such as `engine/lease.py`."""
+    spoken = SPOKEN_PATHS.findall((ROOT / name).read_text(encoding="utf-8"))
+    assert len(spoken) > (40 if "architecture" in name else 1)
+    done = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True)
+    files = done.stdout.split()
+    missing = []
+    for path, symbol, test in spoken:
+        found = [
+            file for file in files if f"/{file}".endswith(f"/{path}") or (path[-1] == "/" and f"/{path}" in f"/{file}")
+        ]
+        word = symbol or test
+        there = bool(found) or path in MADE_AT_RUN_TIME
+        if not there or (word and not any(_defines(ROOT / file, word) for file in found)):
+            missing.append(f"{path}: {word}" if word else path)
+    assert missing == []
+
+
+def _defines(file: Path, word: str) -> bool:
+    return bool(
+        re.search(rf"^\s*(?:async )?(?:def|class) {word}\b|^{word}\b.*=", file.read_text(encoding="utf-8"), re.M)
+    )
+
+
+# --- addresses and command lines -------------------------------------------------------------------------------------
+def test_every_endpoint_of_the_api_is_documented_and_no_other() -> None:
+    told = set(re.findall(r"^\| ([A-Z]+) \| `(/[^`]+)` \|", page("api.md"), re.M))
+    paths = api.get_openapi_schema(path_prefix="/api/v1/")["paths"]
+    served = {(method.upper(), path.removeprefix("/api/v1")) for path, all_of in paths.items() for method in all_of}
+    assert len(served) > 20
+    assert told == served
+
+
+def test_the_shape_of_errors_is_the_documented_one() -> None:
+    example = json.loads(re.findall(r"```json\n(.*?)```", page("api.md"), re.S)[0])
+    assert set(example) == set(error_body(None, "invalid"))
+
+
+def test_the_page_of_command_lines_is_current() -> None:
+    """Made by `python -m tests.docs_code > docs/cli.md`."""
+    made = docs_code.command_lines()
+    assert "--resume-from" in made and "manage.py up" in made and "python -m envs.webshop" in made
+    assert page("cli.md") == made
+
+
+def test_the_page_of_command_lines_has_every_command_of_ours() -> None:
+    ours = {path.stem for path in ROOT.glob("webapp/*/management/commands/[a-z]*.py")}
+    assert ours == set(docs_code.COMMANDS)
+    programs = {f"envs.{path.parent.name}.__main__" for path in ROOT.glob("envs/*/__main__.py")}
+    assert programs == {name for name in docs_code.PROGRAMS if name.startswith("envs.")}

@@ -103,16 +103,20 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _preflight(config: JobConfig, *, as_json: bool) -> int:
-    from training.preflight import preflight
+    from training.preflight import each_check
 
-    checks = preflight(config)
-    if as_json:
-        print(json.dumps([check.model_dump() for check in checks], ensure_ascii=False, indent=2))
-    else:
-        for check in checks:
+    ok, between = True, "["
+    for check in each_check(config):
+        ok = ok and check.ok
+        if as_json:  # a list with one finding a line, so that a reader may follow it as it grows
+            print(between, check.model_dump_json(), sep="\n", flush=True)
+            between = ","
+        else:
             hint = f" {check.hint}" if check.hint and not check.ok else ""
             print(f"{'ok  ' if check.ok else 'FAIL'}  {check.check}: {check.message}{hint}")
-    return 0 if all(check.ok for check in checks) else 1
+    if as_json:
+        print("[]" if between == "[" else "]")
+    return 0 if ok else 1
 
 
 def _export_verl(config: JobConfig, output: Path, *, name: str) -> int:

@@ -9,7 +9,7 @@ Chinese; a failure that was raised elsewhere has its code instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -71,6 +71,11 @@ def preflight(config: JobConfig, *, load_template: bool = True) -> list[Check]:
 
     ``load_template`` False leaves out the template check, which takes seconds to import transformers.
     """
+    return list(each_check(config, load_template=load_template))
+
+
+def each_check(config: JobConfig, *, load_template: bool = True) -> Iterator[Check]:
+    """The same, each as soon as it is known: some of them take seconds."""
     checks: list[tuple[str, Callable[[JobConfig], Text]]] = [] if config.policies else [("model", _model)]
     checks.append(("dataset", _dataset))
     if config.method.plays:
@@ -79,8 +84,8 @@ def preflight(config: JobConfig, *, load_template: bool = True) -> list[Check]:
         checks.append(("batch", _batch))
     if load_template and not config.policies and _local_folder(config) is not None:
         checks.append(("template", _template))
-    found = [_run(name, check, config) for name, check in checks]
-    return found + [_trap(item) for item in traps(config, load_template=load_template)]
+    yield from (_run(name, check, config) for name, check in checks)
+    yield from (_trap(item) for item in traps(config, load_template=load_template))
 
 
 def _trap(found: Trap) -> Check:

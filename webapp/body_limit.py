@@ -118,12 +118,11 @@ def _may_upload(session_key: str, slug: str) -> bool:
 
 
 async def refuse(send: Send, status: int, code: str) -> None:
-    """An answer in the one error shape that closes the connection."""
+    """An answer in the one error shape. The server throws away what else arrives of the body."""
     body = json.dumps(error_body(None, code)).encode()
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),
-        (b"connection", b"close"),
         (b"x-content-type-options", b"nosniff"),
     ]
     if status == 503:

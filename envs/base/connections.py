@@ -1,7 +1,7 @@
 """Time limits and a number for connections that do nothing, which uvicorn lacks.
 
-1. A connection without a whole request head is closed after ``HEAD_S``, one whose body does not end after ``BODY_S``,
-   one whose answer is not written (or not read) after ``ANSWER_S``.
+1. A connection without a whole request head is closed after ``HEAD_S`` or ``MAX_HEAD_BYTES``, one whose body does not
+   end after ``BODY_S``, one whose answer is not written (or not read) after ``ANSWER_S``.
 2. Of the connections that wait for a request, or for the peer to leave, only ``MAX_WAITING`` may do so for more than
    ``GRACE_S``: while there are more, those that waited longest are cut. So a thousand idle connections neither use up
    the file descriptors nor keep ``/health`` from answering, and a thousand clients that come at once are let in.
@@ -24,6 +24,7 @@ from uvicorn.server import ServerState
 from envs.base.logs import log
 
 HEAD_S, BODY_S = 10.0, 30.0
+MAX_HEAD_BYTES = 65_536
 ANSWER_S = 300.0  # a validation may take minutes
 LINGER_S = 15.0  # uvicorn itself waits 10 s for the closing handshake
 MAX_WAITING, GRACE_S = 128, 1.0
@@ -34,6 +35,7 @@ class HttpConnection(HttpToolsProtocol):
 
     transport: asyncio.Transport
     _deadline: asyncio.TimerHandle | None = None
+    _head_bytes: int | None = None
     waiting_since: float | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -46,12 +48,21 @@ class HttpConnection(HttpToolsProtocol):
         self._unlimit()
         super().connection_lost(exc)
 
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._head_bytes is not None:
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_HEAD_BYTES:
+                self.transport.abort()
+
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self._head_bytes = 0
         self._limit(HEAD_S, waiting=True)
 
     def on_headers_complete(self) -> None:
         super().on_headers_complete()
+        self._head_bytes = None
         self._limit(BODY_S, waiting=True)
 
     def on_message_complete(self) -> None:

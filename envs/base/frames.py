@@ -7,6 +7,7 @@ input in its error. Here every bad frame has a sentence for an answer, and the s
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from typing import Any, NamedTuple
 
@@ -17,6 +18,8 @@ from envs.wire import ResetRequest, StepRequest
 MAX_DEPTH = 48
 # A megabyte of empty arrays is 350,000 values, each of them looked at several times; a large row has some thousands.
 MAX_VALUES = 50_000
+# A string that does not end goes to the end of the text, so that no start of one is looked at twice.
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 MAX_TEXT_LENGTH = 300
 FRAME_TYPES = ("reset", "step", "state", "close")
 
@@ -41,6 +44,7 @@ def check_frame(text: str | None) -> Frame:
     if text is None:
         raise FrameError("INVALID_JSON", "Binary frames are not understood: send JSON as text.")
     if "\\u" in text:
+        _check_size(text)
         text = _repaired(text)
     frame = read_object(text)
     kind = frame.get("type")
@@ -64,6 +68,7 @@ def check_frame(text: str | None) -> Frame:
 
 def read_object(text: str) -> dict[str, Any]:
     """The JSON object in a text, of bearable depth and size; raises ``FrameError``."""
+    _check_size(text)
     try:
         frame = json.loads(text)
     except json.JSONDecodeError as error:
@@ -74,11 +79,23 @@ def read_object(text: str) -> dict[str, Any]:
         raise FrameError("INVALID_JSON", "Invalid JSON: a number has too many digits.") from None
     if not isinstance(frame, dict):
         raise FrameError("VALIDATION_ERROR", "Invalid message: a frame must be a JSON object.")
-    # Counting brackets and commas is a cheap upper bound; only suspicious frames are walked.
-    brackets = text.count("[") + text.count("{")
-    if brackets > MAX_DEPTH or brackets + text.count(",") > MAX_VALUES:
-        _check_shape(frame)
+    if text.count("[") + text.count("{") > MAX_DEPTH and _depth_over(frame, MAX_DEPTH):
+        raise FrameError("INVALID_JSON", "Invalid JSON: nested too deeply.")
     return frame
+
+
+def _check_size(text: str) -> None:
+    """Refuse a text of too many values before anything is made of it.
+
+    Counting brackets and commas is a cheap upper bound; those inside of strings are left out only where it matters.
+    """
+    if _marks(text) > MAX_VALUES and _marks(_STRING.sub("", text)) > MAX_VALUES:
+        raise FrameError("INVALID_JSON", f"Invalid JSON: it holds more than {MAX_VALUES} values.")
+
+
+def _marks(text: str) -> int:
+    """Opening brackets and commas: as many values as a JSON text can hold, less one."""
+    return text.count("[") + text.count("{") + text.count(",")
 
 
 def _repaired(text: str) -> str:
@@ -93,24 +110,18 @@ def _repaired(text: str) -> str:
     return frame.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def _check_shape(frame: dict[str, Any]) -> None:
-    """Raise ``FrameError`` for a frame that nests too deeply or holds too many values."""
-    level: list[Any] = [frame]
-    values = 0
-    for _ in range(MAX_DEPTH + 1):
-        values += len(level)
-        below: list[Any] = []
-        for item in level:
-            if isinstance(item, dict):
-                below += item.values()
-            elif isinstance(item, list):
-                below += item
-        if values + len(below) > MAX_VALUES:
-            raise FrameError("VALIDATION_ERROR", f"Invalid message: it holds more than {MAX_VALUES} values.")
-        if not below:
-            return
-        level = below
-    raise FrameError("INVALID_JSON", "Invalid JSON: nested too deeply.")
+def _depth_over(value: Any, limit: int) -> bool:
+    level = [value]
+    for _ in range(limit + 1):
+        level = [
+            child
+            for item in level
+            if isinstance(item, dict | list)
+            for child in (item.values() if isinstance(item, dict) else item)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def describe(kind: str, error: ValidationError) -> str:

@@ -7,6 +7,8 @@ from typing import Literal, NamedTuple
 
 ActionKind = Literal["search", "click"]
 MAX_ARGUMENT_LENGTH = 4096
+# What a model ended on decides, so of a longer message only the end is read.
+MAX_MESSAGE_LENGTH = 65_536
 
 # Values of options may hold one level of brackets themselves. Nothing is given back: what ends an argument is no part
 # of one.
@@ -41,6 +43,7 @@ def find_action(message: str) -> Action | None:
 
     Upstream's client prefers a search to a later click; here the last one counts, for that is what the model ended on.
     """
+    message = message[-MAX_MESSAGE_LENGTH:]
     marks = list(_MARK.finditer(message))
     scopes = [message[marks[-1].end() :], message] if marks else [message]
     for scope in scopes:

@@ -111,7 +111,8 @@ def _wait(page: Any, selector: str, text: str) -> None:
 def test_the_page_follows_the_run(tab: Any, trainer: Trainer) -> None:
     _wait(tab, "#run-live", "live")
     _wait(tab, "#run-phase", "generating 0 of")
-    _wait(tab, "#flight-count", "2")
+    _wait(tab, "#flight-count", "0 / ")
+    assert tab.locator(".flight-cell[data-status=running]").count() == 2
     _wait(tab, '.tile[data-metric="reward"] .tile-value', "0.500")
     call = ToolCall(id="1", name="search", arguments={"q": "shoes"})
     trainer.say(
@@ -123,7 +124,7 @@ def test_the_page_follows_the_run(tab: Any, trainer: Trainer) -> None:
             seconds=0.4,
         )
     )
-    _wait(tab, ".flight-tool", "search")
+    _wait(tab, "#flight-slow", "turn 2 · search")
     trainer.say(_finish("b", 1.0), Metrics(step=2, values={"reward": 0.75}))
     _wait(tab, '.tile[data-metric="reward"] .tile-value', "0.750")
     _wait(tab, "#run-steps", "step 2 of 10")
@@ -264,20 +265,30 @@ def test_a_run_that_stalls_says_so_and_stops_saying_so(tab: Any, trainer: Traine
     assert not tab.is_visible("#run-stall-help") and tab.problems == []
 
 
-def test_every_rollout_in_flight_is_shown_and_beyond_a_limit_how_many_more(tab: Any, trainer: Trainer) -> None:
-    """The fixture has two in flight; a step of 64, then one of more than FLIGHT_SHOWN (128)."""
-    trainer.say(*(event for number in range(2, 64) for event in _begin(f"r{number}", 2, number)))
-    _wait(tab, "#flight-count", "64")
-    assert tab.locator("#flight .flight").count() == 64 and tab.inner_text("#flight-note") == ""
-    tab.locator("#flight .flight").last.scroll_into_view_if_needed()
-    assert tab.locator("#flight .flight").last.is_visible()
-    trainer.say(*(event for number in range(64, 133) for event in _begin(f"r{number}", 2, number)))
-    _wait(tab, "#flight-count", "133")
-    _wait(tab, "#flight-note", "and 5 more")
-    assert tab.locator("#flight .flight").count() == 128
-    trainer.say(*(_finish(f"r{number}", 1.0) for number in range(2, 12)))
-    _wait(tab, "#flight-count", "123")
-    assert tab.locator("#flight .flight").count() == 123 and tab.inner_text("#flight-note") == ""
+def test_the_grid_of_a_step_keeps_its_shape(tab: Any, trainer: Trainer) -> None:
+    """It was empty for most of a step, then 64 lines for a second, and everything below it jumped (W4)."""
+    tab.wait_for_selector(".flight-cell[data-status=running]")
+    cells, box = tab.locator("#flight .flight-cell"), tab.locator(".watch-flight")
+    assert cells.count() == 64, "one for each rollout that the step will have"
+    assert tab.locator(".flight-cell[data-status=waiting]").count() == 62
+    height = box.bounding_box()["height"]
+    trainer.say(*(event for number in range(2, 8) for event in _begin(f"r{number}", 2, number)))
+    _wait(tab, "#flight-slow", "Slowest: 0.0 · turn ")
+    trainer.say(*(_finish(f"r{number}", 1.0) for number in range(2, 8)), _finish("b", 0.0), _finish("c", 1.0))
+    _wait(tab, "#flight-count", "8 / 64")
+    assert tab.locator(".flight-cell[data-reward='5']").count() == 7, "a scored rollout stays, coloured by its reward"
+    assert tab.inner_text("#flight-slow") == "No rollout is being played now."
+    assert (cells.count(), box.bounding_box()["height"]) == (64, height)
+    assert tab.locator("#flight [tabindex='0']").count() == 1, "one tab stop"
+    cells.first.focus()
+    tab.keyboard.press("ArrowRight")
+    assert "0.1 · completed" in tab.inner_text("#flight-about") and "reward 1" in tab.inner_text("#flight-about")
+    trainer.say(PhaseChanged(phase="generating", step=3), *_begin("d", 3, 0))
+    _wait(tab, "#flight-step", "3")
+    assert tab.locator(".flight-cell[data-status=waiting]").count() == 63 and box.bounding_box()["height"] == height
+    tab.keyboard.press("Home")
+    tab.keyboard.press("Enter")
+    tab.wait_for_selector("#transcript:visible")
     assert tab.problems == []
 
 

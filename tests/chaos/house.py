@@ -44,16 +44,17 @@ class House:
         self.postgres, self.redis, self.port = Postgres(folder), Redis(folder), free_port()
         self.numbers = iter(range(1, 10_000))
 
-    def open(self) -> None:
-        """Start the services and one worker of each queue; fill in a project."""
+    def open(self, *, workers: bool = True) -> None:
+        """Start the services and, if asked to, one worker of each queue; fill in a project."""
         self.postgres.start()
         self.redis.start()
         self.usual = dict(connections.databases["default"])
         connections["default"].close()
         connections.databases["default"].update(database_from_url(self.postgres.url))
         subprocess.run([sys.executable, "manage.py", "migrate", "-v0"], cwd=ROOT, env=self.env(), check=True)
-        self.worker("short", "-B")
-        self.worker("train")
+        if workers:
+            self.worker("short", "-B")
+            self.worker("train")
         self._fill()
 
     def close(self) -> None:

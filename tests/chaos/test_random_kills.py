@@ -55,23 +55,23 @@ def test_random_kills_lose_and_double_nothing(house: House) -> None:
             _kill(house, dice.choice(["trainer", "worker", "redis", "postgres"]))
             killed += 1
     for run in runs:
-        house.ends(run, 180)
-        assert run.state == RunState.SUCCEEDED or run.error["code"] == "crash_loop"
+        house.ends(run, 300)
+        assert run.state == RunState.SUCCEEDED, run.error
         assert_exact(run)
 
 
 def test_deaths_of_workers_are_seen_in_time(house: House) -> None:
-    """R3: p95 of the time from kill -9 to the database, with a lease of two seconds (twenty in production)."""
+    """R3: p95 of the time from kill -9 to the database."""
     took = []
     for _ in range(20):
         run = house.launch("sleep-30", 500)
         house.reaches(run, 2)
         house.kill9("train")
         began = time.monotonic()
-        wait_until(lambda run=run: Attempt.objects.get(run=run, number=1).ended_at, 30)
+        wait_until(lambda run=run: Attempt.objects.get(run=run, number=1).ended_at, 60)
         took.append(time.monotonic() - began)
         house.worker("train")
         Run.objects.filter(pk=run.pk).update(state=RunState.CANCELLED)
     took.sort()
-    print(f"death seen: median {took[10]:.1f} s, p95 {took[18]:.1f} s at a lease of 2 s")
-    assert took[18] < 5
+    print(f"death seen: median {took[10]:.1f} s, p95 {took[18]:.1f} s")
+    assert took[18] <= 30

@@ -16,7 +16,7 @@ from django.test import Client
 from tests.chaos.house import ROOT, House, gone
 from tests.chaos.services import alive, wait_until
 from tests.chaos.truth import assert_exact
-from tests.servers import running, wait_for_http
+from tests.servers import wait_for_http
 from training.config import JobConfig
 from webapp.engine.services import run_create
 from webapp.environments.models import Environment
@@ -39,16 +39,20 @@ def real_house(
         patch.setattr("webapp.engine.outbox._send", lambda row: False)
         patch.setattr("webapp.runs.nudge.Nudger.put", lambda *_: None)
         patch.setenv("TILTYARD_OUTBOUND_ALLOW", f"127.0.0.1:{port}")  # the trainer reaches nothing else that is private
-        house = House(folder, "tests.chaos.real_settings")
-        argv = [sys.executable, "-m", "envs.tools", "--port", str(port), "--delay-ms", "300"]
-        with running(argv, folder / "tools.log") as child:
-            wait_for_http(f"http://127.0.0.1:{port}/health", child, folder / "tools.log")
-            try:
-                house.open()
-                _fill(house, port, folder)
-                yield house
-            finally:
-                house.close()
+        house = House(folder, "webapp.settings")
+        try:
+            house.open()
+            tools_start(house, port)
+            _fill(house, port, folder)
+            yield house
+        finally:
+            house.close()
+
+
+def tools_start(house: House, port: int) -> None:
+    """The environment's server, which a test may kill as ``tools``, and start again."""
+    house.start("tools", "envs.tools", "--port", str(port), "--delay-ms", "300")
+    wait_for_http(f"http://127.0.0.1:{port}/health", house.processes["tools"], house.folder / "tools.log")
 
 
 def _fill(house: House, port: int, folder: Path) -> None:

@@ -31,6 +31,7 @@ def journal_says(run: Run) -> dict[str, Any]:
                 points |= {(number, event["step"], key): _value(value) for key, value in event["values"].items()}
             elif kind == "rollout_started":
                 rollouts[name] = "excluded"
+                turns = {key: said for key, said in turns.items() if key[0] != name or not event.get("again")}
             elif kind == "rollout_finished":
                 rollouts[name] = event["status"]
             elif kind == "turn":

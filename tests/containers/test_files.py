@@ -262,6 +262,7 @@ def test_an_image_takes_in_only_what_is_named() -> None:
     taken = {line[1:] for line in lines if line[0] == "!"}
     assert taken == {
         "manage.py",
+        "requirements.hashes",
         "requirements.lock",
         "requirements-nodeps.lock",
         "envs",

@@ -101,8 +101,6 @@ def config_of(environment: str, steps: int) -> dict[str, Any]:
             "max_turn_tokens": 24,
             "max_completion_tokens": 1500,
             "max_prompt_tokens": 2200,
-            # Steps take half a second here, and a server takes ten to come back.
-            "failure_pause_steps": 100,
         },
         "run": {"max_steps": steps, "threads": 1},
     }
@@ -201,28 +199,23 @@ def chromium() -> Iterator[Any]:
         browser.close()
 
 
-def test_a_killed_environment_costs_its_rollouts_and_not_the_run(
-    composed: Composed, visitor: Visitor, slug: str
-) -> None:
+def test_a_killed_environment_holds_its_step_and_costs_nothing(composed: Composed, visitor: Visitor, slug: str) -> None:
+    """R1, with default settings."""
     steps = 60
     run = launch(visitor, slug, "survives", environment="webshop", steps=steps)
     path = f"runs/{run}"
     visitor.wait(path, lambda found: found["step"] >= 2, "two steps", RUN_LIMIT_S)
     docker("kill", composed.container("webshop"))
-    killed_at = visitor.get(path)["step"]
-    seen = visitor.wait(path, lambda found: found["step"] > killed_at + 2, "goes on without its server", 60)
-    assert seen["state"] == "running"
-    lost = [one for one in rollouts(visitor, run, range(1, seen["step"] + 1)) if one["status"] == "excluded"]
-    assert lost and all(one["reward"] is None for one in lost)
-    assert {one["error"]["boundary"] for one in lost} == {"environment"}
-    assert "environment_unreachable" in {one["error"]["code"] for one in lost}
-    assert all("webshop at http://webshop:8104: " in one["error"]["message"] for one in lost)
+    time.sleep(20)
+    held_at = visitor.get(path)["step"]
+    time.sleep(10)
+    waiting = visitor.get(path)
+    assert (waiting["state"], waiting["step"]) == ("running", held_at)
 
     docker("start", composed.container("webshop"))
     ended = visitor.wait(path, lambda found: found["state"] in ENDED, "run ended", RUN_LIMIT_S)
     assert (ended["state"], ended["step"], ended["attempt"]) == ("succeeded", steps, 1)
-    last = rollouts(visitor, run, range(steps, steps + 1))
-    assert last and not [one for one in last if one["status"] == "excluded"]
+    assert not [one for one in rollouts(visitor, run, range(1, steps + 1)) if one["status"] == "excluded"]
 
 
 def test_a_restarted_worker_takes_its_run_up_again(composed: Composed, visitor: Visitor, slug: str) -> None:

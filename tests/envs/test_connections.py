@@ -56,7 +56,7 @@ def open_descriptors(server: Server) -> int:
     return len(os.listdir(f"/proc/{server.process.pid}/fd"))
 
 
-def wait_for_descriptors(server: Server, at_most: int, within_s: float = 5.0) -> None:
+def wait_for_descriptors(server: Server, at_most: int, within_s: float = 20.0) -> None:
     ends_at = time.monotonic() + within_s
     while open_descriptors(server) > at_most:
         assert time.monotonic() < ends_at, f"{open_descriptors(server)} descriptors are open"
@@ -137,6 +137,28 @@ def test_a_request_of_single_bytes_is_ended_all_the_same(quick: Server) -> None:
         assert time.monotonic() - started < 3
 
 
+def test_a_head_without_end_is_cut_by_its_size(quick: Server) -> None:
+    """Headers are collected in memory: at the speed of a network that would be gigabytes before any time limit."""
+    sent = 0
+    with closing(connected(quick)) as peer, pytest.raises(OSError):
+        peer.sendall(b"GET /health HTTP/1.1\r\n")
+        while sent < 64_000_000:
+            peer.sendall(b"X-A: " + b"a" * 60_000 + b"\r\n")
+            sent += 60_000
+    assert sent < 8_000_000  # what fits into the buffers of both sides
+    assert quick.health()["status"] == "healthy"
+
+
+def test_a_large_body_in_one_piece_with_its_head_is_read(quick: Server) -> None:
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping", "x": "a" * 900_000}).encode()
+    with closing(connected(quick)) as peer:
+        peer.sendall(b"POST /mcp HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        answer = b""
+        while b"}" not in answer:
+            answer += peer.recv(65536)
+        assert b'"result":{}' in answer
+
+
 def test_a_client_that_keeps_its_connection_goes_on(quick: Server) -> None:
     with closing(http.client.HTTPConnection("127.0.0.1", quick.port, timeout=5)) as peer:
         peer.connect()
@@ -156,22 +178,20 @@ def test_a_socket_that_reads_nothing_is_cut_with_its_descriptor_and_one_line(qui
     peers = [handshake(quick) for _ in range(3)]
     for number, peer in enumerate(peers):
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        peer.settimeout(0.3)
-        try:
-            for _ in range(30):
+        peer.settimeout(0.3 if number == 0 else 20)
+        with suppress(OSError):  # the first leaves while an answer is written to it, the others stay until they are cut
+            for _ in range(60):
                 peer.sendall(reset)
-        except (TimeoutError, OSError):
-            pass
-        if number == 0:  # one leaves while an answer is written to it
+        if number == 0:
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             peer.close()
-    quick.wait_for_sessions(0, 5)
+    quick.wait_for_sessions(0, 20)
     wait_for_descriptors(quick, before)
     for peer in peers:
         peer.close()
     lines = [json.loads(line) for line in quick.log.read_text().splitlines()]
     assert not [line for line in lines if "traceback" in line]
-    assert len([line for line in lines if line["action"] == "session.closed" and (line["cut"] or line["lost"])]) == 3
+    assert len([line for line in lines if line["action"] == "session.closed" and line["cut"]]) == 2
     assert quick.health()["status"] == "healthy"
 
 
@@ -181,4 +201,4 @@ def test_refused_sockets_that_stay_are_cut(quick: Server) -> None:
     wait_for_descriptors(quick, before + 8)
     for peer in peers:
         peer.close()
-    quick.wait_for_sessions(0, 5)
+    quick.wait_for_sessions(0, 20)

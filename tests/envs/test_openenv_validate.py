@@ -93,7 +93,7 @@ def test_what_mcp_cannot_answer_is_an_error_of_json_rpc(named: tuple[str, Server
         b"{}": -32600,
         b'{"jsonrpc": "1.0", "id": 1, "method": "ping"}': -32600,
         b'{"jsonrpc": "2.0", "id": [], "method": "ping"}': -32600,
-        b'{"jsonrpc": "2.0", "id": 1, "method": "ping", "params": [' + b"[]," * 100_000 + b"1]}": -32600,
+        b'{"jsonrpc": "2.0", "id": 1, "method": "ping", "params": [' + b"[]," * 100_000 + b"1]}": -32700,
         b'{"jsonrpc": "2.0", "id": 1, "method": "ping", "x": "' + b"a" * 1_100_000 + b'"}': -32600,
     }
     for body, code in bad.items():

@@ -17,11 +17,13 @@ import pytest
 from django.db import OperationalError
 
 from tests.servers import ROOT, running, wait_for_http
+from training.config import METHODS
 from webapp.host.embedded import free_port
 from webapp.ops import follow as following
 from webapp.ops.console import Console
 from webapp.ops.options import UpOptions
 from webapp.ops.programs import web_program
+from webapp.ops.surroundings import disk_error
 from webapp.ops.up import Up
 
 
@@ -79,7 +81,7 @@ def test_a_full_disk_at_the_start_is_a_sentence(tmp_path: Path, monkeypatch: pyt
     def full(path: Path, text: str) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
-    monkeypatch.setattr("webapp.ops.up.write_private", full)
+    monkeypatch.setattr("webapp.ops.surroundings.write_private", full)
     monkeypatch.setattr(Up, "_hear_signals", lambda self: None)  # this process keeps its own
     monkeypatch.setattr("webapp.ops.up.os.umask", lambda mask: mask)
     assert Up(UpOptions(data=tmp_path, root=ROOT, port=free_port()), Console()).run() == 1
@@ -88,8 +90,7 @@ def test_a_full_disk_at_the_start_is_a_sentence(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_disk_that_fails_later_is_a_sentence_too(tmp_path: Path) -> None:
-    up = Up(UpOptions(data=tmp_path, root=ROOT), Console())
-    error = up._disk_error(OSError(errno.EROFS, os.strerror(errno.EROFS), str(tmp_path / "logs")))
+    error = disk_error(OSError(errno.EROFS, os.strerror(errno.EROFS), str(tmp_path / "logs")), tmp_path)
     assert "Read-only file system" in str(error) and "logs" in str(error)
 
 
@@ -108,7 +109,7 @@ def test_following_the_demo_waits_for_its_database(monkeypatch: pytest.MonkeyPat
             1,
             None,
         )
-        looks = 0
+        looks, method = 0, METHODS["grpo"]
 
         def refresh_from_db(self) -> None:
             Ended.looks += 1

@@ -65,9 +65,9 @@ TABLE: dict[str, dict[str, Who]] = {
     PROJECT + "runs/": READ,
     **{
         PROJECT + "runs/" + OWN_PK + tail: READ
-        for tail in ("", "parts/", "log/", "log/older/", "config/", "events/", "verl/")
+        for tail in ("", "parts/", "check/", "log/", "log/older/", "config/", "events/", "verl/")
     },
-    **{PROJECT + "runs/" + OWN_PK + tail: WRITE for tail in ("stop/", "pause/", "resume/")},
+    **{PROJECT + "runs/" + OWN_PK + tail: WRITE for tail in ("launch/", "stop/", "pause/", "resume/")},
     PROJECT + "rollouts/" + OWN_PK: READ,
     PROJECT + "datasets/": READ,
     PROJECT + "datasets/new/": FORM,

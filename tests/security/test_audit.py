@@ -79,6 +79,7 @@ ACTS: dict[str, Act] = {
     PROJECT + "runs/new/needs/": Act("preset_begun", {"preset": "toolbench", "size": "full"}),
     PROJECT + "runs/new/needs/" + OWN_PK + "leave/": Act("preset_dropped"),
     PROJECT + "runs/imports/new/": Act("run_imported", lambda of: {"name": "", "uploads": [_file("step:1", "a.log")]}),
+    RUNS + "launch/": Act("run_launched"),
     RUNS + "stop/": Act("run_stopped"),
     RUNS + "pause/": Act("run_paused"),
     RUNS + "resume/": Act("run_resumed"),
@@ -163,6 +164,8 @@ def _prepare(route: str, places: dict[str, Any], alice: User, client: Client) ->
         Run.objects.update(state=states[tail], attempt=1, lease_owner="w", lease_beat_at=timezone.now())
     elif route.startswith(PROJECT) and tail == "delete/":
         Run.objects.update(state="succeeded")
+    elif route == RUNS + "launch/":
+        Run.objects.update(state="draft", config=places["config"].model_dump(mode="json"))
     elif route == DATASETS + "keep/":
         Dataset.objects.update(state="needs_choice")
     elif "rewards/<uuid:pk>/" in route or "runs/new" in route or "projects/<slug:slug>/runs" in route:

@@ -7,6 +7,7 @@ import contextlib
 import resource
 import socket
 import time
+import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -150,3 +151,12 @@ def test_keep_alive_and_large_answers_still_work(web: int) -> None:
             assert head.startswith(b"HTTP/1.1 200") and len(body) == size
     url = f"http://127.0.0.1:{web}/static/vendor/htmx-2.0.6.min.js"
     assert len(urllib.request.urlopen(url, timeout=5).read()) == 51_007
+
+
+def test_a_refusal_of_a_large_body_is_read_by_who_sends_it(web: int) -> None:
+    """Closed at once, the rest of the body reset the line: browsers and proxies saw a broken one and not the 413."""
+    request = urllib.request.Request(f"http://127.0.0.1:{web}/login/", data=b"x" * 5_000_000, method="POST")
+    for _ in range(3):
+        with pytest.raises(urllib.error.HTTPError) as answer:
+            urllib.request.urlopen(request, timeout=10)
+        assert answer.value.code == 413 and b"too_large" in answer.value.read()

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from django.apps import apps
 from django.core.exceptions import ImproperlyConfigured
 
+from tests.servers import ROOT
 from training import floors
 from webapp.host import embedded
+from webapp.ops.hashes import hashed, pins
+from webapp.ops.surroundings import old_redis
 
 OLD = {"torch": "2.5.1", "transformers": "5.2.9", "pyarrow": "14.0.0", "redis": "4.5.4"}
 
@@ -51,13 +54,19 @@ def test_the_newest_redis_of_this_machine_is_used(tmp_path: Path, monkeypatch: p
     assert embedded.redis_bin() != str(own)  # older than the one that we carry
 
 
-def test_an_unsupported_redis_is_told(tmp_path: Path, capsys: Any) -> None:
-    from webapp.ops.console import Console
-    from webapp.ops.options import UpOptions
-    from webapp.ops.up import Up
+def test_every_pin_but_torch_has_its_hashes() -> None:
+    lock, hashes = ((ROOT / name).read_text() for name in ("requirements.lock", "requirements.hashes"))
+    assert pins(lock) == pins(hashes) and len(pins(lock)) > 100
+    for block in re.split(r"\n(?=[a-z0-9])", hashes)[1:]:
+        assert re.search(r"--hash=sha256:[0-9a-f]{64}", block), block
+    with pytest.raises(SystemExit, match="b==2"):
+        hashed("a==1\nb==2\ntorch==3\n", "a==1 \\\n    --hash=sha256:00\nb==1 \\\n    --hash=sha256:00\n")
 
+
+def test_an_unsupported_redis_is_told(tmp_path: Path) -> None:
     binary = tmp_path / "redis-server"
     binary.write_text("#!/bin/sh\necho 'Redis server v=6.2.14 sha=0'\n")
     binary.chmod(0o755)
-    Up(UpOptions(data=tmp_path, root=tmp_path), Console())._tell_old_redis(str(binary))
-    assert "Redis 6.2.14 gets no security fixes" in capsys.readouterr().out
+    assert "Redis 6.2.14 gets no security fixes" in old_redis(str(binary))[0]
+    binary.write_text("#!/bin/sh\necho 'Redis server v=7.0.0 sha=0'\n")
+    assert old_redis(str(binary)) == []

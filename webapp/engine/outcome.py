@@ -6,8 +6,9 @@
    paused, with its typed error. A run that was asked to stop or pause is cancelled or paused. Without the event the
    trainer died.
 4. A run whose trainer or worker died is queued again, unless ``MAX_ATTEMPTS_WITHOUT_PROGRESS`` trainers in a row died
-   without a new step: then it fails with ``crash_loop``. A worker's death says nothing about the run, so that takes
-   ``MAX_WORKERS_LOST`` of them. A person who resumes the run starts the count again.
+   at the step that the run never passed, or at their start: then it fails with ``crash_loop``. The death of a worker,
+   or of a trainer on its way back to that step, says nothing about the run, so that takes ``MAX_OTHER_DEATHS`` of
+   them. A person who resumes the run starts the count again.
 5. Rollouts in flight are excluded. On success the final model is registered. Runs that waited are woken or failed.
 """
 
@@ -25,7 +26,7 @@ from webapp.runs.models import Attempt, Run
 from webapp.runs.states import LEASED, RunState
 
 CRASHES = frozenset({"trainer_died", "supervisor_fault"})
-MAX_WORKERS_LOST = 20  # a run that takes whole machines down must end some time, too
+MAX_OTHER_DEATHS = 20  # a run that takes whole machines down must end some time, too
 WORKER_CLOSING = ErrorInfo(
     code="worker_closing",
     boundary=Boundary.LEASE,
@@ -102,9 +103,9 @@ def _decide(run: Run, attempt: Attempt, error: ErrorInfo | None) -> tuple[RunSta
     lost = error or typed or _unnamed()
     if run.imported:
         return RunState.FAILED, lost
-    trainers, workers = _deaths_without_progress(run, lost)
-    if trainers >= settings.MAX_ATTEMPTS_WITHOUT_PROGRESS or workers >= MAX_WORKERS_LOST:
-        return RunState.FAILED, crash_loop(trainers + workers, lost)
+    stuck, other = _deaths_without_progress(run, lost)
+    if stuck >= settings.MAX_ATTEMPTS_WITHOUT_PROGRESS or other >= MAX_OTHER_DEATHS:
+        return RunState.FAILED, crash_loop(stuck + other, lost)
     return RunState.QUEUED, lost
 
 
@@ -128,18 +129,23 @@ def _unnamed() -> ErrorInfo:
 
 
 def _deaths_without_progress(run: Run, lost: ErrorInfo) -> tuple[int, int]:
-    """How many trainers and how many workers died since the last new step; ``lost`` ended the present attempt."""
-    best, trainers, workers = 0, 0, 0
+    """Deaths since the last new step: of trainers that say something of the run, and all others.
+
+    A resumed run is bitwise the same, so what it does wrong itself kills it where it died before, or at its start. A
+    trainer that was killed on its way back there says as little of the run as the death of a worker. ``lost`` ended the
+    present attempt.
+    """
+    best, stuck, other = 0, 0, 0
     for row in Attempt.objects.filter(run=run, number__gt=run.attempts_forgiven).order_by("number"):
         code = lost.code if row.number == run.attempt else (row.error or {}).get("code")
         if row.last_step > max(best, row.first_step):
-            trainers, workers = 0, 0
-        elif code == "worker_lost":
-            workers += 1
+            stuck, other = 0, 0
+        elif code == "worker_lost" or (code in CRASHES and row.first_step < row.last_step < best):
+            other += 1
         elif code in CRASHES:
-            trainers += 1
+            stuck += 1
         best = max(best, row.last_step)
-    return trainers, workers
+    return stuck, other
 
 
 def _model_register(run: Run) -> None:

@@ -15,6 +15,7 @@ from django.conf import settings
 from django.template.defaultfilters import filesizeformat
 from django.utils.translation import gettext as _
 
+from training.machine import reserve_bytes
 from webapp.engine.services import run_resume
 from webapp.registry.models import Checkpoint
 from webapp.runs.models import Run
@@ -22,27 +23,22 @@ from webapp.runs.states import RunState
 from webapp.workers.identity import folder_problem
 
 logger = logging.getLogger(__name__)
-RESERVE_BYTES = 2 << 30
-RESERVE_SHARE = 0.05  # of a small disk
 COPIES = 2
 
 
 class Disk(NamedTuple):
-    """The disk of the data folder, in bytes."""
+    """The disk of the data folder, in bytes; ``reserve`` is what must stay free."""
 
     total: int
     free: int
-
-    @property
-    def reserve(self) -> int:
-        """What must stay free: 2 GB, or a twentieth of a small disk."""
-        return min(RESERVE_BYTES, int(self.total * RESERVE_SHARE))
+    reserve: int
 
 
 def disk() -> Disk:
-    """As it is now."""
-    found = shutil.disk_usage(Path(settings.DATA_DIR))
-    return Disk(found.total, found.free)
+    """As it is now, with the reserve below which a trainer pauses its run."""
+    folder = Path(settings.DATA_DIR)
+    found = shutil.disk_usage(folder)
+    return Disk(found.total, found.free, reserve_bytes(folder))
 
 
 def disk_text() -> str:

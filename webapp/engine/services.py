@@ -23,7 +23,7 @@ from webapp.teams.audit import audit
 from webapp.teams.models import AuditAction, Project, User
 from webapp.text import clean_json
 
-__all__ = ["run_create", "run_launch", "run_pause", "run_resume", "run_stop", "run_transition"]
+__all__ = ["run_change", "run_create", "run_launch", "run_pause", "run_resume", "run_stop", "run_transition"]
 
 # What the saved weights have the shape of.
 WEIGHT_OPTIONS = ("source", "revision", "lora_rank", "lora_alpha", "lora_targets")
@@ -84,12 +84,28 @@ def run_create(
     return run
 
 
-def run_launch(*, run: Run, user: User | None = None) -> Run:
-    """Queue a draft. Raises ``ConfigError`` as ``run_create`` does; a run that is no draft is left as it is."""
+def run_change(*, run: Run, name: str, config: JobConfig) -> bool:
+    """Give a draft another name and config; false when it is no draft any more. Raises ``ConfigError``."""
+    _check_name(name)
+    if run.resume_checkpoint is not None:
+        check_child(run.project, config, run.resume_checkpoint)
+    columns = {"name": name, "kind": config.kind, "config": _stored(config), "total_steps": config.run.max_steps}
+    try:
+        with transaction.atomic():
+            return bool(Run.objects.filter(pk=run.pk, state=RunState.DRAFT).update(**columns))
+    except IntegrityError as exc:
+        raise _name_taken(name) from exc
+
+
+def run_launch(*, run: Run, user: User | None = None, audited: bool = False) -> Run:
+    """Queue a draft. Raises ``ConfigError`` as ``run_create`` does; a run that is no draft is left as it is.
+
+    ``audited``: the person's act has its row already.
+    """
     config = JobConfig.model_validate(run.config)
     fields = _resolved_fields(config, resolve(run.project, config))
     drafts = frozenset({RunState.DRAFT})
-    if run_transition(run.pk, RunState.QUEUED, sources=drafts, reason=_by("launched", user), **fields):
+    if run_transition(run.pk, RunState.QUEUED, sources=drafts, reason=_by("launched", user), **fields) and not audited:
         audit(AuditAction.RUN_LAUNCHED, run, by=user)
     run.refresh_from_db()
     return run

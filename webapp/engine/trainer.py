@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -23,7 +24,9 @@ from django.conf import settings
 
 from training.child_env import CERTIFICATES, DEVICES, HUB_ACCESS, MODELS, PLACES, child_env
 from training.errors import Boundary, ErrorInfo
+from training.machine import RESERVE_VARIABLE
 from training.rewards.custom import SWITCH_VARIABLE
+from training.rewards.model_based.model import FOLDERS_VARIABLE
 from webapp.logs import redact
 from webapp.teams.switches import custom_rewards_on
 from webapp.text import clean_text
@@ -33,13 +36,16 @@ TAIL_LINES, TAIL_BYTES, LINE_CHARS = 50, 64 << 10, 2_000
 NO_ACCESS: Mapping[str, str] = MappingProxyType({})
 # What a trainer may know of our environment: places, devices, and how it reaches Hugging Face (with the operator's own
 # token and proxies, if any); never addresses or secrets of our services. Reward code of teams gets none of it.
-ENV_NAMES = (*PLACES, *MODELS, *HUB_ACCESS, *DEVICES, *CERTIFICATES, "PYTHONPATH", "TILTYARD_DISK_RESERVE_MB")
+ENV_NAMES = (*PLACES, *MODELS, *HUB_ACCESS, *DEVICES, *CERTIFICATES, "PYTHONPATH", RESERVE_VARIABLE, FOLDERS_VARIABLE)
+# Keys of judges, under the only names that a reward spec can give, and the one host that each may be sent to.
+JUDGE_NAMES = re.compile(r"JUDGE_KEY(_[A-Z0-9]{1,50})?(_HOST)?")
 
 
 def trainer_env(parent_fd: int, access: Mapping[str, str] = NO_ACCESS) -> dict[str, str]:
     """The child's whole environment. ``access`` opens the run's own environment servers, and no others."""
     named = {"PYTHONUNBUFFERED": "1", "TILTYARD_PARENT_FD": str(parent_fd)}
-    return child_env(ENV_NAMES, **named, **access_env(access))
+    judges = [name for name in os.environ if JUDGE_NAMES.fullmatch(name)]
+    return child_env(ENV_NAMES, judges, **named, **access_env(access))
 
 
 def access_env(access: Mapping[str, str]) -> dict[str, str]:

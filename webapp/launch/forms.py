@@ -6,6 +6,7 @@ to (``optim.micro_batch_size: …``) and are placed beside it.
 
 from __future__ import annotations
 
+import copy
 import re
 import uuid
 from collections.abc import Iterator
@@ -32,6 +33,7 @@ from webapp.ids import name_validator
 from webapp.registry.models import Checkpoint
 from webapp.registry.selectors import models_of, trained_runs
 from webapp.rewards.selectors import specs_of
+from webapp.runs.differences import Changed, differences
 from webapp.runs.models import Run
 from webapp.runs.states import TERMINAL
 from webapp.teams.models import Project
@@ -123,6 +125,8 @@ class RunForm(forms.Form):
     name = forms.CharField(label=gettext_lazy("Name"), max_length=80, validators=[name_validator])
     idempotency_key = forms.CharField(widget=forms.HiddenInput, max_length=64, required=False)
     checkpoint = forms.ModelChoiceField(Checkpoint.objects.none(), widget=forms.HiddenInput, required=False)
+    origin = forms.ModelChoiceField(Run.objects.none(), widget=forms.HiddenInput, required=False)
+    draft = forms.ModelChoiceField(Run.objects.none(), widget=forms.HiddenInput, required=False)
 
     def __init__(
         self,
@@ -132,13 +136,18 @@ class RunForm(forms.Form):
         config: JobConfig | None = None,
         name: str = "",
         checkpoint: Checkpoint | None = None,
+        origin: Run | None = None,
+        draft: Run | None = None,
     ) -> None:
-        super().__init__(data, initial={"name": name, "idempotency_key": uuid.uuid4().hex, "checkpoint": checkpoint})
+        given = {"name": name, "checkpoint": checkpoint, "origin": origin, "draft": draft}
+        super().__init__(data, initial=given | {"idempotency_key": uuid.uuid4().hex})
         self.project = project
+        for field in ("origin", "draft"):
+            self.fields[field].queryset = Run.objects.filter(project=project)  # type: ignore[attr-defined]
         self.fields["checkpoint"].queryset = Checkpoint.objects.filter(project=project).select_related("run")  # type: ignore[attr-defined]
         self.config: JobConfig | None = None
         self.warnings: dict[str, str] = {}
-        start = config or JobConfig()
+        start = self.start = config or JobConfig()
         self._add("", JobConfig, start)
         for group, model, _info in option_groups():
             self._add(f"{group}.", model, getattr(start, group))
@@ -186,10 +195,25 @@ class RunForm(forms.Form):
     @property
     def source(self) -> Checkpoint | None:
         """The checkpoint that the run is to go on from, if it is a child."""
+        return cast(Checkpoint | None, self._hidden("checkpoint"))
+
+    @property
+    def origin_run(self) -> Run | None:
+        """The run whose config this form began with, if it was cloned or is continued."""
+        return cast(Run | None, self._hidden("origin"))
+
+    def _hidden(self, name: str) -> Any:
         try:
-            return cast(Checkpoint | None, self.fields["checkpoint"].clean(self["checkpoint"].value()))
+            return self.fields[name].clean(self[name].value())
         except ValidationError:
             return None
+
+    def changed_options(self) -> list[Changed]:
+        """What the form has otherwise than the run that it began with."""
+        origin, config = self.origin_run, self.config if self.is_bound else self.start
+        if origin is None or config is None:
+            return []
+        return differences(config_of(origin).model_dump(mode="json"), config.model_dump(mode="json"))
 
     @property
     def kind(self) -> str:
@@ -260,6 +284,28 @@ class RunForm(forms.Form):
         while path and path not in self.fields:
             path = path.rpartition(".")[0]
         self.add_error(path or None, sentence if path == option else f"{option}: {sentence}")
+
+
+def config_of(run: Run) -> JobConfig:
+    """A run's config; options that no longer exist (an old run) are left at their defaults, and only those."""
+    raw = copy.deepcopy(run.config)
+    for _round in range(MAX_OPTIONS):
+        try:
+            return JobConfig.model_validate(raw)
+        except ShapeError as exc:
+            if not any(_leave_out(raw, error["loc"]) for error in exc.errors(include_url=False)):
+                break
+    return JobConfig()
+
+
+def _leave_out(raw: dict[str, Any], place: tuple[int | str, ...]) -> bool:
+    """Drop the option at ``(group, option, …)``; false where it is not there."""
+    if not place:
+        return False
+    group = raw.get(str(place[0]))
+    if len(place) > 1 and isinstance(group, dict):
+        return group.pop(str(place[1]), raw) is not raw
+    return raw.pop(str(place[0]), raw) is not raw
 
 
 def reference_choices(project: Project) -> dict[str, list[tuple[str, str]]]:

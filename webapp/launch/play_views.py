@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
 from training.errors import ConfigError
-from webapp.engine.services import run_create
+from webapp.launch.checked import check_record, launch_checked
 from webapp.launch.forms import suggested_name
 from webapp.launch.play_forms import BedForm, SampleForm
 from webapp.launch.preflight import Outcome, preflight
@@ -52,12 +52,9 @@ def _page(request: HttpRequest, slug: str, pk: UUID, kind: type[BedForm]) -> Htt
     if request.GET.get("check"):
         return _check(request, project, form, context)
     if form.is_valid():
-        outcome = _outcome(project, form)
-        if not outcome.blocked and (not outcome.problems or request.POST.get("launch_anyway") == "yes"):
-            run = _launch(request, project, form)
-            if run is not None:
-                return redirect("run-detail", slug, run.pk)
-        context["outcome"] = outcome
+        run = _launch(request, project, form)
+        if run is not None:
+            return redirect("run-detail", slug, run.pk)
     return render(request, "rewards/play.html", context, status=422)
 
 
@@ -66,7 +63,8 @@ def _check(request: HttpRequest, project: Project, form: BedForm, context: dict[
     if not probe_allowed(request.user):
         context["sentence"] = _("That was many checks in one minute; wait a little.")
     elif form.is_valid():
-        context["outcome"] = _outcome(project, form)
+        context["outcome"] = outcome = _outcome(project, form)
+        check_record(project=project, user=cast(User, request.user), config=form.config(), outcome=outcome)
     fragment = request.headers.get("HX-Request") == "true"
     return render(request, "runs/new_preflight.html" if fragment else "rewards/play.html", context)
 
@@ -80,15 +78,16 @@ def _outcome(project: Project, form: BedForm) -> Outcome:
 
 
 def _launch(request: HttpRequest, project: Project, form: BedForm) -> Run | None:
-    """The launched run, or ``None`` with the reason beside its field."""
+    """The run, which a worker checks and queues, or ``None`` with the reason beside its field."""
     config, spec = form.config(), form.spec
     try:
-        return run_create(
+        return launch_checked(
             project=project,
             user=cast(User, request.user),
             config=config,
             name=suggested_name(project, config, f"{form.base_name} {spec.name[:50]} v{spec.version}"),
             idempotency_key=form.cleaned_data["idempotency_key"] or None,
+            anyway=request.POST.get("launch_anyway") == "yes",
         )
     except ValidationError as exc:
         add_errors(form, exc)

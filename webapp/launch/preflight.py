@@ -3,17 +3,23 @@
 Cheap checks run here; what needs the trainer's libraries runs as ``python -m training preflight`` in its own process
 with a wall limit. A *hard* problem (the config, an address that may not be reached) always blocks the launch; any other
 may be overridden by the person, because its cause may pass (a server that starts later) or its estimate may be wrong.
+A *remark* stops nothing: what will only take longer, and a check that took too long itself.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
+import signal
+import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,11 +30,10 @@ from django.utils.translation import gettext as _
 from training.child_env import CERTIFICATES, MODELS, PLACES, child_env
 from training.config import JobConfig, config_to_yaml
 from training.errors import ConfigError, TiltyardError
-from training.limited import limited_child
 from training.rewards.scoring import validate_components
 from webapp.engine.resolve import resolve
 from webapp.engine.trainer import access_env
-from webapp.environments.capacity import replicas_to_add, room_of
+from webapp.environments.capacity import Room, replicas_to_add, room_of
 from webapp.environments.models import Environment
 from webapp.environments.selectors import environment_named
 from webapp.environments.tokens import reach, trainer_access
@@ -40,11 +45,13 @@ from webapp.teams.models import Project
 from webapp.words import in_words
 
 logger = logging.getLogger(__name__)
-WALL_LIMIT_S = 30.0
+WALL_LIMIT_S = 30.0  # while a person waits for the page
+LONG_LIMIT_S = 240.0  # in the background
+LOOK_EVERY_S = 0.1
 MAX_OUTPUT_BYTES = 256 * 1024
 KEEP_FREE_BYTES = 2 * 1024**3
 ASKED_BEFORE = frozenset({"environment", "rewards"})  # said once already when they are all right
-COUNTED_HERE = "slots"  # over all replicas, with an offer to start more
+COUNTED_HERE = "slots"  # where the servers tell: over all replicas, with an offer to start more
 _processes = threading.BoundedSemaphore(2)  # each imports torch; more at once would starve the pages
 _OWN_PLACES = ("TILTYARD_MODELS_DIR", "TILTYARD_DATA_DIR")
 
@@ -52,12 +59,13 @@ _OWN_PLACES = ("TILTYARD_MODELS_DIR", "TILTYARD_DATA_DIR")
 class Offer(NamedTuple):
     """What a person may do about a finding: start so many more replicas of this environment."""
 
-    environment: Environment
+    environment_id: str
     more: int
 
 
 class Check(NamedTuple):
-    """One finding. ``path`` names the option it belongs to; ``hard`` problems cannot be overridden.
+    """One finding. ``path`` names the option it belongs to; ``hard`` problems cannot be overridden, and a ``remark``
+    (not ok either) stops nothing.
 
     ``detail`` is what was reported in the words of the library or server that reported it.
     """
@@ -70,6 +78,12 @@ class Check(NamedTuple):
     path: str = ""
     detail: str = ""
     offer: Offer | None = None
+    remark: bool = False
+
+    @property
+    def level(self) -> str:
+        """How the page shows it."""
+        return "ok" if self.ok else "remark" if self.remark else "problem"
 
     @property
     def sentence(self) -> str:
@@ -90,30 +104,73 @@ class Outcome(NamedTuple):
 
     @property
     def problems(self) -> bool:
-        """Whether anything was found."""
-        return any(not check.ok for check in self.checks)
+        """Whether anything was found that a person should decide on."""
+        return any(not check.ok and not check.remark for check in self.checks)
 
 
-def preflight(project: Project, config: JobConfig, *, full: bool = True) -> Outcome:
-    """Check a config for a project. ``full`` also asks the environment and the trainer, which takes seconds."""
+def preflight(
+    project: Project,
+    config: JobConfig,
+    *,
+    full: bool = True,
+    say: Callable[[Check], None] | None = None,
+    limit_s: float = WALL_LIMIT_S,
+) -> Outcome:
+    """Check a config for a project. ``full`` also asks the environment and the trainer, which takes seconds.
+
+    ``say`` hears each finding as soon as it is known. The trainer's own checks may take ``limit_s``.
+    """
     try:
         resolved = resolve(project, config).config
     except ConfigError as exc:
-        return Outcome([Check(_("References"), False, exc.sentence, exc.hint, True, exc.option)], None)
-    checks = [Check(_("References"), True, _("Dataset, model, environment and reward were found."))]
-    environment = environment_named(project, config.environment.name.removeprefix("environment:"))
-    if resolved.method.plays:
-        checks.append(_check_rewards(resolved))
-    if resolved.method.learns_from == "rollouts":
-        checks += _check_pull(project, config)
-    if environment is not None and resolved.method.plays:
-        checks.append(_check_address(resolved, environment))
-    checks.append(_check_disk(resolved))
+        return Outcome(_told([_unresolved(exc)], say), None)
+    checks = _told(_quick(project, config, resolved), say)
     if full and not any(check.hard and not check.ok for check in checks):
-        if environment is not None and resolved.method.plays:
-            checks.append(_check_room(resolved, environment))
-        checks += _trainer_checks(resolved, trainer_access(project, config.environment.name))
+        checks += _told(_slow(project, config, resolved, limit_s), say)
     return Outcome(checks, resolved)
+
+
+def _told(checks: Iterable[Check], say: Callable[[Check], None] | None) -> list[Check]:
+    found = []
+    for check in checks:
+        found.append(check)
+        if say is not None:
+            say(check)
+    return found
+
+
+def _unresolved(exc: ConfigError) -> Check:
+    return Check(_("References"), False, exc.sentence, exc.hint, True, exc.option)
+
+
+def _quick(project: Project, config: JobConfig, resolved: JobConfig) -> Iterator[Check]:
+    """What is known here at once."""
+    yield Check(_("References"), True, _("Dataset, model, environment and reward were found."))
+    environment = _environment_of(project, config, resolved)
+    if resolved.method.plays:
+        yield _check_rewards(resolved)
+    if resolved.method.learns_from == "rollouts":
+        yield from _check_pull(project, config)
+    if environment is not None:
+        yield _check_address(resolved, environment)
+    yield _check_disk(resolved)
+
+
+def _slow(project: Project, config: JobConfig, resolved: JobConfig, limit_s: float) -> Iterator[Check]:
+    """What others have to be asked for."""
+    environment, counted = _environment_of(project, config, resolved), True
+    if environment is not None:
+        room = room_of(environment)
+        counted = room.free is not None or not room.answering
+        yield _check_room(resolved, environment, room)
+    for check in _trainer_checks(resolved, trainer_access(project, config.environment.name), limit_s):
+        if not (counted and check.title == _title(COUNTED_HERE)):
+            yield check
+
+
+def _environment_of(project: Project, config: JobConfig, resolved: JobConfig) -> Environment | None:
+    name = config.environment.name.removeprefix("environment:")
+    return environment_named(project, name) if resolved.method.plays else None
 
 
 def _check_rewards(config: JobConfig) -> Check:
@@ -146,7 +203,7 @@ def _check_address(config: JobConfig, environment: Environment) -> Check:
     title = _("Environment address")
     if not config.environment.url:
         sentence = _("No server of environment “%(name)s” runs.") % {"name": environment.name}
-        offer = Offer(environment, 1) if environment.launched else None
+        offer = Offer(str(environment.pk), 1) if environment.launched else None
         hint = _("Start one here or on the environment's page, then check again.")
         return Check(title, False, sentence, hint, False, "environment.name", offer=offer)
     try:
@@ -159,11 +216,11 @@ def _check_address(config: JobConfig, environment: Environment) -> Check:
     return Check(title, True, _("The address may be reached from here."))
 
 
-def _check_room(config: JobConfig, environment: Environment) -> Check:
+def _check_room(config: JobConfig, environment: Environment, room: Room) -> Check:
     """Whether its servers answer now, and together have room for the rollouts of one step."""
-    title, needed, room = _("Environment server"), config.rollouts_per_step, room_of(environment)
+    title, needed = _("Environment server"), config.rollouts_per_step
     more = replicas_to_add(environment, room, needed)
-    offer = Offer(environment, more) if more else None
+    offer = Offer(str(environment.pk), more) if more else None
     if not room.answering:
         message = room.problem.message if room.problem else _("None of its servers runs.")
         hint = (room.problem.hint if room.problem else "") or _("Start the server, or choose another environment.")
@@ -173,7 +230,7 @@ def _check_room(config: JobConfig, environment: Environment) -> Check:
     if not room.free:
         message = _("All of its %(slots)s sessions are taken.") % {"slots": room.slots}
         hint = _("A step waits for a free one; after the environment's patience the run pauses.")
-        return Check(title, False, message, hint, False, "environment.name", offer=offer)
+        return Check(title, False, message, hint, False, "environment.name", offer=offer, remark=True)
     counts = {"free": room.free, "slots": room.slots, "needed": needed, "replicas": room.answering}
     count = min(room.free, config.environment.sessions * room.answering or room.free)
     if count < needed:
@@ -196,48 +253,81 @@ def _check_disk(config: JobConfig) -> Check:
     if found is not None:
         message = f"{disk_sentence(config, found)} {message}"
     hint = "" if fits else _("Free some space, keep fewer checkpoints, or train a LoRA adapter.")
-    return Check(_("Disk"), fits, message, hint, path="" if fits else "run.save_every")
+    return Check(_("Disk"), fits, message, hint, path="" if fits else "run.save_every", remark=not fits)
 
 
-def _trainer_checks(config: JobConfig, access: dict[str, str]) -> list[Check]:
-    """What the trainer itself finds, or one soft problem that says why it could not be asked."""
+def _trainer_checks(config: JobConfig, access: dict[str, str], limit_s: float = WALL_LIMIT_S) -> Iterator[Check]:
+    """What the trainer itself finds, or why it could not be asked. That it takes long is no reason not to launch."""
     title = _("Trainer")
-    if not _processes.acquire(timeout=WALL_LIMIT_S / 2):
-        return [Check(title, False, _("Other preflights are running."), _("Try again in a moment."))]
+    if not _processes.acquire(timeout=limit_s / 2):
+        hint = _("The trainer will say what it finds when it starts.")
+        yield Check(title, False, _("Other checks are still running, so it was not asked."), hint, remark=True)
+        return
     try:
-        code, output = _run_trainer(config, access)
+        yield from _ask_trainer(config, access, limit_s, title)
     finally:
         _processes.release()
-    if code is None:
-        sentence = _("The trainer's own checks took longer than %(s)g seconds.") % {"s": WALL_LIMIT_S}
-        return [Check(title, False, sentence, _("A large model may simply need longer to load."))]
-    found = _parse(output)
-    if found is None:
-        logger.warning("preflight gave no findings (exit code %s)", code)
-        return [
-            Check(title, False, _("The trainer's own checks did not work on this server."), _("See the server's log."))
-        ]
-    return found
 
 
-def _run_trainer(config: JobConfig, access: dict[str, str]) -> tuple[int | None, bytes]:
-    """Run the command with a minimal environment; ``None`` when it had to be killed."""
+def _ask_trainer(config: JobConfig, access: dict[str, str], limit_s: float, title: str) -> Iterator[Check]:
     with tempfile.TemporaryDirectory(prefix="preflight-", dir=settings.DATA_DIR) as folder:
-        path = Path(folder) / "config.yaml"
-        path.write_text(config_to_yaml(config), encoding="utf-8")
-        with open(Path(folder) / "out", "w+b") as out, open(Path(folder) / "err", "w+b") as err:
-            command = [sys.executable, "-m", "training", "preflight", str(path), "--json"]
-            with limited_child(
-                command, wall_s=WALL_LIMIT_S, env=_environment(access), stdout=out, stderr=err, cwd=settings.BASE_DIR
-            ) as child:
-                in_time = child.wait()
-            code = child.code if in_time else None
-            out.seek(0)
-            err.seek(0)
-            output = out.read(MAX_OUTPUT_BYTES)
-            if code:
-                logger.info("preflight ended with %s: %s", code, err.read(2000).decode("utf-8", "replace"))
-            return code, output
+        path = Path(folder)
+        (path / "config.yaml").write_text(config_to_yaml(config), encoding="utf-8")
+        code = yield from _follow(path, access, limit_s)
+        text = _read(path / "out")
+        if code is None:
+            sentence = _("The trainer's own checks took longer than %(s)g seconds.") % {"s": limit_s}
+            hint = _("A large model may simply need longer to load; this does not stop the launch.")
+            yield Check(title, False, sentence, hint, remark=True)
+        elif not _whole(text):
+            error = _read(path / "err")[:2000].decode("utf-8", "replace")
+            logger.warning("preflight gave no findings (exit code %s): %s", code, error)
+            yield _no_trainer()
+
+
+def _no_trainer() -> Check:
+    sentence = _("The trainer's own checks did not work on this server.")
+    return Check(_("Trainer"), False, sentence, _("See the server's log."))
+
+
+def _follow(folder: Path, access: Mapping[str, str], limit_s: float) -> Generator[Check, None, int | None]:
+    """Run the command with a minimal environment and give its findings while it writes them, one a line.
+
+    Returns the exit status; ``None`` when it had to be killed.
+    """
+    with open(folder / "out", "wb") as out, open(folder / "err", "wb") as err:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "training", "preflight", str(folder / "config.yaml"), "--json"],
+            cwd=settings.BASE_DIR,
+            env=_environment(access),
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            start_new_session=True,
+        )
+    deadline, seen = time.monotonic() + limit_s, 0
+    try:
+        while True:
+            ended = child.poll() is not None  # read after the end, not before it
+            lines = _read(folder / "out").splitlines(keepends=True)
+            for line in lines[seen:]:
+                if not line.endswith(b"\n"):
+                    break
+                seen += 1
+                yield from _finding_of(line)
+            if ended or time.monotonic() > deadline:
+                return child.poll()
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(timeout=LOOK_EVERY_S)
+    finally:
+        if child.poll() is None:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+
+
+def _read(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(MAX_OUTPUT_BYTES)
 
 
 def _environment(access: Mapping[str, str]) -> dict[str, str]:
@@ -281,14 +371,22 @@ def _finding(item: dict[str, Any]) -> Check:
     return Check(_option_title(path) or title, ok, message, _(hint) if hint else "", item.get("hard") is True, path)
 
 
-def _parse(output: bytes) -> list[Check] | None:
-    """The trainer's findings; ``None`` when it said nothing readable."""
+def _finding_of(line: bytes) -> Iterator[Check]:
+    """The finding in one line of the trainer's list, unless it was said here before."""
+    if not line.startswith(b"{"):
+        return
     try:
-        raw: Any = json.loads(output)
-        return [
-            _finding(item)
-            for item in raw
-            if item["check"] != COUNTED_HERE and not (item["ok"] and item["check"] in ASKED_BEFORE)
-        ]
+        item: Any = json.loads(line)
+        if not (item["ok"] and item["check"] in ASKED_BEFORE):
+            yield _finding(item)
     except (ValueError, TypeError, KeyError, RecursionError):
-        return None
+        logger.warning("a finding of the preflight cannot be read")
+        yield _no_trainer()
+
+
+def _whole(output: bytes) -> bool:
+    """Whether the trainer said all of its list."""
+    try:
+        return isinstance(json.loads(output), list)
+    except (ValueError, RecursionError):
+        return False

@@ -42,6 +42,7 @@ OPEN, DONE, FAILED, DROPPED = (
     PreparationState.FAILED,
     PreparationState.DROPPED,
 )
+PREPARED_LIMIT_S = 150.0  # below LIMIT_S of Preparation
 LONGEST = timedelta(hours=24)  # a warm-up of the full size takes hours
 SHOWN = 20
 SHOWN_FOR = timedelta(days=2)
@@ -160,8 +161,8 @@ def _check(item: Preparation, now: Situation) -> None:
 
 def _launch(claim: Claim[Preparation], user: User, preset: Preset, size: Size, now: Situation) -> None:
     item, config = claim.item, filled(preset, size, now)
-    for check in preflight(item.project, config).checks:
-        if not check.ok:
+    for check in preflight(item.project, config, limit_s=PREPARED_LIMIT_S).checks:
+        if not check.ok and not check.remark:
             raise DataError(_("All of it is there, but the check before the launch says: %s") % check.sentence)
     name = suggested_name(item.project, config, stem=preset.run_name(size))
     with claim.held():  # a preparation that was dropped while the check ran launches nothing

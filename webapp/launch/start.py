@@ -6,12 +6,11 @@ from typing import Any, NamedTuple
 
 from django.http import Http404, HttpRequest
 from django.utils.translation import gettext as _
-from pydantic import ValidationError as ShapeError
 
 from training.config import JobConfig
 from training.presets import Preset, Size, presets
 from webapp.engine.resuming import branch_point
-from webapp.launch.forms import suggested_name
+from webapp.launch.forms import config_of, suggested_name
 from webapp.launch.needs import Situation, filled, situation
 from webapp.launch.preparing import preparation_shown
 from webapp.launch.preset_text import in_language
@@ -72,13 +71,15 @@ class Chosen(NamedTuple):
 
 
 class Start(NamedTuple):
-    """The config that a form shows, the name that it suggests, and where they come from."""
+    """The config that a form shows, the name that it suggests, and where they come from: ``origin`` is a run that is
+    cloned or continued, which the form compares with; ``draft`` is one that the form changes."""
 
     config: JobConfig
     name: str
-    source: str = ""
+    origin: Run | None = None
     chosen: Chosen | None = None
     checkpoint: Checkpoint | None = None
+    draft: Run | None = None
 
 
 class Card(NamedTuple):
@@ -100,20 +101,44 @@ def start_of(request: HttpRequest, project: Project) -> Start:
     """What the request asks for. Raises ``Http404`` for a run that is not there."""
     if request.GET.get("resume"):
         return _branch(request, project)
+    if request.GET.get("edit"):
+        return _draft(request, project)
     source = request.GET.get("from") or request.GET.get("clone")
     if source:
         within = Run.objects.filter(project=project).select_related("project")
         run = object_for(request.user, Run, source, within=within)
-        config = _config_of(run)
-        return Start(config, suggested_name(project, config, run.name), run.name)
+        config = config_of(run)
+        _refer(config, request)
+        return Start(config, suggested_name(project, config, run.name), run)
     chosen = chosen_of(request.GET, project)
     config = filled(chosen.preset, chosen.size, chosen.now) if chosen else JobConfig()
+    _refer(config, request)
+    stem = chosen.preset.run_name(chosen.size) if chosen else ""
+    return Start(config, suggested_name(project, config, stem=stem), None, chosen)
+
+
+def _refer(config: JobConfig, request: HttpRequest) -> None:
+    """Put the references of the query into the config. A reward spec takes the place of components written in it."""
     for key, (group, option) in REFERENCES.items():
         value = request.GET.get(key, "")
-        if 0 < len(value) <= MAX_REFERENCE:
-            setattr(getattr(config, group), option, value)
-    stem = chosen.preset.run_name(chosen.size) if chosen else ""
-    return Start(config, suggested_name(project, config, stem=stem), "", chosen)
+        if not 0 < len(value) <= MAX_REFERENCE:
+            continue
+        setattr(getattr(config, group), option, value)
+    if config.rewards.spec == request.GET.get("reward"):
+        _train_with_spec(config)
+
+
+def _train_with_spec(config: JobConfig) -> None:
+    """The spec takes the place of components in the config. Where a sample tried it, the new run is one that trains."""
+    config.rewards.components = []
+    if config.method.trains:
+        return
+    fresh = JobConfig()
+    config.kind, config.run.max_steps = fresh.kind, fresh.run.max_steps
+    if config.sample.policies:  # which have other limits than a model
+        turns = config.rollout.max_turns
+        config.rollout = fresh.rollout.model_copy(update={"max_turns": turns})
+    config.sample = fresh.sample
 
 
 def _branch(request: HttpRequest, project: Project) -> Start:
@@ -123,10 +148,17 @@ def _branch(request: HttpRequest, project: Project) -> Start:
     checkpoint = branch_point(run)
     if checkpoint is None:
         raise Http404("The run has no checkpoint to resume from.")
-    config = _config_of(run)
+    config = config_of(run)
     if run.state == RunState.SUCCEEDED:  # the same number of steps would leave nothing to do
         config.run.max_steps = max(config.run.max_steps, checkpoint.step) * 2
-    return Start(config, suggested_name(project, config, run.name), run.name, checkpoint=checkpoint)
+    return Start(config, suggested_name(project, config, run.name), run, checkpoint=checkpoint)
+
+
+def _draft(request: HttpRequest, project: Project) -> Start:
+    """A draft to be changed, under its own name."""
+    within = Run.objects.filter(project=project, state=RunState.DRAFT).select_related("project", "resume_checkpoint")
+    run = object_for(request.user, Run, request.GET["edit"], within=within)
+    return Start(config_of(run), run.name, run.parent, checkpoint=run.resume_checkpoint, draft=run)
 
 
 def chosen_of(asked: Any, project: Project) -> Chosen | None:
@@ -147,11 +179,3 @@ def cards(chosen: Chosen | None) -> list[Card]:
         for item in presets().values()
         if item.role == "main" or item.id == current
     ]
-
-
-def _config_of(run: Run) -> JobConfig:
-    """A run's config; options that no longer exist (an old run) are left at their defaults."""
-    try:
-        return JobConfig.model_validate(run.config)
-    except ShapeError:
-        return JobConfig()

@@ -1,9 +1,11 @@
-"""What workers do for presets that are made ready."""
+"""What workers do before a run is launched: presets are made ready, configs are checked."""
 
 from __future__ import annotations
 
+from webapp.launch.checked import check_failed, check_run
 from webapp.launch.preparing import preparation_advance, preparation_failed
-from webapp.runs.models import Preparation
+from webapp.runs.models import LaunchCheck, Preparation
 from webapp.work import Kind, register
 
 register(Kind(Preparation, preparation_advance, preparation_failed))
+register(Kind(LaunchCheck, check_run, check_failed))

@@ -13,18 +13,18 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.http import content_disposition_header
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_http_methods, require_POST
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from training.config import JobConfig, config_to_yaml
 from training.errors import ConfigError
-from webapp.engine.services import run_create
+from webapp.launch.checked import check_begin, check_record, check_view, launch_checked
 from webapp.launch.forms import RunForm, suggested_name
 from webapp.launch.preflight import Outcome, preflight
 from webapp.launch.preparing import preparation_drop, preparation_ended, preparation_open, preset_page
 from webapp.launch.start import cards, chosen_of, start_of
 from webapp.launch.yaml_text import YamlProblem, config_from_text
 from webapp.pages import add_errors, probe_allowed
-from webapp.runs.models import Preparation, PreparationState
+from webapp.runs.models import Preparation, PreparationState, Run
 from webapp.teams.access import can_edit, object_for, project_for
 from webapp.teams.models import Project, Role, User
 
@@ -45,27 +45,32 @@ def _context(request: HttpRequest, project: Project, form: RunForm, **more: Any)
 @login_required
 @require_http_methods(["GET", "POST"])
 def run_new(request: HttpRequest, slug: str) -> HttpResponse:
-    """The form of a new run; POST checks, preflights and launches."""
+    """The form of a new run; POST makes the run, which a worker checks and queues, and opens its page."""
     project = project_for(request.user, slug, need=Role.VIEWER if request.method == "GET" else Role.EDITOR)
     if request.method == "GET":
         start = start_of(request, project)
-        form = RunForm(project=project, config=start.config, name=start.name, checkpoint=start.checkpoint)
+        form = RunForm(
+            project=project,
+            config=start.config,
+            name=start.name,
+            checkpoint=start.checkpoint,
+            origin=start.origin,
+            draft=start.draft,
+        )
         return render(request, "runs/new.html", _context(request, project, form, chosen=start.chosen))
     form = RunForm(request.POST, project=project)
     if not form.is_valid() or form.config is None:
         return render(request, "runs/new.html", _context(request, project, form), status=422)
-    outcome = preflight(project, form.config)
-    if outcome.blocked or (outcome.problems and request.POST.get("launch_anyway") != "yes"):
-        _place(form, outcome)
-        return render(request, "runs/new.html", _context(request, project, form, outcome=outcome), status=422)
     try:
-        run = run_create(
+        run = launch_checked(
             project=project,
             user=cast(User, request.user),
             name=form.cleaned_data["name"],
             config=form.config,
             idempotency_key=form.cleaned_data["idempotency_key"] or None,
             checkpoint=form.cleaned_data["checkpoint"],
+            draft=form.cleaned_data["draft"],
+            anyway=request.POST.get("launch_anyway") == "yes",
         )
     except ValidationError as exc:
         add_errors(form, exc)
@@ -97,10 +102,38 @@ def run_preflight(request: HttpRequest, slug: str) -> HttpResponse:
         sentence = _("That was many checks in one minute; wait a little.")
     elif form.is_valid() and form.config is not None:
         outcome = preflight(project, form.config)
+        check_record(project=project, user=cast(User, request.user), config=form.config, outcome=outcome)
         _place(form, outcome)
     context = _context(request, project, form, outcome=outcome, sentence=sentence)
     fragment = request.headers.get("HX-Request") == "true"
     return render(request, "runs/new_preflight.html" if fragment else "runs/new.html", context)
+
+
+@login_required
+@require_POST
+def run_launch(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """Check a draft and queue it; with ``anyway`` only what needs a change stops it."""
+    project = project_for(request.user, slug, need=Role.EDITOR)
+    run = object_for(request.user, Run, pk, need=Role.EDITOR, within=project.runs.all())
+    try:
+        begun = check_begin(run=run, user=cast(User, request.user), anyway=request.POST.get("anyway") == "yes")
+    except ConfigError as exc:  # what it refers to is no longer there
+        messages.error(request, exc.message)
+    else:
+        if begun is None:
+            sentence = _("That is not possible now: the run is %(state)s.")
+            messages.warning(request, sentence % {"state": run.get_state_display()})
+    return redirect("run-detail", slug, pk)
+
+
+@login_required
+@require_GET
+def run_check(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """The check of a run, as a part of its page that asks for itself again while it lasts."""
+    project = project_for(request.user, slug)
+    run = object_for(request.user, Run, pk, within=project.runs.all())
+    context = {"project": project, "run": run, "check": check_view(run), "can_edit": can_edit(project)}
+    return render(request, "runs/_launch_check.html", context)
 
 
 @login_required
@@ -110,8 +143,8 @@ def run_yaml(request: HttpRequest, slug: str) -> HttpResponseBase:
     project = project_for(request.user, slug, need=Role.VIEWER if request.method == "GET" else Role.EDITOR)
     if request.method == "GET":
         start = start_of(request, project)
-        if start.source:
-            return _download(start.config, start.source)
+        if start.origin is not None:
+            return _download(start.config, start.origin.name)
         return _yaml_page(request, project, start.config, name=start.name)
     if "yaml" in request.POST:
         return _from_yaml(request, project)

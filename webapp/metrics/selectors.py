@@ -9,6 +9,7 @@ from uuid import UUID
 
 from django.db import connection
 
+from training.config import METHODS
 from webapp.runs.models import Run
 from webapp.text import finite
 
@@ -19,28 +20,7 @@ ASKED_POINTS = 20_000
 DIGITS = 9  # of a figure on its way to a screen: a float32 survives it, and a frame is half as long
 SPARKLINE_POINTS = 40
 # What a run page shows before anybody asks for more; a page that wants other curves asks for them.
-FIRST_NAMES = frozenset(
-    {
-        "reward",
-        "loss",
-        "kl",
-        "entropy",
-        "clip_ratio/region_mean",
-        "completions/mean_length",
-        "learning_rate",
-        "grad_norm",
-        "groups/zero_variance_share",
-        "groups/best_reward_mean",
-        "groups/pass_share",
-        "rollouts/excluded_share",
-        "rollouts/task_success",
-        "judge/requests",
-        "judge/failures",
-        "judge/cost",
-        "mean_token_accuracy",
-        "timing/step",
-    }
-)
+FIRST_NAMES = frozenset(name for method in METHODS.values() for name in (*method.curves, *method.tiles))
 FIRST_COMPONENTS = re.compile(r"rewards/.+/mean")
 
 

@@ -5,6 +5,7 @@ connections are open, idle ones included. Here:
 
 1. A request's head must be complete within ``HEAD_LIMIT_S`` of its first byte (of the connection, for the first one).
 2. A body must keep arriving: at ``BODY_BYTES_PER_S`` on average after the first ``BODY_GRACE_S``, while we read.
+   After a refusal the rest of it is thrown away for ``LINGER_S``.
 3. An answer must keep leaving: a client that takes nothing for ``ANSWER_LIMIT_S`` is cut off.
 4. A connection without a request is idle, and does not count for ``--limit-concurrency``. Of one address at most
    ``IDLE_PER_ADDRESS`` are kept for longer than ``IDLE_GRACE_S`` (a burst of tabs needs a moment to say what it wants),
@@ -29,7 +30,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEAD_LIMIT_S = 10.0
 BODY_GRACE_S, BODY_BYTES_PER_S, BODY_LOOK_S = 20.0, 1024, 5.0
-ANSWER_LIMIT_S = 60.0
+ANSWER_LIMIT_S, LINGER_S = 60.0, 3.0
 IDLE_PER_ADDRESS, IDLE_GRACE_S, IDLE_ALL, BUSY_PER_ADDRESS = 64, 2.0, 2048, 500
 DESCRIPTORS = 8192
 
@@ -77,7 +78,7 @@ class HttpProtocol(HttpToolsProtocol):
         self.address = ""
         self._timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
-        self._in_head = self._is_busy = False
+        self._in_head = self._is_busy = self._close_after = False
         self._body_since, self._body_bytes = 0.0, 0
 
     # --- the life of a connection ---
@@ -140,12 +141,15 @@ class HttpProtocol(HttpToolsProtocol):
         self._timer = self.loop.call_later(BODY_LOOK_S, self._look_at_body)
         if self.config.limit_concurrency is not None:
             self.limit_concurrency = self.config.limit_concurrency + len(_idle.all)
+        app, before = self.app, self.cycle
         if _busy[self.address] > BUSY_PER_ADDRESS and not self._is_proxy():
-            app, self.app = self.app, service_unavailable  # type: ignore[assignment]
-            super().on_headers_complete()
-            self.app = app
-        else:
-            super().on_headers_complete()
+            self.app = service_unavailable  # type: ignore[assignment]
+        super().on_headers_complete()
+        self.app = app
+        # uvicorn would close at the end of the answer, whatever of the body is still on its way: we do it, a bit later.
+        self._close_after = self.cycle is not before and not self.cycle.keep_alive
+        if self._close_after:
+            self.cycle.keep_alive = True
 
     def _is_proxy(self) -> bool:
         """Whether many people stand behind this address."""
@@ -167,6 +171,8 @@ class HttpProtocol(HttpToolsProtocol):
         """All of the body is here."""
         self._stop_timer()
         super().on_message_complete()
+        if self._close_after and self.cycle.response_complete:
+            self.transport.close()
 
     def on_response_complete(self) -> None:
         """Idle again, unless the next request is here already."""
@@ -174,7 +180,14 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_response_complete()
         if self.transport.is_closing():
             return
-        if self.cycle is not None and not self.cycle.response_complete:
+        if self.cycle is not None and self.cycle.response_complete and self.cycle.more_body:
+            # Refused before its end. Closed at once, what still arrives would reset the line before the answer is read.
+            self._stop_timer()
+            self._timer = self.loop.call_later(LINGER_S, self.transport.close)
+            _idle.add(self)
+        elif self._close_after:
+            self.transport.close()
+        elif self.cycle is not None and not self.cycle.response_complete:
             self._set_busy(True)  # a pipelined request
         else:
             _idle.add(self)

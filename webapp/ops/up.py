@@ -13,13 +13,10 @@ This process never opens the database: its own settings were read before service
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import json
 import os
-import secrets
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -34,15 +31,12 @@ from typing import Any
 from django.utils.translation import gettext as _
 
 from webapp.host.embedded import (
-    REDIS_SUPPORTED,
     EmbeddedError,
     Service,
     die_with_parent,
-    free_port,
     postgres_prepare,
     postgres_wait,
     redis_prepare,
-    redis_version,
     redis_wait,
     write_private,
 )
@@ -61,13 +55,13 @@ from webapp.ops.programs import (
     tools_program,
     web_program,
 )
+from webapp.ops.surroundings import check_port, disk_error, old_redis, tools_port_of, tools_token_file
 from webapp.static_files import collected, note_collected
 
 READY_LIMIT_S = 120.0
 WATCH_EVERY_S = 2.0
 STOP_LIMIT_S = TRAIN_STOP_WAIT_S + 50.0  # the groups' own limits, one after another
 END_GRACE_S = 3.0
-TOOLS_PORT = 8101
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 
 
@@ -110,21 +104,11 @@ class Up:
             self.console.error(error if isinstance(error, UpError) else UpError(str(error)))
             return 1
         except OSError as exc:
-            self.console.error(self._disk_error(exc))
+            self.console.error(disk_error(exc, self.data))
             return 1
         except Stopped:
             pass  # asked to, and done
         return 0
-
-    def _disk_error(self, exc: OSError) -> UpError:
-        """A disk that is full or cannot be written is no fault of ours: a sentence instead of a traceback."""
-        place = exc.filename or self.data
-        if exc.errno == errno.ENOSPC:
-            return UpError(
-                _("The disk that holds %(path)s is full.") % {"path": place},
-                advice=_("Free some space, then start again. Your data are kept."),
-            )
-        return UpError(_("%(path)s cannot be used: %(reason)s.") % {"path": place, "reason": exc.strerror or exc})
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
@@ -171,35 +155,17 @@ class Up:
         except (OSError, ValueError):
             return False
 
-    def _check_port(self) -> None:
-        family_of = socket.AF_INET6 if ":" in self.options.host else socket.AF_INET
-        with socket.socket(family_of) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((self.options.host, self.options.port))
-            except OSError as exc:
-                if exc.errno != errno.EADDRINUSE:
-                    raise UpError(
-                        _("Cannot listen on %(host)s, port %(port)d: %(reason)s.")
-                        % {"host": self.options.host, "port": self.options.port, "reason": exc.strerror}
-                    ) from exc
-                raise UpError(
-                    _("Port %(port)d is in use by another program.") % {"port": self.options.port},
-                    advice=_("Choose another one: python manage.py up --port %(port)d")
-                    % {"port": free_port(self.options.port + 1)},
-                ) from exc
-
     # --- 3: services ---
     def _start(self) -> None:
         catalogues_compile(self.options.root / "locale")
         os.umask(0o077)
         self._recover()
-        self._check_port()
+        check_port(self.options)
         ready = self._folders()
-        tools_port, tools_before = self._tools_port()
+        tools_port, tools_before = tools_port_of(self.data)
         with self.console.stage(_("Data folder")):
             programs = self._prepare_services()
-        tools = tools_program(tools_port, self._tools_token())
+        tools = tools_program(tools_port, tools_token_file(self.data))
         web = web_program(self.options.host, self.options.port, behind_proxy=self.options.behind_proxy)
         workers = [keeper_program(ready), *celery_programs(ready, gpus())]
         self._manager = Manager(self.data, self.options.root, [*programs.values(), tools, web, *workers])
@@ -248,21 +214,6 @@ class Up:
                 except EmbeddedError as exc:
                     raise UpError(str(exc), log=self.manager.log_of(program)) from exc
 
-    def _tools_port(self) -> tuple[int, int]:
-        """The tools server keeps its port, because registered environments name it; else (new port, old port)."""
-        file = self.data / "tools.port"
-        before = int(file.read_text()) if file.exists() else TOOLS_PORT
-        port = free_port(before)
-        write_private(file, str(port))
-        return port, before
-
-    def _tools_token(self) -> Path:
-        """What whoever plays on the tools server shows: any program of this machine can reach its port."""
-        file = self.data / "tools.token"
-        if not file.exists():
-            write_private(file, secrets.token_urlsafe(32))
-        return file
-
     def _environment(self) -> dict[str, str]:
         return {
             **os.environ,
@@ -290,7 +241,7 @@ class Up:
         for key in ("database_url", "redis_url"):
             found.setdefault(key, os.environ.get(key.upper(), ""))
         found |= {"tools_url": f"http://127.0.0.1:{tools_port}", "tools_address": f"127.0.0.1:{tools_port}"}
-        found["tools_token"] = self._tools_token().read_text().strip()
+        found["tools_token"] = tools_token_file(self.data).read_text().strip()
         write_private(self.data / "services.json", json.dumps(found))
 
     def _manage(self, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
@@ -310,14 +261,13 @@ class Up:
     def _collect_static(self) -> None:
         """Compressed scripts and styles under hashed names; again only when a file changed."""
         source, target = self.options.root / "static", self.data / "static"
-        if collected(source, target):
-            return
-        log = self.data / "logs" / "static.log"
-        with self.console.stage(_("Scripts and styles")), log.open("wb") as output:
-            child = self._manage("collectstatic", "--noinput", "--clear", stdout=output, stderr=output)
-            if child.wait(timeout=READY_LIMIT_S * 5):
-                raise UpError(_("The scripts and styles of the pages could not be prepared."), log=log)
-            note_collected(source, target)
+        if not collected(source, target):
+            log = self.data / "logs" / "static.log"
+            with self.console.stage(_("Scripts and styles")), log.open("wb") as output:
+                child = self._manage("collectstatic", "--noinput", "--clear", stdout=output, stderr=output)
+                if child.wait(timeout=READY_LIMIT_S * 5):
+                    raise UpError(_("The scripts and styles of the pages could not be prepared."), log=log)
+                note_collected(source, target)
 
     def _prepare_site(self, port: int, before: int) -> str:
         """Migrate and make the first user in a process that reads the new services.json; path of a login link."""
@@ -355,21 +305,10 @@ class Up:
         if self.options.host not in LOOPBACK:
             line(f"        {_('Others on the network can reach this address: see SECURITY.md.')}")
         if "redis_url" in self.services:
-            self._tell_old_redis(self.services["redis_url"].argv[0])
+            for text in old_redis(self.services["redis_url"].argv[0]):
+                line(f"  {text}")
         line(f"  {_('Ctrl-C ends everything; your data stay in %(path)s') % {'path': self.data}}")
         line()
-
-    def _tell_old_redis(self, binary: str) -> None:
-        version = redis_version(binary)
-        if version < REDIS_SUPPORTED:
-            told = ".".join(map(str, version)) or "?"
-            self.console.line(
-                "  "
-                + _("Redis %(version)s gets no security fixes any more. Only this machine reaches it, with a password;")
-                % {"version": told}
-                + " "
-                + _("put redis-server 7 or newer on the PATH and the next start uses it.")
-            )
 
     # --- 6: watch ---
     def _note(self) -> None:

@@ -233,7 +233,7 @@ def run_list(
 def _filtered(rows: QuerySet[Run], filters: Mapping[str, str]) -> QuerySet[Run]:
     state, kind, owner, text = (str(filters.get(key) or "")[:80] for key in ("state", "kind", "owner", "q"))
     if state == "active":
-        rows = rows.exclude(state__in=TERMINAL | {RunState.DRAFT})
+        rows = rows.exclude(state__in=TERMINAL).exclude(state=RunState.DRAFT, phase="")
     elif state in RunState.values:
         rows = rows.filter(state=state)
     if kind in KINDS:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, NamedTuple
 
 from django.conf import settings
@@ -17,12 +16,13 @@ from training.rewards.custom.params import code_hash
 from webapp.engine.resuming import branch_point, can_resume, newest_checkpoint
 from webapp.engine.room import disk_text
 from webapp.engine.trainer import output_tail
-from webapp.figures import NOTHING, duration, figure, percent
+from webapp.figures import duration, figure, percent
 from webapp.foreign.report import import_report
 from webapp.metrics.selectors import curves, metric_names
 from webapp.records.reports import REPORT_KINDS, event_text
 from webapp.records.selectors import SORTS, event_view
 from webapp.runs.config import config_of
+from webapp.runs.differences import Changed, differences
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.states import TERMINAL, RunState
 from webapp.storage import attempt_dir
@@ -83,34 +83,9 @@ def config_texts(run: Run) -> dict[str, str]:
     return {"all": config_to_yaml(config), "changed": config_to_yaml(config, only_changed=True)}
 
 
-class Changed(NamedTuple):
-    """One option that a child has otherwise than its parent."""
-
-    path: str
-    before: str
-    after: str
-
-
 def changed_options(run: Run) -> list[Changed]:
-    """What a child changed, as the two were written: references, not what they meant."""
-    if run.parent is None:
-        return []
-    before, after = _flat(run.parent.config), _flat(run.config)
-    paths = [path for path in after if before.get(path) != after[path]]
-    return [Changed(path, _plain(before.get(path)), _plain(after[path])) for path in paths]
-
-
-def _flat(config: dict[str, Any]) -> dict[str, Any]:
-    """``group.option`` to value."""
-    flat: dict[str, Any] = {}
-    for group, values in config.items():
-        items = values.items() if isinstance(values, dict) else []
-        flat |= {f"{group}.{name}": value for name, value in items} or {group: values}
-    return flat
-
-
-def _plain(value: Any) -> str:
-    return NOTHING if value is None or value == "" else value if isinstance(value, str) else json.dumps(value)
+    """What a child changed of its parent's options."""
+    return differences(run.parent.config, run.config) if run.parent is not None else []
 
 
 def custom_code(run: Run) -> list[tuple[str, str]]:
@@ -133,6 +108,7 @@ def page_data(run: Run, urls: dict[str, str], tab: str) -> dict[str, Any]:
         "urls": urls,
         "weights": weights,
         "per_step": expected,
+        "group_size": config.group_size if config and run.method.plays else None,
         "baselines": _baseline_lines(run, list(weights.items())),
         "own_curves": _own_curves(run),
         "tiles": {name: METRICS[name].form for name in run.method.tiles},

@@ -23,6 +23,7 @@ from webapp.engine.services import run_pause, run_resume, run_stop
 from webapp.environments.selectors import baseline_short
 from webapp.failures import failure
 from webapp.foreign.report import import_report
+from webapp.launch.checked import CHECKING, check_view
 from webapp.launch.preparing import preparation_lines
 from webapp.launch.testbed import policy_table
 from webapp.pages import page_number, url_or_none
@@ -65,7 +66,7 @@ def run_list_page(request: HttpRequest, slug: str) -> HttpResponse:
         .order_by("created_by__username")
         .values_list("created_by__username", flat=True)
         .distinct(),
-        "refresh": any(row.view["state"] not in TERMINAL and row.view["state"] != "draft" for row in found.rows)
+        "refresh": any(_moves(row.view) for row in found.rows)
         or any(line.item.state == "open" for line in preparations),
         "new_url": url_or_none("run-new", slug),
         "preparations": preparations,
@@ -76,6 +77,11 @@ def run_list_page(request: HttpRequest, slug: str) -> HttpResponse:
     )
     patch_vary_headers(response, ["HX-Request"])
     return response
+
+
+def _moves(view: dict[str, Any]) -> bool:
+    """Whether a run of the list may change by itself."""
+    return view["state"] not in TERMINAL and (view["state"] != RunState.DRAFT or view["phase"] == CHECKING)
 
 
 @login_required
@@ -129,6 +135,8 @@ def _by_state(project: Project, run: Run) -> dict[str, Any]:
         "next_act": page.next_act(run),
         "children": project.runs.filter(parent=run).order_by("created_at")[:CHILDREN_SHOWN],
         "branch_url": f"{clone}?resume={run.pk}" if clone else None,
+        "check": check_view(run),
+        "can_edit": can_edit(project),
         "can": page.actions(run, editor=can_edit(project)),
         "output": page.trainer_output(run),
         "clone_url": f"{clone}?from={run.pk}" if clone else None,

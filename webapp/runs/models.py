@@ -242,3 +242,40 @@ class Preparation(UuidModel, Work):
 
     def __str__(self) -> str:
         return f"{self.preset} ({self.size}) of {self.project}"
+
+
+class CheckState(models.TextChoices):
+    """Where the check before a launch stands."""
+
+    OPEN = "open", _("being checked")
+    PASSED = "passed", _("nothing stands against it")
+    STOPPED = "stopped", _("a person has to decide")
+    DROPPED = "dropped", _("dropped")
+
+
+class LaunchCheck(UuidModel, Work):
+    """The check of a run before it is queued, or (without a run) one that a person asked for on the form."""
+
+    OPEN = (CheckState.OPEN,)
+    LIMIT_S = 420
+
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="launch_checks")
+    run = models.ForeignKey(Run, null=True, on_delete=models.CASCADE, related_name="launch_checks")
+    digest = models.CharField(max_length=64, help_text="of what was checked, and in which language")
+    anyway = models.BooleanField(default=False, help_text="only a hard problem stops the launch")
+    language = models.CharField(max_length=20, blank=True, help_text="what findings are written in")
+    state = models.CharField(max_length=10, choices=CheckState.choices, default=CheckState.OPEN)
+    findings = models.JSONField(default=list, help_text="webapp.launch.preflight.Check, in order")
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    created_at = models.DateTimeField(auto_now_add=True)
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["-created_at"]
+        indexes = [models.Index(fields=["project", "digest", "-ended_at"], name="launch_check_fresh")]
+        constraints = [
+            models.UniqueConstraint(fields=["run"], condition=models.Q(state="open"), name="launch_check_once")
+        ]
+
+    def __str__(self) -> str:
+        return f"check of {self.run or self.project}"

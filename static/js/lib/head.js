@@ -81,6 +81,7 @@ function drawStall(age, limit) {
  * @param {number | null} perStep
  */
 function phaseText(run, rollouts, perStep) {
+  if (run.state === "draft") return run.phase === "checking" ? t("phase.checking") : "";
   if (run.state !== "running" && run.state !== "preparing") return "";
   if (run.phase === "generating" && rollouts.length) {
     const known = counts(rollouts);

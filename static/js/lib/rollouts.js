@@ -1,7 +1,7 @@
 // @ts-check
 /** The rollouts of one step: groups of cards. A card is a button; its bar is the reward, its figure the advantage. */
 import { failureWords } from "./failure.js";
-import { h, icon, keyed, setAttr, setText, t } from "./dom.js";
+import { h, keyed, setAttr, setText, t } from "./dom.js";
 import { advantageStep, figure, plain, scaleStep, score } from "./format.js";
 
 /** @typedef {Record<string, any>} Row */
@@ -190,54 +190,4 @@ export function lastTool(turns) {
  */
 export function modelTurns(turns) {
   return turns.filter((turn) => turn.messages?.[0]?.role === "assistant").length;
-}
-
-export const FLIGHT_SHOWN = 128;
-const SLOW_S = 60;
-
-/**
- * The list of rollouts in flight: one line each, the oldest first.
- * @param {HTMLElement} box
- * @param {Row[]} flying
- * @param {Map<string, Row[]>} turns
- * @param {number} nowMs
- * @param {(seconds: number) => string} ageText
- */
-export function drawFlight(box, flying, turns, nowMs, ageText) {
-  const shown = flying.slice(0, FLIGHT_SHOWN);
-  keyed(
-    box,
-    shown,
-    (row) => row.id,
-    (row) =>
-      h(
-        "button",
-        { class: "flight", type: "button", "data-rollout": row.id, "data-step": row.step },
-        h("span", { class: "flight-task truncate" }),
-        h("span", { class: "flight-turns", "aria-hidden": "true" }),
-        h("span", { class: "flight-tool truncate" }),
-        h("span", { class: "flight-age num" }),
-      ),
-    (node, row) => {
-      const known = turns.get(row.id) || [];
-      const count = known.length ? modelTurns(known) : row.turns;
-      setText(
-        node.querySelector(".flight-task"),
-        `${row.group}.${row.policy ? plain(row.policy) : row.index} ${plain(row.task || "").slice(0, 80)}`,
-      );
-      const ticks = /** @type {HTMLElement} */ (node.querySelector(".flight-turns"));
-      if (ticks.dataset.count !== String(count)) {
-        ticks.dataset.count = String(count);
-        ticks.replaceChildren(...Array.from({ length: Math.min(count, 12) }, () => h("i")));
-      }
-      setAttr(node, "title", t("turns", { n: count }));
-      const tool = node.querySelector(".flight-tool");
-      const name = lastTool(known);
-      if (tool && tool.getAttribute("data-name") !== name) tool.replaceChildren(...(name ? [icon("tool"), name] : []));
-      setAttr(tool, "data-name", name);
-      const age = Math.max(0, (nowMs - Date.parse(row.started_at)) / 1000);
-      setText(node.querySelector(".flight-age"), ageText(age));
-      setAttr(node, "data-slow", age > SLOW_S ? "" : null);
-    },
-  );
 }

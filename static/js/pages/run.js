@@ -1,11 +1,10 @@
 // @ts-check
 /** The run page: frames go into the state, the state goes onto the page, at most once a frame of the screen. */
-import { $, all, batched, data, setText, t } from "../lib/dom.js";
-import { duration } from "../lib/format.js";
+import { $, all, batched, data, maybe, setText, t } from "../lib/dom.js";
+import { Flight } from "../lib/flight.js";
 import { drawHead, drawHeld, drawLive, drawTiles } from "../lib/head.js";
 import { Live } from "../lib/live.js";
 import { drawCheckpoints, drawEvents, Log } from "../lib/log.js";
-import { drawFlight, FLIGHT_SHOWN } from "../lib/rollouts.js";
 import { applyFrame, currentStep, emptyState, rolloutsOf, trim } from "../lib/state.js";
 import { readView, writeView } from "../lib/view.js";
 import { CurvePanel } from "./run_curves.js";
@@ -32,6 +31,12 @@ const curves = new CurvePanel({
 });
 const reader = page.has_rollouts
   ? new RolloutPanel({ state, view, page, onView: keepView, send: (frame) => live.send(frame) })
+  : null;
+const flight = maybe("flight")
+  ? new Flight(
+      { box: $("flight"), count: $("flight-count"), slow: $("flight-slow"), about: $("flight-about") },
+      { perStep: page.per_step, groupSize: page.group_size },
+    )
   : null;
 const log = new Log($("log"), /** @type {HTMLInputElement} */ ($("log-follow")));
 
@@ -91,21 +96,10 @@ const draw = batched(() => {
 }, 40);
 
 function drawFlying() {
-  if (!reader || view.tab !== "curves") return;
-  const step = currentStep(state);
-  const open = !terminal.has(state.run?.state);
-  const flying = open ? rolloutsOf(state, step).filter((row) => row.status === "running") : [];
-  flying.sort((a, b) => (a.started_at < b.started_at ? -1 : 1));
-  drawFlight($("flight"), flying, state.turns, Date.now() + skewMs, (seconds) => duration(Math.floor(seconds), t));
-  setText($("flight-count"), flying.length ? String(flying.length) : "");
-  setText(
-    $("flight-note"),
-    flying.length
-      ? flying.length > FLIGHT_SHOWN
-        ? t("flight_more", { n: flying.length - FLIGHT_SHOWN })
-        : ""
-      : t("no_flight"),
-  );
+  if (!flight || view.tab !== "curves") return;
+  const step = currentStep(state); // stays until the next one begins
+  flight.draw(rolloutsOf(state, step), state.turns, Date.now() + skewMs);
+  setText($("flight-step"), step === null ? "" : t("step_number", { n: step }));
 }
 
 /** @param {boolean} [push] */
@@ -150,10 +144,10 @@ document.addEventListener("click", (event) => {
     showTab(tab);
     keepView(true);
   }
-  const flight = target.closest(".flight");
-  if (flight && reader) {
-    view.step = Number(flight.getAttribute("data-step"));
-    view.rollout = flight.getAttribute("data-rollout");
+  const cell = target.closest(".flight-cell[data-rollout]");
+  if (cell && reader) {
+    view.step = Number(cell.getAttribute("data-step"));
+    view.rollout = cell.getAttribute("data-rollout");
     showTab("rollouts");
     keepView(true);
   }

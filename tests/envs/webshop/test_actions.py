@@ -119,3 +119,9 @@ def test_hostile_text_takes_no_time(text: str) -> None:
 def test_arguments_are_cut() -> None:
     action = parse_action(f"search[{'a' * 100_000}]")
     assert action is not None and len(action.argument) == MAX_ARGUMENT_LENGTH
+
+
+def test_of_a_very_long_message_the_end_is_read() -> None:
+    assert find_action("search[a] " + "b" * 60_000) == Action("search", "a")
+    assert find_action("search[a] " + "b" * 70_000) is None
+    assert find_action("b" * 300_000 + " click[c]") == Action("click", "c")

@@ -16,9 +16,8 @@ from training.journal import Journal
 MakeJob = Callable[..., Job]
 
 
-@pytest.fixture
-def make_job(tmp_path: Path, starter_folder: Path) -> MakeJob:
-    """Builds a job on the tiny model; ``name`` is its run directory, the rest are config groups."""
+def job_maker(tmp_path: Path, starter_folder: Path) -> MakeJob:
+    """Builds jobs on the tiny model; ``name`` is a job's run directory, the rest are config groups."""
 
     def make(name: str = "run", *, resume_from: Path | None = None, **groups: Any) -> Job:
         sft = groups.get("kind") == "sft"
@@ -30,6 +29,12 @@ def make_job(tmp_path: Path, starter_folder: Path) -> MakeJob:
         return Job(config, run_dir, Journal(run_dir), threading.Event(), 1, (resume_from,) if resume_from else ())
 
     return make
+
+
+@pytest.fixture
+def make_job(tmp_path: Path, starter_folder: Path) -> MakeJob:
+    """``job_maker`` in this test's folder."""
+    return job_maker(tmp_path, starter_folder)
 
 
 @pytest.fixture(scope="session")

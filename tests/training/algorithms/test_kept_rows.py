@@ -26,9 +26,8 @@ def _no_health(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("training.algorithms.grpo.check_environment", lambda config: None)
 
 
-@pytest.fixture
-def gradients(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, torch.Tensor]]:
-    """The gradients that each update would be made with."""
+def watch_gradients(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, torch.Tensor]]:
+    """A list that fills with the gradients that each update would be made with."""
     found: list[dict[str, torch.Tensor]] = []
     original = JournalCallback.on_pre_optimizer_step
 
@@ -39,6 +38,11 @@ def gradients(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, torch.Tensor]]:
 
     monkeypatch.setattr(JournalCallback, "on_pre_optimizer_step", spy)
     return found
+
+
+@pytest.fixture
+def gradients(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, torch.Tensor]]:
+    return watch_gradients(monkeypatch)
 
 
 def norm(gradient: dict[str, torch.Tensor]) -> float:
@@ -66,16 +70,21 @@ def half_excluded(episode: Episode) -> Score:
     return by_length(episode)
 
 
+def pair(make_job: MakeJob, gradients: list[Any], loss: str, micro: int) -> list[dict[str, torch.Tensor]]:
+    """The gradient of a step of which nothing is excluded, and of one with the same rows and as many excluded ones."""
+    extra = {"beta": 0.05, "entropy_coef": 0.01}
+    with scripted_server() as url:
+        run_grpo(run(make_job, "without", url, loss, 1, micro, grpo=extra), scorer=by_length)
+        run_grpo(run(make_job, "half", url, loss, 2, micro, grpo=extra), scorer=half_excluded)
+    return gradients[-2:]
+
+
 @pytest.mark.parametrize(("loss", "micro"), CASES)
 def test_half_of_the_rollouts_excluded_leave_the_gradient_of_the_other_half(
     make_job: MakeJob, gradients: list[dict[str, torch.Tensor]], loss: str, micro: int
 ) -> None:
     """It was half as long for ``grpo`` and ``dr_grpo``, and for ``bnpo`` in micro batches. KL and entropy count too."""
-    extra = {"beta": 0.05, "entropy_coef": 0.01}
-    with scripted_server() as url:
-        run_grpo(run(make_job, "without", url, loss, 1, micro, grpo=extra), scorer=by_length)
-        run_grpo(run(make_job, "half", url, loss, 2, micro, grpo=extra), scorer=half_excluded)
-    without, half = gradients
+    without, half = pair(make_job, gradients, loss, micro)
     assert norm(half) / norm(without) == pytest.approx(1.0, abs=1e-3) and norm(without) > 1e-4
     for name, gradient in without.items():
         assert torch.allclose(half[name], gradient, rtol=1e-3, atol=1e-6 + 1e-3 * float(gradient.norm())), name

@@ -8,7 +8,7 @@ from typing import Literal
 
 import pytest
 
-from training.rewards.advantages import group_statistics, reward_mean, reward_std
+from training.rewards.advantages import group_statistics, mean_of, reward_mean, reward_std
 
 
 def trl_advantages(rewards: list[float | None], size: int, scale: str) -> list[float]:
@@ -78,3 +78,33 @@ def test_large_rewards_have_the_mean_and_deviation_of_small_ones_scaled() -> Non
         (7 / 3) ** 0.5 * 1e200
     )
     assert math.isnan(reward_mean([1.0, math.inf]) or 0.0) and math.isnan(reward_std([1.0, math.nan]) or 0.0)
+
+
+def test_rewards_a_millionth_apart_are_equal() -> None:
+    assert group_statistics([0.0, 1e-6]).zero_variance and not group_statistics([0.0, 2e-6]).zero_variance
+
+
+@pytest.mark.parametrize(
+    ("scale", "batch_std", "expected"),
+    [
+        ("group", None, [-1.0 / 1.0001, 0.0, 1.0 / 1.0001]),
+        ("batch", 3.0, [-1.0 / 3.0001, 0.0, 1.0 / 3.0001]),
+        ("batch", None, [0.0, 0.0, 0.0]),
+        ("none", 3.0, [-1.0, 0.0, 1.0]),
+    ],
+)
+def test_what_the_distance_from_the_mean_is_divided_by(
+    scale: Literal["group", "batch", "none"], batch_std: float | None, expected: list[float]
+) -> None:
+    found = group_statistics([1.0, 2.0, 3.0], scale=scale, batch_std=batch_std)
+    assert found.advantages == pytest.approx(expected)
+    assert (found.mean, found.std, found.zero_variance) == (2.0, 1.0, False)
+    assert group_statistics([1.0, 2.0, 3.0]).advantages == pytest.approx([-1.0 / 1.0001, 0.0, 1.0 / 1.0001])
+
+
+def test_means_and_deviations_by_hand() -> None:
+    assert mean_of([1.0, 2.0, 6.0]) == 3.0 and mean_of([5.0]) == 5.0
+    assert math.isnan(mean_of([1.0, math.inf])) and mean_of([1e300, 3e300]) == pytest.approx(2e300)
+    assert reward_mean([None, 4.0, 0.0]) == 2.0 and reward_mean([None]) is None
+    assert reward_std([3.0, None, 1.0]) == pytest.approx(2**0.5)
+    assert reward_std([None, 1.0]) is None and reward_std([2.0, 2.0]) == 0.0

@@ -40,7 +40,7 @@ def test_preflight_sums_free_slots_and_offers_replicas(
     serve: Callable[..., None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(preflight_module, "_trainer_checks", lambda config, access: [])
+    monkeypatch.setattr(preflight_module, "_trainer_checks", lambda *asked: iter([]))
     serve(HEALTH | {"name": "tools"})
     environment = launch(wanted=2)
     config = job_in(make_dataset, environment)

@@ -13,15 +13,16 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import translation
 
+from tests.working import done
 from training.config import JobConfig, config_to_yaml
 from training.presets import presets
 from webapp.failures import CODES
 from webapp.launch import preflight
 from webapp.launch import views as launch_views
-from webapp.launch.forms import GROUP_HELP, RunForm, option_groups, suggested_name
+from webapp.launch.forms import GROUP_HELP, RunForm, config_of, option_groups, suggested_name
 from webapp.launch.preflight import Check
 from webapp.launch.yaml_text import YamlProblem, config_from_text
-from webapp.runs.models import Run
+from webapp.runs.models import LaunchCheck, Run
 from webapp.teams.models import Project, User
 
 
@@ -38,8 +39,8 @@ def config(make_dataset: Any, make_environment: Any, settings: Any) -> JobConfig
 def trainer(monkeypatch: pytest.MonkeyPatch) -> list[Check]:
     """What the slow checks find; a test may add to it."""
     found = [Check("Model", True, "fits")]
-    monkeypatch.setattr(preflight, "_trainer_checks", lambda config, access: found)
-    monkeypatch.setattr(preflight, "_check_room", lambda config, environment: Check("Environment server", True))
+    monkeypatch.setattr(preflight, "_trainer_checks", lambda *asked: iter(found))
+    monkeypatch.setattr(preflight, "_check_room", lambda config, environment, room: Check("Environment server", True))
     return found
 
 
@@ -48,6 +49,14 @@ def _data(project: Project, config: JobConfig, name: str = "first", **over: Any)
     form = RunForm(project=project, config=config, name=name)
     data = {path: form[path].value() for path in form.fields} | over
     return {path: value for path, value in data.items() if value is not None and value is not False}
+
+
+def checked(run: Run) -> Run:
+    """The run after a worker has checked it."""
+    for item in LaunchCheck.objects.filter(run=run, state="open"):
+        done(item)
+    run.refresh_from_db()
+    return run
 
 
 def test_every_option_is_in_the_form(project: Project) -> None:
@@ -113,36 +122,20 @@ def test_launch_makes_one_run_of_a_double_click(
     run = Run.objects.get()
     assert first.status_code == second.status_code == 302
     assert str(run.pk) in first["Location"] and first["Location"] == second["Location"]
-    assert run.state == "queued" and run.config["data"]["train"] == config.data.train
+    assert (
+        LaunchCheck.objects.count() == 1
+        and checked(run).state == "queued"
+        and run.config["data"]["train"] == config.data.train
+    )
     taken = client.post(address, _data(project, config))
     assert taken.status_code == 422 and "already a run" in taken.content.decode()
 
 
-def test_a_soft_problem_stops_until_the_person_says_so(
-    project: Project, bob: User, config: JobConfig, client_for: Callable[..., Client], trainer: list[Check]
+def test_a_reference_that_is_not_there_is_said_beside_its_option(
+    project: Project, bob: User, config: JobConfig, client_for: Callable[..., Client]
 ) -> None:
-    trainer.append(Check("Memory", False, "It may not fit.", "Make the batch smaller."))
-    client, address, data = client_for(bob), reverse("run-new", args=[project.slug]), _data(project, config)
-    stopped = client.post(address, data)
-    assert stopped.status_code == 422 and "It may not fit." in stopped.content.decode()
-    assert "launch_anyway" in stopped.content.decode() and not Run.objects.exists()
-    assert client.post(address, data | {"launch_anyway": "yes"}).status_code == 302
-
-
-def test_a_hard_problem_cannot_be_overridden(
-    project: Project,
-    bob: User,
-    config: JobConfig,
-    client_for: Callable[..., Client],
-    trainer: list[Check],
-    settings: Any,
-) -> None:
-    settings.OUTBOUND_ALLOW = []
-    client, address = client_for(bob), reverse("run-new", args=[project.slug])
-    data = _data(project, config) | {"launch_anyway": "yes"}
-    answer = client.post(address, data)
-    assert answer.status_code == 422 and "private to the server" in answer.content.decode()
-    missing = client.post(address, data | {"data.train": "dataset:nothing@1"})
+    data = _data(project, config) | {"launch_anyway": "yes", "data.train": "dataset:nothing@1"}
+    missing = client_for(bob).post(reverse("run-new", args=[project.slug]), data)
     assert missing.status_code == 422 and "no dataset" in missing.content.decode()
     assert not Run.objects.exists()
 
@@ -163,6 +156,61 @@ def test_clone_is_prefilled_with_a_free_name(
     client = client_for(bob)
     for wrong in ("nonsense", str(uuid.uuid4()), "\x00"):
         assert client.get(reverse("run-new", args=[project.slug]), {"from": wrong}).status_code == 404
+
+
+def test_a_spec_from_the_lab_replaces_only_the_spec(
+    project: Project, bob: User, make_run: Any, make_reward_spec: Any, client_for: Callable[..., Client]
+) -> None:
+    """It used to take the dataset, the environment and the model, and to drop every other option (W1)."""
+    spec = make_reward_spec()
+    source = make_run(
+        config=JobConfig.model_validate(
+            {
+                "optim": {"learning_rate": 2e-4},
+                "rollout": {"max_turns": 3, "max_turn_tokens": 48, "temperature": 0.7},
+                "run": {"max_steps": 25, "seed": 9},
+                "rewards": {"score_timeout_s": 4, "components": [{"name": "env_success", "weight": 0.5}]},
+            }
+        )
+    )
+    address = reverse("run-new", args=[project.slug]) + f"?from={source.pk}&reward={spec.reference}"
+    answer = client_for(bob).get(address)
+    form = answer.context["form"]
+    kept = {
+        "optim.learning_rate": 2e-4,
+        "rollout.max_turns": 3,
+        "rollout.max_turn_tokens": 48,
+        "rollout.temperature": 0.7,
+        "run.max_steps": 25,
+        "run.seed": 9,
+        "rewards.score_timeout_s": 4,
+        "rewards.spec": spec.reference,
+        "rewards.components": "",
+    }
+    assert {path: form[path].value() for path in kept} == kept
+    changed = [("rewards.spec", "–", spec.reference), ("rewards.components", "env_success × 0.5", "–")]
+    assert form.changed_options() == changed
+    page = answer.content.decode()
+    assert f"Changed from {source.name}" in page and "env_success × 0.5" in page
+    plain = client_for(bob).get(reverse("run-new", args=[project.slug]) + f"?from={source.pk}").content.decode()
+    assert "Changed from" not in plain
+
+
+def test_a_form_that_comes_back_still_tells_what_was_changed(project: Project, make_run: Any, config: Any) -> None:
+    config.optim.learning_rate = 1e-5
+    source, changed = make_run(config=config), config.model_copy(deep=True)
+    changed.optim.learning_rate = 3e-4
+    form = RunForm(_data(project, changed, origin=str(source.pk)), project=project)
+    assert form.is_valid(), form.errors
+    assert form.changed_options() == [("optim.learning_rate", "1e-05", "0.0003")]
+
+
+def test_an_option_that_is_gone_takes_no_other_with_it(project: Project, make_run: Any) -> None:
+    """The config of an older version came back as all defaults."""
+    stored = JobConfig.model_validate({"optim": {"learning_rate": 2e-4}}).model_dump(mode="json")
+    stored["optim"]["gone"] = 1
+    stored["long_gone"] = {"x": 1}
+    assert config_of(make_run(config=stored)).optim.learning_rate == 2e-4
 
 
 def test_run_of_another_project_cannot_be_cloned(
@@ -228,17 +276,35 @@ def test_the_trainer_is_asked_in_a_process_of_its_own(
     config: JobConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
     script = tmp_path / "python"
-    script.write_text('#!/bin/sh\necho \'[{"check": "model", "ok": false, "message": "m", "hint": "h"}]\'; env >&2\n')
+
+    def found(text: str, limit_s: float = 10) -> list[Check]:
+        script.write_text(f"#!/bin/sh\n{text}\n")
+        script.chmod(0o700)
+        return list(preflight._trainer_checks(config, {}, limit_s))
+
+    monkeypatch.setattr(preflight.sys, "executable", str(script))
+    model = '{"check": "model", "ok": false, "message": "m", "hint": "h"}'
+    assert found(f"echo '[';echo '{model}'; echo ']'; env >&2") == [Check("Model", False, "m", "h")]
+    slow = found(f"echo '['; echo '{model}'; sleep 30", 0.5)
+    assert [item.level for item in slow] == ["problem", "remark"] and "longer than 0.5 seconds" in slow[1].message
+    assert "did not work" in found("echo nonsense; exit 3")[0].message
+    assert "DATABASE_URL" not in preflight._environment({})
+
+
+def test_a_finding_is_said_while_the_next_one_is_made(
+    config: JobConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    """All of them came at the end, after up to 33 seconds without a sign (W5)."""
+    script, go = tmp_path / "python", tmp_path / "go"
+    first = '{"check": "model", "ok": true, "message": "m"}'
+    wait = f"while [ ! -e {go} ]; do sleep 0.05; done"
+    script.write_text(f"#!/bin/sh\necho '['; echo '{first}'; {wait}; echo ,; echo '{first}'; echo ']'\n")
     script.chmod(0o700)
     monkeypatch.setattr(preflight.sys, "executable", str(script))
-    assert preflight._trainer_checks(config, {}) == [Check("Model", False, "m", "h")]
-    script.write_text("#!/bin/sh\nsleep 30\n")
-    monkeypatch.setattr(preflight, "WALL_LIMIT_S", 0.3)
-    assert "longer than" in preflight._trainer_checks(config, {})[0].message
-    script.write_text("#!/bin/sh\necho nonsense; exit 3\n")
-    monkeypatch.setattr(preflight, "WALL_LIMIT_S", 10)
-    assert "did not work" in preflight._trainer_checks(config, {})[0].message
-    assert "DATABASE_URL" not in preflight._environment({})
+    found = preflight._trainer_checks(config, {}, 20)
+    assert next(found) == Check("Model", True, "m")  # it waits for a file that is not there yet
+    go.touch()
+    assert list(found) == [Check("Model", True, "m")]
 
 
 @pytest.mark.parametrize(
@@ -273,15 +339,15 @@ def test_the_trainer_is_asked_in_a_process_of_its_own(
 def test_the_trainers_findings_are_said_in_the_readers_language(
     item: dict[str, Any], english: Check, chinese: Check
 ) -> None:
-    output = json.dumps([{"check": "model", "ok": False, **item}]).encode()
-    assert preflight._parse(output) == [english]
+    line = json.dumps({"check": "model", "ok": False, **item}).encode()
+    assert list(preflight._finding_of(line)) == [english]
     with translation.override("zh-hans"):
-        assert preflight._parse(output) == [chinese]
+        assert list(preflight._finding_of(line)) == [chinese]
 
 
 def test_a_finding_whose_places_do_not_fit_is_no_finding() -> None:
     item = {"check": "model", "ok": True, "message": "m", "template": "%(there)s", "values": {}}
-    assert preflight._parse(json.dumps([item]).encode()) is None
+    assert "did not work" in next(preflight._finding_of(json.dumps(item).encode())).message
 
 
 def test_preflight_panel(
@@ -300,12 +366,10 @@ def test_a_soft_problem_stands_beside_its_option(
     project: Project, bob: User, config: JobConfig, trainer: list[Check], client_for: Callable[..., Client]
 ) -> None:
     trainer.append(Check("Learning rate", False, "This collapses.", "", False, "optim.learning_rate"))
-    client, address = client_for(bob), reverse("run-new", args=[project.slug])
+    client, address = client_for(bob), reverse("run-preflight", args=[project.slug])
     page = client.post(address, _data(project, config))
-    assert page.status_code == 422 and '<p class="field-warning">This collapses.</p>' in page.content.decode()
+    assert '<p class="field-warning">This collapses.</p>' in page.content.decode()
     assert not page.context["form"].errors
-    launched = client.post(address, _data(project, config, launch_anyway="yes"))
-    assert launched.status_code == 302
 
 
 def test_nothing_holds_a_tuned_model(project: Project, make_run: Any) -> None:

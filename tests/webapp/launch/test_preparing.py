@@ -37,7 +37,7 @@ def _workers(monkeypatch: pytest.MonkeyPatch) -> None:
 def checked(monkeypatch: pytest.MonkeyPatch) -> list[Check]:
     """What the check before the launch finds; its own tests run the real one."""
     found: list[Check] = []
-    monkeypatch.setattr(preparing, "preflight", lambda project, config: Outcome(found, config))
+    monkeypatch.setattr(preparing, "preflight", lambda project, config, **more: Outcome(found, config))
     return found
 
 
@@ -131,7 +131,7 @@ def test_one_worker_at_a_time_and_none_for_ever(project: Project, bob: User, che
 def test_a_change_of_mind_while_the_check_runs(project: Project, bob: User, monkeypatch: pytest.MonkeyPatch) -> None:
     item = begin(project, bob, SFT)
 
-    def slow(project: Project, config: Any) -> Outcome:
+    def slow(project: Project, config: Any, **_more: Any) -> Outcome:
         preparation_drop(item=Preparation.objects.get())
         return Outcome([], config)
 

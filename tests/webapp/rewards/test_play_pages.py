@@ -10,6 +10,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from tests.working import done
 from training.config import JobConfig, RewardComponent
 from webapp.launch import preflight
 from webapp.launch.play_forms import BedForm, SampleForm
@@ -17,7 +18,7 @@ from webapp.launch.preflight import Check
 from webapp.launch.testbed import best_reward, policy_table
 from webapp.rewards.models import RewardSpec
 from webapp.rollouts.models import Rollout
-from webapp.runs.models import Run
+from webapp.runs.models import LaunchCheck, Run
 from webapp.runs.states import RunState
 from webapp.teams.models import Project, User
 
@@ -36,8 +37,8 @@ def environment(make_environment: Any, settings: Any) -> Any:
 def trainer(monkeypatch: pytest.MonkeyPatch) -> list[Check]:
     """What the slow checks find; a test may add to it."""
     found: list[Check] = [Check("Model", True, "fits")]
-    monkeypatch.setattr(preflight, "_trainer_checks", lambda config, access: found)
-    monkeypatch.setattr(preflight, "_check_room", lambda config, environment: Check("Environment server", True))
+    monkeypatch.setattr(preflight, "_trainer_checks", lambda *asked: iter(found))
+    monkeypatch.setattr(preflight, "_check_room", lambda config, environment, room: Check("Environment server", True))
     return found
 
 
@@ -84,6 +85,7 @@ def test_a_test_bed_plays_all_policies_on_exactly_the_tasks_asked_for(
     project: Project, spec: RewardSpec, environment: Any, trainer: Any, client_for: Clients, bob: User
 ) -> None:
     client_for(bob).post(reverse("reward-testbed", args=[project.slug, spec.pk]), _data(environment, tasks=24))
+    done(LaunchCheck.objects.get())
     run = Run.objects.get()
     config, resolved = JobConfig.model_validate(run.config), JobConfig.model_validate(run.resolved)
     assert (run.kind, run.state, run.total_steps) == ("sample", RunState.QUEUED, 2)
@@ -134,8 +136,11 @@ def test_the_preflight_stops_a_launch_until_it_is_overridden(
     address, client = reverse("reward-testbed", args=[project.slug, spec.pk]), client_for(bob)
     checked = client.post(f"{address}?check=1", _data(environment), headers={"HX-Request": "true"}).content.decode()
     assert "No room at all." in checked and "<html" not in checked
-    assert client.post(address, _data(environment)).status_code == 422 and Run.objects.count() == 0
-    assert client.post(address, _data(environment, launch_anyway="yes")).status_code == 302
+    assert client.post(address, _data(environment)).status_code == 302
+    done(LaunchCheck.objects.get(state="open"))
+    assert Run.objects.get().state == "draft"
+    assert client.post(address, _data(environment, launch_anyway="yes", idempotency_key="2")).status_code == 302
+    assert Run.objects.filter(state="queued").count() == 1
     environment.protocol = "agentgym"
     environment.save()
     foreign = client.post(address, _data(environment, idempotency_key="other"))

@@ -12,7 +12,7 @@ from training import journal as j
 from training.algorithms.checkpoints import write_whole
 from training.errors import ConfigError, ModelError
 from webapp.engine.lease import claim
-from webapp.engine.outcome import MAX_WORKERS_LOST, attempt_end, worker_lost
+from webapp.engine.outcome import MAX_OTHER_DEATHS, attempt_end, worker_lost
 from webapp.engine.resuming import can_resume, newest_checkpoint, resume_from
 from webapp.engine.services import run_create, run_resume, run_stop
 from webapp.engine.supervisor import Supervisor, supervise
@@ -161,12 +161,35 @@ def test_the_death_of_a_worker_is_not_a_crash_of_the_run(queued: Any) -> None:
     assert (run.state, run.error["code"]) == (RunState.FAILED, "crash_loop")
 
 
+def _dies(run: Run, first: int, last: int) -> str:
+    """One attempt from ``first`` whose trainer is killed after ``last``; the state of the run then."""
+    lease = claim(run.pk)
+    assert lease is not None
+    Attempt.objects.filter(run=run, number=lease.attempt).update(first_step=first, last_step=last)
+    attempt_end(lease)
+    run.refresh_from_db()
+    return str(run.state)
+
+
+def test_trainers_killed_on_their_way_back_are_no_crash_loop(queued: Any) -> None:
+    """R4: three kills inside one save interval, each at another step, ended a healthy run as `crash_loop`."""
+    run = queued()
+    assert [_dies(run, 0, last) for last in (30, 12, 25, 7, 18)] == ["queued"] * 5
+    assert _dies(run, 0, 31) == "queued"
+
+
+def test_trainers_that_die_at_the_step_that_the_run_never_passed_are_a_crash_loop(queued: Any) -> None:
+    run = queued()
+    assert [_dies(run, 10, last) for last in (30, 30, 12, 30, 30)] == ["queued"] * 4 + ["failed"]
+    assert run.error["code"] == "crash_loop"
+
+
 def test_a_run_that_takes_every_worker_down_ends(queued: Any) -> None:
     run = queued()
-    for _ in range(MAX_WORKERS_LOST):
+    for _ in range(MAX_OTHER_DEATHS):
         attempt_end(claim(run.pk), worker_lost("w"))
     run.refresh_from_db()
-    assert (MAX_WORKERS_LOST, run.state, run.error["code"]) == (20, RunState.FAILED, "crash_loop")
+    assert (MAX_OTHER_DEATHS, run.state, run.error["code"]) == (20, RunState.FAILED, "crash_loop")
 
 
 def test_a_child_starts_from_its_parents_checkpoint(queued: Any, project: Any, alice: Any) -> None:

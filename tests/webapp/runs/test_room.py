@@ -61,7 +61,7 @@ def test_a_short_output_is_left_alone(tmp_path: Path) -> None:
 def free(monkeypatch: pytest.MonkeyPatch) -> Any:
     """``free(bytes)``: how much is free on a disk of 100 GB."""
     monkeypatch.setattr("webapp.engine.outbox._send", lambda row: False)
-    return lambda count: monkeypatch.setattr(room, "disk", lambda: room.Disk(100 * GB, int(count)))
+    return lambda count: monkeypatch.setattr(room, "disk", lambda: room.Disk(100 * GB, int(count), 2 * GB))
 
 
 @pytest.mark.django_db
@@ -79,7 +79,3 @@ def test_a_run_that_a_full_disk_paused_goes_on_once_there_is_room(make_run: Any,
     assert dict(Run.objects.values_list("pk", "state")) == {run.pk: "queued", other.pk: "paused"}
     reason = RunEvent.objects.get(run=run, kind="state").payload["reason"]
     assert reason.startswith("room is back: 9.5")
-
-
-def test_the_reserve_is_small_on_a_small_disk() -> None:
-    assert room.Disk(10 * GB, 0).reserve == 0.5 * GB and room.Disk(100 * GB, 0).reserve == 2 * GB

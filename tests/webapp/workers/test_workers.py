@@ -25,6 +25,7 @@ from webapp.workers.models import DataFolder, Worker
 
 pytestmark = pytest.mark.django_db
 URL = "/workers/"
+OTHER = "7d1c1f58-4b0c-4e0f-9a35-7f3f7a5c0e11"
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ def test_a_folder_of_before_keeps_its_identity_with_a_new_database(folder: Path)
 
 
 @pytest.mark.parametrize(
-    ("text", "problem"), [(None, "no_identity"), ("garbage", "no_identity"), (str(uuid.uuid4()), "other_identity")]
+    ("text", "problem"), [(None, "no_identity"), ("garbage", "no_identity"), (OTHER, "other_identity")]
 )
 def test_another_folder_is_named_and_never_adopted_by_itself(folder: Path, text: str | None, problem: str) -> None:
     DataFolder.objects.create(pk=1)

@@ -14,6 +14,8 @@ from training.rollout.plain import json_problem
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 MAX_CALLS = 16
+MAX_TRIED = 64
+"""Blocks that are read at most, broken ones included: each may cost a look at the whole rest of the text."""
 
 
 def parse(text: str, call_prefix: str) -> ParsedTurn:
@@ -21,8 +23,12 @@ def parse(text: str, call_prefix: str) -> ParsedTurn:
     words: list[str] = []
     calls: list[ToolCall] = []
     error: str | None = None
-    position = 0
+    position = tried = 0
     while (start := text.find(OPEN, position)) >= 0:
+        if tried == MAX_TRIED:
+            error = error or f"More than {MAX_TRIED} tool calls in one turn."
+            break
+        tried += 1
         words.append(text[position:start])
         call, problem, position = _read_call(text, start + len(OPEN), f"{call_prefix}{len(calls)}")
         if call is not None and len(calls) == MAX_CALLS:

@@ -127,17 +127,13 @@ def set_name(kind: str, run: Run | None, first: int | None, last: int | None) ->
 
 
 def launch_address(project: Project, rollout_set: RolloutSet) -> str:
-    """The form of a new run; of a set made from a run with that run's dataset, environment and model."""
-    config = _config_of(rollout_set)
-    known = (
-        {}
-        if config is None
-        else {
-            "dataset": config.data.train,
-            "environment": config.environment.name,
-            "model": config.model.source,
-        }
-    )
+    """The form of a new run; of a set made from a run with all of that run's config, whose spec the page replaces."""
+    config, run = _config_of(rollout_set), rollout_set.run
+    known: dict[str, str] = {}
+    if run is not None and config is not None and run.imported_from:  # its trainer's options are not ours
+        known = {"dataset": config.data.train, "environment": config.environment.name, "model": config.model.source}
+    elif run is not None and config is not None:
+        known = {"from": str(run.pk)}
     given = urlencode({key: value for key, value in known.items() if value})
     return reverse("run-new", args=[project.slug]) + (f"?{given}" if given else "")
 

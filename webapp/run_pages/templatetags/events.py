@@ -31,6 +31,21 @@ def event_kind(kind: str) -> str:
 
 
 @register.filter
+def phase_word(phase: str) -> str:
+    """What a run does now, inside its state."""
+    names = {
+        "checking": _("being checked"),
+        "preparing": _("preparing"),
+        "generating": _("generating"),
+        "environment": _("environment"),
+        "scoring": _("scoring"),
+        "training": _("training"),
+        "saving": _("saving"),
+    }
+    return names.get(phase, phase)
+
+
+@register.filter
 def event_words(event: dict[str, Any]) -> str:
     """What happened, without the time."""
     if event["kind"] == "phase":

@@ -93,7 +93,7 @@ def test_the_page_starts_from_what_the_run_scored_with(
     assert [item["key"] for item in facts["choices"]] == ["run", str(newest.pk), "start"] and facts["spec"] == "run"
     assert [part["name"] for part in facts["choices"][0]["components"]] == ["task_success", "numeric_match"]
     assert (facts["set"]["rollouts"], facts["can_edit"]) == (16, False)
-    assert facts["urls"]["launch"].startswith(reverse("run-new", args=[project.slug]) + "?dataset=")
+    assert facts["urls"]["launch"] == reverse("run-new", args=[project.slug]) + f"?from={run.pk}"
     asked = _facts(client_for(bob).get(f"{address}?spec={older.pk}"))
     assert asked["spec"] == str(older.pk) and len(asked["choices"]) == 4 and asked["can_edit"]
     run.config["rewards"] = {"spec": older.reference, "components": []}

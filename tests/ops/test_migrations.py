@@ -1,0 +1,111 @@
+"""D9: every migration since 0.1.0 goes back, and what people made survives the way there and back."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+from psycopg import sql
+
+ROOT = Path(__file__).resolve().parents[2]
+DATABASE = "there_and_back"
+# The newest migrations of the release before, commit 388a114.
+RELEASE = {
+    "datasets": "0005",
+    "environments": "0004",
+    "metrics": "0002",
+    "registry": "0002",
+    "removal": "zero",
+    "rewards": "0004",
+    "rollouts": "0003",
+    "runs": "0007",
+    "teams": "0002",
+    "workers": "zero",
+}
+SCRIPT = """
+import json, sys
+import django
+django.setup()
+from django.core.management import call_command
+from django.db import connection
+
+def names():
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT name, state, error->>'code' FROM runs_run ORDER BY name")
+        runs = cursor.fetchall()
+        cursor.execute("SELECT path, bytes FROM registry_checkpoint")
+        points = cursor.fetchall()
+        cursor.execute("SELECT username FROM teams_user")
+        people = cursor.fetchall()
+        cursor.execute("SELECT action, length(subject) FROM teams_auditentry")
+        return [runs, points, people, cursor.fetchall()]
+
+call_command("migrate", verbosity=0)
+import uuid
+from django.utils import timezone
+from webapp.registry.models import Checkpoint
+from webapp.runs.models import Preparation, Run
+from webapp.teams.models import AuditEntry, Project, Team, User
+from webapp.removal.models import Removal
+
+user = User.objects.create_user("old-hand", password="a password of twenty")
+project = Project.objects.create(team=Team.objects.create(name="Team"), name="Project", slug="project")
+parent = Run.objects.create(project=project, name="parent", config={"kind": "grpo"}, state="succeeded", created_by=user)
+point = Checkpoint.objects.create(project=project, run=parent, attempt=1, step=5, path="1/checkpoints/checkpoint-5",
+                                  bytes=7, state="torn", seq=1, created_at=timezone.now())
+held = {"step": 3, "tries": 1}
+child = Run.objects.create(project=project, name="child", config={"kind": "grpo"}, state="paused", created_by=user,
+                           parent=parent, resume_checkpoint=point, resume_step=5, held=held,
+                           error={"code": "storage_full", "boundary": "storage", "message": "full", "hint": ""})
+Preparation.objects.create(project=project, preset="webshop", size="test", created_by=user)
+AuditEntry.objects.create(user_id=uuid.uuid4(), username="old-hand", action="checkpoint_deleted", subject="x" * 200)
+Removal.objects.create(name="gone")
+before = names()
+for app, number in json.loads(sys.argv[1]).items():
+    call_command("migrate", app, number, verbosity=0)
+back = names()
+with connection.cursor() as cursor:
+    tables = set(connection.introspection.table_names(cursor))
+    columns = {column.name for column in connection.introspection.get_table_description(cursor, "runs_run")}
+call_command("migrate", verbosity=0)
+told = {"before": before, "back": back, "again": names(), "tables": sorted(tables), "columns": sorted(columns)}
+print(json.dumps(told))
+"""
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    """A database of its own beside the session's."""
+    ours = os.environ["DATABASE_URL"]
+    name = sql.Identifier(DATABASE)
+    drop = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(name)
+    with psycopg.connect(ours, autocommit=True) as connection:
+        connection.execute(drop)
+        connection.execute(sql.SQL("CREATE DATABASE {}").format(name))
+        path = urlsplit(ours).path
+        yield ours.replace(f"{path}?", f"/{DATABASE}?") if "?" in ours else ours.removesuffix(path) + f"/{DATABASE}"
+        connection.execute(drop)
+
+
+def test_the_way_back_to_the_older_release_and_forward_again(url: str) -> None:
+    env = {**os.environ, "DATABASE_URL": url, "DJANGO_SETTINGS_MODULE": "webapp.settings"}
+    argv = [sys.executable, "-c", SCRIPT, json.dumps(RELEASE)]
+    done = subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-3000:]
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told["before"] == [
+        [["child", "paused", "storage_full"], ["parent", "succeeded", None]],
+        [["1/checkpoints/checkpoint-5", 7]],
+        [["old-hand"]],
+        [["checkpoint_deleted", 200]],
+    ]
+    assert told["back"] == told["before"] and told["again"] == told["before"]
+    assert not {"held", "parent_id", "removed_at", "resume_step"} & set(told["columns"])
+    assert not {"workers_worker", "removal_removal", "teams_loginthrottle"} & set(told["tables"])

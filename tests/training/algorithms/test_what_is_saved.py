@@ -1,0 +1,149 @@
+"""What a checkpoint and a final model are made of: each part is saved into the folder that becomes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from training.algorithms.checkpoints import (
+    MANIFEST,
+    MAX_MANIFEST_BYTES,
+    numbered,
+    outdated,
+    remove,
+    save_checkpoint,
+    save_final,
+    staging_of,
+    step_of,
+    verify,
+    write_whole,
+)
+from training.errors import StorageFull
+
+
+class Part:
+    """A model, its merged form or a tokenizer: it leaves a file with its name."""
+
+    def __init__(self, name: str, *, adapter: bool = False) -> None:
+        self.name = name
+        if adapter:
+            self.merge_and_unload = lambda: Part("merged")
+
+    def save_pretrained(self, folder: Path) -> None:
+        (folder / f"{self.name}.txt").write_text(self.name)
+
+
+def _trainer(model: Part) -> Any:
+    def keep(name: str) -> Any:
+        return lambda folder: (Path(folder) / name).write_text(name)
+
+    return SimpleNamespace(
+        accelerator=SimpleNamespace(unwrap_model=lambda wrapped: wrapped["inner"]),
+        model={"inner": model},
+        processing_class=Part("tokenizer"),
+        _save_optimizer_and_scheduler=keep("optimizer.pt"),
+        _save_rng_state=keep("rng.pth"),
+        state=SimpleNamespace(save_to_json=lambda path: Path(path).write_text("{}")),
+    )
+
+
+def _names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_checkpoint_holds_all_that_resuming_needs(tmp_path: Path) -> None:
+    folder, size = save_checkpoint(_trainer(Part("weights")), tmp_path, 7, 0.5)
+    assert folder == tmp_path / "checkpoint-7"
+    assert _names(folder) == [MANIFEST, "optimizer.pt", "rng.pth", "tokenizer.txt", "trainer_state.json", "weights.txt"]
+    assert size == len("optimizer.ptrng.pthtokenizer{}weights")
+    manifest = verify(folder)
+    assert manifest is not None and (manifest.step, manifest.reward, manifest.version) == (7, 0.5, 1)
+    again = verify(save_checkpoint(_trainer(Part("weights")), tmp_path, 8)[0])
+    assert again is not None and again.reward is None
+
+
+def test_a_final_model_holds_weights_and_tokenizer(tmp_path: Path) -> None:
+    folder, size = save_final(_trainer(Part("weights")), tmp_path, 9)
+    assert (folder, size) == (tmp_path / "model", len("weightstokenizer"))
+    assert _names(folder) == [MANIFEST, "tokenizer.txt", "weights.txt"] and _names(tmp_path) == ["model"]
+    manifest = verify(folder)
+    assert manifest is not None and manifest.step == 9
+
+
+def test_an_adapter_is_merged_and_kept_beside(tmp_path: Path) -> None:
+    save_final(_trainer(Part("adapter", adapter=True)), tmp_path, 9)
+    assert _names(tmp_path / "model") == [MANIFEST, "merged.txt", "tokenizer.txt"]
+    assert _names(tmp_path / "adapter") == ["adapter.txt", MANIFEST]
+    for name in ("model", "adapter"):
+        manifest = verify(tmp_path / name)
+        assert manifest is not None and manifest.step == 9
+
+
+def _empty(folder: Path) -> None:
+    (folder / "x").write_text("x")
+
+
+def test_the_newest_are_told_by_number(tmp_path: Path) -> None:
+    for step in (9, 10, 100):
+        write_whole(tmp_path / f"checkpoint-{step}", step, _empty)
+    (tmp_path / "checkpoint-11").write_text("a file")
+    (tmp_path / "other-12").mkdir()
+    assert sorted(step_of(folder) for folder in numbered(tmp_path)) == [9, 10, 100]
+    assert outdated(tmp_path, 1) == ([tmp_path / "checkpoint-10", tmp_path / "checkpoint-9"], None)
+    assert outdated(tmp_path, 3) == ([], None) and outdated(tmp_path / "nowhere", 1) == ([], None)
+
+
+def test_the_best_is_found_among_those_that_are_kept_too(tmp_path: Path) -> None:
+    for step, reward in ((1, -1.0), (2, 0.0), (3, None)):
+        write_whole(tmp_path / f"checkpoint-{step}", step, _empty, reward)
+    assert outdated(tmp_path, 1) == ([tmp_path / "checkpoint-1"], tmp_path / "checkpoint-2")
+    (tmp_path / "checkpoint-2" / MANIFEST).write_text("{")
+    assert outdated(tmp_path, 0) == ([], tmp_path / "checkpoint-1")
+    assert outdated(tmp_path, 1) == ([tmp_path / "checkpoint-2"], tmp_path / "checkpoint-1")
+
+
+def test_a_manifest_that_is_too_long_is_none(tmp_path: Path) -> None:
+    write_whole(tmp_path / "checkpoint-1", 1, _empty)
+    manifest = tmp_path / "checkpoint-1" / MANIFEST
+    whole = manifest.read_text()
+    manifest.write_text(whole + " " * (MAX_MANIFEST_BYTES - len(whole)))
+    assert verify(tmp_path / "checkpoint-1") is not None
+    manifest.write_text(" " * MAX_MANIFEST_BYTES + whole)
+    assert verify(tmp_path / "checkpoint-1") is None
+
+
+def test_a_removal_and_a_save_pass_over_what_is_left_of_others(tmp_path: Path) -> None:
+    write_whole(tmp_path / "checkpoint-1", 1, _empty)
+    remove(tmp_path / "checkpoint-1")
+    assert _names(tmp_path) == []
+    (tmp_path / "checkpoint-2.staging").mkdir()
+    (tmp_path / "checkpoint-2.staging" / "half").write_text("h")
+    (tmp_path / "checkpoint-2.old").mkdir()
+    (tmp_path / "checkpoint-2.old" / "before").write_text("b")
+    assert staging_of(tmp_path / "checkpoint-2") == tmp_path / "checkpoint-2.staging"
+    for _time in range(2):
+        assert write_whole(tmp_path / "checkpoint-2", 2, _empty) == 1
+    assert _names(tmp_path / "checkpoint-2") == [MANIFEST, "x"]
+    assert not (tmp_path / "checkpoint-2.staging").exists() and not (tmp_path / "checkpoint-2.old").exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "typed"),
+    [
+        (OSError(28, "full"), True),
+        (RuntimeError("write: No space left on device (os error 28)"), True),
+        (OSError(5, "I/O error"), False),
+        (ValueError("28"), False),
+    ],
+)
+def test_only_a_full_disk_is_called_one(tmp_path: Path, error: Exception, typed: bool) -> None:
+    def fails(folder: Path) -> None:
+        _empty(folder)
+        raise error
+
+    with pytest.raises(StorageFull if typed else type(error)):
+        write_whole(tmp_path / "deeper" / "checkpoint-1", 1, fails)
+    assert _names(tmp_path / "deeper") == []

@@ -1,0 +1,192 @@
+"""Lines of a journal and the rows that they become: offsets, numbers, and rollouts that nobody will finish."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from envs.wire import Message
+from training import journal as j
+from webapp.engine import projection
+from webapp.engine.history import Lease, LeaseLost
+from webapp.engine.projection import Line, Projector, close_rows, parse_line, read_lines, rollouts_close
+from webapp.metrics.models import MetricPoint
+from webapp.registry.models import Checkpoint
+from webapp.rollouts.models import Rollout, RolloutGroup, Turn
+from webapp.runs.models import Attempt, Run, RunEvent
+
+MIB = 1 << 20
+
+
+def test_whole_lines_are_read_after_an_offset(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    assert read_lines(path, 0, 0) == []
+    path.write_bytes(b"one\ntwo\nthree\nto")
+    assert read_lines(path, 0, 0) == [Line(1, 4, b"one\n"), Line(2, 8, b"two\n"), Line(3, 14, b"three\n")]
+    assert read_lines(path, 4, 1) == [Line(2, 8, b"two\n"), Line(3, 14, b"three\n")]
+    assert read_lines(path, 14, 3) == []
+
+
+def test_a_batch_has_a_limit_of_lines_and_of_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    path.write_bytes(b"x\n" * 5001)
+    assert len(read_lines(path, 0, 0)) == 5000 and read_lines(path, 10_000, 5000) == [Line(5001, 10_002, b"x\n")]
+    path.write_bytes((b"y" * 999 + b"\n") * 3000)
+    assert len(read_lines(path, 0, 0)) == 1049  # the line that passes 1 MiB is the last one
+    assert len(read_lines(path, 1_000_000, 1000)) == 1049
+
+
+def test_a_line_beyond_16_mib_is_passed(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    long = b"z" * (18 * MIB) + b"\n"
+    path.write_bytes(b"one\n" + long + b"two\n")
+    assert read_lines(path, 4, 1) == [Line(2, 4 + len(long), None)]
+    assert read_lines(path, 4 + len(long), 2) == [Line(3, 8 + len(long), b"two\n")]
+    assert parse_line(Line(2, 9, None)) == "it is longer than 16 MiB"
+    path.write_bytes(b"one\n" + long[:-1])  # its end is still to come
+    assert read_lines(path, 4, 1) == []
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b'{"type":"metrics","step":"x","values":{}}', "metrics.step: Input should be a valid integer"),
+        (b'{"type":"what"}', "Input tag 'what' found using 'type' does not match any of the expected tags"),
+        (b"{", "Invalid JSON: EOF while parsing an object at line 1 column 1"),
+    ],
+)
+def test_why_a_line_is_no_event(data: bytes, said: str) -> None:
+    found = parse_line(Line(1, 1, data))
+    assert isinstance(found, str) and found.startswith(said) and len(found) <= 300
+
+
+def test_text_that_json_refuses_is_read_with_what_can_be_shown() -> None:
+    found = parse_line(Line(1, 1, b'{"type":"log","message":"half \\ud83d, nul \\u0000, \xff"}'))
+    assert isinstance(found, j.LogLine) and found.message == "half \ufffd, nul \u2400, \ufffd"
+    plain = parse_line(Line(1, 1, b'{"type":"log","message":"whole \xe2\x82\xac","level":"error"}'))
+    assert isinstance(plain, j.LogLine) and (plain.message, plain.level) == ("whole €", "error")
+
+
+@pytest.mark.django_db
+def test_rows_are_numbered_in_the_order_in_which_readers_need_them(written: Any) -> None:
+    """Rollouts before their turns, then groups, checkpoints, points and events, one after another."""
+    w = written()
+    before = Run.objects.get(pk=w.run.pk).seq
+    said = [Message(role="assistant", content="x")]
+    w.write(
+        j.LogLine(message="first"),
+        j.Metrics(step=1, values={"reward": 1.0, "loss": 2.0}),
+        j.RolloutStarted(rollout="a", step=1, group=0, index=0),
+        j.RolloutStarted(rollout="b", step=1, group=0, index=1),
+        j.TurnAdded(rollout="a", turn=0, messages=said),
+        j.GroupScored(
+            step=1, group=0, rollouts=["a"], advantages=[0.0], reward_mean=0, reward_std=0, zero_variance=True
+        ),
+        j.CheckpointSaved(step=1, path="checkpoint-1", bytes=3),
+        j.LogLine(message="last"),
+    )
+    w.project()
+    rows = [
+        *Rollout.objects.order_by("index").values_list("seq", flat=True),
+        Turn.objects.get().seq,
+        RolloutGroup.objects.get().seq,
+        Checkpoint.objects.get().seq,
+        *MetricPoint.objects.order_by("seq").values_list("seq", flat=True),
+        *RunEvent.objects.filter(kind="log").order_by("seq").values_list("seq", flat=True),
+    ]
+    assert rows == list(range(before + 1, before + 10))
+    # running comes after what the batch holds
+    assert w.run.seq == before + 10
+    log = RunEvent.objects.filter(kind="log").order_by("seq")
+    assert [(event.payload["message"], event.attempt) for event in log] == [("first", 1), ("last", 1)]
+    points = MetricPoint.objects.values_list("name", "step", "attempt", "value")
+    assert set(points) == {("reward", 1, 1, 1.0), ("loss", 1, 1, 2.0)}
+
+
+@pytest.mark.django_db
+def test_what_is_written_again_replaces_what_was(written: Any) -> None:
+    w = written()
+    w.write(j.Metrics(step=1, values={"reward": 1.0}), j.CheckpointSaved(step=1, path="checkpoint-1", bytes=3))
+    w.project()
+    first = MetricPoint.objects.get().seq
+    w.write(j.Metrics(step=1, values={"reward": 4.0}), j.CheckpointSaved(step=1, path="checkpoint-1", bytes=5))
+    w.project()
+    point, checkpoint = MetricPoint.objects.get(), Checkpoint.objects.get()
+    assert point.value == 4.0 and point.seq > first and checkpoint.bytes == 5
+
+
+@pytest.mark.django_db
+def test_the_attempt_and_the_run_are_moved_with_the_rows(written: Any) -> None:
+    w = written()
+    w.write(j.Metrics(step=3, values={"reward": 1.0}), j.RunFinished(status="paused", step=3))
+    before = timezone.now()
+    w.project()
+    row = Attempt.objects.get()
+    assert (row.journal_line, row.last_step, row.outcome["status"]) == (2, 3, "paused")
+    assert w.run.last_event_at >= before and w.run.step == 3
+    assert w.projector.run is not None and w.projector.run.step == 3 and w.projector.run.state == "running"
+
+
+@pytest.mark.django_db
+def test_lines_of_an_earlier_attempt_leave_the_run_as_it_is(written: Any) -> None:
+    w = written()
+    w.write(j.Metrics(step=3, values={"reward": 1.0}))
+    Run.objects.update(attempt=2)
+    Attempt.objects.create(run=w.run, number=2, owner=w.lease.owner, started_at=timezone.now())
+    Projector(Lease(w.run.pk, 2, w.lease.owner), attempt=1).drain()
+    run = Run.objects.get()
+    assert (run.step, run.state, run.last_event_at) == (0, "preparing", None)
+    assert MetricPoint.objects.get().attempt == 1 and Attempt.objects.get(number=1).last_step == 3
+
+
+@pytest.mark.django_db
+def test_another_folder_can_be_read(written: Any, tmp_path: Path) -> None:
+    w = written()
+    other = j.Journal(tmp_path)
+    other.write(j.Metrics(step=8, values={"reward": 1.0}))
+    other.close()
+    Projector(w.lease, folder=tmp_path).drain()
+    assert MetricPoint.objects.get().step == 8
+    Run.objects.all().delete()
+    with pytest.raises(LeaseLost, match="The run has gone"):
+        Projector(w.lease, folder=tmp_path).drain()
+
+
+@pytest.mark.django_db
+def test_nothing_is_read_where_nothing_was_added(written: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    w = written()
+    w.write(j.LogLine(message="a"))
+    assert w.projector.step() and not w.projector.step()
+    monkeypatch.setattr(projection, "read_lines", lambda *_: pytest.fail("nothing was added"))
+    assert not w.projector.step()
+
+
+@pytest.mark.django_db
+def test_rollouts_in_flight_are_closed_with_their_attempt(written: Any) -> None:
+    w = written()
+    w.write(*(j.RolloutStarted(rollout=name, step=1, group=0, index=at) for at, name in enumerate("abc")))
+    w.write(j.RolloutFinished(rollout="c", status="completed", reward=1.0))
+    w.project()
+    Rollout.objects.filter(index=1).update(attempt=2)
+    before = Run.objects.get().seq
+    rollouts_close(w.lease, upto=1)
+    rows = {row.index: row for row in Rollout.objects.all()}
+    assert [rows[at].status for at in (0, 1, 2)] == ["excluded", "running", "completed"]
+    assert rows[0].error == {
+        "code": "attempt_ended",
+        "boundary": "trainer",
+        "message": "The attempt ended while this rollout was in flight.",
+        "hint": "",
+    }
+    assert rows[0].seq == before + 1 == Run.objects.get().seq and rows[0].finished_at is not None
+    at = datetime(2024, 1, 2, tzinfo=UTC)
+    close_rows(w.run.pk, [rows[1]], at)
+    assert Rollout.objects.get(index=1).finished_at == at
+    close_rows(w.run.pk, [])
+    assert Run.objects.get().seq == before + 2
+    with pytest.raises(LeaseLost):
+        rollouts_close(Lease(w.run.pk, 1, "another"), upto=1)

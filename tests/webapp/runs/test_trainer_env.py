@@ -1,0 +1,24 @@
+"""What the operator sets for rewards reaches a launched run's trainer, and nothing that merely looks like it."""
+
+from __future__ import annotations
+
+import pytest
+
+from webapp.engine.trainer import trainer_env
+
+
+def test_keys_of_judges_and_the_folder_of_reward_models_reach_the_trainer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They did not: a judge with a key, or a reward model, failed in every run that was launched from the browser."""
+    set_by_operator = {
+        "JUDGE_KEY": "one",
+        "JUDGE_KEY_HOST": "judge.example.org",
+        "JUDGE_KEY_A": "two",
+        "JUDGE_KEY_A_HOST": "other.example.org",
+        "TILTYARD_REWARD_MODELS": "/srv/rewards",
+    }
+    others = {"MY_JUDGE_KEY": "canary", "JUDGE_KEY_a": "canary", "JUDGE_KEYS": "canary", "OPENAI_API_KEY": "canary"}
+    for name, value in (set_by_operator | others).items():
+        monkeypatch.setenv(name, value)
+    env = trainer_env(3)
+    assert {name: env.get(name) for name in set_by_operator} == set_by_operator
+    assert "canary" not in str(env)

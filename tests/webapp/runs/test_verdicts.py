@@ -1,0 +1,227 @@
+"""How an attempt's end decides its run, as a table: what the trainer said, what was asked, and what died."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from training.errors import ErrorInfo
+from webapp.engine import lease as leases
+from webapp.engine.outcome import WORKER_CLOSING, attempt_end, crash_loop, finished_before, worker_lost
+from webapp.registry.models import Checkpoint, RegisteredModel
+from webapp.runs.models import Attempt, Run, RunEvent
+
+pytestmark = pytest.mark.django_db
+FULL = {"code": "storage_full", "boundary": "storage", "message": "Full.", "hint": "Free space."}
+SUCCEEDED, STOPPED = {"status": "succeeded", "step": 1}, {"status": "stopped", "step": 1}
+FAILED, PAUSED = {"status": "failed", "step": 1, "error": FULL}, {"status": "paused", "step": 1, "error": FULL}
+
+
+def _ended(queued: Any, state: str, outcome: Any, error: ErrorInfo | None = None, **fields: Any) -> Run:
+    lease = leases.claim(queued().pk)
+    assert lease is not None
+    Run.objects.update(state=state, **fields)
+    Attempt.objects.update(outcome=outcome)
+    return attempt_end(lease, error)
+
+
+@pytest.mark.parametrize(
+    ("state", "outcome", "expected", "code"),
+    [
+        ("running", SUCCEEDED, "succeeded", None),
+        ("stopping", SUCCEEDED, "succeeded", None),
+        ("pausing", SUCCEEDED, "succeeded", None),
+        ("stopping", FAILED, "cancelled", None),
+        ("stopping", STOPPED, "cancelled", None),
+        ("stopping", None, "cancelled", None),
+        ("running", FAILED, "failed", "storage_full"),
+        ("pausing", FAILED, "failed", "storage_full"),
+        ("running", FAILED | {"error": None}, "failed", "trainer_died"),
+        ("running", PAUSED, "paused", "storage_full"),
+        ("preparing", PAUSED, "paused", "storage_full"),
+        ("running", PAUSED | {"error": None}, "paused", "trainer_died"),
+        ("pausing", STOPPED, "paused", None),
+        ("pausing", None, "paused", None),
+        ("running", STOPPED, "queued", "trainer_died"),
+        ("running", None, "queued", "trainer_died"),
+    ],
+)
+def test_the_verdict_on_a_run(queued: Any, state: str, outcome: Any, expected: str, code: str | None) -> None:
+    run = _ended(queued, state, outcome)
+    assert (run.state, run.lease_owner) == (expected, "")
+    stored = Attempt.objects.get()
+    assert (stored.error or {}).get("code") == code and stored.ended_at is not None
+    assert (run.error or {}).get("code") == (code if expected in {"failed", "paused"} else None)
+    event = RunEvent.objects.filter(kind="state").order_by("seq").last()
+    assert event is not None and event.payload["to"] == expected
+    said = {None: "", "storage_full": "Full.", "trainer_died": "The trainer ended without a last word."}
+    assert event.payload["reason"] == said[code]
+
+
+def test_a_trainer_that_died_points_to_its_log(queued: Any) -> None:
+    _ended(queued, "running", None)
+    error = Attempt.objects.get().error
+    assert error["hint"] == "The last lines of its output are in the log." and error["boundary"] == "trainer"
+
+
+def test_a_worker_that_closes_costs_nothing(queued: Any) -> None:
+    run = _ended(queued, "running", None, WORKER_CLOSING)
+    assert (run.state, run.error) == ("queued", None)
+    error = Attempt.objects.get().error
+    assert error == {
+        "code": "worker_closing",
+        "boundary": "lease",
+        "message": "The worker was shut down; the run goes on with the next free one.",
+        "hint": "",
+    } | {key: error[key] for key in set(error) - {"code", "boundary", "message", "hint"}}
+
+
+def test_a_lost_worker_is_named(queued: Any) -> None:
+    run = _ended(queued, "running", None, worker_lost("gpu-7"))
+    assert run.state == "queued"
+    error = Attempt.objects.get().error
+    assert (error["code"], error["boundary"]) == ("worker_lost", "lease")
+    assert error["message"] == "Worker gpu-7 stopped answering."
+    assert error["hint"] == "Look whether its machine is up and can reach the database."
+
+
+@pytest.mark.parametrize(
+    ("state", "outcome", "expected"),
+    [
+        ("running", STOPPED, "cancelled"),
+        ("running", None, "failed"),
+        ("running", PAUSED, "failed"),
+        ("running", SUCCEEDED, "succeeded"),
+    ],
+)
+def test_an_imported_run_is_never_queued(queued: Any, state: str, outcome: Any, expected: str) -> None:
+    run = _ended(queued, state, outcome, imported=True)
+    assert run.state == expected
+    if outcome == PAUSED:
+        assert run.error["code"] == "storage_full"
+
+
+def _die(run: Run, step: int = 0, first: int = 0, error: ErrorInfo | None = None) -> Run:
+    lease = leases.claim(run.pk)
+    assert lease is not None
+    Attempt.objects.filter(number=lease.attempt).update(last_step=step, first_step=first)
+    return attempt_end(lease, error)
+
+
+def test_trainers_that_die_without_a_new_step_end_the_run(queued: Any) -> None:
+    run = queued()
+    assert [_die(run).state for _ in range(3)] == ["queued", "queued", "failed"]
+    run.refresh_from_db()
+    assert run.error["code"] == "crash_loop" and run.error["boundary"] == "trainer"
+    died = "The trainer ended without a last word."
+    assert run.error["message"] == f"3 attempts in a row ended without a new step. The last one: {died}"
+    assert run.error["hint"] == "The last lines of its output are in the log."
+
+
+def test_only_a_new_step_is_progress(queued: Any) -> None:
+    """Steps that were trained again count for nothing; neither does the step that an attempt begins with."""
+    run = queued()
+    assert _die(run, 5).state == "queued"
+    assert _die(run, 5).state == "queued" and _die(run, 4).state == "queued"
+    assert _die(run, 7, first=7).state == "failed"
+
+
+def test_progress_in_between_starts_the_count_again(queued: Any) -> None:
+    run = queued()
+    assert [_die(run, step).state for step in (0, 0, 1, 1, 2, 2, 2)] == ["queued"] * 7
+    assert _die(run, 2).state == "failed"
+
+
+def test_lost_workers_and_closing_ones_are_counted_apart(queued: Any) -> None:
+    run = queued()
+    assert [_die(run, error=worker_lost("x")).state for _ in range(4)] == ["queued"] * 4
+    assert [_die(run).state for _ in range(2)] == ["queued"] * 2
+    assert _die(run, error=WORKER_CLOSING).state == "queued"
+    assert _die(run, error=worker_lost("x")).state == "queued"
+    assert _die(run).state == "failed"
+    run.refresh_from_db()
+    assert run.error["message"].startswith("8 attempts in a row")
+
+
+def test_twenty_lost_workers_end_a_run(queued: Any) -> None:
+    run = queued()
+    states = [_die(run, error=worker_lost("x")).state for _ in range(20)]
+    assert states == ["queued"] * 19 + ["failed"]
+
+
+def test_attempts_before_a_person_resumed_are_forgiven(queued: Any) -> None:
+    run = queued()
+    _die(run)
+    _die(run)
+    Run.objects.update(attempts_forgiven=2)
+    assert [_die(run).state for _ in range(3)] == ["queued", "queued", "failed"]
+
+
+def test_a_crash_loop_takes_over_the_last_hint() -> None:
+    error = crash_loop(4, ErrorInfo(code="x", boundary="trainer", message="Bad.", hint=""))
+    assert error.message == "4 attempts in a row ended without a new step. The last one: Bad."
+    assert error.hint == "The last lines of its output are in the log."
+    assert crash_loop(4, worker_lost("y")).hint == "Look whether its machine is up and can reach the database."
+
+
+def test_the_last_word_of_an_unsealed_attempt_before_counts(queued: Any) -> None:
+    """Its worker died after the trainer had ended and before the attempt was sealed."""
+    run = queued()
+    first = leases.claim(run.pk)
+    assert first is not None
+    Attempt.objects.update(outcome=SUCCEEDED)
+    Run.objects.update(state="queued", lease_owner="")
+    second = leases.claim(run.pk)
+    assert second is not None and finished_before(second) and not finished_before(first)
+    Attempt.objects.filter(number=1).update(outcome=STOPPED)
+    assert not finished_before(second)
+    Attempt.objects.filter(number=1).update(outcome=FAILED)
+    assert finished_before(second)
+    assert attempt_end(second).state == "failed"
+    assert set(Attempt.objects.exclude(ended_at=None).values_list("number", flat=True)) == {1, 2}
+
+
+def test_a_sealed_attempt_says_nothing_more(queued: Any) -> None:
+    run = queued()
+    leases.claim(run.pk)
+    Attempt.objects.update(outcome=SUCCEEDED, ended_at=timezone.now())
+    Run.objects.update(state="queued", lease_owner="")
+    second = leases.claim(run.pk)
+    assert second is not None and not finished_before(second)
+    assert attempt_end(second).state == "queued"
+
+
+def _final(run: Run, **over: Any) -> Checkpoint:
+    fields: dict[str, Any] = {"attempt": 1, "step": 1, "path": "1/model", "bytes": 1, "final": True, "seq": 1}
+    return Checkpoint.objects.create(project=run.project, run=run, created_at=timezone.now(), **fields | over)
+
+
+def test_a_run_that_succeeded_leaves_its_newest_final_model(queued: Any, bob: Any) -> None:
+    run = queued(fields={"name": "red", "created_by": bob})
+    lease = leases.claim(run.pk)
+    assert lease is not None
+    _final(run, path="1/checkpoint-9", step=9, final=False)
+    _final(run, path="1/old", step=1)
+    newest = _final(run, path="1/model", step=4)
+    RegisteredModel.objects.create(
+        project=run.project, checkpoint=_final(run, path="x", step=0), name="red", kind="run"
+    )
+    Attempt.objects.update(outcome=SUCCEEDED)
+    attempt_end(lease)
+    model = RegisteredModel.objects.exclude(name="red").get()
+    assert (model.name, model.checkpoint, model.kind, model.created_by) == ("red (2)", newest, "run", bob)
+
+
+@pytest.mark.parametrize(("kind", "warned"), [("grpo", True), ("sft", True), ("sample", False)])
+def test_a_run_without_a_final_model_says_so_where_it_trained(queued: Any, kind: str, warned: bool) -> None:
+    _ended(queued, "running", SUCCEEDED, kind=kind)
+    warnings = [event.payload for event in RunEvent.objects.filter(kind="warning")]
+    expected = {"code": "no_final_model", "message": "The run succeeded but left no final model."}
+    assert warnings == ([expected] if warned else []) and not RegisteredModel.objects.exists()
+
+
+def test_a_foreign_run_leaves_no_model(queued: Any) -> None:
+    _ended(queued, "running", SUCCEEDED, imported=True, imported_from="verl")
+    assert not RunEvent.objects.filter(kind="warning").exists()

@@ -1,0 +1,124 @@
+"""Messages and progress of background work, by value: what is sent, to whom, and how often progress is written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.db import DatabaseError
+
+from tests.working import claimed
+from webapp import work
+from webapp.runs.models import RunImport
+from webapp.teams.models import Project
+
+pytestmark = pytest.mark.django_db(transaction=True)
+LABEL = "runs.runimport"
+Sent = list[tuple[tuple[Any, ...], dict[str, Any]]]
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> Sent:
+    """What the broker was asked."""
+    sent: Sent = []
+    monkeypatch.setattr(work.current_app, "send_task", lambda *args, **options: sent.append((args, options)))
+    return sent
+
+
+@pytest.fixture
+def item(project: Project) -> RunImport:
+    return RunImport.objects.create(project=project, name="one")
+
+
+def test_a_message_names_the_work_and_its_limits(item: RunImport, project: Project, broker: Sent) -> None:
+    other = RunImport.objects.create(project=project, name="two")
+    work.enqueue(item)
+    assert broker == [
+        (
+            ("work.do",),
+            {"args": [LABEL, str(item.pk)], "retry": False, "soft_time_limit": 1740, "time_limit": 1770},
+        )
+    ]
+    item.refresh_from_db()
+    other.refresh_from_db()
+    assert item.heard_at is not None and other.heard_at is None
+
+
+def test_a_message_does_not_renew_anothers_claim(item: RunImport, broker: Sent) -> None:
+    """Who holds the work is heard by what it says, not by messages about it."""
+    claimed(item)
+    RunImport.objects.update(heard_at=None)
+    work.enqueue(item)
+    item.refresh_from_db()
+    assert item.heard_at is None and len(broker) == 1
+
+
+def test_an_outage_right_after_the_commit_is_nobodys_error(item: RunImport, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(_item: Any) -> None:
+        raise DatabaseError("gone")
+
+    monkeypatch.setattr(work, "_send", away)
+    work.enqueue(item)  # the page that asked has committed: ``look`` asks again
+
+
+def test_a_look_sends_at_most_a_hundred_messages_of_a_kind(project: Project, broker: Sent) -> None:
+    RunImport.objects.bulk_create([RunImport(project=project, name=f"n{number}") for number in range(103)])
+    work.look()
+    assert len(broker) == 100
+    work.look()
+    assert len(broker) == 103
+
+
+def test_a_registered_kind_is_found_by_its_label(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(work, "KINDS", {})
+    kind: work.Kind[RunImport] = work.Kind(RunImport, lambda claim: None, lambda row, error: {})
+    work.register(kind)
+    assert {LABEL: kind} == work.KINDS
+
+
+def test_progress_is_written_twice_a_second_at_most(item: RunImport, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(work.time, "monotonic", lambda: now[0])
+    taken = claimed(item)
+
+    def stored() -> Any:
+        return RunImport.objects.get(pk=item.pk).progress
+
+    taken.report({"rows": 1})
+    assert stored() == {"rows": 1}
+    now[0] += 0.4
+    taken.report({"rows": 2})
+    assert stored() == {"rows": 1}
+    taken.report({"rows": 3}, at_once=True)
+    assert stored() == {"rows": 3}
+    now[0] += 0.4
+    taken.report({"rows": 4})
+    assert stored() == {"rows": 3}
+    now[0] += 0.1
+    taken.report({"rows": 5})
+    assert stored() == {"rows": 5}
+
+
+def test_a_worker_with_the_wrong_folder_does_nothing(item: RunImport, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(work, "folder_problem", lambda: "it is another folder")
+    work.do(LABEL, str(item.pk))
+    item.refresh_from_db()
+    assert (item.token, item.tries, item.state) == ("", 0, "reading")
+
+
+def test_a_kind_has_its_own_state_while_it_is_worked_on_and_a_last_act(
+    item: RunImport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[str] = []
+    states: list[str] = []
+
+    def run(taken: work.Claim[RunImport]) -> None:
+        states.append(RunImport.objects.get(pk=item.pk).state)
+        taken.finish(state="done")
+
+    kind = work.Kind(RunImport, run, lambda row, error: {}, at_work="reading", ended=lambda row: ended.append(row.name))
+    monkeypatch.setitem(work.KINDS, LABEL, kind)
+    work.do(LABEL, str(item.pk))
+    assert (states, ended) == (["reading"], ["one"])
+    item.refresh_from_db()
+    assert (item.state, item.token, item.tries, item.progress) == ("done", "", 0, {})

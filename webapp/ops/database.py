@@ -1,0 +1,78 @@
+"""A command beside the embedded PostgreSQL of a data folder: backups, restores and migrations while `up` is stopped.
+
+While `up` runs, its server is used; else one is started for as long as the command lasts, with the folder's lock held
+so that no `up` begins meanwhile.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from webapp.host.embedded import die_with_parent, postgres_bin, postgres_prepare, postgres_wait, run_as
+
+STOP_LIMIT_S = 60
+
+
+def run_beside(data: Path, command: list[str]) -> int:
+    """Run a command that finds the database in its environment; its exit code."""
+    if url := os.environ.get("DATABASE_URL"):
+        return _run(command, url)
+    with _database(data) as url:
+        return _run(command, url)
+
+
+@contextmanager
+def _database(data: Path) -> Iterator[str]:
+    handle = os.open(data / "up.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    with os.fdopen(handle, "r+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield json.loads((data / "services.json").read_text(encoding="utf-8"))["database_url"]
+            return
+        yield from _server(data)
+
+
+def _server(data: Path) -> Iterator[str]:
+    """The folder's own server as our child; it dies with us."""
+    service = postgres_prepare(data / "postgres")
+    (data / "logs").mkdir(mode=0o700, exist_ok=True)
+    with (data / "logs" / "postgres.log").open("ab") as log:
+        child = subprocess.Popen(
+            service.argv,
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            preexec_fn=die_with_parent,
+            **run_as(service.user),
+        )
+    try:
+        postgres_wait(service, alive=lambda: child.poll() is None)
+        yield service.url
+    finally:
+        child.send_signal(service.stop_signal)
+        child.wait(timeout=STOP_LIMIT_S)
+
+
+def _run(command: list[str], url: str) -> int:
+    parts = urlsplit(url)
+    env = {
+        **os.environ,
+        "DATABASE_URL": url,
+        "PGHOST": parse_qs(parts.query).get("host", [parts.hostname or ""])[0],
+        "PGPORT": str(parts.port or 5432),
+        "PGUSER": unquote(parts.username or ""),
+        "PGPASSWORD": unquote(parts.password or ""),
+        "PGDATABASE": parts.path.lstrip("/"),
+    }
+    env["PATH"] = f"{postgres_bin()}{os.pathsep}{env.get('PATH', os.defpath)}"
+    return subprocess.run(command, env=env).returncode
