@@ -125,7 +125,7 @@ def test_an_unknown_exception_is_a_crash_with_its_traceback_in_the_log(
     def explode(job: Any) -> None:
         raise KeyError("surprise")
 
-    monkeypatch.setattr("training.main._method", lambda kind: explode)
+    monkeypatch.setattr("training.config.methods.Method.load", lambda method: explode)
     monkeypatch.setattr("training.main._listen_for_stop", lambda stop, ending: None)
     assert run_job(JobConfig(), tmp_path, progress=False) == 1
     last = events(tmp_path)[-1]
@@ -140,7 +140,7 @@ def test_a_full_disk_is_named_as_such(tmp_path: Path, monkeypatch: pytest.Monkey
     def explode(job: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("training.main._method", lambda kind: explode)
+    monkeypatch.setattr("training.config.methods.Method.load", lambda method: explode)
     monkeypatch.setattr("training.main._listen_for_stop", lambda stop, ending: None)
     assert run_job(JobConfig(), tmp_path, progress=False) == 5
     last = events(tmp_path)[-1]
@@ -232,8 +232,8 @@ def test_the_watchdog_ends_a_phase_that_does_not_listen(tmp_path: Path) -> None:
     """A method that never looks at the flag is ended with the same last word."""
     script = (
         "import sys, time, pathlib, training.main as m; m.Job.stop_grace = lambda job: 0.5\n"
-        "m._method = lambda kind: lambda job: (print('up', flush=True), [time.sleep(0.1) for _ in range(600)])\n"
-        "from training.config import JobConfig\n"
+        "from training.config import JobConfig, Method\n"
+        "Method.load = lambda method: lambda job: (print('up', flush=True), [time.sleep(0.1) for _ in range(600)])\n"
         "sys.exit(m.run_job(JobConfig(), pathlib.Path(sys.argv[1])))"
     )
     child = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE)

@@ -7,14 +7,11 @@ Whatever happens to it, there is a dataset whose check begins, or an ``OrderFail
 from __future__ import annotations
 
 import os
-import resource
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 from django.conf import settings
@@ -24,6 +21,7 @@ from django.db import transaction
 from django.utils.translation import gettext as _
 
 from training.errors import DataError
+from training.limited import limited_child
 from webapp.datasets.models import Dataset
 from webapp.datasets.services import dataset_create
 from webapp.environments.launchers.base import last_lines
@@ -85,47 +83,34 @@ def _hand_in(dataset: Dataset, handed_in: Callable[[Dataset], None]) -> None:
 
 def _write_rows(module: list[str], path: Path, memory_mb: int) -> None:
     said = path.with_suffix(".log")
-    with said.open("wb") as log:
-        child = subprocess.Popen(
+    limits = {
+        "RLIMIT_DATA": memory_mb << 20,
+        "RLIMIT_FSIZE": settings.MAX_UPLOAD_BYTES,
+        "RLIMIT_CPU": TIME_LIMIT_S,
+        "RLIMIT_CORE": 0,
+    }
+    with (
+        said.open("wb") as log,
+        limited_child(
             [sys.executable, "-m", *module],
-            cwd=settings.BASE_DIR,
-            env=program_environment(),
-            stdin=subprocess.DEVNULL,
+            wall_s=TIME_LIMIT_S,
+            # Where files are limited in size, Python would leave bytecode behind that is cut off.
+            env={**program_environment(), "PYTHONDONTWRITEBYTECODE": "1"},
+            limits=limits,
             stdout=log,
             stderr=log,
-            start_new_session=True,
+            cwd=settings.BASE_DIR,
             preexec_fn=die_with_parent,
-        )
-    try:
-        _limit(child.pid, memory_mb)
-        code = child.wait(timeout=TIME_LIMIT_S)
-    except subprocess.TimeoutExpired:
+        ) as child,
+    ):
+        in_time = child.wait()
+    if not in_time:
         raise OrderFailed(
             _("Writing the rows took longer than %(limit)s seconds.") % {"limit": TIME_LIMIT_S},
             hint=_("Ask for fewer rows."),
-        ) from None
-    finally:
-        _end(child)
-    if code:
-        raise _failure(code, said, path, memory_mb)
-
-
-def _limit(pid: int, memory_mb: int) -> None:
-    """Set what this system can limit; a child that has gone already needs none."""
-    memory, size = memory_mb << 20, settings.MAX_UPLOAD_BYTES
-    limits = {"RLIMIT_DATA": memory, "RLIMIT_FSIZE": size, "RLIMIT_CPU": TIME_LIMIT_S, "RLIMIT_CORE": 0}
-    with suppress(OSError, ValueError):
-        if hasattr(resource, "prlimit"):
-            for name, value in limits.items():
-                resource.prlimit(pid, getattr(resource, name), (value, value))
-
-
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """Kill what is left of the child's process group and reap it."""
-    if child.poll() is None:
-        with suppress(ProcessLookupError):  # it may end between the two calls
-            os.killpg(child.pid, signal.SIGKILL)
-    child.wait()
+        )
+    if child.code:
+        raise _failure(child.code, said, path, memory_mb)
 
 
 def _failure(code: int, said: Path, path: Path, memory_mb: int) -> OrderFailed:

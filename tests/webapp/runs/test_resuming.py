@@ -294,11 +294,11 @@ def test_what_the_trainer_reports_about_itself_is_kept_with_the_run(written: Any
 def test_a_trainer_is_told_the_folders_of_the_attempts_before_it(queued: Any) -> None:
     """The library guessed them: numbered folders beside its own (H6)."""
     run = queued()
-    for number in (1, 2):
-        attempt_end(claim(run.pk))
-        (run_dir(run.pk) / str(number)).mkdir(parents=True, exist_ok=True)
-    attempt_end(claim(run.pk))  # the third left no folder
+    attempt_end(claim(run.pk))
+    first = run_dir(run.pk) / "1"
+    first.mkdir(parents=True, exist_ok=True)
+    attempt_end(claim(run.pk))  # the second left no folder
     arguments, _access = Supervisor(claim(run.pk))._prepare()
     told = [arguments[place + 1] for place, word in enumerate(arguments) if word == "--earlier"]
-    assert told == [str(run_dir(run.pk) / "1"), str(run_dir(run.pk) / "2")]
-    assert arguments[1:5] == ["--run-dir", str(run_dir(run.pk) / "4"), "--attempt", "4"]
+    assert told == [str(first)]
+    assert arguments[1:5] == ["--run-dir", str(run_dir(run.pk) / "3"), "--attempt", "3"]

@@ -7,15 +7,10 @@ flags. Whatever happens to it, ``run_check`` answers: a killed, hung or crashed 
 from __future__ import annotations
 
 import json
-import os
-import selectors
 import signal
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +20,12 @@ from training.data.checking.preview import ROWS_SHOWN, Preview
 from training.data.checking.report import Report
 from training.data.limits import PREVIEW_LIMITS, CheckLimits
 from training.data.options import CheckOptions, ReadOptions
+from training.limited import limited_child
 from training.words import _, said, told
 
 MAX_REPORT_BYTES = 64 << 20
 MAX_PREVIEW_BYTES = 8 << 20
 LOG_NAME = "check.log"
-_READ_BYTES = 65536
 
 
 def run_check(
@@ -78,20 +73,15 @@ def run_limited(
 
     ``temporary`` is where it unpacks archives: the caller removes that, however the child ends.
     """
-    with open(log_path, "wb") as log:
-        child = subprocess.Popen(
-            command,
-            env=bare_env(TMPDIR=temporary),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            start_new_session=True,
-        )
-    try:
-        in_time = _follow(child, time.monotonic() + wall_s, on_progress)
-    finally:
-        _end(child)
-    return int(child.returncode), in_time
+    with (
+        open(log_path, "wb") as log,
+        limited_child(command, wall_s=wall_s, env=bare_env(TMPDIR=temporary), stderr=log) as child,
+    ):
+        for line in child.lines():
+            if on_progress:
+                _report_progress(line, on_progress)
+        in_time = child.wait()
+    return child.code, in_time
 
 
 def run_preview(source: Path, reading: ReadOptions | None = None, *, rows: int = ROWS_SHOWN) -> Preview:
@@ -110,34 +100,18 @@ def run_preview(source: Path, reading: ReadOptions | None = None, *, rows: int =
         *_choices(reading, None),
     ]
     limits = PREVIEW_LIMITS
-    with tempfile.TemporaryDirectory(prefix="tiltyard-look-", ignore_cleanup_errors=True) as unpacked:
-        child = subprocess.Popen(
-            command,
-            env=bare_env(TMPDIR=unpacked),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        try:
-            output, in_time = _collect(child, time.monotonic() + limits.wall_s)
-        finally:
-            _end(child)
+    with (
+        tempfile.TemporaryDirectory(prefix="tiltyard-look-", ignore_cleanup_errors=True) as unpacked,
+        limited_child(command, wall_s=limits.wall_s, env=bare_env(TMPDIR=unpacked)) as child,
+    ):
+        output = child.output(MAX_PREVIEW_BYTES)
+        in_time = output is not None and child.wait()
     try:
-        if in_time and child.returncode == 0:
-            return Preview.model_validate_json(output)
+        if in_time and child.code == 0:
+            return Preview.model_validate_json(output or b"")
     except ValueError:
         pass  # what it printed is not a preview: as when it was killed
-    return Preview(message=[said(failure_sentence(child.returncode, in_time, limits))])
-
-
-def _collect(child: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, bool]:
-    """What the child prints until it ends, and whether that was in time and not too much."""
-    try:
-        output, _nothing = child.communicate(timeout=max(0.0, deadline - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        return b"", False
-    return output[: MAX_PREVIEW_BYTES + 1], len(output) <= MAX_PREVIEW_BYTES
+    return Preview(message=[said(failure_sentence(child.code, in_time, limits))])
 
 
 def _command(source: Path, output_dir: Path, limits: CheckLimits, tokenizer: Path | None, preview: int) -> list[str]:
@@ -175,31 +149,6 @@ def _choices(reading: ReadOptions | None, checking: CheckOptions | None) -> list
     return words
 
 
-def _follow(child: subprocess.Popen[bytes], deadline: float, on_progress: Callable[[Progress], None] | None) -> bool:
-    """Read progress until the child ends; ``False`` when the deadline came first."""
-    stdout = child.stdout
-    if stdout is None:
-        raise RuntimeError("the child was started without a pipe")
-    buffer = b""
-    with selectors.DefaultSelector() as selector, stdout:
-        selector.register(stdout, selectors.EVENT_READ)
-        while (left := deadline - time.monotonic()) > 0:
-            if not selector.select(left):
-                continue
-            chunk = os.read(stdout.fileno(), _READ_BYTES)
-            if not chunk:
-                break
-            *lines, buffer = (buffer + chunk).split(b"\n")
-            buffer = buffer[-_READ_BYTES:]
-            if lines and on_progress:
-                _report_progress(lines[-1], on_progress)
-    try:
-        child.wait(max(0.0, deadline - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        return False
-    return True
-
-
 def _report_progress(line: bytes, on_progress: Callable[[Progress], None]) -> None:
     """Pass one progress line on; anything else that was printed is ignored."""
     try:
@@ -207,14 +156,6 @@ def _report_progress(line: bytes, on_progress: Callable[[Progress], None]) -> No
     except (ValueError, TypeError, AttributeError):
         return
     on_progress(progress)
-
-
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """Kill what is left of the child's process group and reap it."""
-    if child.poll() is None:
-        with suppress(ProcessLookupError):  # it may end between the two calls
-            os.killpg(child.pid, signal.SIGKILL)
-    child.wait()
 
 
 def _read_report(output_dir: Path) -> dict[str, Any] | None:

@@ -11,11 +11,8 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import resource
-import signal
-import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Sequence
@@ -28,6 +25,7 @@ from django.utils.translation import gettext as _
 
 from training.child_env import bare_env
 from training.config import RewardComponent
+from training.limited import limited_child
 from training.rewards.custom import SWITCH_VARIABLE
 from training.rewards.lab.scoring import is_asked, wanted
 from training.rewards.lab.table import Table, table_load
@@ -148,54 +146,33 @@ class Job:
 
     def _run(self) -> str:
         """Run the child to its end; what went wrong, or ""."""
-        child = subprocess.Popen(
-            [sys.executable, "-P", "-m", "training.rewards.lab", str(self._folder)],
-            env=self._environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-            text=True,
-            encoding="utf-8",
-            preexec_fn=_limit,
-        )
-        killer = threading.Timer(LIMIT_S, _kill, [child])
-        killer.start()
         error = ""
-        try:
-            assert child.stdin is not None and child.stdout is not None  # noqa: S101 - asked for above
-            with suppress(BrokenPipeError), child.stdin:
-                child.stdin.write(self._request)
-            with child.stdout:
-                for line in child.stdout:
+        with tempfile.TemporaryFile() as request:
+            request.write(self._request.encode())
+            request.seek(0)
+            with limited_child(
+                [sys.executable, "-P", "-m", "training.rewards.lab", str(self._folder)],
+                wall_s=LIMIT_S,
+                env=self._environment,
+                limits={"RLIMIT_AS": MEMORY_BYTES},
+                stdin=request,
+                stderr=None,
+            ) as child:
+                for line in child.lines():
                     error = self._read(line) or error
-            child.wait()
-        finally:
-            in_time = killer.is_alive()
-            killer.cancel()
-            _kill(child)
-        if child.returncode == 0:
+                in_time = child.wait()
+        if child.code == 0:
             return ""
-        logger.warning("scoring ended with %s", child.returncode, extra={"folder": self._folder.name})
+        logger.warning("scoring ended with %s", child.code, extra={"folder": self._folder.name})
         return error or (self._died if in_time else self._late)
 
-    def _read(self, line: str) -> str:
+    def _read(self, line: bytes) -> str:
         with suppress(ValueError, TypeError, AttributeError):
             said: dict[str, Any] = json.loads(line)
             if "error" in said:
                 return str(said["error"])
             self.progress = {"done": int(said["done"]), "total": int(said["total"])}
         return ""
-
-
-def _kill(child: subprocess.Popen[str]) -> None:
-    if child.poll() is None:
-        with suppress(ProcessLookupError):  # it may end between the two calls
-            os.killpg(child.pid, signal.SIGKILL)
-    child.wait()
-
-
-def _limit() -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
 
 
 def _environment() -> dict[str, str]:
