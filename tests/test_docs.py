@@ -248,6 +248,21 @@ def test_every_file_that_the_map_names_exists_and_holds_what_it_says(name: str) 
     assert missing == []
 
 
+def test_every_whole_path_in_any_document_exists() -> None:
+    rooms = re.compile(
+        r"`((?:webapp|training|envs|tests|benchmarks|static|templates|examples)/(?:[\w./-]*/|[\w./-]*\.\w+))[`: ]"
+    )
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    missing = [
+        f"{page.name}: {path}"
+        for page in pages
+        if page.name != "CHANGELOG.md" and "adr" not in page.parts
+        for path in rooms.findall(page.read_text(encoding="utf-8"))
+        if not (ROOT / path).exists()
+    ]
+    assert missing == []
+
+
 def _defines(file: Path, word: str) -> bool:
     return bool(
         re.search(rf"^\s*(?:async )?(?:def|class) {word}\b|^{word}\b.*=", file.read_text(encoding="utf-8"), re.M)
