@@ -199,7 +199,7 @@ def work_of(names: list[str]) -> list[tuple[str, Any]]:
     """What is asked for: ("module", path) and ("planted", fault)."""
     modules = [("module", path) for path in table("modules.toml") if not names or any(name in path for name in names)]
     faults = [("planted", fault) for fault in table("planted.toml")["fault"] if not names or "planted" in names]
-    return modules + faults
+    return faults + modules
 
 
 def main() -> int:

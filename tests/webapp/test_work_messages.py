@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from billiard.exceptions import SoftTimeLimitExceeded
 from django.db import DatabaseError
+from django.db.models.functions import Now
 
 from tests.working import claimed
+from training.errors import TiltyardError
 from webapp import work
 from webapp.runs.models import RunImport
 from webapp.teams.models import Project
@@ -122,3 +126,47 @@ def test_a_kind_has_its_own_state_while_it_is_worked_on_and_a_last_act(
     assert (states, ended) == (["reading"], ["one"])
     item.refresh_from_db()
     assert (item.state, item.token, item.tries, item.progress) == ("done", "", 0, {})
+
+
+def _old(**columns: Any) -> None:
+    RunImport.objects.update(heard_at=Now() - timedelta(seconds=61), **columns)
+
+
+def test_silence_is_that_of_a_worker_that_has_open_work(item: RunImport) -> None:
+    """Neither waiting nor finished work is silent, however long ago it was heard of."""
+    _old()
+    assert not work.silent(RunImport).exists() and work.waiting(RunImport).exists()
+    _old(token="a-worker")
+    assert work.silent(RunImport).get() == item and not work.waiting(RunImport).exists()
+    _old(state="done")
+    assert not work.silent(RunImport).exists()
+
+
+def test_what_was_never_asked_for_is_sent_first_and_then_the_oldest(project: Project) -> None:
+    for name, seconds in (("newer", 40), ("never", None), ("older", 50)):
+        row = RunImport.objects.create(project=project, name=name)
+        if seconds:
+            RunImport.objects.filter(pk=row.pk).update(heard_at=Now() - timedelta(seconds=seconds))
+    assert [row.name for row in work.waiting(RunImport)] == ["never", "older", "newer"]
+
+
+def test_a_claim_moves_to_the_state_of_work(item: RunImport) -> None:
+    taken = work.claim(RunImport, item.pk, at_work="done")
+    assert taken is not None and taken.item.state == "done" == RunImport.objects.get().state
+    assert (taken.item.tries, taken.item.progress) == (1, {}) and taken.item.heard_at is not None
+
+
+def test_work_that_takes_too_long_gets_its_kinds_hint(item: RunImport, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[tuple[str, str]] = []
+
+    def late(_taken: Any) -> None:
+        raise SoftTimeLimitExceeded
+
+    def failed(_row: RunImport, error: TiltyardError) -> dict[str, Any]:
+        found.append((error.message, error.hint))
+        return {"state": "rejected"}
+
+    kind = work.Kind(RunImport, late, failed, too_long="Too long.", hint="Ask for less.")
+    monkeypatch.setitem(work.KINDS, LABEL, kind)
+    work.do(LABEL, str(item.pk))
+    assert found == [("Too long.", "Ask for less.")]

@@ -270,6 +270,7 @@ def test_a_session_that_fails_in_mid_episode_excludes_the_rollout() -> None:
 def test_defects_of_ours_cost_one_rollout() -> None:
     found, *_rest = play(engine=Engine(RuntimeError("CUDA out of memory")))
     assert found.error is not None and found.error.code == "policy_fault" and found.env_errors == 0
+    assert found.error.message == "RuntimeError while sampling: CUDA out of memory"
     session = Session(Observation(), KeyError("x" * 400))
     found, *_rest = play(session)
     assert found.error is not None and found.error.message.startswith("KeyError in the rollout loop: 'xxx")
@@ -290,6 +291,15 @@ def test_a_prompt_beyond_its_limit_is_the_rows_fault() -> None:
     assert isinstance(found.error, DataError)
     assert found.error.message == "The prompt has 9 tokens, more than the limit of 8."
     assert found.error.info.hint == "Raise rollout.max_prompt_tokens or shorten the row."
+
+
+def test_a_prompt_that_cannot_be_rendered_is_the_rows_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_args: Any) -> list[int]:
+        raise KeyError("tools")
+
+    monkeypatch.setattr(Words, "prompt_ids", fails)
+    error = play()[0].error
+    assert isinstance(error, DataError) and error.message == "KeyError while rendering the prompt: 'tools'"
 
 
 def test_a_row_without_messages_needs_an_environment_that_speaks() -> None:

@@ -177,6 +177,7 @@ def test_a_thread_that_outlives_the_event_loop_ends_quietly(capfd: pytest.Captur
 
     with pytest.raises(TiltyardError):
         score(scorer, 0.05)
+    assert threads[0].daemon and threads[0].name == "scoring"  # it does not keep the trainer from ending
     release.set()
     threads[0].join(10)
     assert not threads[0].is_alive() and "Exception" not in capfd.readouterr().err

@@ -113,6 +113,12 @@ def test_a_rollouts_events_by_value(tmp_path: Path) -> None:
     assert [(event.phase, event.step) for event in step.of("phase")] == [("generating", 6), ("scoring", 6)]
 
 
+def test_the_first_attempt_is_the_default(tmp_path: Path) -> None:
+    step = Step(tmp_path)
+    first = Collector(step.config, [], cast(Any, step.player), own, step.journal, step.stop)
+    assert first._attempt == 1
+
+
 def test_what_is_played_comes_from_the_row(tmp_path: Path) -> None:
     step = Step(tmp_path)
     step.collect()
