@@ -191,6 +191,7 @@ export class Transcript {
   /**
    * @param {HTMLElement} box
    * @param {Record<string, number>} weights
+   * @param {Record<string, string>} [titles] of components
    */
   constructor(box, weights, titles = {}) {
     this.box = box;
