@@ -169,8 +169,8 @@ def _slow(project: Project, config: JobConfig, resolved: JobConfig, limit_s: flo
 
 
 def _environment_of(project: Project, config: JobConfig, resolved: JobConfig) -> Environment | None:
-    name = config.environment.name.removeprefix("environment:")
-    return environment_named(project, name) if resolved.method.plays else None
+    found = environment_named(project, config.environment.name.removeprefix("environment:"))
+    return found if resolved.method.plays else None
 
 
 def _check_rewards(config: JobConfig) -> Check:
@@ -273,8 +273,7 @@ def _ask_trainer(config: JobConfig, access: dict[str, str], limit_s: float, titl
     with tempfile.TemporaryDirectory(prefix="preflight-", dir=settings.DATA_DIR) as folder:
         path = Path(folder)
         (path / "config.yaml").write_text(config_to_yaml(config), encoding="utf-8")
-        code = yield from _follow(path, access, limit_s)
-        text = _read(path / "out")
+        code, text = (yield from _follow(path, access, limit_s)), _read(path / "out")
         if code is None:
             sentence = _("The trainer's own checks took longer than %(s)g seconds.") % {"s": limit_s}
             hint = _("A large model may simply need longer to load; this does not stop the launch.")
@@ -326,8 +325,7 @@ def _follow(folder: Path, access: Mapping[str, str], limit_s: float) -> Generato
 
 
 def _read(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(MAX_OUTPUT_BYTES)
+    return path.read_bytes()[:MAX_OUTPUT_BYTES]
 
 
 def _environment(access: Mapping[str, str]) -> dict[str, str]:

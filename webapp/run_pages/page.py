@@ -83,11 +83,21 @@ def _shown_tiles(run: Run) -> list[str]:
     return [name for name in run.method.tiles if name != "kl" or not without_kl]
 
 
-def config_texts(run: Run) -> dict[str, str]:
-    """The config as YAML: all of it, and only what differs from the defaults."""
+PLACES = ("data.train", "model.source", "environment.url", "environment.replicas")  # on the server, once resolved
+
+
+def config_texts(run: Run, *, places: bool = True) -> dict[str, str]:
+    """The config as YAML: all of it, and only what differs from the defaults. Without ``places`` its references stand
+    instead of the server's folders and addresses that they meant at launch."""
     config = config_of(run)
     if config is None:
         return {"all": "", "changed": ""}
+    if not places and run.resolved:
+        config = config.model_copy(deep=True)
+        for path in PLACES:
+            group, _dot, option = path.partition(".")
+            if option in run.config.get(group, {}):
+                setattr(getattr(config, group), option, run.config[group][option])
     return {"all": config_to_yaml(config), "changed": config_to_yaml(config, only_changed=True)}
 
 

@@ -79,6 +79,11 @@ def run_list_page(request: HttpRequest, slug: str) -> HttpResponse:
     return response
 
 
+def _owns(project: Project) -> bool:
+    """Whether the reader may know where things lie on the server."""
+    return str(getattr(project, "role", "")) == Role.OWNER
+
+
 def _moves(view: dict[str, Any]) -> bool:
     """Whether a run of the list may change by itself."""
     return view["state"] not in TERMINAL and (view["state"] != RunState.DRAFT or view["phase"] == CHECKING)
@@ -105,7 +110,7 @@ def run_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         "has_rollouts": has_rollouts,
         "read": import_report(run),
         "tiles": page.tiles(run),
-        "config": page.config_texts(run),
+        "config": page.config_texts(run, places=_owns(project)),
         "changed": page.changed_options(run),
         "custom_code": page.custom_code(run),
         "events": events,
@@ -241,9 +246,12 @@ def run_log_older(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @login_required
 @require_GET
 def run_config(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """The resolved config as a YAML file; ``python -m training run`` takes it."""
-    _project, run = own_run(request, slug, pk)
-    return _text_file(f"{slugify(run.name) or run.pk}.yaml", page.config_texts(run)["all"], "application/yaml")
+    """The config as a YAML file: for owners resolved, as ``python -m training run`` takes it, for others with its
+    references in place of the server's folders and addresses."""
+    project, run = own_run(request, slug, pk)
+    return _text_file(
+        f"{slugify(run.name) or run.pk}.yaml", page.config_texts(run, places=_owns(project))["all"], "application/yaml"
+    )
 
 
 @login_required

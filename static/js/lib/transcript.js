@@ -120,8 +120,9 @@ export function ordinals(turns) {
  * The reward's parts, each with its weight.
  * @param {Row} rollout
  * @param {Record<string, number>} weights
+ * @param {Record<string, string>} [titles] of components
  */
-export function partsTable(rollout, weights) {
+export function partsTable(rollout, weights, titles = {}) {
   const names = Object.keys(rollout.parts || {});
   if (!names.length) return null;
   const body = h("tbody");
@@ -133,7 +134,7 @@ export function partsTable(rollout, weights) {
       h(
         "tr",
         {},
-        h("td", { class: "mono" }, plain(name)),
+        h("td", { title: name }, plain(titles[name] ?? name)),
         h(
           "td",
           { class: "num", title: value === null ? t("missing_part") : null },
@@ -190,10 +191,12 @@ export class Transcript {
   /**
    * @param {HTMLElement} box
    * @param {Record<string, number>} weights
+   * @param {Record<string, string>} [titles] of components
    */
-  constructor(box, weights) {
+  constructor(box, weights, titles = {}) {
     this.box = box;
     this.weights = weights;
+    this.titles = titles;
     this.turns = h("div", { class: "turns" });
     this.tail = h("div", { class: "transcript-tail stack stack-tight" });
     this.shown = "";
@@ -227,7 +230,7 @@ export class Transcript {
       const wait = h("p", { class: "muted small waiting" }, t("waiting_turn"));
       const parts = [
         rollout.error && failure(rollout.error, rollout.status),
-        rollout.status === "running" ? wait : partsTable(rollout, this.weights),
+        rollout.status === "running" ? wait : partsTable(rollout, this.weights, this.titles),
       ];
       this.tail.replaceChildren(.../** @type {Node[]} */ (parts.filter(Boolean)));
     }

@@ -16,7 +16,7 @@ export class RolloutPanel {
    */
   constructor(options) {
     this.options = options;
-    this.transcript = new Transcript($("transcript"), options.page.weights);
+    this.transcript = new Transcript($("transcript"), options.page.weights, options.page.components);
     this.asked = -1;
     this.drawn = -1;
     $("step-back").addEventListener("click", () => this.go(-1));

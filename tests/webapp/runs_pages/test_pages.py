@@ -319,3 +319,18 @@ def test_a_run_without_a_kl_weight_has_no_empty_tile(make_run: Any) -> None:
         run = make_run(config=JobConfig.model_validate({"grpo": {"beta": beta}}))
         names[beta] = [tile.name for tile in page.tiles(run)]
     assert "kl" not in names[0.0] and "kl" in names[0.04]
+
+
+def test_only_owners_see_the_servers_folders(
+    project: Project, alice: User, rita: User, client_for: Callable[..., Client], make_run: Any
+) -> None:
+    """The config showed everybody the server's paths (W7)."""
+    written = JobConfig.model_validate({"data": {"train": "dataset:rows@1"}, "optim": {"learning_rate": 2e-4}})
+    meant = written.model_copy(deep=True)
+    meant.data.train, meant.environment.url = "/srv/data/rows.jsonl", "http://10.0.0.7:8000"
+    run = make_run(config=written, resolved=meant.model_dump(mode="json"))
+    for name in ("run-detail", "run-config"):
+        address = reverse(name, args=[project.slug, run.pk])
+        shown = client_for(rita).get(address).content.decode()
+        assert "/srv/data" not in shown and "10.0.0.7" not in shown and "dataset:rows@1" in shown and "0.0002" in shown
+        assert "/srv/data/rows.jsonl" in client_for(alice).get(address).content.decode()
