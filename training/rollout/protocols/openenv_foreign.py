@@ -42,7 +42,7 @@ class OpenEnvOptions(Group):
     reward: Literal["last", "sum"] = option(
         "last",
         title=_("Episode reward"),
-        help=_("How rewards of single steps become the episode's reward."),
+        help=_("How the rewards of single steps become the episode's."),
         choices={"last": _("the last one the server gave"), "sum": _("the sum of all of them")},
     )
 
