@@ -138,7 +138,7 @@ def _model(config: JobConfig) -> Text:
         )
     name = facts.architecture or facts.model_type or "a model"
     count = f"{facts.parameters:,}"
-    if path == "plain" and config.kind != "sft":
+    if path == "plain" and config.method.plays:
         text = _("%(name)s with %(count)s parameters, safe to open. Each turn computes the whole prompt anew.")
         return _say(text, name=name, count=count)
     return _say(_("%(name)s with %(count)s parameters, safe to open."), name=name, count=count)

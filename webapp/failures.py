@@ -28,6 +28,10 @@ CODES: dict[str, Words] = {
         gettext_noop("An unexpected failure inside Tiltyard."),
         gettext_noop("Try again; if it stays so, give your administrator the log."),
     ),
+    "run_file": Words(
+        gettext_noop("This is a file of a run, not a dataset."),
+        gettext_noop("Use “Import a run” in the list of runs."),
+    ),
     # training.errors
     "config_invalid": Words(
         gettext_noop("The config cannot be run as it stands."),

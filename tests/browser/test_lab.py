@@ -160,8 +160,7 @@ def test_a_weight_is_moved_looked_at_saved_and_launched(
     assert page.inner_text("#lab-changed") == "as saved" and desk.query()["spec"] == [str(second.pk)]
     page.click("#lab-launch")
     page.wait_for_url("**/runs/new/**")
-    config = recorded.config
-    assert desk.query()["reward"] == ["reward:mine@2"] and desk.query()["dataset"] == [config["data"]["train"]]
+    assert desk.query()["reward"] == ["reward:mine@2"] and desk.query()["from"] == [str(recorded.pk)]
     assert desk.problems == []
 
 

@@ -28,6 +28,10 @@ __all__ = ["config", "objects", "trainer"]
 UNAUDITED = {
     "login/": "a login is in the log; failures are counted by the throttle",
     "login/<str:token>/": "as login/",
+    "password/forgotten/": "tells nobody whether there is such an account; the link that is sent has its row",
+    "password/mail/": "only where a mail server is set; tests/security/test_logins.py looks at its row",
+    "site/people/<uuid:pk>/link/": "an administrator's; tests/security/test_logins.py looks at its row",
+    "site/people/<uuid:pk>/active/": "an administrator's; tests/security/test_logins.py looks at its row",
     "logout/": "ends nothing but the person's own session",
     "language/": "a cookie of the person's own",
     "theme/": "a cookie of the person's own",
@@ -75,6 +79,7 @@ ACTS: dict[str, Act] = {
     MEMBERS + "<int:pk>/role/": Act("member_role", {"role": "editor"}),
     MEMBERS + "<int:pk>/remove/": Act("member_removed"),
     MEMBERS + "<int:pk>/link/": Act("link_made"),
+    MEMBERS + "<int:pk>/active/": Act("deactivated", {"active": "no"}),
     PROJECT + "runs/new/": Act("run_launched", lambda of: launch_form(of["project"], of["config"])),
     PROJECT + "runs/new/needs/": Act("preset_begun", {"preset": "toolbench", "size": "full"}),
     PROJECT + "runs/new/needs/" + OWN_PK + "leave/": Act("preset_dropped"),

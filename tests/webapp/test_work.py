@@ -278,6 +278,7 @@ def test_every_kind_has_its_columns_and_one_beat_entry_looks_after_all(settings:
         "rewards.rolloutset",
         "runs.runimport",
         "runs.preparation",
+        "runs.launchcheck",
         "removal.removal",
     }
     for kind in work.KINDS.values():

@@ -73,7 +73,7 @@ def disk_sentence(config: JobConfig, found: DiskForecast) -> str:
 
 
 def _records(config: JobConfig) -> int:
-    if config.kind == "sft":
+    if not config.method.plays:
         return 0
     rollouts = config.run.max_steps * config.rollouts_per_step
     return 2 * rollouts * (ROLLOUT_BYTES + TOKEN_BYTES * config.rollout.max_completion_tokens)

@@ -8,26 +8,19 @@ import json
 import zipfile
 from collections.abc import Callable
 
-import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
 from django.utils import translation
 
+from tests.working import done
 from webapp.datasets import services
 from webapp.datasets.choices import Choices
 from webapp.datasets.models import Dataset, DatasetExport, DatasetState, ExportState
-from webapp.datasets.operations import exports
 from webapp.datasets.words import lost_words
 from webapp.teams.models import Project, User
 
 USER = {"role": "user", "content": "hi"}
-
-
-@pytest.fixture(autouse=True)
-def _no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(services, "check_enqueue", lambda pk: None)
-    monkeypatch.setattr(exports, "export_enqueue", lambda pk: None)
 
 
 def _checked(project: Project, user: User, data: bytes) -> Dataset:
@@ -39,11 +32,7 @@ def _checked(project: Project, user: User, data: bytes) -> Dataset:
         file_name="x",
         choices=Choices(),
     )
-    claimed = services.check_claim(dataset_id=made.pk)
-    assert claimed is not None
-    services.check_run(dataset=claimed)
-    made.refresh_from_db()
-    return made
+    return done(made)
 
 
 def _page(client: Client, name: str, dataset: Dataset) -> str:
@@ -97,7 +86,7 @@ def test_an_export_says_what_its_format_has_no_place_for(
     tool = {"type": "function", "function": {"name": "f", "parameters": {}}}
     dataset = _checked(project, bob, (json.dumps({"messages": [USER], "tools": [tool], "seed": 1}) + "\n").encode())
     export = DatasetExport.objects.create(dataset=dataset, options={"to": "verl_toolbench"}, file_name="x.parquet")
-    exports.export_run(export.pk)
+    done(export)
     export.refresh_from_db()
     assert export.state == ExportState.DONE, export.error
     assert export.lost == {"tools": 1, "column seed": 1}

@@ -49,7 +49,7 @@ class Trainer:
 def trainer(monkeypatch: pytest.MonkeyPatch) -> Trainer:
     made = Trainer()
     monkeypatch.setattr(preflight, "_trainer_checks", made)
-    monkeypatch.setattr(preflight, "_check_room", lambda config, environment: Check("Environment server", True))
+    monkeypatch.setattr(preflight, "_check_room", lambda config, environment, room: Check("Environment server", True))
     return made
 
 
@@ -147,7 +147,7 @@ def test_slowness_is_a_remark_and_no_refusal(
     script.chmod(0o700)
     monkeypatch.setattr(preflight.sys, "executable", str(script))
     monkeypatch.setattr("webapp.launch.checked.LONG_LIMIT_S", 0.3)
-    monkeypatch.setattr(preflight, "_check_room", lambda config, environment: Check("Environment server", True))
+    monkeypatch.setattr(preflight, "_check_room", lambda config, environment, room: Check("Environment server", True))
     run = checked(launch_checked(project=project, user=bob, name="first", config=config))
     assert run.state == "queued"
     page = part(client_for(bob), run)

@@ -373,7 +373,6 @@ def test_a_soft_problem_stands_beside_its_option(
 
 
 def test_nothing_holds_a_tuned_model(project: Project, make_run: Any) -> None:
-    """A pretrained model after SFT, without KL; the starter's chain has nothing to lose."""
     for source, found in (("Qwen/Qwen3-0.6B", ["grpo.beta"]), ("starter", [])):
         run = make_run(config={"kind": "sft", "model": {"source": source}})
         config = JobConfig.model_validate({"model": {"source": f"run:{run.name}"}})
@@ -383,8 +382,7 @@ def test_nothing_holds_a_tuned_model(project: Project, make_run: Any) -> None:
 
 
 def test_a_model_that_is_still_trained_is_named_as_such(project: Project, make_run: Any) -> None:
-    run = make_run(state="running")
-    for name, words in ((run.name, "still training"), ("gone", "not in this project")):
+    for name, words in ((make_run(state="running").name, "still training"), ("gone", "not in this project")):
         form = RunForm(project=project, config=JobConfig.model_validate({"model": {"source": f"run:{name}"}}))
         assert words in dict(form.fields["model.source"].widget.choices)[f"run:{name}"]  # type: ignore[attr-defined]
 
