@@ -131,7 +131,7 @@ def _model(config: JobConfig) -> Text:
         return _say(_("%(source)s is fetched from Hugging Face when the run starts."), source=source)
     facts = check_model_folder(folder)
     path = sampling_path(facts.model_type)
-    if path is None and facts.model_type and config.kind != "sft":
+    if path is None and facts.model_type and config.method.plays:
         raise _Problem(
             _say(_("Models of the family %(family)s cannot be sampled correctly."), family=facts.model_type),
             _("Choose a model of another family, such as qwen3, qwen3_5, llama, mistral, gemma3 or gpt_oss."),

@@ -230,7 +230,9 @@ def walk(journey: Journey, *, path: Path, name: str, tools_server: str, bad_rows
     assert prompts_of(first) <= questions_in(path)
     rewards = MetricPoint.objects.filter(run=first, name="reward").order_by("step").values_list("value", flat=True)
     assert len(rewards) == STEPS
-    wait_until(lambda: list(rewards) in journey.curves(), "every reward on the curve after the reload", 10)
+    # A figure has nine digits on its way to a screen, which is more than a float32 has.
+    shown = [float(f"{reward:.9g}") for reward in rewards]
+    wait_until(lambda: shown in journey.curves(), "every reward on the curve after the reload", 10)
     wait_until(lambda: journey.drawn("reward") == STEPS, "as many points drawn as there are", 10)
     stop_a_second_run(journey, name)
     journey.page.goto(f"{journey.base}/runs/")

@@ -43,7 +43,7 @@ class DiskForecast(NamedTuple):
 def disk_forecast(config: JobConfig) -> DiskForecast | None:
     """What a resolved config will write; ``None`` where the model's size is not known."""
     records = _records(config)
-    if config.kind == "sample":
+    if not config.method.trains:
         return DiskForecast(0, 0, 0, records, True)
     sizes = _parameters(config)
     if sizes is None:

@@ -100,7 +100,7 @@ def test_validate_names_each_problem_once() -> None:
     assert "no reward component `nobody`" in problems[0] and "coherence" in problems[0]
     assert "parameter `base_score`" in problems[1] and "less than or equal to 1" in problems[1]
     assert "parameter `colour`" in problems[2]
-    assert problems[3] == "`final_answer`: min_chars: the lower bound of the length is above the upper one."
+    assert problems[3] == "`final_answer`, parameter `min_chars`: the lower bound of the length is above the upper one."
     assert "twice" in problems[4]
 
 
