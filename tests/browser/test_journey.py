@@ -80,7 +80,7 @@ class Journey:
         self.page, self.base = page, f"/p/{slug}"
         page.set_default_timeout(30_000)
         self.problems: list[str] = []
-        page.on("console", lambda message: self.problems.append(message.text) if message.type == "error" else None)
+        page.on("console", self._heard)
         page.on("pageerror", lambda error: self.problems.append(str(error)))
 
     def log_in(self) -> None:
@@ -164,6 +164,11 @@ class Journey:
         page.locator("#groups button.rollout").first.click()
         wait_until(lambda: len(page.inner_text("#transcript")) > 20, "the transcript of a rollout")  # no eval under CSP
         assert page.get_attribute("#run-state", "data-state") == "running"
+
+    def _heard(self, message: Any) -> None:
+        """What the console calls an error, but for htmx's word on a request that ended because the page was left."""
+        if message.type == "error" and message.text not in {"htmx:afterRequest", "htmx:sendAbort"}:
+            self.problems.append(message.text)
 
     def curves(self) -> list[list[float | None]]:
         """The values of every line on the page, from the charts' own data."""

@@ -149,7 +149,9 @@ def check_failed(item: LaunchCheck, error: TiltyardError) -> dict[str, Any]:
 
 def _stop(item: LaunchCheck) -> None:
     """The run stays a draft, and its viewers hear of it."""
-    run = cast(Run, item.run)
+    if item.run is None:
+        return  # checked before there was a run
+    run = item.run
     with translation.override(item.language or None), transaction.atomic():
         if Run.objects.filter(pk=run.pk, state=RunState.DRAFT).update(phase=""):
             sentence = _("The check before the launch found something to decide on; the run was not queued.")
