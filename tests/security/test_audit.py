@@ -28,8 +28,8 @@ __all__ = ["config", "objects", "trainer"]
 UNAUDITED = {
     "login/": "a login is in the log; failures are counted by the throttle",
     "login/<str:token>/": "as login/",
-    "password/forgotten/": "tells nobody whether there is such an account; the link that is sent has its row",
-    "password/mail/": "only where a mail server is set; tests/security/test_logins.py looks at its row",
+    "password/forgotten/": "asked without a login; tests/security/test_logins.py looks at the link's row",
+    "password/mail/": "asks for the password first; tests/security/test_logins.py looks at its row",
     "site/people/<uuid:pk>/link/": "an administrator's; tests/security/test_logins.py looks at its row",
     "site/people/<uuid:pk>/active/": "an administrator's; tests/security/test_logins.py looks at its row",
     "logout/": "ends nothing but the person's own session",

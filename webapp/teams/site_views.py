@@ -7,6 +7,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.contrib import messages
+from django.contrib.auth import update_session_auth_hash
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.core.paginator import Paginator
@@ -47,6 +48,7 @@ def confirm_page(request: HttpRequest) -> HttpResponse:
     user = cast(User, request.user)
     form = ConfirmForm(request.POST if request.method == "POST" else None, request=request)
     if request.method == "POST" and form.is_valid():
+        update_session_auth_hash(request, user)  # a check may have renewed an old hash, which would end the session
         sudo.confirm(request)
         return redirect(sudo.way_back(request))
     status = 200
