@@ -150,7 +150,7 @@ class AllowList:
         if any(address in network for network in self._networks) or _is_public(address):
             return
         raise AddressRefused(
-            _("This address is private to the server, so it may not be reached."),
+            _("This address is private to the server and may not be reached."),
             hint=_("The administrator can allow it by adding its host:port to TILTYARD_OUTBOUND_ALLOW."),
         )
 

@@ -48,7 +48,7 @@ METRICS: dict[str, Metric] = {
         _("Task success"), _("Share of rollouts that the environment says solved their task."), form="percent"
     ),
     "rollouts/excluded": Metric(
-        _("Excluded rollouts, number"), _("Rollouts that failed outside the policy; they are not trained on.")
+        _("Excluded rollouts (count)"), _("Rollouts that failed outside the policy; they are not trained on.")
     ),
     "rollouts/excluded_share": Metric(
         _("Excluded rollouts"), _("Share of rollouts that failed outside the policy."), form="percent"
@@ -58,18 +58,18 @@ METRICS: dict[str, Metric] = {
     ),
     "rollouts/turns_mean": Metric(_("Turns"), _("Model turns, averaged over rollouts."), _("turns")),
     "groups/zero_variance_share": Metric(
-        _("Groups without spread"), _("Share of groups with equal rewards: no learning signal."), form="percent"
+        _("No learning signal"), _("Share of groups with equal rewards: no learning signal."), form="percent"
     ),
     "groups/pass_share": Metric(
         _("Groups with a success"), _("Share of groups with at least one solved task."), form="percent"
     ),
     "groups/best_reward_mean": Metric(_("Best of group"), _("Highest reward of each group, averaged.")),
-    "env/errors": Metric(_("Environment errors"), _("Errors of environments, those that were retried included.")),
+    "env/errors": Metric(_("Environment errors"), _("Errors of environments, including retried ones.")),
     "env/latency_p50": Metric(_("Answer time, median"), _("Median time of an environment's answer."), _("s")),
     "env/latency_p95": Metric(_("Answer time, 95%"), _("95% of the environment's answers came faster."), _("s")),
-    "judge/requests": Metric(_("Questions to the judge"), _("Requests that were sent to reward judges.")),
-    "judge/failures": Metric(_("Questions that the judge failed"), _("Requests that no judge answered.")),
-    "judge/cost": Metric(_("Cost of the judge"), _("What the step's requests cost at the prices that are set.")),
+    "judge/requests": Metric(_("Judge requests"), _("Requests that were sent to reward judges.")),
+    "judge/failures": Metric(_("Failed judge requests"), _("Requests that no judge answered.")),
+    "judge/cost": Metric(_("Judge cost"), _("What the step's requests cost at the prices that are set.")),
     "sampling/logprob_gap_max": Metric(
         _("Sampler gap"),
         _("Largest difference between the sampler's log-probabilities and a training forward over the same ids."),
@@ -84,7 +84,7 @@ METRICS: dict[str, Metric] = {
         _("Environment time"), _("Time in which only environments were waited for."), _("s"), "duration"
     ),
     "timing/scoring": Metric(_("Scoring time"), _("Time from the last answer to the last reward."), _("s"), "duration"),
-    "timing/training": Metric(_("Training time"), _("What the step took beside these."), _("s"), "duration"),
+    "timing/training": Metric(_("Training time"), _("The rest of the step."), _("s"), "duration"),
 }
 PATTERNS: tuple[tuple[re.Pattern[str], Metric], ...] = (
     (
@@ -95,7 +95,7 @@ PATTERNS: tuple[tuple[re.Pattern[str], Metric], ...] = (
         re.compile(r"rewards/[^/]+/std"),
         Metric(_("Spread of a reward component"), _("Standard deviation of one reward component.")),
     ),
-    (re.compile(r"judge/[^/]+"), Metric(_("Judge"), _("Other counts of reward judges, tokens among them."))),
+    (re.compile(r"judge/[^/]+"), Metric(_("Judge"), _("Other counts of reward judges, such as tokens."))),
     (re.compile(r"clip_ratio/[^/]+"), Metric(_("Clip ratio"), _("TRL's other figures of clipping."))),
     (re.compile(r"completions/[^/]+"), Metric(_("Completions"), _("TRL's other figures of completions."))),
     (re.compile(r"sampling/[^/]+"), Metric(_("Sampler"), _("Agreement of the sampler with the trainer."))),

@@ -115,7 +115,9 @@ def _model(config: JobConfig) -> Text:
     source = config.model.source
     if source == "starter":
         if config.method.learns_from == "rollouts":
-            return _say(_("A new tiny model that knows nothing yet: GRPO can hardly teach it. Train it by SFT first."))
+            return _say(
+                _("A new tiny model that knows nothing yet: GRPO can hardly teach it. Train it with SFT first.")
+            )
         if config.draws_tasks:
             raise _Problem(
                 _say(_("The starter model is built from a dataset's words, and there is no dataset.")),
@@ -124,7 +126,7 @@ def _model(config: JobConfig) -> Text:
         return _say(_("A tiny model is built from the dataset's own words."))
     folder = _local_folder(config)
     if source.startswith("run:"):
-        return _say(_("It starts once %(source)s has trained its model."), source=source)
+        return _say(_("It starts once %(source)s has finished training its model."), source=source)
     if folder is None:
         if source.startswith((".", "/", "~")) or source.count("/") != 1:
             raise _Problem(_say(_("There is no model folder %(source)s."), source=source), _("Fix model.source."))
@@ -141,7 +143,7 @@ def _model(config: JobConfig) -> Text:
     if path == "plain" and config.method.plays:
         text = _("%(name)s with %(count)s parameters, safe to open. Each turn computes the whole prompt anew.")
         return _say(text, name=name, count=count)
-    return _say(_("%(name)s with %(count)s parameters, safe to open."), name=name, count=count)
+    return _say(_("%(name)s with %(count)s parameters, safe to load."), name=name, count=count)
 
 
 def _dataset(config: JobConfig) -> Text:
@@ -157,7 +159,7 @@ def _dataset(config: JobConfig) -> Text:
         m.role == "assistant" for row in rows for m in row.messages
     ):
         raise _Problem(
-            _say(_("The first rows hold no assistant turn, so there is nothing to imitate.")),
+            _say(_("The first rows have no assistant turn, so there is nothing to imitate.")),
             _("Choose a dataset of dialogues."),
         )
     if len(rows) == SAMPLE_ROWS:
@@ -174,13 +176,13 @@ def _environment(config: JobConfig) -> Text:
                 _say(_("The environment “%(name)s” has no address."), name=config.environment.name),
                 _("Set environment.url, or start it."),
             )
-        return _say(_("No environment: each rollout is one turn, judged by the rewards alone."))
+        return _say(_("No environment: each rollout is one turn, scored by the rewards alone."))
     answers = check_environment(config.environment)
     found = [answer for answer in answers if not isinstance(answer, TiltyardError)]
     if len(found) < len(answers):
         text = _("%(missing)s of %(count)s replicas do not answer.")
         raise _Problem(
-            _say(text, missing=len(answers) - len(found), count=len(answers)), _("Start them, or take them away.")
+            _say(text, missing=len(answers) - len(found), count=len(answers)), _("Start them, or remove them.")
         )
     return _say(_("%(name)s answers."), name=" ".join(part for part in (found[0].name, found[0].version) if part))
 
@@ -197,7 +199,7 @@ def _slots(config: JobConfig) -> Text:
         shown = probe_slots(config.environment)
         if shown is None and most >= needed:
             return _say(
-                _("The server does not tell how many sessions it takes; %(needed)s run at once."), needed=needed
+                _("The server does not report how many sessions it takes; %(needed)s run at once."), needed=needed
             )
         slots = free = min(most, shown or most)
     else:
@@ -254,4 +256,4 @@ def _template(config: JobConfig) -> Text:
     from training.algorithms.loading import load_tokenizer
 
     note = load_tokenizer(folder)[1]
-    return Text("%(note)s", {"note": note}) if note else _say(_("The chat template keeps earlier turns as they were."))
+    return Text("%(note)s", {"note": note}) if note else _say(_("The chat template keeps earlier turns unchanged."))

@@ -128,10 +128,10 @@ def _pretrained(config: JobConfig) -> bool:
 def _equal_rewards(config: JobConfig) -> Iterator[Trap]:
     """Rewards that cannot differ within a group, so that every advantage is 0."""
     rollout, names = config.rollout, [item.registered for item in config.rewards.components if item.weight]
-    hint = _("Equal rewards within a group teach nothing.")
+    hint = _("Equal rewards within a group give no learning signal.")
     if rollout.top_k == 1 or rollout.temperature < FROZEN_TEMPERATURE:
         option = "rollout.top_k" if rollout.top_k == 1 else "rollout.temperature"
-        yield Trap(option, _("Sampled like this, all rollouts of a group are the same."), {}, hint)
+        yield Trap(option, _("With these sampling settings all rollouts of a group are identical."), {}, hint)
     constant = [name for name in names if name in NEED_ANSWERS]
     if rollout.max_turns == 1 and constant:
         text = _("In episodes of one turn these components are the same for every rollout: %(names)s.")
@@ -143,7 +143,7 @@ def _nobody_to_ask(config: JobConfig) -> Iterator[Trap]:
         return
     names = [item.registered for item in config.rewards.components if item.registered.startswith(NEED_ENVIRONMENT)]
     if names:
-        text = _("Without an environment these components have nothing to say: %(names)s.")
+        text = _("Without an environment these components have no value: %(names)s.")
         hint = _("Choose an environment, or other rewards.")
         yield Trap("environment.name", text, {"names": ", ".join(names)}, hint, True)
 
@@ -175,7 +175,7 @@ def _versions(config: JobConfig, rows: list[Row]) -> Iterator[Trap]:
         if played in ("v3", "v4") and played not in versions:
             values: dict[str, str | int] = {"rows": versions.pop(), "server": played}
             text = _("The rows are of BFCL %(rows)s and the environment plays %(server)s.")
-            hint = _("A quarter of such tasks goes wrong. Choose rows of its version.")
+            hint = _("A quarter of such tasks fails. Choose rows of the matching version.")
             yield Trap("data.train", text, values, hint, True)
             return
 
@@ -189,7 +189,7 @@ def _thoughts(config: JobConfig, rows: list[Row]) -> Iterator[Trap]:
     from training.algorithms.loading import load_tokenizer
 
     if writes_thoughts(load_tokenizer(folder)[0]):
-        text = _("The chat template writes <think> by itself; the environment wants exactly one in each reply.")
+        text = _("The chat template writes <think> by itself; the environment expects exactly one in each reply.")
         hint = _("Every reply would count as malformed. Qwen2.5's template does not do this.")
         yield Trap("model.source", text, {}, hint)
 

@@ -56,7 +56,7 @@ def download(url: str, path: Path, *, most: int, limit_s: float, on_progress: On
         if not 300 <= head.status < 400:
             return head.status
         url = urljoin(url, head.location)
-    raise EnvironmentProtocolError(_("The server redirects again and again."))
+    raise EnvironmentProtocolError(_("The server redirects too often."))
 
 
 def _target(url: str) -> Target:

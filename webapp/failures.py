@@ -26,7 +26,7 @@ class Words(NamedTuple):
 CODES: dict[str, Words] = {
     "internal": Words(
         gettext_noop("An unexpected failure inside Tiltyard."),
-        gettext_noop("Try again; if it stays so, give your administrator the log."),
+        gettext_noop("Try again; if it happens again, give your administrator the log."),
     ),
     "run_file": Words(
         gettext_noop("This is a file of a run, not a dataset."),
@@ -35,11 +35,11 @@ CODES: dict[str, Words] = {
     # training.errors
     "config_invalid": Words(
         gettext_noop("The config cannot be run as it stands."),
-        gettext_noop("Change the option that is named below, then launch again."),
+        gettext_noop("Change the option named below, then launch again."),
     ),
     "data_unreadable": Words(
         gettext_noop("The dataset cannot be read."),
-        gettext_noop("Look at the dataset's page; upload a mended version if rows are broken."),
+        gettext_noop("See the dataset's page; upload a fixed version if rows are broken."),
     ),
     "model_unusable": Words(
         gettext_noop("The model cannot be used."),
@@ -51,7 +51,7 @@ CODES: dict[str, Words] = {
     ),
     "environment_unreachable": Words(
         gettext_noop("No connection to the environment."),
-        gettext_noop("Look whether its server runs and answers on the Environments page."),
+        gettext_noop("Check on the Environments page whether its server runs and answers."),
     ),
     "environment_timeout": Words(
         gettext_noop("Timed out waiting for the environment."),
@@ -75,7 +75,7 @@ CODES: dict[str, Words] = {
     ),
     "custom_reward_fault": Words(
         gettext_noop("The custom reward failed."),
-        gettext_noop("Test its code on these rollouts, mend it and save the reward spec's next version."),
+        gettext_noop("Test its code on these rollouts, fix it and save the next version of the reward spec."),
     ),
     "reward_timeout": Words(
         gettext_noop("Scoring took too long."),
@@ -112,7 +112,7 @@ CODES: dict[str, Words] = {
     # webapp.runs
     "trainer_died": Words(
         gettext_noop("The trainer ended without a last word."),
-        gettext_noop("Read the last lines of its output; a kill by the system is most often short memory."),
+        gettext_noop("Read the last lines of its output; if the system killed it, memory was usually short."),
     ),
     "crash_loop": Words(
         gettext_noop("Several attempts in a row ended without a new step."),
@@ -120,11 +120,11 @@ CODES: dict[str, Words] = {
     ),
     "worker_lost": Words(
         gettext_noop("The worker stopped answering."),
-        gettext_noop("Look whether its machine is up and can reach the database."),
+        gettext_noop("Check whether its machine is up and can reach the database."),
     ),
     "worker_closing": Words(
         gettext_noop("The worker was shut down."),
-        gettext_noop("The run goes on with the next free worker."),
+        gettext_noop("The run continues with the next free worker."),
     ),
     "supervisor_fault": Words(
         gettext_noop("The worker failed while it watched the trainer."),
@@ -132,20 +132,20 @@ CODES: dict[str, Words] = {
     ),
     "lease_lost": Words(
         gettext_noop("Another worker has taken the run over."),
-        gettext_noop("Nothing needs doing: the run goes on there."),
+        gettext_noop("Nothing to do: the run continues there."),
     ),
     "dependency_failed": Words(
-        gettext_noop("The run that this one was to start from did not succeed."),
+        gettext_noop("The run whose model this one was to start from did not succeed."),
         gettext_noop("Once that run has succeeded, resume this one."),
     ),
     # webapp.rewards.lab
     "set_unbuildable": Words(
-        gettext_noop("The rollout set could not be made."),
-        gettext_noop("The reason is below; mend it, then make the set again."),
+        gettext_noop("The rollout set could not be created."),
+        gettext_noop("The reason is below; fix it, then create the set again."),
     ),
     "attempt_ended": Words(
         gettext_noop("Cut off: the attempt ended while this rollout was in flight."),
-        gettext_noop("Nothing needs doing: the next attempt plays the step again."),
+        gettext_noop("Nothing to do: the next attempt plays the step again."),
     ),
 }
 BOUNDARIES = {

@@ -27,7 +27,7 @@ def base_strings() -> dict[str, str]:
         "close": _("Close"),
         "copied": _("Copied"),
         "request_failed": _(
-            "That did not work ({status}). Try again; if it stays so, give your administrator the request id {id}."
+            "That did not work ({status}). Try again; if it happens again, give your administrator the request id {id}."
         ),
         "offline": _("Tiltyard does not answer. Your work is kept; check the connection and try again."),
         "forbidden": _("Your role does not allow this."),
@@ -81,19 +81,19 @@ def _live() -> dict[str, str]:
     return {
         "live": _("live"),
         "reconnecting": _("reconnecting"),
-        "stale": _("stale for {t}"),
+        "stale": _("last update {t} ago"),
         "ended": _("ended"),
         "paused_view": _("catching up"),
         "not_allowed": _("You may no longer see this run."),
         "gone": _("This run was deleted."),
         "trainer_silent": _(
-            "The trainer has been silent for {t}. If this goes on, the run is taken over by another worker."
+            "The trainer has been silent for {t}. If this continues, another worker takes over the run."
         ),
         "no_progress": _("No progress for {t}"),
         "waiting_warm_up": _("Waiting for the warm-up run {name} to finish; this run starts from its model."),
         "waiting_worker": _("Waiting for a free worker."),
         "step_of": _("step {step} of {total}"),
-        "per_step": _("{t} a step"),
+        "per_step": _("{t} per step"),
         "left": _("{t} left"),
         "generating_of": _("generating {done} of {all}"),
         "attempt": _("attempt {n}"),
@@ -145,7 +145,7 @@ def _rollouts() -> dict[str, str]:
     return {
         "group": _("group {n}"),
         "group_mean": _("mean {mean}, spread {std}"),
-        "zero_variance": _("no spread: teaches nothing"),
+        "zero_variance": _("all rewards equal: no learning signal"),
         "rollout_label": _(
             "Step {step}, group {group}, rollout {index}: {status}, reward {reward}, advantage {advantage}"
         ),

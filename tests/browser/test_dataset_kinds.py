@@ -79,13 +79,13 @@ def test_a_table_is_mapped_and_its_bad_rows_are_mended(
     page = journey.page
     assert journey.upload(table, "sums").state == "needs_mapping"
     page.click("text=Choose how to read it")
-    page.wait_for_selector("#look >> text=Read this way, the file gives no rows")
+    page.wait_for_selector("#look >> text=Read this way, the file has no rows")
     page.select_option("[name=map_prompt]", "frage")
     page.wait_for_selector("#look >> text=Of the first 3 rows, 2 are good and 1 would be left out.")
     page.select_option("[name=map_answer]", "loesung")
     page.select_option("[name=shape]", "sft")
     page.wait_for_selector("#look .message[data-role=assistant]")
-    page.click("text=Read it so and check all rows")
+    page.click("text=Apply and check every row")
     page.wait_for_url(re.compile(r"/datasets/[0-9a-f-]{36}/$"))
     dataset = journey.checked("sums")
     assert (dataset.state, dataset.rows, dataset.bad_rows) == ("needs_choice", 2, 1)
@@ -134,7 +134,7 @@ def test_questions_come_with_their_answers_and_documents(
     assert dataset.state == "needs_mapping"
     page.click("text=Choose how to read it")
     page.wait_for_selector("#look >> text=200 are good and 0 would be left out")
-    page.click("text=Read it so and check all rows")
+    page.click("text=Apply and check every row")
     page.wait_for_url(re.compile(r"/datasets/[0-9a-f-]{36}/$"))
     dataset = journey.checked("bfcl")
     row = json.loads(dataset.rows_path.read_text().splitlines()[0])
@@ -153,7 +153,7 @@ def test_step_prefixes_are_cut_as_the_next_version(
     page.wait_for_selector("#look .message")
     page.select_option("[name=cut]", "query")
     page.wait_for_selector("#look .message")
-    page.click("text=Read it so and check all rows")
+    page.click("text=Apply and check every row")
     page.wait_for_url(re.compile(rf"/datasets/(?!{first.pk})[0-9a-f-]{{36}}/$"))
     made = journey.checked("steps", 2)
     roles = [[message["role"] for message in json.loads(line)["messages"]] for line in made.rows_path.open()]

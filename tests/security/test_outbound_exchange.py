@@ -299,6 +299,6 @@ def test_refusals_are_in_the_readers_language(settings: Any) -> None:
         with translation.override(language), pytest.raises(OutboundRefused) as caught:
             target_of("http://10.0.0.1/")
         said[language] = (caught.value.message, caught.value.info.hint)
-    assert said["en"][0] == "This address is private to the server, so it may not be reached."
+    assert said["en"][0] == "This address is private to the server and may not be reached."
     assert said["en"][1] and said["en"][1] != said["zh-hans"][1]
     assert any("\u4e00" <= sign <= "\u9fff" for sign in said["zh-hans"][0])

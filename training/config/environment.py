@@ -45,20 +45,20 @@ class EnvironmentConfig(Group):
     options: dict[str, Any] = option(
         dict,
         title=_("Protocol options"),
-        help=_("What the protocol needs to know beside the address."),
+        help=_("What the protocol needs besides the address."),
         widget="registration",
     )
     replicas: list[str] = option(
         list,
         title=_("Replicas"),
-        help=_("Addresses of more servers of the same environment; episodes go where most slots are free."),
+        help=_("Addresses of more servers of the same environment; episodes go to the one with the most free slots."),
         widget="registration",
         max_length=64,
     )
     deterministic: bool = option(
         False,
         title=_("Deterministic"),
-        help=_("Task, seed and actions fix the episode, so one that lost its server is replayed on another."),
+        help=_("Task, seed and actions determine the episode, so one that lost its server can be replayed on another."),
         widget="registration",
     )
     connect_timeout_s: float = option(

@@ -14,9 +14,7 @@ class GrpoConfig(Group):
     beta: float = option(
         0.0,
         title=_("KL weight β"),
-        help=_(
-            "Pull towards the base model; 0 keeps no reference model in memory. The seed of tool calling uses 0.04."
-        ),
+        help=_("Pull towards the base model; 0 keeps no reference model in memory. The tool-calling preset uses 0.04."),
         ge=0,
         le=10,
     )
@@ -24,7 +22,7 @@ class GrpoConfig(Group):
     epsilon_high: float = option(
         0.0,
         title=_("Clip ε above"),
-        help=_("Clipping range above 1, where it is another than below (clip higher); 0 takes ε for both."),
+        help=_("Clipping range above 1, where it differs from the range below (clip higher); 0 uses ε for both."),
         ge=0,
         lt=10,
     )
@@ -38,7 +36,7 @@ class GrpoConfig(Group):
     entropy_coef: float = option(
         0.0,
         title=_("Entropy weight"),
-        help=_("Rewards a policy that stays undecided; 0 is off."),
+        help=_("Rewards a policy for staying undecided; 0 is off."),
         ge=0,
         le=1,
     )
@@ -73,7 +71,7 @@ class GrpoConfig(Group):
         },
     )
     mask_truncated: bool = option(
-        False, title=_("Mask truncated"), help=_("Leave rollouts that were cut off out of the loss.")
+        False, title=_("Mask truncated"), help=_("Exclude rollouts that were cut off from the loss.")
     )
 
 
@@ -94,7 +92,7 @@ class OptimConfig(Group):
     micro_batch_size: int = option(
         0,
         title=_("Micro batch"),
-        help=_("Rollouts in one forward and backward pass; 0 takes the whole step. Smaller needs less memory."),
+        help=_("Rollouts in one forward and backward pass; 0 uses the whole step. Smaller values need less memory."),
         unit=_("rollouts"),
         ge=0,
         le=4096,
@@ -103,8 +101,8 @@ class OptimConfig(Group):
         0,
         title=_("Mini batch"),
         help=_(
-            "Rollouts of one update of the weights; 0 takes the whole step. A smaller one makes several updates of one "
-            "step's rollouts, and each counts as a step of the run."
+            "Rollouts per update of the weights; 0 uses the whole step. A smaller value makes several updates "
+            "from one step's rollouts, and each counts as a step of the run."
         ),
         unit=_("rollouts"),
         ge=0,

@@ -26,7 +26,7 @@ class ModelConfig(Group):
     revision: str = option(
         "",
         title=_("Revision"),
-        help=_("Commit of a Hugging Face model. Empty takes the newest one and records which it was."),
+        help=_("Commit of a Hugging Face model. Empty uses the newest one and records which it was."),
         max_length=64,
         pattern=r"^[A-Za-z0-9._/-]*$",
     )
@@ -34,8 +34,8 @@ class ModelConfig(Group):
         "auto",
         title=_("Number format"),
         help=_(
-            "How weights are held. `auto` is float32, except below a LoRA adapter on a GPU, where it is bfloat16: "
-            "updates of all weights at a small learning rate would be lost in bfloat16's rounding."
+            "Precision of the weights. `auto` is float32, except below a LoRA adapter on a GPU, where it is "
+            "bfloat16: small updates of all weights would be lost in bfloat16's rounding."
         ),
     )
     gradient_checkpointing: bool = option(
@@ -46,7 +46,7 @@ class ModelConfig(Group):
     lora_rank: int = option(
         0,
         title=_("LoRA rank"),
-        help=_("Rank of a LoRA adapter trained instead of all weights; 0 trains all weights."),
+        help=_("Rank of a LoRA adapter that is trained instead of all weights; 0 trains all weights."),
         ge=0,
         le=512,
     )
@@ -59,7 +59,7 @@ class ModelConfig(Group):
     lora_targets: str = option(
         "all-linear",
         title=_("LoRA targets"),
-        help=_("Layers that get an adapter: `all-linear`, or names with commas between, such as `q_proj,v_proj`."),
+        help=_("Layers that get an adapter: `all-linear`, or names separated by commas, such as `q_proj,v_proj`."),
         min_length=1,
         max_length=500,
         pattern=r"^[A-Za-z0-9_.-]+(,[A-Za-z0-9_.-]+)*$",
@@ -72,7 +72,7 @@ class DataConfig(Group):
     train: str = option(
         "",
         title=_("Training dataset"),
-        help=_("One task a row. A registered dataset, or the path of a JSONL file of conversations."),
+        help=_("One task per row. A registered dataset, or the path of a JSONL file of conversations."),
         basic=True,
         widget="dataset",
         max_length=500,

@@ -62,9 +62,9 @@ class RolloutConfig(Group):
     dialect: Dialect = option(
         "auto",
         title=_("Dialect"),
-        help=_("How the model writes its calls. What it writes is only read; the chat template shows it how."),
+        help=_("How the model writes its calls. Only parsing depends on this; the chat template shows the model how."),
         choices={
-            "auto": _("by the environment: text where the action is a text, Hermes elsewhere"),
+            "auto": _("by environment: text where the action is a text, Hermes elsewhere"),
             "hermes": _("Hermes and Qwen: JSON in tool_call tags"),
             "toolbench": _("ToolBench: Thought, Action, Action Input"),
             "bfcl": _("BFCL: a list of Python calls"),
@@ -73,7 +73,7 @@ class RolloutConfig(Group):
         },
     )
     temperature: float = option(
-        1.0, title=_("Temperature"), help=_("Randomness of sampling; higher explores more."), gt=0, le=5
+        1.0, title=_("Policies"), help=_("Randomness of sampling; higher explores more."), gt=0, le=5
     )
     top_p: float = option(
         1.0, title=_("Top p"), help=_("Sample from the smallest set with this probability; 1 is off."), gt=0, le=1
@@ -102,14 +102,14 @@ class SampleConfig(Group):
         list,
         title=_("Scripted policies"),
         help=_(
-            "Degenerate policies that play in the model's place, one rollout of each for every task; the generations "
-            "per prompt then do not count. None: the model plays."
+            "Degenerate policies that play in place of the model, one rollout each per task; generations per "
+            "prompt is then ignored. None: the model plays."
         ),
         choices={
             "empty": _("writes nothing"),
             "repeat": _("writes one sentence over and over"),
             "copy_prompt": _("gives the task back as its answer"),
-            "one_tool": _("calls one tool for ever"),
+            "one_tool": _("calls one tool forever"),
             "claim_success": _("claims to be done without having done anything"),
             "beg": _("asks for the full reward"),
         },

@@ -30,7 +30,7 @@ class Cut(StrEnum):
 CUT_WORDS = {
     Cut.NONE: _("Keep the whole conversation."),
     Cut.QUERY: _("From the query: cut at the first assistant turn, so that the model works the whole task."),
-    Cut.LAST_TURN: _("Before the last assistant turn: the model makes one step from what was done before."),
+    Cut.LAST_TURN: _("Before the last assistant turn: the model makes one step from the history so far."),
 }
 
 
@@ -65,7 +65,7 @@ class ReadOptions(Options):
     """How a file is read."""
 
     format: Annotated[str, Field(max_length=40)] = Field(
-        default="", description=_("Name of the format; empty takes the one that is recognised.")
+        default="", description=_("Name of the format; empty: detected.")
     )
     mapping: ColumnMapping | None = Field(
         default=None, description=_("Columns of a table; only with format `columns`.")
@@ -79,7 +79,7 @@ class ReadOptions(Options):
         default=None, description=_("BFCL: the answer file of the same split, or their folder.")
     )
     documents: Path | None = Field(default=None, description=_("BFCL: the folder of function documents; gives tools."))
-    version: Literal["", "v3", "v4"] = Field(default="", description=_("BFCL: the version; empty finds it out."))
+    version: Literal["", "v3", "v4"] = Field(default="", description=_("BFCL version; empty detects it."))
     ids: Path | None = Field(default=None, description=_("StableToolBench: the file of query ids to keep."))
 
 
@@ -90,18 +90,18 @@ class CheckOptions(Options):
         default_factory=list,
         max_length=20,
         description=_(
-            "Fields of which each row needs one because the reward compares with it, such as `ground_truth` or "
-            "`reward_model.ground_truth`. Empty checks none."
+            "Fields of which each row needs at least one because the reward compares with it, such as "
+            "`ground_truth` or `reward_model.ground_truth`. Empty: not checked."
         ),
     )
-    window: Annotated[int, Field(ge=0)] = Field(default=0, description=_("Longest row in tokens; 0 checks none."))
+    window: Annotated[int, Field(ge=0)] = Field(default=0, description=_("Longest row in tokens; 0: not checked."))
     categories: list[Name] = Field(
-        default_factory=list, max_length=200, description=_("The categories that are known; empty checks none.")
+        default_factory=list, max_length=200, description=_("Known categories; empty: not checked.")
     )
-    category_field: Name = Field(default="category", description=_("Where a row's category stands."))
+    category_field: Name = Field(default="category", description=_("Field with a row's category."))
     other: Path | None = Field(default=None, description=_("A second dataset that may not hold the same tasks."))
     refuse: list[Name] = Field(
-        default_factory=list, max_length=50, description=_("Codes of remarks that leave a row out instead.")
+        default_factory=list, max_length=50, description=_("Codes of remarks that exclude a row.")
     )
 
 
@@ -116,7 +116,7 @@ class SubsetOptions(Options):
     """So many rows: the first, or drawn by a seed, in the order of the file."""
 
     rows: Annotated[int, Field(ge=1)] = Field(description=_("How many rows."))
-    seed: int | None = Field(default=None, description=_("Seed of the draw; none takes the first rows."))
+    seed: int | None = Field(default=None, description=_("Seed of the draw; empty takes the first rows."))
 
 
 class PickOptions(Options):
@@ -140,8 +140,8 @@ class FilterRule(Options):
     field: Name = Field(description=_("Dotted path in the row, or `turns`, `text` (all messages) or `tools`."))
     equals: str | int | float | bool | None = Field(default=None, description=_("The field has this value."))
     contains: str | None = Field(default=None, max_length=1000, description=_("The text holds this; a list has this."))
-    min_length: Annotated[int, Field(ge=0)] | None = Field(default=None, description=_("At least so long."))
-    max_length: Annotated[int, Field(ge=0)] | None = Field(default=None, description=_("At most so long."))
+    min_length: Annotated[int, Field(ge=0)] | None = Field(default=None, description=_("Minimum length."))
+    max_length: Annotated[int, Field(ge=0)] | None = Field(default=None, description=_("Maximum length."))
     negate: bool = Field(default=False, description=_("Keep the rows that do not meet it."))
 
     @model_validator(mode="after")
@@ -154,7 +154,7 @@ class FilterRule(Options):
 class FilterOptions(Options):
     """Rows that meet all rules."""
 
-    rules: list[FilterRule] = Field(min_length=1, max_length=20, description=_("All of them must hold."))
+    rules: list[FilterRule] = Field(min_length=1, max_length=20, description=_("All of them must be met."))
 
 
 class MixOptions(Options):
@@ -164,6 +164,6 @@ class MixOptions(Options):
         min_length=1, max_length=20, description=_("One weight for each dataset.")
     )
     rows: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description=_("How many rows; none goes to the end.")
+        default=None, description=_("Number of rows; empty means to the end.")
     )
     seed: int = Field(default=42, description=_("Seed of the draw."))

@@ -52,12 +52,12 @@ PROBLEMS: dict[str, Problem] = {
         _("holds half of a surrogate pair (\\ud800 to \\udfff), which is not a character"),
         _("Remove the half character."),
     ),
-    "deep": Problem(_("nested deeper than {limit} levels"), _("Store what is nested so deeply as JSON text.")),
+    "deep": Problem(_("nested deeper than {limit} levels"), _("Store deeply nested values as JSON text.")),
     "digits": Problem(_("holds a number with too many digits"), _("Store the number as text.")),
     "number_large": Problem(_("holds a number too large to store, such as 1e999"), _("Store the number as text.")),
     "not_finite": Problem(_("holds NaN or an infinity, which are not numbers in JSON"), _("Write null instead.")),
     "constant": Problem(_("holds {name}, which is not a number in JSON"), _("Write null instead.")),
-    "key_twice": Problem(_("the key {key} stands twice in one object"), _("Keep one of the two.")),
+    "key_twice": Problem(_("the key {key} appears twice in one object"), _("Keep one of the two.")),
     "key_type": Problem(_("holds a key of type {type}"), _("Write keys as text.")),
     "value_type": Problem(
         _("holds a value of type {type}, which JSON cannot carry; store it as text"), _("Store it as text.")
@@ -94,7 +94,7 @@ PROBLEMS: dict[str, Problem] = {
     ),
     "text_type": Problem(_("{where} is {kind}, not text"), _("Write it as text.")),
     "tools_type": Problem(_("`tools` is not a list of function schemas"), _("Write OpenAI function schemas.")),
-    "shape": Problem(_("the row is not one of {format}: {detail}"), _("Choose another format, or mend the row.")),
+    "shape": Problem(_("the row is not one of {format}: {detail}"), _("Choose another format, or fix the row.")),
     "bfcl_mixed": Problem(
         _("the row is of BFCL {found} and the data of {expected}; the two versions do not mix"),
         _("Take questions, answers and documents of one version."),
@@ -102,15 +102,15 @@ PROBLEMS: dict[str, Problem] = {
     "bfcl_unanswered": Problem(_("no answer with the id {id} was given"), _("Give the answer file of the same split.")),
     # remarks
     "role_order": Problem(_("{where} ({role}) may not follow {before}"), _("Put the turns in order."), drops=False),
-    "turn_empty": Problem(_("{where} ({role}) says nothing and calls nothing"), _("Leave the turn out."), drops=False),
+    "turn_empty": Problem(_("{where} ({role}) has neither text nor calls"), _("Leave the turn out."), drops=False),
     "call_unknown": Problem(
         _("{where} calls {name}, which is none of the row's tools"),
-        _("Add the tool's schema, or mend the name."),
+        _("Add the tool's schema, or fix the name."),
         drops=False,
     ),
     "call_breaks_schema": Problem(
         _("the arguments of {name} in {where} break its schema: {detail}"),
-        _("Mend the arguments or the schema."),
+        _("Fix the arguments or the schema."),
         drops=False,
     ),
     "tool_schema": Problem(
@@ -127,10 +127,10 @@ PROBLEMS: dict[str, Problem] = {
         _("Choose a longer window or leave it out."),
         drops=False,
     ),
-    "duplicate": Problem(_("the row says the same as line {first}"), _("Keep one of them."), drops=False),
+    "duplicate": Problem(_("the row duplicates line {first}"), _("Keep one of them."), drops=False),
     "leak": Problem(_("the other dataset holds the same task"), _("Leave the row out of one of the two."), drops=False),
     "category_unknown": Problem(
-        _("the category {category} is not one of those chosen"), _("Mend the name."), drops=False
+        _("the category {category} is not one of those chosen"), _("Fix the name."), drops=False
     ),
     "apis_unreadable": Problem(
         _("the list of APIs in the system text cannot be read: {detail}"), _("The text is kept as it is."), drops=False

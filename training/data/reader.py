@@ -75,7 +75,7 @@ def _refuse_tables(opened: Opened, sample: Sample) -> None:
 def _reasons(chosen: DataFormat, evidence: Evidence | None) -> list[str]:
     if evidence:
         return evidence.reasons
-    return [told(_("Nothing was recognised; read as {format}."), format=told(chosen.title))]
+    return [told(_("Not recognised; read as {format}."), format=told(chosen.title))]
 
 
 def _cut(records: Iterator[Record], cut: Cut) -> Iterator[Record]:

@@ -226,7 +226,7 @@ class Recorder:
         line = event.model_dump_json().encode() + b"\n"
         self._left -= len(line)
         if self._left < 0:
-            raise DataError(_("The run takes far more room than its files: one text is repeated many times in them."))
+            raise DataError(_("The run takes far more space than its files: one text is repeated many times in them."))
         self._body.write(line)
 
     def abandon(self) -> None:

@@ -169,7 +169,7 @@ def _parts(row: dict[str, Any], taken: set[str], notes: Notes) -> dict[str, floa
             if len(parts) < MAX_PARTS:
                 parts[name[:120]] = known(number_of(value))
         else:
-            notes.left_out.setdefault(name[:120], _("it holds texts or lists, which a rollout has no place for"))
+            notes.left_out.setdefault(name[:120], _("it holds texts or lists, which a rollout cannot store"))
     return {name: value for name, value in parts.items() if name[:120] not in notes.left_out}
 
 

@@ -42,7 +42,7 @@ def score_episode(
             continue
         if component.outside and not ask_outside:
             raise RewardFault(
-                told(_("`{name}` asks a judge, a model or a sandbox, which is not done here."), name=chosen.name)
+                told(_("`{name}` needs a judge, a model or a sandbox, which is not available here."), name=chosen.name)
             )
         parts[chosen.name] = raw_value(chosen.name, component, params, episode)
     if not parts:
@@ -81,7 +81,7 @@ def _gate_problem(chosen: RewardComponent, components: list[RewardComponent]) ->
         return None
     gate = next((item for item in components if item.name == chosen.gate.component), None)
     if gate is None or gate is chosen:
-        text = _("The gate of `{name}` needs `{gate}` as another component, with weight 0 maybe.")
+        text = _("The gate of `{name}` needs `{gate}` as another component, for example with weight 0.")
         return told(text, name=chosen.name, gate=chosen.gate.component)
     if gate.categories and not (chosen.categories and set(chosen.categories) <= set(gate.categories)):
         text = _("The gate of `{name}` needs `{gate}` to count for the same categories.")
@@ -119,7 +119,7 @@ def resolve(chosen: RewardComponent) -> tuple[Component, Params]:
 def _number(name: str, value: object) -> float:
     """The value as a finite float. Raises ``RewardFault``."""
     if value is None:
-        raise RewardFault(told(_("`{name}` had nothing to say for this episode."), name=name))
+        raise RewardFault(told(_("`{name}` has no value for this episode."), name=name))
     if not isinstance(value, Real) or isinstance(value, bool):
         raise RewardFault(told(_("`{name}` gave a {type}, not a number."), name=name, type=type(value).__name__))
     try:

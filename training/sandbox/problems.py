@@ -23,10 +23,10 @@ SENTENCES = {
     "native": _("It tried to leave Python ({text})."),
     "import": _("It may not do this: {text}. docs/custom-rewards.md lists the modules that it may import."),
     "refused": _("It tried something that the sandbox does not allow: {text}"),
-    "recursion": _("It called itself too deeply."),
+    "recursion": _("Recursion is too deep."),
     "exit": _("It tried to end the program."),
     "ended": _("It ended its process ({text})."),
-    "output": _("It wrote into the sandbox's own channel, or answered too much."),
+    "output": _("It wrote to the sandbox's own channel, or returned too much."),
     "raised": _("It raised {text}"),
     "syntax": _("This is not valid Python: {text}."),
     "no_function": _("It defines no function `reward(episode)`."),
@@ -35,7 +35,7 @@ SENTENCES = {
     "range": _("It returned {text}, which is outside its range."),
     "episode": _("The episode is too large for the sandbox (more than {text} MB)."),
     "unavailable": _("The sandbox cannot be set up on this machine, so the code is not run: {text}."),
-    "busy": _("No sandbox became free within {text} s."),
+    "busy": _("No sandbox became available within {text} s."),
 }
 """Sentences by kind. A kind that is not here cannot be said, so nothing a worker sends becomes one."""
 

@@ -55,7 +55,7 @@ def dataset_append(
             shutil.rmtree(dataset_dir(dataset.id), ignore_errors=True)
             raise
         shutil.rmtree(dataset_dir(dataset.id), ignore_errors=True)
-    raise ValidationError(_("Somebody else is adding to “%(name)s”. Try again in a moment.") % {"name": name})
+    raise ValidationError(_("Someone else is adding to “%(name)s”. Try again in a moment.") % {"name": name})
 
 
 def _lines(rows: list[dict[str, Any]]) -> bytes:
@@ -80,10 +80,12 @@ def _base(project: Project, name: str) -> Dataset | None:
     if newest is not None and newest.state == DatasetState.CHECKING:
         raise ValidationError(_("%(name)s is still being checked. Try again in a moment.") % {"name": str(newest)})
     if newest is not None and newest.state == DatasetState.NEEDS_MAPPING:
-        raise ValidationError(_("%(name)s has not been read yet. Say on its page how to.") % {"name": str(newest)})
+        raise ValidationError(
+            _("%(name)s has not been read yet. Choose the format on its page.") % {"name": str(newest)}
+        )
     if newest is not None and newest.state == DatasetState.NEEDS_CHOICE:
         raise ValidationError(
-            _("%(name)s has bad rows. Decide on its page whether to go on without them.") % {"name": str(newest)}
+            _("%(name)s has bad rows. Decide on its page whether to continue without them.") % {"name": str(newest)}
         )
     return newest
 

@@ -51,7 +51,7 @@ class ChoicesForm(forms.Form):
 
     look = forms.BooleanField(
         required=False,
-        label=gettext_lazy("Show me the first rows before anything is checked"),
+        label=gettext_lazy("Show the first rows before checking"),
     )
     format = forms.ChoiceField(required=False, label=gettext_lazy("Format"))
     cut = forms.ChoiceField(required=False, label=gettext_lazy("Cut conversations"))
@@ -59,7 +59,7 @@ class ChoicesForm(forms.Form):
     version = forms.ChoiceField(
         required=False,
         label=gettext_lazy("Version of BFCL"),
-        choices=[("", gettext_lazy("found out by itself")), ("v3", "v3"), ("v4", "v4")],
+        choices=[("", gettext_lazy("detected")), ("v3", "v3"), ("v4", "v4")],
     )
     answers = forms.FileField(required=False, label=gettext_lazy("BFCL answers"))
     documents = FilesField(
@@ -73,7 +73,7 @@ class ChoicesForm(forms.Form):
     window = forms.IntegerField(
         required=False, min_value=0, max_value=10_000_000, label=gettext_lazy("Longest row, tokens")
     )
-    other = forms.ChoiceField(required=False, label=gettext_lazy("Shares no task with"))
+    other = forms.ChoiceField(required=False, label=gettext_lazy("Check for tasks shared with"))
     categories = LinesField(max_items=200, required=False, label=gettext_lazy("Known categories"))
     category_field = forms.CharField(required=False, max_length=200, label=gettext_lazy("Field with the category"))
     refuse = forms.MultipleChoiceField(
@@ -86,7 +86,7 @@ class ChoicesForm(forms.Form):
         self._choices(
             "format",
             [
-                ("", _("recognised from its content")),
+                ("", _("detected from its content")),
                 *((each.name, translated(each.title)) for each in FORMATS.values()),
             ],
         )
@@ -240,14 +240,14 @@ def remark_words(code: str) -> str:
     """What a remark is about, without the values that only a row has."""
     words = {
         "role_order": _("turns out of order"),
-        "turn_empty": _("a turn that says nothing"),
+        "turn_empty": _("a turn without text or calls"),
         "call_unknown": _("calls of unknown tools"),
         "call_breaks_schema": _("arguments that break their schema"),
         "tool_schema": _("tool schemas that are not valid"),
         "result_without_call": _("results without calls"),
         "answer_missing": _("no answer"),
         "too_long": _("more tokens than allowed"),
-        "duplicate": _("what another row says already"),
+        "duplicate": _("Duplicate rows"),
         "leak": _("a task of the other dataset"),
         "category_unknown": _("an unknown category"),
         "apis_unreadable": _("a list of APIs that cannot be read"),

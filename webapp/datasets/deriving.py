@@ -45,7 +45,7 @@ def _make(claim: Claim[Dataset], operation: str) -> Made:
     }
     gone = next((parent["reference"] for parent in parents if parent["id"] not in there), None)
     if gone is not None:
-        raise DataError(_("%(name)s, of which this is made, was deleted.") % {"name": gone})
+        raise DataError(_("%(name)s, the source of this dataset, was deleted.") % {"name": gone})
     return make(
         operation,
         OPERATIONS[operation].model_validate(options),

@@ -21,7 +21,7 @@ class DatasetForm(ChoicesForm):
         label=gettext_lazy("Name"),
         max_length=80,
         validators=[name_validator],
-        help_text=gettext_lazy("A name that exists already gets a new version; earlier versions stay as they are."),
+        help_text=gettext_lazy("If the name exists, a new version is created; earlier versions do not change."),
     )
     file = forms.FileField(
         label=gettext_lazy("File"),

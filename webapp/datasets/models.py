@@ -19,7 +19,7 @@ class DatasetState(models.TextChoices):
 
     CHECKING = "checking", _("checking")
     NEEDS_CHOICE = "needs_choice", _("has bad rows")
-    NEEDS_MAPPING = "needs_mapping", _("asks how to read it")
+    NEEDS_MAPPING = "needs_mapping", _("Format not recognised")
     READY = "ready", _("ready")
     REJECTED = "rejected", _("rejected")
 

@@ -48,7 +48,7 @@ def plots_of(report: dict[str, Any], rows: int, bad_rows: int) -> list[Plot]:
             _("Tools"),
             _("tools that a row offers"),
             _bars(_binned(tools), kept) if has_tools else [],
-            _("No row brings tools. An environment may offer its own."),
+            _("No row has tools. An environment may offer its own."),
         ),
         Plot(
             "categories",
@@ -72,11 +72,11 @@ def plots_of(report: dict[str, Any], rows: int, bad_rows: int) -> list[Plot]:
             _("Duplicates"),
             _("rows"),
             _bars(_doubled(codes, rows), kept),
-            _("Every row says something of its own.") if rows else _("No rows were counted."),
+            _("No row is a duplicate.") if rows else _("No rows were counted."),
         ),
         Plot(
             "codes",
-            _("Rows to mend"),
+            _("Rows to fix"),
             _("problems and remarks; a row may have several"),
             _bars({code_words(code): count for code, count in codes.items()}, every),
             _("Nothing was found in any row.") if rows else _("No rows were counted."),
@@ -106,7 +106,7 @@ def _doubled(codes: dict[str, int], rows: int) -> dict[str, int]:
     """Rows of their own beside those that repeat another or stand in the other dataset; nothing where none does."""
     words = {"duplicate": _("repeats of another row"), "leak": _("tasks of the other dataset")}
     found = {name: codes[code] for code, name in words.items() if codes.get(code)}
-    return {_("rows of their own"): rows - codes.get("duplicate", 0), **found} if found else {}
+    return {_("unique rows"): rows - codes.get("duplicate", 0), **found} if found else {}
 
 
 def _bars(counts: dict[str, int], whole: int) -> list[Bar]:

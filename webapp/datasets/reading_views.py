@@ -120,7 +120,7 @@ def _look(dataset: Dataset, reading: dict[str, Any], checking: dict[str, Any]) -
         raise ValidationError(_("This version is being checked, or its file is gone."))
     options = resolved(dataset, chosen.reading)
     if not _looks.acquire(timeout=WAIT_FOR_OTHERS_S):
-        raise ValidationError(_("Others are looking at their files. Try again in a moment."))
+        raise ValidationError(_("The file is busy. Try again in a moment."))
     try:
         found = run_preview(dataset.upload_path, options.reading)
     finally:

@@ -203,7 +203,7 @@ def dataset_keep_good_rows(*, dataset: Dataset) -> Dataset:
     """Use a dataset without its bad rows. Raises ``ValidationError`` when there is no choice to make any more."""
     changed = Dataset.objects.filter(pk=dataset.pk, state=DatasetState.NEEDS_CHOICE).update(state=DatasetState.READY)
     if not changed:
-        raise ValidationError(_("This version has no open choice about bad rows."), code="conflict")
+        raise ValidationError(_("This version has no open decision about bad rows."), code="conflict")
     audit(AuditAction.DATASET_KEPT, dataset)
     dataset.refresh_from_db()
     return dataset

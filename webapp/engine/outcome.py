@@ -40,7 +40,7 @@ def worker_lost(owner: str) -> ErrorInfo:
         code="worker_lost",
         boundary=Boundary.LEASE,
         message=f"Worker {owner} stopped answering.",
-        hint="Look whether its machine is up and can reach the database.",
+        hint="Check whether its machine is up and can reach the database.",
     )
 
 

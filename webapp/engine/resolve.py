@@ -133,7 +133,7 @@ def _model_of_run(project: Project, config: JobConfig, name: str) -> Run | None:
     if run is None:
         _refuse(option, _("there is no run “%s” in this project.") % name[:120])
     if not run.method.trains:
-        _refuse(option, _("run “%s” only played, so it has no model.") % run.name)
+        _refuse(option, _("run “%s” only sampled, so it has no model.") % run.name)
     if run.state in {RunState.FAILED, RunState.CANCELLED}:
         _refuse(option, _("run “%s” did not succeed, so it has no final model.") % run.name)
     if run.state != RunState.SUCCEEDED:

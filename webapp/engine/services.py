@@ -193,7 +193,7 @@ def _name_taken(name: str) -> ConfigError:
 def _stored(config: JobConfig) -> dict[str, Any]:
     stored: dict[str, Any] = config.model_dump(mode="json")
     if clean_json(stored) != stored:
-        sentence = _("some text holds characters that cannot be stored (NUL or half a character).")
+        sentence = _("a text contains characters that cannot be stored (NUL or half a surrogate pair).")
         raise ConfigError(sentence, option="config")
     return stored
 

@@ -91,7 +91,7 @@ def health_of(url: str, *, token: str = "", ours: Pairs = NOTHING, total_s: floa
         health = Health.model_validate_json(reply.body)
     except (ShapeError, ValueError, RecursionError) as exc:
         raise EnvironmentProtocolError(
-            _("Something answers there, but it does not identify itself as an environment server."),
+            _("Something answers there, but not as an environment server."),
             hint=_("Check the address: /health must report name, version, sessions and slots."),
         ) from exc
     if health.wire_version != WIRE_VERSION:
@@ -119,7 +119,7 @@ def require_identity(answer: Answer, wanted: str) -> None:
     if wanted and answer.name != wanted:
         raise EnvironmentProtocolError(
             _("This is environment %(name)s, not %(wanted)s.") % {"name": answer.name, "wanted": wanted},
-            hint=_("Another server answers at this address: mend the address, or register it as what it is."),
+            hint=_("Another server answers at this address: fix the address, or register this server as what it is."),
         )
 
 
@@ -160,7 +160,7 @@ def examine(server: Server, *, wanted: str = "") -> Examination:
 def _capacity(answer: Answer) -> Finding:
     title = _("Capacity")
     if answer.free is None:
-        return Finding(title, True, _("The server does not say how many sessions it holds."))
+        return Finding(title, True, _("The server does not report how many sessions it holds."))
     counts = {"free": answer.free, "slots": answer.slots}
     sentence = _("%(free)s of %(slots)s sessions are free.") % counts
     hint = "" if answer.free else _("A run would have to wait for others to end.")
@@ -200,7 +200,7 @@ def _score(value: Any) -> str:
 def _require_ok(reply: Reply) -> None:
     if reply.status in (401, 403):
         raise EnvironmentUnreachable(
-            _("The server refused us (status %(status)s).") % {"status": reply.status},
+            _("The server refused the request (status %(status)s).") % {"status": reply.status},
             hint=_("Give the access token that the server was started with."),
         )
     if reply.status != 200:
@@ -211,7 +211,7 @@ def _config(server: Server) -> EnvironmentConfig:
     try:
         return EnvironmentConfig(url=server.url, protocol=cast(Protocol, server.protocol), options=server.options)
     except ShapeError as exc:
-        raise EnvironmentProtocolError(_("This is no protocol that Tiltyard speaks.")) from exc
+        raise EnvironmentProtocolError(_("Tiltyard does not speak this protocol.")) from exc
 
 
 def _ask_foreign(server: Server) -> Answer:

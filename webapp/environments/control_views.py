@@ -44,13 +44,13 @@ def environment_recheck(request: HttpRequest, slug: str, pk: UUID) -> HttpRespon
     """Ask one environment now, and have it prove itself."""
     project, environment = own_environment(request, slug, pk, need=Role.EDITOR)
     if not probe_allowed(request.user):
-        return HttpResponse(_("That was many checks in one minute; wait a little."), status=429)
+        return HttpResponse(_("Too many checks in one minute; wait a moment."), status=429)
     environment_check(environment=environment)
     _project, environment = own_environment(request, slug, pk, need=Role.EDITOR)
     if request.GET.get("part") == "row":
         context = {"project": project, "item": environment, "health": health_view(environment), "can_edit": True}
         return render(request, "environments/_row.html", context)
-    return _answer(request, project, environment, _("%(name)s was asked.") % {"name": environment.name}, ok=True)
+    return _answer(request, project, environment, _("%(name)s was checked.") % {"name": environment.name}, ok=True)
 
 
 @login_required

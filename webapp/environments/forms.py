@@ -118,13 +118,13 @@ class EnvironmentForm(LimitsForm):
         required=False,
         max_length=MAX_OPTIONS_CHARS,
         widget=forms.Textarea(attrs={"rows": 3, "class": "mono", "spellcheck": "false"}),
-        help_text=gettext_lazy("A JSON object with what the protocol needs beside the address, if anything."),
+        help_text=gettext_lazy("A JSON object with what the protocol needs besides the address, if anything."),
     )
     program = forms.ChoiceField(
         label=gettext_lazy("Server"),
         choices=program_choices,
         required=False,
-        help_text=gettext_lazy("It listens on this machine only, behind a token of its own."),
+        help_text=gettext_lazy("It listens on this machine only, protected by its own token."),
     )
     image = forms.CharField(
         label=gettext_lazy("Image"),
@@ -167,7 +167,7 @@ class EnvironmentForm(LimitsForm):
                 data[name] = field.initial
         needed = NEEDS[data["kind"]]
         if not data.get(needed) and needed not in self.errors:
-            self.add_error(needed, _("This is needed."))
+            self.add_error(needed, _("Required."))
         return data
 
     def _chosen_group(self) -> Group | None:

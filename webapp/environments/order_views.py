@@ -53,7 +53,7 @@ def order_new(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     project, environment = own_environment(request, slug, pk, need=Role.EDITOR)
     program = environment.built_in
     if program is None or not program.datasets:
-        messages.error(request, _("Only environments that come with Tiltyard write datasets."))
+        messages.error(request, _("Only environments that come with Tiltyard can generate datasets."))
         return redirect("environment-detail", slug=slug, pk=pk)
     form = OrderForm(environment, program, request.POST if request.method == "POST" else None)
     if form.is_valid():

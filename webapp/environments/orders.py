@@ -39,7 +39,7 @@ def order_create(
         arguments=arguments_clean(chosen.options, arguments, prefix=f"{command}-"),
     )
     if DatasetOrder.objects.filter(environment__project=environment.project_id, state__in=OPEN).count() >= MAX_OPEN:
-        raise ValidationError(_("This project's environments write datasets already; wait until one is done."))
+        raise ValidationError(_("This project's environments are generating datasets already; wait until one is done."))
     with transaction.atomic():
         order.save(force_insert=True)
         work.enqueue(order)
@@ -50,7 +50,7 @@ def order_create(
 def _command(environment: Environment, name: str) -> tuple[BuiltIn, Command]:
     program = environment.built_in
     if program is None or name not in program.datasets:
-        raise ValidationError({"command": _("This environment cannot write that.")})
+        raise ValidationError({"command": _("This environment cannot generate that.")})
     return program, program.datasets[name]
 
 

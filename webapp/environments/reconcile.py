@@ -177,7 +177,7 @@ class Reconciler:
         failed = memory.deaths >= MAX_DEATHS
         if failed:
             message = _("It ended %(count)s times in a row shortly after its start.") % {"count": memory.deaths}
-            hint = _("The last lines of its log say why. Mend it, then restart the replica.")
+            hint = _("The last lines of its log show why. Fix the cause, then restart the replica.")
         else:
             message, hint = _("It ended and is started again."), ""
             pause = PAUSE_S * 2**memory.deaths if memory.deaths > 1 else 0.0

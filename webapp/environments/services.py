@@ -131,7 +131,7 @@ def arguments_of(environment: Environment, given: dict[str, Any]) -> dict[str, A
 def _free_name(project: Project, name: str) -> str:
     name = clean_name(name)
     if Environment.objects.filter(project=project).count() >= MAX_ENVIRONMENTS:
-        raise ValidationError(_("This project has as many environments as it may."))
+        raise ValidationError(_("This project has reached its limit of environments."))
     if Environment.objects.filter(project=project, name=name).exists():
         raise ValidationError({"name": _("An environment with this name exists already.")})
     return name

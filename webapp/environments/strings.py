@@ -19,7 +19,7 @@ class OptionText(NamedTuple):
 
 # By program and option; ``""`` where it means the same in all of them.
 OPTION_TEXTS: dict[tuple[str, str], OptionText] = {
-    ("", "count"): OptionText(_("Rows"), _("How many are written; fewer where the tasks end.")),
+    ("", "count"): OptionText(_("Rows"), _("Number of rows; fewer where the tasks run out.")),
     ("", "start"): OptionText(_("First task"), _("Leave some out to keep training and evaluation apart.")),
     ("", "seed"): OptionText(_("Seed"), _("Same seed, same rows.")),
     ("", "speech"): OptionText(
@@ -34,33 +34,34 @@ OPTION_TEXTS: dict[tuple[str, str], OptionText] = {
     ("bfcl", "split"): OptionText(_("Split"), _("One of the benchmark's four parts, or all.")),
     ("bfcl", "count"): OptionText(_("Entries"), _("Of each split; a split has 200.")),
     ("bfcl", "start"): OptionText(_("First entry"), _("Of each split. Keep some for evaluation.")),
-    ("bfcl", "turns"): OptionText(_("Turns at most"), _("Entries with more turns of the user are left out.")),
+    ("bfcl", "turns"): OptionText(_("Turns at most"), _("Entries with more user turns are left out.")),
     ("webshop", "data"): OptionText(
         _("Data folder"),
-        _("With WebShop's files items_shuffle*.json and items_ins_v2*.json. None: a made-up catalogue."),
+        _("With WebShop's files items_shuffle*.json and items_ins_v2*.json. None: a generated catalogue."),
     ),
-    ("webshop", "products"): OptionText(_("Products"), _("Of the made-up catalogue; 200,000 need 650 MB.")),
-    ("webshop", "catalogue-seed"): OptionText(_("Catalogue seed"), _("Same seed, same made-up products.")),
+    ("webshop", "products"): OptionText(_("Products"), _("Of the generated catalogue; 200,000 need 650 MB.")),
+    ("webshop", "catalogue-seed"): OptionText(_("Catalogue seed"), _("Same seed, same generated products.")),
     ("webshop", "goals"): OptionText(
-        _("Goals"), _("synthetic: made from products. human: written by people, of a data folder that has them.")
+        _("Goals"), _("synthetic: made from products. human: written by people, from a data folder that has them.")
     ),
     ("webshop", "reward"): OptionText(
-        _("Reward formula"), _("upstream: as published. fixed: with its fault mended, so that every goal can reach 1.")
+        _("Reward formula"), _("upstream: as published. fixed: with its bug fixed, so that every goal can reach 1.")
     ),
     ("toolbench", "tools"): OptionText(
-        _("Tool documents"), _("Folder of <Category>/<tool>.json. Without any data the own world is played.")
+        _("Tool documents"), _("Folder of <Category>/<tool>.json. Without data the built-in world is played.")
     ),
     ("toolbench", "cache"): OptionText(_("Recorded responses"), _("Folder of StableToolBench's cache.")),
     ("toolbench", "queries"): OptionText(_("Queries"), _("File with a list of queries and their APIs.")),
     ("toolbench", "query-ids"): OptionText(_("Query ids"), _("File with the ids to play; none plays all queries.")),
-    ("toolbench", "max-turns"): OptionText(_("Turns"), _("An episode without Finish ends after so many.")),
+    ("toolbench", "max-turns"): OptionText(_("Turns"), _("An episode without Finish ends after this many turns.")),
     ("toolbench", "dialect"): OptionText(_("Dialect"), _("Whose error texts the route /virtual answers.")),
     ("tools", "difficulty"): OptionText(
         _("Difficulty"), _("starter: for tiny models. easy, mixed: longer. chained: results of one call feed the next.")
     ),
     ("tools", "language"): OptionText(_("Language"), _("Of the questions: English, Chinese or both.")),
     ("tools", "careless"): OptionText(
-        _("Careless share"), _("Share of conversations with a mistake, 0 to 1, so that training can take it out.")
+        _("Careless share"),
+        _("Share of conversations with a mistake, 0 to 1, so that training has something to correct."),
     ),
 }
 

@@ -72,7 +72,7 @@ def environment_new(request: HttpRequest, slug: str) -> HttpResponse:
     form = EnvironmentForm(request.POST)
     findings: list[Any] = []
     if form.is_valid() and not probe_allowed(request.user):
-        form.add_error(None, _("That was many checks in one minute; wait a little."))
+        form.add_error(None, _("Too many checks in one minute; wait a moment."))
         return _form(request, project, form, status=429)
     if form.is_valid():
         values, user = form.chosen(), cast(User, request.user)
@@ -160,7 +160,7 @@ def replica_log_page(request: HttpRequest, slug: str, pk: UUID, number: int) -> 
         if environment.launched:
             lines = launchers()[environment.kind].logs(replica)
         else:
-            problem = _("This server was started elsewhere, so its log is there too.")
+            problem = _("This server runs outside Tiltyard; see its own log.")
     except TiltyardError as exc:
         problem = " ".join(part for part in (exc.message, exc.hint) if part)
     context = {"project": project, "item": environment, "replica": replica, "lines": lines, "problem": problem}

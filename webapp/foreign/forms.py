@@ -34,7 +34,7 @@ class ImportForm(forms.Form):
         max_length=80,
         required=False,
         validators=[name_validator],
-        help_text=_("Name of the run; without one it is called after the first file."),
+        help_text=_("Name of the run; by default, the name of the first file."),
     )
     uploads = FilesField(
         label=_("Files of one run"),
@@ -42,7 +42,7 @@ class ImportForm(forms.Form):
         allow_empty_file=True,
         widget=SeveralFiles(attrs={"multiple": True}),
         help_text=_(
-            "verl's console log and rollout dumps, TRL's completions, tables of metrics as CSV or JSON Lines, or a zip "
-            "archive of them. What they are is recognised from their content."
+            "verl's console log and rollout dumps, TRL's completions, tables of metrics as CSV or JSON Lines, "
+            "or a zip archive of them. The format is detected from the content."
         ),
     )

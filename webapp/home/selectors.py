@@ -88,8 +88,8 @@ def _rewards(project: Project) -> Shelf:
         newest,
         url_or_none("reward-list", project.slug),
         url_or_none("reward-new", project.slug),
-        _("Weigh a reward"),
-        _("A named list of weighed components. Try it on a conversation before you train with it."),
+        _("Create a reward spec"),
+        _("A named list of weighted components. Try it on a conversation before you train with it."),
     )
 
 
@@ -104,7 +104,7 @@ def _environments(project: Project) -> Shelf:
         url_or_none("environment-list", project.slug),
         url_or_none("environment-new", project.slug),
         _("Register a server"),
-        _("The servers that rollouts act in. Register one by its address; its health is watched from then on."),
+        _("The servers that rollouts act in. Register one by its address; its health is monitored from then on."),
     )
 
 

@@ -331,7 +331,7 @@ def reference_choices(project: Project) -> dict[str, list[tuple[str, str]]]:
     return {
         "model.source": models,
         "data.train": [empty, *datasets],
-        "environment.name": [empty, *environments, (NO_ENVIRONMENT, _("none · one turn, judged by the rewards alone"))],
+        "environment.name": [empty, *environments, (NO_ENVIRONMENT, _("none · one turn, scored by the rewards alone"))],
         "rewards.spec": [("", _("— the components below, or the default ones —")), *rewards],
     }
 

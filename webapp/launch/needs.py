@@ -48,7 +48,7 @@ class Need(NamedTuple):
     @property
     def state_label(self) -> str:
         """The state in words."""
-        words = {FOUND: _("there"), MAKING: _("on its way"), MISSING: _("missing"), FAILED: _("failed")}
+        words = {FOUND: _("there"), MAKING: _("in progress"), MISSING: _("missing"), FAILED: _("failed")}
         return words[self.state]
 
     @property
@@ -121,12 +121,12 @@ def _environment(project: Project, need: EnvironmentNeed | None, found: Environm
     view = health_view(found)
     made = Need("environment.name", label, what, FOUND, found.reference, found.name, url)
     if view.state in ("bad", "stopped", "stopping"):
-        return made._replace(state=FAILED, note=view.error or _("It does not run; start it on its page."))
+        return made._replace(state=FAILED, note=view.error or _("It is not running; start it on its page."))
     if view.state not in ("starting", "unknown"):
         return made
     began = max((item.started_at for item in found.replicas.all() if item.started_at), default=found.created_at)
     if timezone.now() - began > START_LIMIT:
-        return made._replace(state=FAILED, note=_("It has not answered for minutes; its page says more."))
+        return made._replace(state=FAILED, note=_("It has not answered for minutes; see its page."))
     return made._replace(state=MAKING, note=_("starting"))
 
 
@@ -208,7 +208,7 @@ def _before_start(project: Project, blank: Need, first: Preset, size: Size) -> N
     if ended is None:
         return blank
     url = reverse("run-detail", args=[project.slug, ended.pk])
-    return blank._replace(name=ended.name, url=url, note=_("The last one failed; a new one can be made."))
+    return blank._replace(name=ended.name, url=url, note=_("The last one failed; you can create a new one."))
 
 
 def _words(first: str, arguments: Mapping[str, Any]) -> str:

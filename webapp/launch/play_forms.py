@@ -45,7 +45,7 @@ class BedForm(forms.Form):
         min_value=1,
         max_value=200,
         initial=30,
-        help_text=gettext_lazy("An episode that is longer is cut off."),
+        help_text=gettext_lazy("Longer episodes are cut off."),
     )
     idempotency_key = forms.CharField(widget=forms.HiddenInput, max_length=64, required=False)
 

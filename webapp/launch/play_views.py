@@ -61,7 +61,7 @@ def _page(request: HttpRequest, slug: str, pk: UUID, kind: type[BedForm]) -> Htt
 def _check(request: HttpRequest, project: Project, form: BedForm, context: dict[str, Any]) -> HttpResponse:
     """The preflight alone."""
     if not probe_allowed(request.user):
-        context["sentence"] = _("That was many checks in one minute; wait a little.")
+        context["sentence"] = _("Too many checks in one minute; wait a moment.")
     elif form.is_valid():
         context["outcome"] = outcome = _outcome(project, form)
         check_record(project=project, user=cast(User, request.user), config=form.config(), outcome=outcome)

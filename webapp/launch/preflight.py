@@ -285,7 +285,7 @@ def _ask_trainer(config: JobConfig, access: dict[str, str], limit_s: float, titl
 
 
 def _no_trainer() -> Check:
-    sentence = _("The trainer's own checks did not work on this server.")
+    sentence = _("The trainer's own checks failed to run on this server.")
     return Check(_("Trainer"), False, sentence, _("See the server's log."))
 
 

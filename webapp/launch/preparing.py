@@ -159,7 +159,7 @@ def _asked(item: Preparation) -> tuple[Preset, Size, User]:
     try:
         project_for(user or AnonymousUser(), item.project.slug, need=Role.EDITOR)
     except (Http404, PermissionDenied) as exc:
-        raise DataError(_("Whoever asked for this may no longer change the project.")) from exc
+        raise DataError(_("The person who asked for this may no longer change the project.")) from exc
     size: Size = "test" if item.size == "test" else "full"
     return preset, size, cast(User, user)
 
@@ -176,7 +176,7 @@ def _launch(claim: Claim[Preparation], user: User, preset: Preset, size: Size, n
     item, config = claim.item, filled(preset, size, now)
     for check in preflight(item.project, config, limit_s=PREPARED_LIMIT_S).checks:
         if not check.ok and not check.remark:
-            raise DataError(_("All of it is there, but the check before the launch says: %s") % check.sentence)
+            raise DataError(_("Everything is ready, but the check before the launch reports: %s") % check.sentence)
     name = suggested_name(item.project, config, stem=preset.run_name(size))
     with claim.held():  # a preparation that was dropped while the check ran launches nothing
         key = f"preset:{item.pk}"

@@ -97,7 +97,7 @@ class Card(NamedTuple):
 def _size_words(size: Size) -> tuple[str, str]:
     if size == "test":
         return _("Test"), _("The starter model on a CPU, within a few minutes.")
-    return _("Full"), _("The document's own values, for a GPU.")
+    return _("Full"), _("Settings from the paper; needs a GPU.")
 
 
 def start_of(request: HttpRequest, project: Project) -> Start:

@@ -99,7 +99,7 @@ def run_preflight(request: HttpRequest, slug: str) -> HttpResponse:
     form = RunForm(request.POST, project=project)
     outcome, sentence = None, ""
     if not probe_allowed(request.user):
-        sentence = _("That was many checks in one minute; wait a little.")
+        sentence = _("Too many checks in one minute; wait a moment.")
     elif form.is_valid() and form.config is not None:
         outcome = preflight(project, form.config)
         check_record(project=project, user=cast(User, request.user), config=form.config, outcome=outcome)

@@ -117,7 +117,7 @@ class Up:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                place = file.read().strip() or _("an address it has not told yet")
+                place = file.read().strip() or _("an address it has not reported yet")
                 raise UpError(
                     _("Tiltyard already runs on this data folder, at %(place)s.") % {"place": place},
                     advice=_("Stop it first, or set TILTYARD_DATA_DIR to another folder for a second one."),

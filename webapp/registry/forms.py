@@ -48,7 +48,7 @@ class ModelForm(forms.Form):
         label=gettext_lazy("Revision"),
         required=False,
         max_length=64,
-        help_text=gettext_lazy("A commit pins the weights; empty takes the newest and records which it was."),
+        help_text=gettext_lazy("A commit pins the weights; empty uses the newest and records which it was."),
     )
     folder = forms.ChoiceField(label=gettext_lazy("Folder"), required=False)
     checkpoint = CheckpointChoice(label=gettext_lazy("Checkpoint"), required=False, queryset=Checkpoint.objects.none())

@@ -57,7 +57,7 @@ def reward_case_create(*, case: RewardCase, project: Project, user: User | None)
     if len(json.dumps([case.messages, case.row])) > MAX_CASE_BYTES:
         raise ValidationError(_("The episode is larger than 1 MB, too large for a test case."))
     if RewardCase.objects.filter(project=project).count() >= MAX_CASES:
-        raise ValidationError(_("This project has as many reward test cases as it may."))
+        raise ValidationError(_("This project has reached its limit of reward test cases."))
     try:
         with transaction.atomic():
             case.save(force_insert=True)

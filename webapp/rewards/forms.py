@@ -251,7 +251,7 @@ class RewardSpecForm(forms.Form):
         function = slot.component.name if slot.own_name else ""
         shape = self._shapes.get(name)
         if shape is not None and shape.is_bound and not shape.is_valid():
-            self.add_error(None, _("%(title)s: look at what shapes its value.") % {"title": _(slot.component.title)})
+            self.add_error(None, _("%(title)s: check the shaping of its value.") % {"title": _(slot.component.title)})
             return None
         # What the form does not show (code) or was not sent stays as it was.
         start = self._start.get(name) or RewardComponent(name=name, function=function, weight=1)

@@ -64,12 +64,12 @@ class ShapeForm(forms.Form):
     scale_high = forms.FloatField(
         label=gettext_lazy("to"), required=False, help_text=gettext_lazy("These two values become 0 and 1.")
     )
-    gate_component = forms.ChoiceField(label=gettext_lazy("Counts only where"), required=False)
+    gate_component = forms.ChoiceField(label=gettext_lazy("Only counts where"), required=False)
     gate_above = forms.FloatField(
         label=gettext_lazy("is above"),
         required=False,
         initial=0,
-        help_text=gettext_lazy("Elsewhere its term is 0, such as shaping without success."),
+        help_text=gettext_lazy("Elsewhere its term is 0, for example shaping without success."),
     )
     schedule_kind = forms.ChoiceField(
         label=gettext_lazy("Weight schedule"),

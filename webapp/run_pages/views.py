@@ -189,7 +189,7 @@ def _act(request: HttpRequest, slug: str, pk: UUID, action: Callable[..., Run], 
 @require_POST
 def run_stop_view(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Stop a run. From a checkpoint it can be resumed."""
-    words = {"stopping": _("The run stops after what it is doing now."), "cancelled": _("The run is cancelled.")}
+    words = {"stopping": _("The run stops when its current work is done."), "cancelled": _("The run is cancelled.")}
     return _act(request, slug, pk, run_stop, words)
 
 
@@ -202,7 +202,7 @@ def run_pause_view(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         slug,
         pk,
         run_pause,
-        {"pausing": _("The run pauses at its next safe point."), "paused": _("The run is paused.")},
+        {"pausing": _("The run pauses at the next safe point."), "paused": _("The run is paused.")},
     )
 
 
@@ -211,7 +211,7 @@ def run_pause_view(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 def run_resume_view(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Queue a run again that was paused or ended."""
     return _act(
-        request, slug, pk, run_resume, {"queued": _("The run is queued again."), "preparing": _("The run goes on.")}
+        request, slug, pk, run_resume, {"queued": _("The run is queued again."), "preparing": _("The run continues.")}
     )
 
 

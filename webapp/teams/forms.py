@@ -20,8 +20,8 @@ class LoginForm(AuthenticationForm):
 
     error_messages = {
         **AuthenticationForm.error_messages,
-        "invalid_login": _("That name and password do not match an account here."),
-        "inactive": _("That name and password do not match an account here."),
+        "invalid_login": _("That name and password do not match an account."),
+        "inactive": _("That name and password do not match an account."),
         "throttled": _(
             "Too many failed tries. Try again in %(wait)s, or ask an owner of your team for a link that logs in once."
         ),
@@ -94,9 +94,7 @@ class MemberForm(forms.Form):
         label=_("User name"),
         max_length=150,
         validators=User._meta.get_field("username").validators,
-        help_text=_(
-            "Someone who has an account joins at once. A new name gets an account and a link that logs in once."
-        ),
+        help_text=_("Someone with an account joins at once. A new name gets an account and a one-time login link."),
         widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}),
     )
     role = forms.ChoiceField(label=_("Role"), choices=Role.choices, initial=Role.EDITOR)

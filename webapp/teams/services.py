@@ -37,7 +37,7 @@ def member_add(*, team: Team, username: str, role: str, by: User) -> NewMember:
                 with transaction.atomic():
                     user = User.objects.create_user(username)  # without a usable password
             except IntegrityError as exc:
-                raise ValidationError({"username": _("That name was taken this moment; try again.")}) from exc
+                raise ValidationError({"username": _("That name has just been taken; try again.")}) from exc
         membership, made = Membership.objects.get_or_create(team=team, user=user, defaults={"role": role})
         if not made:
             raise ValidationError({"username": _("%(name)s is already in this team.") % {"name": user.username}})

@@ -100,7 +100,7 @@ def test_the_hash_names_the_code() -> None:
     assert CustomParams().sha256 == ""
     problems = validate_components([part("mine", ANSWER + " ", sha256=digest), part("other", ANSWER, low=2, high=1)])
     assert problems == [
-        "`mine`: sha256: the code is not the one that this hash names.",
+        "`mine`: sha256: the code does not match this hash.",
         "`other`, parameter `low`: the lowest value is above the highest one.",
     ]
 

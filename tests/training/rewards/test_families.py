@@ -84,7 +84,7 @@ def test_what_has_to_be_filled_in_is_said() -> None:
     )
     assert [text.split(":")[1].strip() for text in validate_components([far])] == [
         "The judge has no usable address",
-        "The judge's highest mark must be above the lowest.",
+        "The judge's highest score must be above the lowest.",
     ]
 
 

@@ -242,11 +242,11 @@ def test_the_page_tells_where_a_dataset_comes_from(
     kept = order("subset", {"rows": 2, "seed": 9}, parent, names=("drawn",))
     page = client_for(bob).get(reverse("dataset-detail", args=[project.slug, kept.pk])).content.decode()
     assert "2 rows drawn with seed 9." in page and "2 of 6 rows" in page and "&lt;b&gt;roots" in page
-    assert "<b>roots" not in page and str(parent.pk) in page and "Make of it" in page
+    assert "<b>roots" not in page and str(parent.pk) in page and "Derive…" in page
     page = client_for(rita).get(reverse("dataset-detail", args=[project.slug, parent.pk])).content.decode()
-    assert "Uploaded as data.jsonl." in page and str(kept.pk) in page and "Make of it" not in page
+    assert "Uploaded as data.jsonl." in page and str(kept.pk) in page and "Derive…" not in page
     page = client_for(bob).get(reverse("dataset-detail", args=[project.slug, made.pk])).content.decode()
-    assert "category contains “&lt;i&gt;”" in page and "It could not be made" in page
+    assert "category contains “&lt;i&gt;”" in page and "It could not be created" in page
     from webapp.datasets.appending import dataset_append
 
     added = dataset_append(project=project, user=bob, name="drawn", rows=rows(1), file_name="playground.jsonl")

@@ -256,7 +256,7 @@ def test_quality_is_told_in_numbers(project: Project, bob: User, client_for: Cal
     assert plots["lengths"].note == "tokens (estimated) · median 3 · 95% below 3 · longest 3"
     assert [(bar.label, bar.rows) for bar in plots["turns"].bars] == [("2", 3)]
     first = plots["duplicates"].bars[0]
-    assert (first.label, first.rows) == ("rows of their own", 1)
+    assert (first.label, first.rows) == ("unique rows", 1)
     assert plots["tools"].bars == [] and "No row brings tools" in plots["tools"].empty
     page = client_for(bob).get(_address("dataset-quality", dataset)).content.decode()
     assert page.count("data-plot=") == 8 and "66.7%" in page

@@ -244,7 +244,7 @@ def test_who_may_ask_and_who_may_look(
     assert [client_for(user).get(ask).status_code for user in (alice, rita, charlie, None)] == [200, 403, 404, 302]
     assert [client_for(user).get(look).status_code for user in (alice, rita, charlie, None)] == [200, 200, 404, 302]
     assert client_for(alice).put(ask).status_code == client_for(alice).post(look).status_code == 405
-    assert "Make a dataset" not in client_for(rita).get(look).content.decode()
+    assert "Generate a dataset" not in client_for(rita).get(look).content.decode()
 
 
 def test_a_server_at_an_address_writes_nothing(

@@ -106,7 +106,7 @@ def test_who_lost_the_right_launches_nothing(project: Project, bob: User, checke
     Membership.objects.filter(user=bob).update(role="viewer")
     look_all()
     item.refresh_from_db()
-    assert item.note == "Whoever asked for this may no longer change the project." and Run.objects.count() == 0
+    assert item.note == "The person who asked for this may no longer change the project." and Run.objects.count() == 0
 
 
 def test_it_does_not_wait_for_ever(project: Project, bob: User) -> None:

@@ -84,7 +84,7 @@ def test_a_lost_worker_is_named(queued: Any) -> None:
     error = Attempt.objects.get().error
     assert (error["code"], error["boundary"]) == ("worker_lost", "lease")
     assert error["message"] == "Worker gpu-7 stopped answering."
-    assert error["hint"] == "Look whether its machine is up and can reach the database."
+    assert error["hint"] == "Check whether its machine is up and can reach the database."
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_a_crash_loop_takes_over_the_last_hint() -> None:
     error = crash_loop(4, ErrorInfo(code="x", boundary="trainer", message="Bad.", hint=""))
     assert error.message == "4 attempts in a row ended without a new step. The last one: Bad."
     assert error.hint == "The last lines of its output are in the log."
-    assert crash_loop(4, worker_lost("y")).hint == "Look whether its machine is up and can reach the database."
+    assert crash_loop(4, worker_lost("y")).hint == "Check whether its machine is up and can reach the database."
 
 
 def test_the_last_word_of_an_unsealed_attempt_before_counts(queued: Any) -> None:

@@ -92,7 +92,7 @@ def check_file(
         report.format.note([*found.opened.evidence, *found.reasons])
         if _asks(found, ask):
             report.verdict = "unsure"
-            _say(report, told(_("Say how the file is to be read.")))
+            _say(report, told(_("Choose how the file is to be read.")))
         else:
             statistics = Statistics(_measure(tokenizer, report), preview)
             _stream(found, output_dir, max_rows, statistics, Checks(checking or CheckOptions()), on_progress)

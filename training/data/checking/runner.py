@@ -178,7 +178,7 @@ def failure_sentence(code: int, in_time: bool, limits: CheckLimits) -> str:
         sentence = _("Reading the file took more than {limit} seconds of processor time. Split it into smaller files.")
         return told(sentence, limit=limits.cpu_s)
     if code in (-signal.SIGKILL, -signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS):
-        return told(_("Reading the file needed more memory than a check may use, or the file broke its reader."))
+        return told(_("Reading the file needed more memory than a check may use, or crashed its reader."))
     return told(_("The check stopped unexpectedly (exit code {code}); its log is {log}."), code=code, log=LOG_NAME)
 
 

@@ -85,7 +85,7 @@ def unpack(given: Given, folder: Path, first: int) -> list[Given]:
                 found.append(Given(target, member.filename))
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as exc:
         raise DataError(
-            _("The zip archive is damaged or of a kind that is not read."), hint=_("Pack the files again.")
+            _("The zip archive is damaged or of an unsupported kind."), hint=_("Pack the files again.")
         ) from exc
     if not found:
         raise DataError(_("The zip archive holds no files."))

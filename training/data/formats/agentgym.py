@@ -51,8 +51,8 @@ FORMAT = DataFormat(
     name="agentgym",
     title=_("AgentTraj and AgentEval"),
     about=_(
-        "`item_id` such as webshop_6, and the trajectory under `conversations` (from human and gpt, with `loss`) or "
-        "null; an id alone is played from the environment's opening."
+        "`item_id` such as webshop_6, and the trajectory under `conversations` (from human and gpt, with "
+        "`loss`) or null; an id alone starts from the environment's opening."
     ),
     example='{"item_id": "webshop_5238", "conversations": null}',
     rank=0.96,

@@ -177,8 +177,8 @@ FORMAT = DataFormat(
     name="bfcl",
     title=_("BFCL multi-turn"),
     about=_(
-        "Questions of v3 or v4, with the answers (`answers`) and function documents (`documents`) beside them. The "
-        "version is told by content; the two are never mixed."
+        "Questions of v3 or v4, with the answers (`answers`) and function documents (`documents`) beside them. "
+        "The version is detected from the content; versions are never mixed."
     ),
     example='{"id": "multi_turn_base_46", "question": [[{"role": "user", "content": "…"}]], "initial_config": {…}, '
     '"involved_classes": ["GorillaFileSystem"]}',

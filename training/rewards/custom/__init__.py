@@ -80,7 +80,7 @@ CUSTOM_FAMILY = (
         high=float("inf"),
         source="Tiltyard; docs/custom-rewards.md",
         formula="whatever the code says; missing when it fails, is late or leaves its range",
-        warning=_("This is code execution. It is off until the operator and an administrator switch it on."),
+        warning=_("This is code execution. It is off until the operator and an administrator enable it."),
         outside=True,
     ),
 )

@@ -55,7 +55,7 @@ class CustomParams(Params):
             raise OptionError("low", told(_("the lowest value is above the highest one")))
         found = code_hash(self.code) if self.code else ""
         if self.sha256 and self.sha256 != found:
-            raise ValueError(told(_("sha256: the code is not the one that this hash names")))
+            raise ValueError(told(_("sha256: the code does not match this hash")))
         self.sha256 = found
         return self
 

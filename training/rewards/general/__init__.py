@@ -25,7 +25,7 @@ GENERAL = (
     Component(
         "exact_match",
         _("Exact match"),
-        _("The final answer is the row's answer, white space aside."),
+        _("The final answer equals the row's answer, ignoring white space."),
         answers.exact_match,
         answers.ExactParams,
         spans=spans.answer,
@@ -108,7 +108,7 @@ GENERAL = (
         source=SOURCE,
         formula="max(0, 1 − penalty · calls above the budget)",
         examples=(Example("six calls", CALLS, 0.5), Example("no call", SAID, 1.0)),
-        warning=_("Calling nothing at all is worth 1: use it beside an outcome, or behind a gate."),
+        warning=_("Calling nothing at all is worth 1: use it together with an outcome, or behind a gate."),
     ),
     Component(
         "repetition",

@@ -26,7 +26,7 @@ class AnswerParams(Params):
     marker: str = Field(
         "",
         title=_("After"),
-        description=_("Only what follows the last such text counts, such as `Answer:`. Empty takes all."),
+        description=_("Only the text after the last occurrence counts, such as `Answer:`. Empty uses everything."),
         max_length=100,
     )
 
@@ -38,7 +38,7 @@ class MatchParams(AnswerParams):
         "answer",
         title=_("Answer field"),
         description=_(
-            "Path of the right answer in the row, such as `extra_info.answer`. A list allows any of its items."
+            "Path of the right answer in the row, such as `extra_info.answer`. A list accepts any of its items."
         ),
         max_length=200,
         min_length=1,
@@ -60,7 +60,7 @@ class NumericParams(MatchParams):
     """Parameters of ``numeric_match``."""
 
     tolerance: float = Field(
-        1e-6, title=_("Tolerance"), description=_("Largest difference that is still right."), ge=0, le=1e12
+        1e-6, title=_("Tolerance"), description=_("Largest difference that still counts as right."), ge=0, le=1e12
     )
     relative: float = Field(
         0.0, title=_("Relative tolerance"), description=_("The same as a share of the right number."), ge=0, le=1

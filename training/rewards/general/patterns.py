@@ -53,7 +53,7 @@ def first_match(pattern: str, text: str, *, whole: bool = False) -> tuple[int, i
     except TimeoutError as exc:
         raise RewardTimeout(
             told(_("A pattern took longer than {limit} s."), limit=f"{LIMIT_S:g}"),
-            hint=_("Write it without repetitions inside repetitions."),
+            hint=_("Write it without nested repetitions."),
         ) from exc
     return None if at is None else (int(at.start()), int(at.end()))
 

@@ -57,9 +57,9 @@ class LengthBudgetParams(ScopeParams):
 class CallBudgetParams(Params):
     """Parameters of ``tool_call_budget``."""
 
-    max_calls: int = Field(4, title=_("Calls"), description=_("Calls that cost nothing."), ge=0, le=1000)
+    max_calls: int = Field(4, title=_("Calls"), description=_("Number of calls without a penalty."), ge=0, le=1000)
     penalty: float = Field(
-        0.25, title=_("Penalty"), description=_("Taken off for each call above, down to 0."), ge=0, le=1
+        0.25, title=_("Penalty"), description=_("Penalty for each call above, down to 0."), ge=0, le=1
     )
 
 

@@ -231,7 +231,7 @@ HELLOAGENTS = (
             Example("20 empty lines", played("q", says("\n" * 20 + "71"), row=_ROW), 0.5),
             Example("two marks", played("q", says("Step 1: a\nStep 2: 72"), row=_ROW), 1.2, {"count": "markers"}),
         ),
-        warning=_("Empty lines pay: counted as line breaks, steps need no content."),
+        warning=_("Empty lines pay: counted by line breaks, steps need no content."),
     ),
 )
 COMBINED_SPEC = [

@@ -30,7 +30,7 @@ JUDGE = (
     Component(
         "judge",
         _("Judge"),
-        _("A language model's mark for the transcript by your rubric."),
+        _("A language model scores the transcript by your rubric."),
         judge,
         RubricParams,
         source="Tiltyard; any OpenAI-compatible endpoint",

@@ -30,7 +30,9 @@ class JudgeParams(Params):
         max_length=64,
         pattern=r"^(JUDGE_KEY(_[A-Z0-9]{1,50})?)?$",
     )
-    concurrency: int = Field(8, title=_("Asked at once"), description=_("Requests in flight at most."), ge=1, le=256)
+    concurrency: int = Field(
+        8, title=_("Concurrent requests"), description=_("Requests in flight at most."), ge=1, le=256
+    )
     timeout_s: float = Field(
         25.0,
         title=_("Judge limit"),
@@ -53,15 +55,15 @@ class JudgeParams(Params):
     max_chars: int = Field(
         20_000,
         title=_("Transcript characters"),
-        description=_("Of longer transcripts the judge sees the beginning and the end."),
+        description=_("For longer transcripts the judge sees the beginning and the end."),
         ge=500,
         le=500_000,
     )
     price_in: float = Field(
-        0.0, title=_("Price of input"), description=_("Cost of a million tokens that are sent."), ge=0, le=10_000
+        0.0, title=_("Price of input"), description=_("Price of a million input tokens."), ge=0, le=10_000
     )
     price_out: float = Field(
-        0.0, title=_("Price of output"), description=_("Cost of a million tokens that come back."), ge=0, le=10_000
+        0.0, title=_("Price of output"), description=_("Price of a million output tokens."), ge=0, le=10_000
     )
 
     def problems(self) -> list[str]:
@@ -88,18 +90,20 @@ class RubricParams(JudgeParams):
         "Judge how well the assistant did what the user asked. Look at what was really done, not at what is claimed.",
         title=_("Rubric"),
         description=_(
-            "What the judge is told. {question}, {answer}, {truth} and {transcript} are filled in; "
-            "a rubric without {transcript} gets it below."
+            "The judge's prompt. {question}, {answer}, {truth} and {transcript} are filled in; a rubric "
+            "without {transcript} gets it appended."
         ),
         max_length=8000,
     )
     truth_field: str = Field(
         "", title=_("Answer field"), description=_("Path of the right answer in the row, for {truth}."), max_length=200
     )
-    lowest: float = Field(0.0, title=_("Lowest mark"), description=_("The mark that is worth 0."), ge=-1000, le=1000)
-    highest: float = Field(10.0, title=_("Highest mark"), description=_("The mark that is worth 1."), ge=-1000, le=1000)
+    lowest: float = Field(0.0, title=_("Lowest mark"), description=_("The score that is worth 0."), ge=-1000, le=1000)
+    highest: float = Field(
+        10.0, title=_("Highest mark"), description=_("The score that is worth 1."), ge=-1000, le=1000
+    )
 
     def problems(self) -> list[str]:
         """... and marks that rise."""
-        marks = [] if self.lowest < self.highest else [told(_("The judge's highest mark must be above the lowest."))]
+        marks = [] if self.lowest < self.highest else [told(_("The judge's highest score must be above the lowest."))]
         return super().problems() + marks

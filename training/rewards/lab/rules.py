@@ -36,8 +36,8 @@ ALARMS: dict[str, Words] = {
     "looping_pays": Words(
         _("Doing nothing useful pays"),
         _(
-            "%(cases)s rollouts that repeat one call, or play a degenerate policy, earn %(mean)s on average; "
-            "%(against)s is what they are held against. A policy finds that before it finds the task."
+            "%(cases)s rollouts that repeat one call, or play a degenerate policy, earn %(mean)s on average, "
+            "compared with %(against)s. A policy finds that before it finds the task."
         ),
         f"rollouts with {LOOP_REPEATS} or more identical calls that make at least half of all their calls, without "
         "success where that is known, or played by a degenerate policy of the test-bed, each kind by itself: at least "
@@ -46,11 +46,11 @@ ALARMS: dict[str, Words] = {
     ),
     "shaping_over_outcome": Words(
         _("Shaping outweighs the outcome"),
-        _("In %(cases)s of %(groups)s groups that hold better and worse outcomes, a worse one earns the most."),
+        _("In %(cases)s of %(groups)s groups with mixed outcomes, a worse one earns the most."),
         "groups whose rollouts differ in outcome, in which one with a worse outcome has the highest reward: at least "
         f"{MIN_CASES} of them and {INVERTED_SHARE:.0%}; or, with the outcome rewarded, everything else together "
         "spreads wider (5th to 95th percentile) than the outcome's whole range is worth",
-        _("All that is not the outcome spreads over %(shaping)s; the outcome's whole range is worth %(worth)s."),
+        _("Everything but the outcome spreads over %(shaping)s; the outcome's whole range is worth %(worth)s."),
     ),
     "grows_with_length": Words(
         _("Reward grows with length"),
@@ -64,8 +64,8 @@ ALARMS: dict[str, Words] = {
     "cut_episodes_pay": Words(
         _("Episodes that were cut off pay"),
         _(
-            "%(cases)s of %(cut)s episodes that ended before their task did, unsolved, earn as much as solved ones "
-            "(%(mean)s against %(against)s)."
+            "%(cases)s of %(cut)s unsolved episodes that were cut off earn as much as solved ones (%(mean)s "
+            "against %(against)s)."
         ),
         "episodes cut off, or with turns of their task never reached, without success: at least "
         f"{MIN_CASES} of them, and {CUT_SHARE:.0%}, earn at least {PAID_SHARE:g} of the mean of the solved ones; "
@@ -73,7 +73,7 @@ ALARMS: dict[str, Words] = {
     ),
     "constant_component": Words(
         _("A component is always the same"),
-        _("It is %(value)s for all of %(rollouts)s rollouts, so it changes no advantage."),
+        _("It is %(value)s for all %(rollouts)s rollouts, so it changes no advantage."),
         f"a component with a weight whose term is the same for all of at least {MIN_ROLLOUTS} rollouts",
     ),
     "ceiling_below_one": Words(
@@ -82,12 +82,12 @@ ALARMS: dict[str, Words] = {
         "the sum of the highest (for negative weights the lowest) terms of all components is below 1",
     ),
     "zero_variance": Words(
-        _("Groups without spread"),
-        _("In %(cases)s of %(groups)s groups all rewards are equal: nothing is learned from them."),
+        _("No learning signal"),
+        _("In %(cases)s of %(groups)s groups all rewards are equal: no learning signal."),
         f"groups of two or more whose rewards are equal make {FLAT_SHARE:.0%} ({FLAT_STOP:.0%}: stop)",
     ),
     "phantom_groups": Words(
-        _("Groups that teach without a difference"),
+        _("Groups with a phantom signal"),
         _(
             "In %(cases)s of %(groups)s groups rewards differ although all outcomes are the same: only shaping is "
             "learned from them."
@@ -95,13 +95,13 @@ ALARMS: dict[str, Words] = {
         f"groups whose rewards differ although their outcome does not make {PHANTOM_SHARE:.0%}",
     ),
     "outcome_missing": Words(
-        _("Nothing says whether the task was done"),
+        _("Nothing reports whether the task was solved"),
         _("%(missing)s of %(rollouts)s rollouts have no outcome, neither in the reward nor from the environment."),
         "no outcome is known for more than a tenth of the rollouts",
     ),
     "judge_missing": Words(
         _("A judge or a model is missing"),
-        _("%(missing)s rollouts have no recorded value; it is not asked again here, so they are left out."),
+        _("%(missing)s rollouts have no recorded value; the judge is not asked again here, so they are left out."),
         "a component that asks outside has no recorded value for some rollout",
     ),
 }

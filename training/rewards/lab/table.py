@@ -103,7 +103,9 @@ def table_load(folder: Path) -> Table:
         parts = {name: columns.pop(PART_PREFIX + name) for name in meta["parts"]}
         return Table(folder=folder, parts=parts, meta=meta, **columns)
     except (OSError, ValueError, KeyError, TypeError) as exc:
-        raise DataError(_("The files of this rollout set are gone or broken."), hint=_("Make the set again.")) from exc
+        raise DataError(
+            _("The files of this rollout set are missing or damaged."), hint=_("Create the set again.")
+        ) from exc
 
 
 def read_lines(path: Path, offsets: Longs, places: list[int]) -> list[Any]:

@@ -26,7 +26,7 @@ class ModelParams(Params):
     squash: Literal["sigmoid", "softmax", "none"] = Field(
         "sigmoid",
         title=_("Mapping"),
-        description=_("How the output becomes the value."),
+        description=_("How the output is converted to the value."),
         json_schema_extra={
             "choices": {
                 "sigmoid": _("from 0 to 1, the output alone"),

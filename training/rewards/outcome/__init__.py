@@ -16,8 +16,8 @@ class VerdictParams(Params):
         0.0,
         title=_("Cut off"),
         description=_(
-            "Value of an episode whose turns or tokens ran out before the environment gave a verdict. "
-            "Empty excludes such episodes, so that a policy never learns to come to an end."
+            "Value of an episode that ran out of turns or tokens before the environment gave a verdict. Empty "
+            "excludes such episodes; then a policy never learns to finish in time."
         ),
         ge=-1,
         le=1,

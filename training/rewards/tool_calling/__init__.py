@@ -59,7 +59,7 @@ TOOL_CALLING = (
     Component(
         "result_use",
         _("Use of results"),
-        _("The final answer takes up what the tools returned."),
+        _("The final answer uses what the tools returned."),
         formulas.result_use,
         formulas.ResultUseParams,
         0.20,
@@ -76,7 +76,7 @@ TOOL_CALLING = (
     Component(
         "final_answer",
         _("Final answer"),
-        _("Length of the answer and its likeness to the question."),
+        _("Length of the answer and its similarity to the question."),
         formulas.final_answer,
         formulas.FinalAnswerParams,
         0.20,
@@ -93,7 +93,7 @@ TOOL_CALLING = (
     Component(
         "coherence",
         _("Coherence"),
-        _("Turns say something, and calls lead to an answer."),
+        _("Turns contain text, and calls lead to an answer."),
         formulas.coherence,
         formulas.CoherenceParams,
         0.10,

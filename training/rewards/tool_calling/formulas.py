@@ -134,7 +134,7 @@ class TextParams(Params):
         json_schema_extra={
             "choices": {
                 "ngrams": _("words, and pieces of Chinese text"),
-                "literal": _("the seed's rule: what stands between spaces, so a Chinese sentence is one word"),
+                "literal": _("the original rule: text between spaces, so a Chinese sentence is one word"),
             }
         },
     )
@@ -142,7 +142,7 @@ class TextParams(Params):
     cjk_share: float = Field(
         0.3,
         title=_("CJK share"),
-        description=_("Share of a Chinese result's first pieces that the answer must hold to have used it."),
+        description=_("Share of a Chinese result's first pieces that the answer must contain to have used it."),
         gt=0,
         le=1,
     )
@@ -154,7 +154,9 @@ class ResultUseParams(TextParams):
     no_results_score: float = _part(0.5, _("No results"), _("Value of an episode in which no tool answered."))
     long_answer_score: float = _part(0.7, _("Long answer"), _("Value of an unquoted result when the answer is long."))
     short_answer_score: float = _part(0.3, _("Short answer"), _("Value of an unquoted result otherwise."))
-    quoted_error_score: float = _part(0.5, _("Quoted error"), _("Value of a failed call whose error the answer tells."))
+    quoted_error_score: float = _part(
+        0.5, _("Quoted error"), _("Value of a failed call whose error the answer reports.")
+    )
     long_answer_chars: int = _count(50, _("Long answer length"), _("Characters above which an answer is long."))
     key_words: int = _count(3, _("Key words"), _("Words at the beginning of a result that count."), low=1, high=100)
     min_word_chars: int = _count(3, _("Shortest key word"), _("Characters a key word has at least."), low=1, high=100)
@@ -199,9 +201,9 @@ class FinalAnswerParams(TextParams):
     empty_score: float = _part(0.1, _("Empty answer"), _("Value of an answer too short to be one."))
     base_score: float = _part(0.5, _("Base"), _("Value every real answer starts from."))
     length_bonus: float = _part(0.2, _("Length bonus"), _("Added when the length is within the bounds."))
-    short_penalty: float = _part(0.2, _("Short penalty"), _("Taken off when the answer is below the lower bound."))
+    short_penalty: float = _part(0.2, _("Short penalty"), _("Penalty when the answer is below the lower bound."))
     overlap_bonus: float = _part(0.3, _("Overlap bonus"), _("Added in full when all words of the question recur."))
-    result_bonus: float = _part(0.1, _("Result bonus"), _("Added for each tool result that the answer takes up."))
+    result_bonus: float = _part(0.1, _("Result bonus"), _("Added for each tool result that the answer uses."))
     empty_chars: int = _count(5, _("Empty below"), _("Answers with fewer characters are empty."))
     min_chars: int = _count(20, _("Length from"), _("Lower bound of a good length, in characters."))
     max_chars: int = _count(500, _("Length to"), _("Upper bound of a good length, in characters."))

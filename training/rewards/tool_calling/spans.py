@@ -37,7 +37,7 @@ def results(episode: Episode, params: ResultUseParams | FinalAnswerParams) -> li
                 continue
             used = takes_up(said, item.result, params)
             at = next(i for i in range(place + 1, len(episode.messages)) if episode.messages[i].content == item.result)
-            spans.append(whole(at, _("taken up by the answer") if used else _("not taken up by the answer")))
+            spans.append(whole(at, _("used by the answer") if used else _("not used by the answer")))
     return spans + final(episode, params)
 
 

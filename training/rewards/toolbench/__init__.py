@@ -75,7 +75,7 @@ TOOLBENCH = (
             Example("no call", SILENT, 0.0),
             Example("half the penalty", FAILED, -0.25, {"error_penalty": -0.25}),
         ),
-        warning=_("It is a sum, so calling a tool that works again and again pays."),
+        warning=_("It is a sum, so calling a working tool again and again pays."),
     ),
     Component(
         "toolbench_finish",
@@ -98,7 +98,7 @@ TOOLBENCH = (
     Component(
         "toolbench_token_bonus",
         _("ToolBench token bonus"),
-        _("The seed's bonus for every token of a text that holds Thought: or Action:."),
+        _("The original bonus for every token of a text that contains Thought: or Action:."),
         formulas.token_bonus,
         formulas.TokenBonusParams,
         default_weight=0.0,
@@ -112,8 +112,8 @@ TOOLBENCH = (
             Example("without the words", SILENT, 0.0),
         ),
         warning=_(
-            "Off by default: 500 tokens are worth 5, whatever they say; all other parts together are worth about 0.3. "
-            "A policy learns to write on and on."
+            "Off by default: 500 tokens are worth 5 whatever they say; all other parts together are worth "
+            "about 0.3. A policy learns to write on and on."
         ),
     ),
     Component(
@@ -180,7 +180,7 @@ TOOLBENCH = (
             Example("one unreadable turn", WORDS, -0.2),
             Example("one turn only", SILENT, 0.0),
         ),
-        warning=_("It is a sum, so calling a tool that works again and again pays."),
+        warning=_("It is a sum, so calling a working tool again and again pays."),
     ),
     Component(
         "toolbench_last_turn",

@@ -47,8 +47,8 @@ class Options(Group):
         "",
         title=_("Greeting"),
         help=_(
-            "What `GET /` must answer, such as “This is environment BabyAI.”; another environment on the same port is "
-            "refused. Empty takes any answer."
+            "What `GET /` must answer, such as “This is environment BabyAI.”; another environment on the same "
+            "port is refused. Empty accepts any answer."
         ),
         max_length=200,
     )
@@ -82,7 +82,7 @@ class Options(Group):
     reward: Literal["last", "sum"] = option(
         "last",
         title=_("Episode reward"),
-        help=_("How the rewards of single steps become the episode's."),
+        help=_("How rewards of single steps become the episode's reward."),
         choices={"last": _("the last one the server gave"), "sum": _("the sum of all of them")},
     )
 

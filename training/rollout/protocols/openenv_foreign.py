@@ -42,7 +42,7 @@ class OpenEnvOptions(Group):
     reward: Literal["last", "sum"] = option(
         "last",
         title=_("Episode reward"),
-        help=_("How the rewards of single steps become the episode's."),
+        help=_("How rewards of single steps become the episode's reward."),
         choices={"last": _("the last one the server gave"), "sum": _("the sum of all of them")},
     )
 

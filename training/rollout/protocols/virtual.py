@@ -34,7 +34,7 @@ class Options(Group):
     toolbench_key: str = option(
         "",
         title=_("ToolBench key"),
-        help=_("The key that the server wants with each call; most want none."),
+        help=_("The key that the server expects with each call; most expect none."),
         max_length=200,
     )
     strip: str = option(
@@ -46,7 +46,7 @@ class Options(Group):
     observation_chars: int = option(
         1024,
         title=_("Longest answer"),
-        help=_("What the model reads of one answer; the rest is cut, as ToolBench does it."),
+        help=_("Characters of one answer that the model sees; the rest is cut, as in ToolBench."),
         unit=_("characters"),
         ge=16,
         le=1_000_000,

@@ -26,7 +26,7 @@ class OperationForm(forms.Form):
 
     operation: ClassVar[str]
     tail: ClassVar[str]
-    name = name_field(help_text=_("A name that exists already gets a new version; earlier versions stay as they are."))
+    name = name_field(help_text=_("If the name exists, a new version is created; earlier versions do not change."))
 
     def __init__(self, dataset: Dataset, data: Any = None) -> None:
         super().__init__(data)

@@ -28,7 +28,7 @@ class SplitForm(OperationForm):
         max_value=1,
         initial=0.9,
         widget=forms.NumberInput(attrs={"step": "any"}),
-        help_text=_("0.9 puts nine rows of ten into the training part."),
+        help_text=_("0.9 puts nine of ten rows into the training part."),
     )
     seed = seed_field(help_text=_("The rows are shuffled with it first. 42 is what ToolBench's converter uses."))
     name = name_field(_("Name of the training part"))
@@ -72,7 +72,7 @@ class SubsetForm(OperationForm):
         required=False,
         max_length=500_000,
         widget=forms.Textarea(attrs={"class": "mono", "rows": 5}),
-        help_text=_("One a line, or separated by commas."),
+        help_text=_("One per line, or separated by commas."),
     )
 
     def clean(self) -> dict[str, Any]:
@@ -108,7 +108,7 @@ class MixForm(OperationForm):
         label=_("Rows"),
         min_value=1,
         required=False,
-        help_text=_("Empty: until one of the datasets is used up, so that the shares keep to the weights."),
+        help_text=_("Empty: until one of the datasets is used up, so that the shares match the weights."),
     )
     seed = seed_field(help_text=_("The same seed draws the same mixture."))
 

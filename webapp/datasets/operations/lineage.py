@@ -105,7 +105,7 @@ def _split_words(options: dict[str, Any]) -> str:
     share = round(100 * float(options.get("train_ratio", 0)), 2)
     values = {"percent": f"{share:g}", "seed": options.get("seed")}
     if options.get("part") == "validation":
-        return _("Validation part of a split: shuffled with seed %(seed)s, what is left of %(percent)s%%.") % values
+        return _("Validation part of a split: shuffled with seed %(seed)s, the rows after %(percent)s%%.") % values
     return _("Training part of a split: shuffled with seed %(seed)s, the first %(percent)s%%.") % values
 
 

@@ -39,7 +39,7 @@ def operation_order(
     parts = PARTS if operation == "split" else ("",)
     names = [clean_name(name) for name in names]
     if len(names) != len(parts):
-        raise ValidationError({"name": _("This makes %(n)s datasets; give as many names.") % {"n": len(parts)}})
+        raise ValidationError({"name": _("This creates %(n)s datasets; give as many names.") % {"n": len(parts)}})
     if len(set(names)) != len(names):
         raise ValidationError({"name": _("The two parts need different names.")})
     _judge_parents(parents, chosen)
@@ -93,10 +93,10 @@ def _judge_parents(parents: Sequence[Dataset], chosen: Options) -> None:
         if len({parent.pk for parent in parents}) != len(parents):
             raise ValidationError(_("Choose each dataset once."))
     elif len(parents) != 1:
-        raise ValidationError(_("This is made of one dataset."))
+        raise ValidationError(_("This takes one dataset."))
     waiting = Dataset.objects.filter(project=project_id, state=DatasetState.CHECKING, lineage__parents__0__isnull=False)
     if waiting.count() >= MAX_OPEN:
-        raise ValidationError(_("Datasets are being made in this project already; wait until one is done."))
+        raise ValidationError(_("Datasets are being created in this project already; wait until one is done."))
     size = sum(parent.rows_path.stat().st_size for parent in parents if parent.rows_path.is_file())
     if shutil.disk_usage(settings.DATA_DIR).free < size * 2 + KEEP_FREE_BYTES:
-        raise ValidationError(_("The server's disk is nearly full, so nothing was made."))
+        raise ValidationError(_("The server's disk is nearly full, so nothing was created."))

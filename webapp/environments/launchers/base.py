@@ -77,7 +77,7 @@ def option_words(environment: Environment, place: Callable[[Option, Path], str] 
     except ValidationError as exc:
         said = "; ".join(f"{name}: {' '.join(texts)}" for name, texts in exc.message_dict.items())
         raise LaunchError(
-            _("An option of the server is not possible any more: %(why)s") % {"why": said},
+            _("A server option is no longer possible: %(why)s") % {"why": said},
             hint=_("Put the data back, or choose other options on the environment's page."),
         ) from exc
 

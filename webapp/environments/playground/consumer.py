@@ -201,7 +201,7 @@ class PlayConsumer(AsyncWebsocketConsumer):
                 if self.play is not None and self.play.is_open and now - self.used_at > IDLE_S:
                     await self.play.end()
                     with translation.override(self.language):
-                        sentence = _("Nothing was played for %(n)s minutes, so the slot was given back.")
+                        sentence = _("Nothing was played for %(n)s minutes, so the slot was released.")
                         await self._state("ended", reason=sentence % {"n": round(IDLE_S / 60)})
             except Closed as closed:
                 await self.close(closed.code)

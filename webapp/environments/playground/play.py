@@ -131,7 +131,7 @@ class Play:
             await self.end()
         elif episode.size > MAX_TRANSCRIPT_BYTES:
             await self.end()
-            raise PlayRefused("too_long", _("The conversation has grown beyond 8 MB, so the episode was ended."))
+            raise PlayRefused("too_long", _("The conversation grew beyond 8 MB, so the episode was ended."))
         return said, added, seconds
 
     async def end(self) -> None:

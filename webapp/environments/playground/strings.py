@@ -25,7 +25,7 @@ def _state() -> dict[str, str]:
         "play.done_yes": _("yes"),
         "play.done_no": _("no"),
         "play.not_yet": _("not yet"),
-        "play.start": _("Choose a task and start an episode; what is said appears here."),
+        "play.start": _("Choose a task and start an episode; the conversation appears here."),
         "play.close.4401": _("You have been logged out. Log in again to go on."),
         "play.close.4403": _("Your role does not allow playing here; ask an owner of your team."),
         "play.close.4404": _("This environment was removed."),
@@ -34,7 +34,7 @@ def _state() -> dict[str, str]:
         ),
         "play.close.4400": _("The server did not understand this page. Reload it."),
         "play.close.other": _("The connection was lost and with it the episode. Reload the page to start again."),
-        "play.empty_info": _("The environment told nothing."),
+        "play.empty_info": _("The environment reported nothing."),
         "play.items": _("{n} entries"),
     }
 

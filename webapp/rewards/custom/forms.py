@@ -45,7 +45,7 @@ class CodeForm(forms.Form):
     )
     source = forms.ChoiceField(
         label=gettext_lazy("Test it on"),
-        help_text=gettext_lazy("Code can be saved once it ran over at least one rollout without an error."),
+        help_text=gettext_lazy("Code can be saved once it ran on at least one rollout without an error."),
     )
     pasted = forms.CharField(
         label=gettext_lazy("Pasted episodes"),

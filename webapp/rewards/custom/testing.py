@@ -108,7 +108,7 @@ def _line(runner: _Runner, params: CustomParams, sample: Sample, deadline: float
 def _compared(first: Line, second: Line) -> Line:
     if first.value == second.value or second.value is None:
         return first if second.value is not None else second
-    differs = _("It gave %(first)g, then %(second)g for the same episode: it depends on something else.")
+    differs = _("It returned %(first)g, then %(second)g for the same episode: it depends on something else.")
     return first._replace(value=None, problem=differs % {"first": first.value, "second": second.value})
 
 

@@ -159,7 +159,9 @@ def _record(rollout: Rollout, episode: Episode | None) -> Recorded:
     """A rollout whose reward alone failed is whole: another reward may well be computed."""
     error = ""
     if rollout.status == RolloutStatus.EXCLUDED and (rollout.error or {}).get("boundary") != Boundary.REWARD:
-        error = str((rollout.error or {}).get("message") or gettext_noop("It was excluded when it was recorded."))
+        error = str(
+            (rollout.error or {}).get("message") or gettext_noop("It was already excluded when it was recorded.")
+        )
     prompt = episode.messages[: episode.prompt_length] if episode else []
     return Recorded(
         rollout.pk,

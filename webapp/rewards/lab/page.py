@@ -52,10 +52,10 @@ def choices_for(project: Project, rollout_set: RolloutSet, asked: list[str]) -> 
     found = {spec.pk: spec for spec in [*([own] if own else []), *latest_specs(project)[:MAX_SPECS]]}
     wanted = [key for key in map(_uuid, asked) if key is not None and key not in found]
     found |= {spec.pk: spec for spec in specs_of(project).filter(pk__in=wanted)}
-    as_launched = _("as %(run)s was launched") % {"run": rollout_set.run_name}
+    as_launched = _("as launched by %(run)s") % {"run": rollout_set.run_name}
     first = [Choice(AS_LAUNCHED, as_launched, "", "", _plain(launched))] if launched else []
     saved = [_choice_of(spec) for spec in found.values()]
-    start = Choice(STARTING, _("the five components of tool calling"), "", "", _plain(default_components()))
+    start = Choice(STARTING, _("the five tool-calling components"), "", "", _plain(default_components()))
     by_default = config is not None and own is None and not launched  # a run without a spec scores with these five
     return [start, *saved] if by_default else [*first, *saved, start]
 

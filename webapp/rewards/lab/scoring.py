@@ -119,7 +119,7 @@ class Job:
         self.error = ""
         # The sentences of a failure, in the language of whoever asked first.
         self._late = _("Scoring took longer than %(s)g seconds.") % {"s": LIMIT_S}
-        self._died = _("The process that scores ended early; its memory may have been too small.")
+        self._died = _("The scoring process ended early; it may have had too little memory.")
 
     def start(self) -> None:
         """Run the child in a thread that follows it."""

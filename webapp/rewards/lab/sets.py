@@ -70,9 +70,9 @@ def rollout_set_create(
 
 def _check_room(project: Project) -> None:
     if RolloutSet.objects.filter(project=project).count() >= MAX_SETS:
-        raise ValidationError(_("This project has as many rollout sets as it may. Delete one that is not needed."))
+        raise ValidationError(_("This project has reached its limit of rollout sets. Delete one that is not needed."))
     if shutil.disk_usage(settings.DATA_DIR).free < KEEP_FREE_BYTES:
-        raise ValidationError(_("The server's disk is nearly full, so no set was made."))
+        raise ValidationError(_("The server's disk is nearly full, so no set was created."))
 
 
 def _checked_run(project: Project, run: Run | None, first: int | None, last: int | None) -> tuple[Run, str]:

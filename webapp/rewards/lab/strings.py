@@ -16,11 +16,13 @@ def _scoring() -> dict[str, str]:
     return {
         "lab.scoring": _("Scoring {n} rollouts…"),
         "lab.scored": _("Scored {n} rollouts in {t}"),
-        "lab.rescored": _("Scored {n} rollouts in {t}; computed anew: {names}"),
+        "lab.rescored": _("Scored {n} rollouts in {t}; recomputed: {names}"),
         "lab.ms": _("{n} ms"),
         "lab.computing": _("Computing {names}: {done} of {all} rollouts"),
-        "lab.failed": _("The figures below are those before the last change."),
-        "lab.no_answer": _("No answer within {n} s. The set may be large: try again, or make a set of fewer steps."),
+        "lab.failed": _("The figures below are from before the last change."),
+        "lab.no_answer": _(
+            "No answer within {n} s. The set may be too large: try again, or create a set of fewer steps."
+        ),
         "lab.offline": _("Tiltyard does not answer. Check the connection and try again."),
         "lab.status": _("That did not work ({status})."),
     }
@@ -31,7 +33,7 @@ def _editing() -> dict[str, str]:
         "lab.weight_of": _("Weight of {title}"),
         "lab.remove": _("Remove {title}"),
         "lab.unknown": _("This component is no longer known; remove it to score."),
-        "lab.outside": _("Asks a model outside: values that were recorded are used, others are missing."),
+        "lab.outside": _("Needs an external model: recorded values are used, others are missing."),
         "lab.not_number": _("Enter a number."),
         "lab.not_whole": _("Enter a whole number."),
         "lab.needs_both": _("Fill in both ends, or neither."),
@@ -40,7 +42,7 @@ def _editing() -> dict[str, str]:
         "lab.count_changed": _("{n} changed"),
         "lab.as_saved": _("{name} as saved"),
         "lab.none": _("A spec needs at least one component."),
-        "lab.mend_first": _("Mend the fields that are marked; the figures wait until then."),
+        "lab.mend_first": _("Fix the marked fields; the figures wait until then."),
         "lab.saving": _("Saving…"),
         "lab.saved": _("{name} is saved."),
     }
@@ -71,7 +73,7 @@ def _figures() -> dict[str, str]:
         "lab.note": _("note"),
         "lab.evidence": _("Look at"),
         "lab.evidence_label": _("Rollout {n} that shows: {title}"),
-        "lab.no_alarms": _("No alarm: nothing here looks like a reward that can be gamed."),
+        "lab.no_alarms": _("No alarms: no sign that this reward can be gamed."),
         "lab.used": _("Uses {low} to {high} of {from} to {to}"),
         "lab.histogram": _("{n} rollouts from {low} to {high}"),
         "lab.missing_of": _("{name} is missing for {n} rollouts: {reason}"),
@@ -82,9 +84,9 @@ def _groups() -> dict[str, str]:
     return {
         "lab.group": _("Step {step} · group {group}"),
         "lab.phantom": _("phantom"),
-        "lab.phantom_help": _("The rewards differ although all of them have the same outcome."),
+        "lab.phantom_help": _("The rewards differ although all outcomes are the same."),
         "lab.shown": _("{from}–{to} of {all} groups"),
-        "lab.no_groups": _("No group is like that."),
+        "lab.no_groups": _("No group matches."),
         "lab.ranks_recorded": _("↑↓ places moved in the group, against the recorded rewards"),
         "lab.ranks_against": _("↑↓ places moved in the group, against {name}"),
         "lab.recorded": _("recorded {value}"),

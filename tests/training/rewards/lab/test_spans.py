@@ -43,10 +43,10 @@ def test_spans_by_value() -> None:
     native = played("q", says("", "a"), tool("Error: no"), says("", "b"), tool("97"), says("It is 97"))
     assert texts("tool_call_correctness", native) == [(1, "", "a call that failed"), (3, "", "a call that worked")]
     assert texts("result_use", native, min_word_chars=2) == [
-        (4, "", "taken up by the answer"),
+        (4, "", "used by the answer"),
         (5, "It is 97", "the final answer"),
     ]
-    assert texts("result_use", native)[0][2] == "not taken up by the answer"
+    assert texts("result_use", native)[0][2] == "not used by the answer"
     assert [note for _place, _text, note in texts("bfcl_stage_1", COMPONENTS["bfcl_stage_1"].examples[1].episode)] == [
         "a call that worked"
     ] * 5
