@@ -114,6 +114,10 @@ CODES: dict[str, Words] = {
         gettext_noop("The trainer ended without a last word."),
         gettext_noop("Read the last lines of its output; if the system killed it, memory was usually short."),
     ),
+    "trainer_killed": Words(
+        gettext_noop("The trainer was killed from outside."),
+        gettext_noop("Somebody or something on its machine ended it. The run goes on by itself."),
+    ),
     "crash_loop": Words(
         gettext_noop("Several attempts in a row ended without a new step."),
         gettext_noop("The reason of the last one is below: fix it. With a checkpoint the run can then be resumed."),

@@ -136,11 +136,8 @@ class Storm:
         )
         return [run for run in rows if run.state != RunState.PAUSED or (run.error or {}).get("code") == "storage_full"]
 
-    def _running(self, kind: str = "") -> list[Run]:
-        """Runs that train now, once there are any; new ones are launched for those that ended.
-
-        Trainers are killed after a step of their attempt: three that die at their start are a crash loop by design.
-        """
+    def _running(self) -> list[Run]:
+        """Runs that train now, once there are any; new ones are launched for those that ended."""
         deadline = time.monotonic() + RUNNING_LIMIT_S
         while time.monotonic() < deadline:
             self.tend()
@@ -148,15 +145,10 @@ class Storm:
             for _ in range(len(TRAIN_WORKERS) - len(active)):
                 self.launch()
             running = [run for run in active if run.state == RunState.RUNNING and alive(_trainer(run))]
-            running = [run for run in running if kind != "trainer" or self._has_stepped(run)]
             if running:
                 return running
             time.sleep(0.5)
         raise AssertionError(f"No run is running: {[(run.name, run.state, run.error) for run in self.active()]}")
-
-    def _has_stepped(self, run: Run) -> bool:
-        attempt = self.ask(lambda: run.attempts.filter(number=run.attempt).first())
-        return attempt is not None and attempt.last_step > attempt.first_step
 
     def blow(self, count: int, minutes: float) -> None:
         """The faults one after another, each while a run trains, for at most so long; then wait for the ends."""
@@ -166,7 +158,7 @@ class Storm:
             time.sleep(self.dice.uniform(*CALM_S))
             if time.monotonic() - self.began > minutes * 60:
                 break
-            running = self._running(kind)
+            running = self._running()
             where = ", ".join(f"{run.name} attempt {run.attempt} step {run.step}" for run in running)
             self.say(f"fault {number} of {count}: {kind} ({where})")
             getattr(self, f"_fault_{kind}")(self.dice.choice(running))

@@ -6,9 +6,9 @@
    paused, with its typed error. A run that was asked to stop or pause is cancelled or paused. Without the event the
    trainer died.
 4. A run whose trainer or worker died is queued again, unless ``MAX_ATTEMPTS_WITHOUT_PROGRESS`` trainers in a row died
-   at the step that the run never passed, or at their start: then it fails with ``crash_loop``. The death of a worker,
-   or of a trainer on its way back to that step, says nothing about the run, so that takes ``MAX_OTHER_DEATHS`` of
-   them. A person who resumes the run starts the count again.
+   at the step that the run never passed, or at their start: then it fails with ``crash_loop``. The death of a worker, a
+   kill from outside, or the death of a trainer on its way back to that step says nothing about the run, so that takes
+   ``MAX_OTHER_DEATHS`` of them. A person who resumes the run starts the count again.
 5. Rollouts in flight are excluded. On success the final model is registered. Runs that waited are woken or failed.
 """
 
@@ -26,6 +26,7 @@ from webapp.runs.models import Attempt, Run
 from webapp.runs.states import LEASED, RunState
 
 CRASHES = frozenset({"trainer_died", "supervisor_fault"})
+OTHERS = frozenset({"worker_lost", "trainer_killed"})
 MAX_OTHER_DEATHS = 20  # a run that takes whole machines down must end some time, too
 WORKER_CLOSING = ErrorInfo(
     code="worker_closing",
@@ -132,15 +133,15 @@ def _deaths_without_progress(run: Run, lost: ErrorInfo) -> tuple[int, int]:
     """Deaths since the last new step: of trainers that say something of the run, and all others.
 
     A resumed run is bitwise the same, so what it does wrong itself kills it where it died before, or at its start. A
-    trainer that was killed on its way back there says as little of the run as the death of a worker. ``lost`` ended the
-    present attempt.
+    trainer that died on its way back there, or that somebody killed, says as little of the run as the death of a
+    worker. ``lost`` ended the present attempt.
     """
     best, stuck, other = 0, 0, 0
     for row in Attempt.objects.filter(run=run, number__gt=run.attempts_forgiven).order_by("number"):
         code = lost.code if row.number == run.attempt else (row.error or {}).get("code")
         if row.last_step > max(best, row.first_step):
             stuck, other = 0, 0
-        elif code == "worker_lost" or (code in CRASHES and row.first_step < row.last_step < best):
+        elif code in OTHERS or (code in CRASHES and row.first_step < row.last_step < best):
             other += 1
         elif code in CRASHES:
             stuck += 1

@@ -37,7 +37,7 @@ from webapp.engine.output import output_trim
 from webapp.engine.projection import Projector, rollouts_close
 from webapp.engine.resolve import resolve
 from webapp.engine.resuming import earlier_folders, resume_from
-from webapp.engine.trainer import OUTPUT_NAME, Trainer, death, kill_orphan, output_tail
+from webapp.engine.trainer import OUTPUT_NAME, Trainer, kill_orphan, output_tail
 from webapp.environments.tokens import trainer_access
 from webapp.runs.models import Attempt, Run
 from webapp.runs.states import RunState
@@ -169,7 +169,7 @@ class Supervisor:
             return ErrorInfo(code="trainer_died", boundary=Boundary.TRAINER, message=message)
         code = self._watch(self.trainer)
         self._patiently(self.projector.drain)
-        return self._last_words(code)
+        return self._last_words(self.trainer, code)
 
     def _catch_up(self) -> bool:
         """Bring earlier attempts to their end; true if one of them had already ended the run."""
@@ -247,7 +247,7 @@ class Supervisor:
             self._grace_s = stop_grace(self.projector.run)
         trainer.ask_to_stop(self._grace_s)
 
-    def _last_words(self, code: int) -> ErrorInfo | None:
+    def _last_words(self, trainer: Trainer, code: int) -> ErrorInfo | None:
         """The error of a trainer that ended without ``run_finished``; its last lines of output go into the log."""
         rows = Attempt.objects.filter(run_id=self.lease.run_id, number=self.lease.attempt)
         outcome = self._patiently(lambda: rows.values_list("outcome", flat=True).first())
@@ -258,7 +258,7 @@ class Supervisor:
         for line in output_tail(self.folder):
             payload = {"level": "error", "message": line, "source": "output"}
             self._patiently(lambda payload=payload: self._event("log", payload))  # type: ignore[misc]
-        return death(code)
+        return trainer.death(code)
 
     def _event(self, kind: str, payload: dict[str, object]) -> None:
         event_add(self.lease.run_id, kind, payload, attempt=self.lease.attempt, lease=self.lease)

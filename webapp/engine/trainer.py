@@ -82,6 +82,7 @@ class Trainer:
         finally:
             os.close(read_fd)
         self.pid = self._process.pid
+        self._oom_kills = oom_kills()
         self._asked_at: float | None = None
         self._exit: int | None = None
         who = {"pid": self.pid, "started": _start_ticks(self.pid)}
@@ -97,6 +98,11 @@ class Trainer:
             self._exit = self._process.wait()
             os.close(self._alive_fd)
         return self._exit
+
+    def death(self, code: int) -> ErrorInfo:
+        """What the exit code means that came without a last word."""
+        before, now = self._oom_kills, oom_kills()
+        return death(code, None if before is None or now is None else now > before)
 
     def ask_to_stop(self, grace_s: float) -> None:
         """SIGTERM the first time, SIGKILL once ``grace_s`` have passed. Call it again and again."""
@@ -117,25 +123,38 @@ class Trainer:
             os.close(self._alive_fd)
 
 
-def death(code: int) -> ErrorInfo:
-    """What an exit code without a last word means."""
+def oom_kills() -> int | None:
+    """How many processes this machine's kernel has killed for want of memory; None where it does not say."""
+    try:
+        words = Path("/proc/vmstat").read_text().split()
+        return int(words[words.index("oom_kill") + 1])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def death(code: int, out_of_memory: bool | None) -> ErrorInfo:
+    """What an exit code without a last word means; ``out_of_memory``: the kernel killed a process for want of memory
+    while this one ran (None: not known).
+
+    A kill from outside (``trainer_killed``) says nothing about the run; every other death may be the run's own.
+    """
     hint = "The last lines of its output are in the log."
+    if code == -signal.SIGKILL and out_of_memory is False:
+        message = "The trainer was killed from outside (SIGKILL), not for want of memory."
+        return ErrorInfo(code="trainer_killed", boundary=Boundary.TRAINER, message=message, hint=hint)
     if code < 0:
         try:
             name = signal.Signals(-code).name
         except ValueError:
             name = "unknown"
         what = f"The trainer was killed by signal {-code} ({name})."
-        if -code == signal.SIGKILL:
-            hint = "On Linux this is often the kernel ending a process that took too much memory: " + (
-                "try smaller micro batches, shorter completions or LoRA."
-            )
     else:
         what = f"The trainer ended with exit code {code} and without a last word."
-        if code == 137:
-            hint = (
-                "Exit code 137 is often an out-of-memory kill: try smaller micro batches, shorter completions or LoRA."
-            )
+    if code in {-signal.SIGKILL, 128 + signal.SIGKILL}:
+        cause = (
+            "The kernel killed a process for want of memory" if out_of_memory else "This is often a kill by the kernel"
+        )
+        hint = f"{cause}: try smaller micro batches, shorter completions or LoRA."
     return ErrorInfo(code="trainer_died", boundary=Boundary.TRAINER, message=what, hint=hint)
 
 

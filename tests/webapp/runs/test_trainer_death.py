@@ -1,0 +1,67 @@
+"""What an exit code without a last word means, and which of them count as a crash of the run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from webapp.engine import trainer
+from webapp.engine.lease import claim
+from webapp.engine.outcome import attempt_end
+from webapp.engine.trainer import death, oom_kills
+from webapp.runs.states import RunState
+
+
+@pytest.mark.parametrize(
+    ("code", "out_of_memory", "named", "hint"),
+    [
+        (-9, False, "trainer_killed", "log"),
+        (-9, True, "trainer_died", "kernel killed a process for want of memory"),
+        (-9, None, "trainer_died", "often a kill by the kernel"),
+        (137, True, "trainer_died", "kernel killed a process for want of memory"),
+        (137, False, "trainer_died", "often a kill by the kernel"),
+        (-11, False, "trainer_died", "log"),
+        (1, True, "trainer_died", "log"),
+    ],
+)
+def test_a_kill_is_told_from_a_crash(code: int, out_of_memory: bool | None, named: str, hint: str) -> None:
+    said = death(code, out_of_memory)
+    assert said.code == named and hint in said.hint
+
+
+def test_the_kernels_count_of_kills_is_read() -> None:
+    lines = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
+    assert oom_kills() == (int(lines["oom_kill"]) if "oom_kill" in lines else None)
+
+
+@pytest.mark.django_db
+def test_five_kills_at_the_start_do_not_end_a_run(queued: Any) -> None:
+    """Three SIGKILLs before the first step ended a run as ``crash_loop`` although nothing was wrong with it."""
+    run = queued()
+    for _ in range(5):
+        attempt_end(claim(run.pk), death(-9, False))
+        run.refresh_from_db()
+        assert (run.state, run.error) == (RunState.QUEUED, None)
+
+
+@pytest.mark.django_db
+def test_three_kills_by_the_kernel_do(queued: Any) -> None:
+    run = queued()
+    for _ in range(3):
+        attempt_end(claim(run.pk), death(-9, True))
+    run.refresh_from_db()
+    assert (run.state, run.error["code"]) == (RunState.FAILED, "crash_loop")
+    assert "memory" in run.error["hint"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_kernel_that_ran_out_of_memory_meanwhile_is_noticed(queued: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from webapp.engine.supervisor import supervise
+
+    counts = iter([4, 5])
+    monkeypatch.setattr(trainer, "oom_kills", lambda: next(counts))
+    run = queued("mode-kill/at-8/sleep-1", steps=12, save_every=3)
+    supervise(run.pk)
+    assert run.attempts.get().error["code"] == "trainer_died"
