@@ -51,15 +51,15 @@ def reserve_bytes(path: Path) -> int:
     return min(RESERVE_BYTES_MAX, int(shutil.disk_usage(path).total * RESERVE_SHARE))
 
 
-def require_room(path: Path, needed: int, what: str) -> None:
-    """Raise ``StorageFull``, which names the disk, unless ``needed`` bytes fit on it beside the reserve."""
-    free, reserve = shutil.disk_usage(path).free, reserve_bytes(path)
+def require_room(path: Path, needed: int, what: str, reserve_share: float = 1.0) -> None:
+    """Raise ``StorageFull``, which names the disk, unless ``needed`` bytes fit beside that share of the reserve."""
+    free, reserve = shutil.disk_usage(path).free, int(reserve_bytes(path) * reserve_share)
     if free >= needed + reserve:
         return
     wanted = f"{_size(needed)} and a reserve of {_size(reserve)}" if needed else f"the reserve of {_size(reserve)}"
     raise StorageFull(
         f"The disk {mount_of(path)} has {_size(free)} free; {what} needs {wanted}.",
-        hint=f"Free {_size(needed + reserve - free)} on {mount_of(path)}, then resume the run.",
+        hint=f"Free {_size(needed + reserve - free)} on {mount_of(path)}, so that the run can go on.",
     )
 
 
@@ -67,7 +67,9 @@ def disk_full(path: Path) -> StorageFull:
     """The error of a write that found no room on the disk of ``path``."""
     mount = mount_of(path)
     free = _size(shutil.disk_usage(path).free)
-    return StorageFull(f"The disk {mount} is full ({free} free).", hint=f"Free space on {mount}, then resume the run.")
+    return StorageFull(
+        f"The disk {mount} is full ({free} free).", hint=f"Free space on {mount}, so that the run can go on."
+    )
 
 
 def mount_of(path: Path) -> Path:

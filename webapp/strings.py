@@ -57,6 +57,7 @@ def report_strings() -> dict[str, str]:
         "event.skipped_gradient": _("step {step}: update skipped because the gradient was not finite ({n} in a row)"),
         "event.torn": _("damaged, set aside: {names}"),
         "event.old": _("removed to keep the newest only: {names}"),
+        "report.ended": _("Attempt {attempt} ended: {why}"),
         "report.resumed": _("Attempt {attempt} went on from {source} at step {step}."),
         "report.began": _("Attempt {attempt} began at step 0: there was no whole checkpoint."),
         "report.lost": _("Steps trained again: {n}."),

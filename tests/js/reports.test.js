@@ -22,14 +22,29 @@ test("a wait counts down to the next try and to the pause", () => {
 });
 
 test("reports name what was lost, what was set aside and what was skipped", () => {
-  const resumed = { attempt: 2, source: "1/checkpoint-6", step: 6, lost_steps: 3, set_aside: ["1/checkpoint-8"] };
-  const lines = reportLines({ resumed, skipped: { count: 2, step: 9, what: "loss" } }, t);
+  const resumed = {
+    attempt: 2,
+    source: "1/checkpoint-6",
+    step: 6,
+    lost_steps: 3,
+    set_aside: ["1/checkpoint-8"],
+  };
+  const ended = { attempt: 1, code: "trainer_killed", message: "Killed." };
+  const sampler = {
+    step: 1,
+    tokens: 9,
+    max_gap: 1e-6,
+    mean_gap: 1e-7,
+    tolerance: 0.05,
+  };
+  const lines = reportLines({ sampler, resumed, ended, skipped: { count: 2, step: 9, what: "loss" } }, t);
   assert.deepEqual(
     lines.map(([name]) => name),
-    ["resumed", "skipped"],
+    ["ended", "resumed", "skipped"],
   );
-  assert.match(lines[0][1], /report.resumed .*report.lost {"n":3} report.aside {"names":"1\/checkpoint-8"}/);
-  assert.match(lines[1][1], /report.skipped_loss {"n":2,"step":9}/);
+  assert.match(lines[0][1], /^report.ended {"attempt":1,"why":"error.trainer_killed {}"}/);
+  assert.match(lines[1][1], /report.resumed .*report.lost {"n":3} report.aside {"names":"1\/checkpoint-8"}/);
+  assert.match(lines[2][1], /report.skipped_loss {"n":2,"step":9}/);
   assert.deepEqual(reportLines({}, t), []);
 });
 
@@ -37,6 +52,9 @@ test("events of a run that waits and goes on", () => {
   const payload = { step: 7, error: held.error, tries: 1, next_try_s: 5 };
   assert.match(eventText({ kind: "held", payload }, t), /^event.held .*"tries":1,"message":"refused"/);
   assert.match(eventText({ kind: "held", payload: { step: 7, error: null } }, t), /^event.held_over {"step":7}/);
-  const torn = { kind: "checkpoints_removed", payload: { why: "torn", paths: ["1/checkpoint-8"] } };
+  const torn = {
+    kind: "checkpoints_removed",
+    payload: { why: "torn", paths: ["1/checkpoint-8"] },
+  };
   assert.match(eventText(torn, t), /^event.torn {"names":"1\/checkpoint-8"}/);
 });

@@ -7,7 +7,8 @@
    and at the last step, so that the run can be extended.
 3. A run that is asked to stop, or pauses, saves the last border if it trained since the last save. The weights stand
    there until the first update of the next sampling; the random states are kept as they were at the border.
-4. Before a save: weights must be finite, and the disk must have room for it beside the reserve.
+4. Before a save: weights must be finite, and the disk must have room for it beside the reserve. A run that pauses
+   because the disk is full may take half of the reserve for its last save: that is what it is there for.
 5. After a save the checkpoints of this attempt go that are neither among the newest ``run.keep_last`` nor the best.
 """
 
@@ -25,6 +26,8 @@ from training.machine import require_room
 
 BYTES_PER_S = 100e6
 """Written, synced and hashed in a second; taken until a save has been timed."""
+LAST_SAVE_SHARE = 0.5
+"""Of the reserve, that stays free when a run saves for the last time before it pauses because the disk is full."""
 
 
 class Saver:
@@ -79,12 +82,12 @@ class Saver:
         minutes = (time.monotonic() - self._saved_at) / 60
         return bool(by_steps or (run.save_every_minutes and minutes >= run.save_every_minutes))
 
-    def save(self, step: int) -> None:
+    def save(self, step: int, reserve_share: float = 1.0) -> None:
         """Save a checkpoint of ``step`` now. Raises ``NotFinite`` or ``StorageFull``, and then leaves nothing."""
         job = self.job
+        require_room(job.run_dir, self._bytes, "a checkpoint", reserve_share)
         job.journal.write(PhaseChanged(phase="saving", step=step))
         self.require_finite()
-        require_room(job.run_dir, self._bytes, "a checkpoint")
         began = time.monotonic()
         reward = _mean(self._rewards)
         now = random_states()
@@ -112,17 +115,25 @@ class Saver:
 
     def save_before_leaving(self, why: TiltyardError) -> None:
         """Save what was trained since the last checkpoint, as far as that can be gone on from."""
-        job = self.job
-        if job.step <= job.saved_step or isinstance(why, NotFinite | StorageFull):
+        job, full = self.job, isinstance(why, StorageFull)
+        if job.step <= job.saved_step or isinstance(why, NotFinite) or (full and not self._fits_into_reserve()):
             return
         if not self.at_border(job.step):
             lost = f"steps {job.saved_step + 1} to {job.step} are trained again"
             job.log(f"Stopped between the updates of one sampling: {self._last_good()} stands, and {lost}.", "warning")
             return
         try:
-            self.save(job.step)
+            self.save(job.step, LAST_SAVE_SHARE if full else 1.0)
         except (NotFinite, StorageFull) as exc:
             job.log(f"The state of step {job.step} could not be saved: {exc.message}", "warning")
+
+    def _fits_into_reserve(self) -> bool:
+        """Whether the disk that is too full to go on has room for one more checkpoint: the reserve is there for it."""
+        try:
+            require_room(self.job.run_dir, self._bytes, "a checkpoint", LAST_SAVE_SHARE)
+        except StorageFull:
+            return False
+        return True
 
     def save_model(self, step: int) -> None:
         """Save the final model. Raises ``NotFinite`` or ``StorageFull``."""

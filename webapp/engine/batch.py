@@ -269,8 +269,15 @@ class Batch:
             "next_try_at": _later(at, event.next_try_s),
             "until": _later(at, event.patience_left_s),
         }
-        error = self._noted(event)["error"]
-        self.run_changes["held"] = {**held, "error": error} if error else None
+        error, before = self._noted(event)["error"], self._now("held") or {}
+        if error:
+            self.run_changes["held"] = {**held, "error": error, "since": before.get("since") or at.isoformat()}
+            return
+        self.run_changes["held"] = None
+        if before.get("since") and self._now("last_step_at"):  # waiting says nothing about the pace of the steps
+            self.run_changes["last_step_at"] = self._now("last_step_at") + (
+                at - datetime.fromisoformat(before["since"])
+            )
 
     def _resumed(self, event: journal.Resumed) -> None:
         self._report("resumed", self._noted(event) | {"attempt": self.attempt})

@@ -14,6 +14,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.conf import settings
 from django.db import transaction
 from django.db.models.functions import Now
@@ -63,10 +65,19 @@ def attempt_end(lease: Lease, error: ErrorInfo | None = None) -> Run:
             _model_register(run)
         reason = "" if stored is None else stored.message
         final = verdict if target in {RunState.FAILED, RunState.PAUSED} else None
-        ended = run_transition(run.pk, target, lease=lease, reason=reason, error=final)
+        health = _health(run, attempt, stored)
+        ended = run_transition(run.pk, target, lease=lease, reason=reason, error=final, health=health)
         if ended is None:
             raise LeaseLost("Another worker has the run.")
     return ended
+
+
+def _health(run: Run, attempt: Attempt, why: ErrorInfo | None) -> dict[str, Any]:
+    """The run's reports, with why the attempt ended: the page tells it while the next one begins and trains."""
+    kept = {name: value for name, value in run.health.items() if name != "ended"}
+    if why is None:
+        return kept
+    return kept | {"ended": {"attempt": attempt.number, "code": why.code, "message": why.message}}
 
 
 def _last_word(run: Run) -> Attempt | None:

@@ -163,25 +163,29 @@ def _environment(project: Project, config: JobConfig) -> Environment | None:
     return found
 
 
-def _rewards(project: Project, config: JobConfig) -> None:
+def components_meant(project: Project, config: JobConfig) -> list[RewardComponent]:
+    """The reward components that a config means now: its spec's, its own, or the defaults. Raises ``ConfigError``."""
     option, reference = "rewards.spec", config.rewards.spec
-    if reference:
-        if not reference.startswith("reward:"):
-            _refuse(option, _("choose a registered reward spec."))
-        name, version = _split(option, reference, "reward")
-        rows = RewardSpec.objects.filter(project=project, name=name)
-        found = (rows.filter(version=version) if version is not None else rows).order_by("-version").first()
-        if found is None:
-            _refuse(option, _("there is no reward spec “%s” in this project.") % name[:120])
-        components = [RewardComponent.model_validate(item) for item in found.components]
-        config.rewards.spec, config.rewards.components = "", components
-    elif not config.rewards.components:
+    if not reference:
         from training.rewards.registry import default_components
 
-        config.rewards.components = default_components()
-    if refusal := custom_refusal(project, config.rewards.components):
-        _refuse(option if reference else "rewards.components", refusal)
-    config.rewards.components = with_hashes(config.rewards.components)
+        return config.rewards.components or default_components()
+    if not reference.startswith("reward:"):
+        _refuse(option, _("choose a registered reward spec."))
+    name, version = _split(option, reference, "reward")
+    rows = RewardSpec.objects.filter(project=project, name=name)
+    found = (rows.filter(version=version) if version is not None else rows).order_by("-version").first()
+    if found is None:
+        _refuse(option, _("there is no reward spec “%s” in this project.") % name[:120])
+    return [RewardComponent.model_validate(item) for item in found.components]
+
+
+def _rewards(project: Project, config: JobConfig) -> None:
+    option = "rewards.spec" if config.rewards.spec else "rewards.components"
+    components = components_meant(project, config)
+    if refusal := custom_refusal(project, components):
+        _refuse(option, refusal)
+    config.rewards.spec, config.rewards.components = "", with_hashes(components)
 
 
 def dataset_path(project: Project, reference: str) -> Path:

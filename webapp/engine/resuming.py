@@ -37,12 +37,14 @@ def _present(run: Run, *, final: bool = False) -> Iterator[Checkpoint]:
 def resume_from(run: Run) -> Path | None:
     """What the trainer is told to start from.
 
-    A run with checkpoints of its own gets the folder of all its attempts: the trainer takes the newest whole one by
-    (attempt, step) and sets damaged ones aside. A child without a whole one gets its parent's, which must be whole,
-    because beginning without it would train another model in silence. Raises ``ModelError``.
+    A later attempt gets the folder of all: the trainer takes the newest whole checkpoint by (attempt, step) and
+    sets damaged ones aside; without one it begins at step 0 and reports what was lost. A child without a whole one gets
+    its parent's, which must be whole, because beginning without it would train another model in silence. Raises
+    ``ModelError``.
     """
     if run.resume_step is None:
-        return run_dir(run.pk) if newest_checkpoint(run) else None
+        began = run.attempt > 1 or newest_checkpoint(run) is not None
+        return run_dir(run.pk) if began and run.method.trains else None
     if any(verify(own.folder) for own in _present(run)):
         return run_dir(run.pk)
     source = run.resume_checkpoint

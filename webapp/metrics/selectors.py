@@ -33,12 +33,18 @@ class Point(NamedTuple):
     value: float | None
 
 
+# A later attempt that has trained a step takes the place of all that earlier ones had trained beyond its first step:
+# those steps were lost, and a curve or tile that went on showing them would be of another training.
+_STANDS = (
+    "AND NOT EXISTS (SELECT 1 FROM runs_attempt AS later WHERE later.run_id = metrics_metricpoint.run_id"
+    " AND later.number > attempt AND later.first_step < step AND later.last_step > later.first_step)"
+)
 # Of two attempts at one step the later one counts; the unique index (run, name, step, attempt) gives the order.
 # A run with one attempt has nothing to choose between, which halves the work at a million points.
 _ALL = "SELECT name, step, attempt, value FROM metrics_metricpoint WHERE run_id = %s {where}"
 _WINNERS = (
     "SELECT DISTINCT ON (name, step) name, step, attempt, value FROM metrics_metricpoint"
-    " WHERE run_id = %s {where} ORDER BY name DESC, step DESC, attempt DESC"
+    " WHERE run_id = %s {where} {stands} ORDER BY name DESC, step DESC, attempt DESC"
 )
 # The lowest and the highest of each bucket stay, so that no spike is thinned away, and the last point of each curve.
 _THINNED = (
@@ -55,9 +61,9 @@ _THINNED = (
 )
 
 _NEWEST = (
-    "WITH RECURSIVE newest AS ((SELECT name, value FROM metrics_metricpoint WHERE run_id = %s"
+    "WITH RECURSIVE newest AS ((SELECT name, value FROM metrics_metricpoint WHERE run_id = %s {stands}"
     " ORDER BY name DESC, step DESC, attempt DESC LIMIT 1) UNION ALL SELECT point.* FROM newest, LATERAL"
-    " (SELECT name, value FROM metrics_metricpoint WHERE run_id = %s AND name < newest.name"
+    " (SELECT name, value FROM metrics_metricpoint WHERE run_id = %s AND name < newest.name {stands}"
     " ORDER BY name DESC, step DESC, attempt DESC LIMIT 1) AS point) SELECT name, value FROM newest ORDER BY name"
 )
 
@@ -72,7 +78,7 @@ def points(run: Run, names: Sequence[str] | None = None, max_points: int = MAX_P
     # Asked of the database: ``run`` may have been read before its second attempt began.
     several = Run.objects.filter(pk=run.pk, attempt__gt=1).exists()
     winners, hint = (_WINNERS, "MATERIALIZED") if several else (_ALL, "NOT MATERIALIZED")
-    sql = _THINNED.format(winners=winners.format(where=where), hint=hint)
+    sql = _THINNED.format(winners=winners.format(where=where, stands=_STANDS), hint=hint)
     with connection.cursor() as cursor:
         cursor.execute(sql, [*values, max_points, max(max_points // 2 - 1, 1)])
         return [Point(attempt, step, name, finite(value)) for name, step, attempt, value in cursor.fetchall()]
@@ -129,7 +135,7 @@ def rounded(value: float | None) -> float | None:
 def last_values(run: Run) -> dict[str, float | None]:
     """The newest figure of each of the run's metrics, found by hopping through the index."""
     with connection.cursor() as cursor:
-        cursor.execute(_NEWEST, [run.pk, run.pk])
+        cursor.execute(_NEWEST.format(stands=_STANDS), [run.pk, run.pk])
         return {name: rounded(value) for name, value in cursor.fetchall()}
 
 
@@ -152,13 +158,14 @@ def sparklines(run_ids: Iterable[UUID], count: int = SPARKLINE_POINTS) -> dict[U
         return {}
     sql = (
         "WITH won AS (SELECT DISTINCT ON (run_id, name, step) run_id, name, step, value FROM metrics_metricpoint"
-        " WHERE run_id = ANY(%s) AND name IN ('reward', 'loss') ORDER BY run_id, name, step, attempt DESC),"
+        " WHERE run_id = ANY(%s) AND name IN ('reward', 'loss') {stands}"
+        " ORDER BY run_id, name, step, attempt DESC),"
         " tiles AS (SELECT *, ntile(%s) OVER (PARTITION BY run_id, name ORDER BY step) AS tile FROM won)"
         " SELECT DISTINCT ON (run_id, name, tile) run_id, name, value FROM tiles ORDER BY run_id, name, tile, step DESC"
     )
     lines: dict[str, dict[UUID, list[float | None]]] = {"reward": {}, "loss": {}}
     with connection.cursor() as cursor:
-        cursor.execute(sql, [ids, count])
+        cursor.execute(sql.format(stands=_STANDS), [ids, count])
         for run_id, name, value in cursor.fetchall():
             lines[name].setdefault(run_id, []).append(finite(value))
     return {run_id: lines["reward"].get(run_id) or lines["loss"].get(run_id, []) for run_id in ids}

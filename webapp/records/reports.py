@@ -44,12 +44,14 @@ def _seconds_to(iso: str) -> int:
 
 
 def report_lines(health: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """(name, sentence) of each thing that the trainer reported: resume, sampler check, skipped updates."""
+    """(name, sentence) of what a person should know: why the last attempt ended, where this one began, updates that
+    were skipped. A sampler check that passed is an event and no notice."""
     lines: list[tuple[str, str]] = []
+    if found := health.get("ended"):
+        known = failure(found)
+        lines.append(("ended", said("report.ended", attempt=found["attempt"], why=known.title if known else "")))
     if found := health.get("resumed"):
         lines.append(("resumed", resume_text(found)))
-    if found := health.get("sampler"):
-        lines.append(("sampler", _sampler(found)))
     if found := health.get("skipped"):
         text = said(f"report.skipped_{found['what']}", n=found["count"], step=found["step"])
         lines.append(("skipped", text))

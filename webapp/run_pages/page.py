@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from django.conf import settings
@@ -9,11 +10,13 @@ from django.db.models import Q
 from django.templatetags.static import static
 from django.utils.translation import gettext as _
 
-from training.config import JobConfig, config_to_yaml
+from training.config import JobConfig, RewardComponent, config_to_yaml
+from training.errors import ConfigError
 from training.metrics import METRICS
 from training.rewards.custom import CUSTOM
 from training.rewards.custom.params import code_hash
 from training.rewards.registry import COMPONENTS
+from webapp.engine.resolve import components_meant
 from webapp.engine.resuming import branch_point, can_resume, newest_checkpoint
 from webapp.engine.room import disk_text
 from webapp.engine.trainer import output_tail
@@ -116,7 +119,8 @@ def custom_code(run: Run) -> list[tuple[str, str]]:
 def page_data(run: Run, urls: dict[str, str], tab: str) -> dict[str, Any]:
     """What the page's script needs to know beside the frames."""
     config = config_of(run)
-    weights = {item.name: item.weight for item in config.rewards.components} if config else {}
+    components = _components(run, config)
+    weights = {item.name: item.weight for item in components}
     expected = config.rollouts_per_step if config and run.method.plays else None
     return {
         "id": str(run.pk),
@@ -125,7 +129,7 @@ def page_data(run: Run, urls: dict[str, str], tab: str) -> dict[str, Any]:
         "socket": f"/ws/runs/{run.pk}/",
         "urls": urls,
         "weights": weights,
-        "components": component_titles(config),
+        "components": component_titles(components),
         "imported": bool(run.imported_from),
         "per_step": expected,
         "group_size": config.group_size if config and run.method.plays else None,
@@ -139,10 +143,18 @@ def page_data(run: Run, urls: dict[str, str], tab: str) -> dict[str, Any]:
     }
 
 
-def component_titles(config: JobConfig | None) -> dict[str, str]:
+def _components(run: Run, config: JobConfig | None) -> list[RewardComponent]:
+    """The run's reward components; before a worker has it, those that its spec would mean now."""
+    try:
+        return components_meant(run.project, config) if config is not None and run.method.plays else []
+    except ConfigError:
+        return []  # the launch check says what is wrong with it
+
+
+def component_titles(components: Sequence[RewardComponent]) -> dict[str, str]:
     """What each component of the spec is called, in the spec's order, which gives the colours: as in the lab."""
     titles = {}
-    for part in config.rewards.components if config else []:
+    for part in components:
         known = COMPONENTS.get(part.registered)
         base = translated(known.title) if known else part.name
         titles[part.name] = f"{base} ({part.name})" if known and part.registered != part.name else base

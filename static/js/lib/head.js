@@ -109,7 +109,10 @@ export function drawHeld(run, now) {
 function drawReports(health) {
   const box = maybe("run-reports");
   if (!box) return;
-  for (const [name, text] of reportLines(health, t)) {
+  const lines = reportLines(health, t);
+  const kept = new Set(lines.map(([name]) => name));
+  for (const node of [...box.children]) if (!kept.has(node.getAttribute("data-report") || "")) node.remove();
+  for (const [name, text] of lines) {
     const line = box.querySelector(`[data-report="${name}"]`) || box.appendChild(h("p", { "data-report": name }));
     setText(line, text);
   }

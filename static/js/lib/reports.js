@@ -18,9 +18,19 @@ export function heldText(held, now, t) {
   if (!held) return "";
   const next = secondsTo(held.next_try_at, now);
   const left = duration(secondsTo(held.until, now), t);
-  const what = held.error ? t(`error.${held.error.code}`) : "";
-  const known = what === `error.${held.error?.code}` ? held.error.message : what;
-  return t(next > 0 ? "held" : "held_now", { step: held.step, what: known, next: duration(next, t), left });
+  const what = held.error ? errorText(held.error, t) : "";
+  return t(next > 0 ? "held" : "held_now", { step: held.step, what, next: duration(next, t), left });
+}
+
+/**
+ * An error in the words of its code; one of another version speaks for itself.
+ * @param {Row} error
+ * @param {Translate} t
+ * @returns {string}
+ */
+function errorText(error, t) {
+  const known = t(`error.${error.code}`);
+  return known === `error.${error.code}` ? error.message : known;
 }
 
 /**
@@ -30,7 +40,7 @@ export function heldText(held, now, t) {
 const secondsTo = (iso, now) => Math.max(0, Math.round((Date.parse(iso) - now) / 1000));
 
 /**
- * [name, sentence] of each thing that the trainer reported.
+ * [name, sentence] of what a person should know. A sampler check that passed is an event and no notice.
  * @param {Row | null | undefined} health
  * @param {Translate} t
  * @returns {[string, string][]}
@@ -38,8 +48,9 @@ const secondsTo = (iso, now) => Math.max(0, Math.round((Date.parse(iso) - now) /
 export function reportLines(health, t) {
   /** @type {[string, string][]} */
   const lines = [];
+  const ended = health?.ended;
+  if (ended) lines.push(["ended", t("report.ended", { attempt: ended.attempt, why: errorText(ended, t) })]);
   if (health?.resumed) lines.push(["resumed", resumeText(health.resumed, t)]);
-  if (health?.sampler) lines.push(["sampler", samplerText(health.sampler, t)]);
   const skipped = health?.skipped;
   if (skipped) lines.push(["skipped", t(`report.skipped_${skipped.what}`, { n: skipped.count, step: skipped.step })]);
   return lines;

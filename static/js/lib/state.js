@@ -1,6 +1,8 @@
 // @ts-check
 /** What the page knows of a run, and how a frame changes it. No page, no socket, no clock: `node --test` covers it. */
 
+import { addCurves, addPoint } from "./points.js";
+
 /** @typedef {{steps: number[], values: (number | null)[], attempts: number[]}} Curve */
 /** @typedef {Record<string, any>} Row */
 /**
@@ -17,6 +19,7 @@
  * @property {Row[]} events in order of seq
  * @property {Row[]} checkpoints in order of step
  * @property {Set<number>} whole steps of which every rollout is known
+ * @property {Map<number, number>} began the lowest step that is known of each attempt
  * @property {number} from step of the snapshot: later ones are whole because they were watched from their beginning
  */
 
@@ -38,6 +41,7 @@ export function emptyState() {
     events: [],
     checkpoints: [],
     whole: new Set(),
+    began: new Map(),
     from: Infinity,
   };
 }
@@ -86,71 +90,11 @@ function restart(state, frame) {
 }
 
 /**
- * Whole curves of a snapshot, or those that were asked for: they take the place of what is known of them.
- * @param {State} state
- * @param {Row} frame
- */
-function addCurves(state, frame) {
-  for (const [name, curve] of Object.entries(frame.curves)) {
-    const attempts = Array.isArray(curve.attempts) ? curve.attempts : curve.steps.map(() => curve.attempts);
-    state.curves.set(name, { steps: curve.steps, values: curve.values, attempts });
-    if (!state.names.has(name)) state.names.set(name, curve.values[curve.values.length - 1] ?? null);
-    if (frame.type === "curves") state.fine.add(name);
-  }
-  return Object.keys(frame.curves).length > 0;
-}
-
-/**
  * @param {Row | null} known
  * @param {Row} run
  */
 function isOlderRun(known, run) {
   return known !== null && typeof run.seq === "number" && run.seq < known.seq;
-}
-
-/**
- * @param {State} state
- * @param {Row} point
- */
-function addPoint(state, point) {
-  let curve = state.curves.get(point.name);
-  if (!curve) {
-    const begins = !state.names.has(point.name);
-    state.names.set(point.name, point.value);
-    if (!begins) return true; // its earlier points are not here: the whole curve comes when somebody asks for it
-    state.curves.set(point.name, (curve = { steps: [], values: [], attempts: [] }));
-    state.fine.add(point.name);
-  }
-  const at = placeOf(curve.steps, point.step);
-  if (at >= curve.steps.length - 1) state.names.set(point.name, point.value);
-  if (curve.steps[at] === point.step) {
-    if (curve.attempts[at] > point.attempt) return false; // a later attempt made this step again
-    if (curve.attempts[at] === point.attempt && Object.is(curve.values[at], point.value)) return false;
-    curve.values[at] = point.value;
-    curve.attempts[at] = point.attempt;
-    return true;
-  }
-  curve.steps.splice(at, 0, point.step);
-  curve.values.splice(at, 0, point.value);
-  curve.attempts.splice(at, 0, point.attempt);
-  return true;
-}
-
-/**
- * First place whose number is not below `wanted`; the end, at once, when it is beyond the last.
- * @param {number[]} sorted
- * @param {number} wanted
- */
-function placeOf(sorted, wanted) {
-  let high = sorted.length;
-  if (high === 0 || sorted[high - 1] < wanted) return high;
-  let low = 0;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (sorted[middle] < wanted) low = middle + 1;
-    else high = middle;
-  }
-  return low;
 }
 
 /**

@@ -205,6 +205,21 @@ def test_each_step_looks_for_room_first(make_job: MakeJob, monkeypatch: pytest.M
     assert [event.step for event in of_type(job.run_dir, "metrics")] == [1, 2, 3]
 
 
+@pytest.mark.parametrize(("free_mb", "saves"), [(40, True), (26, False)])
+def test_the_last_save_may_take_half_of_the_reserve(
+    make_job: MakeJob, monkeypatch: pytest.MonkeyPatch, free_mb: int, saves: bool
+) -> None:
+    """A pause before the disk was full lost every step since the last save, with a reserve of 50 MB left unused."""
+    job = make_job(**SFT, run={"max_steps": 9})
+    monkeypatch.setenv("TILTYARD_DISK_RESERVE_MB", "50")
+    usage = shutil.disk_usage(job.run_dir)
+    low = type(usage)(usage.total, usage.total, free_mb << 20)
+    at(job, monkeypatch, "metrics", 3, lambda: monkeypatch.setattr(shutil, "disk_usage", lambda path: low))
+    with pytest.raises(StorageFull, match="the run needs"):
+        run_sft(job)
+    assert saved(job) == ([3] if saves else []) and whole(job) == (["checkpoint-3"] if saves else [])
+
+
 def test_a_disk_that_fills_up_does_not_stop_a_stop(make_job: MakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
     job = make_job(**SFT, run={"max_steps": 9})
     usage = shutil.disk_usage(job.run_dir)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import uuid
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -262,6 +262,7 @@ def test_a_held_step_says_what_it_waits_for_and_how_long() -> None:
             "next_try_at": "2023-11-14T22:13:22+00:00",
             "until": "2023-11-14T22:14:20.500000+00:00",
             "error": ERROR.model_dump(mode="json"),
+            "since": "2023-11-14T22:13:20.500000+00:00",
         }
     }
     ((kind, payload, at),) = batch.events
@@ -371,3 +372,14 @@ def test_the_largest_number_that_fits_is_taken() -> None:
     assert batch_of(j.Metrics(step=0, values={}), step=1).run_changes["step"] == 0
     with pytest.raises(BadEvent, match="time 1e\\+300 is out of range"):
         batch_of(j.LogLine(message="x", t=1e300))
+
+
+def test_a_wait_says_nothing_about_the_pace() -> None:
+    """A step that had waited 40 s for its environment made a run of 2 s a step look like one of 18, and 57 minutes."""
+    began = AT - timedelta(seconds=3)
+    batch = batch_of(j.Held(step=3, error=ERROR, next_try_s=5), last_step_at=began, step_seconds=2.0, step=2)
+    batch.add(j.Held(step=3, error=ERROR, next_try_s=9, t=T + 5))
+    batch.add(j.Held(step=3, t=T + 40))
+    assert batch.run_changes["last_step_at"] == AT + timedelta(seconds=37)
+    batch.add(j.Metrics(step=3, values={}, t=T + 41))
+    assert 2.0 <= batch.run_changes["step_seconds"] <= 4.0

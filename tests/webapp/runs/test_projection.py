@@ -19,7 +19,7 @@ from webapp.engine.batch import rollout_id
 from webapp.engine.history import LeaseLost
 from webapp.engine.projection import Projector
 from webapp.metrics.models import MetricPoint
-from webapp.metrics.selectors import curves, metric_names
+from webapp.metrics.selectors import curves, last_values, metric_names, sparklines
 from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.models import Attempt, RunEvent
 from webapp.runs.states import RunState
@@ -219,7 +219,9 @@ def test_a_fenced_writer_changes_nothing(written: Any) -> None:
     assert Attempt.objects.get(run=w.run).journal_offset == 0
 
 
-def test_the_later_attempt_counts(written: Any) -> None:
+def test_the_later_attempt_counts_from_its_first_step_on(written: Any) -> None:
+    """The page of a run that had begun again at step 0 went on showing the reward of step 72, of a training that was
+    lost; so did its tiles and the list of runs."""
     w = written()
     w.write(*[j.Metrics(step=step, values={"reward": float(step)}) for step in range(1, 6)])
     w.project()
@@ -227,14 +229,15 @@ def test_the_later_attempt_counts(written: Any) -> None:
     again = leases.claim(w.run.pk)
     assert again is not None
     second = j.Journal(attempt_dir(w.run.pk, again.attempt))
+    second.write(j.RunStarted(kind="grpo", total_steps=9, from_step=2))
+    Projector(again).drain()
+    assert curves(w.run)["reward"]["steps"] == [1, 2, 3, 4, 5]  # nothing has taken their place yet
     second.write(j.Metrics(step=3, values={"reward": 30.0}))
     second.close()
     Projector(again).drain()
-    assert curves(w.run)["reward"] == {
-        "steps": [1, 2, 3, 4, 5],
-        "values": [1.0, 2.0, 30.0, 4.0, 5.0],
-        "attempts": [1, 1, 2, 1, 1],
-    }
+    assert curves(w.run)["reward"] == {"steps": [1, 2, 3], "values": [1.0, 2.0, 30.0], "attempts": [1, 1, 2]}
+    assert last_values(w.run) == {"reward": 30.0}
+    assert sparklines([w.run.pk]) == {w.run.pk: [1.0, 2.0, 30.0]}
     assert metric_names(w.run) == ["reward"]
 
 

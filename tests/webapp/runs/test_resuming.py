@@ -302,3 +302,18 @@ def test_a_trainer_is_told_the_folders_of_the_attempts_before_it(queued: Any) ->
     told = [arguments[place + 1] for place, word in enumerate(arguments) if word == "--earlier"]
     assert told == [str(first)]
     assert arguments[1:5] == ["--run-dir", str(run_dir(run.pk) / "3"), "--attempt", "3"]
+
+
+@pytest.mark.django_db(transaction=True)  # beats come from a thread with its own connection
+def test_an_attempt_that_begins_anew_says_why_and_what_was_lost(queued: Any) -> None:
+    """A run whose trainer had died before its first save began again at step 0, and its page told nobody."""
+    run = queued("mode-kill/at-5/sleep-1", steps=8, save_every=0)
+    supervise(run.pk)
+    run.refresh_from_db()
+    assert run.health["ended"] == {
+        "attempt": 1,
+        "code": "trainer_killed",
+        "message": "The trainer was killed from outside (SIGKILL), not for want of memory.",
+    }
+    arguments, _access = Supervisor(claim(run.pk))._prepare()
+    assert arguments[-2:] == ["--resume-from", str(run_dir(run.pk))]

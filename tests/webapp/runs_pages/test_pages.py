@@ -16,6 +16,7 @@ from training.config import JobConfig
 from webapp.metrics.models import MetricPoint
 from webapp.records.selectors import run_view, stalled
 from webapp.rewards.lab import page as lab_page
+from webapp.rewards.models import RewardSpec
 from webapp.rollouts.models import Rollout, Turn
 from webapp.run_pages import page
 from webapp.runs.models import Run, RunEvent
@@ -305,11 +306,24 @@ def test_a_component_has_one_name_and_one_colour_on_every_page(
     parts = [{"name": "task_success", "weight": 1.0}, {"name": "exact", "function": "numeric_match", "weight": 0.5}]
     run = make_run(config=JobConfig.model_validate({"rewards": {"components": parts}}))
     lab = lab_page.functions()
-    titles = page.component_titles(page.config_of(run))
+    titles = page.component_titles(page._components(run, page.config_of(run)))
     assert list(titles) == ["task_success", "exact"]
     assert titles == {"task_success": lab["task_success"]["title"], "exact": f"{lab['numeric_match']['title']} (exact)"}
     with translation.override("zh-hans"):
-        assert page.component_titles(page.config_of(run))["task_success"] != titles["task_success"]
+        assert (
+            page.component_titles(page._components(run, page.config_of(run)))["task_success"] != titles["task_success"]
+        )
+
+
+def test_a_draft_knows_the_components_of_the_spec_it_names(project: Project, bob: User, make_run: Any) -> None:
+    """A page opened at the launch named its curves task_success and exact until it was loaded again (W7)."""
+    parts = [{"name": "exact", "function": "numeric_match", "weight": 0.5}]
+    RewardSpec.objects.create(project=project, name="mine", version=2, components=parts, created_by=bob)
+    run = make_run(config=JobConfig.model_validate({"rewards": {"spec": "reward:mine@2"}}))
+    data = page.page_data(run, {}, "curves")
+    assert list(data["components"]) == ["exact"] and data["weights"] == {"exact": 0.5}
+    gone = make_run(config=JobConfig.model_validate({"rewards": {"spec": "reward:other@1"}}))
+    assert page.page_data(gone, {}, "curves")["components"] == {}
 
 
 def test_a_run_without_a_kl_weight_has_no_empty_tile(make_run: Any) -> None:

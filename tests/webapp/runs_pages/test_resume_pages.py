@@ -66,10 +66,17 @@ def test_what_the_trainer_reported_stands_where_a_person_looks(client_for: Any, 
         "attempt": 2,
     }
     sampler = {"step": 7, "tokens": 96, "max_gap": 2e-5, "mean_gap": 1e-6, "tolerance": 1e-3}
-    health = {"resumed": resumed, "sampler": sampler, "skipped": {"count": 2, "step": 9, "what": "gradient"}}
+    ended = {"attempt": 1, "code": "trainer_killed", "message": "Killed."}
+    health = {
+        "ended": ended,
+        "resumed": resumed,
+        "sampler": sampler,
+        "skipped": {"count": 2, "step": 9, "what": "gradient"},
+    }
     run = make_run(state=RunState.RUNNING, attempt=2, health=health)
     said = [
         ("resumed", {key: value for key, value in resumed.items() if key != "attempt"}),
+        ("sampler_checked", sampler),
         ("update_skipped", {"step": 9, "what": "gradient", "in_a_row": 1}),
         ("checkpoints_removed", {"why": "torn", "paths": ["1/checkpoint-8"]}),
         ("held", {"step": 7, "error": UNREACHABLE, "tries": 1, "next_try_s": 5.0, "patience_left_s": 60.0}),
@@ -78,9 +85,10 @@ def test_what_the_trainer_reported_stands_where_a_person_looks(client_for: Any, 
         RunEvent.objects.create(run=run, seq=seq, attempt=2, kind=kind, payload=payload, at=timezone.now())
     page = client_for(rita).get(_url(run)).content.decode()
     assert "Attempt 2 went on from 1/checkpoint-6 at step 6. Steps trained again: 3." in page
-    assert "at most 2e-5 nats" in page.replace("2.0e-5", "2e-5") and "over 96 tokens" in page
+    assert "Attempt 1 ended: The trainer was killed from outside." in page
     assert "Skipped updates: 2, the last one at step 9" in page
     events = client_for(rita).get(_url(run, "run-events")).content.decode()
+    assert "at most 2e-5 nats" in events.replace("2.0e-5", "2e-5") and "over 96 tokens" in events
     assert "damaged, set aside: 1/checkpoint-8" in events and "Damaged and set aside: 1/checkpoint-8" in events
     assert "step 9: update skipped because the gradient was not finite (1 in a row)" in events
     assert "step 7 waits (try 1): refused Next try in 5 s." in events

@@ -1,0 +1,92 @@
+// @ts-check
+/** How curves grow: points of later attempts take the place of those that were lost. Pure, like `state.js`. */
+
+/** @typedef {import("./state.js").State} State */
+/** @typedef {Record<string, any>} Row */
+
+/**
+ * Whole curves of a snapshot, or those that were asked for: they take the place of what is known of them.
+ * @param {State} state
+ * @param {Row} frame
+ */
+export function addCurves(state, frame) {
+  for (const [name, curve] of Object.entries(frame.curves)) {
+    const attempts = Array.isArray(curve.attempts) ? curve.attempts : curve.steps.map(() => curve.attempts);
+    state.curves.set(name, {
+      steps: curve.steps,
+      values: curve.values,
+      attempts,
+    });
+    attempts.forEach((/** @type {number} */ attempt, /** @type {number} */ at) => {
+      if (!((state.began.get(attempt) ?? Infinity) <= curve.steps[at])) state.began.set(attempt, curve.steps[at]);
+    });
+    if (!state.names.has(name)) state.names.set(name, curve.values[curve.values.length - 1] ?? null);
+    if (frame.type === "curves") state.fine.add(name);
+  }
+  return Object.keys(frame.curves).length > 0;
+}
+
+/**
+ * @param {State} state
+ * @param {Row} point
+ */
+export function addPoint(state, point) {
+  for (const [attempt, step] of state.began) if (attempt > point.attempt && step <= point.step) return false;
+  if (!((state.began.get(point.attempt) ?? Infinity) <= point.step)) begin(state, point.attempt, point.step);
+  let curve = state.curves.get(point.name);
+  if (!curve) {
+    const begins = !state.names.has(point.name);
+    state.names.set(point.name, point.value);
+    if (!begins) return true; // its earlier points are not here: the whole curve comes when somebody asks for it
+    state.curves.set(point.name, (curve = { steps: [], values: [], attempts: [] }));
+    state.fine.add(point.name);
+  }
+  const at = placeOf(curve.steps, point.step);
+  if (at >= curve.steps.length - 1) state.names.set(point.name, point.value);
+  if (curve.steps[at] === point.step) {
+    if (curve.attempts[at] > point.attempt) return false; // a later attempt made this step again
+    if (curve.attempts[at] === point.attempt && Object.is(curve.values[at], point.value)) return false;
+    curve.values[at] = point.value;
+    curve.attempts[at] = point.attempt;
+    return true;
+  }
+  curve.steps.splice(at, 0, point.step);
+  curve.values.splice(at, 0, point.value);
+  curve.attempts.splice(at, 0, point.attempt);
+  return true;
+}
+
+/**
+ * An attempt trains from `step` on: what earlier ones had trained from there was lost and leaves all curves.
+ * @param {State} state
+ * @param {number} attempt
+ * @param {number} step
+ */
+function begin(state, attempt, step) {
+  state.began.set(attempt, step);
+  for (const [name, curve] of state.curves) {
+    const stands = curve.steps.map((known, at) => known < step || curve.attempts[at] >= attempt);
+    if (stands.every(Boolean)) continue;
+    curve.values = curve.values.filter((_value, at) => stands[at]);
+    curve.steps = curve.steps.filter((_step, at) => stands[at]);
+    curve.attempts = curve.attempts.filter((_attempt, at) => stands[at]);
+    state.names.set(name, curve.values[curve.values.length - 1] ?? null);
+  }
+}
+
+/**
+ * First place whose number is not below `wanted`; the end, at once, when it is beyond the last.
+ * @param {number[]} sorted
+ * @param {number} wanted
+ */
+function placeOf(sorted, wanted) {
+  let high = sorted.length;
+  if (high === 0 || sorted[high - 1] < wanted) return high;
+  let low = 0;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (sorted[middle] < wanted) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
