@@ -184,8 +184,10 @@ def test_shaped_rewards_are_trained_as_they_are_journalled(
 @pytest.mark.usefixtures("no_health")
 @pytest.mark.parametrize("broken", ["environment", "reward"])
 def test_a_step_without_a_single_rollout_leaves_the_weights_alone(
-    make_job: MakeJob, broken: str, starter_folder: Path
+    make_job: MakeJob, broken: str, starter_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("training.rollout.collector.BAD_STEP_S", 0.0)  # the wait has its own test
+
     async def refuse(socket: Any, frame: dict[str, Any], turn: int) -> str:
         return error("EXECUTION_ERROR") if frame["type"] == "step" else await echo_behaviour(socket, frame, turn)
 
