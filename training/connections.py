@@ -113,7 +113,7 @@ async def dial(url: str) -> socket.socket | None:
 def _require_peer(peer: Any, address: Address) -> None:
     """A connection that ended elsewhere than where it was sent has gained something it must not have."""
     if plain_address(str(peer[0]).partition("%")[0]) != address:
-        raise AddressRefused("The connection ended at another address than the one that was checked.")
+        raise AddressRefused("The connection reached another address than the one that was checked.")
 
 
 @lru_cache(maxsize=1)

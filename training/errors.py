@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 
 class Boundary(StrEnum):
-    """Where a failure happened, which tells whose it is to mend."""
+    """Where a failure happened, which says who can fix it."""
 
     CONFIG = "config"
     DATA = "data"

@@ -141,7 +141,7 @@ def _model(config: JobConfig) -> Text:
     name = facts.architecture or facts.model_type or "a model"
     count = f"{facts.parameters:,}"
     if path == "plain" and config.method.plays:
-        text = _("%(name)s with %(count)s parameters, safe to open. Each turn computes the whole prompt anew.")
+        text = _("%(name)s with %(count)s parameters, safe to load. Every turn computes the whole prompt again.")
         return _say(text, name=name, count=count)
     return _say(_("%(name)s with %(count)s parameters, safe to load."), name=name, count=count)
 
@@ -207,7 +207,7 @@ def _slots(config: JobConfig) -> Text:
     if not free:
         raise _Problem(
             _say(_("All of its %(slots)s slots are taken."), slots=slots),
-            _("A step waits for a free one for as long as environment.patience_s says, then the run pauses."),
+            _("A step waits up to environment.patience_s for a free one, then the run pauses."),
         )
     if min(free, most) < needed:
         rounds = -(-needed // min(free, most))

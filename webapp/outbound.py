@@ -156,7 +156,7 @@ def connect(target: Target, deadline: float) -> socket.socket:
             continue
         if plain_address(str(raw.getpeername()[0]).partition("%")[0]) != address:
             raw.close()
-            raise OutboundRefused(_("The connection ended at another address than the one that was checked."))
+            raise OutboundRefused(_("The connection reached another address than the one that was checked."))
         return _secure(raw, target, deadline) if target.scheme == "https" else raw
     if isinstance(last, TimeoutError):
         raise _too_slow() from last
