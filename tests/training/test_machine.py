@@ -45,7 +45,7 @@ def test_too_little_room_names_the_disk_what_is_free_and_what_is_needed(disk: An
         require_room(tmp_path, 3 * GB + 1, "a checkpoint")
     for words in (str(mount_of(tmp_path)), "5.0 GiB", "3.0 GiB", "2.0 GiB", "a checkpoint"):
         assert words in caught.value.message
-    assert caught.value.pauses and caught.value.hint.endswith("resume the run.")
+    assert caught.value.pauses and caught.value.hint.endswith("so that the run can go on.")
 
 
 @pytest.mark.parametrize(
