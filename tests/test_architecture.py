@@ -40,6 +40,16 @@ OUTBOUND = {
     "webapp/ops/manager.py": {"http.client"},  # the errors of xmlrpc, spoken with supervisord over its own socket
     "webapp/environments/launchers/docker.py": {"requests"},  # the errors of the docker library
 }
+# Who may start a process that goes on while we do something else, and why.
+STARTERS = {
+    "training/limited.py",  # every short-lived program, with its limits
+    "training/sandbox/process.py",  # a worker that is spoken to over both its pipes, call after call
+    "webapp/engine/trainer.py",  # the trainer, which a supervisor watches
+    "webapp/environments/launchers/process.py",  # servers of environments
+    "webapp/host/embedded.py",  # PostgreSQL and Redis
+    "webapp/ops/manager.py",  # supervisord
+    "webapp/ops/up.py",  # commands of `up` that last as long as it does
+}
 # Where objects may be fetched by key: the one access module, and modules that only read.
 GETTERS = re.compile(r"(^|/)(selectors|access)(/|\.py$|_\w+\.py$)|/migrations/|/management/")
 
@@ -210,6 +220,11 @@ def http_clients(source: Source) -> set[str]:
 def test_one_client_speaks_http() -> None:
     found = {source.name: http_clients(source) for source in sources("webapp", "training", "envs")}
     assert {name: clients for name, clients in found.items() if clients} == OUTBOUND
+
+
+def test_children_with_limits_are_started_in_one_place() -> None:
+    found = {place.rsplit(":", 1)[0] for place, node in calls("webapp", "training", "envs") if called(node) == "Popen"}
+    assert found == STARTERS
 
 
 def test_an_http_client_is_seen_however_it_is_imported() -> None:
