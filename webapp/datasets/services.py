@@ -218,5 +218,5 @@ def dataset_delete(*, dataset: Dataset) -> None:
         )
     with transaction.atomic():
         audit(AuditAction.DATASET_DELETED, dataset)
-        removal_add(str(dataset), [dataset_dir(dataset.id)])
+        removal_add(str(dataset), [dataset_dir(dataset.id)], dataset.project)
         dataset.delete()
