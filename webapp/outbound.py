@@ -29,6 +29,7 @@ from training.addresses import MAX_URL_CHARS as MAX_URL_CHARS  # the registratio
 from training.addresses import Address, AddressRefused, AllowList, literal_address, parse_place, plain_address
 from training.connections import Access, HttpClient, HttpFailed, TooLarge, Why
 from training.errors import EnvironmentProtocolError, EnvironmentTimeout, EnvironmentUnreachable, TiltyardError
+from webapp.text import in_words
 
 CONNECT_LIMIT_S = 5.0
 TOTAL_LIMIT_S = 10.0
@@ -92,8 +93,7 @@ def translated_refusals() -> Iterator[None]:
     try:
         yield
     except AddressRefused as exc:
-        hint = _(exc.hint) if exc.hint else ""
-        raise OutboundRefused(_(exc.template) % exc.values, hint=hint) from exc
+        raise OutboundRefused(in_words(exc.message), hint=in_words(exc.hint)) from exc
 
 
 def fetch(

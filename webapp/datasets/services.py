@@ -34,7 +34,7 @@ from webapp.removal.files import removal_add
 from webapp.storage import dataset_dir, file_store
 from webapp.teams.audit import audit
 from webapp.teams.models import AuditAction, Project, User
-from webapp.words import in_words
+from webapp.text import in_words
 from webapp.work import Claim
 
 logger = logging.getLogger(__name__)

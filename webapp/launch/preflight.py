@@ -39,7 +39,7 @@ from webapp.launch.disk import disk_forecast, disk_sentence
 from webapp.outbound import OutboundRefused
 from webapp.runs.models import Run
 from webapp.teams.models import Project
-from webapp.words import in_words
+from webapp.text import in_words
 
 logger = logging.getLogger(__name__)
 WALL_LIMIT_S = 30.0  # while a person waits for the page
@@ -326,13 +326,13 @@ def _option_title(path: str) -> str:
 
 
 def _finding(item: dict[str, Any]) -> Check:
-    """One finding in the reader's language: our own sentences are templates, errors from elsewhere have a code."""
-    title, ok, template = _title(str(item["check"])), bool(item["ok"]), str(item.get("template") or "")
+    """One finding in the reader's language: our own are sentences, errors from elsewhere have a code."""
+    title, ok = _title(str(item["check"])), bool(item["ok"])
     said, hint = str(item.get("message", ""))[:500], str(item.get("hint", ""))[:500]
     error = failure({"code": item.get("code"), "message": said, "hint": hint}) if item.get("code") else None
     if error is not None:
         return Check(title, ok, error.title, error.hint, detail=error.detail)
-    message = (_(template) % item["values"])[:500] if template else said
+    message = in_words(item["told"])[:500] if item.get("told") else said
     path = str(item.get("option") or "")[:80]
     return Check(_option_title(path) or title, ok, message, _(hint) if hint else "", item.get("hard") is True, path)
 
