@@ -121,7 +121,7 @@ async def dial(url: str) -> socket.socket | None:
 def _require_peer(peer: Any, address: Address) -> None:
     """A connection that ended elsewhere than where it was sent has gained something it must not have."""
     if plain_address(str(peer[0]).partition("%")[0]) != address:
-        raise AddressRefused(_("The connection ended at another address than the one that was checked."))
+        raise AddressRefused(_("The connection reached another address than the one that was checked."))
 
 
 @lru_cache(maxsize=1)
@@ -308,7 +308,7 @@ class _CheckedTransport(httpx.AsyncBaseTransport):
         if self._allowed is not None:
             return await checked_addresses(place, self._allowed)
         if self._pinned is None or self._addresses:
-            raise AddressRefused(_("The connection ended at another address than the one that was checked."))
+            raise AddressRefused(_("The connection reached another address than the one that was checked."))
         return self._pinned
 
     async def aclose(self) -> None:

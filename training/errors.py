@@ -21,7 +21,7 @@ from training.words import Sentence
 
 
 class Boundary(StrEnum):
-    """Where a failure happened, which tells whose it is to mend."""
+    """Where a failure happened, which says who can fix it."""
 
     CONFIG = "config"
     DATA = "data"

@@ -30,14 +30,16 @@ METRICS: dict[str, Metric] = {
     "components": Metric(_("Reward components"), _("Mean term of each reward component: one curve each.")),
     "loss": Metric(_("Loss"), _("The loss that the update minimised.")),
     "kl": Metric(_("KL divergence"), _("Distance from the reference model; only with a KL weight."), _("nats")),
-    "entropy": Metric(_("Entropy"), _("How undecided the policy is, averaged over tokens."), _("nats")),
+    "entropy": Metric(
+        _("Entropy"), _("Uncertainty of the policy about the next token, averaged over tokens."), _("nats")
+    ),
     "grad_norm": Metric(_("Gradient norm"), _("Norm of the gradient before clipping.")),
     "learning_rate": Metric(_("Learning rate"), _("Step size of the update.")),
     "clip_ratio/region_mean": Metric(
         _("Clip ratio"), _("Share of tokens whose policy ratio was clipped."), form="percent"
     ),
     "mean_token_accuracy": Metric(
-        _("Token accuracy"), _("Share of tokens that the model would have chosen itself."), form="percent"
+        _("Token accuracy"), _("Share of target tokens that are the model's top choice."), form="percent"
     ),
     "completions/mean_length": Metric(
         _("Completion length"), _("Tokens that the model sampled, averaged over rollouts."), _("tokens")
@@ -79,9 +81,9 @@ METRICS: dict[str, Metric] = {
         _("Skipped updates"), _("Updates that did not move the weights, because loss or gradient was not finite.")
     ),
     "timing/step": Metric(_("Step time"), _("Duration of the whole step."), _("s"), "duration"),
-    "timing/generation": Metric(_("Generation time"), _("Time in which the sampler computed."), _("s"), "duration"),
+    "timing/generation": Metric(_("Generation time"), _("Time that the sampler spent computing."), _("s"), "duration"),
     "timing/environment": Metric(
-        _("Environment time"), _("Time in which only environments were waited for."), _("s"), "duration"
+        _("Environment time"), _("Time spent waiting only for environments."), _("s"), "duration"
     ),
     "timing/scoring": Metric(_("Scoring time"), _("Time from the last answer to the last reward."), _("s"), "duration"),
     "timing/training": Metric(_("Training time"), _("The rest of the step."), _("s"), "duration"),
@@ -96,9 +98,9 @@ PATTERNS: tuple[tuple[re.Pattern[str], Metric], ...] = (
         Metric(_("Spread of a reward component"), _("Standard deviation of one reward component.")),
     ),
     (re.compile(r"judge/[^/]+"), Metric(_("Judge"), _("Other counts of reward judges, such as tokens."))),
-    (re.compile(r"clip_ratio/[^/]+"), Metric(_("Clip ratio"), _("TRL's other figures of clipping."))),
-    (re.compile(r"completions/[^/]+"), Metric(_("Completions"), _("TRL's other figures of completions."))),
-    (re.compile(r"sampling/[^/]+"), Metric(_("Sampler"), _("Agreement of the sampler with the trainer."))),
+    (re.compile(r"clip_ratio/[^/]+"), Metric(_("Clip ratio"), _("Other clipping metrics of TRL."))),
+    (re.compile(r"completions/[^/]+"), Metric(_("Completions"), _("Other completion metrics of TRL."))),
+    (re.compile(r"sampling/[^/]+"), Metric(_("Sampler"), _("Agreement between sampler and trainer."))),
 )
 
 

@@ -124,7 +124,7 @@ def _model(config: JobConfig) -> Sentence:
     name = facts.architecture or facts.model_type or "a model"
     count = f"{facts.parameters:,}"
     if path == "plain" and config.method.plays:
-        text = _("%(name)s with %(count)s parameters, safe to open. Each turn computes the whole prompt anew.")
+        text = _("%(name)s with %(count)s parameters, safe to load. Every turn computes the whole prompt again.")
         return told(text, name=name, count=count)
     return told(_("%(name)s with %(count)s parameters, safe to load."), name=name, count=count)
 
@@ -190,7 +190,7 @@ def _slots(config: JobConfig) -> Sentence:
     if not free:
         raise _Problem(
             told(_("All of its %(slots)s slots are taken."), slots=slots),
-            _("A step waits for a free one for as long as environment.patience_s says, then the run pauses."),
+            _("A step waits up to environment.patience_s for a free one, then the run pauses."),
         )
     if min(free, most) < needed:
         rounds = -(-needed // min(free, most))

@@ -34,7 +34,7 @@ CODES: dict[str, Words] = {
     ),
     # training.errors
     "config_invalid": Words(
-        gettext_noop("The config cannot be run as it stands."),
+        gettext_noop("This config cannot be run."),
         gettext_noop("Change the option named below, then launch again."),
     ),
     "data_unreadable": Words(
@@ -67,7 +67,7 @@ CODES: dict[str, Words] = {
     ),
     "environment_fault": Words(
         gettext_noop("Error inside the environment."),
-        gettext_noop("The server's own log says more; the task itself may be broken."),
+        gettext_noop("See the server's log; the task itself may be broken."),
     ),
     "reward_fault": Words(
         gettext_noop("A reward component could not be computed."),
@@ -91,7 +91,7 @@ CODES: dict[str, Words] = {
     ),
     "storage_full": Words(
         gettext_noop("The disk is full."),
-        gettext_noop("Free space on the disk of the data folder; the run goes on by itself once there is room."),
+        gettext_noop("Free space on the disk of the data folder; the run then continues by itself."),
     ),
     "stopped": Words(
         gettext_noop("Someone stopped the run."),
@@ -99,7 +99,9 @@ CODES: dict[str, Words] = {
     ),
     "not_finite": Words(
         gettext_noop("Loss or gradient was not finite several times in a row."),
-        gettext_noop("No such update moved the weights. Lower the learning rate: resume with changed options."),
+        gettext_noop(
+            "None of these updates changed the weights. Lower the learning rate: resume with changed options."
+        ),
     ),
     "sampler_disagrees": Words(
         gettext_noop("The sampler's log-probabilities differ from the trainer's."),
@@ -111,7 +113,7 @@ CODES: dict[str, Words] = {
     ),
     # webapp.runs
     "trainer_died": Words(
-        gettext_noop("The trainer ended without a last word."),
+        gettext_noop("The trainer ended without reporting a result."),
         gettext_noop("Read the last lines of its output; if the system killed it, memory was usually short."),
     ),
     "crash_loop": Words(
@@ -127,7 +129,7 @@ CODES: dict[str, Words] = {
         gettext_noop("The run continues with the next free worker."),
     ),
     "supervisor_fault": Words(
-        gettext_noop("The worker failed while it watched the trainer."),
+        gettext_noop("The worker failed while it supervised the trainer."),
         gettext_noop("The worker's log has the details; give it to your administrator."),
     ),
     "lease_lost": Words(

@@ -32,7 +32,7 @@ def base_strings() -> dict[str, str]:
         ),
         "offline": _("Tiltyard does not answer. Your work is kept; check the connection and try again."),
         "forbidden": _("Your role does not allow this."),
-        "logged_out": _("You have been logged out. Log in again to go on."),
+        "logged_out": _("You have been logged out. Log in again to continue."),
     }
 
 
@@ -54,13 +54,13 @@ def report_strings() -> dict[str, str]:
         "held_short": _("{what} … next try in {next}, pauses in {left}"),
         "held_short_now": _("{what} … trying now, pauses in {left}"),
         "event.held": _("step {step} waits (try {tries}): {message} Next try in {next}."),
-        "event.held_over": _("step {step} goes on"),
+        "event.held_over": _("step {step} continues"),
         "event.skipped_loss": _("step {step}: update skipped because the loss was not finite ({n} in a row)"),
         "event.skipped_gradient": _("step {step}: update skipped because the gradient was not finite ({n} in a row)"),
         "event.torn": _("damaged, set aside: {names}"),
         "event.old": _("removed to keep the newest only: {names}"),
-        "report.resumed": _("Attempt {attempt} went on from {source} at step {step}."),
-        "report.began": _("Attempt {attempt} began at step 0: there was no whole checkpoint."),
+        "report.resumed": _("Attempt {attempt} continued from {source} at step {step}."),
+        "report.began": _("Attempt {attempt} began at step 0: there was no intact checkpoint."),
         "report.lost": _("Steps trained again: {n}."),
         "report.aside": _("Damaged and set aside: {names}."),
         "report.verified": _("Verified: {what}."),
@@ -99,7 +99,7 @@ def _live() -> dict[str, str]:
         "left": _("{t} left"),
         "generating_of": _("generating {done} of {all}"),
         "attempt": _("attempt {n}"),
-        "new_attempt": _("The run goes on as attempt {n}. Steps it repeats replace the earlier ones."),
+        "new_attempt": _("The run continues as attempt {n}. Repeated steps replace the earlier ones."),
     }
 
 

@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 TRIES = 3  # workers that one row may cost
 PROGRESS_EVERY_S = 0.5
 SENT_AT_ONCE = 100
-TOO_OFTEN = gettext_noop("It was begun {n} times, and each time its worker was lost.")
+TOO_OFTEN = gettext_noop("It was started {n} times, and each time its worker was lost.")
 
 
 class Lost(Exception):

@@ -133,7 +133,7 @@ def _add_shop_options(parser: argparse.ArgumentParser) -> None:
     _add_size_options(parser)
     parser.add_argument("--goals", choices=GOAL_KINDS, default="synthetic", help="whose instructions are played")
     parser.add_argument(
-        "--reward", choices=VARIANTS, default="upstream", help="upstream's formula, or with its option fault mended"
+        "--reward", choices=VARIANTS, default="upstream", help="upstream's formula, or with its option bug fixed"
     )
 
 

@@ -78,7 +78,7 @@ def switch_on(page: Any) -> None:
 
 
 def write(page: Any, project: Project) -> RewardSpec:
-    """As an editor: code with a mistake, the mistake's line, the mended code, its test, the spec."""
+    """As an editor: code with a mistake, the mistake's line, the fixed code, its test, the spec."""
     page.goto(f"/p/{project.slug}/rewards/custom/")
     page.locator("#id_code").fill("def reward(episode):\n    return 1 / 0")
     page.get_by_label("Test it on").select_option("pasted")
@@ -95,7 +95,7 @@ def write(page: Any, project: Project) -> RewardSpec:
     page.locator("#id_code").fill(CODE)
     assert page.locator("[data-lines]").inner_text().split("\n")[-1] == str(CODE.count("\n") + 1)
     page.get_by_role("button", name="Test").click()
-    page.get_by_text("It can be saved").wait_for()
+    page.get_by_text("and can be saved").wait_for()
     page.locator("#id_name").fill("chars")
     page.locator("#id_spec_name").fill("by hand")
     shot(page, "tested")

@@ -1,5 +1,5 @@
 """Each kind of real file is uploaded, recognised, looked at and checked in real Chromium; tables are mapped, bad rows
-are mended.
+are fixed.
 
 The check itself is run by the test where a worker would: the journey is about the pages.
 """
@@ -53,7 +53,7 @@ class Journey:
         self.page.fill("#id_name", name)
         self.page.set_input_files("#id_file", path)
         if look or beside:
-            self.page.click("summary:has-text('How it is read')")
+            self.page.click("summary:has-text('Format and columns')")
         if look:
             self.page.check("#id_look")
         for kind, files in beside.items():
@@ -95,7 +95,7 @@ def test_a_table_is_mapped_and_its_bad_rows_are_mended(
         page.click("text=Download as CSV")
     lines = list(csv.reader(Path(download.value.path()).read_text("utf-8-sig").splitlines()))
     assert [line[:3] for line in lines[1:]] == [["4", "shape", "left out"]]
-    page.click(".tab:has-text('Rows'):not(:has-text('mend'))")
+    page.click(".tab:has-text('Rows'):not(:has-text('fix'))")
     page.click("text=Keep 2 good rows")
     page.wait_for_selector(".page-head .badge[data-state=ready]")
     page.click(".tab:has-text('Quality')")
@@ -149,7 +149,7 @@ def test_step_prefixes_are_cut_as_the_next_version(
     journey = Journey(page_for(bob), project.slug)
     page = journey.page
     first = journey.upload(seed_data / KINDS[0][0], "steps")
-    page.click("text=Read differently")
+    page.click("text=Change how it is read")
     page.wait_for_selector("#look .message")
     page.select_option("[name=cut]", "query")
     page.wait_for_selector("#look .message")

@@ -141,7 +141,7 @@ def test_the_page_follows_the_run(tab: Any, trainer: Trainer) -> None:
     _wait(tab, "#run-state", "failed")
     _wait(tab, "#run-live", "ended")
     said = tab.inner_text("#run-failure")
-    assert "The trainer ended without a last word." in said and "It died. Try again." in said
+    assert "The trainer ended without reporting a result." in said and "It died. Try again." in said
     assert not tab.is_visible("button[data-action=stop]")
     assert tab.problems == []
 

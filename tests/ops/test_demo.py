@@ -112,4 +112,4 @@ def test_following_ends_when_the_database_does_not_come_back(make_run: Any, monk
     monkeypatch.setattr("webapp.ops.follow.connection", SimpleNamespace(close=lambda: None))
     output = io.StringIO()
     follow([Run(name="r")], Console(output))
-    assert "has not come back" in output.getvalue()
+    assert "is still unreachable" in output.getvalue()

@@ -253,7 +253,7 @@ def test_another_peer_than_the_checked_one_is_refused(serve: Serve, monkeypatch:
     monkeypatch.setattr(socket.socket, "connect", lambda self, address: real(self, ("127.0.0.1", port)))
     with pytest.raises(OutboundRefused) as caught:
         fetch("http://a.example/", resolve=lambda host, port: ["93.184.215.14"])
-    assert caught.value.message == "The connection ended at another address than the one that was checked."
+    assert caught.value.message == "The connection reached another address than the one that was checked."
 
 
 def _context(certificate: Path, key: Path) -> ssl.SSLContext:

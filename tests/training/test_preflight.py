@@ -105,7 +105,7 @@ def test_more_rollouts_than_slots_is_a_remark(
     assert slots.ok and slots.message == said
 
 
-@pytest.mark.parametrize(("slots", "says"), [(1, "It plays 1 at a time: the 8 rollouts"), (4, "does not tell")])
+@pytest.mark.parametrize(("slots", "says"), [(1, "It plays 1 at a time: the 8 rollouts"), (4, "does not report")])
 def test_openenvs_own_servers_show_their_one_session_before_the_launch(
     tmp_path: Path, starter_folder: Path, slots: int, says: str
 ) -> None:

@@ -186,7 +186,7 @@ def test_work_that_costs_worker_after_worker_ends_with_a_reason(item: RunImport,
         RunImport.objects.update(token="")  # each of them is killed in the middle
     assert len(runs) == 3
     assert seen(item)[0] == "rejected"
-    assert seen(item)[3]["message"] == "It was begun 3 times, and each time its worker was lost."
+    assert seen(item)[3]["message"] == "It was started 3 times, and each time its worker was lost."
 
 
 @pytest.mark.parametrize(
@@ -284,7 +284,7 @@ def test_every_kind_has_its_columns_and_one_beat_entry_looks_after_all(settings:
     for kind in work.KINDS.values():
         states = {value for value, _label in kind.model._meta.get_field("state").choices}
         assert set(kind.model.OPEN) < states and (not kind.at_work or kind.at_work in kind.model.OPEN)
-        error = DataError("Broken.", hint="Mend it.")
+        error = DataError("Broken.", hint="Fix it.")
         assert kind.failed(kind.model(), error)["state"] in states - set(kind.model.OPEN)
     looks = [entry for entry in settings.CELERY_BEAT_SCHEDULE.values() if entry["task"] == "work.look"]
     assert [entry["schedule"] for entry in looks] == [5.0]

@@ -31,7 +31,7 @@ class EnvironmentConfig(Group):
     protocol: Protocol = option(
         "openenv",
         title=_("Protocol"),
-        help=_("How the server is spoken to; filled in from the registration."),
+        help=_("Protocol of the server; filled in from the registration."),
         widget="registration",
         choices={
             "openenv": _("OpenEnv with Tiltyard's own actions"),
@@ -76,14 +76,14 @@ class EnvironmentConfig(Group):
     attempts: int = option(
         2,
         title=_("Connection attempts"),
-        help=_("How often an episode that fails to begin is begun before its rollout is excluded."),
+        help=_("How many times an episode that fails to begin is tried before its rollout is excluded."),
         ge=1,
         le=10,
     )
     sessions: int = option(
         0,
         title=_("Sessions at once"),
-        help=_("Episodes in flight on each server at most; the others wait for their turn. 0 asks the server."),
+        help=_("Maximum number of episodes in flight on each server; the others wait. 0 uses what the server reports."),
         unit=_("sessions"),
         ge=0,
         le=4096,
@@ -92,8 +92,8 @@ class EnvironmentConfig(Group):
         600.0,
         title=_("Patience"),
         help=_(
-            "How long a step is held, and tried again, while the environment cannot be reached or is full; then the "
-            "run pauses. 0 never holds."
+            "How long a step is held and retried while the environment is unreachable or full; then the run "
+            "pauses. 0 never holds a step."
         ),
         unit=_("seconds"),
         ge=0,

@@ -35,8 +35,8 @@ class RunConfig(Group):
         0,
         title=_("Checkpoint every"),
         help=_(
-            "A checkpoint after each so many steps; 0 is off. Where several updates are made of one sampling, it waits "
-            "for the last of them. A pause or a stop always saves."
+            "Steps between checkpoints; 0 is off. When a batch of rollouts is used for several updates, the "
+            "checkpoint follows the last of them. A pause or a stop always saves one."
         ),
         unit=_("steps"),
         ge=0,
@@ -44,7 +44,7 @@ class RunConfig(Group):
     save_every_minutes: float = option(
         10.0,
         title=_("Checkpoint every (time)"),
-        help=_("A checkpoint when the last one is so old; 0 is off."),
+        help=_("Time since the last checkpoint after which the next one is saved; 0 is off."),
         unit=_("minutes"),
         ge=0,
         le=10_080,
@@ -53,8 +53,8 @@ class RunConfig(Group):
         3,
         title=_("Checkpoints kept"),
         help=_(
-            "The newest checkpoints that are kept, with the one of the highest reward; older ones are deleted. 0 keeps "
-            "all. The final model always stays."
+            "Number of newest checkpoints to keep, besides the one with the highest reward; older ones are "
+            "deleted. 0 keeps all. The final model is always kept."
         ),
         ge=0,
         le=10_000,
@@ -66,7 +66,7 @@ class RunConfig(Group):
     threads: int = option(
         0,
         title=_("CPU threads"),
-        help=_("Threads for CPU training; 0 takes all that it may use."),
+        help=_("Threads for CPU training; 0 uses all that are available."),
         ge=0,
         le=1024,
     )

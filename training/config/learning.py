@@ -43,7 +43,7 @@ class GrpoConfig(Group):
     importance_sampling: Literal["token", "sequence"] = option(
         "token",
         title=_("Ratio of"),
-        help=_("What the policy ratio is taken over."),
+        help=_("Unit over which the policy ratio is computed."),
         choices={"token": _("each token (GRPO)"), "sequence": _("the whole rollout (GSPO)")},
     )
     num_iterations: int = option(
@@ -82,8 +82,8 @@ class OptimConfig(Group):
         0.0,
         title=_("Learning rate"),
         help=_(
-            "Step size. 0 takes what suits the method: 1e-6 for GRPO (1e-5 with LoRA), 2e-5 for SFT (2e-4 with LoRA). "
-            "The tiny starter model takes 1e-3."
+            "Step size. 0 uses the default of the method: 1e-6 for GRPO (1e-5 with LoRA), 2e-5 for SFT (2e-4 "
+            "with LoRA). The tiny starter model uses 1e-3."
         ),
         basic=True,
         ge=0,

@@ -104,7 +104,7 @@ class RewardsConfig(Group):
         title=_("Aggregation"),
         help=_("How components become the advantage of a rollout within its group."),
         choices={
-            "sum_then_normalize": _("weighed and summed, then compared within the group"),
-            "normalize_then_sum": _("each compared within the group, then weighed and summed"),
+            "sum_then_normalize": _("weighted and summed, then compared within the group"),
+            "normalize_then_sum": _("each compared within the group, then weighted and summed"),
         },
     )

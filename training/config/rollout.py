@@ -16,7 +16,7 @@ class RolloutConfig(Group):
     prompts_per_step: int = option(
         8,
         title=_("Prompts per step"),
-        help=_("Different tasks tried in one step."),
+        help=_("Number of different tasks in one step."),
         unit=_("prompts"),
         basic=True,
         ge=1,
@@ -46,7 +46,7 @@ class RolloutConfig(Group):
     max_completion_tokens: int = option(
         512,
         title=_("Tokens per episode at most"),
-        help=_("All that follows the prompt: model turns and environment messages together."),
+        help=_("Everything after the prompt: model turns and environment messages together."),
         unit=_("tokens"),
         ge=8,
         le=262144,

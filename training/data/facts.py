@@ -7,14 +7,14 @@ from typing import NamedTuple
 from training.words import _
 
 FACTS: dict[str, str] = {
-    "system": _("{count} rows have a system text in a column of its own; it is their first message."),
+    "system": _("{count} rows have a system text in a separate column; it becomes their first message."),
     "system_twice": _(
         "{count} rows have a system message and another text in a system column; the message counts, and the column is "
         "kept with the row."
     ),
     "completion": _("{count} rows have turns under `completion`; they follow those of `prompt`."),
-    "input": _("{count} rows have text under `input`; it stands below the instruction in the user message."),
-    "history": _("{count} rows have earlier turns under `history`; they stand before the question."),
+    "input": _("{count} rows have text under `input`; it is placed below the instruction in the user message."),
+    "history": _("{count} rows have earlier turns under `history`; they come before the question."),
     "preference": _(
         "{count} rows hold a preference pair. `chosen` and `rejected` are kept with the row; no method here trains on "
         "them, and the conversation ends where the two begin to differ."
@@ -39,7 +39,7 @@ class Ignored(NamedTuple):
 IGNORED: dict[str, str] = {
     "value_type": _("Ignored column `{column}`: {count} rows hold values of type {detail}, which JSON cannot carry."),
     "not_finite": _("Ignored values of column `{column}`: {count} rows hold NaN or an infinity there."),
-    "beside": _("Ignored `{column}`, which stands beside the list of rows."),
+    "beside": _("Ignored `{column}`, which is not part of the list of rows."),
     "search": _("Ignored `{column}` of {count} rows: search steps that are not part of the answer."),
     "deep": _("Ignored column `{column}`: it is nested deeper than {detail} levels in {count} rows."),
 }

@@ -78,7 +78,7 @@ def _fetched(name: str, folder: Path) -> Path:
         raise
     except RepositoryNotFoundError as exc:
         raise DataError(
-            told(_("Hugging Face has no dataset {name} that is open to all."), name=name),
+            told(_("Hugging Face has no public dataset {name}."), name=name),
             hint=_("Check the name, or give a file."),
         ) from exc
     except unreachable as exc:

@@ -40,9 +40,7 @@ class ColumnMapping(Options):
     messages: Name | None = Field(default=None, description=_("Column with a list of messages, or JSON text of one."))
     system: Name | None = Field(default=None, description=_("Column with the system text."))
     prompt: Name | None = Field(default=None, description=_("Column with the user's text."))
-    input: Name | None = Field(
-        default=None, description=_("Column with more text, which stands below the user's text.")
-    )
+    input: Name | None = Field(default=None, description=_("Column with more text, placed below the user's text."))
     history: Name | None = Field(
         default=None, description=_("Column with earlier turns: pairs of a question and its answer, or messages.")
     )
@@ -99,7 +97,7 @@ class CheckOptions(Options):
         default_factory=list, max_length=200, description=_("Known categories; empty: not checked.")
     )
     category_field: Name = Field(default="category", description=_("Field with a row's category."))
-    other: Path | None = Field(default=None, description=_("A second dataset that may not hold the same tasks."))
+    other: Path | None = Field(default=None, description=_("A second dataset that must not contain the same tasks."))
     refuse: list[Name] = Field(
         default_factory=list, max_length=50, description=_("Codes of remarks that exclude a row.")
     )
@@ -147,7 +145,7 @@ class FilterRule(Options):
     @model_validator(mode="after")
     def _asks_something(self) -> FilterRule:
         if self.model_fields_set.isdisjoint({"equals", "contains", "min_length", "max_length"}):
-            raise ValueError(_("say what the field must equal or contain, or how long it must be"))
+            raise ValueError(_("give a value that the field must equal or contain, or a limit for its length"))
         return self
 
 

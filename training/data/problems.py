@@ -64,7 +64,7 @@ PROBLEMS: dict[str, Problem] = {
     ),
     "field_long": Problem(_("a field is longer than {limit} MB"), _SHORTEN),
     "columns": Problem(
-        _("the row has {count} columns; {limit} are allowed"), _("Leave out columns that nobody needs.")
+        _("the row has {count} columns; {limit} are allowed"), _("Leave out columns that are not needed.")
     ),
     # what a row says
     "no_conversation": Problem(
@@ -82,7 +82,7 @@ PROBLEMS: dict[str, Problem] = {
     "content_type": Problem(_("the content of {where} is {kind}, not text"), _("Only text can be trained on.")),
     "content_part": Problem(
         _("{where} has a part of type {type}; only parts of text can be trained on"),
-        _("Leave rows with pictures, sound or files out."),
+        _("Leave out rows with pictures, sound or files."),
     ),
     "calls_type": Problem(_("`tool_calls` of {where} is {kind}, not a list"), _("Write a list of calls.")),
     "call_type": Problem(
@@ -97,14 +97,14 @@ PROBLEMS: dict[str, Problem] = {
     "shape": Problem(_("the row is not one of {format}: {detail}"), _("Choose another format, or fix the row.")),
     "bfcl_mixed": Problem(
         _("the row is of BFCL {found} and the data of {expected}; the two versions do not mix"),
-        _("Take questions, answers and documents of one version."),
+        _("Use questions, answers and documents of the same version."),
     ),
     "bfcl_unanswered": Problem(_("no answer with the id {id} was given"), _("Give the answer file of the same split.")),
     # remarks
     "role_order": Problem(_("{where} ({role}) may not follow {before}"), _("Put the turns in order."), drops=False),
     "turn_empty": Problem(_("{where} ({role}) has neither text nor calls"), _("Leave the turn out."), drops=False),
     "call_unknown": Problem(
-        _("{where} calls {name}, which is none of the row's tools"),
+        _("{where} calls {name}, which is not one of the row's tools"),
         _("Add the tool's schema, or fix the name."),
         drops=False,
     ),
@@ -133,7 +133,7 @@ PROBLEMS: dict[str, Problem] = {
         _("the category {category} is not one of those chosen"), _("Fix the name."), drops=False
     ),
     "apis_unreadable": Problem(
-        _("the list of APIs in the system text cannot be read: {detail}"), _("The text is kept as it is."), drops=False
+        _("the list of APIs in the system text cannot be read: {detail}"), _("The text is kept unchanged."), drops=False
     ),
     "thinking_tag": Problem(
         _("the prompt asks for <thinking>, and the BFCL environment reads <think>"),

@@ -51,7 +51,7 @@ def open_dataset(
     sample = opened.sample()
     found = recognition_of(opened, sample)
     if options.format or options.mapping:
-        reasons: list[str] = [told(_("Chosen by a person."))]
+        reasons: list[str] = [told(_("Chosen by a user."))]
         return Source(opened, format_of(options.format or "columns"), reasons, options, found)
     refuse_run(opened, sample)
     chosen, evidence = choose(sample)

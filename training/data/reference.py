@@ -47,14 +47,14 @@ _BROWSER = """
 ## In the browser
 
 An upload whose format is recognised by what its rows say is checked at once. A table, whose columns have to be mapped,
-and a file of which nothing is recognised, ask first (state *asks how to read it*); any upload does so when "Show me the
-first rows before anything is checked" is ticked. The page *How to read it* shows the format with its evidence, maps
+and a file of which nothing is recognised, ask first (state *Format not recognised*); any upload does so when "Show the
+first rows before checking" is ticked. The page *How to read it* shows the format with its evidence, maps
 columns, cuts conversations, and shows after every change the first {shown} rows as they would come out, and what among
 the first {looked} rows would be left out. That look runs in a process of its own with {cpu} s of processor time.
 
-*Read differently* reads the same upload again. A version that was never ready (it asks, has bad rows, or was rejected)
-is read again in its place, as nothing can have used it; a ready version never changes, so the file becomes the next
-version under its name.
+*Change how it is read* reads the same upload again. A version that was never ready (it asks, has bad rows, or was
+rejected) is read again in its place, as nothing can have used it; a ready version never changes, so the file becomes
+the next version under its name.
 
 Files that are read beside a dataset (BFCL's answers and function documents, StableToolBench's query ids) are uploaded
 with it, or are other uploads of the project; nobody types a path. `POST /api/v1/projects/<slug>/datasets` takes the
@@ -62,14 +62,14 @@ same: the multipart fields `reading` and `checking` hold the options below as JS
 files, and `look`. There `answers` and `ids` may be `dataset:<name>@<version>`; so may `other` of the checks, and
 `model` is `model:<name>`, whose tokenizer counts.
 
-*Quality* plots lengths, turns, tools, categories, languages, roles, duplicates and what was found. *Rows to mend*
+*Quality* plots lengths, turns, tools, categories, languages, roles, duplicates and what was found. *Rows to fix*
 lists each bad row and remark with its line, its sentence and a suggestion, by code, and as a CSV file: every row that
 was read is kept or stands in it as left out. Beyond {remarks:,} remarks only bad rows are listed.
 
 A dataset of Hugging Face is named by its id, revision and a word of its file's name; a worker fetches the file through
 the outbound policy from `TILTYARD_HUB_URL`, each redirect checked, and it is checked like any upload.
 
-The page of a dataset that is ready offers *Make of it*: split (two datasets, train and validation), take a subset (the
+The page of a dataset that is ready offers *Derive…*: split (two datasets, train and validation), take a subset (the
 first rows, a draw, or rows by their ids), filter (up to four rules, with a count of the rows they keep), mix with up to
 four others by weight, and cut conversations. What is made is a new version under its own name: its file is written from
 the checked rows of its parents, each row copied byte for byte, and checked like an upload. Parents stay as they are.

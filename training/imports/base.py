@@ -90,7 +90,7 @@ def step_of(value: Any) -> int:
     """A step, which may stand there as text or as a float. Raises ``BadRow``."""
     number = number_of(value)
     if number is None:
-        raise BadRow(_("it names no step"))
+        raise BadRow(_("it has no step number"))
     if not math.isfinite(number) or number != int(number) or not 0 <= number <= MAX_STEP:
         raise BadRow(told(_("its step is {step}, not a whole number from 0"), step=shown(value)))
     return int(number)

@@ -160,7 +160,9 @@ def _read_all(
                 raise _about(file.name, exc) from exc
             weights = weights or found
     if not chosen:
-        raise DataError(_("There is a config, and no file of its run."), hint=_("Give the run's log or rollouts too."))
+        raise DataError(
+            _("There is only a config, without a file of its run."), hint=_("Give the run's log or rollouts too.")
+        )
     chosen.sort(key=lambda each: (_ORDER[each[1].name], natural(each[0].name)))
     digest = _digest(file for file, _, _ in chosen)
     begun = min(file.path.stat().st_mtime for file, _, _ in chosen)
@@ -235,7 +237,7 @@ def _read_one(
     recorder.file_ended()
     if recorder.doubtful > doubtful:
         doubt = _(
-            "In {count} of {groups} groups the advantages do not follow from this sum: the run weighted its rewards. "
+            "In {count} of {groups} groups the advantages do not match this sum: the run weighted its rewards. "
             "Give its config with `reward_weights` too."
         )
         notes.say(told(doubt, count=recorder.doubtful - doubtful, groups=recorder.compared - compared))

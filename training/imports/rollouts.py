@@ -91,7 +91,7 @@ def _dumped(row: dict[str, Any], notes: Notes) -> Sampled:
     if not isinstance(prompt, str) or not isinstance(output, str):
         raise BadRow(_("`input` or `output` is not text"))
     messages, length, marks = split_texts(prompt, output)
-    split, whole = _("Texts were split into turns at the marks of {marks}."), _("Texts hold no marks of turns.")
+    split, whole = _("Texts were split into turns at the markers of {marks}."), _("Texts contain no turn markers.")
     notes.say(told(split, marks=told(marks)) if marks else told(whole))
     score = known(number_of(row.get("score", row.get("reward"))))
     taken = {"input", "output", "score", "step", *GROUP_KEYS} | ({"reward"} if "score" not in row else set())
@@ -150,7 +150,7 @@ def _step(row: dict[str, Any], notes: Notes) -> int:
         return step_of(row["step"])
     found = _STEP_IN_NAME.search(notes.name.rsplit("/", 1)[-1])
     if found is None:
-        raise BadRow(_("it names no step, and neither does the file's name"))
+        raise BadRow(_("it has no step number, and neither has the file's name"))
     return step_of(found[1])
 
 

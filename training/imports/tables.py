@@ -113,7 +113,7 @@ class _Table:
     def figures(self, row: dict[str, Any]) -> Figures:
         """The figures of a row. Raises ``BadRow``."""
         if self.step not in row:  # JSON rows may differ
-            raise BadRow(_("it names no step"))
+            raise BadRow(_("it has no step number"))
         step = step_of(row[self.step])
         at = _moment(row.get(self.time)) if self.time else None
         values = self._long(row) if self.long else self._wide(row)

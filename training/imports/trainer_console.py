@@ -84,8 +84,8 @@ def _belongs_to_last(values: dict[str, float]) -> bool:
 
 def _named(bar: int | None) -> str:
     if bar is None:
-        return told(_("Its lines name no step: they are numbered in their order."))
-    return told(_("Its lines name no step: it is taken from the progress bar before them."))
+        return told(_("Its lines have no step number: they are numbered in their order."))
+    return told(_("Its lines have no step number: it is taken from the progress bar before them."))
 
 
 def _values(text: str) -> tuple[dict[str, float], list[str]]:

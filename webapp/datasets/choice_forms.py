@@ -150,7 +150,7 @@ class ReadForm(ChoicesForm):
             "messages": _("Messages"),
             "system": _("System text"),
             "prompt": _("User's text"),
-            "input": _("More text below it"),
+            "input": _("Additional text"),
             "history": _("Earlier turns"),
             "answer": _("Answer"),
             "tools": _("Tools"),

@@ -44,7 +44,7 @@ class DatasetForm(ChoicesForm):
         label=gettext_lazy("Split or file"),
         max_length=100,
         required=False,
-        help_text=gettext_lazy("A word of the file's name where the dataset has several, such as train."),
+        help_text=gettext_lazy("Part of the file's name if the dataset has several files, such as train."),
     )
 
     def clean(self) -> dict[str, Any]:

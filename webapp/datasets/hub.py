@@ -105,11 +105,11 @@ def _listing(source: dict[str, str]) -> dict[str, Any]:
         url = f"{settings.HUB_URL}/api/datasets/{source['id']}/revision/{quote(source['revision'], safe='')}"
         status = download(url, path, most=MAX_LISTING_BYTES, limit_s=LISTING_LIMIT_S)
         if status in (401, 403, 404):
-            raise ValidationError(_("Hugging Face has no dataset %(id)s at %(revision)s that is open to all.") % source)
+            raise ValidationError(_("Hugging Face has no public dataset %(id)s at %(revision)s.") % source)
         try:
             found = json.loads(path.read_bytes()) if status == 200 else None
         except ValueError:
             found = None
     if not isinstance(found, dict):
-        raise ValidationError(_("The hub answered %(status)s, which is no list of files.") % {"status": status})
+        raise ValidationError(_("The hub answered %(status)s instead of a list of files.") % {"status": status})
     return found

@@ -79,7 +79,7 @@ def plots_of(report: dict[str, Any], rows: int, bad_rows: int) -> list[Plot]:
             _("Rows to fix"),
             _("problems and remarks; a row may have several"),
             _bars({code_words(code): count for code, count in codes.items()}, every),
-            _("Nothing was found in any row.") if rows else _("No rows were counted."),
+            _("No row has a problem or a remark.") if rows else _("No rows were counted."),
         ),
     ]
 

@@ -183,7 +183,7 @@ def dataset_findings_csv(request: HttpRequest, slug: str, pk: UUID) -> Streaming
     _project, dataset = _own(request, slug, pk)
     lines = findings_csv(dataset, _code(request))
     answer = StreamingHttpResponse(lines, content_type="text/csv; charset=utf-8")
-    answer["Content-Disposition"] = f'attachment; filename="rows-to-mend-{dataset.pk}.csv"'
+    answer["Content-Disposition"] = f'attachment; filename="rows-to-fix-{dataset.pk}.csv"'
     return answer
 
 

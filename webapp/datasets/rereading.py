@@ -1,7 +1,7 @@
 """Reading an upload again under other choices.
 
-A version that was never ready (it asks how to read it, has bad rows, or was rejected) is read again in its place:
-nobody can have used it. A ready version never changes, so its file becomes the next version under the same name.
+A version that was never ready (its format is not recognised, it has bad rows, or was rejected) is read again in its
+place: nobody can have used it. A ready version never changes, so its file becomes the next version under the same name.
 """
 
 from __future__ import annotations

@@ -103,15 +103,15 @@ def used_by(item: Run | Checkpoint | Project) -> list[str]:
     """Why it cannot be deleted now, in sentences; empty where it can."""
     if isinstance(item, Project):
         busy = Run.objects.filter(project=item, state__in=BUSY)
-        return _told(busy, _("Runs are at work or queued; stop them first: %(names)s."))
+        return _told(busy, _("Runs are active or queued; stop them first: %(names)s."))
     if isinstance(item, Run):
-        against = [_("It is at work or queued; stop it first.")] if _state(item) in BUSY else []
+        against = [_("It is active or queued; stop it first.")] if _state(item) in BUSY else []
         models = RegisteredModel.objects.filter(checkpoint__run=item)
         waiting = item.followers.exclude(state__in=TERMINAL)
         against += _told(waiting, _("A run waits for its model: %(names)s."))
         folder = run_dir(item.pk)
     else:
-        against = [] if _state(item.run) in TERMINAL else [_("Its run has not ended and may go on from it.")]
+        against = [] if _state(item.run) in TERMINAL else [_("Its run has not ended and may continue from it.")]
         models, folder = RegisteredModel.objects.filter(checkpoint=item), item.folder
     against += _told(models, _("A model is registered from it; remove that first: %(names)s."))
     return against + _told(_starting_from(item, folder), _("A run that has not ended starts from it: %(names)s."))

@@ -30,7 +30,7 @@ MAX_OTHER_DEATHS = 20  # a run that takes whole machines down must end some time
 WORKER_CLOSING = ErrorInfo(
     code="worker_closing",
     boundary=Boundary.LEASE,
-    message="The worker was shut down; the run goes on with the next free one.",
+    message="The worker was shut down; the run continues with the next free one.",
 )
 
 
@@ -123,7 +123,7 @@ def _unnamed() -> ErrorInfo:
     return ErrorInfo(
         code="trainer_died",
         boundary=Boundary.TRAINER,
-        message="The trainer ended without a last word.",
+        message="The trainer ended without reporting a result.",
         hint="The last lines of its output are in the log.",
     )
 

@@ -199,15 +199,15 @@ class Projector:
 
 
 def parse_line(line: Line) -> Event | str:
-    """The line's event, or why it is none. Lone surrogates and NUL are mended rather than refused."""
+    """The line's event, or why it is none. Lone surrogates and NUL are repaired rather than refused."""
     if line.data is None:
         return f"it is longer than {LINE_BYTES_MAX >> 20} MiB"
     try:
         return parse_event(line.data)
     except ValidationError as exc:
         try:
-            mended = json.dumps(clean_json(json.loads(line.data.decode("utf-8", "replace")))).encode()
-            return parse_event(mended)
+            repaired = json.dumps(clean_json(json.loads(line.data.decode("utf-8", "replace")))).encode()
+            return parse_event(repaired)
         except (ValueError, RecursionError):
             problem = exc.errors(include_url=False, include_input=False)[0]
             where = ".".join(str(part) for part in problem["loc"])

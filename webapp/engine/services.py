@@ -163,11 +163,11 @@ def check_child(project: Project, config: JobConfig, checkpoint: Checkpoint) -> 
     if checkpoint.state != CheckpointState.WHOLE or not checkpoint.folder.is_dir():
         raise ConfigError(_("the checkpoint to resume from is damaged or gone."), option="model.source")
     if config.kind != parent.kind:
-        raise ConfigError(_("a run that goes on from a checkpoint keeps its kind, %s.") % parent.kind, option="kind")
+        raise ConfigError(_("a run that continues from a checkpoint keeps its kind, %s.") % parent.kind, option="kind")
     was = JobConfig.model_validate(parent.config).model
     for name in WEIGHT_OPTIONS:
         if getattr(config.model, name) != getattr(was, name):
-            sentence = _("stays as it was, because the weights come from the checkpoint.")
+            sentence = _("cannot be changed, because the weights come from the checkpoint.")
             raise ConfigError(sentence, option=f"model.{name}")
     if config.run.max_steps <= checkpoint.step:
         sentence = _("must be above %d, the step of the checkpoint to resume from.") % checkpoint.step

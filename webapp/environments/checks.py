@@ -127,7 +127,7 @@ def validation_of(server: Server) -> Validation:
     """Have a server of our own protocol play its gold and bad answers. Raises ``TiltyardError``."""
     reply = fetch(server.url.rstrip("/") + "/validate", token=server.token, ours=server.ours, total_s=VALIDATE_LIMIT_S)
     if reply.status == 404:
-        return Validation(ok=False, episodes=0, problems=[_("The server has no validation of its own.")])
+        return Validation(ok=False, episodes=0, problems=[_("The server offers no validation.")])
     _require_ok(reply)
     try:
         return Validation.model_validate_json(reply.body)
@@ -184,7 +184,7 @@ def validation_sentence(found: dict[str, Any]) -> str:
     """What a validation showed, in one sentence."""
     if not found.get("ok"):
         problems = [clean_text(str(item))[:200] for item in found.get("problems", [])[:MAX_PROBLEMS]]
-        return " ".join([_("The environment could not prove itself."), *problems])
+        return " ".join([_("The environment could not be verified."), *problems])
     values = {key: _score(found.get(key)) for key in ("gold_reward", "bad_reward")}
     return _("%(episodes)s episodes played: right answers score %(gold)s, wrong ones at most %(bad)s.") % {
         "episodes": found.get("episodes"),

@@ -63,7 +63,7 @@ def environment_scale_view(request: HttpRequest, slug: str, pk: UUID) -> HttpRes
         wanted = min(MAX_REPLICAS, max(0, environment.wanted + more))
     try:
         if wanted is None:
-            raise ValidationError(_("Say how many replicas are wanted."))
+            raise ValidationError(_("Enter the number of replicas."))
         environment = environment_scale(environment=environment, wanted=wanted)
     except ValidationError as exc:
         return _answer(request, project, environment, " ".join(exc.messages), ok=False)

@@ -20,7 +20,7 @@ from webapp.outbound import MAX_URL_CHARS
 MAX_OPTIONS_CHARS = 8_192
 NEEDS = {Kind.URL: "url", Kind.PROCESS: "program", Kind.DOCKER: "image"}
 WAYS = [
-    (Kind.URL, gettext_lazy("At an address: a server that somebody runs")),
+    (Kind.URL, gettext_lazy("At an address: a server that runs elsewhere")),
     (Kind.PROCESS, gettext_lazy("Built-in server: Tiltyard starts it as a process")),
     (Kind.DOCKER, gettext_lazy("Container image: Tiltyard starts it with Docker")),
 ]
@@ -81,7 +81,7 @@ class EnvironmentForm(LimitsForm):
         label=gettext_lazy("Name"),
         max_length=80,
         validators=[name_validator],
-        help_text=gettext_lazy("How runs of this project name it."),
+        help_text=gettext_lazy("Name that runs of this project use for it."),
     )
     kind = forms.ChoiceField(
         label=gettext_lazy("Where it runs"), choices=WAYS, initial=Kind.URL, widget=forms.RadioSelect, required=False
@@ -104,14 +104,14 @@ class EnvironmentForm(LimitsForm):
         label=gettext_lazy("Identity"),
         max_length=80,
         required=False,
-        help_text=gettext_lazy("The environment that must answer there, such as webshop. Empty takes what answers."),
+        help_text=gettext_lazy("The environment expected at the address, such as webshop. Empty accepts any."),
     )
     protocol = forms.ChoiceField(
         label=gettext_lazy("Protocol"),
         choices=protocol_choices,
         initial="openenv",
         required=False,
-        help_text=gettext_lazy("How the server is spoken to."),
+        help_text=gettext_lazy("Protocol of the server."),
     )
     options = forms.CharField(
         label=gettext_lazy("Protocol options"),

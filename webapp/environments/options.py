@@ -72,7 +72,7 @@ def _require(option: Option, value: Any) -> None:
         place_find(option.kind, value)
     elif option.kind == "flag":
         if not isinstance(value, bool):
-            raise ValueError(_("Say yes or no."))
+            raise ValueError(_("Choose yes or no."))
     elif option.kind == "choice":
         if value not in option.choices:
             raise ValueError(_("Choose one of: %(names)s.") % {"names": ", ".join(option.choices)})

@@ -24,7 +24,7 @@ class OrderForm(OptionsForm):
         max_length=80,
         validators=[name_validator],
         required=False,
-        help_text=_("Empty: after the environment and what it is. A name that exists already gets a new version."),
+        help_text=_("Empty: named after the environment and the data. An existing name gets a new version."),
     )
 
     def __init__(self, environment: Environment, program: BuiltIn, data: Any = None) -> None:

@@ -7,7 +7,7 @@
    shortly after their starts it has failed, with the last lines of its log, until somebody wishes a restart.
 5. A launcher that cannot work now (no engine, no image) is asked again later; its sentence stands at the replica.
 
-Everything is read anew each time, so whoever wrote what, and whatever was killed meanwhile, the next look mends it.
+Everything is read anew each time, so whoever wrote what, and whatever was killed meanwhile, the next look corrects it.
 """
 
 from __future__ import annotations

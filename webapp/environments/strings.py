@@ -26,7 +26,7 @@ OPTION_TEXTS: dict[tuple[str, str], OptionText] = {
         _("Speech"), _("native: tool calls of the chat template. text: actions written in the message.")
     ),
     ("bfcl", "errors"): OptionText(
-        _("Error texts"), _("standard: as the benchmark says them. augmented: with hints that a model can learn from.")
+        _("Error texts"), _("standard: the benchmark's own texts. augmented: with hints that a model can learn from.")
     ),
     ("bfcl", "compat"): OptionText(
         _("Score as EnvTuning does"), _("With that code's known faults, to compare with its published figures.")
@@ -66,7 +66,7 @@ OPTION_TEXTS: dict[tuple[str, str], OptionText] = {
 }
 
 COMMAND_TEXTS: dict[str, OptionText] = {
-    "tasks": OptionText(_("Tasks"), _("What a GRPO run plays: prompts that the environment scores.")),
+    "tasks": OptionText(_("Tasks"), _("Prompts that a GRPO run plays and the environment scores.")),
     "demonstrations": OptionText(_("Demonstrations"), _("Whole conversations that a supervised run imitates.")),
 }
 

@@ -154,7 +154,9 @@ def _stop(item: LaunchCheck) -> None:
     run = item.run
     with translation.override(item.language or None), transaction.atomic():
         if Run.objects.filter(pk=run.pk, state=RunState.DRAFT).update(phase=""):
-            sentence = _("The check before the launch found something to decide on; the run was not queued.")
+            sentence = _(
+                "The check before the launch found something that needs your decision; the run was not queued."
+            )
             event_add(run.pk, "warning", {"message": sentence}, attempt=0)
 
 

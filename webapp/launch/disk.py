@@ -69,7 +69,8 @@ def disk_sentence(config: JobConfig, found: DiskForecast) -> str:
     if found.records:
         parts.append(_("records of at most %(records)s") % sizes)
     said = _("About %(total)s: %(parts)s.") % {"total": sizes["total"], "parts": " + ".join(parts)}
-    return said if found.bounded else f"{said} {_('Checkpoints by time come on top; none of them is deleted.')}"
+    more = _("Checkpoints saved by time are added to these; none of them is deleted.")
+    return said if found.bounded else f"{said} {more}"
 
 
 def _records(config: JobConfig) -> int:

@@ -48,7 +48,7 @@ class Need(NamedTuple):
     @property
     def state_label(self) -> str:
         """The state in words."""
-        words = {FOUND: _("there"), MAKING: _("in progress"), MISSING: _("missing"), FAILED: _("failed")}
+        words = {FOUND: _("available"), MAKING: _("in progress"), MISSING: _("missing"), FAILED: _("failed")}
         return words[self.state]
 
     @property

@@ -209,7 +209,7 @@ def _check_address(config: JobConfig, environment: Environment) -> Check:
         return Check(title, False, exc.message, exc.hint, True, "environment.url")
     except TiltyardError as exc:
         return Check(title, False, exc.message, exc.hint, False, "environment.name")
-    return Check(title, True, _("The address may be reached from here."))
+    return Check(title, True, _("The address is allowed."))
 
 
 def _check_room(config: JobConfig, environment: Environment, room: Room) -> Check:
@@ -256,7 +256,7 @@ def _trainer_checks(config: JobConfig, access: dict[str, str], limit_s: float = 
     """What the trainer itself finds, or why it could not be asked. That it takes long is no reason not to launch."""
     title = _("Trainer")
     if not _processes.acquire(timeout=limit_s / 2):
-        hint = _("The trainer will say what it finds when it starts.")
+        hint = _("The trainer checks this when it starts.")
         yield Check(title, False, _("Other checks are still running, so it was not asked."), hint, remark=True)
         return
     try:

@@ -70,7 +70,7 @@ def follow(runs: Sequence[Run], console: Console) -> None:
                 away_since = time.monotonic()
                 _plain("  " + _("The database does not answer; looking again every few seconds."), console)
             elif time.monotonic() - away_since > AWAY_LIMIT_S:
-                _plain("  " + _("The database has not come back. The pages tell how the runs went on."), console)
+                _plain("  " + _("The database is still unreachable. The pages show how the runs continued."), console)
                 return
         time.sleep(LOOK_AGAIN_S if away_since else LOOK_EVERY_S)
 

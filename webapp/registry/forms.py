@@ -30,7 +30,7 @@ class ModelForm(forms.Form):
         label=gettext_lazy("Name"),
         max_length=80,
         validators=[name_validator],
-        help_text=gettext_lazy("How runs of this project name it."),
+        help_text=gettext_lazy("Name that runs of this project use for it."),
     )
     kind = forms.ChoiceField(
         label=gettext_lazy("Where the weights come from"),

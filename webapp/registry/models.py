@@ -50,7 +50,7 @@ class RegisteredModel(UuidModel):
 class CheckpointState(models.TextChoices):
     """Whether a checkpoint can still be started from."""
 
-    WHOLE = "whole", _("whole")
+    WHOLE = "whole", _("intact")
     TORN = "torn", _("damaged")
     REMOVED = "removed", _("removed")
 

@@ -46,7 +46,7 @@ def reward_case_create(*, case: RewardCase, project: Project, user: User | None)
     """Save a case. Raises ``ValidationError`` with a sentence for what is wrong with it."""
     case.project, case.created_by, case.name = project, user, clean_name(case.name)
     if not case.expected and case.total is None:
-        raise ValidationError(_("Say what you expect: a range for the total, or for at least one component."))
+        raise ValidationError(_("Enter what you expect: a range for the total, or for at least one component."))
     known = component_titles(project)
     unknown = [name for name in case.expected if name not in known]
     if unknown:

@@ -112,7 +112,7 @@ class RewardSpecForm(forms.Form):
         label=gettext_lazy("Name"),
         max_length=80,
         validators=[name_validator],
-        help_text=gettext_lazy("How runs of this project name it. A name that exists gets its next version."),
+        help_text=gettext_lazy("Name that runs of this project use for it. An existing name gets a new version."),
     )
 
     def __init__(

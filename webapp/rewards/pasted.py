@@ -53,7 +53,7 @@ def conversation_of(raw: Any) -> Episode:
         raise ValidationError(_("Paste a list of messages, each with role and content."))
     if len(messages) > MAX_MESSAGES:
         raise ValidationError(
-            ngettext("At most %(n)s message.", "%(n)s messages at most.", MAX_MESSAGES) % {"n": MAX_MESSAGES}
+            ngettext("At most %(n)s message.", "At most %(n)s messages.", MAX_MESSAGES) % {"n": MAX_MESSAGES}
         )
     env_reward, row = more.get("env_reward"), more.get("row", {})
     if env_reward is not None and (isinstance(env_reward, bool) or not isinstance(env_reward, (int, float))):
@@ -67,7 +67,7 @@ def conversation_of(raw: Any) -> Episode:
 
 def _message(item: Any, number: int) -> Message:
     """One message in our spelling or in OpenAI's (``function`` with JSON arguments inside a call)."""
-    sentence = _("Message %(number)s has not the shape of a chat message.") % {"number": number}
+    sentence = _("Message %(number)s is not a valid chat message.") % {"number": number}
     if not isinstance(item, dict):
         raise ValidationError(sentence)
     item = {**item, "content": item.get("content") or ""}

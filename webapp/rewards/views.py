@@ -83,7 +83,9 @@ def _edit(request: HttpRequest, project: Project, spec: RewardSpec | None) -> Ht
             add_errors(form, exc)
         else:
             unchanged = spec is not None and saved.pk == spec.pk
-            text = _("Nothing changed, so %(name)s stays.") if unchanged else _("%(name)s is saved.")
+            text = (
+                _("Nothing changed, so there is no new version of %(name)s.") if unchanged else _("%(name)s is saved.")
+            )
             messages.success(request, text % {"name": saved})
             return redirect("reward-detail", slug=project.slug, pk=saved.pk)
     return render(request, "rewards/edit.html", context, status=422)

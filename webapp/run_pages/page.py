@@ -178,17 +178,17 @@ def next_act(run: Run) -> str:
     if run.imported or run.state not in {RunState.PAUSED, RunState.FAILED, RunState.CANCELLED}:
         return ""
     if run.error and run.error.get("code") == "storage_full" and run.state == RunState.PAUSED:
-        return _("It goes on by itself once there is room again. %(disk)s") % {"disk": disk_text()}
+        return _("It continues by itself once there is space again. %(disk)s") % {"disk": disk_text()}
     if not can_resume(run):
-        return _("No checkpoint was saved before it ended, so it cannot go on: clone it to begin again.")
+        return _("No checkpoint was saved before it ended, so it cannot be resumed: clone it to start again.")
     found = newest_checkpoint(run)
     if found is not None:
         place = {"step": found.step, "attempt": found.attempt}
-        return _("Resume goes on from the checkpoint of step %(step)s, attempt %(attempt)s.") % place
+        return _("Resume continues from the checkpoint of step %(step)s, attempt %(attempt)s.") % place
     if run.resume_step is not None:
-        return _("Resume goes on from the parent's checkpoint of step %(step)s.") % {"step": run.resume_step}
+        return _("Resume continues from the parent's checkpoint of step %(step)s.") % {"step": run.resume_step}
     if not run.method.trains and run.step:
-        return _("Resume goes on after step %(step)s.") % {"step": run.step}
+        return _("Resume continues after step %(step)s.") % {"step": run.step}
     return _("No checkpoint was saved, so Resume begins at step 0.")
 
 

@@ -248,8 +248,8 @@ class CheckState(models.TextChoices):
     """Where the check before a launch stands."""
 
     OPEN = "open", _("being checked")
-    PASSED = "passed", _("nothing stands against it")
-    STOPPED = "stopped", _("a person has to decide")
+    PASSED = "passed", _("all checks passed")
+    STOPPED = "stopped", _("decision needed")
     DROPPED = "dropped", _("dropped")
 
 

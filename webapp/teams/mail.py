@@ -35,7 +35,7 @@ def link_mail(request: HttpRequest, username: str) -> None:
     audit(AuditAction.LINK_MAILED, user, by=user)
     text = _(
         "Somebody, most likely you, asked for a link to log in to Tiltyard as %(name)s.\n\n%(link)s\n\n"
-        "It logs in once, within 24 hours. If it was not you, do nothing: your password stays as it is."
+        "It logs in once, within 24 hours. If it was not you, do nothing: your password does not change."
     ) % {"name": user.username, "link": link}
     message = EmailMessage(_("Log in to Tiltyard"), text, settings.DEFAULT_FROM_EMAIL, [user.email])
     threading.Thread(target=_send, args=[message], name="reset-mail", daemon=True).start()

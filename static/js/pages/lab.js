@@ -179,7 +179,7 @@ class Lab {
 
   body() {
     const components = this.editor.components();
-    if (!components) return this.status.idle(t(this.editor.fields.length ? "lab.mend_first" : "lab.none"));
+    if (!components) return this.status.idle(t(this.editor.fields.length ? "lab.fix_first" : "lab.none"));
     const { sort, only, offset } = this.view;
     return { components, against: this.other()?.components ?? null, ...this.how(), sort, only, offset, limit: PAGE };
   }

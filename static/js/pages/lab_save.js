@@ -47,7 +47,7 @@ export class Saving {
   async submit(event) {
     event.preventDefault();
     const components = this.options.components();
-    if (!components) return this.tell(t("lab.mend_first"));
+    if (!components) return this.tell(t("lab.fix_first"));
     const button = $("save-button", HTMLButtonElement);
     const label = button.textContent;
     button.disabled = true;

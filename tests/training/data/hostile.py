@@ -125,11 +125,11 @@ LINES: dict[str, tuple[bytes, str]] = {
     "field_too_long_in_chinese": (said('"' + "字" * 349_526 + '"'), "longer than 1 MB"),
     "key_too_long": (row(**{"k" * 1_100_000: 1}), "longer than 1 MB"),
     "line_too_long": (b'{"x": "' + b"y" * (5 << 20) + b'"}', "longer than 4 MB"),
-    "duplicate_key": (GOOD[:-1] + b', "x": 1, "x": 2}', "the key 'x' stands twice"),
-    "duplicate_conversation": (GOOD[:-1] + b', "messages": []}', "the key 'messages' stands twice"),
+    "duplicate_key": (GOOD[:-1] + b', "x": 1, "x": 2}', "the key 'x' appears twice in one object"),
+    "duplicate_conversation": (GOOD[:-1] + b', "messages": []}', "the key 'messages' appears twice in one object"),
     "duplicate_role": (
         b'{"messages": [{"role": "user", "role": "system", "content": ""}]}',
-        "the key 'role' stands twice",
+        "the key 'role' appears twice in one object",
     ),
     "columns": (row(**{f"c{i}": 1 for i in range(200)}), "201 columns; 200 are allowed"),
     "call_nested_too_deeply_once_decoded": (

@@ -41,7 +41,7 @@ def test_a_sharegpt_system_column_is_the_first_message(tmp_path: Path) -> None:
     row = {"system": "S", "conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]}
     report, rows = checked(tmp_path, lines(row))
     assert said(rows[0]) == [("system", "S"), ("user", "q"), ("assistant", "a")] and "system" not in report.columns
-    assert any("1 rows have a system text in a column of its own" in text for text in report.format.evidence)
+    assert any("1 rows have a system text in a separate column" in text for text in report.format.evidence)
     write = FORMATS["sharegpt"].write
     assert write is not None and write(load_rows(tmp_path / "in")[0]) == row
 

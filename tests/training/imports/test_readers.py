@@ -194,7 +194,7 @@ ROWS: dict[str, tuple[bytes, str]] = {
     "latin1": (LINE.replace(b"ho", b"\xe9"), "not UTF-8"),
     "deep": (LINE[:-1] + b', "x": ' + b"[" * 10_000 + b"]" * 10_000 + b"}", "nested deeper"),
     "deep_objects": (b'{"a":' * 10_000, "nested deeper"),
-    "twice": (LINE[:-1] + b', "score": 0}', "the key 'score' stands twice"),
+    "twice": (LINE[:-1] + b', "score": 0}', "the key 'score' appears twice in one object"),
     "huge": (LINE[:-1] + b', "x": 1e999}', "too large"),
     "digits": (LINE[:-1] + b', "x": ' + b"9" * 5000 + b"}", "too many digits"),
     "output_number": (LINE.replace(b'"ho"', b"1"), "`input` or `output` is not text"),
@@ -268,8 +268,8 @@ def _bomb(*, store_schema: bool) -> bytes:
 
 WHOLE: dict[str, tuple[bytes, str]] = {
     "empty": (b"", "f: The file is empty"),
-    "slip": (zipped(DOTS__evil=LINE), "a place outside itself"),
-    "absolute": (zipped(__etc__x=LINE), "a place outside itself"),
+    "slip": (zipped(DOTS__evil=LINE), "a path outside itself"),
+    "absolute": (zipped(__etc__x=LINE), "a path outside itself"),
     "bomb": (zipped(log=b"\0" * (200 << 20)), "far more than its size allows"),
     "nested": (zipped(inner=zipped(log=LINE)), "holds another archive"),
     "link": (_link(), "holds a link"),

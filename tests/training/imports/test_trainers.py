@@ -51,7 +51,7 @@ def test_a_trainer_state(tmp_path: Path) -> None:
     found = figures(events)
     assert found[2] == {"epoch": 0.5, "loss": 0.25, "learning_rate": 1e-6, "reward": 0.5, "rewards/f/mean": 0.5}
     assert found[4] == {"epoch": 1.0, "reward": 0.75, "eval_loss": 0.125}
-    assert [(bad.line, bad.reason) for bad in report.bad] == [(4, "it names no step")]
+    assert [(bad.line, bad.reason) for bad in report.bad] == [(4, "it has no step number")]
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_lines_without_a_progress_bar_are_numbered(tmp_path: Path) -> None:
     data = b"".join(b"{'loss': %d.5, 'epoch': 0.1}\n" % number for number in range(3))
     report, events = read(tmp_path, ("train.log", data))
     assert {step: values["loss"] for step, values in figures(events).items()} == {1: 0.5, 2: 1.5, 3: 2.5}
-    assert report.files[0].notes == ["Its lines name no step: they are numbered in their order."]
+    assert report.files[0].notes == ["Its lines have no step number: they are numbered in their order."]
 
 
 def _key(number: int, kind: int) -> bytes:
@@ -221,11 +221,11 @@ def test_raw_sums_that_the_advantages_contradict_are_told(tmp_path: Path) -> Non
     ]
     data = "".join(json.dumps(row) + "\n" for row in rows).encode()
     report, _events = read(tmp_path, ("completions_1.jsonl", data))
-    assert any("In 1 of 1 groups the advantages do not follow from this sum" in note for note in report.files[0].notes)
+    assert any("In 1 of 1 groups the advantages do not match this sum" in note for note in report.files[0].notes)
     (tmp_path / "weighted").mkdir()
     given = [Given(tmp_path / "in-0", "completions_1.jsonl")]
     again = import_files(given, tmp_path / "weighted", weights=[1.0, 0.0])
-    assert not any("do not follow" in note for note in again.files[0].notes)
+    assert not any("do not match" in note for note in again.files[0].notes)
 
 
 def test_weights_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -270,4 +270,4 @@ def test_a_gzip_bomb_is_refused(tmp_path: Path) -> None:
 
 def test_a_config_alone_is_no_run(tmp_path: Path) -> None:
     report, _events = read(tmp_path, ("c.yaml", CONFIGS["yaml"]))
-    assert report.verdict == "rejected" and "There is a config, and no file of its run." in report.message
+    assert report.verdict == "rejected" and "There is only a config, without a file of its run." in report.message

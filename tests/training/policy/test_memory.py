@@ -115,7 +115,7 @@ def test_parked_rows_are_bounded_in_bytes(engine: TransformersEngine, monkeypatc
 def test_out_of_memory_goes_on_with_half_of_the_rows(
     where: str, engine: TransformersEngine, model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It failed every rollout of three steps and ended the run with "Mend the policy"."""
+    """It failed every rollout of three steps and ended the run with "Fix the policy"."""
     with engine.sampling():
         expected = asyncio.run(eight(engine))
     forward, failed = type(model).forward, []

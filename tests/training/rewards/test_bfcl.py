@@ -68,7 +68,7 @@ def test_transcripts_alone_give_the_same_stage_1_reward(golden: list[dict[str, A
         assert [code for code in codes_of(played) if code is not None] == [
             code for code in record["user_turn_rewards"] if code < 0
         ]
-        with pytest.raises(RewardFault, match="nothing to say"):
+        with pytest.raises(RewardFault, match="has no value for this episode"):
             _values(played, "bfcl_progress_reached")
 
 

@@ -90,7 +90,7 @@ def test_it_is_off_unless_switched_on(monkeypatch: pytest.MonkeyPatch) -> None:
         assert not check.ok and "switched off" in check.message
         with pytest.raises(RewardFault, match="switched off"):
             score_episode(PLAYED, config.rewards.components)
-    with pytest.raises(RewardFault, match="not done here"):
+    with pytest.raises(RewardFault, match="which is not available here"):
         score_episode(PLAYED, config.rewards.components, ask_outside=False)
 
 

@@ -352,7 +352,7 @@ def test_only_allowed_addresses_are_asked(judge: Judge, monkeypatch: pytest.Monk
 
 def test_the_web_asks_nobody(judge: Judge) -> None:
     chosen = RewardComponent(name="judge", weight=1, params={"url": judge.url, "model": "m"})
-    with pytest.raises(RewardFault, match="not done here"):
+    with pytest.raises(RewardFault, match="which is not available here"):
         score_episode(SAID, [chosen], ask_outside=False)
     assert judge.asked == []
 

@@ -45,7 +45,7 @@ def test_the_default_weights_are_the_seeds() -> None:
 def test_task_success_is_the_environments_reward_or_missing() -> None:
     assert score_episode(episode("q", env_reward=0.25), [part("task_success", 4)]).total == 1.0
     assert score_episode(episode("q", env_reward=0.0), [part("task_success")]).parts == {"task_success": 0.0}
-    with pytest.raises(RewardFault, match="`task_success` had nothing to say for this episode"):
+    with pytest.raises(RewardFault, match="`task_success` has no value for this episode"):
         score_episode(episode("q"), [part("task_success")])
 
 
@@ -55,7 +55,7 @@ def test_an_episode_cut_off_without_a_verdict_is_worth_what_the_spec_says() -> N
     assert score_episode(replace(cut, env_reward=0.5), [part("task_success")]).parts == {"task_success": 0.5}
     worse = RewardComponent(name="task_success", weight=2, params={"cut_off": -0.5})
     assert score_episode(cut, [worse]).total == -1.0
-    with pytest.raises(RewardFault, match="nothing to say"):
+    with pytest.raises(RewardFault, match="has no value for this episode"):
         score_episode(cut, [RewardComponent(name="task_success", weight=1, params={"cut_off": None})])
 
 

@@ -112,7 +112,7 @@ def test_grpo_trains_against_it(server: str, starter_folder: Path, tokenizer: An
     )
     checks = {check.check: check for check in preflight(config, load_template=False)}
     assert checks["environment"].message == "echo-tools 0.3 answers."
-    assert checks["slots"].ok and "does not tell" in checks["slots"].message
+    assert checks["slots"].ok and "does not report" in checks["slots"].message
     job = Job(config, tmp_path / "run", Journal(tmp_path / "run"), threading.Event())
     run_grpo(job, engine=Speaker(tokenizer))
     ends = of_type(tmp_path / "run", "rollout_finished")

@@ -147,7 +147,10 @@ def test_what_cannot_be_made_is_a_sentence(make_dataset: Builder, settings: Any)
     reference = parent.reference
     parent.delete()
     done(made[0])
-    assert made[0].state == DatasetState.REJECTED and f"{reference}, of which this is made" in made[0].report["message"]
+    assert (
+        made[0].state == DatasetState.REJECTED
+        and f"{reference}, the source of this dataset, was deleted" in made[0].report["message"]
+    )
     large = make_dataset(lines=rows(5))
     settings.MAX_UPLOAD_BYTES = 300
     assert "larger than a dataset may be" in order("subset", {"rows": 5}, large).report["message"]
@@ -175,10 +178,10 @@ def test_a_lost_worker_is_followed_by_another_and_writes_nothing_more(make_datas
     [
         ("melt", {}, ["x"], "There is no such operation"),
         ("split", {"train_ratio": 2}, ["a", "b"], "train_ratio"),
-        ("split", {}, ["a"], "makes 2 datasets"),
+        ("split", {}, ["a"], "creates 2 datasets"),
         ("split", {}, ["a", "a"], "different names"),
         ("subset", {"rows": 1}, ["../x"], "Use letters"),
-        ("filter", {"rules": [{"field": "n"}]}, ["x"], "say what the field"),
+        ("filter", {"rules": [{"field": "n"}]}, ["x"], "give a value that the field"),
         ("mix", {"weights": [1]}, ["x"], "at least two datasets"),
         ("mix", {"weights": [1, 0]}, ["x"], "weights.1"),
         ("cut", {"cut": "none"}, ["x"], "cut"),
@@ -229,7 +232,9 @@ def test_a_filter_counts_while_it_is_written(
     address = reverse("dataset-count", args=[project.slug, parent.pk])
     rule = {"field_1": "category", "test_1": "equals", "value_1": "odd"}
     assert "Keeps 100 of 200 rows (50%)." in client.get(address, rule).content.decode()
-    assert "at least one whole rule" in client.get(address, {"field_1": "n", "test_1": "min_length"}).content.decode()
+    assert (
+        "Complete at least one rule" in client.get(address, {"field_1": "n", "test_1": "min_length"}).content.decode()
+    )
     monkeypatch.setattr("webapp.datasets.operations.views.COUNT_LIMIT_S", -1)
     assert "Keeps 32 of the first 64 rows" in client.get(address, rule).content.decode()
 
@@ -251,7 +256,7 @@ def test_the_page_tells_where_a_dataset_comes_from(
 
     added = dataset_append(project=project, user=bob, name="drawn", rows=rows(1), file_name="playground.jsonl")
     shown = lineage_of(added)
-    assert shown.words == "1 row added by hand." and shown.parents[0].dataset == kept
+    assert shown.words == "1 row added manually." and shown.parents[0].dataset == kept
 
 
 def _export(client: Client, dataset: Dataset, **data: Any) -> DatasetExport:

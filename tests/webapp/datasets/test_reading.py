@@ -257,7 +257,7 @@ def test_quality_is_told_in_numbers(project: Project, bob: User, client_for: Cal
     assert [(bar.label, bar.rows) for bar in plots["turns"].bars] == [("2", 3)]
     first = plots["duplicates"].bars[0]
     assert (first.label, first.rows) == ("unique rows", 1)
-    assert plots["tools"].bars == [] and "No row brings tools" in plots["tools"].empty
+    assert plots["tools"].bars == [] and "No row has tools" in plots["tools"].empty
     page = client_for(bob).get(_address("dataset-quality", dataset)).content.decode()
     assert page.count("data-plot=") == 8 and "66.7%" in page
 
@@ -344,7 +344,7 @@ def test_a_dataset_of_the_hub_is_fetched_and_checked(project: Project, bob: User
 
 
 @pytest.mark.parametrize(
-    ("identifier", "words"), [("some/thing", "has no dataset some/thing"), ("some/inside", "never allowed")]
+    ("identifier", "words"), [("some/thing", "has no public dataset some/thing"), ("some/inside", "never allowed")]
 )
 def test_what_the_hub_does_not_give_is_said(identifier: str, words: str, project: Project, bob: User, hub: str) -> None:
     dataset = _fetched(project, bob, identifier)

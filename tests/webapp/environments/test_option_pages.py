@@ -80,7 +80,7 @@ def test_an_empty_data_folder_says_where_data_goes(
 ) -> None:
     settings.ENVIRONMENT_DATA_DIR = tmp_path
     text = client_for(bob).get(reverse("environment-new", args=[project.slug])).content.decode()
-    assert str(tmp_path) in text and "Whoever runs it puts data there" in text
+    assert str(tmp_path) in text and "The operator puts data there" in text
 
 
 def test_options_are_changed_and_every_replica_restarts(

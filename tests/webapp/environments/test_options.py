@@ -146,7 +146,7 @@ def test_words_of_a_command_line(program: str, given: dict[str, Any], words: lis
         ("bfcl", {"host": "0.0.0.0"}, "There is no such option."),
         ("bfcl", {"speech": "--insecure"}, "Choose one of: native, text."),
         ("bfcl", {"speech": ["text"]}, "Choose one of: native, text."),
-        ("bfcl", {"compat": "on"}, "Say yes or no."),
+        ("bfcl", {"compat": "on"}, "Choose yes or no."),
         ("webshop", {"products": 0}, "Between 1 and 2000000."),
         ("webshop", {"products": 2_000_001}, "Between 1 and 2000000."),
         ("webshop", {"products": "60"}, "Write a whole number."),

@@ -253,5 +253,5 @@ def test_a_server_at_an_address_writes_nothing(
     made = make_environment()
     address = reverse("environment-order", args=[made.project.slug, made.pk])
     assert client_for(bob).get(address)["Location"].endswith(f"/environments/{made.pk}/")
-    with pytest.raises(ValidationError, match="cannot write that"):
+    with pytest.raises(ValidationError, match="cannot generate that"):
         _ask(made, bob)

@@ -59,7 +59,7 @@ def test_a_refused_token_is_no_doubt(project: Project, bob: User, serve: Callabl
     serve(status=401)
     with pytest.raises(services.RegistrationRefused) as caught:
         services.environment_register(project=project, user=bob, name="s", url="http://s:1", accept=True)
-    assert "The server refused us (status 401)." in caught.value.message_dict["url"]
+    assert "The server refused the request (status 401)." in caught.value.message_dict["url"]
 
 
 def test_a_token_is_kept_in_a_file_and_never_shown(
@@ -84,10 +84,10 @@ def test_a_token_is_kept_in_a_file_and_never_shown(
     ("values", "field", "words"),
     [
         ({"kind": "process", "program": "os"}, "program", "os"),
-        ({"kind": "process"}, "program", "needed"),
-        ({"kind": "docker"}, "image", "needed"),
+        ({"kind": "process"}, "program", "Required"),
+        ({"kind": "docker"}, "image", "Required"),
         ({"kind": "docker", "image": "postgres:16"}, "image", "may not be started"),
-        ({"kind": "url"}, "url", "needed"),
+        ({"kind": "url"}, "url", "Required"),
         ({"kind": "process", "program": "tools", "wanted": "17"}, "wanted", "16"),
         ({"kind": "docker", "image": "tiltyard-env-tools", "options": "[1]"}, "options", "JSON object"),
         ({"kind": "docker", "image": "tiltyard-env-tools", "options": "{"}, "options", "not JSON"),

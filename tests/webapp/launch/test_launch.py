@@ -287,7 +287,7 @@ def test_the_trainer_is_asked_in_a_process_of_its_own(
     assert found(f"echo '[';echo '{model}'; echo ']'; env >&2") == [Check("Model", False, "m", "h")]
     slow = found(f"echo '['; echo '{model}'; sleep 30", 0.5)
     assert [item.level for item in slow] == ["problem", "remark"] and "longer than 0.5 seconds" in slow[1].message
-    assert "did not work" in found("echo nonsense; exit 3")[0].message
+    assert "failed to run on this server" in found("echo nonsense; exit 3")[0].message
     assert "DATABASE_URL" not in preflight._environment({})
 
 
@@ -346,7 +346,7 @@ def test_the_trainers_findings_are_said_in_the_readers_language(
 
 def test_a_finding_whose_places_do_not_fit_is_no_finding() -> None:
     item = {"check": "model", "ok": True, "message": "m", "told": {"template": "{there}", "values": 5}}
-    assert "did not work" in next(preflight._finding_of(json.dumps(item).encode())).message
+    assert "failed to run on this server" in next(preflight._finding_of(json.dumps(item).encode())).message
 
 
 def test_preflight_panel(

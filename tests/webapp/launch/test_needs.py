@@ -140,7 +140,7 @@ def test_the_card_and_its_button(
     editor = client_for(bob)
     assert 'id="create-needs"' in editor.get(page, asked).content.decode()
     part = editor.post(needs, asked, headers={"HX-Request": "true"}).content.decode()
-    assert "It goes on when you leave this page" in part and "hx-trigger" in part and Environment.objects.count() == 1
+    assert "It continues if you leave this page" in part and "hx-trigger" in part and Environment.objects.count() == 1
     for wrong in ({}, {"preset": "\x00"}, {"preset": "../x", "size": "huge"}):
         assert editor.post(needs, wrong).status_code == 302
     assert editor.get(page, {"preset": "toolbench", "size": "nonsense"}).context["chosen"].size == "full"

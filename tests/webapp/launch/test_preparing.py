@@ -97,7 +97,7 @@ def test_the_check_before_the_launch_may_stop_it(project: Project, bob: User, ch
     item = begin(project, bob, SFT)
     look_all()
     item.refresh_from_db()
-    assert item.note == "All of it is there, but the check before the launch says: 8 of 32 sessions are free."
+    assert item.note == "Everything is ready, but the check before the launch reports: 8 of 32 sessions are free."
     assert item.state == "failed" and Run.objects.count() == 0
 
 
@@ -187,10 +187,10 @@ def test_pages_tell_it_and_let_it_go(
     editor = client_for(bob)
     shown = editor.post(needs, {**asked, "launch": "yes"}, headers={"HX-Request": "true"}).content.decode()
     item = Preparation.objects.get()
-    assert item.launch and f"watched={item.pk}" in shown and "the run is launched when all of it is there" in shown
+    assert item.launch and f"watched={item.pk}" in shown and "the run is launched when everything is ready" in shown
     listed = client_for(rita).get(runs).content.decode()
     leave = reverse("preparation-leave", args=[project.slug, item.pk])
-    assert "the run is launched when all of it is there" in listed and leave not in listed
+    assert "the run is launched when everything is ready" in listed and leave not in listed
     assert leave in editor.get(runs).content.decode()
     assert client_for(rita).post(leave).status_code == 403
     assert client_for(charlie).post(leave).status_code == 404

@@ -195,14 +195,18 @@ def test_a_component_that_cannot_be_computed_is_missing(project: Project, make_r
     _case(project, env_reward=None, total=[0, 1])
     spec = make_reward_spec(components=[{"name": "task_success", "weight": 1.0, "params": {}}])
     view = cases_under(spec)[0]
-    assert view.marks[0].value is None and view.marks[0].passed is False and "nothing to say" in view.marks[0].reason
+    assert (
+        view.marks[0].value is None
+        and view.marks[0].passed is False
+        and "has no value for this episode" in view.marks[0].reason
+    )
     assert view.total.value is None and view.total.passed is False
 
 
 @pytest.mark.parametrize(
     ("over", "sentence"),
     [
-        ({"expected": {}, "total": None}, "Say what you expect"),
+        ({"expected": {}, "total": None}, "Enter what you expect"),
         ({"expected": {"no_such": [0, 1]}}, "no reward component"),
         ({"expected": {"task_success": [1, 0]}}, "lower number"),
         ({"messages": [{"role": "user", "content": "x" * 1_100_000}]}, "larger than 1 MB"),

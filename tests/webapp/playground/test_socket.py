@@ -261,7 +261,7 @@ async def test_an_idle_session_is_ended_and_its_episode_kept(
     seat = await sit(environment, bob)
     await seat.reset(TASK)
     ended = await seat.frame()
-    assert ended["type"] == "ended" and "slot was given back" in ended["reason"] and not ended["state"]["open"]
+    assert ended["type"] == "ended" and "slot was released" in ended["reason"] and not ended["state"]["open"]
     assert ended["state"]["episode"]
     await _slots(environment.url, 0)
 

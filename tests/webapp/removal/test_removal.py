@@ -95,7 +95,7 @@ def test_a_run_at_work_must_be_stopped_first(run: Run, state: str) -> None:
     Run.objects.update(state=state)
     with pytest.raises(ValidationError) as caught:
         remove(run)
-    assert caught.value.messages == ["It is at work or queued; stop it first."]
+    assert caught.value.messages == ["It is active or queued; stop it first."]
     with pytest.raises(ValidationError, match="stop them first: lance"):
         remove(run.project)
     assert Run.objects.filter(pk=run.pk).exists() and not Removal.objects.exists() and not AuditEntry.objects.exists()
@@ -122,7 +122,7 @@ def test_what_uses_a_run_or_a_checkpoint_is_named(run: Run, make_run: Any, alice
 def test_a_checkpoint_goes_and_the_others_stay(run: Run, alice: User, client_for: Callable[..., Client]) -> None:
     first, second = run.checkpoints.get(), _checkpoint(run, 8, 300)  # type: ignore[attr-defined]
     Run.objects.update(state="paused")
-    assert forecast(first).against == ["Its run has not ended and may go on from it."]
+    assert forecast(first).against == ["Its run has not ended and may continue from it."]
     Run.objects.update(state="failed")
     assert (forecast(first).name, forecast(first).bytes) == ("lance, step 4", 1000)
     address = reverse("checkpoint-delete", args=[run.project.slug, first.pk])
@@ -190,7 +190,7 @@ def test_the_api_deletes_with_the_one_error_shape(
     Run.objects.update(state="running")
     busy = client_for(alice).delete(address)
     assert (busy.status_code, busy.json()["code"]) == (409, "conflict")
-    assert busy.json()["message"] == "It is at work or queued; stop it first."
+    assert busy.json()["message"] == "It is active or queued; stop it first."
     Run.objects.update(state="cancelled")
     assert client_for(alice).delete(address).json() == {"deleted": "lance"}
     assert client_for(alice).delete(address).status_code == 404

@@ -78,7 +78,7 @@ def test_only_code_that_was_tested_is_saved_and_its_hash_goes_along(
     refused = _save(client, project)
     assert refused.status_code == 422 and "has not been tested" in refused.content.decode()
     tested = _test(client, project).content.decode()
-    assert "It can be saved" in tested and ">0.100<" in tested and "<code>q" in tested and "<html" not in tested
+    assert "and can be saved" in tested and ">0.100<" in tested and "<code>q" in tested and "<html" not in tested
     assert _save(client, project, code=CODE + "# another\n").status_code == 422
     assert _save(client, project).status_code == 302
     spec = RewardSpec.objects.get()
@@ -149,7 +149,7 @@ def test_without_htmx_the_whole_page_answers(project: Project, bob: User, client
     client, address = client_for(bob), reverse("reward-custom-test", args=[project.slug])
     good, bad = client.post(address, _form()), client.post(address, _form(pasted="nope"))
     assert (good.status_code, bad.status_code) == (200, 422)
-    assert b"It can be saved" in good.content and b"not valid JSON" in bad.content and b"<html" in bad.content
+    assert b"and can be saved" in good.content and b"not valid JSON" in bad.content and b"<html" in bad.content
 
 
 def test_code_sees_recorded_rollouts_with_their_rows_and_cases(
@@ -238,7 +238,7 @@ def test_untested_code_comes_in_by_no_other_door(
     with pytest.raises(ConfigError, match=r"rewards\.components: .*has not been tested"):
         resolve(project, JobConfig.model_validate({**config, "rewards": {"components": [part]}}))
     elsewhere = Project.objects.get(slug="elsewhere")  # a test in another project says nothing here
-    assert "It can be saved" in _test(client_for(charlie), elsewhere).content.decode()
+    assert "and can be saved" in _test(client_for(charlie), elsewhere).content.decode()
     assert client_for(alice).post(address, body, content_type="application/json").status_code == 422
     _test(client_for(alice), project)
     assert client_for(alice).post(address, body, content_type="application/json").status_code == 201

@@ -135,7 +135,7 @@ def test_trying_applies_gate_and_clip_and_asks_no_judge() -> None:
     lost = reward_try(components=parts, text=json.dumps({"messages": TALK, "env_reward": 0}))
     assert won.total == pytest.approx(won.parts[0][1] + 2 * 0.5) and lost.total == 0.0
     judge = RewardComponent(name="judge", weight=1, params={"url": "http://127.0.0.1:9/v1", "model": "m"})
-    with pytest.raises(ValidationError, match="not done here"):
+    with pytest.raises(ValidationError, match="which is not available here"):
         reward_try(components=[judge], text=json.dumps(TALK))
 
 

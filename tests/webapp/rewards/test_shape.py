@@ -129,7 +129,7 @@ def test_a_shape_is_changed_taken_away_and_refused(
     wrong = client.post(address, data | {"coherence.shape-clip_low": "2"})
     page = unescape(wrong.content.decode())
     assert wrong.status_code == 422 and RewardSpec.objects.count() == 2
-    assert "the lower bound is above the upper one" in page and "look at what shapes its value" in page
+    assert "the lower bound is above the upper one" in page and "check the shaping of its value" in page
 
 
 def test_the_page_tells_all_of_it(

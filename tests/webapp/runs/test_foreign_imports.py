@@ -106,8 +106,8 @@ def test_what_was_read_is_said_in_the_readers_language(
         "〔its·step·is·&#x27;1.5&#x27;,·not·a·whole·number·from·0〕",
         "〔&#x27;broken&#x27;·is·not·a·name·with·a·number〕",
         "〔not·valid·JSON:·〔〔Expecting·property·name·enclosed·in·double·quotes〕·at·character·2〕〕",
-        "〔Texts·were·split·into·turns·at·the·marks·of·〔plain·roles〕.〕",
-        "〔it·holds·texts·or·lists,·which·a·rollout·has·no·place·for〕",
+        "〔Texts·were·split·into·turns·at·the·markers·of·〔plain·roles〕.〕",
+        "〔it·holds·texts·or·lists,·which·a·rollout·cannot·store〕",
     ):
         assert sentence in page
     assert "〔run.csv:·〔The·table·has·no·column·of·steps;·its·columns·are·&#x27;a, b&#x27;.〕〕 〔Name·one" in refused
@@ -115,7 +115,7 @@ def test_what_was_read_is_said_in_the_readers_language(
         item.report = _without(item.report, "told")
         item.save(update_fields=["report"])
     page, refused = (_page(client_for(bob), project, state) for state in (ImportState.DONE, ImportState.REJECTED))
-    assert "at character 2" in page and "at the marks of plain roles." in page and "step is &#x27;1.5&#x27;," in page
+    assert "at character 2" in page and "at the markers of plain roles." in page and "step is &#x27;1.5&#x27;," in page
     assert "run.csv: The table has no column of steps; its columns are &#x27;a, b&#x27;. Name one" in refused
 
 

@@ -56,7 +56,7 @@ def test_the_verdict_on_a_run(queued: Any, state: str, outcome: Any, expected: s
     assert (run.error or {}).get("code") == (code if expected in {"failed", "paused"} else None)
     event = RunEvent.objects.filter(kind="state").order_by("seq").last()
     assert event is not None and event.payload["to"] == expected
-    said = {None: "", "storage_full": "Full.", "trainer_died": "The trainer ended without a last word."}
+    said = {None: "", "storage_full": "Full.", "trainer_died": "The trainer ended without reporting a result."}
     assert event.payload["reason"] == said[code]
 
 
@@ -73,7 +73,7 @@ def test_a_worker_that_closes_costs_nothing(queued: Any) -> None:
     assert error == {
         "code": "worker_closing",
         "boundary": "lease",
-        "message": "The worker was shut down; the run goes on with the next free one.",
+        "message": "The worker was shut down; the run continues with the next free one.",
         "hint": "",
     } | {key: error[key] for key in set(error) - {"code", "boundary", "message", "hint"}}
 
@@ -115,7 +115,7 @@ def test_trainers_that_die_without_a_new_step_end_the_run(queued: Any) -> None:
     assert [_die(run).state for _ in range(3)] == ["queued", "queued", "failed"]
     run.refresh_from_db()
     assert run.error["code"] == "crash_loop" and run.error["boundary"] == "trainer"
-    died = "The trainer ended without a last word."
+    died = "The trainer ended without reporting a result."
     assert run.error["message"] == f"3 attempts in a row ended without a new step. The last one: {died}"
     assert run.error["hint"] == "The last lines of its output are in the log."
 

@@ -77,7 +77,7 @@ def test_what_the_trainer_reported_stands_where_a_person_looks(client_for: Any, 
     for seq, (kind, payload) in enumerate(said, start=1):
         RunEvent.objects.create(run=run, seq=seq, attempt=2, kind=kind, payload=payload, at=timezone.now())
     page = client_for(rita).get(_url(run)).content.decode()
-    assert "Attempt 2 went on from 1/checkpoint-6 at step 6. Steps trained again: 3." in page
+    assert "Attempt 2 continued from 1/checkpoint-6 at step 6. Steps trained again: 3." in page
     assert "at most 2e-5 nats" in page.replace("2.0e-5", "2e-5") and "over 96 tokens" in page
     assert "Skipped updates: 2, the last one at step 9" in page
     events = client_for(rita).get(_url(run, "run-events")).content.decode()
@@ -93,7 +93,7 @@ def test_the_page_offers_resume_only_where_there_is_something_to_go_on_from(
     error = {"code": "too_many_failures", "boundary": "environment", "message": "12 of 16", "hint": ""}
     without = make_run(state=RunState.FAILED, attempt=1, step=3, error=error)
     page = client_for(bob).get(_url(without)).content.decode()
-    assert 'id="run-resume"' not in page and "cannot go on: clone it" in page and "run-branch" not in page
+    assert 'id="run-resume"' not in page and "cannot be resumed: clone it" in page and "run-branch" not in page
     saved = make_run(state=RunState.FAILED, attempt=2, step=9, error=error)
     _saved(saved, 4)
     page = client_for(bob).get(_url(saved)).content.decode()
@@ -153,7 +153,7 @@ def test_a_child_is_launched_from_the_form_and_shows_what_changed(
     monkeypatch.setattr("webapp.engine.outbox._send", lambda row: False)
     client, url = client_for(bob), reverse("run-new", args=[parent.project.slug])
     page = client.get(url, {"resume": str(parent.pk)}).content.decode()
-    assert "goes on from step 4 of" in page
+    assert "continues from step 4 of" in page
     values = _form_values(page) | {"optim.learning_rate": "0.0003", "name": "warmer", "launch_anyway": "yes"}
     assert values["run.max_steps"] == "10"
     response = client.post(url, values)
@@ -164,7 +164,7 @@ def test_a_child_is_launched_from_the_form_and_shows_what_changed(
     table = page[page.index('id="changed-options"') :]
     assert "optim.learning_rate" in table and "<mark>0.0003</mark>" in table and "run.max_steps" in table
     assert "data.train" not in table[: table.index("</section>")]
-    assert 'goes on from <a href="' in page
+    assert 'continues from <a href="' in page
     assert 'continued by <a href="' in client.get(_url(parent)).content.decode()
 
 

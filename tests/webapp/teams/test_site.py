@@ -46,7 +46,7 @@ def test_only_administrators_see_and_switch(
         assert "/site/" not in client.get("/?all=1").content.decode()
     assert client_for(None).get(SITE).status_code == _on(client_for(None)).status_code == 302
     page = client_for(admin).get(SITE)
-    assert page.status_code == 200 and "This is code execution" in page.content.decode()
+    assert page.status_code == 200 and "This enables code execution" in page.content.decode()
     assert client_for(admin).post(SITE).status_code == client_for(admin).get(SWITCH).status_code == 405
     assert not SiteSwitch.objects.exists() and not custom_rewards_on()
 

@@ -73,7 +73,7 @@ def _fault(value: Any, schema: Any, where: str, depth: int) -> str | None:
         return told(_("{name} is {kind}, not {types}"), name=where, kind=kind(value), types=" or ".join(known))
     choices = schema.get("enum")
     if isinstance(choices, list) and choices and value not in choices:
-        return told(_("{name} is none of its choices"), name=where)
+        return told(_("{name} is not one of its choices"), name=where)
     if isinstance(value, list):
         faults = (_fault(item, schema.get("items"), f"an item of {where}", depth + 1) for item in value)
         return next((fault for fault in faults if fault), None)

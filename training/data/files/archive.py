@@ -101,7 +101,7 @@ def _refuse(member: zipfile.ZipInfo) -> None:
     path = PurePosixPath(name.replace("\\", "/"))
     if path.is_absolute() or ".." in path.parts or (path.parts and path.parts[0].endswith(":")):
         raise DataError(
-            told(_("The archive names a place outside itself: {name}."), name=shown(name)),
+            told(_("The archive contains a path outside itself: {name}."), name=shown(name)),
             hint=_("Pack the files again."),
         )
     if (member.external_attr >> 16) & 0o170000 == 0o120000:
@@ -131,7 +131,7 @@ def _copy(source: IO[bytes] | gzip.GzipFile, target: Path, cap: int) -> int:
             if size - looked >= _LOOK_EVERY:
                 looked = size
                 if shutil.disk_usage(target.parent).free < KEEP_FREE_BYTES:
-                    raise DataError(_("The disk is too full to unpack the archive."), hint=_("Free some room."))
+                    raise DataError(_("The disk is too full to unpack the archive."), hint=_("Free some space."))
             file.write(piece)
     return size
 

@@ -55,7 +55,7 @@ def measure(path: Path, max_rows: int) -> int:
             if decoded > cap:
                 raise DataError(
                     told(
-                        _("The file decodes to more than {limit} MB, far more than its size permits."), limit=cap >> 20
+                        _("The file decodes to more than {limit} MB, far more than its size allows."), limit=cap >> 20
                     ),
                     hint=_("Split it into smaller files, or upload it as JSON Lines."),
                 )

@@ -117,7 +117,7 @@ def _text_container(head: bytes, evidence: list[str]) -> Format:
         if WRAPPER.match(head.lstrip().decode(errors="replace")) and not rest.lstrip().startswith(b"{"):
             return Format("json", [*evidence, told(_("It is one JSON object that holds its rows in a list."))])
         if rest.strip() and (first == b"{" or first.endswith((b"{", b"[", b",", b":"))):
-            evidence.append(told(_("It begins with `{` and goes on over several lines: JSON objects.")))
+            evidence.append(told(_("It begins with `{` and spans several lines: JSON objects.")))
             return Format("json", evidence)
         return Format("jsonl", evidence)
     delimiter = delimiter_of(first.decode(errors="replace"))

@@ -92,7 +92,7 @@ def _see(watch: Watch, version: str, path: Path) -> None:
                 version=version,
                 expected=watch.version,
             ),
-            hint=_("Take questions, answers and documents of one version."),
+            hint=_("Use questions, answers and documents of the same version."),
         ) from exc
 
 

@@ -87,8 +87,8 @@ FORMAT = DataFormat(
     name="toolbench_queries",
     title=_("StableToolBench queries"),
     about=_(
-        "A JSON list of queries with their `api_list` and `query_id`; or the table of ids alone, whose texts the "
-        "environment then knows. `ids` keeps only the queries of such a table."
+        "A JSON list of queries with their `api_list` and `query_id`; or a table of ids alone, if the "
+        "environment has their texts. `ids` keeps only the queries of such a table."
     ),
     example='[{"query_id": 588, "query": "…", "api_list": [{"category_name": "Search", "tool_name": "…"}]}]',
     rank=0.96,

@@ -91,8 +91,8 @@ FORMAT = DataFormat(
     name="toolbench",
     title=_("ToolBench conversations"),
     about=_(
-        "A JSON list of `toolllama_*` records, one for each step prefix. The APIs in the system text are a Python "
-        "list, read safely for the checks; the text itself stays as it is."
+        "A JSON list of `toolllama_*` records, one for each step prefix. The APIs in the system text are a "
+        "Python list, which is parsed without executing it; the text itself is not changed."
     ),
     example='[{"id": "Step 6: …", "conversations": [{"from": "system", "value": "You are AutoGPT, …"}]}]',
     rank=0.97,

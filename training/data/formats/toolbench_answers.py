@@ -75,9 +75,9 @@ FORMAT = DataFormat(
     name="toolbench_answers",
     title=_("ToolBench answers"),
     about=_(
-        "An answer file of ToolBench or StableToolBench, one query each (many of them in a zip archive or folder). The "
-        "path that answered becomes the conversation, its functions the tools; a search without a valid answer leaves "
-        "the question. The tree of the search is told as ignored."
+        "An answer file of ToolBench or StableToolBench, one query each (many of them in a zip archive or "
+        "folder). The path that reached an answer becomes the conversation, its functions the tools; a search "
+        "without a valid answer leaves the question. The search tree is reported as ignored."
     ),
     example='{"win": true, "tree": {…}, "answer_generation": {"query": "…", "train_messages": [[…]], "function": […]}}',
     rank=0.98,

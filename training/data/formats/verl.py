@@ -25,7 +25,7 @@ def _recognise(sample: Sample) -> tuple[int, str] | None:
         known = isinstance(row.get("reward_model"), dict) or isinstance(row.get("extra_info"), dict)
         return isinstance(row.get("prompt"), list) and known
 
-    return fits(sample, test, _("have a list under `prompt`, and `reward_model` or `extra_info` beside it"))
+    return fits(sample, test, _("have a list under `prompt`, with `reward_model` or `extra_info`"))
 
 
 def _read(raws: Iterator[Raw], options: ReadOptions) -> Iterator[Record]:
@@ -116,8 +116,8 @@ FORMAT = DataFormat(
     name="verl",
     title=_("verl"),
     about=_(
-        "Parquet or JSON Lines with `prompt`, `data_source`, `ability`, `reward_model` and `extra_info`, where "
-        "`interaction_kwargs` or `tools_kwargs` stand. EnvTuning, WebShop and GSM8K rows keep all of it."
+        "Parquet or JSON Lines with `prompt`, `data_source`, `ability`, `reward_model` and `extra_info`, which "
+        "may hold `interaction_kwargs` or `tools_kwargs`. EnvTuning, WebShop and GSM8K rows keep all of it."
     ),
     example='{"data_source": "webshop", "prompt": […], "ability": "shopping", "reward_model": {…}, "extra_info": '
     '{"interaction_kwargs": {"name": "webshop", "session_id": 5238}}}',

@@ -125,7 +125,7 @@ BFCL = (
             Example("the environment says so", REPORTED, 0.5),
             Example("a transcript alone does not tell", SEEN, None),
         ),
-        warning=_("An episode cut off after one solved turn has 1.0. Prefer the progress over all turns."),
+        warning=_("An episode cut off after one solved turn scores 1.0. Prefer the progress over all turns."),
     ),
     Component(
         "bfcl_progress_all",

@@ -41,7 +41,7 @@ class LengthBudgetParams(ScopeParams):
     )
     zero_chars: int = Field(
         2000,
-        title=_("Nothing from"),
+        title=_("Zero from"),
         description=_("Length from which it is worth 0, in characters."),
         ge=2,
         le=1_000_000,

@@ -57,7 +57,7 @@ class LengthParams(AccuracyParams):
     formula: Literal["code", "guide", "tool"] = Field(
         "code",
         title=_("Formula"),
-        description=_("Which of the three published rules takes off for length."),
+        description=_("Which of the three published rules deducts for length."),
         json_schema_extra={
             "choices": {
                 "code": _("above the limit: r − w · (length − limit) / limit, not below 0"),
@@ -89,7 +89,7 @@ class StepParams(AccuracyParams):
         },
     )
     step_bonus: float = Field(0.1, title=_("Step bonus"), description=_("Added for each step."), ge=0, le=1)
-    max_bonus: float = Field(0.5, title=_("Bonus limit"), description=_("Most that steps can add."), ge=0, le=10)
+    max_bonus: float = Field(0.5, title=_("Bonus limit"), description=_("Maximum that steps can add."), ge=0, le=10)
 
 
 def accuracy(episode: Episode, params: AccuracyParams) -> float | None:

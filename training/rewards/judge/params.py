@@ -45,7 +45,9 @@ class JudgeParams(Params):
     attempts: int = Field(
         2,
         title=_("Attempts"),
-        description=_("How often a refused request is sent; one to a judge that is too busy (429) until its limit."),
+        description=_(
+            "How many times a request is sent before it fails; a busy judge (429) is asked again until the time limit."
+        ),
         ge=1,
         le=5,
     )

@@ -34,10 +34,10 @@ class Words(NamedTuple):
 
 ALARMS: dict[str, Words] = {
     "looping_pays": Words(
-        _("Doing nothing useful pays"),
+        _("Doing nothing useful is rewarded"),
         _(
             "%(cases)s rollouts that repeat one call, or play a degenerate policy, earn %(mean)s on average, "
-            "compared with %(against)s. A policy finds that before it finds the task."
+            "compared with %(against)s. A policy learns this before it learns the task."
         ),
         f"rollouts with {LOOP_REPEATS} or more identical calls that make at least half of all their calls, without "
         "success where that is known, or played by a degenerate policy of the test-bed, each kind by itself: at least "
@@ -62,7 +62,7 @@ ALARMS: dict[str, Words] = {
         f"longest quarter earns more than the shortest by at least {LENGTH_GAIN:g} standard deviations of the reward",
     ),
     "cut_episodes_pay": Words(
-        _("Episodes that were cut off pay"),
+        _("Episodes that were cut off are rewarded"),
         _(
             "%(cases)s of %(cut)s unsolved episodes that were cut off earn as much as solved ones (%(mean)s "
             "against %(against)s)."
@@ -72,7 +72,7 @@ ALARMS: dict[str, Words] = {
         "without solved ones, of the highest reward that the spec can give",
     ),
     "constant_component": Words(
-        _("A component is always the same"),
+        _("A component is constant"),
         _("It is %(value)s for all %(rollouts)s rollouts, so it changes no advantage."),
         f"a component with a weight whose term is the same for all of at least {MIN_ROLLOUTS} rollouts",
     ),

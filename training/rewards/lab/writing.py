@@ -111,7 +111,7 @@ class SetWriter:
         row = episode.row if episode else {}
         excluded = episode is None or bool(record.error)
         categories = json.dumps(sorted(categories_of(row)), ensure_ascii=False)
-        reason = record.error or ("" if episode else _("The environment never answered."))
+        reason = record.error or ("" if episode else _("The environment did not answer."))
         values: dict[str, float | int | None] = {
             "step": record.step,
             "group": record.group,

@@ -17,12 +17,12 @@ class ModelParams(Params):
         "",
         title=_("Model folder"),
         description=_(
-            "Folder of a sequence-classification model with safetensors weights. Where addresses are "
-            "checked it must lie in TILTYARD_REWARD_MODELS."
+            "Folder of a sequence-classification model with safetensors weights. Where outbound addresses are "
+            "restricted, it must be inside TILTYARD_REWARD_MODELS."
         ),
         max_length=500,
     )
-    label: int = Field(0, title=_("Label"), description=_("Number of the output that counts."), ge=0, le=1000)
+    label: int = Field(0, title=_("Label"), description=_("Index of the model output that is used."), ge=0, le=1000)
     squash: Literal["sigmoid", "softmax", "none"] = Field(
         "sigmoid",
         title=_("Mapping"),
@@ -31,7 +31,7 @@ class ModelParams(Params):
             "choices": {
                 "sigmoid": _("from 0 to 1, the output alone"),
                 "softmax": _("from 0 to 1, among all outputs"),
-                "none": _("as it is"),
+                "none": _("unchanged"),
             }
         },
     )

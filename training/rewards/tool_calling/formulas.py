@@ -56,12 +56,12 @@ class CorrectnessParams(Params):
     argument_words: list[str] = _words(
         ["参数", "缺少", "argument", "parameter", "missing"],
         _("Argument error words"),
-        _("An error text with one of these is an argument error."),
+        _("An error text that contains one of these is an argument error."),
     )
     unknown_tool_words: list[str] = _words(
         ["未知工具", "unknown tool"],
         _("Unknown tool words"),
-        _("An error text with one of these is an unknown tool; looked for first."),
+        _("An error text that contains one of these is an unknown tool; checked first."),
     )
 
 
@@ -101,7 +101,7 @@ class NecessityParams(Params):
             "what time",
         ],
         _("Keywords"),
-        _("A question with one of these needs a tool."),
+        _("A question that contains one of these needs a tool."),
     )
     unused_score: float = _part(0.3, _("Needed, not used"), _("Value when a tool was needed and none was called."))
     unneeded_long_score: float = _part(
@@ -110,7 +110,7 @@ class NecessityParams(Params):
     unneeded_short_score: float = _part(
         0.4, _("Not needed, short answer"), _("Value of an unneeded call with a short answer or none.")
     )
-    long_answer_chars: int = _count(20, _("Long answer"), _("Characters above which an answer is long."))
+    long_answer_chars: int = _count(20, _("Long answer"), _("An answer with more characters than this is long."))
 
 
 def tool_necessity(episode: Episode, params: NecessityParams) -> float:
@@ -138,7 +138,7 @@ class TextParams(Params):
             }
         },
     )
-    ngram: int = _count(2, _("CJK n-gram"), _("Characters of one piece of Chinese text."), low=1, high=4)
+    ngram: int = _count(2, _("CJK n-gram"), _("Length of one piece of Chinese text, in characters."), low=1, high=4)
     cjk_share: float = Field(
         0.3,
         title=_("CJK share"),
@@ -157,9 +157,11 @@ class ResultUseParams(TextParams):
     quoted_error_score: float = _part(
         0.5, _("Quoted error"), _("Value of a failed call whose error the answer reports.")
     )
-    long_answer_chars: int = _count(50, _("Long answer length"), _("Characters above which an answer is long."))
+    long_answer_chars: int = _count(50, _("Long answer length"), _("An answer with more characters than this is long."))
     key_words: int = _count(3, _("Key words"), _("Words at the beginning of a result that count."), low=1, high=100)
-    min_word_chars: int = _count(3, _("Shortest key word"), _("Characters a key word has at least."), low=1, high=100)
+    min_word_chars: int = _count(
+        3, _("Shortest key word"), _("Minimum length of a key word, in characters."), low=1, high=100
+    )
 
 
 def result_use(episode: Episode, params: ResultUseParams) -> float:
@@ -199,16 +201,20 @@ class FinalAnswerParams(TextParams):
     """Parameters of ``final_answer``."""
 
     empty_score: float = _part(0.1, _("Empty answer"), _("Value of an answer too short to be one."))
-    base_score: float = _part(0.5, _("Base"), _("Value every real answer starts from."))
+    base_score: float = _part(0.5, _("Base"), _("Base value of every real answer."))
     length_bonus: float = _part(0.2, _("Length bonus"), _("Added when the length is within the bounds."))
     short_penalty: float = _part(0.2, _("Short penalty"), _("Penalty when the answer is below the lower bound."))
-    overlap_bonus: float = _part(0.3, _("Overlap bonus"), _("Added in full when all words of the question recur."))
+    overlap_bonus: float = _part(
+        0.3, _("Overlap bonus"), _("Added in full when the answer uses all words of the question.")
+    )
     result_bonus: float = _part(0.1, _("Result bonus"), _("Added for each tool result that the answer uses."))
     empty_chars: int = _count(5, _("Empty below"), _("Answers with fewer characters are empty."))
     min_chars: int = _count(20, _("Length from"), _("Lower bound of a good length, in characters."))
     max_chars: int = _count(500, _("Length to"), _("Upper bound of a good length, in characters."))
     key_words: int = _count(5, _("Key words"), _("Words at the beginning of a result that count."), low=1, high=100)
-    min_word_chars: int = _count(4, _("Shortest key word"), _("Characters a key word has at least."), low=1, high=100)
+    min_word_chars: int = _count(
+        4, _("Shortest key word"), _("Minimum length of a key word, in characters."), low=1, high=100
+    )
 
     @model_validator(mode="after")
     def _check_bounds(self) -> FinalAnswerParams:
@@ -241,7 +247,7 @@ class CoherenceParams(Params):
     """Parameters of ``coherence``."""
 
     single_turn_score: float = _part(0.8, _("Single turn"), _("Value of an episode with fewer than two turns."))
-    base_score: float = _part(0.5, _("Base"), _("Value every longer episode starts from."))
+    base_score: float = _part(0.5, _("Base"), _("Base value of every longer episode."))
     text_bonus: float = _part(0.3, _("Text bonus"), _("Added in full when every turn has text besides its calls."))
     follow_bonus: float = _part(0.1, _("Follow-up bonus"), _("Added for each turn with calls before a turn with text."))
 

@@ -37,7 +37,7 @@ class TokenBonusParams(Params):
     chars_per_token: float = Field(
         4.0,
         title=_("Characters per token"),
-        description=_("Assumed length of a token where nobody counted them, in characters."),
+        description=_("Assumed length of a token where tokens were not counted, in characters."),
         ge=0.5,
         le=20,
     )

@@ -133,7 +133,9 @@ WEBSHOP = (
             Example("cut off", CUT, 0.0),
             Example("ended, and nobody knows", played("q", says("a")), None),
         ),
-        warning=_("Under the published rule 458 of the 6,910 goals cannot reach 1; the server's `fixed` rule can."),
+        warning=_(
+            "With the published rule 458 of the 6,910 goals cannot reach 1; with the server's `fixed` rule they can."
+        ),
     ),
     _component(
         "r_type",

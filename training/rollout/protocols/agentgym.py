@@ -68,16 +68,16 @@ class Options(Group):
         "",
         title=_("Field of the row"),
         help=_(
-            "Where the row has the task's number, with dots into mappings. Empty looks for session_id, data_idx and "
-            "item_id, also below extra_info; a text such as `webshop_5238` gives its number."
+            "Field of the row with the task's number, as a dotted path. Empty looks for session_id, data_idx "
+            "and item_id, also below extra_info; a text such as `webshop_5238` gives its number."
         ),
         max_length=200,
     )
     create_body: dict[str, Any] = option(
-        dict, title=_("Body of create"), help=_("What `/create` takes; empty sends no body.")
+        dict, title=_("Body of create"), help=_("Body of `/create`; empty sends none.")
     )
     reset_body: dict[str, Any] = option(
-        dict, title=_("More for reset"), help=_("What `/reset` takes beside the two numbers.")
+        dict, title=_("More fields for reset"), help=_("Other fields that `/reset` takes, besides the two numbers.")
     )
     reward: Literal["last", "sum"] = option(
         "last",

@@ -36,7 +36,7 @@ class OpenEnvOptions(Group):
     reset_fields: list[str] = option(
         list,
         title=_("Fields for reset"),
-        help=_("Fields of the row that the server's reset takes by name, beside `seed`, `episode_id` and `task`."),
+        help=_("Fields of the row that the server's reset takes by name, besides `seed`, `episode_id` and `task`."),
         max_length=32,
     )
     reward: Literal["last", "sum"] = option(

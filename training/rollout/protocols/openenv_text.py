@@ -32,9 +32,9 @@ class Options(OpenEnvOptions):
         "",
         title=_("Observation field"),
         help=_(
-            "The field of the server's observation that the model reads. Empty takes the first of prompt, instruction, "
-            "observation, text, message, echoed_message, content, response, output, result and state that is a text, "
-            "or the only text that there is."
+            "The field of the server's observation that the model reads. Empty uses the first of prompt, "
+            "instruction, observation, text, message, echoed_message, content, response, output, result and "
+            "state that is text, or the only text field."
         ),
         pattern=rf"^$|{_FIELD}",
     )

@@ -40,7 +40,7 @@ class Options(Group):
     strip: str = option(
         "",
         title=_("Shortening"),
-        help=_("How the server shortens long answers, such as `truncate` or `filter`; empty leaves them."),
+        help=_("How the server shortens long answers, such as `truncate` or `filter`; empty leaves them unchanged."),
         max_length=40,
     )
     observation_chars: int = option(

@@ -23,6 +23,6 @@ class Migration(migrations.Migration):
         migrations.AlterField(
             model_name='dataset',
             name='state',
-            field=models.CharField(choices=[('checking', 'checking'), ('needs_choice', 'has bad rows'), ('needs_mapping', 'asks how to read it'), ('ready', 'ready'), ('rejected', 'rejected')], default='checking', max_length=20),
+            field=models.CharField(choices=[('checking', 'checking'), ('needs_choice', 'has bad rows'), ('needs_mapping', 'Format not recognised'), ('ready', 'ready'), ('rejected', 'rejected')], default='checking', max_length=20),
         ),
     ]

@@ -16,8 +16,8 @@ RULES = 4
 TESTS = [
     ("equals", _("is")),
     ("contains", _("contains")),
-    ("min_length", _("is at least so long")),
-    ("max_length", _("is at most so long")),
+    ("min_length", _("has at least this length")),
+    ("max_length", _("has at most this length")),
 ]
 
 

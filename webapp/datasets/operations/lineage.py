@@ -128,7 +128,7 @@ def _cut_words(options: dict[str, Any]) -> str:
 def _origin_words(operation: str, options: dict[str, Any]) -> str:
     if operation == "append":
         count = int(options.get("rows") or 0)
-        return ngettext("%(n)s row added by hand.", "%(n)s rows added by hand.", count) % {"n": count}
+        return ngettext("%(n)s row added manually.", "%(n)s rows added manually.", count) % {"n": count}
     if operation == "order":
         return _("Written by the environment %(name)s.") % {"name": options.get("environment", "")}
     if operation == "upload":

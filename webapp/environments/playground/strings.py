@@ -26,7 +26,7 @@ def _state() -> dict[str, str]:
         "play.done_no": _("no"),
         "play.not_yet": _("not yet"),
         "play.start": _("Choose a task and start an episode; the conversation appears here."),
-        "play.close.4401": _("You have been logged out. Log in again to go on."),
+        "play.close.4401": _("You have been logged out. Log in again to continue."),
         "play.close.4403": _("Your role does not allow playing here; ask an owner of your team."),
         "play.close.4404": _("This environment was removed."),
         "play.close.4429": _(
@@ -43,7 +43,7 @@ def _acting() -> dict[str, str]:
     return {
         "play.text_tab": _("Text"),
         "play.message": _("Message"),
-        "play.message_beside": _("Message beside the calls"),
+        "play.message_beside": _("Text next to the calls"),
         "play.optional": _("optional"),
         "play.send_text": _("Send the text"),
         "play.send_call": _("Call it"),

@@ -18,7 +18,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='checkpoint',
             name='state',
-            field=models.CharField(choices=[('whole', 'whole'), ('torn', 'damaged'), ('removed', 'removed')], default='whole', max_length=10),
+            field=models.CharField(choices=[('whole', 'intact'), ('torn', 'damaged'), ('removed', 'removed')], default='whole', max_length=10),
         ),
         migrations.AddField(
             model_name='checkpoint',

@@ -26,7 +26,7 @@ EXAMPLES = (
     Example(
         "contains",
         _("The answer contains the truth"),
-        _("1 when the row's answer stands in the final answer, else 0."),
+        _("1 if the final answer contains the row's answer, else 0."),
         """def reward(episode):
     truth = str(episode["row"].get("answer", "")).strip()
     return 1.0 if truth and truth in episode["final_answer"] else 0.0
@@ -45,7 +45,7 @@ EXAMPLES = (
     Example(
         "number",
         _("A number close to the truth"),
-        _("1 for the exact number, falling to 0 when it is twice as far away as it is large."),
+        _("1 for the exact number, falling to 0 when the error reaches twice the number."),
         """import re
 
 

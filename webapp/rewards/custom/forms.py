@@ -110,7 +110,7 @@ class CustomRewardForm(CodeForm):
     spec = forms.ChoiceField(
         label=gettext_lazy("Reward spec"),
         required=False,
-        help_text=gettext_lazy("Its next version gets this component; runs that use it stay as they are."),
+        help_text=gettext_lazy("Its next version gets this component; runs that use it do not change."),
     )
     spec_name = forms.CharField(
         label=gettext_lazy("Name of the new spec"), max_length=80, required=False, validators=[name_validator]

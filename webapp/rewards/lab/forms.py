@@ -59,7 +59,7 @@ class SetForm(forms.Form):
         max_length=80,
         required=False,
         validators=[name_validator],
-        help_text=gettext_lazy("Empty: named after where it comes from."),
+        help_text=gettext_lazy("Empty: named after its source."),
     )
 
     def __init__(self, *args: Any, runs: Any, **kwargs: Any) -> None:

@@ -253,7 +253,7 @@ def _labels() -> dict[str, str]:
         "against": _("compared with"),
         "cut": _("cut off, unsolved"),
         "r": _("correlation with length"),
-        "gain": _("longest quarter less shortest quarter"),
+        "gain": _("longest quarter minus shortest quarter"),
         "value": _("value"),
         "ceiling": _("highest reward"),
         "shaping": _("spread of shaping"),

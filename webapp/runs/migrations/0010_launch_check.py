@@ -26,7 +26,7 @@ class Migration(migrations.Migration):
                 ('digest', models.CharField(help_text='of what was checked, and in which language', max_length=64)),
                 ('anyway', models.BooleanField(default=False, help_text='only a hard problem stops the launch')),
                 ('language', models.CharField(blank=True, help_text='what findings are written in', max_length=20)),
-                ('state', models.CharField(choices=[('open', 'being checked'), ('passed', 'nothing stands against it'), ('stopped', 'a person has to decide'), ('dropped', 'dropped')], default='open', max_length=10)),
+                ('state', models.CharField(choices=[('open', 'being checked'), ('passed', 'all checks passed'), ('stopped', 'decision needed'), ('dropped', 'dropped')], default='open', max_length=10)),
                 ('findings', models.JSONField(default=list, help_text='webapp.launch.preflight.Check, in order')),
                 ('created_at', models.DateTimeField(auto_now_add=True)),
                 ('ended_at', models.DateTimeField(null=True)),

@@ -122,7 +122,7 @@ def test_progress_ends_with_the_page_and_a_failure_says_what_to_do(
     RolloutSet.objects.update(state=SetState.FAILED, error=error)
     assert client.get(address)["HX-Refresh"] == "true"
     page = client.get(reverse("lab-set", args=[project.slug, made.pk])).content.decode()
-    assert "Line 3 is too long." in page and "make another one" in page and "lab-data" not in page
+    assert "Line 3 is too long." in page and "create the set again" in page and "lab-data" not in page
     assert client_for(bob).post(reverse("lab-set-delete", args=[project.slug, made.pk])).status_code == 302
     assert not RolloutSet.objects.exists()
 

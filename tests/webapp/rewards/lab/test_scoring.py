@@ -88,11 +88,11 @@ def test_what_cannot_be_computed_excludes_and_says_why(
         {
             "component": "bfcl_task_success",
             "rollouts": 6,
-            "reason": "`bfcl_task_success` had nothing to say for this episode.",
+            "reason": "`bfcl_task_success` has no value for this episode.",
         }
     ]
     assert missing["summary"]["excluded"] == 8 and missing["summary"]["reward"]["mean"] is None
-    assert "BFCL task success: `bfcl_task_success` had" in missing["groups"][0]["rollouts"][0]["excluded"]
+    assert "BFCL task success: `bfcl_task_success` has no value" in missing["groups"][0]["rollouts"][0]["excluded"]
     asked = scored(made, [judge, regex])
     assert asked["rescored"] == ["regex_match"] and "judges and models are not asked" in asked["missing"][0]["reason"]
     assert {alarm["code"] for alarm in asked["alarms"]} >= {"judge_missing"}
@@ -106,8 +106,8 @@ def test_why_a_value_is_missing_is_said_in_the_readers_language(
     """The template is translated and its values stay; columns that were kept as English texts are still read."""
     made = built(kind="run", run=recorded_run(steps=1))
     spec = [{"name": "bfcl_task_success", "weight": 1}]
-    monkeypatch.setattr("webapp.text._", lambda text: f"〔{text}〕".replace("`{name}` had", "{name} hatte"))
-    said = "〔bfcl_task_success hatte nothing to say for this episode.〕"
+    monkeypatch.setattr("webapp.text._", lambda text: f"〔{text}〕".replace("`{name}` has", "{name} hat"))
+    said = "〔bfcl_task_success hat no value for this episode.〕"
     first = scored(made, spec)
     assert [item["reason"] for item in first["missing"]] == [said]
     rollouts = first["groups"][0]["rollouts"]
@@ -161,7 +161,7 @@ def test_one_rollout_with_what_earned_its_reward(
     ]
     assert asked(2)["excluded"] == "The server died." and asked(2)["reward"] is None
     odd = asked(1, [{"name": "bfcl_task_success", "weight": 1}])["parts"]["bfcl_task_success"]
-    assert odd["value"] is None and "nothing to say" in odd["reason"]
+    assert odd["value"] is None and "has no value for this episode" in odd["reason"]
     missing = client.post(
         reverse("lab-rollout", args=[project.slug, made.pk, run.pk]),
         json.dumps({"components": SPEC}),
