@@ -49,8 +49,8 @@ lint: $(VENV)/.setup-test test-js ## ruff, types, and the checks of the scripts
 test-js: $(JS)/node_modules/.setup ## types, tests and format of the page scripts (needs Node.js 18 or newer)
 	cd $(JS) && npm run --silent types && npm test --silent && npm run --silent format:check
 
-fmt: $(VENV)/.setup-test $(JS)/node_modules/.setup ## format the code
-	$(VENV)/bin/ruff check --fix . ; $(VENV)/bin/ruff format . ; cd $(JS) && npm run --silent format
+fmt: $(VENV)/.setup-test $(JS)/node_modules/.setup ## format the code and the templates
+	$(VENV)/bin/ruff check --fix . ; $(VENV)/bin/ruff format . ; $(PY) -m tests.reflow ; cd $(JS) && npm run --silent format
 
 bench: $(VENV)/.setup-test ## the benchmarks of docs/performance.md
 	$(PY) -m benchmarks

@@ -18,6 +18,38 @@ ROOT = Path(__file__).resolve().parents[1]
 OUR_FOLDERS = ("webapp", "training", "envs", "benchmarks")
 WEB_PACKAGES = {"django", "celery", "channels", "channels_redis", "ninja", "webapp"}
 SEEDED = {"pickle", "cPickle", "dill", "cloudpickle", "shelve", "marshal"}
+HTTP_CLIENTS = {
+    "httpx",
+    "httpcore",
+    "h11",
+    "h2",
+    "aiohttp",
+    "requests",
+    "urllib3",
+    "urllib.request",
+    "http.client",
+    "pycurl",
+    "websockets.sync.client",
+    "websockets.asyncio.client",
+}
+# Who may name an HTTP client, and why.
+OUTBOUND = {
+    "training/connections.py": {"httpx"},  # the one outbound client
+    "training/rollout/client.py": {"websockets.asyncio.client"},  # over a socket that training/connections.py dialled
+    "envs/toolbench/endpoint.py": {"httpx"},  # a server's own process; its one address is set by the operator at start
+    "webapp/ops/manager.py": {"http.client"},  # the errors of xmlrpc, spoken with supervisord over its own socket
+    "webapp/environments/launchers/docker.py": {"requests"},  # the errors of the docker library
+}
+# Who may start a process that goes on while we do something else, and why.
+STARTERS = {
+    "training/limited.py",  # every short-lived program, with its limits
+    "training/sandbox/process.py",  # a worker that is spoken to over both its pipes, call after call
+    "webapp/engine/trainer.py",  # the trainer, which a supervisor watches
+    "webapp/environments/launchers/process.py",  # servers of environments
+    "webapp/host/embedded.py",  # PostgreSQL and Redis
+    "webapp/ops/manager.py",  # supervisord
+    "webapp/ops/up.py",  # commands of `up` that last as long as it does
+}
 # Where objects may be fetched by key: the one access module, and modules that only read.
 GETTERS = re.compile(r"(^|/)(selectors|access)(/|\.py$|_\w+\.py$)|/migrations/|/management/")
 
@@ -177,6 +209,29 @@ def test_the_web_runs_trainers_only_as_processes() -> None:
         if name.split(".")[0] in heavy
     ]
     assert wrong == []
+
+
+def http_clients(source: Source) -> set[str]:
+    """The HTTP clients that a file names, by the names of the table above."""
+    named = set(imports(source))
+    return {client for client in HTTP_CLIENTS if any(f"{name}.".startswith(f"{client}.") for name in named)}
+
+
+def test_one_client_speaks_http() -> None:
+    found = {source.name: http_clients(source) for source in sources("webapp", "training", "envs")}
+    assert {name: clients for name, clients in found.items() if clients} == OUTBOUND
+
+
+def test_children_with_limits_are_started_in_one_place() -> None:
+    found = {place.rsplit(":", 1)[0] for place, node in calls("webapp", "training", "envs") if called(node) == "Popen"}
+    assert found == STARTERS
+
+
+def test_an_http_client_is_seen_however_it_is_imported() -> None:
+    lines = ["import httpx", "from urllib import request", "import http.client as c", "from h11 import Connection"]
+    text = "def f() -> None:\n" + "".join(f"    {line}\n" for line in lines)
+    made = Source(ROOT / "training" / "made.py", ast.parse(text))
+    assert http_clients(made) == {"httpx", "urllib.request", "http.client", "h11"}
 
 
 def test_objects_are_fetched_by_key_only_where_access_is_decided() -> None:

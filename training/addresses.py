@@ -3,8 +3,7 @@
 1. A URL is parsed once, strictly; anything two parsers could read differently is refused.
 2. Every address a host has must be global unicast, or allow-listed as ``host:port`` or as a network in CIDR form.
 
-Nothing here connects or resolves. Sentences go through ``_`` as templates with their values beside them, so that the
-web interface can show them in Chinese.
+Nothing here connects or resolves.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from training.errors import EnvironmentRefused
-from training.words import _
+from training.words import _, told
 
 MAX_URL_CHARS = 500
 SCHEMES = {"http": 80, "https": 443}
@@ -108,12 +107,7 @@ _UNSAFE = re.compile(r"[\x00-\x20\x7f\\]")
 
 
 class AddressRefused(EnvironmentRefused):
-    """The address may not be reached. ``template`` and ``values`` make its sentence."""
-
-    def __init__(self, template: str, *, hint: str = "", **values: str | int) -> None:
-        super().__init__(template % values if values else template, hint=hint)
-        self.template = template
-        self.values = values
+    """The address may not be reached."""
 
 
 class Place(NamedTuple):
@@ -146,7 +140,7 @@ class AllowList:
         if (host.rstrip("."), port) in self._pairs or (str(address), port) in self._pairs:
             return
         if port in SERVICE_PORTS:
-            raise AddressRefused(_("Port %(port)s belongs to another kind of service."), port=port)
+            raise AddressRefused(told(_("Port %(port)s belongs to another kind of service."), port=port))
         if any(address in network for network in self._networks) or _is_public(address):
             return
         raise AddressRefused(

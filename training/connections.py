@@ -1,10 +1,13 @@
-"""Connections to environment servers: only to addresses that were checked, and only there.
+"""The one way out over HTTP, and the sockets of environment sessions: only to addresses that were checked.
 
 Under an allow-list a host is resolved once, every address it has must pass the policy of ``training/addresses.py``, and
-the connection goes to one of those addresses; the name stays in Host and SNI. The supervisor gives a trainer its list
-and the server's token as ``TILTYARD_OUTBOUND_ALLOW`` and ``TILTYARD_ENV_TOKEN``; a process that speaks to several
-servers (the web) gives them with ``reaching``. A command line with neither is its operator's own and goes where it is
-told. Redirects and the proxies of the environment are never followed.
+the connection goes to one of those addresses; the name stays in Host and SNI, and the peer is compared before anything
+is sent. The supervisor gives a trainer its list and the server's token as ``TILTYARD_OUTBOUND_ALLOW`` and
+``TILTYARD_ENV_TOKEN``; a process that speaks to several servers (the web) gives them with ``reaching``, or hands over
+the addresses that it has checked itself. A command line with neither is its operator's own and goes where it is told.
+Redirects and the proxies of the environment are never followed, and nothing is compressed.
+
+No other module of ``training`` and ``webapp`` imports an HTTP client (tests/test_architecture.py).
 """
 
 from __future__ import annotations
@@ -13,10 +16,11 @@ import asyncio
 import os
 import socket
 import ssl
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 
@@ -24,10 +28,14 @@ import httpx
 
 from training.addresses import Address, AddressRefused, AllowList, Place, literal_address, parse_place, plain_address
 from training.errors import EnvironmentUnreachable
+from training.words import _
 
 ALLOW_VARIABLE = "TILTYARD_OUTBOUND_ALLOW"
 TOKEN_VARIABLE = "TILTYARD_ENV_TOKEN"  # noqa: S105 - the name of a variable, not a secret
 MAX_TRIED = 4
+"""Addresses of one host that are tried."""
+CLIENT_ERRORS: tuple[type[Exception], ...] = (httpx.HTTPError, httpx.InvalidURL, OSError)
+"""What the client raises; a library that brings the same client (Hugging Face's) lets these out."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +121,7 @@ async def dial(url: str) -> socket.socket | None:
 def _require_peer(peer: Any, address: Address) -> None:
     """A connection that ended elsewhere than where it was sent has gained something it must not have."""
     if plain_address(str(peer[0]).partition("%")[0]) != address:
-        raise AddressRefused("The connection reached another address than the one that was checked.")
+        raise AddressRefused(_("The connection reached another address than the one that was checked."))
 
 
 @lru_cache(maxsize=1)
@@ -122,34 +130,168 @@ def tls() -> ssl.SSLContext:
     return ssl.create_default_context()
 
 
-def http_client(connect_timeout_s: float) -> httpx.AsyncClient:
-    """A client for one server; the caller's own deadline bounds the whole of each exchange."""
-    transport: httpx.AsyncBaseTransport = httpx.AsyncHTTPTransport(verify=tls(), trust_env=False, retries=0)
-    allowed = allow_list()
-    if allowed is not None:
-        transport = _CheckedTransport(transport, allowed)
-    return httpx.AsyncClient(
-        transport=transport,
-        trust_env=False,
-        follow_redirects=False,
-        timeout=httpx.Timeout(None, connect=connect_timeout_s),
-        headers={"Accept-Encoding": "identity", "User-Agent": "tiltyard", **auth_headers()},
-    )
+class Why(StrEnum):
+    """What ended an exchange before its answer was whole."""
+
+    SLOW = "slow"
+    REFUSED = "refused"
+    TLS = "tls"
+    BROKEN = "broken"
+    NOT_HTTP = "not_http"
+    ADDRESS = "address"
+
+
+class HttpFailed(Exception):
+    """No whole answer came. Its text is the client's own, in English; ``why`` is for the sentence of a caller."""
+
+    def __init__(self, why: Why, text: str) -> None:
+        super().__init__(text)
+        self.why = why
+
+
+class TooLarge(Exception):
+    """The answer's body is larger than the caller takes."""
+
+
+class HttpAnswer:
+    """An answer whose body is still to be read."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        self._response = response
+        self.status = response.status_code
+        self.headers: Mapping[str, str] = response.headers
+        """By name in any case."""
+
+    async def chunks(self, most: int) -> AsyncIterator[bytes]:
+        """The body in pieces. Raises ``TooLarge`` beyond ``most`` bytes, and ``HttpFailed``."""
+        size = 0
+        with _http_failures():
+            async for chunk in self._response.aiter_raw():
+                size += len(chunk)
+                if size > most:
+                    raise TooLarge
+                yield chunk
+
+    async def close(self) -> None:
+        """Hang up, or keep the connection for the next request where the body was read to its end."""
+        await self._response.aclose()
+
+
+class HttpClient:
+    """A client for one server. The caller's own deadline bounds the whole of each exchange, every read included.
+
+    ``pinned`` are the addresses that a caller has checked itself, for the one host that it asks.
+    """
+
+    def __init__(
+        self,
+        connect_timeout_s: float,
+        *,
+        headers: Mapping[str, str] | None = None,
+        pinned: Iterable[Address] | None = None,
+    ) -> None:
+        transport: httpx.AsyncBaseTransport = _transport()
+        allowed = allow_list()
+        if pinned is not None:
+            transport = _CheckedTransport(transport, None, list(pinned)[:MAX_TRIED])
+        elif allowed is not None:
+            transport = _CheckedTransport(transport, allowed)
+        self._client = httpx.AsyncClient(
+            transport=transport,
+            trust_env=False,
+            follow_redirects=False,
+            timeout=httpx.Timeout(None, connect=connect_timeout_s),
+            headers={"Accept-Encoding": "identity", "User-Agent": "tiltyard", **(headers or {})},
+        )
+
+    async def open(
+        self,
+        method: str,
+        url: str,
+        *,
+        content: bytes | None = None,
+        params: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> HttpAnswer:
+        """Send a request; the caller closes its answer. Raises ``HttpFailed``, ``AddressRefused`` and the like."""
+        with _http_failures():
+            request = self._client.build_request(method, url, content=content, params=params, headers=headers)
+            return HttpAnswer(await self._client.send(request, stream=True))
+
+    @asynccontextmanager
+    async def stream(self, method: str, url: str, **more: Any) -> AsyncIterator[HttpAnswer]:
+        """One request and its answer, as ``open``."""
+        answer = await self.open(method, url, **more)
+        try:
+            yield answer
+        finally:
+            await answer.close()
+
+    async def close(self) -> None:
+        """Drop the connections."""
+        await self._client.aclose()
+
+    async def __aenter__(self) -> HttpClient:
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self.close()
+
+
+def _transport() -> httpx.AsyncBaseTransport:
+    return httpx.AsyncHTTPTransport(verify=tls(), trust_env=False, retries=0)
+
+
+def http_parts(url: str) -> tuple[str, str]:
+    """The scheme and the host of an address as the client reads it; empty where it cannot."""
+    try:
+        parts = httpx.URL(url)
+    except (httpx.InvalidURL, ValueError):
+        return "", ""
+    return parts.scheme, parts.host
+
+
+@contextmanager
+def _http_failures() -> Iterator[None]:
+    try:
+        yield
+    except CLIENT_ERRORS as exc:
+        raise HttpFailed(_why(exc), str(exc) or type(exc).__name__) from exc
+
+
+def _why(exc: BaseException) -> Why:
+    if isinstance(exc, httpx.TimeoutException):
+        return Why.SLOW
+    if isinstance(exc, httpx.ConnectError):
+        return Why.TLS if any(isinstance(cause, ssl.SSLError) for cause in _causes(exc)) else Why.REFUSED
+    if isinstance(exc, httpx.ProtocolError | httpx.DecodingError):
+        return Why.NOT_HTTP
+    return Why.ADDRESS if isinstance(exc, httpx.InvalidURL | httpx.UnsupportedProtocol) else Why.BROKEN
+
+
+def _causes(exc: BaseException | None) -> Iterator[BaseException]:
+    while exc is not None:
+        yield exc
+        exc = exc.__cause__ or exc.__context__
 
 
 class _CheckedTransport(httpx.AsyncBaseTransport):
-    """Sends each request to a checked address of its host; the first one is kept for the client's life."""
+    """Sends each request to a checked address of its host; the first one that accepts is kept for the client's life."""
 
-    def __init__(self, inner: httpx.AsyncBaseTransport, allowed: AllowList) -> None:
+    def __init__(
+        self, inner: httpx.AsyncBaseTransport, allowed: AllowList | None, pinned: list[Address] | None = None
+    ) -> None:
         self._inner = inner
         self._allowed = allowed
+        self._pinned = pinned
         self._addresses: dict[tuple[str, int], list[Address]] = {}
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        place = parse_place(str(request.url.copy_with(query=None, fragment=None)))
+        # Path and query name neither host nor port; those of a signed address are longer than any that is typed.
+        place = parse_place(str(request.url.copy_with(path="/", query=None, fragment=None)))
         key = (place.host, place.port)
         if key not in self._addresses:
-            self._addresses[key] = await checked_addresses(place, self._allowed)
+            self._addresses[key] = await self._checked(place)
         candidates = self._addresses[key]
         for number, address in enumerate(candidates):
             try:
@@ -159,11 +301,15 @@ class _CheckedTransport(httpx.AsyncBaseTransport):
                     raise
                 continue
             self._addresses[key] = [address]
-            stream = answer.extensions.get("network_stream")
-            if stream is not None and (peer := stream.get_extra_info("server_addr")) is not None:
-                _require_peer(peer, address)
             return answer
         raise EnvironmentUnreachable("The host has no address.")
+
+    async def _checked(self, place: Place) -> list[Address]:
+        if self._allowed is not None:
+            return await checked_addresses(place, self._allowed)
+        if self._pinned is None or self._addresses:
+            raise AddressRefused(_("The connection reached another address than the one that was checked."))
+        return self._pinned
 
     async def aclose(self) -> None:
         await self._inner.aclose()
@@ -171,6 +317,17 @@ class _CheckedTransport(httpx.AsyncBaseTransport):
 
 def _to(request: httpx.Request, address: Address, place: Place) -> httpx.Request:
     """The same request to an address; Host is in its headers already, and the name goes into SNI."""
-    extensions = {**request.extensions, "sni_hostname": place.host.rstrip(".")}
+
+    async def compare(event: str, info: dict[str, Any]) -> None:
+        """Before a byte is sent: the connection ends where it was sent."""
+        if event == "connection.connect_tcp.complete":
+            stream = info["return_value"]
+            try:
+                _require_peer(stream.get_extra_info("server_addr"), address)
+            except BaseException:
+                await stream.aclose()
+                raise
+
+    extensions = {**request.extensions, "sni_hostname": place.host.rstrip("."), "trace": compare}
     url = request.url.copy_with(host=str(address))
     return httpx.Request(request.method, url, headers=request.headers, stream=request.stream, extensions=extensions)

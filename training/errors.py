@@ -13,8 +13,11 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, SerializerFunctionWrapHandler, model_serializer
+
+from training.words import Sentence
 
 
 class Boundary(StrEnum):
@@ -33,12 +36,20 @@ class Boundary(StrEnum):
 
 
 class ErrorInfo(BaseModel):
-    """A failure as it is journalled, stored and shown."""
+    """A failure as it is journalled, stored and shown. ``told`` is the message for translation, where it has values."""
 
     code: str
     boundary: Boundary
     message: str
     hint: str = ""
+    told: Sentence | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_nothing(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        found: dict[str, Any] = whole(self)
+        if self.told is None:
+            found.pop("told", None)
+        return found
 
 
 class TiltyardError(Exception):
@@ -59,7 +70,8 @@ class TiltyardError(Exception):
     @property
     def info(self) -> ErrorInfo:
         """The error in its stored form."""
-        return ErrorInfo(code=self.code, boundary=self.boundary, message=self.message, hint=self.hint)
+        told = self.message if isinstance(self.message, Sentence) and self.message.values else None
+        return ErrorInfo(code=self.code, boundary=self.boundary, message=self.message, hint=self.hint, told=told)
 
 
 class ConfigError(TiltyardError):

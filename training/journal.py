@@ -23,6 +23,7 @@ from envs.wire import Message
 from training.config import Kind
 from training.errors import ErrorInfo
 from training.tail import drop_torn_tail
+from training.words import Sentence, _
 
 JOURNAL_VERSION = 1
 JOURNAL_NAME = "journal.jsonl"
@@ -181,11 +182,20 @@ class CheckpointsRemoved(Event):
     best: str = ""
 
 
+VERIFIED = {
+    "files": _("manifest and file hashes ({n})"),
+    "states": _("optimiser, schedule and random states"),
+    "position": _("position in the data: step {step}"),
+}
+"""What is checked of a checkpoint before a run goes on from it."""
+
+
 class Resumed(Event):
     """Where a later attempt, or a resumed run, goes on. ``lost_steps`` were trained before and are trained again.
 
     ``source`` is ``<attempt>/<folder>``, or a path where there is no attempt; "" when it begins at step 0 after all.
-    ``set_aside`` names checkpoints that were not whole; ``verified`` says in words what was checked.
+    ``set_aside`` names checkpoints that were not whole; ``verified`` are sentences of ``VERIFIED``, texts in
+    journals of older versions.
     """
 
     type: Literal["resumed"] = "resumed"
@@ -193,7 +203,7 @@ class Resumed(Event):
     step: int
     lost_steps: int = 0
     set_aside: list[str] = Field(default_factory=list)
-    verified: list[str] = Field(default_factory=list)
+    verified: list[Sentence] = Field(default_factory=list)
 
 
 class Held(Event):

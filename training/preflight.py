@@ -3,47 +3,31 @@
 Nothing here imports torch or TRL, except the template check of a model that is already on disk, which loads its
 tokenizer. Each check is independent: one that fails does not hide the next.
 
-Sentences go through ``_`` as templates with their values beside them, so that the web interface can show them in
-Chinese; a failure that was raised elsewhere has its code instead.
+What a check says is a sentence of ``training.words``; a failure that was raised elsewhere has its code instead.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from training.config import JobConfig
 from training.errors import ConfigError, TiltyardError
 from training.model_check import check_model_folder
 from training.policy.families import sampling_path
 from training.traps import Trap, traps
-from training.words import _
+from training.words import Sentence, _, told
 
 SAMPLE_ROWS = 1000
-
-
-class Text(NamedTuple):
-    """A sentence with places, and what stands in them."""
-
-    template: str
-    values: dict[str, str | int]
-
-    def __str__(self) -> str:
-        return self.template % self.values
-
-
-def _say(template: str, **values: str | int) -> Text:
-    return Text(template, values)
 
 
 class _Problem(Exception):
     """A check found something wrong and says it in its own words."""
 
-    def __init__(self, text: Text, hint: str) -> None:
-        super().__init__(str(text))
+    def __init__(self, text: Sentence, hint: str) -> None:
+        super().__init__(text)
         self.text = text
         self.hint = hint
 
@@ -51,7 +35,7 @@ class _Problem(Exception):
 class Check(BaseModel):
     """The outcome of one check, as forms and ``preflight --json`` show it.
 
-    ``message`` is ``template % values`` where the sentence is our own; ``code`` is that of an error from elsewhere.
+    ``told`` is the message where the sentence is our own, for translation; ``code`` is that of an error from elsewhere.
     ``option`` is the one that it belongs to; a ``hard`` problem cannot be overridden.
     """
 
@@ -59,8 +43,7 @@ class Check(BaseModel):
     ok: bool
     message: str
     hint: str = ""
-    template: str = ""
-    values: dict[str, str | int] = Field(default_factory=dict)
+    told: Sentence | None = None
     code: str = ""
     option: str = ""
     hard: bool = False
@@ -76,7 +59,7 @@ def preflight(config: JobConfig, *, load_template: bool = True) -> list[Check]:
 
 def each_check(config: JobConfig, *, load_template: bool = True) -> Iterator[Check]:
     """The same, each as soon as it is known: some of them take seconds."""
-    checks: list[tuple[str, Callable[[JobConfig], Text]]] = [] if config.policies else [("model", _model)]
+    checks: list[tuple[str, Callable[[JobConfig], Sentence]]] = [] if config.policies else [("model", _model)]
     checks.append(("dataset", _dataset))
     if config.method.plays:
         checks += [("environment", _environment), ("slots", _slots), ("rewards", _rewards)]
@@ -89,11 +72,11 @@ def each_check(config: JobConfig, *, load_template: bool = True) -> Iterator[Che
 
 
 def _trap(found: Trap) -> Check:
-    check = _check("settings", False, Text(found.template, found.values), found.hint)
+    check = _check("settings", False, found.sentence, found.hint)
     return check.model_copy(update={"option": found.option, "hard": found.hard})
 
 
-def _run(name: str, check: Callable[[JobConfig], Text], config: JobConfig) -> Check:
+def _run(name: str, check: Callable[[JobConfig], Sentence], config: JobConfig) -> Check:
     try:
         return _check(name, True, check(config))
     except _Problem as problem:
@@ -102,8 +85,8 @@ def _run(name: str, check: Callable[[JobConfig], Text], config: JobConfig) -> Ch
         return Check(check=name, ok=False, message=error.message, hint=error.hint, code=error.code)
 
 
-def _check(name: str, ok: bool, text: Text, hint: str = "") -> Check:
-    return Check(check=name, ok=ok, message=str(text), hint=hint, template=text.template, values=text.values)
+def _check(name: str, ok: bool, text: Sentence, hint: str = "") -> Check:
+    return Check(check=name, ok=ok, message=str(text), hint=hint, told=text)
 
 
 def _local_folder(config: JobConfig) -> Path | None:
@@ -111,94 +94,94 @@ def _local_folder(config: JobConfig) -> Path | None:
     return folder if config.model.source != "starter" and folder.is_dir() else None
 
 
-def _model(config: JobConfig) -> Text:
+def _model(config: JobConfig) -> Sentence:
     source = config.model.source
     if source == "starter":
         if config.method.learns_from == "rollouts":
-            return _say(
+            return told(
                 _("A new tiny model that knows nothing yet: GRPO can hardly teach it. Train it with SFT first.")
             )
         if config.draws_tasks:
             raise _Problem(
-                _say(_("The starter model is built from a dataset's words, and there is no dataset.")),
+                told(_("The starter model is built from a dataset's words, and there is no dataset.")),
                 _("Choose a dataset, or a trained model."),
             )
-        return _say(_("A tiny model is built from the dataset's own words."))
+        return told(_("A tiny model is built from the dataset's own words."))
     folder = _local_folder(config)
     if source.startswith("run:"):
-        return _say(_("It starts once %(source)s has finished training its model."), source=source)
+        return told(_("It starts once %(source)s has finished training its model."), source=source)
     if folder is None:
         if source.startswith((".", "/", "~")) or source.count("/") != 1:
-            raise _Problem(_say(_("There is no model folder %(source)s."), source=source), _("Fix model.source."))
-        return _say(_("%(source)s is fetched from Hugging Face when the run starts."), source=source)
+            raise _Problem(told(_("There is no model folder %(source)s."), source=source), _("Fix model.source."))
+        return told(_("%(source)s is fetched from Hugging Face when the run starts."), source=source)
     facts = check_model_folder(folder)
     path = sampling_path(facts.model_type)
     if path is None and facts.model_type and config.method.plays:
         raise _Problem(
-            _say(_("Models of the family %(family)s cannot be sampled correctly."), family=facts.model_type),
+            told(_("Models of the family %(family)s cannot be sampled correctly."), family=facts.model_type),
             _("Choose a model of another family, such as qwen3, qwen3_5, llama, mistral, gemma3 or gpt_oss."),
         )
     name = facts.architecture or facts.model_type or "a model"
     count = f"{facts.parameters:,}"
     if path == "plain" and config.method.plays:
         text = _("%(name)s with %(count)s parameters, safe to load. Every turn computes the whole prompt again.")
-        return _say(text, name=name, count=count)
-    return _say(_("%(name)s with %(count)s parameters, safe to load."), name=name, count=count)
+        return told(text, name=name, count=count)
+    return told(_("%(name)s with %(count)s parameters, safe to load."), name=name, count=count)
 
 
-def _dataset(config: JobConfig) -> Text:
+def _dataset(config: JobConfig) -> Sentence:
     from training.data.reader import load_rows
 
     if config.draws_tasks and config.environment.url:
-        return _say(_("No dataset: the environment draws its tasks by seed."))
+        return told(_("No dataset: the environment draws its tasks by seed."))
     if not config.data.train:
-        raise _Problem(_say(_("No dataset is chosen.")), _("Set data.train."))
+        raise _Problem(told(_("No dataset is chosen.")), _("Set data.train."))
     limit = min(config.data.max_rows or SAMPLE_ROWS, SAMPLE_ROWS)
     rows = load_rows(Path(config.data.train), limit)
     if config.method.learns_from == "demonstrations" and not any(
         m.role == "assistant" for row in rows for m in row.messages
     ):
         raise _Problem(
-            _say(_("The first rows have no assistant turn, so there is nothing to imitate.")),
+            told(_("The first rows have no assistant turn, so there is nothing to imitate.")),
             _("Choose a dataset of dialogues."),
         )
     if len(rows) == SAMPLE_ROWS:
-        return _say(_("%(count)s or more rows are readable."), count=len(rows))
-    return _say(_("%(count)s rows are readable."), count=len(rows))
+        return told(_("%(count)s or more rows are readable."), count=len(rows))
+    return told(_("%(count)s rows are readable."), count=len(rows))
 
 
-def _environment(config: JobConfig) -> Text:
+def _environment(config: JobConfig) -> Sentence:
     from training.rollout.protocols import check_environment
 
     if not config.environment.url:
         if config.environment.name:
             raise _Problem(
-                _say(_("The environment “%(name)s” has no address."), name=config.environment.name),
+                told(_("The environment “%(name)s” has no address."), name=config.environment.name),
                 _("Set environment.url, or start it."),
             )
-        return _say(_("No environment: each rollout is one turn, scored by the rewards alone."))
+        return told(_("No environment: each rollout is one turn, scored by the rewards alone."))
     answers = check_environment(config.environment)
     found = [answer for answer in answers if not isinstance(answer, TiltyardError)]
     if len(found) < len(answers):
         text = _("%(missing)s of %(count)s replicas do not answer.")
         raise _Problem(
-            _say(text, missing=len(answers) - len(found), count=len(answers)), _("Start them, or remove them.")
+            told(text, missing=len(answers) - len(found), count=len(answers)), _("Start them, or remove them.")
         )
-    return _say(_("%(name)s answers."), name=" ".join(part for part in (found[0].name, found[0].version) if part))
+    return told(_("%(name)s answers."), name=" ".join(part for part in (found[0].name, found[0].version) if part))
 
 
-def _slots(config: JobConfig) -> Text:
+def _slots(config: JobConfig) -> Sentence:
     from training.rollout.protocols import check_environment, probe_slots
 
     needed = config.rollouts_per_step
     if not config.environment.url:
-        return _say(_("No environment, so no slots are needed."))
+        return told(_("No environment, so no slots are needed."))
     found = [answer for answer in check_environment(config.environment) if not isinstance(answer, TiltyardError)]
     most = config.environment.sessions * len(found) or needed
     if any(facts.slots is None or facts.free is None for facts in found):
         shown = probe_slots(config.environment)
         if shown is None and most >= needed:
-            return _say(
+            return told(
                 _("The server does not report how many sessions it takes; %(needed)s run at once."), needed=needed
             )
         slots = free = min(most, shown or most)
@@ -206,17 +189,17 @@ def _slots(config: JobConfig) -> Text:
         free, slots = sum(facts.free or 0 for facts in found), sum(facts.slots or 0 for facts in found)
     if not free:
         raise _Problem(
-            _say(_("All of its %(slots)s slots are taken."), slots=slots),
+            told(_("All of its %(slots)s slots are taken."), slots=slots),
             _("A step waits up to environment.patience_s for a free one, then the run pauses."),
         )
     if min(free, most) < needed:
         rounds = -(-needed // min(free, most))
         text = _("It plays %(count)s at a time: the %(needed)s rollouts of a step take %(rounds)s rounds, one by one.")
-        return _say(text, count=min(free, most), needed=needed, rounds=rounds)
-    return _say(_("%(free)s free slots for %(needed)s rollouts."), free=free, needed=needed)
+        return told(text, count=min(free, most), needed=needed, rounds=rounds)
+    return told(_("%(free)s free slots for %(needed)s rollouts."), free=free, needed=needed)
 
 
-def _rewards(config: JobConfig) -> Text:
+def _rewards(config: JobConfig) -> Sentence:
     from training.rewards.custom import refuse_custom
     from training.rewards.registry import default_components
     from training.rewards.scoring import validate_components
@@ -227,33 +210,33 @@ def _rewards(config: JobConfig) -> Text:
     if problems:
         raise ConfigError(" ".join(problems), hint="Fix rewards.components.")
     names = ", ".join(f"{component.name} × {component.weight:g}" for component in components)
-    return _say(_("Scored by %(names)s."), names=names)
+    return told(_("Scored by %(names)s."), names=names)
 
 
-def _batch(config: JobConfig) -> Text:
+def _batch(config: JobConfig) -> Sentence:
     micro = config.optim.micro_batch_size
     whole = config.sft.batch_size
     if config.method.plays:
         whole = config.optim.mini_batch_size or config.rollouts_per_step
     if micro and whole % micro:
         raise _Problem(
-            _say(
+            told(
                 _("%(rows)s rows of a step cannot be divided into micro batches of %(micro)s."), rows=whole, micro=micro
             ),
             _("Fix optim.micro_batch_size."),
         )
     count = whole // micro if micro else 1
-    return _say(_("%(rows)s rows a step in %(count)s micro batches."), rows=whole, count=count)
+    return told(_("%(rows)s rows a step in %(count)s micro batches."), rows=whole, count=count)
 
 
-def _template(config: JobConfig) -> Text:
+def _template(config: JobConfig) -> Sentence:
     folder = _local_folder(config)
     if folder is None:
         raise _Problem(
-            _say(_("There is no model folder %(source)s."), source=config.model.source), _("Fix model.source.")
+            told(_("There is no model folder %(source)s."), source=config.model.source), _("Fix model.source.")
         )
     check_model_folder(folder)  # the tokenizer's files are as hostile as the weights until checked
     from training.algorithms.loading import load_tokenizer
 
     note = load_tokenizer(folder)[1]
-    return Text("%(note)s", {"note": note}) if note else _say(_("The chat template keeps earlier turns unchanged."))
+    return Sentence.of(note) if note else told(_("The chat template keeps earlier turns unchanged."))

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
-from webapp.text import clean_text
+from webapp.text import clean_text, in_words
 
 
 class Words(NamedTuple):
@@ -182,7 +182,8 @@ def failure(error: Mapping[str, Any] | None) -> Failure | None:
     """A stored error in the reader's words; one with a code that nobody knows speaks for itself."""
     if not error:
         return None
-    code, said, hint = (clean_text(str(error.get(part) or "")) for part in ("code", "message", "hint"))
+    code, hint = clean_text(str(error.get("code") or "")), in_words(clean_text(str(error.get("hint") or "")))
+    said = clean_text(in_words(error.get("told") or str(error.get("message") or "")))
     where = str(error.get("boundary") or "")
     boundary = _(BOUNDARIES[where]) if where in BOUNDARIES else where
     words = CODES.get(code)

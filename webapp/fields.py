@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from training.words import complaint_of
-from webapp.words import in_words, translated
+from webapp.text import in_words, translated
 
 MAX_LIST_CHARS = 20_000
 

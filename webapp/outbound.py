@@ -1,36 +1,42 @@
-"""The web's client for addresses that a person typed: it reaches only what ``training/addresses.py`` allows.
+"""Addresses that a person typed, reached through the one client of ``training/connections.py``.
 
 1. The URL is parsed once, strictly; anything two parsers could read differently is refused.
 2. The host is resolved once. Every address it has must be global unicast, or allow-listed in ``OUTBOUND_ALLOW``.
-3. The connection goes to a checked address (Host and SNI keep the name) and its peer is compared afterwards, so a name
-   that answers differently the second time gains nothing.
+3. The connection goes to a checked address (Host and SNI keep the name) and its peer is compared before anything is
+   sent, so a name that answers differently the second time gains nothing.
 4. No redirects, no proxies from the environment, no credentials; limits on connecting, on the whole and on the body.
+
+The client is asynchronous because only so a limit holds for all reads together; ``Exchange`` turns it on a loop of its
+own, step by step, so that callers stay plain functions that may use the database between the pieces of a body.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
-import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
-from typing import NamedTuple
+from math import inf
+from typing import NamedTuple, TypeVar
 
-import h11
 from django.conf import settings
 from django.utils.translation import gettext as _
 
 from training.addresses import MAX_URL_CHARS as MAX_URL_CHARS  # the registration form's limit is this client's
-from training.addresses import SCHEMES, Address, AddressRefused, AllowList, literal_address, parse_place, plain_address
-from training.connections import Access
-from training.errors import EnvironmentProtocolError, EnvironmentTimeout, EnvironmentUnreachable
+from training.addresses import Address, AddressRefused, AllowList, literal_address, parse_place, plain_address
+from training.connections import Access, HttpClient, HttpFailed, TooLarge, Why
+from training.errors import EnvironmentProtocolError, EnvironmentTimeout, EnvironmentUnreachable, TiltyardError
+from webapp.text import in_words
 
 CONNECT_LIMIT_S = 5.0
 TOTAL_LIMIT_S = 10.0
 MAX_BODY_BYTES = 1024**2
 
+CLOSING = {"Connection": "close"}
+Result = TypeVar("Result")
 Resolver = Callable[[str, int], list[str]]
 Pairs = frozenset[tuple[str, int]]
 NOTHING: Pairs = frozenset()
@@ -87,8 +93,7 @@ def translated_refusals() -> Iterator[None]:
     try:
         yield
     except AddressRefused as exc:
-        hint = _(exc.hint) if exc.hint else ""
-        raise OutboundRefused(_(exc.template) % exc.values, hint=hint) from exc
+        raise OutboundRefused(in_words(exc.message), hint=in_words(exc.hint)) from exc
 
 
 def fetch(
@@ -102,15 +107,14 @@ def fetch(
     """GET a small document. Raises ``OutboundRefused``, or an environment error that says what went wrong."""
     deadline = time.monotonic() + (total_s or TOTAL_LIMIT_S)
     target = target_of(url, resolve=resolve, ours=ours)
-    with contextlib.closing(connect(target, deadline)) as stream:
+    headers = {"Accept": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
+    with Exchange(target, headers, deadline) as exchange:
+        if 300 <= exchange.status < 400:
+            raise EnvironmentProtocolError(_("The server redirects elsewhere, and redirects are not followed."))
         try:
-            return _exchange(stream, target, deadline, token)
-        except TimeoutError as exc:
-            raise _too_slow() from exc
-        except h11.ProtocolError as exc:
-            raise EnvironmentProtocolError(_("The server's answer is not HTTP.")) from exc
-        except OSError as exc:
-            raise EnvironmentUnreachable(_("The connection broke before the answer was complete.")) from exc
+            return Reply(exchange.status, b"".join(exchange.body(MAX_BODY_BYTES)))
+        except TooLarge as exc:
+            raise EnvironmentProtocolError(_("The server's answer is larger than 1 MB.")) from exc
 
 
 def _system_resolve(host: str, port: int) -> list[str]:
@@ -133,79 +137,77 @@ def _resolve(host: str, port: int, resolve: Resolver) -> list[str]:
     return unique
 
 
-def _left(deadline: float) -> float:
-    """Seconds left; raises when there are none, so that a server which drips bytes cannot hold us."""
-    left = deadline - time.monotonic()
-    if left <= 0:
-        raise _too_slow()
-    return left
-
-
 def _too_slow() -> EnvironmentTimeout:
     return EnvironmentTimeout(_("The server did not answer in time."))
 
 
-def connect(target: Target, deadline: float) -> socket.socket:
-    """A connection to the first checked address that accepts one, with TLS for https."""
-    last: OSError | None = None
-    for address in target.addresses[:4]:
+class Exchange:
+    """One GET at a checked address, and its answer. Every step ends by the deadline, or after ``silence_s`` of silence.
+
+    Raises ``OutboundRefused``, or an environment error that says what went wrong in the reader's language.
+    """
+
+    def __init__(self, target: Target, headers: dict[str, str], deadline: float, silence_s: float = inf) -> None:
+        self._deadline, self._silence_s = deadline, silence_s
+        self._loop = asyncio.Runner()
+        self._client = HttpClient(CONNECT_LIMIT_S, headers=CLOSING | headers, pinned=target.addresses)
+        self._target = target
+
+    def __enter__(self) -> Exchange:
         try:
-            raw = socket.create_connection((str(address), target.port), timeout=min(CONNECT_LIMIT_S, _left(deadline)))
-        except OSError as exc:
-            last = exc
-            continue
-        if plain_address(str(raw.getpeername()[0]).partition("%")[0]) != address:
-            raw.close()
-            raise OutboundRefused(_("The connection reached another address than the one that was checked."))
-        return _secure(raw, target, deadline) if target.scheme == "https" else raw
-    if isinstance(last, TimeoutError):
-        raise _too_slow() from last
-    raise EnvironmentUnreachable(_("Nothing accepts connections at this address.")) from last
+            self._answer = self._step(self._client.open("GET", url_of(self._target)))
+        except BaseException:
+            self.__exit__()
+            raise
+        self.status, self.headers = self._answer.status, self._answer.headers
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        try:
+            self._loop.run(self._client.close())
+        finally:
+            self._loop.close()
+
+    def body(self, most: int) -> Iterator[bytes]:
+        """The body in pieces. Raises ``TooLarge`` beyond ``most`` bytes."""
+        pieces = self._answer.chunks(most)
+        while (piece := self._step(_next(pieces))) is not None:
+            yield piece
+
+    def _step(self, doing: Coroutine[object, object, Result]) -> Result:
+        async def limited() -> Result:
+            async with asyncio.timeout(min(self._silence_s, self._deadline - time.monotonic())):
+                return await doing
+
+        try:
+            with translated_refusals():
+                return self._loop.run(limited())
+        except TimeoutError as exc:
+            raise _too_slow() from exc
+        except HttpFailed as exc:
+            raise _failure(exc.why) from exc
 
 
-def _secure(raw: socket.socket, target: Target, deadline: float) -> socket.socket:
-    """TLS with certificate and name checked."""
-    try:
-        raw.settimeout(_left(deadline))
-        return ssl.create_default_context().wrap_socket(raw, server_hostname=target.host.rstrip("."))
-    except TimeoutError as exc:
-        raw.close()
-        raise _too_slow() from exc
-    except (OSError, ValueError) as exc:
-        raw.close()
-        raise EnvironmentUnreachable(_("The server's TLS certificate or handshake was not accepted.")) from exc
+async def _next(pieces: AsyncIterator[bytes]) -> bytes | None:
+    return await anext(pieces, None)
 
 
-def _exchange(stream: socket.socket, target: Target, deadline: float, token: str) -> Reply:
-    """Send the request and read the answer within the limits."""
-    peer = h11.Connection(h11.CLIENT, max_incomplete_event_size=16 * 1024)
+def url_of(target: Target) -> str:
+    """The address of a target, as its client reads it."""
     host = f"[{target.host}]" if ":" in target.host else target.host
-    headers = [
-        ("Host", host if target.port == SCHEMES[target.scheme] else f"{host}:{target.port}"),
-        ("Accept", "application/json"),
-        ("Accept-Encoding", "identity"),
-        ("User-Agent", "tiltyard"),
-        ("Connection", "close"),
-    ]
-    if token:
-        headers.append(("Authorization", f"Bearer {token}"))
-    stream.settimeout(_left(deadline))
-    request = peer.send(h11.Request(method="GET", target=target.path, headers=headers)) or b""
-    # In one piece: a server that answers the head and hangs up would break a second write.
-    stream.sendall(request + (peer.send(h11.EndOfMessage()) or b""))
-    status, body = 0, bytearray()
-    while True:
-        event = peer.next_event()
-        if event is h11.NEED_DATA:
-            stream.settimeout(_left(deadline))
-            peer.receive_data(stream.recv(65536))
-        elif isinstance(event, h11.Response):
-            status = event.status_code
-            if 300 <= status < 400:
-                raise EnvironmentProtocolError(_("The server redirects elsewhere, and redirects are not followed."))
-        elif isinstance(event, h11.Data):
-            body += event.data
-            if len(body) > MAX_BODY_BYTES:
-                raise EnvironmentProtocolError(_("The server's answer is larger than 1 MB."))
-        elif isinstance(event, (h11.EndOfMessage, h11.ConnectionClosed)):
-            return Reply(status, bytes(body))
+    return f"{target.scheme}://{host}:{target.port}{target.path}"
+
+
+def _failure(why: Why) -> TiltyardError:
+    match why:
+        case Why.SLOW:
+            return _too_slow()
+        case Why.REFUSED:
+            return EnvironmentUnreachable(_("Nothing accepts connections at this address."))
+        case Why.TLS:
+            return EnvironmentUnreachable(_("The server's TLS certificate or handshake was not accepted."))
+        case Why.BROKEN:
+            return EnvironmentUnreachable(_("The connection broke before the answer was complete."))
+        case Why.NOT_HTTP:
+            return EnvironmentProtocolError(_("The server's answer is not HTTP."))
+    return OutboundRefused(_("This is not a valid address."))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
 
+from training.journal import VERIFIED
 from training.metrics import METRICS
 from webapp.failures import failure_strings
 
@@ -37,7 +38,8 @@ def base_strings() -> dict[str, str]:
 
 def run_strings() -> dict[str, str]:
     """What the run page's scripts say."""
-    return {**_live(), **_words(), **report_strings(), **_rollouts(), **_curves(), **failure_strings()}
+    verified = {f"told.{template}": _(template) for template in VERIFIED.values()}
+    return {**_live(), **_words(), **report_strings(), **verified, **_rollouts(), **_curves(), **failure_strings()}
 
 
 def report_strings() -> dict[str, str]:

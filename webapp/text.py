@@ -1,4 +1,4 @@
-"""Text and JSON that PostgreSQL and ``JSON.parse`` both accept."""
+"""Text and JSON that PostgreSQL and ``JSON.parse`` both accept; the library's sentences in the reader's language."""
 
 from __future__ import annotations
 
@@ -6,9 +6,20 @@ import math
 import re
 from typing import Any
 
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from training.words import Sentence, filled
+
 _SURROGATE = re.compile("[\ud800-\udfff]")
 NUL_SHOWN = "\u2400"
 REPLACEMENT = "\ufffd"
+_PART = re.compile(r"(.+) of ((?:call|message) \d+.*)")
+_CALL = re.compile(r"call (\d+)")
+_MESSAGE = re.compile(r"message (\d+)(?: \((?:a )?(.+)\))?")
+_WORDS = {"before", "unit", "kind", "format"}
+_PLACES = {"where", "inside"}
+MAX_DEPTH = 4
 
 
 def clean_text(text: str) -> str:
@@ -34,3 +45,50 @@ def clean_json(value: Any) -> Any:
 def finite(value: float | None) -> float | None:
     """The number, or ``None`` where JSON has no word for it."""
     return value if value is None or math.isfinite(value) else None
+
+
+def translated(text: str | None) -> str:
+    """A marked text in the reader's language. (gettext answers the empty text with its catalogue's header.)"""
+    return _(text) if text else ""
+
+
+def in_words(found: Any, depth: int = 0) -> str:
+    """A sentence of the library in the reader's language: as it was raised, as JSON stores it, or a marked text."""
+    if isinstance(found, Sentence):
+        found = found.data
+    if not isinstance(found, dict) or depth > MAX_DEPTH:
+        return translated(str(found)) if found else ""
+    values, template, plural = found.get("values") or {}, str(found.get("template", "")), str(found.get("plural") or "")
+    chosen = ngettext(template, plural, _number(values.get("n"))) if plural else translated(template)
+    text = filled(chosen, values, lambda name, value: _value(name, value, depth))
+    return f"{place(str(values['inside']))}: {text}" if "inside" in values else text
+
+
+def _number(value: Any) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _value(name: str, value: Any, depth: int) -> str:
+    if isinstance(value, dict):
+        return in_words(value, depth + 1)
+    if name in _PLACES:
+        return place(str(value))
+    return translated(value) if name in _WORDS and isinstance(value, str) else str(value)
+
+
+def place(text: str) -> str:
+    """Where in a row something is: ``call 1 of message 2``."""
+    if found := _PART.fullmatch(text):
+        return _("{part} of {whole}").format(part=place(found[1]), whole=place(found[2]))
+    if found := _CALL.fullmatch(text):
+        return _("call {n}").format(n=found[1])
+    if found := _MESSAGE.fullmatch(text):
+        shown = _("message {n}").format(n=found[1])
+        return f"{shown} ({found[2]})" if found[2] else shown
+    return text
+
+
+def message_of(report: dict[str, Any]) -> str:
+    """What a report says of the whole file."""
+    told = report.get("told")
+    return " ".join(in_words(found) for found in told) if told else str(report.get("message", ""))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from django.urls import include, path
 
+from webapp.deletion.views import removal_again
+
 handler500 = "webapp.errors.server_error"
 urlpatterns = [
     path("", include("webapp.home.urls")),
@@ -17,4 +19,5 @@ urlpatterns = [
     path("p/<slug:slug>/environments/", include("webapp.environments.urls")),
     path("p/<slug:slug>/models/", include("webapp.registry.urls")),
     path("p/<slug:slug>/", include("webapp.deletion.urls")),
+    path("deletions/<uuid:pk>/retry/", removal_again, name="removal-retry"),
 ]

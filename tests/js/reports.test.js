@@ -48,6 +48,12 @@ test("reports name what was lost, what was set aside and what was skipped", () =
   assert.deepEqual(reportLines({}, t), []);
 });
 
+test("what was verified is a sentence, and plain text in older records", () => {
+  const position = { template: "position in the data: step {step}", values: { step: 6 } };
+  const [[, text]] = reportLines({ resumed: { source: "", step: 0, verified: ["manifest", position] } }, t);
+  assert.match(text, /report.verified .*"manifest, told.position in the data: step {step} {\\"step\\":6}"/);
+});
+
 test("events of a run that waits and goes on", () => {
   const payload = { step: 7, error: held.error, tries: 1, next_try_s: 5 };
   assert.match(eventText({ kind: "held", payload }, t), /^event.held .*"tries":1,"message":"refused"/);

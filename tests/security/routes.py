@@ -45,6 +45,7 @@ TABLE: dict[str, dict[str, Who]] = {
     "theme/": {"POST": Who.ANYONE},
     "styleguide/": {"GET": Who.ANYONE},
     "projects/new/": {"GET": Who.ANY_OWNER, "POST": Who.ANY_OWNER},
+    "deletions/<uuid:pk>/retry/": {"POST": Who.OWN},
     PROJECT: READ,
     PROJECT + "settings/": READ,
     PROJECT + "delete/": OWNERS,

@@ -20,6 +20,7 @@ from tests.security.routes import API, BODIES, SOCKETS, TABLE, Who, routes
 from webapp.asgi import application
 from webapp.datasets.models import Dataset, DatasetExport
 from webapp.registry.models import Checkpoint, RegisteredModel
+from webapp.removal.models import Removal
 from webapp.rewards.models import RewardCase, RolloutSet
 from webapp.rollouts.models import Rollout
 from webapp.runs.models import Preparation, RunImport
@@ -84,6 +85,7 @@ def objects(
         "cases": case.pk,
         "operation": "split",
         "export_id": _export(data).pk,
+        "deletions": Removal.objects.create(team=project.team, name="gone", state="failed").pk,
         "imports": RunImport.objects.create(project=project, files=[{"name": "log", "bytes": 1}]).pk,
         "needs": Preparation.objects.create(project=project, preset="toolbench", size="test").pk,
         "lab": RolloutSet.objects.create(project=project, name="set", kind="run").pk,

@@ -183,7 +183,7 @@ def test_corpus_is_large_enough() -> None:
 @pytest.mark.parametrize("url", HOSTILE_URLS, ids=lambda url: ascii(url)[:60])
 def test_hostile_url_is_refused_with_a_sentence(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     connected: list[Any] = []
-    monkeypatch.setattr(outbound.socket, "create_connection", lambda *a, **k: connected.append(a))
+    monkeypatch.setattr(socket.socket, "connect", lambda self, address: connected.append(address))
     started = time.monotonic()
     with pytest.raises(TiltyardError) as caught:
         fetch(url)
@@ -218,11 +218,11 @@ def test_rebinding_name_is_resolved_once_and_the_checked_address_is_used(monkeyp
         asked.append(host)
         return next(answers)
 
-    def connect(address: tuple[str, int], timeout: float) -> socket.socket:
+    def connect(self: socket.socket, address: tuple[str, int]) -> None:
         reached.append(address)
         raise OSError("no route in a test")
 
-    monkeypatch.setattr(outbound.socket, "create_connection", connect)
+    monkeypatch.setattr(socket.socket, "connect", connect)
     with pytest.raises(TiltyardError):
         fetch("http://rebind.example/health", resolve=resolve)
     assert asked == ["rebind.example"]
@@ -232,10 +232,13 @@ def test_rebinding_name_is_resolved_once_and_the_checked_address_is_used(monkeyp
 def test_peer_that_is_not_the_checked_address_is_refused(
     listen: Callable[..., Listener], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server, real = listen(), socket.create_connection
-    monkeypatch.setattr(outbound.socket, "create_connection", lambda address, timeout: real(("127.0.0.1", server.port)))
+    heard: list[bytes] = []
+    server, real = listen(lambda peer: heard.append(peer.recv(4096))), socket.socket.connect
+    monkeypatch.setattr(socket.socket, "connect", lambda self, address: real(self, ("127.0.0.1", server.port)))
     with pytest.raises(OutboundRefused):
-        fetch("http://moved.example/", resolve=lambda host, port: ["93.184.215.14"])
+        fetch("http://moved.example/", resolve=lambda host, port: ["93.184.215.14"], token="secret")
+    time.sleep(0.05)
+    assert heard in ([], [b""])  # nothing was sent, least of all the token
 
 
 def _allow(settings: Any, *servers: Listener) -> None:

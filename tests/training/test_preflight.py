@@ -61,7 +61,7 @@ def test_a_family_that_cannot_be_sampled_right_is_refused_by_name_and_a_slow_one
         return by_name(preflight(job, load_template=False))["model"]
 
     refused = model_check("mamba")
-    assert not refused.ok and refused.values == {"family": "mamba"} and "qwen3" in refused.hint
+    assert not refused.ok and refused.told.values == {"family": "mamba"} and "qwen3" in refused.hint
     slow = model_check("qwen3_5")
     assert slow.ok and "whole prompt" in slow.message
     assert model_check("rwkv", kind="sft").ok  # it samples nothing
@@ -134,7 +134,7 @@ def test_the_fast_checks_load_neither_torch_nor_transformers(tmp_path: Path) -> 
     done = subprocess.run(words, cwd=ROOT, capture_output=True, timeout=60)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)[0]
-    assert {"check", "ok", "message", "hint", "template", "values", "code", "option", "hard"} == set(found)
+    assert {"check", "ok", "message", "hint", "told", "code", "option", "hard"} == set(found)
 
 
 def test_each_sentence_is_a_template_or_has_the_code_of_its_error(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_each_sentence_is_a_template_or_has_the_code_of_its_error(tmp_path: Path
     wanted = {"data": {"train": str(broken)}, "model": {"source": "/nowhere"}, "environment": {"url": "", "name": "e"}}
     checks = preflight(job_config(**wanted), load_template=False)
     for check in checks:
-        assert bool(check.template) != bool(check.code), check
-        assert not check.template or check.template % check.values == check.message
+        assert bool(check.told) != bool(check.code), check
+        assert not check.told or check.told == check.message
     named = by_name(checks)
-    assert named["model"].values == {"source": "/nowhere"} and named["dataset"].code == "data_unreadable"
+    assert named["model"].told.values == {"source": "/nowhere"} and named["dataset"].code == "data_unreadable"

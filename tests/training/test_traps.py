@@ -64,7 +64,7 @@ def test_a_setting_that_goes_wrong(over: dict[str, Any], option: str, hard: bool
     base = {"environment": {"name": "tools"}, "optim": {"learning_rate": STARTER_RATE}}
     (found,) = traps(JobConfig.model_validate(base | over), load_template=False)
     assert (found.option, found.hard) == (option, hard)
-    assert found.template % found.values
+    assert "%" not in found.sentence.replace("%.", "") and "{" not in found.sentence
 
 
 @pytest.mark.parametrize(
@@ -97,14 +97,14 @@ def test_rows_of_another_world(tmp_path: Path) -> None:
     """A test set for a category, and two versions of BFCL in one file."""
     config = job_config(data={"train": rows(tmp_path, extra_info={"category": "G1_category"})}, environment=TOOLS)
     (found,) = traps(config, load_template=False)
-    assert found.option == "data.train" and "G1_category" in found.template % found.values
+    assert found.option == "data.train" and "G1_category" in found.sentence
     rows(tmp_path, category="Search", api_list=[{"category_name": "Search"}])
     assert traps(config, load_template=False) == []
     path = tmp_path / "rows.jsonl"
     lines = [{"messages": [{"role": "user", "content": "q"}], "bfcl_version": version} for version in ("v3", "v4")]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     (found,) = traps(config, load_template=False)
-    assert (found.option, found.hard) == ("data.train", True) and "v3, v4" in found.template % found.values
+    assert (found.option, found.hard) == ("data.train", True) and "v3, v4" in found.sentence
 
 
 def test_a_template_that_thinks_by_itself(tmp_path: Path, starter_folder: Path) -> None:
@@ -134,7 +134,7 @@ def test_the_window_is_the_models_own(tmp_path: Path, starter_folder: Path) -> N
         "rollout": {"max_prompt_tokens": 200, "max_turn_tokens": 50, "max_completion_tokens": 100},
     }
     (found,) = traps(JobConfig.model_validate(over), load_template=False)
-    assert found.values == {"prompt": 200, "episode": 100, "window": 256} and not found.hard
+    assert found.sentence.values == {"prompt": 200, "episode": 100, "window": 256} and not found.hard
 
 
 def test_rows_of_another_version_than_the_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,6 +146,6 @@ def test_rows_of_another_version_than_the_servers(tmp_path: Path, monkeypatch: p
     path.write_text(json.dumps({"messages": [{"role": "user", "content": "q"}], "bfcl_version": "v3"}) + "\n")
     config = job_config(data={"train": str(path)}, environment={"name": "bfcl", "url": "http://127.0.0.1:9"})
     (found,) = traps(config, load_template=False)
-    assert (found.option, found.hard, found.values) == ("data.train", True, {"rows": "v3", "server": "v4"})
+    assert (found.option, found.hard, found.sentence.values) == ("data.train", True, {"rows": "v3", "server": "v4"})
     server["version"] = "1.0.0+bfcl.v3"
     assert traps(config, load_template=False) == []

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -108,12 +108,15 @@ def remove_leftovers(directory: Path) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def outdated(directory: Path, keep: int) -> tuple[list[Path], Path | None]:
-    """Checkpoints in ``directory`` that are neither among the ``keep`` newest nor the best, and the best one.
+def outdated(directory: Path, keep: int, earlier: Sequence[Path] = ()) -> tuple[list[Path], Path | None]:
+    """Checkpoints of a run that are neither among its ``keep`` newest nor the best, and the best one.
 
-    The best has the highest reward in its manifest; ``None`` where no checkpoint has one. ``keep`` 0 keeps all.
+    ``earlier`` are the directories of the attempts before, oldest first: a checkpoint of a later attempt is newer,
+    whatever its step. The best has the highest reward in its manifest; ``None`` where no checkpoint has one. ``keep``
+    0 keeps all.
     """
-    folders = sorted(numbered(directory), key=step_of, reverse=True)
+    places = [directory, *reversed(earlier)]
+    folders = [folder for place in places for folder in sorted(numbered(place), key=step_of, reverse=True)]
     rewards = {folder: reward for folder in folders if (reward := _reward_of(folder)) is not None}
     best = max(rewards, key=lambda folder: rewards[folder]) if rewards else None
     return ([folder for folder in folders[keep:] if folder != best] if keep else []), best

@@ -96,9 +96,10 @@ class Job:
 
     def find_checkpoint(self) -> Path | None:
         """The checkpoint to go on from: in ``resume_from``, else in the run's own folder. Journals what was found."""
-        remove_leftovers(self.run_dir)
+        for folder in (self.run_dir, *self.earlier):
+            remove_leftovers(folder)
         found = find_resume(*(self.resume_from or (self.run_dir,)))
-        torn, source = [self._named(folder) for folder in found.torn], ""
+        torn, source = [self.named(folder) for folder in found.torn], ""
         for name in torn:
             self.log(f"{name} is not whole and was set aside.", "warning")
         if torn:
@@ -113,7 +114,7 @@ class Job:
             self.journal.write(Resumed(source=source, step=found.step, **report))
         return found.folder
 
-    def _named(self, folder: Path) -> str:
+    def named(self, folder: Path) -> str:
         """``<folder>`` for a checkpoint of this attempt, else ``<attempt>/<folder>``."""
         return folder.name if folder.parent == self.run_dir else f"{folder.parent.name}/{folder.name}"
 

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from training.algorithms.checkpoints import PREFIX, Manifest, numbered, step_of, verify
-from training.journal import JOURNAL_NAME
+from training.journal import JOURNAL_NAME, VERIFIED
 from training.tail import last_step
+from training.words import Sentence, told
 
 _STATES = {"optimizer.pt", "scheduler.pt", "rng_state.pth"}
 
@@ -29,7 +30,7 @@ class Found:
 
     folder: Path | None = None
     torn: list[Path] = field(default_factory=list)
-    verified: list[str] = field(default_factory=list)
+    verified: list[Sentence] = field(default_factory=list)
     trained: int = 0
 
     @property
@@ -89,11 +90,11 @@ def _step_agrees(folder: Path, manifest: Manifest) -> bool:
     return bool(state.get("global_step") == manifest.step == step_of(folder))
 
 
-def _verified(manifest: Manifest) -> list[str]:
-    words = [f"manifest and hashes of {len(manifest.files)} files"]
+def _verified(manifest: Manifest) -> list[Sentence]:
+    found = [told(VERIFIED["files"], n=len(manifest.files))]
     if {file.path for file in manifest.files} >= _STATES:
-        words.append("optimiser, schedule and random states")
-    return [*words, f"position in the data: step {manifest.step}"]
+        found.append(told(VERIFIED["states"]))
+    return [*found, told(VERIFIED["position"], step=manifest.step)]
 
 
 def _set_aside(folder: Path) -> None:

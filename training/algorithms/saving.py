@@ -9,7 +9,8 @@
    there until the first update of the next sampling; the random states are kept as they were at the border.
 4. Before a save: weights must be finite, and the disk must have room for it beside the reserve. A run that pauses
    because the disk is full may take half of the reserve for its last save: that is what it is there for.
-5. After a save the checkpoints of this attempt go that are neither among the newest ``run.keep_last`` nor the best.
+5. After a save the checkpoints of this attempt and of those before it go that are neither among the newest
+   ``run.keep_last`` nor the best.
 """
 
 from __future__ import annotations
@@ -104,14 +105,18 @@ class Saver:
         self._retain()
 
     def _retain(self) -> None:
-        folders, best = outdated(self.job.run_dir, self.job.config.run.keep_last)
+        job = self.job
+        folders, best = outdated(job.run_dir, job.config.run.keep_last, job.earlier)
         if not folders:
             return
-        paths = [folder.name for folder in folders]
+        paths = [job.named(folder) for folder in folders]
         # Journalled first: a page must not offer what is gone. What a crash leaves is found by the next save.
-        self.job.journal.write(CheckpointsRemoved(paths=paths, why="old", best=best.name if best is not None else ""))
-        for folder in folders:
-            remove(folder)
+        job.journal.write(CheckpointsRemoved(paths=paths, why="old", best=job.named(best) if best is not None else ""))
+        for folder, name in zip(folders, paths, strict=True):
+            try:
+                remove(folder)
+            except OSError as exc:  # the folder of an earlier attempt may be another user's
+                job.log(f"{name} could not be removed: {exc.strerror}.", "warning")
 
     def save_before_leaving(self, why: TiltyardError) -> None:
         """Save what was trained since the last checkpoint, as far as that can be gone on from."""

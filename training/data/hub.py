@@ -53,9 +53,12 @@ def pick(names: list[str], where: str, split: str = "") -> str:
 
 
 def _fetched(name: str, folder: Path) -> Path:
-    import httpx
     from huggingface_hub import HfApi, hf_hub_download
-    from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    from training.connections import CLIENT_ERRORS
+
+    unreachable: tuple[type[Exception], ...] = (*CLIENT_ERRORS, ValueError, RuntimeError)
 
     try:
         info = HfApi().dataset_info(name, timeout=TIMEOUT_S, files_metadata=True)
@@ -78,7 +81,7 @@ def _fetched(name: str, folder: Path) -> Path:
             told(_("Hugging Face has no public dataset {name}."), name=name),
             hint=_("Check the name, or give a file."),
         ) from exc
-    except (HfHubHTTPError, httpx.HTTPError, OSError, ValueError, RuntimeError) as exc:
+    except unreachable as exc:
         raise DataError(
             told(
                 _("There is no file {name}, and the dataset {name} of Hugging Face cannot be reached ({error})."),

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, Field
 
 from training.data.limits import MAX_REASON_CHARS
-from training.words import Said, _, told, value_of
+from training.words import Sentence, Value, _, told, value_of
 
 
 class Problem(NamedTuple):
@@ -159,13 +159,13 @@ class Finding(BaseModel):
     line: int
     code: str
     reason: str = Field(description="The sentence without its end stop, at most 200 characters.")
-    values: dict[str, str | int | Said] = Field(default_factory=dict)
+    values: dict[str, Value] = Field(default_factory=dict)
     suggestion: str = ""
 
     @property
-    def said(self) -> Said:
+    def said(self) -> Sentence:
         """The sentence, for translation."""
-        return Said(template=PROBLEMS[self.code].template, values=self.values)
+        return Sentence(PROBLEMS[self.code].template, self.values)
 
 
 class RowError(ValueError):
@@ -189,7 +189,7 @@ class RowError(ValueError):
         return finding(line, self.code, self.values)
 
 
-def sentence(code: str, values: Mapping[str, str | int | Said]) -> str:
+def sentence(code: str, values: Mapping[str, str | int]) -> str:
     """The sentence of a problem, cut at ``MAX_REASON_CHARS``."""
     text = PROBLEMS[code].template.format(**values)
     if "inside" in values:

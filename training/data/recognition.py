@@ -12,7 +12,7 @@ from training.data.formats import ENOUGH, recognise
 from training.data.formats.columns import suggest
 from training.data.limits import MAX_COLUMNS
 from training.data.raw import Sample
-from training.words import Said, said
+from training.words import Sentence
 
 EXAMPLE_CHARS = 120
 MAX_NAME_CHARS = 200
@@ -23,7 +23,7 @@ class Candidate(BaseModel):
 
     format: str
     certainty: float
-    reasons: list[Said] = Field(default_factory=list)
+    reasons: list[Sentence] = Field(default_factory=list)
 
 
 class Column(BaseModel):
@@ -37,7 +37,7 @@ class Recognition(BaseModel):
     """How a file is stored and what its rows can be, the surest first."""
 
     container: str = ""
-    evidence: list[Said] = Field(default_factory=list)
+    evidence: list[Sentence] = Field(default_factory=list)
     candidates: list[Candidate] = Field(default_factory=list)
     columns: list[Column] = Field(default_factory=list)
     mapping: dict[str, str] = Field(default_factory=dict, description="Columns by their usual names, as a suggestion.")
@@ -59,9 +59,11 @@ def recognition_of(opened: Opened, sample: Sample) -> Recognition:
     mapping = suggest(sample)
     return Recognition(
         container=opened.container,
-        evidence=[said(text) for text in opened.evidence],
+        evidence=[Sentence.of(text) for text in opened.evidence],
         candidates=[
-            Candidate(format=each.format, certainty=each.certainty, reasons=[said(text) for text in each.reasons])
+            Candidate(
+                format=each.format, certainty=each.certainty, reasons=[Sentence.of(text) for text in each.reasons]
+            )
             for each in recognise(sample)
         ],
         columns=_columns(opened, sample),

@@ -15,7 +15,7 @@ from pathlib import Path
 from training.data.files.sniff import open_regular
 from training.data.limits import MAX_LINE_BYTES
 from training.imports.base import MAX_NAME_CHARS, BadRow, Figures, Item, Notes, Reader, number_of, shown, step_of
-from training.words import Told, _, told
+from training.words import Sentence, _, told
 
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _STEP = re.compile(r"(?:^|[\s)])step:(\S{1,20}) - (?=\S[^:]*:\S)")
@@ -82,7 +82,7 @@ def _line(line: bytes, number: int, offset: int, at: float | None) -> Item | Non
     return Item(number, offset, Figures(step, values, at), remark=reduce(_both, remarks) if remarks else "")
 
 
-def _both(one: str, other: str) -> Told:
+def _both(one: str, other: str) -> Sentence:
     return told(_("{one}; {other}"), one=one, other=other)
 
 

@@ -34,7 +34,7 @@ from training.imports.base import Figures, Notes, Reader, shown
 from training.imports.recorder import Recorder
 from training.imports.report import FileRead, ImportReport
 from training.imports.weights import KIND, weights_in
-from training.words import _, said, told
+from training.words import Sentence, _, told
 
 REPORT_NAME = "import.json"
 OUTPUT_NAME = "output.log"
@@ -246,7 +246,7 @@ def _read_one(
         notes.say(told(twice, count=repeated))
     pace.ended(size)
     read.notes, read.left_out = notes.sentences, notes.left_out
-    read.told = [said(sentence) for sentence in notes.sentences]
+    read.told = [Sentence.of(sentence) for sentence in notes.sentences]
 
 
 def _refuse_excess(report: ImportReport, max_rows: int) -> None:

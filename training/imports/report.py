@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, Field
 
 from training.imports.base import MAX_REASON_CHARS
-from training.words import Said, said
+from training.words import Sentence
 
 MAX_LISTED = 200
 MAX_MAPPED = 500
@@ -17,7 +17,7 @@ class Listed(BaseModel):
     file: str
     line: int
     reason: str
-    told: Said | None = Field(default=None, description="The reason, for translation.")
+    told: Sentence | None = Field(default=None, description="The reason, for translation.")
 
 
 class FileRead(BaseModel):
@@ -33,7 +33,7 @@ class FileRead(BaseModel):
     bad_rows: int = 0
     left_out: dict[str, str] = Field(default_factory=dict, description="Columns without a place, and why.")
     notes: list[str] = Field(default_factory=list)
-    told: list[Said] = Field(default_factory=list, description="The notes, for translation.")
+    told: list[Sentence] = Field(default_factory=list, description="The notes, for translation.")
 
 
 class ImportReport(BaseModel):
@@ -41,7 +41,7 @@ class ImportReport(BaseModel):
 
     verdict: str = Field(default="rejected", description="ok, bad_rows or rejected")
     message: str = ""
-    told: list[Said] = Field(default_factory=list, description="The sentences of the message, for translation.")
+    told: list[Sentence] = Field(default_factory=list, description="The sentences of the message, for translation.")
     tool: str = ""
     files: list[FileRead] = Field(default_factory=list)
     steps: int = 0
@@ -56,7 +56,7 @@ class ImportReport(BaseModel):
 
     def say(self, *sentences: str) -> None:
         """Set the message."""
-        self.message, self.told = " ".join(sentences), [said(text) for text in sentences]
+        self.message, self.told = " ".join(sentences), [Sentence.of(text) for text in sentences]
 
     @property
     def rows_in(self) -> int:
@@ -81,4 +81,4 @@ class ImportReport(BaseModel):
 
 
 def _listed(file: FileRead, line: int, reason: str) -> Listed:
-    return Listed(file=file.name, line=line, reason=reason[:MAX_REASON_CHARS], told=said(reason))
+    return Listed(file=file.name, line=line, reason=reason[:MAX_REASON_CHARS], told=Sentence.of(reason))

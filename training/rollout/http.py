@@ -7,14 +7,12 @@ caller's: everything here can be cancelled at any read.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
-import httpx
-
 from training.config import EnvironmentConfig
-from training.connections import http_client
+from training.connections import HttpAnswer, HttpClient, HttpFailed, TooLarge, Why, auth_headers, http_parts
 from training.errors import (
     EnvironmentFault,
     EnvironmentProtocolError,
@@ -29,7 +27,7 @@ class Answer(NamedTuple):
     """A whole answer within the limits."""
 
     status: int
-    headers: httpx.Headers
+    headers: Mapping[str, str]
     body: bytes
 
     def json(self) -> Any:
@@ -44,11 +42,11 @@ class HttpLink:
         self._url = server_url(url)
         self._limit_s = config.connect_timeout_s
         self._max_bytes = max_bytes
-        self._client = http_client(config.connect_timeout_s)
+        self._client = HttpClient(config.connect_timeout_s, headers=auth_headers())
 
     async def close(self) -> None:
         """Drop the connections."""
-        await self._client.aclose()
+        await self._client.close()
 
     async def ask(
         self,
@@ -62,7 +60,7 @@ class HttpLink:
         """One request and its whole answer, whatever its status."""
         async with self.stream(method, path, body, params=params, headers=headers) as answer:
             whole = b"".join([chunk async for chunk in self.chunks(answer)])
-            return Answer(answer.status_code, answer.headers, whole)
+            return Answer(answer.status, answer.headers, whole)
 
     async def ask_json(self, method: str, path: str, body: Any = None, **more: Any) -> Any:
         """The JSON of an answer with status 200. Raises environment errors for any other."""
@@ -80,7 +78,7 @@ class HttpLink:
         *,
         params: dict[str, Any] | None = None,
         headers: dict[str, str] | None = None,
-    ) -> AsyncIterator[httpx.Response]:
+    ) -> AsyncIterator[HttpAnswer]:
         """One request and its answer, read through ``chunks``."""
         content = None if body is None else json.dumps(body).encode()
         typed = {"Content-Type": "application/json"} if content is not None else {}
@@ -91,28 +89,25 @@ class HttpLink:
                 if answer.headers.get("content-encoding", "identity") != "identity":
                     raise EnvironmentProtocolError("The environment compresses its answers, which was not asked for.")
                 yield answer
-        except httpx.ConnectTimeout as exc:
-            raise EnvironmentTimeout(f"No connection to the environment within {self._limit_s:g} s.") from exc
-        except (httpx.HTTPError, httpx.InvalidURL, OSError) as exc:
+        except HttpFailed as exc:
+            if exc.why is Why.SLOW:
+                raise EnvironmentTimeout(f"No connection to the environment within {self._limit_s:g} s.") from exc
             raise no_connection(exc) from exc
 
-    async def chunks(self, answer: httpx.Response) -> AsyncIterator[bytes]:
+    async def chunks(self, answer: HttpAnswer) -> AsyncIterator[bytes]:
         """The body in pieces, up to the limit."""
-        size = 0
-        async for chunk in answer.aiter_raw():
-            size += len(chunk)
-            if size > self._max_bytes:
-                raise EnvironmentProtocolError(f"The environment's answer is larger than {_size(self._max_bytes)}.")
-            yield chunk
+        try:
+            async for chunk in answer.chunks(self._max_bytes):
+                yield chunk
+        except TooLarge as exc:
+            size = _size(self._max_bytes)
+            raise EnvironmentProtocolError(f"The environment's answer is larger than {size}.") from exc
 
 
 def server_url(url: str) -> str:
     """The address without its last slash. Raises ``EnvironmentRefused`` for what is no http(s) address."""
-    try:
-        parts = httpx.URL(url)
-    except (httpx.InvalidURL, ValueError):
-        parts = httpx.URL("")
-    if parts.scheme not in ("http", "https") or not parts.host:
+    scheme, host = http_parts(url)
+    if scheme not in ("http", "https") or not host:
         raise EnvironmentRefused(
             f"'{url[:200]}' is no address of an environment.", hint="Set environment.url to http://host:port."
         )

@@ -1,14 +1,13 @@
 """What may go wrong with confined code, one sentence each.
 
-A sentence is a template with its values beside it, so that the web interface can say it in Chinese. ``text`` and
-``line`` come out of the sandbox: they are shortened and cleaned, and are never more than text.
+``text`` and ``line`` come out of the sandbox: they are shortened and cleaned, and are never more than text.
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from training.words import _
+from training.words import Sentence, _, told
 
 MAX_TEXT = 300
 
@@ -48,13 +47,12 @@ class Problem(NamedTuple):
     line: int | None = None
 
     @property
-    def template(self) -> str:
-        """The sentence with its places."""
-        return SENTENCES[self.kind]
+    def sentence(self) -> Sentence:
+        """What went wrong."""
+        return told(SENTENCES[self.kind], text=self.text)
 
     def __str__(self) -> str:
-        where = f" (line {self.line})" if self.line else ""
-        return self.template.format(text=self.text) + where
+        return self.sentence + (f" (line {self.line})" if self.line else "")
 
 
 class SandboxProblem(Exception):

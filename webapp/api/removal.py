@@ -5,8 +5,10 @@ The operations stand in the routers of what they delete: one address belongs to 
 
 from __future__ import annotations
 
+from typing import TypeVar
 from uuid import UUID
 
+from django.db.models import Model
 from django.http import HttpRequest
 
 from webapp.api.base import caller
@@ -21,11 +23,19 @@ from webapp.runs.models import Run
 from webapp.teams.access import object_for, project_for
 from webapp.teams.models import Role
 
+M = TypeVar("M", bound=Model)
+
+
+def _found(request: HttpRequest, model: type[M], pk: UUID, need: Role, *related: str) -> M:
+    """What is to be deleted, if the caller may."""
+    within = model._default_manager.select_related("project", *related)
+    return object_for(caller(request), model, pk, need=need, within=within)
+
 
 @runs.delete("/runs/{uuid:run_id}")
 def run_remove(request: HttpRequest, run_id: UUID) -> dict[str, str]:
     """Delete a run that has ended, with all that it recorded. Owners only; 409 while something uses it."""
-    run = object_for(caller(request), Run, run_id, need=Role.OWNER, within=Run.objects.select_related("project"))
+    run = _found(request, Run, run_id, Role.OWNER)
     remove(run)
     return {"deleted": run.name}
 
@@ -33,8 +43,7 @@ def run_remove(request: HttpRequest, run_id: UUID) -> dict[str, str]:
 @runs.delete("/checkpoints/{uuid:checkpoint_id}")
 def checkpoint_remove(request: HttpRequest, checkpoint_id: UUID) -> dict[str, str]:
     """Delete a checkpoint's files. Owners only; 409 while a model or an open run uses it."""
-    within = Checkpoint.objects.select_related("project", "run")
-    checkpoint = object_for(caller(request), Checkpoint, checkpoint_id, need=Role.OWNER, within=within)
+    checkpoint = _found(request, Checkpoint, checkpoint_id, Role.OWNER, "run")
     remove(checkpoint)
     return {"deleted": str(checkpoint)}
 
@@ -42,8 +51,7 @@ def checkpoint_remove(request: HttpRequest, checkpoint_id: UUID) -> dict[str, st
 @objects.delete("/datasets/{uuid:dataset_id}")
 def dataset_remove(request: HttpRequest, dataset_id: UUID) -> dict[str, str]:
     """Delete one version of a dataset. 409 while an open run uses it."""
-    within = Dataset.objects.select_related("project")
-    dataset = object_for(caller(request), Dataset, dataset_id, need=Role.EDITOR, within=within)
+    dataset = _found(request, Dataset, dataset_id, Role.EDITOR)
     dataset_delete(dataset=dataset)
     return {"deleted": dataset.reference}
 
@@ -51,8 +59,7 @@ def dataset_remove(request: HttpRequest, dataset_id: UUID) -> dict[str, str]:
 @runs.delete("/models/{uuid:model_id}")
 def model_remove(request: HttpRequest, model_id: UUID) -> dict[str, str]:
     """Forget a registered model; its files stay. 409 while an open run starts from it."""
-    within = RegisteredModel.objects.select_related("project")
-    model = object_for(caller(request), RegisteredModel, model_id, need=Role.EDITOR, within=within)
+    model = _found(request, RegisteredModel, model_id, Role.EDITOR)
     model_delete(model=model)
     return {"deleted": model.reference}
 

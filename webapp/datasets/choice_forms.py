@@ -21,7 +21,7 @@ from webapp.datasets.choices import BESIDE, UPLOADED, Choices, countable_models
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.fields import LinesField, help_text
 from webapp.teams.models import Project
-from webapp.words import translated
+from webapp.text import translated
 
 MAX_OFFERED = 200
 MAPPED = tuple(USUAL)

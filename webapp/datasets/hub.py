@@ -22,7 +22,7 @@ from training.data.hub import pick
 from training.errors import DataError, TiltyardError
 from webapp.datasets.models import Dataset
 from webapp.downloads import download
-from webapp.words import in_words
+from webapp.text import in_words
 from webapp.work import Claim
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)

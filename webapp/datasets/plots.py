@@ -9,7 +9,7 @@ from django.utils.translation import gettext as _
 
 from training.data.problems import PROBLEMS
 from webapp.datasets.choice_forms import remark_words
-from webapp.words import sentence, translated
+from webapp.text import in_words, translated
 
 MOST_BARS = 12
 
@@ -154,7 +154,7 @@ def code_words(code: str) -> str:
     if problem is None:
         return code
     short = remark_words(code)
-    return short if short != code else sentence({"template": problem.template, "values": _blanks(problem.template)})
+    return short if short != code else in_words({"template": problem.template, "values": _blanks(problem.template)})
 
 
 def _blanks(template: str) -> dict[str, str]:

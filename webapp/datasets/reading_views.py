@@ -30,8 +30,8 @@ from webapp.datasets.words import evidence_of, finding_sentence, ignored_of, sug
 from webapp.pages import add_errors, page_number
 from webapp.teams.access import can_edit, object_for, project_for
 from webapp.teams.models import Project, Role, User
+from webapp.text import in_words
 from webapp.upload_handlers import OVERHEAD_BYTES, CountingUploadHandler
-from webapp.words import sentence
 
 AT_ONCE = 2
 WAIT_FOR_OTHERS_S = 10.0
@@ -88,7 +88,7 @@ def _read_context(project: Project, dataset: Dataset, form: ReadForm) -> dict[st
             {
                 "format": item.get("format"),
                 "certainty": item.get("certainty"),
-                "reasons": [sentence(said) for said in item.get("reasons") or []],
+                "reasons": [in_words(said) for said in item.get("reasons") or []],
             }
             for item in recognised.get("candidates") or []
         ],
@@ -137,7 +137,7 @@ def _shown(found: Preview) -> dict[str, Any]:
         "look": found,
         "bad": bad,
         "preview": selectors.preview_of({"preview": found.rows}),
-        "message": " ".join(sentence(said.model_dump()) for said in found.message),
+        "message": " ".join(in_words(each) for each in found.message),
     }
 
 

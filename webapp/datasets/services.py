@@ -34,7 +34,7 @@ from webapp.removal.files import removal_add
 from webapp.storage import dataset_dir, file_store
 from webapp.teams.audit import audit
 from webapp.teams.models import AuditAction, Project, User
-from webapp.words import in_words
+from webapp.text import in_words
 from webapp.work import Claim
 
 logger = logging.getLogger(__name__)
@@ -218,5 +218,5 @@ def dataset_delete(*, dataset: Dataset) -> None:
         )
     with transaction.atomic():
         audit(AuditAction.DATASET_DELETED, dataset)
-        removal_add(str(dataset), [dataset_dir(dataset.id)])
+        removal_add(str(dataset), [dataset_dir(dataset.id)], dataset.project)
         dataset.delete()

@@ -29,8 +29,8 @@ from webapp.errors import error_body
 from webapp.pages import add_errors, page_number
 from webapp.teams.access import can_edit, object_for, project_for
 from webapp.teams.models import Project, Role, User
+from webapp.text import message_of, translated
 from webapp.uploads import upload_accepted, upload_count, upload_refused, upload_strings, wants_json
-from webapp.words import message_of, translated
 
 ROWS_PER_PAGE = 50
 BAD_SHOWN = 10

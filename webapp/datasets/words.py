@@ -9,7 +9,7 @@ from django.utils.translation import gettext as _
 from training.data.limits import MAX_REASON_CHARS
 from training.data.making.losses import COLUMN
 from training.data.problems import PROBLEMS
-from webapp.words import sentence, translated
+from webapp.text import in_words, translated
 
 
 def finding_sentence(finding: dict[str, Any]) -> str:
@@ -17,7 +17,7 @@ def finding_sentence(finding: dict[str, Any]) -> str:
     problem = PROBLEMS.get(str(finding.get("code")))
     if problem is None:
         return str(finding.get("reason", ""))
-    text = sentence({"template": problem.template, "values": finding.get("values") or {}})
+    text = in_words({"template": problem.template, "values": finding.get("values") or {}})
     return text if len(text) <= MAX_REASON_CHARS else text[: MAX_REASON_CHARS - 1] + "…"
 
 
@@ -28,7 +28,7 @@ def suggestion_of(code: str) -> str:
 
 def ignored_of(report: dict[str, Any]) -> list[str]:
     """Columns that stand in no row, each with its reason and count."""
-    return [sentence(item.get("told")) for item in report.get("ignored") or []]
+    return [in_words(item.get("told")) for item in report.get("ignored") or []]
 
 
 def lost_words(name: str) -> str:
@@ -41,4 +41,4 @@ def lost_words(name: str) -> str:
 def evidence_of(report: dict[str, Any]) -> list[str]:
     """Why a file is taken for what it is."""
     form = report.get("format") or {}
-    return [sentence(said) for said in form.get("told") or []] or [str(text) for text in form.get("evidence") or []]
+    return [in_words(said) for said in form.get("told") or []] or [str(text) for text in form.get("evidence") or []]

@@ -65,8 +65,12 @@ def remove(item: Run | Checkpoint | Project) -> None:
             raise ValidationError(" ".join(against), code="conflict")
         name, kind, pk = _name(item), item._meta.label_lower, item.pk
         audit(action, item, subject=name)
-        removal_add(name, _paths(item), kind="" if isinstance(item, Checkpoint) else kind, object_id=pk)
+        removal_add(name, _paths(item), _project(item), kind="" if isinstance(item, Checkpoint) else kind, object_id=pk)
         hide(item)
+
+
+def _project(item: Run | Checkpoint | Project) -> Project:
+    return item if isinstance(item, Project) else item.project
 
 
 def _lock(item: Run | Checkpoint | Project) -> None:

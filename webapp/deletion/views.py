@@ -10,14 +10,17 @@ from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_http_methods
+from django.views.decorators.http import require_http_methods, require_POST
 
 from webapp.deletion.services import forecast, remove
 from webapp.registry.models import Checkpoint
 from webapp.registry.selectors import checkpoints_of
+from webapp.removal.files import removal_retry
+from webapp.removal.models import Removal
 from webapp.runs.models import Run
-from webapp.teams.access import object_for, project_for
+from webapp.teams.access import object_for, object_of_team, project_for
 from webapp.teams.models import Project, Role
 
 
@@ -46,6 +49,18 @@ def project_delete(request: HttpRequest, slug: str) -> HttpResponse:
     """Delete a project with all that is in it."""
     project = project_for(request.user, slug, need=Role.OWNER)
     return _ask(request, project, project, reverse("team-settings", args=[slug]), "/?all=1")
+
+
+@login_required
+@require_POST
+def removal_again(request: HttpRequest, pk: UUID) -> HttpResponse:
+    """Try a deletion again that failed."""
+    removal = object_of_team(request.user, Removal, pk, need=Role.OWNER)
+    if removal_retry(removal):
+        messages.success(request, _("%(name)s is being deleted again.") % {"name": removal.name})
+    back = request.POST.get("back", "")
+    ours = url_has_allowed_host_and_scheme(back, {request.get_host()}, require_https=request.is_secure())
+    return redirect(back if ours else "/?all=1")
 
 
 def _ask(

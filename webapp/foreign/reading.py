@@ -21,7 +21,7 @@ from training.data.limits import CheckLimits
 from training.errors import TiltyardError
 from training.imports.report import ImportReport
 from training.imports.runner import run_import as read_files
-from training.words import said
+from training.words import Sentence
 from webapp import work
 from webapp.datasets.services import KEEP_FREE_BYTES, too_large_sentence
 from webapp.foreign.importing import run_import
@@ -124,7 +124,7 @@ def _make_run(claim: Claim[RunImport], report: ImportReport, folder: Path) -> No
 
 def _refusal(why: str) -> dict[str, Any]:
     """The report of files that were not read; the worker knows no reader, so the sentence is translated when shown."""
-    return dict(clean_json({"message": str(why), "told": [said(why).model_dump(mode="json")]}))
+    return dict(clean_json({"message": str(why), "told": [Sentence.of(why).data]}))
 
 
 def _stored(report: ImportReport) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 from training.imports.read import READERS, REPORT_NAME
 from webapp.runs.models import Run
 from webapp.storage import attempt_dir
-from webapp.words import message_of, sentence, translated
+from webapp.text import in_words, message_of, translated
 
 REPORT_BYTES = 8 << 20
 
@@ -44,8 +44,8 @@ def import_view(report: dict[str, Any]) -> dict[str, Any]:
 
 def _notes(item: dict[str, Any]) -> list[str]:
     """What was noted of a file; reports of earlier versions have only the English sentences."""
-    return [sentence(said) for said in item.get("told") or []] or [str(text) for text in item.get("notes", [])]
+    return [in_words(said) for said in item.get("told") or []] or [str(text) for text in item.get("notes", [])]
 
 
 def _listed(item: dict[str, Any]) -> dict[str, Any]:
-    return item | {"reason": sentence(item["told"])} if item.get("told") else item
+    return item | {"reason": in_words(item["told"])} if item.get("told") else item

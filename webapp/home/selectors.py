@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,70 +55,75 @@ def shelves(project: Project) -> list[Shelf]:
     return [_datasets(project), _rewards(project), _environments(project), _models(project)]
 
 
-def _newest(
-    rows: QuerySet[Any], url_name: str, fallback: str, project: Project, words: Any
-) -> list[tuple[Any, str, str]]:
-    back = url_or_none(fallback, project.slug) or ""
-    return [(row, url_or_none(url_name, project.slug, row.pk) or back, words(row)) for row in rows[:NEWEST]]
+def _shelf(
+    project: Project, name: str, rows: QuerySet[Any], count: int, words: Callable[[Any], str], **texts: str
+) -> Shelf:
+    """The newest of ``rows``, newest first, with where their pages are and a few words about each."""
+    everything = url_or_none(f"{name}-list", project.slug)
+    newest = [
+        (row, url_or_none(f"{name}-detail", project.slug, row.pk) or everything or "", words(row))
+        for row in rows.order_by("-created_at")[:NEWEST]
+    ]
+    new_url = url_or_none(f"{name}-new", project.slug)
+    return Shelf(icon=f"{name}s", count=count, newest=newest, url=everything, new_url=new_url, **texts)
+
+
+def _versions(rows: QuerySet[Any]) -> int:
+    """How many things there are, each with however many versions."""
+    return rows.order_by().values("name").distinct().count()
 
 
 def _datasets(project: Project) -> Shelf:
-    rows = Dataset.objects.filter(project=project).order_by("-created_at")
-    newest = _newest(rows, "dataset-detail", "dataset-list", project, lambda d: _("%(n)s rows") % {"n": f"{d.rows:,}"})
-    return Shelf(
-        _("Datasets"),
-        "datasets",
-        rows.values("name").distinct().count(),
-        newest,
-        url_or_none("dataset-list", project.slug),
-        url_or_none("dataset-new", project.slug),
-        _("Upload a dataset"),
-        _("JSON Lines or Parquet with the tasks to train on. Every row is checked before it is used."),
+    rows = Dataset.objects.filter(project=project)
+    return _shelf(
+        project,
+        "dataset",
+        rows,
+        _versions(rows),
+        lambda d: _("%(n)s rows") % {"n": f"{d.rows:,}"},
+        title=_("Datasets"),
+        new_label=_("Upload a dataset"),
+        empty=_("JSON Lines or Parquet with the tasks to train on. Every row is checked before it is used."),
     )
 
 
 def _rewards(project: Project) -> Shelf:
-    rows = RewardSpec.objects.filter(project=project).order_by("-created_at")
-    newest = _newest(
-        rows, "reward-detail", "reward-list", project, lambda r: " · ".join(c["name"] for c in r.components[:3])
-    )
-    return Shelf(
-        _("Rewards"),
-        "rewards",
-        rows.values("name").distinct().count(),
-        newest,
-        url_or_none("reward-list", project.slug),
-        url_or_none("reward-new", project.slug),
-        _("Create a reward spec"),
-        _("A named list of weighted components. Try it on a conversation before you train with it."),
+    rows = RewardSpec.objects.filter(project=project)
+    return _shelf(
+        project,
+        "reward",
+        rows,
+        _versions(rows),
+        lambda r: " · ".join(c["name"] for c in r.components[:3]),
+        title=_("Rewards"),
+        new_label=_("Create a reward spec"),
+        empty=_("A named list of weighted components. Try it on a conversation before you train with it."),
     )
 
 
 def _environments(project: Project) -> Shelf:
-    rows = Environment.objects.filter(project=project).order_by("-created_at")
-    newest = _newest(rows, "environment-detail", "environment-list", project, lambda e: e.server_name)
-    return Shelf(
-        _("Environments"),
-        "environments",
+    rows = Environment.objects.filter(project=project)
+    return _shelf(
+        project,
+        "environment",
+        rows,
         rows.count(),
-        newest,
-        url_or_none("environment-list", project.slug),
-        url_or_none("environment-new", project.slug),
-        _("Register a server"),
-        _("The servers that rollouts act in. Register one by its address; its health is monitored from then on."),
+        lambda e: str(e.server_name),
+        title=_("Environments"),
+        new_label=_("Register a server"),
+        empty=_("The servers that rollouts act in. Register one by its address; its health is monitored from then on."),
     )
 
 
 def _models(project: Project) -> Shelf:
-    rows = RegisteredModel.objects.filter(project=project).order_by("-created_at")
-    newest = _newest(rows, "model-detail", "model-list", project, lambda m: str(m.get_kind_display()))
-    return Shelf(
-        _("Models"),
-        "models",
+    rows = RegisteredModel.objects.filter(project=project)
+    return _shelf(
+        project,
+        "model",
+        rows,
         rows.count(),
-        newest,
-        url_or_none("model-list", project.slug),
-        url_or_none("model-new", project.slug),
-        _("Register a model"),
-        _("What runs start from: a local folder, a Hugging Face model, or what an earlier run left."),
+        lambda m: str(m.get_kind_display()),
+        title=_("Models"),
+        new_label=_("Register a model"),
+        empty=_("What runs start from: a local folder, a Hugging Face model, or what an earlier run left."),
     )

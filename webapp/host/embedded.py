@@ -293,6 +293,21 @@ def die_with_parent() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
+def service_start(service: Service, log: Path) -> subprocess.Popen[bytes]:
+    """A service as our child, which dies with us; what it prints goes behind what the log holds."""
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            service.argv,
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            preexec_fn=die_with_parent,
+            **run_as(service.user),
+        )
+
+
 class Embedded:
     """PostgreSQL and Redis as our own children, for a test session. They die with us."""
 
@@ -307,27 +322,13 @@ class Embedded:
             postgres = postgres_prepare(self.folder / "postgres", durable=self.durable)
             redis = redis_prepare(self.folder / "redis", durable=self.durable)
             for service, wait in ((postgres, postgres_wait), (redis, redis_wait)):
-                child = self._run(service)
+                child = service_start(service, self.folder / f"{service.name}.log")
+                self._children.append((service, child))
                 wait(service, alive=lambda child=child: child.poll() is None)  # type: ignore[misc]
         except BaseException:
             self.stop()
             raise
         self.database_url, self.redis_url = postgres.url, redis.url
-
-    def _run(self, service: Service) -> subprocess.Popen[bytes]:
-        with (self.folder / f"{service.name}.log").open("ab") as log:
-            child = subprocess.Popen(
-                service.argv,
-                cwd="/",
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                preexec_fn=die_with_parent,
-                **run_as(service.user),
-            )
-        self._children.append((service, child))
-        return child
 
     def stop(self) -> None:
         """Stop both; data stay."""

@@ -33,7 +33,7 @@ from webapp.runs.models import CheckState, LaunchCheck, Run
 from webapp.runs.states import RunState
 from webapp.teams.audit import audit
 from webapp.teams.models import AuditAction, Project, User
-from webapp.words import in_words
+from webapp.text import in_words
 from webapp.work import Claim
 
 CHECKING = "checking"  # the phase of a draft that is being checked

@@ -37,7 +37,7 @@ from webapp.runs.differences import Changed, differences
 from webapp.runs.models import Run
 from webapp.runs.states import TERMINAL
 from webapp.teams.models import Project
-from webapp.words import translated
+from webapp.text import translated
 
 MAX_OPTIONS = 200
 # Docstrings of the config's groups, repeated here only so that makemessages finds them; a test compares them.

@@ -10,16 +10,12 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 import threading
-import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +26,7 @@ from django.utils.translation import gettext as _
 from training.child_env import CERTIFICATES, MODELS, PLACES, child_env
 from training.config import JobConfig, config_to_yaml
 from training.errors import ConfigError, TiltyardError
+from training.limited import limited_child
 from training.rewards.scoring import validate_components
 from webapp.engine.resolve import resolve
 from webapp.engine.trainer import access_env
@@ -42,13 +39,12 @@ from webapp.launch.disk import disk_forecast, disk_sentence
 from webapp.outbound import OutboundRefused
 from webapp.runs.models import Run
 from webapp.teams.models import Project
-from webapp.words import in_words
+from webapp.text import in_words
 
 logger = logging.getLogger(__name__)
 WALL_LIMIT_S = 30.0  # while a person waits for the page
 LONG_LIMIT_S = 240.0  # in the background
-LOOK_EVERY_S = 0.1
-MAX_OUTPUT_BYTES = 256 * 1024
+MAX_LINES = 1000  # of what the trainer's checks print
 KEEP_FREE_BYTES = 2 * 1024**3
 ASKED_BEFORE = frozenset({"environment", "rewards"})  # said once already when they are all right
 COUNTED_HERE = "slots"  # where the servers tell: over all replicas, with an offer to start more
@@ -270,62 +266,34 @@ def _trainer_checks(config: JobConfig, access: dict[str, str], limit_s: float = 
 
 
 def _ask_trainer(config: JobConfig, access: dict[str, str], limit_s: float, title: str) -> Iterator[Check]:
+    """Run the command with a minimal environment and give its findings while it writes them, one a line."""
     with tempfile.TemporaryDirectory(prefix="preflight-", dir=settings.DATA_DIR) as folder:
-        path = Path(folder)
+        path, printed = Path(folder), []
         (path / "config.yaml").write_text(config_to_yaml(config), encoding="utf-8")
-        code, text = (yield from _follow(path, access, limit_s)), _read(path / "out")
-        if code is None:
+        command = [sys.executable, "-m", "training", "preflight", str(path / "config.yaml"), "--json"]
+        with (
+            open(path / "err", "wb") as err,
+            limited_child(
+                command, wall_s=limit_s, env=_environment(access), stderr=err, cwd=settings.BASE_DIR
+            ) as child,
+        ):
+            for line in islice(child.lines(), MAX_LINES):
+                printed.append(line)
+                yield from _finding_of(line)
+            in_time = child.wait()
+        if not in_time:
             sentence = _("The trainer's own checks took longer than %(s)g seconds.") % {"s": limit_s}
             hint = _("A large model may simply need longer to load; this does not stop the launch.")
             yield Check(title, False, sentence, hint, remark=True)
-        elif not _whole(text):
-            error = _read(path / "err")[:2000].decode("utf-8", "replace")
-            logger.warning("preflight gave no findings (exit code %s): %s", code, error)
+        elif not _whole(b"\n".join(printed)):
+            error = (path / "err").read_bytes()[:2000].decode("utf-8", "replace")
+            logger.warning("preflight gave no findings (exit code %s): %s", child.code, error)
             yield _no_trainer()
 
 
 def _no_trainer() -> Check:
     sentence = _("The trainer's own checks failed to run on this server.")
     return Check(_("Trainer"), False, sentence, _("See the server's log."))
-
-
-def _follow(folder: Path, access: Mapping[str, str], limit_s: float) -> Generator[Check, None, int | None]:
-    """Run the command with a minimal environment and give its findings while it writes them, one a line.
-
-    Returns the exit status; ``None`` when it had to be killed.
-    """
-    with open(folder / "out", "wb") as out, open(folder / "err", "wb") as err:
-        child = subprocess.Popen(
-            [sys.executable, "-m", "training", "preflight", str(folder / "config.yaml"), "--json"],
-            cwd=settings.BASE_DIR,
-            env=_environment(access),
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=err,
-            start_new_session=True,
-        )
-    deadline, seen = time.monotonic() + limit_s, 0
-    try:
-        while True:
-            ended = child.poll() is not None  # read after the end, not before it
-            lines = _read(folder / "out").splitlines(keepends=True)
-            for line in lines[seen:]:
-                if not line.endswith(b"\n"):
-                    break
-                seen += 1
-                yield from _finding_of(line)
-            if ended or time.monotonic() > deadline:
-                return child.poll()
-            with suppress(subprocess.TimeoutExpired):
-                child.wait(timeout=LOOK_EVERY_S)
-    finally:
-        if child.poll() is None:
-            os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
-
-
-def _read(path: Path) -> bytes:
-    return path.read_bytes()[:MAX_OUTPUT_BYTES]
 
 
 def _environment(access: Mapping[str, str]) -> dict[str, str]:
@@ -358,13 +326,13 @@ def _option_title(path: str) -> str:
 
 
 def _finding(item: dict[str, Any]) -> Check:
-    """One finding in the reader's language: our own sentences are templates, errors from elsewhere have a code."""
-    title, ok, template = _title(str(item["check"])), bool(item["ok"]), str(item.get("template") or "")
+    """One finding in the reader's language: our own are sentences, errors from elsewhere have a code."""
+    title, ok = _title(str(item["check"])), bool(item["ok"])
     said, hint = str(item.get("message", ""))[:500], str(item.get("hint", ""))[:500]
     error = failure({"code": item.get("code"), "message": said, "hint": hint}) if item.get("code") else None
     if error is not None:
         return Check(title, ok, error.title, error.hint, detail=error.detail)
-    message = (_(template) % item["values"])[:500] if template else said
+    message = in_words(item["told"])[:500] if item.get("told") else said
     path = str(item.get("option") or "")[:80]
     return Check(_option_title(path) or title, ok, message, _(hint) if hint else "", item.get("hard") is True, path)
 

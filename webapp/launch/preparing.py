@@ -35,7 +35,7 @@ from webapp.runs.states import RunState
 from webapp.teams.access import project_for
 from webapp.teams.audit import audit
 from webapp.teams.models import AuditAction, Project, Role, User
-from webapp.words import in_words
+from webapp.text import in_words
 from webapp.work import Claim
 
 OPEN, DONE, FAILED, DROPPED = (

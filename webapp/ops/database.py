@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from webapp.host.embedded import die_with_parent, postgres_bin, postgres_prepare, postgres_wait, run_as
+from webapp.host.embedded import postgres_bin, postgres_prepare, postgres_wait, service_start
 
 STOP_LIMIT_S = 60
 
@@ -44,17 +44,7 @@ def _server(data: Path) -> Iterator[str]:
     """The folder's own server as our child; it dies with us."""
     service = postgres_prepare(data / "postgres")
     (data / "logs").mkdir(mode=0o700, exist_ok=True)
-    with (data / "logs" / "postgres.log").open("ab") as log:
-        child = subprocess.Popen(
-            service.argv,
-            cwd="/",
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            preexec_fn=die_with_parent,
-            **run_as(service.user),
-        )
+    child = service_start(service, data / "logs" / "postgres.log")
     try:
         postgres_wait(service, alive=lambda: child.poll() is None)
         yield service.url

@@ -20,8 +20,6 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -30,6 +28,8 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
+from training.addresses import parse_place
+from training.errors import EnvironmentProtocolError, TiltyardError
 from webapp.host.embedded import (
     EmbeddedError,
     Service,
@@ -56,6 +56,7 @@ from webapp.ops.programs import (
     web_program,
 )
 from webapp.ops.surroundings import check_port, disk_error, old_redis, tools_port_of, tools_token_file
+from webapp.outbound import fetch
 from webapp.static_files import collected, note_collected
 
 READY_LIMIT_S = 120.0
@@ -375,11 +376,12 @@ class Up:
 
 
 def _answers(url: str) -> bool:
-    """Whether anything at all answers there."""
+    """Whether anything at all answers there, whatever it says: a redirect, a refusal."""
+    place = parse_place(url)
     try:
-        urllib.request.urlopen(url, timeout=5).close()  # noqa: S310 - our own http address
-    except urllib.error.HTTPError:
+        fetch(url, ours=frozenset({(place.host, place.port)}), total_s=5)
+    except EnvironmentProtocolError:
         return True
-    except OSError:
+    except TiltyardError:
         return False
     return True

@@ -12,7 +12,7 @@ from django.utils import timezone
 from webapp.failures import failure
 from webapp.figures import duration, figure
 from webapp.strings import report_strings
-from webapp.text import clean_text
+from webapp.text import clean_text, in_words
 
 REPORT_KINDS = ("held", "update_skipped", "sampler_checked", "resumed", "checkpoints_removed")
 
@@ -70,7 +70,7 @@ def resume_text(found: Mapping[str, Any]) -> str:
     if found.get("set_aside"):
         parts.append(said("report.aside", names=", ".join(found["set_aside"])))
     if found.get("verified"):
-        parts.append(said("report.verified", what=", ".join(found["verified"])))
+        parts.append(said("report.verified", what=", ".join(in_words(each) for each in found["verified"])))
     return " ".join(parts)
 
 

@@ -11,31 +11,51 @@ from uuid import UUID
 
 from django.conf import settings
 
+from training.errors import DataError
+from training.words import _, told
 from webapp import work
 from webapp.removal.models import Removal, RemovalState
 from webapp.storage import trash_dir
+from webapp.teams.models import Project
 from webapp.work import Claim
 
 
-def removal_add(name: str, paths: Iterable[Path], *, kind: str = "", object_id: UUID | None = None) -> Removal:
+def removal_add(
+    name: str, paths: Iterable[Path], project: Project, *, kind: str = "", object_id: UUID | None = None
+) -> Removal:
     """Have a worker delete folders, and the row they belong to. Part of the caller's transaction."""
     root = Path(settings.DATA_DIR)
     relative = [path.relative_to(root).as_posix() for path in paths]
-    removal = Removal.objects.create(name=name[:200], paths=relative, kind=kind, object_id=object_id)
+    removal = Removal.objects.create(
+        name=name[:200], paths=relative, kind=kind, object_id=object_id, team_id=project.team_id
+    )
     work.enqueue(removal)
     return removal
 
 
+def removal_retry(removal: Removal) -> bool:
+    """Have a worker try a failed deletion again; false where somebody else has asked for that already."""
+    failed = Removal.objects.filter(pk=removal.pk, state=RemovalState.FAILED)
+    if not failed.update(state=RemovalState.WAITING, error=None, token="", tries=0, heard_at=None):
+        return False
+    work.enqueue(removal)
+    return True
+
+
 def files_delete(claim: Claim[Removal]) -> None:
-    """Rename what is still there into the trash, then empty that."""
+    """Rename what is still there into the trash, then empty that. Raises ``DataError``."""
     trash = trash_dir(claim.item.pk)
-    trash.mkdir(parents=True, exist_ok=True, mode=0o700)
-    for number, relative in enumerate(claim.item.paths):
-        path = Path(settings.DATA_DIR) / relative
-        if path.exists():
-            _into(trash / f"{number}.{claim.token}", path)
-    claim.report({"stage": "files"}, at_once=True)
-    shutil.rmtree(trash)
+    try:
+        trash.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for number, relative in enumerate(claim.item.paths):
+            path = Path(settings.DATA_DIR) / relative
+            if path.exists():
+                _into(trash / f"{number}.{claim.token}", path)
+        claim.report({"stage": "files"}, at_once=True)
+        shutil.rmtree(trash)
+    except OSError as exc:
+        what = told(_("Its files cannot be deleted: {why}."), why=exc.strerror or "I/O error")
+        raise DataError(what, hint=_("Fix the permissions or the disk of the data folder, then try again.")) from exc
 
 
 def _into(trash: Path, path: Path) -> None:

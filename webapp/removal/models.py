@@ -23,6 +23,9 @@ class Removal(UuidModel, Work):
     OPEN = (RemovalState.WAITING,)
     LIMIT_S = 3600
 
+    team = models.ForeignKey(
+        "teams.Team", on_delete=models.CASCADE, null=True, related_name="removals", help_text="who sees that it failed"
+    )
     kind = models.CharField(max_length=40, blank=True, help_text="model of the row to delete, as app.model")
     object_id = models.UUIDField(null=True)
     name = models.CharField(max_length=200)

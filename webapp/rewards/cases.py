@@ -28,7 +28,7 @@ from webapp.rewards.selectors import component_titles, title_of
 from webapp.rewards.services import scorers
 from webapp.teams.audit import audit
 from webapp.teams.models import AuditAction, Project, User
-from webapp.words import in_words
+from webapp.text import in_words
 
 logger = logging.getLogger(__name__)
 MAX_CASES = 200

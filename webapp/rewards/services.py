@@ -23,7 +23,7 @@ from webapp.rewards.permission import custom_refusal
 from webapp.rewards.selectors import newest_named, runs_using, title_of
 from webapp.teams.audit import audit
 from webapp.teams.models import AuditAction, Project, User
-from webapp.words import in_words
+from webapp.text import in_words
 
 TRY_LIMIT_S = 5.0
 # Components are our own functions over a bounded text, so a thread that outlives its limit still ends by itself.

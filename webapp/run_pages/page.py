@@ -30,8 +30,7 @@ from webapp.runs.differences import Changed, differences
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.states import TERMINAL, RunState
 from webapp.storage import attempt_dir
-from webapp.text import clean_text
-from webapp.words import translated
+from webapp.text import clean_text, translated
 
 PLOTLY = "vendor/plotly-basic-4.1.1.min.js"  # fetched when the curves are looked at, not before
 EVENTS_PAGE = 200

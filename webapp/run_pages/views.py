@@ -36,7 +36,7 @@ from webapp.runs.models import Run
 from webapp.runs.states import TERMINAL, RunState
 from webapp.teams.access import can_edit, project_for
 from webapp.teams.models import Project, Role, User
-from webapp.words import translated
+from webapp.text import translated
 
 PER_PAGE = 50
 CHILDREN_SHOWN = 5

@@ -65,6 +65,18 @@ def object_for(
     return found
 
 
+def object_of_team(user: User | AnonymousUser, model: type[M], pk: UUID, *, need: Role) -> M:
+    """The object with this id, if the person's role in its team is at least ``need``: for what outlives its project."""
+    roles = [role for role in Role if RANK[role] >= RANK[need]]
+    mine = Membership.objects.filter(user_id=user.pk) if user.pk and user.is_active else Membership.objects.none()
+    found = model._default_manager.filter(pk=pk, team__in=mine.values("team")).first()
+    if found is None:
+        raise Http404
+    if not mine.filter(team_id=found.team_id, role__in=roles).exists():  # type: ignore[attr-defined]
+        raise PermissionDenied(_("This needs the role %(need)s in the team.") % {"need": need.label})
+    return found
+
+
 def projects_of(user: User | AnonymousUser) -> QuerySet[Project]:
     """The projects that a person may see, by name."""
     if not user.is_authenticated:

@@ -4,6 +4,7 @@ import { duration, figure } from "./format.js";
 
 /** @typedef {Record<string, any>} Row */
 /** @typedef {import("./format.js").Translate} Translate */
+/** @typedef {{ template: string, values: Record<string, string | number> }} Told */
 
 export const REPORT_KINDS = ["held", "update_skipped", "sampler_checked", "resumed", "checkpoints_removed"];
 
@@ -67,9 +68,17 @@ function resumeText(found, t) {
     : [t("report.began", { attempt })];
   if (found.lost_steps) parts.push(t("report.lost", { n: found.lost_steps }));
   if (found.set_aside?.length) parts.push(t("report.aside", { names: found.set_aside.join(", ") }));
-  if (found.verified?.length) parts.push(t("report.verified", { what: found.verified.join(", ") }));
+  const verified = (found.verified ?? []).map((/** @type {string | Told} */ each) => inWords(each, t));
+  if (verified.length) parts.push(t("report.verified", { what: verified.join(", ") }));
   return parts.join(" ");
 }
+
+/**
+ * A sentence of the trainer; records of older versions hold its English text.
+ * @param {string | Told} found
+ * @param {Translate} t
+ */
+const inWords = (found, t) => (typeof found === "string" ? found : t(`told.${found.template}`, found.values));
 
 /**
  * @param {Row} found

@@ -180,6 +180,24 @@ def test_the_newest_and_the_best_are_kept(make_job: MakeJob, monkeypatch: pytest
     assert best.reward == pytest.approx(0.8) and (job.run_dir / "model").is_dir()
 
 
+def test_a_later_attempt_removes_what_earlier_ones_left(make_job: MakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retention never looked into the folders of earlier attempts: what they left stayed for good (R5)."""
+    rewards = {1: 0.1, 2: 0.8, 3: 0.2, 4: 0.4}
+    monkeypatch.setattr(JournalCallback, "_figures", lambda self: {"reward": rewards[self.job.step]})
+    first = make_job("1", **SFT, run={"max_steps": 3, "save_every": 1, "keep_last": 0})
+    run_sft(first)
+    (first.run_dir / "checkpoint-9.staging").mkdir()
+    second = make_job("2", **SFT, run={"max_steps": 4, "save_every": 1, "keep_last": 1})
+    second.resume_from = second.earlier = (first.run_dir,)
+    run_sft(second)
+    assert whole(first) == ["checkpoint-2"] and whole(second) == ["checkpoint-4"]  # the best, and the newest
+    assert (first.run_dir / "model").is_dir() and not list(first.run_dir.glob("*.staging"))
+    removed = of_type(second.run_dir, "checkpoints_removed")
+    assert [(set(event.paths), event.best) for event in removed] == [
+        ({"1/checkpoint-1", "1/checkpoint-3"}, "1/checkpoint-2")
+    ]
+
+
 def test_a_full_disk_pauses_before_it_is_full_and_keeps_what_stands(
     make_job: MakeJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:

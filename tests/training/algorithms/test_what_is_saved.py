@@ -105,6 +105,18 @@ def test_the_best_is_found_among_those_that_are_kept_too(tmp_path: Path) -> None
     assert outdated(tmp_path, 1) == ([tmp_path / "checkpoint-2"], tmp_path / "checkpoint-1")
 
 
+def test_what_goes_is_judged_over_all_attempts(tmp_path: Path) -> None:
+    """Each attempt kept its own newest, so a run with five attempts held five times what it was told to keep."""
+    first, second, third = (tmp_path / name for name in "123")
+    for place, step, reward in ((first, 1, 0.1), (first, 2, 0.9), (first, 8, 0.2), (second, 4, 0.3), (third, 5, 0.4)):
+        write_whole(place / f"checkpoint-{step}", step, _empty, reward)
+    gone, best = outdated(third, 1, (first, second))
+    assert best == first / "checkpoint-2"
+    assert gone == [second / "checkpoint-4", first / "checkpoint-8", first / "checkpoint-1"]
+    assert outdated(third, 2, (first, second))[0] == gone[1:]  # a later attempt's is newer, whatever its step
+    assert outdated(third, 0, (first, second)) == ([], best)
+
+
 def test_a_manifest_that_is_too_long_is_none(tmp_path: Path) -> None:
     write_whole(tmp_path / "checkpoint-1", 1, _empty)
     manifest = tmp_path / "checkpoint-1" / MANIFEST

@@ -25,7 +25,7 @@ from training.imports.report import ImportReport
 from training.imports.runner import run_import
 from training.imports.turns import split_texts
 from training.journal import read_events
-from training.words import Said
+from training.words import Sentence
 from webapp.ops.messages import messages_of_python
 
 NAN = float("nan")
@@ -70,10 +70,10 @@ def assert_can_be_translated(report: ImportReport) -> None:
     assert reasons | {text for each in said for text in templates(each)} <= MARKED | NAMES
 
 
-def templates(said: Said) -> Iterator[str]:
+def templates(said: Sentence) -> Iterator[str]:
     yield said.template
     for value in said.values.values():
-        if isinstance(value, Said):
+        if isinstance(value, Sentence):
             yield from templates(value)
 
 

@@ -305,6 +305,14 @@ def test_toolbench_pass(judge: Judge) -> None:
         ask(judge, PERFECT, "toolbench_pass")
 
 
+def test_another_score_for_a_part_is_another_value(judge: Judge) -> None:
+    """The value of the first score was kept under the question alone, and given for every other score."""
+    judge.reply = '{"label": "Partially Solved"}'
+    assert ask(judge, PERFECT, "toolbench_pass", partial_score=0.25) == 0.25
+    assert ask(judge, PERFECT, "toolbench_pass", partial_score=0.75) == 0.75
+    assert ask(judge, PERFECT, "toolbench_pass", partial_score=0.25) == 0.25 and len(judge.asked) == 2
+
+
 def test_keys_come_from_the_environment_and_go_only_where_they_may(
     judge: Judge, monkeypatch: pytest.MonkeyPatch
 ) -> None:

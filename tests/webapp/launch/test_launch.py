@@ -314,14 +314,13 @@ def test_a_finding_is_said_while_the_next_one_is_made(
             {
                 "message": "There is no model folder /x.",
                 "hint": "Fix model.source.",
-                "template": "There is no model folder %(source)s.",
-                "values": {"source": "/x"},
+                "told": {"template": "There is no model folder %(source)s.", "values": {"source": "/x"}},
             },
             Check("Model", False, "There is no model folder /x.", "Fix model.source."),
             Check("模型", False, "模型文件夹 /x 不存在。", "请修正 model.source。"),
         ),
         (
-            {"message": "No rows.", "hint": "Look.", "code": "data_unreadable", "template": "", "values": {}},
+            {"message": "No rows.", "hint": "Look.", "code": "data_unreadable", "told": None},
             Check(
                 "Model", False, "The dataset cannot be read.", CODES["data_unreadable"].hint, detail="No rows. Look."
             ),
@@ -346,7 +345,7 @@ def test_the_trainers_findings_are_said_in_the_readers_language(
 
 
 def test_a_finding_whose_places_do_not_fit_is_no_finding() -> None:
-    item = {"check": "model", "ok": True, "message": "m", "template": "%(there)s", "values": {}}
+    item = {"check": "model", "ok": True, "message": "m", "told": {"template": "{there}", "values": 5}}
     assert "failed to run on this server" in next(preflight._finding_of(json.dumps(item).encode())).message
 
 

@@ -226,3 +226,41 @@ def test_rows_go_in_batches(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     remove(run)
     assert _worker().state == "done"
     assert sizes == [2, 2, 1] and not Rollout.objects.exists() and not Turn.objects.exists()
+
+
+def test_a_deletion_that_failed_is_seen_and_tried_again(
+    run: Run, alice: User, bob: User, charlie: User, client_for: Callable[..., Client], monkeypatch: Any
+) -> None:
+    """It stood in the worker's log alone: nobody saw that the files were still there, and nothing tried again."""
+    remove(run)
+    with monkeypatch.context() as patch:
+        patch.setattr("webapp.removal.files.shutil.rmtree", _denied)
+        assert _worker().state == "failed"
+    removal = Removal.objects.get()
+    assert removal.error["message"] == "Its files cannot be deleted: Permission denied."
+    runs, again = reverse("run-list", args=["joust"]), reverse("removal-retry", args=[removal.pk])
+    for address in (runs, reverse("model-list", args=["joust"]), reverse("dataset-list", args=["joust"]), "/?all=1"):
+        page = client_for(alice).get(address).content.decode()
+        assert "lance could not be deleted" in page and "Permission denied" in page and again in page
+    assert again not in (page := client_for(bob).get(runs).content.decode()) and "An owner of the team" in page
+    assert "lance" not in client_for(charlie).get("/?all=1").content.decode()
+    assert client_for(bob).post(again).status_code == 403 and client_for(charlie).post(again).status_code == 404
+    assert client_for(alice).post(again, {"back": runs})["Location"] == runs
+    assert client_for(alice).post(again, {"back": "//elsewhere.example/"})["Location"] == "/?all=1"
+    assert _worker().state == "done" and not trash_dir(removal.pk).exists()
+    assert "could not be deleted" not in client_for(alice).get(runs).content.decode()
+
+
+def test_a_project_whose_deletion_failed_is_named_on_the_front_page(
+    run: Run, alice: User, client_for: Callable[..., Client], monkeypatch: Any
+) -> None:
+    remove(run.project)
+    with monkeypatch.context() as patch:
+        patch.setattr("webapp.removal.files.shutil.rmtree", _denied)
+        assert _worker().state == "failed"
+    page = client_for(alice).get("/?all=1").content.decode()
+    assert "Joust could not be deleted" in page and "Its files cannot be deleted: Permission denied." in page
+
+
+def _denied(*_args: Any, **_more: Any) -> None:
+    raise PermissionError(13, "Permission denied")

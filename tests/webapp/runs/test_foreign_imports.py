@@ -100,7 +100,7 @@ def test_what_was_read_is_said_in_the_readers_language(
     log = b"step:1 - reward:0.5 - broken - mean:2\nstep:1.5 - a:1\n"
     read(project, bob, ("train.log", log), ("2.jsonl", DUMP))
     read(project, bob, ("run.csv", b"a,b\n1,2\n"))
-    monkeypatch.setattr("webapp.words._", lambda text: f"〔{text}〕".replace(" ", "·"))
+    monkeypatch.setattr("webapp.text._", lambda text: f"〔{text}〕".replace(" ", "·"))
     page, refused = (_page(client_for(bob), project, state) for state in (ImportState.DONE, ImportState.REJECTED))
     for sentence in (
         "〔its·step·is·&#x27;1.5&#x27;,·not·a·whole·number·from·0〕",

@@ -62,7 +62,7 @@ def test_what_the_trainer_reported_stands_where_a_person_looks(client_for: Any, 
         "step": 6,
         "lost_steps": 3,
         "set_aside": ["1/checkpoint-8"],
-        "verified": ["manifest"],
+        "verified": ["manifest", {"template": "position in the data: step {step}", "values": {"step": 6}}],
         "attempt": 2,
     }
     sampler = {"step": 7, "tokens": 96, "max_gap": 2e-5, "mean_gap": 1e-6, "tolerance": 1e-3}

@@ -27,7 +27,7 @@ from training.data.raw import Record
 from training.data.reader import Source, open_dataset
 from training.data.run_files import RunFile
 from training.errors import DataError
-from training.words import _, said, told
+from training.words import Sentence, _, told
 
 IMPORT_RUN = "import_run"
 """What ``Report.link`` says of a file that is to be imported as a run."""
@@ -119,7 +119,7 @@ def _asks(source: Source, ask: Ask) -> bool:
 
 def _say(report: Report, *texts: str) -> None:
     report.message = " ".join(text for text in texts if text)
-    report.told = [said(text) for text in texts if text]
+    report.told = [Sentence.of(text) for text in texts if text]
 
 
 def write_report(report: Report, output_dir: Path) -> None:

@@ -14,7 +14,7 @@ from training.data.problems import Finding
 from training.data.reader import open_dataset
 from training.data.recognition import Recognition
 from training.errors import DataError
-from training.words import Said, said
+from training.words import Sentence
 
 ROWS_SHOWN = 5
 LOOKED_AT_ROWS = 200
@@ -28,13 +28,13 @@ class Preview(BaseModel):
 
     format: str = ""
     reasons: list[str] = Field(default_factory=list)
-    told: list[Said] = Field(default_factory=list, description="The reasons, for translation.")
+    told: list[Sentence] = Field(default_factory=list, description="The reasons, for translation.")
     rows: list[dict[str, Any]] = Field(default_factory=list)
     bad: list[Finding] = Field(default_factory=list)
     good_rows: int = 0
     bad_rows: int = 0
     recognised: Recognition = Field(default_factory=Recognition)
-    message: list[Said] = Field(default_factory=list)
+    message: list[Sentence] = Field(default_factory=list)
 
     @property
     def looked(self) -> int:
@@ -52,7 +52,7 @@ def preview(path: Path, options: ReadOptions | None = None, rows: int = 10, look
     found = Preview(
         format=source.format.name,
         reasons=[str(text) for text in reasons],
-        told=[said(text) for text in reasons],
+        told=[Sentence.of(text) for text in reasons],
         recognised=source.recognised,
     )
     end = time.monotonic() + LOOKED_AT_S
@@ -86,6 +86,6 @@ def recognised(path: Path) -> Recognition:
         return Recognition()
 
 
-def sentences(exc: DataError) -> list[Said]:
+def sentences(exc: DataError) -> list[Sentence]:
     """An error and what to do about it, for translation."""
-    return [said(text) for text in (exc.message, exc.hint) if text]
+    return [Sentence.of(text) for text in (exc.message, exc.hint) if text]

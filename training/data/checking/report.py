@@ -23,7 +23,7 @@ from training.data.limits import (
 from training.data.problems import Finding, RowError, finding
 from training.data.recognition import Recognition
 from training.data.schema import Row
-from training.words import Said, _, said, told
+from training.words import Sentence, _, told
 
 SHORT_ROWS, SHORT_BARS = 64, 12
 
@@ -52,14 +52,14 @@ class FormatFound(BaseModel):
     rows: str = ""
     """Name of the format of its rows, of ``formats.FORMATS``."""
     evidence: list[str] = Field(default_factory=list)
-    told: list[Said] = Field(default_factory=list)
+    told: list[Sentence] = Field(default_factory=list)
     """The evidence, for translation."""
 
     def note(self, evidence: Iterable[str]) -> None:
         """Add to the evidence."""
         texts = list(evidence)
         self.evidence += [str(text) for text in texts]
-        self.told += [said(text) for text in texts]
+        self.told += [Sentence.of(text) for text in texts]
 
 
 class IgnoredColumn(BaseModel):
@@ -68,7 +68,7 @@ class IgnoredColumn(BaseModel):
     column: str
     code: str
     rows: int
-    told: Said
+    told: Sentence
     """The sentence, for translation."""
 
 
@@ -84,7 +84,7 @@ class Report(BaseModel):
 
     verdict: Literal["ok", "bad_rows", "unsure", "rejected"] = "rejected"
     message: str = ""
-    told: list[Said] = Field(default_factory=list)
+    told: list[Sentence] = Field(default_factory=list)
     """The message, for translation."""
     recognised: Recognition = Field(default_factory=Recognition)
     rows: int = 0
@@ -246,7 +246,7 @@ class Statistics:
 def _ignored(each: Ignored, count: int) -> IgnoredColumn:
     column = "".join(mark if mark.isprintable() else "\N{REPLACEMENT CHARACTER}" for mark in each.column)
     sentence = told(IGNORED[each.code], column=column, count=count, detail=each.detail)
-    return IgnoredColumn(column=column, code=each.code, rows=count, told=said(sentence))
+    return IgnoredColumn(column=column, code=each.code, rows=count, told=Sentence.of(sentence))
 
 
 def _by_number(counts: Counter[int]) -> dict[str, int]:

@@ -21,7 +21,7 @@ from training.data.checking.report import Report
 from training.data.limits import PREVIEW_LIMITS, CheckLimits
 from training.data.options import CheckOptions, ReadOptions
 from training.limited import limited_child
-from training.words import _, said, told
+from training.words import Sentence, _, told
 
 MAX_REPORT_BYTES = 64 << 20
 MAX_PREVIEW_BYTES = 8 << 20
@@ -55,7 +55,7 @@ def run_check(
     report = _read_report(output_dir) if in_time and code in (0, 2) else None
     if report is None:
         reason = failure_sentence(code, in_time, limits)
-        rejected = Report(message=reason, told=[said(reason)], bytes=_size(source))
+        rejected = Report(message=reason, told=[Sentence.of(reason)], bytes=_size(source))
         (output_dir / ROWS_NAME).unlink(missing_ok=True)
         write_report(rejected, output_dir)
         report = rejected.model_dump()
@@ -111,7 +111,7 @@ def run_preview(source: Path, reading: ReadOptions | None = None, *, rows: int =
             return Preview.model_validate_json(output or b"")
     except ValueError:
         pass  # what it printed is not a preview: as when it was killed
-    return Preview(message=[said(failure_sentence(child.code, in_time, limits))])
+    return Preview(message=[Sentence.of(failure_sentence(child.code, in_time, limits))])
 
 
 def _command(source: Path, output_dir: Path, limits: CheckLimits, tokenizer: Path | None, preview: int) -> list[str]:

@@ -62,7 +62,7 @@ def in_range(answer: Answer, params: CustomParams) -> Answer:
 def fault(problem: Problem) -> TiltyardError:
     """A sandbox's problem in the words of rewards."""
     kind = RewardTimeout if problem.kind in LATE else CustomRewardFault
-    words = told(problem.template, text=problem.text)
+    words = problem.sentence
     if problem.line:
         words = told(_("{problem} (line {line})"), problem=words, line=problem.line)
     failed = told(_("The custom reward failed. {problem}"), problem=words)

@@ -39,16 +39,18 @@ def judged(
     form: str,
     read: Callable[[dict[str, Any]], float],
     truth: str = "",
+    scale: tuple[float, ...] = (),
 ) -> float:
     """The value of a verdict, asked for once for each rubric, model and transcript. Raises typed reward errors.
 
-    Those who ask the same at the same time share one request.
+    Those who ask the same at the same time share one request. ``scale`` are the parameters that turn a verdict into
+    its value where the judge is not told them: values are kept, not verdicts.
     """
     messages = [
         {"role": "system", "content": SYSTEM.replace("{form}", form)},
         {"role": "user", "content": fill(rubric, episode, params.max_chars, truth)},
     ]
-    key = _key(params, messages)
+    key = _key(params, messages, scale)
     kept = replies.get(key)
     if kept is not None:
         usage.add(params.model, cached=1)
@@ -144,8 +146,8 @@ def _cut(text: str, limit: int) -> str:
     return text[:half] + CUT.replace("{count}", str(len(text) - 2 * half)) + text[-half:]
 
 
-def _key(params: JudgeParams, messages: list[dict[str, str]]) -> str:
-    asked = json.dumps([params.url, params.model, params.max_tokens, messages])
+def _key(params: JudgeParams, messages: list[dict[str, str]], scale: tuple[float, ...]) -> str:
+    asked = json.dumps([params.url, params.model, params.max_tokens, messages, *([scale] if scale else [])])
     return hashlib.sha256(asked.encode()).hexdigest()
 
 

@@ -25,10 +25,8 @@ from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-import httpx
-
 from training.addresses import parse_place
-from training.connections import allow_list, http_client
+from training.connections import HttpClient, HttpFailed, TooLarge, Why, allow_list
 from training.errors import RewardFault, RewardTimeout, TiltyardError
 
 MAX_REPLY_BYTES = 1 << 20
@@ -150,18 +148,15 @@ async def _ask(endpoint: Endpoint, messages: list[dict[str, str]]) -> tuple[str,
     until = asyncio.get_running_loop().time() + endpoint.timeout_s
     async with asyncio.timeout_at(until), _slot(endpoint):
         try:
-            async with http_client(CONNECT_LIMIT_S) as client:
-                # The environment's token is not the judge's.
-                client.headers.pop("Authorization", None)
-                client.headers.update(_key_header(endpoint))
+            async with HttpClient(CONNECT_LIMIT_S, headers=_key_header(endpoint)) as client:
                 return await _tries(client, endpoint, body, until)
         except TiltyardError as exc:
             if isinstance(exc, (RewardFault, RewardTimeout)):
                 raise
             raise RewardFault(f"The judge cannot be asked: {exc.message}", hint=exc.hint) from exc
-        except (httpx.HTTPError, httpx.InvalidURL, OSError) as exc:
+        except HttpFailed as exc:
             raise RewardFault(
-                f"The judge cannot be reached: {type(exc).__name__}.", hint="Fix its address, or start it."
+                f"The judge cannot be reached: {str(exc)[:200].rstrip('.')}.", hint="Fix its address, or start it."
             ) from exc
 
 
@@ -174,7 +169,7 @@ class _Answer(NamedTuple):
 
 
 async def _tries(
-    client: httpx.AsyncClient, endpoint: Endpoint, body: dict[str, Any], until: float
+    client: HttpClient, endpoint: Endpoint, body: dict[str, Any], until: float
 ) -> tuple[str, dict[str, int]]:
     """Ask again after a refusal that may pass, with growing pauses."""
     failed = 0
@@ -182,9 +177,9 @@ async def _tries(
         await _rest(endpoint, until)
         try:
             answer = await _post(client, f"{endpoint.url.rstrip('/')}/chat/completions", body)
-        except httpx.TransportError:
+        except HttpFailed as exc:
             failed += 1
-            if failed >= endpoint.attempts:
+            if failed >= endpoint.attempts or exc.why is Why.ADDRESS:
                 raise
         else:
             if answer.status == 200:
@@ -226,14 +221,14 @@ async def _rest(endpoint: Endpoint, until: float) -> None:
         await asyncio.sleep(left)
 
 
-async def _post(client: httpx.AsyncClient, url: str, body: dict[str, Any]) -> _Answer:
-    data = bytearray()
-    async with client.stream("POST", url, json=body) as answer:
-        async for chunk in answer.aiter_raw():
-            data += chunk
-            if len(data) > MAX_REPLY_BYTES:
-                raise RewardFault("The judge's answer is larger than 1 MB.")
-        return _Answer(answer.status_code, bytes(data), retry_after(answer.headers.get("retry-after"), time.time()))
+async def _post(client: HttpClient, url: str, body: dict[str, Any]) -> _Answer:
+    content, typed = json.dumps(body).encode(), {"Content-Type": "application/json"}
+    async with client.stream("POST", url, content=content, headers=typed) as answer:
+        try:
+            data = b"".join([chunk async for chunk in answer.chunks(MAX_REPLY_BYTES)])
+        except TooLarge as exc:
+            raise RewardFault("The judge's answer is larger than 1 MB.") from exc
+        return _Answer(answer.status, data, retry_after(answer.headers.get("retry-after"), time.time()))
 
 
 def retry_after(value: str | None, now: float) -> float | None:

@@ -23,7 +23,7 @@ from training.rewards.lab.terms import counted
 from training.rewards.lab.values import KNOWN, MAX_REASONS, Column, column_of, column_save, needed
 from training.rewards.registry import COMPONENTS
 from training.rewards.scoring import raw_value, resolve
-from training.words import said
+from training.words import Sentence
 
 KEEP_EVERY_S = 10.0
 PROGRESS_EVERY_S = 0.2
@@ -88,7 +88,7 @@ class _Filling:
             if len(self.column.reasons) >= MAX_REASONS:
                 reason = str(self.column.reasons[-1])
             else:
-                self.column.reasons.append(said(reason))
+                self.column.reasons.append(Sentence.of(reason))
         self.column.value[place] = np.nan
         self.column.code[place] = self._numbers.setdefault(reason, len(self.column.reasons) - 1)
 

@@ -13,7 +13,6 @@ import secrets
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from pydantic import ValidationError
@@ -21,7 +20,7 @@ from pydantic import ValidationError
 from training.config import RewardComponent
 from training.rewards.lab.table import Bools, Floats, Ints, Table
 from training.rewards.registry import COMPONENTS
-from training.words import Said
+from training.words import Sentence
 
 FOLDER_NAME = "values"
 UNKNOWN, KNOWN = -2, -1
@@ -36,7 +35,7 @@ class Column:
 
     value: Floats
     code: Ints
-    reasons: list[Said]
+    reasons: list[Sentence]
 
     @property
     def nbytes(self) -> int:
@@ -83,13 +82,9 @@ def column_of(table: Table, component: RewardComponent) -> Column:
     return Column(
         np.where(keep, column.value, value),
         np.where(keep, KNOWN, code).astype(np.int32),
-        [_reason(item) for item in json.loads(reasons.tobytes().decode("utf-8"))],
+        # Columns of earlier versions have only the English text.
+        [Sentence.of(item) for item in json.loads(reasons.tobytes().decode("utf-8"))],
     )
-
-
-def _reason(stored: Any) -> Said:
-    """A reason as it is kept; columns of earlier versions have only its English text."""
-    return Said(template=stored) if isinstance(stored, str) else Said.model_validate(stored)
 
 
 def column_save(folder: Path, component: RewardComponent, column: Column) -> None:
@@ -97,7 +92,7 @@ def column_save(folder: Path, component: RewardComponent, column: Column) -> Non
     path = column_path(folder, component)
     path.parent.mkdir(exist_ok=True, mode=0o700)
     whole = path.with_name(f"{path.stem}.{secrets.token_hex(4)}.part")
-    said = json.dumps([reason.model_dump() for reason in column.reasons], ensure_ascii=False)
+    said = json.dumps([reason.data for reason in column.reasons], ensure_ascii=False)
     reasons = np.frombuffer(said.encode("utf-8", "replace"), np.uint8)
     with open(whole, "wb") as file:
         np.savez(file, value=column.value, code=column.code, reasons=reasons)

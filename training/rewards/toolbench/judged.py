@@ -47,7 +47,7 @@ def pass_reward(episode: Episode, params: PassParams) -> float:
             raise RewardFault("The judge gave none of the three labels.")
         return values[label]
 
-    return judged(episode, params, RUBRIC, FORM, value)
+    return judged(episode, params, RUBRIC, FORM, value, scale=(params.partial_score,))
 
 
 TOOLBENCH_PASS = Component(

@@ -1,7 +1,7 @@
 """MCP servers over streamable HTTP (specification 2025-06-18, and 2025-03-26 before it).
 
 Every message is a POST of JSON-RPC to the one endpoint, answered as JSON or as a stream of events; the session's number
-travels in ``Mcp-Session-Id`` and is given up with DELETE. Plain httpx rather than a library: deadlines, sizes and
+travels in ``Mcp-Session-Id`` and is given up with DELETE. The one client, not a library of MCP: deadlines, sizes and
 addresses must hold for every read.
 
 MCP knows neither rewards nor ends: a turn without a call ends the episode, and its reward stays missing.
@@ -14,10 +14,9 @@ import codecs
 from collections.abc import AsyncIterator
 from typing import Any
 
-import httpx
-
 from envs.wire import Observation, ResetRequest, StepRequest, ToolCall
 from training.config import EnvironmentConfig, Group, option
+from training.connections import HttpAnswer
 from training.errors import EnvironmentFault, EnvironmentProtocolError, EnvironmentTimeout
 from training.rollout.client import require_name
 from training.rollout.http import HttpLink, http_failure
@@ -74,8 +73,8 @@ class McpLink:
         async with self._link.stream(
             "POST", "", _message("notifications/initialized"), headers=self._headers
         ) as answer:
-            if answer.status_code not in (200, 202, 204):
-                raise http_failure(answer.status_code, "notifications/initialized")
+            if answer.status not in (200, 202, 204):
+                raise http_failure(answer.status, "notifications/initialized")
         info = result.get("serverInfo")
         return info if isinstance(info, dict) else {}
 
@@ -85,10 +84,10 @@ class McpLink:
         number = self._sent
         body = {**_message(method), "id": number, "params": params}
         async with self._link.stream("POST", "", body, headers=self._headers) as answer:
-            if answer.status_code == 404 and "Mcp-Session-Id" in self._headers:
+            if answer.status == 404 and "Mcp-Session-Id" in self._headers:
                 raise SessionLost("The server no longer knows this session (HTTP 404).")
-            if answer.status_code != 200:
-                raise http_failure(answer.status_code, method)
+            if answer.status != 200:
+                raise http_failure(answer.status, method)
             self._remember(answer)
             async for reply in self._messages(answer):
                 if isinstance(reply, dict) and reply.get("id") == number and "method" not in reply:
@@ -107,14 +106,14 @@ class McpLink:
         """Drop the connections without a word."""
         await self._link.close()
 
-    def _remember(self, answer: httpx.Response) -> None:
+    def _remember(self, answer: HttpAnswer) -> None:
         session = answer.headers.get("mcp-session-id")
         if session is not None:
             if len(session) > MAX_SESSION_CHARS or not (session.isascii() and session.isprintable()):
                 raise EnvironmentProtocolError("The server's Mcp-Session-Id is not usable.")
             self._headers["Mcp-Session-Id"] = session
 
-    async def _messages(self, answer: httpx.Response) -> AsyncIterator[Any]:
+    async def _messages(self, answer: HttpAnswer) -> AsyncIterator[Any]:
         """The messages of an answer, as they arrive."""
         kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind == "application/json":

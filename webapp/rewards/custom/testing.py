@@ -23,7 +23,7 @@ from training.rewards.custom.params import CustomParams
 from training.sandbox.problems import Problem, SandboxProblem
 from training.sandbox.process import Answer, Limits, Worker
 from webapp.rewards.custom.sources import Sample
-from webapp.words import sentence
+from webapp.text import in_words
 
 WALL_LIMIT_S = 20.0
 WAIT_LIMIT_S = 10.0
@@ -70,7 +70,7 @@ class Tested(NamedTuple):
 
 def said(problem: Problem) -> str:
     """A problem's sentence in the reader's language."""
-    return sentence({"template": problem.template, "values": {"text": problem.text}})
+    return in_words(problem.sentence)
 
 
 def code_test(params: CustomParams, samples: list[Sample]) -> Tested:

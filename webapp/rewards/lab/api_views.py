@@ -25,7 +25,7 @@ from webapp.rewards.models import RolloutSet, SetState
 from webapp.rewards.permission import custom_refusal
 from webapp.teams.access import object_for, project_for
 from webapp.teams.models import Project
-from webapp.words import in_words
+from webapp.text import in_words
 
 R = TypeVar("R", bound=BaseModel)
 MAX_BODY_BYTES = 512 * 1024

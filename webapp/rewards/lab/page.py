@@ -20,7 +20,7 @@ from webapp.rewards.selectors import latest_specs, specs_of
 from webapp.rollouts.models import Rollout
 from webapp.runs.models import Run
 from webapp.teams.models import Project
-from webapp.words import translated
+from webapp.text import translated
 
 MAX_SPECS = 60
 MAX_NAME = 80

@@ -27,7 +27,7 @@ from webapp.rewards.models import RolloutSet
 from webapp.rewards.selectors import title_of
 from webapp.rewards.services import TRY_LIMIT_S, scorers
 from webapp.rollouts.selectors import CONTENT_MAX
-from webapp.words import in_words, translated
+from webapp.text import in_words, translated
 
 MAX_SPANS = 200
 Value = tuple[float | None, str, list[Span]]

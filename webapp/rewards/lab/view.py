@@ -25,7 +25,7 @@ from webapp.rewards.lab.requests import ScoreRequest
 from webapp.rewards.lab.scoring import Job, Values, table_of, values_of
 from webapp.rewards.models import RolloutSet
 from webapp.rewards.selectors import title_of
-from webapp.words import sentence, translated
+from webapp.text import in_words, translated
 
 MAX_ROLLOUTS_SHOWN = 128
 MAX_MISSING = 50
@@ -206,7 +206,7 @@ def excluded_sentence(
 def reason_of(item: RewardComponent, column: Column, code: int, failed: str = "") -> str:
     """Why a value is missing."""
     if code >= 0:
-        return sentence(column.reasons[code].model_dump())
+        return in_words(column.reasons[code])
     if not is_asked(item):
         return _("The run recorded no value for it, and judges and models are not asked here.")
     return failed or _("It was not computed.")

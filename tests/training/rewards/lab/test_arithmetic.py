@@ -25,7 +25,7 @@ from training.rewards.lab.table import Table, table_load
 from training.rewards.lab.terms import Scored, scored
 from training.rewards.lab.values import KNOWN, Column
 from training.rewards.lab.writing import Recorded, SetWriter
-from training.words import Said
+from training.words import Sentence
 
 NAMES = "abcd"
 KINDS = ("G1", "G2", "")
@@ -178,7 +178,7 @@ def test_one_component_missing_excludes_and_nobody_counting_excludes(tmp_path: P
         RewardComponent(name="a", weight=1, categories=["G1", "G2"]),
         RewardComponent(name="b", weight=1, categories=["G1"]),
     ]
-    gone = Column(np.array([1.0, math.nan, 1.0]), np.zeros(3, np.int32), [Said(template="gone")])
+    gone = Column(np.array([1.0, math.nan, 1.0]), np.zeros(3, np.int32), [Sentence("gone")])
     values = {"a": gone, "b": gone}
     found: Scored = scored(table, spec, values)
     assert found.included.tolist() == [True, False, False]
