@@ -25,7 +25,7 @@ from webapp.teams.models import Project, User
 
 Clients = Callable[..., Client]
 Make = Callable[..., Any]
-READS = ["run-detail", "run-parts", "run-log", "run-config", "run-events"]
+READS = ["run-detail", "run-parts", "run-log", "run-output", "run-config", "run-events"]
 WRITES = ["run-stop", "run-pause", "run-resume"]
 pytestmark = pytest.mark.django_db
 
@@ -270,6 +270,39 @@ def test_log_and_config_are_files(client_for: Clients, make_run: Make, rita: Use
     )
     config = client_for(rita).get(_url("run-config", run))
     assert "kind: grpo" in config.content.decode() and config.headers["X-Content-Type-Options"] == "nosniff"
+
+
+def test_the_log_does_not_say_again_what_the_events_say(client_for: Clients, make_run: Make, rita: User) -> None:
+    """Every change of state and every warning stood in both tabs (W7); the file that is downloaded has all of it."""
+    run = make_run(attempt=1)
+    told = [
+        ("state", {"from": "queued", "to": "preparing"}),
+        ("attempt", {"number": 1, "device": "cpu-7"}),
+        ("warning", {"code": "unknown_code", "message": "left no model"}),
+        ("log", {"level": "warning", "message": "30 rows are left out"}),
+    ]
+    for seq, (kind, payload) in enumerate(told, 1):
+        RunEvent.objects.create(run=run, seq=seq, kind=kind, payload=payload, at=timezone.now())
+    attempt_dir(run.pk, 1).mkdir(parents=True)
+    (attempt_dir(run.pk, 1) / "output.log").write_text("step 1 reward 0.3781\n")
+    text = client_for(rita).get(_url("run-detail", run)).content.decode()
+    log = text.split('id="panel-log"')[1].split("</section>")[0]
+    events = text.split('id="panel-events"')[1].split("</section>")[0]
+    for words in ("queued → preparing", "cpu-7", "left no model"):
+        assert (words in log, words in events) == (False, True), words
+    for words in ("30 rows are left out", "step 1 reward 0.3781"):
+        assert (words in log, words in events) == (True, False), words
+    assert "step 1 reward" in client_for(rita).get(_url("run-output", run)).content.decode()
+    file = client_for(rita).get(_url("run-log", run)).content.decode()
+    assert all(words in file for words in ("state queued → preparing", "cpu-7", "warning left no model", "30 rows"))
+
+
+def test_events_are_in_the_readers_language(client_for: Clients, make_run: Make, rita: User) -> None:
+    run = make_run()
+    payload = {"from": "queued", "to": "preparing"}
+    RunEvent.objects.create(run=run, seq=1, kind="state", payload=payload, at=timezone.now())
+    with translation.override("zh-hans"):
+        assert page.event_words({"kind": "state", "payload": payload}) == "排队中 → 准备中"
 
 
 def test_older_events_come_page_by_page(client_for: Clients, make_run: Make, rita: User) -> None:
