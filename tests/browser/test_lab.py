@@ -135,6 +135,11 @@ def test_a_weight_is_moved_looked_at_saved_and_launched(
     page.fill("#component-task_success [data-weight]", "1000")
     page.locator("#component-task_success [data-problem]:visible").wait_for()
     assert "at most 100" in page.inner_text("#component-task_success [data-problem]")
+    # It said "see the detail" with none, "as saved" and "Weights sum to 0" (W7).
+    assert page.inner_text("#lab-error-title") == "Fix the marked fields; the figures wait until then."
+    page.fill("#component-task_success [data-weight]", "")
+    page.locator("#lab-changed:text-is('1 to fix')").wait_for()
+    assert page.inner_text("#lab-sum") == "Weights sum to –" and page.is_visible("#lab-reset")
     desk.problems = [text for text in desk.problems if "422" not in text]  # the browser's own line about the answer
     page.fill("#component-task_success [data-weight]", "0.4")
     page.locator("#lab-error").wait_for(state="hidden")
