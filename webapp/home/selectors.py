@@ -8,11 +8,13 @@ from typing import Any
 from django.db.models import Count, Max, Q, QuerySet
 from django.utils.translation import gettext as _
 
+from training.config import RewardComponent
 from webapp.datasets.models import Dataset
 from webapp.environments.models import Environment
 from webapp.pages import url_or_none
 from webapp.registry.models import RegisteredModel
 from webapp.rewards.models import RewardSpec
+from webapp.rewards.selectors import title_of
 from webapp.runs.states import LEASED, TERMINAL
 from webapp.teams.access import projects_of
 from webapp.teams.models import Project, User
@@ -76,11 +78,13 @@ def _datasets(project: Project) -> Shelf:
     )
 
 
+def _titles(components: list[dict[str, Any]]) -> list[str]:
+    return [title_of(RewardComponent.model_validate(item)) for item in components]
+
+
 def _rewards(project: Project) -> Shelf:
     rows = RewardSpec.objects.filter(project=project).order_by("-created_at")
-    newest = _newest(
-        rows, "reward-detail", "reward-list", project, lambda r: " · ".join(c["name"] for c in r.components[:3])
-    )
+    newest = _newest(rows, "reward-detail", "reward-list", project, lambda r: " · ".join(_titles(r.components[:3])))
     return Shelf(
         _("Rewards"),
         "rewards",

@@ -8,11 +8,10 @@ from django.conf import settings
 from django.templatetags.static import static
 from django.utils.translation import gettext as _
 
-from training.config import JobConfig, config_to_yaml
+from training.config import config_to_yaml
 from training.metrics import METRICS
 from training.rewards.custom import CUSTOM
 from training.rewards.custom.params import code_hash
-from training.rewards.registry import COMPONENTS
 from webapp.engine.resuming import branch_point, can_resume, newest_checkpoint
 from webapp.engine.room import disk_text
 from webapp.engine.trainer import output_tail
@@ -22,7 +21,7 @@ from webapp.foreign.report import import_report
 from webapp.metrics.selectors import curves, metric_names
 from webapp.records.reports import REPORT_KINDS, event_text, said
 from webapp.records.selectors import SORTS, event_view
-from webapp.runs.config import config_of
+from webapp.runs.config import component_titles, config_of
 from webapp.runs.differences import Changed, differences
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.states import TERMINAL, RunState
@@ -137,16 +136,6 @@ def page_data(run: Run, urls: dict[str, str], tab: str) -> dict[str, Any]:
         "stall_after": settings.STALL_AFTER_S,
         "plotly": static(PLOTLY),
     }
-
-
-def component_titles(config: JobConfig | None) -> dict[str, str]:
-    """What each component of the spec is called, in the spec's order, which gives the colours: as in the lab."""
-    titles = {}
-    for part in config.rewards.components if config else []:
-        known = COMPONENTS.get(part.registered)
-        base = translated(known.title) if known else part.name
-        titles[part.name] = f"{base} ({part.name})" if known and part.registered != part.name else base
-    return titles
 
 
 def _baseline_lines(run: Run, weights: list[tuple[str, float]]) -> dict[str, list[dict[str, Any]]]:

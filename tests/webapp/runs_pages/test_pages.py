@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Callable
 from datetime import timedelta
@@ -343,6 +344,25 @@ def test_a_component_has_one_name_and_one_colour_on_every_page(
     assert titles == {"task_success": lab["task_success"]["title"], "exact": f"{lab['numeric_match']['title']} (exact)"}
     with translation.override("zh-hans"):
         assert page.component_titles(page.config_of(run))["task_success"] != titles["task_success"]
+
+
+def test_the_page_of_a_rollout_names_components_as_the_run_does(
+    project: Project, rita: User, client_for: Clients, make_run: Make
+) -> None:
+    """It had their raw names by alphabet, without colours, in English (W7)."""
+    parts = [{"name": "tool_necessity", "weight": 1.0}, {"name": "final_answer", "weight": 0.5}]
+    run = make_run(config=JobConfig.model_validate({"rewards": {"components": parts}}))
+    values = {"final_answer": 1.0, "gone": 0.25, "tool_necessity": 0.5}
+    place = {"attempt": 1, "step": 1, "group": 0, "index": 0, "status": "completed", "seq": 1}
+    rollout = Rollout.objects.create(run=run, parts=values, started_at=timezone.now(), **place)
+    url = reverse("rollout-detail", args=[project.slug, rollout.pk])
+    text = client_for(rita).get(url, headers={"accept-language": "zh-CN"}).content.decode()
+    with translation.override("zh-hans"):
+        titles = list(page.component_titles(page.config_of(run)).values())
+    table = text.split('class="table table-dense parts"')[1]
+    found = re.findall(r'<tr(?: data-curve="(\d)")?><td title="\w+"><span[^>]*></span>([^<]+)</td>', table)
+    assert found == [("0", titles[0]), ("1", titles[1]), ("", "gone")]
+    assert not {"tool_necessity", "final_answer"} & {title for _curve, title in found}
 
 
 def test_a_run_without_a_kl_weight_has_no_empty_tile(make_run: Any) -> None:
