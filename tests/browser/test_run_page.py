@@ -291,6 +291,37 @@ def test_the_grid_of_a_step_keeps_its_shape(tab: Any, trainer: Trainer) -> None:
     assert tab.problems == []
 
 
+STOPS = """() => [...document.querySelectorAll("#main :is(a[href], button, input, select, summary, [tabindex])")]
+    .filter(node => node.tabIndex >= 0 && !node.disabled && node.checkVisibility())"""
+
+
+def test_all_cards_of_a_step_are_one_tab_stop(tab: Any, trainer: Trainer) -> None:
+    """26 stops stood before the first card, and every card was one more: 64 (W7)."""
+    trainer.say(*(event for number in range(2, 62) for event in _begin(f"r{number}", 2, number)))
+    tab.click("[data-tab=rollouts]")
+    tab.wait_for_function("document.querySelectorAll('#groups .rollout').length === 62")
+    before = tab.evaluate(f"({STOPS})().findIndex(node => node.matches('.rollout'))")
+    cards = tab.evaluate(f"({STOPS})().filter(node => node.matches('.rollout')).length")
+    assert 0 < before <= 14 and cards == 1
+    tab.focus("#step-follow")
+    tab.keyboard.press("Tab")
+    focused = "document.activeElement.querySelector('.rollout-index').textContent"
+    assert tab.evaluate(focused) == "0"
+    tab.keyboard.press("ArrowRight")
+    tab.keyboard.press("ArrowRight")
+    assert tab.evaluate(focused) == "2" and tab.input_value("#step-input") == "2", "the step stays"
+    tab.keyboard.press("ArrowDown")
+    left = "document.activeElement.getBoundingClientRect().left"
+    below = tab.evaluate(left)
+    tab.keyboard.press("ArrowUp")
+    assert tab.evaluate(focused) == "2" and tab.evaluate(left) == below, "up and down stay in the column"
+    tab.keyboard.press("Enter")
+    _wait(tab, "#reader-title", "2.0.2")
+    tab.keyboard.press("Tab")
+    assert not tab.evaluate("document.activeElement.matches('.rollout')")
+    assert tab.problems == []
+
+
 def test_a_chinese_page_names_failures_in_chinese(trainer: Trainer, page_for: Callable[..., Any], bob: User) -> None:
     page = page_for(bob, locale="zh-CN")
     run = Run.objects.select_related("project").get(pk=trainer.lease.run_id)
