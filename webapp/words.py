@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
 from django.utils.translation import gettext as _
 
+from training.reasons import json_reason, os_reason
 from training.words import said
 
 _NAME = re.compile(r"\{(\w+)\}")
@@ -35,6 +37,20 @@ def sentence(said: Any, depth: int = 0) -> str:
 def in_words(text: str) -> str:
     """A text that the library has just said; one that was not ``told`` is its own template."""
     return sentence(said(text).model_dump(mode="json"))
+
+
+def os_words(error: OSError) -> str:
+    """Why the operating system refused."""
+    return in_words(os_reason(error))
+
+
+def json_words(error: ValueError | RecursionError) -> str:
+    """What is wrong with a JSON text, and where: for whoever wrote it."""
+    if isinstance(error, json.JSONDecodeError):
+        place = {"line": error.lineno, "column": error.colno, "problem": in_words(json_reason(error))}
+        return _("This is not valid JSON: %(problem)s (line %(line)s, column %(column)s).") % place
+    deep = isinstance(error, RecursionError)
+    return _("This JSON is nested too deeply.") if deep else _("This JSON holds a number of too many digits.")
 
 
 def filled(template: str, values: dict[str, Any], depth: int = 0) -> str:
