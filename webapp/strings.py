@@ -53,6 +53,8 @@ def report_strings() -> dict[str, str]:
         "held.other": _("waiting"),
         "held_short": _("{what} … next try in {next}, pauses in {left}"),
         "held_short_now": _("{what} … trying now, pauses in {left}"),
+        "event.worker": _("taken by worker {name}"),
+        "event.device": _("runs on {name}"),
         "event.held": _("step {step} waits (try {tries}): {message} Next try in {next}."),
         "event.held_over": _("step {step} continues"),
         "event.skipped_loss": _("step {step}: update skipped because the loss was not finite ({n} in a row)"),
@@ -203,7 +205,6 @@ def _curves() -> dict[str, str]:
         "final": _("final"),
         "checkpoint.torn": _("damaged"),
         "checkpoint.removed": _("removed"),
-        "no_log": _("Nothing in the log yet."),
         "no_events": _("Nothing has happened yet."),
         "attempt_event": _("attempt {n} began"),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from training.reasons import json_reason, os_reason
 from training.words import Sentence, filled
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -92,3 +94,17 @@ def message_of(report: dict[str, Any]) -> str:
     """What a report says of the whole file."""
     told = report.get("told")
     return " ".join(in_words(found) for found in told) if told else str(report.get("message", ""))
+
+
+def os_words(error: OSError) -> str:
+    """Why the operating system refused."""
+    return in_words(os_reason(error))
+
+
+def json_words(error: ValueError | RecursionError) -> str:
+    """What is wrong with a JSON text, and where: for whoever wrote it."""
+    if isinstance(error, json.JSONDecodeError):
+        place = {"line": error.lineno, "column": error.colno, "problem": in_words(json_reason(error))}
+        return _("This is not valid JSON: %(problem)s (line %(line)s, column %(column)s).") % place
+    deep = isinstance(error, RecursionError)
+    return _("This JSON is nested too deeply.") if deep else _("This JSON holds a number of too many digits.")

@@ -30,6 +30,7 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext_noop
 
 from training.errors import DataError, TiltyardError
+from training.reasons import os_reason
 from training.words import told
 from webapp.workers.identity import folder_problem
 
@@ -217,8 +218,7 @@ def _reason(kind: Kind[Any], exc: Exception, about: dict[str, str]) -> TiltyardE
         return DataError(told(kind.too_long), hint=told(kind.hint))
     logger.exception("work failed", extra=about)
     if isinstance(exc, OSError):
-        why = exc.strerror or "I/O error"
-        return DataError(told(gettext_noop("The result could not be stored: {why}."), why=why))
+        return DataError(told(gettext_noop("The result could not be stored: {why}."), why=os_reason(exc)))
     return DataError(told(gettext_noop("An unexpected failure inside Tiltyard ({what})."), what=type(exc).__name__))
 
 

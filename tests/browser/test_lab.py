@@ -118,6 +118,15 @@ def test_a_weight_is_moved_looked_at_saved_and_launched(
     assert "note" in alarm.inner_text() and "final_answer" in alarm.inner_text()
     assert page.locator("#component-final_answer [data-alarm]").inner_text() == "note"
 
+    assert page.locator("#lab-groups .rollout[tabindex='0']").count() == 1, "one tab stop for all cards (W7)"
+    assert page.locator("#lab-groups .rollout:not([tabindex])").count() == 0
+    page.click("#lab-how summary")
+    page.select_option("#lab-aggregation", "normalize_then_sum")
+    page.locator("#lab-scale-idle:visible").wait_for()  # the choice below it had no effect, and could be made (W7)
+    assert page.is_disabled("#lab-scale")
+    page.select_option("#lab-aggregation", "sum_then_normalize")
+    assert page.is_enabled("#lab-scale") and not page.is_visible("#lab-scale-idle")
+
     desk.weigh("task_success", "0.4", "0.65")  # 0.4 × 6/16 + 0.5
     assert desk.tile("reward") == "0.88 → 0.65" and desk.tile("zero") == "50%" and desk.tile("agreement") == "1.00"
     assert [desk.card(0, 0), desk.card(0, 1)] == [["0.90", "+1.50"], ["0.50", "−0.50"]]
@@ -135,6 +144,11 @@ def test_a_weight_is_moved_looked_at_saved_and_launched(
     page.fill("#component-task_success [data-weight]", "1000")
     page.locator("#component-task_success [data-problem]:visible").wait_for()
     assert "at most 100" in page.inner_text("#component-task_success [data-problem]")
+    # It said "see the detail" with none, "as saved" and "Weights sum to 0" (W7).
+    assert page.inner_text("#lab-error-title") == "Fix the marked fields; the figures wait until then."
+    page.fill("#component-task_success [data-weight]", "")
+    page.locator("#lab-changed:text-is('1 to fix')").wait_for()
+    assert page.inner_text("#lab-sum") == "Weights sum to –" and page.is_visible("#lab-reset")
     desk.problems = [text for text in desk.problems if "422" not in text]  # the browser's own line about the answer
     page.fill("#component-task_success [data-weight]", "0.4")
     page.locator("#lab-error").wait_for(state="hidden")

@@ -291,6 +291,82 @@ def test_the_grid_of_a_step_keeps_its_shape(tab: Any, trainer: Trainer) -> None:
     assert tab.problems == []
 
 
+def test_live_charts_show_the_same_steps(tab: Any, trainer: Trainer) -> None:
+    """Each had an axis of its own: figures that come more rarely were drawn beside other steps (W7)."""
+    for step in range(2, 9):
+        rare = {"loss": 0.1} if step == 4 else {}
+        trainer.say(Metrics(step=step, values={"reward": step / 10, "entropy": 0.5, **rare}))
+    axes = "[...document.querySelectorAll('.js-plotly-plot')].map(plot => plot.layout.xaxis.range.join())"
+    tab.wait_for_function(f"() => {axes}.length > 2 && {axes}.every(axis => axis === '1,8')", timeout=15_000)
+    trainer.say(Metrics(step=9, values={"reward": 0.9}))
+    tab.wait_for_function(f"() => {axes}.every(axis => axis === '1,9')", timeout=15_000)
+    assert tab.problems == []
+
+
+def test_an_ended_run_offers_nothing_live(tab: Any, trainer: Trainer) -> None:
+    """ "Follow live" stood on runs that had ended, on a page that saw the end and on one opened later (W7)."""
+    tab.click("[data-tab=rollouts]")
+    tab.wait_for_selector("#step-follow:visible")
+    run_transition(trainer.lease.run_id, RunState.FAILED, lease=trainer.lease)
+    tab.wait_for_selector("#step-follow", state="hidden")
+    tab.click("[data-tab=log]")
+    assert not tab.is_visible("#log-follow")
+    tab.reload()
+    assert not tab.is_visible("#log-follow")
+    tab.click("[data-tab=rollouts]")
+    assert not tab.is_visible("#step-follow") and tab.problems == []
+
+
+def test_a_notice_about_the_pause_ends_with_it(tab: Any, trainer: Trainer) -> None:
+    """ "The run pauses at the next safe point" stayed on the page of a run that went on (W7)."""
+    _wait(tab, "#run-live", "live")
+    tab.click("#run-pause")
+    _wait(tab, "#main", "pauses at the next safe point")
+    run_transition(trainer.lease.run_id, RunState.PAUSED, lease=trainer.lease)
+    _wait(tab, "#run-state", "paused")
+    tab.wait_for_function(
+        "() => !document.querySelector('#main').textContent.includes('next safe point')", timeout=15_000
+    )
+    tab.wait_for_selector("#run-resume")
+    tab.click("#run-resume")
+    _wait(tab, "#main", "queued again")
+    trainer.lease = claim(trainer.lease.run_id)
+    run_transition(trainer.lease.run_id, RunState.RUNNING, lease=trainer.lease)
+    _wait(tab, "#run-state", "running")
+    tab.wait_for_function("() => !document.querySelector('#main').textContent.includes('queued again')", timeout=15_000)
+
+
+STOPS = """() => [...document.querySelectorAll("#main :is(a[href], button, input, select, summary, [tabindex])")]
+    .filter(node => node.tabIndex >= 0 && !node.disabled && node.checkVisibility())"""
+
+
+def test_all_cards_of_a_step_are_one_tab_stop(tab: Any, trainer: Trainer) -> None:
+    """26 stops stood before the first card, and every card was one more: 64 (W7)."""
+    trainer.say(*(event for number in range(2, 62) for event in _begin(f"r{number}", 2, number)))
+    tab.click("[data-tab=rollouts]")
+    tab.wait_for_function("() => document.querySelectorAll('#groups .rollout').length === 62")
+    before = tab.evaluate(f"({STOPS})().findIndex(node => node.matches('.rollout'))")
+    cards = tab.evaluate(f"({STOPS})().filter(node => node.matches('.rollout')).length")
+    assert 0 < before <= 14 and cards == 1
+    tab.focus("#step-follow")
+    tab.keyboard.press("Tab")
+    focused = "document.activeElement.querySelector('.rollout-index').textContent"
+    assert tab.evaluate(focused) == "0"
+    tab.keyboard.press("ArrowRight")
+    tab.keyboard.press("ArrowRight")
+    assert tab.evaluate(focused) == "2" and tab.input_value("#step-input") == "2", "the step stays"
+    tab.keyboard.press("ArrowDown")
+    left = "document.activeElement.getBoundingClientRect().left"
+    below = tab.evaluate(left)
+    tab.keyboard.press("ArrowUp")
+    assert tab.evaluate(focused) == "2" and tab.evaluate(left) == below, "up and down stay in the column"
+    tab.keyboard.press("Enter")
+    _wait(tab, "#reader-title", "2.0.2")
+    tab.keyboard.press("Tab")
+    assert not tab.evaluate("document.activeElement.matches('.rollout')")
+    assert tab.problems == []
+
+
 def test_a_chinese_page_names_failures_in_chinese(trainer: Trainer, page_for: Callable[..., Any], bob: User) -> None:
     page = page_for(bob, locale="zh-CN")
     run = Run.objects.select_related("project").get(pk=trainer.lease.run_id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -262,6 +263,7 @@ def test_an_image_takes_in_only_what_is_named() -> None:
     taken = {line[1:] for line in lines if line[0] == "!"}
     assert taken == {
         "manage.py",
+        "pyproject.toml",
         "requirements.hashes",
         "requirements.lock",
         "requirements-nodeps.lock",
@@ -273,6 +275,20 @@ def test_an_image_takes_in_only_what_is_named() -> None:
         "training",
         "webapp",
     }
+
+
+def test_what_an_image_takes_in_is_enough_to_start(tmp_path: Path) -> None:
+    """The version is read from a file that no image had, so none could be built."""
+    lines = (ROOT / ".dockerignore").read_text().splitlines()
+    for name in (line[1:] for line in lines if line[:1] == "!"):
+        kind = shutil.copytree if (ROOT / name).is_dir() else shutil.copyfile
+        kind(ROOT / name, tmp_path / name)
+    env = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    env |= {"TILTYARD_DATA_DIR": str(tmp_path / "data"), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        [sys.executable, "manage.py", "compile_catalogues"], cwd=tmp_path, env=env, capture_output=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr.decode()[-500:]
 
 
 def test_the_site_runs_as_nobody_in_particular_and_installs_before_it_copies_code() -> None:

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { inOrder } from "../../static/js/lib/curves.js";
-import { flatRange, smooth } from "../../static/js/lib/series.js";
+import { flatRange, smooth, stepSpan } from "../../static/js/lib/series.js";
 
 test("a constant stays one line when it is smoothed, not the rounding of its average (W7)", () => {
   const constant = Array.from({ length: 200 }, () => 0.1);
@@ -16,4 +16,10 @@ test("a constant stays one line when it is smoothed, not the rounding of its ave
 test("components come in the order of the spec, so that each has the same colour as in the lab (W7)", () => {
   const names = ["rewards/a/mean", "rewards/b/mean", "rewards/extra/mean", "reward"];
   assert.deepEqual(inOrder(names, ["b", "a"]), ["rewards/b/mean", "rewards/a/mean", "rewards/extra/mean"]);
+});
+
+test("charts share one axis of steps, although some figures come more rarely (W7)", () => {
+  assert.deepEqual(stepSpan([[1, 2, 3, 4, 5, 6], [5], []]), [1, 6]);
+  assert.deepEqual(stepSpan([[3], [3, 4]]), [2.5, 4.5]);
+  assert.equal(stepSpan([[], []]), null);
 });

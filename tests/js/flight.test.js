@@ -1,7 +1,8 @@
 // @ts-check
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { gridOf, nextPlace, slowest } from "../../static/js/lib/flight.js";
+import { gridOf, slowest } from "../../static/js/lib/flight.js";
+import { nextPlace } from "../../static/js/lib/roving.js";
 
 /** @param {number} group @param {number} index @param {Record<string, any>} [over] */
 const row = (group, index, over = {}) => ({ id: `${group}.${index}`, group, index, status: "running", ...over });
@@ -46,4 +47,13 @@ test("arrow keys stay inside", () => {
     [nextPlace("ArrowLeft", 0, 8), nextPlace("ArrowRight", 7, 8), nextPlace("End", 0, 8), nextPlace("x", 3, 8)],
     [0, 7, 7, 3],
   );
+});
+
+test("up and down lead to the nearest of the next row, and stay at the edge", () => {
+  // Two rows of three and a last one of one, as cards that wrap.
+  const places = [0, 1, 2, 3, 4, 5, 6].map((n) => ({ top: 50 * Math.floor(n / 3), left: 90 * (n % 3) }));
+  const to = (/** @type {string} */ key, /** @type {number} */ at) => nextPlace(key, at, 7, () => places);
+  assert.deepEqual([to("ArrowDown", 1), to("ArrowDown", 5), to("ArrowDown", 6)], [4, 6, 6]);
+  assert.deepEqual([to("ArrowUp", 6), to("ArrowUp", 4), to("ArrowUp", 2)], [3, 1, 2]);
+  assert.deepEqual([to("ArrowRight", 2), to("ArrowLeft", 0)], [3, 0]);
 });

@@ -21,10 +21,11 @@ import {
   readShape,
   shapeFields,
   sliderRange,
+  standing,
   weightSum,
 } from "../../static/js/lib/lab-spec.js";
 import { notesOf, segments } from "../../static/js/lib/lab-text.js";
-import { readLabView, writeLabView } from "../../static/js/lib/lab-view.js";
+import { readLabView, scaleMatters, writeLabView } from "../../static/js/lib/lab-view.js";
 
 test("fields are read as the component takes them", () => {
   assert.deepEqual(readParam("number", " 0.5 "), { value: 0.5 });
@@ -69,6 +70,20 @@ test("only real changes count", () => {
   assert.equal(weightSum([{ name: "a", weight: 0.1 }, { name: "b", weight: 0.2 }]), 0.3); // prettier-ignore
   assert.deepEqual(sliderRange(-3), { low: -10, high: 10, step: 0.1 });
   assert.deepEqual(sliderRange(0.3), { low: 0, high: 1, step: 0.01 });
+});
+
+test("a spec with a wrong field is not “as saved”, and its weights do not sum to 0 (W7)", () => {
+  const [a, b] = [canonical({ name: "a", weight: 0.3 }), canonical({ name: "b", weight: 0.7 })];
+  const saved = [a, b];
+  const fields = (/** @type {any[]} */ ...parts) => parts.map((part, at) => ({ name: "ab"[at], part }));
+  assert.deepEqual(standing(saved, fields(a, b)), { changed: [], wrong: 0, sum: 1 });
+  assert.deepEqual(standing(saved, fields(a, null)), { changed: ["b"], wrong: 1, sum: null });
+  assert.deepEqual(standing(saved, fields({ ...a, weight: 0.5 }, null)), { changed: ["a", "b"], wrong: 1, sum: null });
+  assert.deepEqual(standing(saved, []), { changed: ["a", "b"], wrong: 0, sum: 0 });
+});
+
+test("the spread is chosen only where advantages are divided by it (W7)", () => {
+  assert.deepEqual([scaleMatters("sum_then_normalize"), scaleMatters("normalize_then_sum")], [true, false]);
 });
 
 test("a complaint stands beside the component it is about", () => {

@@ -145,11 +145,13 @@ test("the view survives its address, and nonsense in it is dropped", () => {
   assert.equal(writeView(bad), "");
 });
 
-test("events are said in one line", () => {
-  assert.equal(
-    words({ kind: "state", payload: { from: "queued", to: "preparing", reason: "" } }),
-    "state queued → preparing",
-  );
+test("events are said in one line, in the words of the page", () => {
+  const catalogue = { "state.queued": "等待中", "state.preparing": "准备中", "error.worker_lost": "工作进程失联" };
+  const strings = { textContent: JSON.stringify(catalogue) };
+  Object.assign(globalThis, { document: { querySelectorAll: () => [strings] } });
+  const moved = { kind: "state", payload: { from: "queued", to: "preparing", reason: "" } };
+  assert.equal(words(moved), "等待中 → 准备中");
+  assert.equal(words({ kind: "warning", payload: { code: "worker_lost", message: "w1" } }), "工作进程失联 w1");
   assert.equal(words({ kind: "log", payload: { level: "info", message: "a\u202eb" } }), "info a[U+202E]b");
 });
 

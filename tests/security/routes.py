@@ -66,7 +66,7 @@ TABLE: dict[str, dict[str, Who]] = {
     PROJECT + "runs/": READ,
     **{
         PROJECT + "runs/" + OWN_PK + tail: READ
-        for tail in ("", "parts/", "check/", "log/", "log/older/", "config/", "events/", "verl/")
+        for tail in ("", "parts/", "check/", "log/", "log/older/", "log/output/", "config/", "events/", "verl/")
     },
     **{PROJECT + "runs/" + OWN_PK + tail: WRITE for tail in ("launch/", "stop/", "pause/", "resume/")},
     PROJECT + "rollouts/" + OWN_PK: READ,

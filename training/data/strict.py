@@ -15,21 +15,9 @@ from typing import Any, NoReturn
 from training.data.facts import IGNORED, Ignored
 from training.data.limits import MAX_DEPTH, MAX_FIELD_BYTES
 from training.data.problems import RowError, shown
+from training.reasons import json_reason
 from training.words import _, told
 
-JSON_PROBLEMS = (
-    _("Expecting value"),
-    _("Expecting ',' delimiter"),
-    _("Expecting ':' delimiter"),
-    _("Expecting property name enclosed in double quotes"),
-    _("Extra data"),
-    _("Illegal trailing comma before end of object"),
-    _("Illegal trailing comma before end of array"),
-    _("Invalid control character at"),
-    _("Invalid \\escape"),
-    _("Unterminated string starting at"),
-)
-"""What the JSON decoder says, so that it can be said in another language."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 NEEDED = frozenset(
     {"messages", "conversation", "conversations", "prompt", "completion", "system", "system_prompt", "history"}
@@ -50,7 +38,7 @@ def strict_loads(text: str) -> Any:
         raise RowError("deep", limit=MAX_DEPTH) from None
     except json.JSONDecodeError as exc:
         raise RowError(
-            "json", detail=told(_("{problem} at character {place}"), problem=told(exc.msg), place=exc.pos + 1)
+            "json", detail=told(_("{problem} at character {place}"), problem=json_reason(exc), place=exc.pos + 1)
         ) from None
     except ValueError:
         raise RowError("digits") from None

@@ -21,6 +21,7 @@ from training.data.limits import MAX_COLUMNS, MAX_DEPTH, MAX_LINE_BYTES
 from training.data.problems import RowError
 from training.errors import DataError
 from training.imports.base import BadRow, shown
+from training.reasons import json_reason
 from training.words import _, told
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -75,7 +76,7 @@ def _object(line: bytes, start: int) -> dict[str, Any]:
     except RecursionError:
         raise RowError("deep", limit=MAX_DEPTH) from None
     except json.JSONDecodeError as exc:
-        detail = told(_("{problem} at character {place}"), problem=told(exc.msg), place=exc.pos + 1)
+        detail = told(_("{problem} at character {place}"), problem=json_reason(exc), place=exc.pos + 1)
         raise RowError("json", detail=detail) from None
     except (BadRow, RowError):
         raise

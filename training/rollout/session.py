@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import ssl
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -25,9 +26,11 @@ from training.errors import (
     EnvironmentUnreachable,
     TiltyardError,
 )
+from training.reasons import json_reason, os_reason
 from training.rewards.bounds import MAX_REWARD, within_bounds
 from training.rollout.plain import json_problem
 
+CAUSES_MAX = 5  # how deep a client's exception is followed
 MAX_MESSAGE_BYTES = 4 << 20
 CLOSE_TIMEOUT_S = 0.5
 BUSY_STATUSES = (429, 503)
@@ -210,5 +213,19 @@ def no_connection(exc: BaseException) -> EnvironmentUnreachable:
 
 def short(exc: BaseException) -> str:
     """An exception in a few words, for the end of a sentence."""
+    if isinstance(exc, json.JSONDecodeError):
+        return json_reason(exc)
+    if (refused := _refused(exc)) is not None:
+        return os_reason(refused)
     text = str(exc) or type(exc).__name__
     return text[:200].rstrip(".")
+
+
+def _refused(exc: BaseException) -> OSError | None:
+    """The system's refusal behind a client's exception; TLS has words of its own."""
+    cause: BaseException | None = exc
+    for _link in range(CAUSES_MAX):
+        if isinstance(cause, OSError) and not isinstance(cause, ssl.SSLError) and cause.args:
+            return cause
+        cause = cause.__cause__ or cause.__context__ if cause is not None else None
+    return None

@@ -30,6 +30,7 @@ from webapp.pages import clean_name
 from webapp.storage import dataset_dir
 from webapp.teams.audit import audit
 from webapp.teams.models import AuditAction, Project, User
+from webapp.text import os_words
 
 logger = logging.getLogger(__name__)
 MAX_ROWS = 1000
@@ -106,7 +107,7 @@ def _write(dataset: Dataset, base: Dataset | None, lines: bytes) -> int:
                     shutil.copyfileobj(source, target, 1 << 20)
             target.write(lines)
     except OSError as exc:
-        sentence = _("The rows could not be stored: %(reason)s.") % {"reason": exc.strerror or "I/O error"}
+        sentence = _("The rows could not be stored: %(reason)s.") % {"reason": os_words(exc)}
         raise ValidationError(sentence) from exc
     return size
 

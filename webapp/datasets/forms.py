@@ -9,8 +9,9 @@ from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from webapp.datasets.choice_forms import ChoicesForm
+from webapp.datasets.choice_forms import ChoicesForm, FilesField
 from webapp.datasets.hub import source_clean
+from webapp.datasets.several import files_clean
 from webapp.ids import name_validator
 
 
@@ -23,14 +24,14 @@ class DatasetForm(ChoicesForm):
         validators=[name_validator],
         help_text=gettext_lazy("If the name exists, a new version is created; earlier versions do not change."),
     )
-    file = forms.FileField(
+    file = FilesField(
         label=gettext_lazy("File"),
         max_length=10_000,
         allow_empty_file=True,
         required=False,
         help_text=gettext_lazy(
-            "JSON Lines, JSON, CSV or Parquet; packed as gzip, or several of them as a zip archive. What the rows "
-            "are is recognised from their content."
+            "JSON Lines, JSON, CSV or Parquet; packed as gzip, or several of one format, together or as a zip "
+            "archive: they become one dataset. What the rows are is recognised from their content."
         ),
     )
     hub = forms.CharField(
@@ -47,14 +48,20 @@ class DatasetForm(ChoicesForm):
         help_text=gettext_lazy("Part of the file's name if the dataset has several files, such as train."),
     )
 
+    def clean_file(self) -> list[Any]:
+        """One file, or several that are one dataset."""
+        files: list[Any] = self.cleaned_data["file"]
+        files_clean(files)
+        return files
+
     def clean(self) -> dict[str, Any]:
-        """Either a file or an id."""
+        """Either files or an id."""
         clean = super().clean() or self.cleaned_data
         if clean.get("hub") and not self.errors:
             try:
                 self.source = source_clean(clean["hub"], clean.get("revision", ""), clean.get("split", ""))
             except ValidationError as exc:
                 self.add_error(None, exc)
-        elif not clean.get("hub") and clean.get("file") is None and "file" not in self.errors:
+        elif not clean.get("hub") and not clean.get("file") and "file" not in self.errors:
             self.add_error("file", _("Choose a file."))
         return clean

@@ -22,7 +22,7 @@ from training.data.hub import pick
 from training.errors import DataError, TiltyardError
 from webapp.datasets.models import Dataset
 from webapp.downloads import download
-from webapp.text import in_words
+from webapp.text import in_words, os_words
 from webapp.work import Claim
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
@@ -58,7 +58,7 @@ def file_ready(claim: Claim[Dataset]) -> None:
     except TiltyardError as exc:
         raise ValidationError([_unreachable(source["id"]), f"{exc.message} {exc.hint}".strip()]) from exc
     except OSError as exc:
-        sentence_of = _("The file could not be stored: %(reason)s.") % {"reason": exc.strerror or "I/O error"}
+        sentence_of = _("The file could not be stored: %(reason)s.") % {"reason": os_words(exc)}
         raise ValidationError(sentence_of) from exc
 
 

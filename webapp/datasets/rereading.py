@@ -24,6 +24,7 @@ from webapp.datasets.storing import companions_store
 from webapp.storage import companion, dataset_dir
 from webapp.teams.audit import audit
 from webapp.teams.models import AuditAction, User
+from webapp.text import os_words
 
 IN_PLACE = (DatasetState.NEEDS_MAPPING, DatasetState.NEEDS_CHOICE, DatasetState.REJECTED)
 
@@ -88,7 +89,7 @@ def _next_version(dataset: Dataset, user: User | None, choices: Choices) -> Data
         version_insert(made)
     except OSError as exc:
         shutil.rmtree(dataset_dir(made.pk), ignore_errors=True)
-        sentence = _("The file could not be stored: %(reason)s.") % {"reason": exc.strerror or "I/O error"}
+        sentence = _("The file could not be stored: %(reason)s.") % {"reason": os_words(exc)}
         raise ValidationError(sentence) from exc
     except BaseException:
         shutil.rmtree(dataset_dir(made.pk), ignore_errors=True)

@@ -24,6 +24,7 @@ from webapp.datasets.forms import DatasetForm
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.datasets.operations.lineage import lineage_of
 from webapp.datasets.rereading import can_read_again
+from webapp.datasets.several import packed
 from webapp.datasets.words import evidence_of
 from webapp.errors import error_body
 from webapp.pages import add_errors, page_number
@@ -83,19 +84,29 @@ def _dataset_new(request: HttpRequest, project: Project) -> HttpResponse:
 
 
 def _made(project: Project, user: User, form: DatasetForm) -> Dataset:
-    """The new version, of the file or of the dataset on the hub."""
-    name, file, choices = form.cleaned_data["name"], form.cleaned_data["file"], form.choices()
-    if file is None:
+    """The new version, of the files or of the dataset on the hub."""
+    name, files, choices = form.cleaned_data["name"], form.cleaned_data["file"], form.choices()
+    if not files:
         return services.dataset_fetch(project=project, user=user, name=name, hub=form.source, choices=choices)
-    return services.dataset_create(
-        project=project, user=user, name=name, file=file, file_name=file.name, choices=choices
-    )
+    with packed(files) as (file, file_name):
+        return services.dataset_create(
+            project=project, user=user, name=name, file=file, file_name=file_name, choices=choices
+        )
 
 
 def _new_context(project: Project, form: DatasetForm) -> dict[str, Any]:
-    large = {"upload.large": _("The file is larger than {limit}, the most that may be uploaded.")}
-    strings = upload_strings() | large
-    return {"project": project, "form": form, "limit_bytes": settings.MAX_UPLOAD_BYTES, "strings": strings}
+    strings = {
+        "upload.large": _("The files are larger than {limit} together, the most that may be uploaded."),
+        "upload.many": _("{n} files are too many to send one by one; pack them into one zip archive."),
+        "upload.chosen": _("{n} files · {size}"),
+    }
+    return {
+        "project": project,
+        "form": form,
+        "limit_bytes": settings.MAX_UPLOAD_BYTES,
+        "limit_files": settings.DATA_UPLOAD_MAX_NUMBER_FILES,
+        "strings": upload_strings() | strings,
+    }
 
 
 def _too_large(request: HttpRequest, project: Project) -> HttpResponse:

@@ -16,6 +16,7 @@ from webapp.environments.models import MAX_REPLICAS, Environment, Kind
 from webapp.environments.option_fields import Group, OptionsForm
 from webapp.ids import name_validator
 from webapp.outbound import MAX_URL_CHARS
+from webapp.text import json_words
 
 MAX_OPTIONS_CHARS = 8_192
 NEEDS = {Kind.URL: "url", Kind.PROCESS: "program", Kind.DOCKER: "image"}
@@ -152,7 +153,7 @@ class EnvironmentForm(LimitsForm):
         try:
             found = json.loads(text) if text else {}
         except (ValueError, RecursionError) as exc:
-            raise ValidationError(_("This is not JSON: %(why)s.") % {"why": str(exc)[:120]}) from exc
+            raise ValidationError(json_words(exc)) from exc
         if not isinstance(found, dict):
             raise ValidationError(_("Write a JSON object, such as {}."))
         return found

@@ -9,11 +9,13 @@ from typing import Any
 from django.db.models import Count, Max, Q, QuerySet
 from django.utils.translation import gettext as _
 
+from training.config import RewardComponent
 from webapp.datasets.models import Dataset
 from webapp.environments.models import Environment
 from webapp.pages import url_or_none
 from webapp.registry.models import RegisteredModel
 from webapp.rewards.models import RewardSpec
+from webapp.rewards.selectors import title_of
 from webapp.runs.states import LEASED, TERMINAL
 from webapp.teams.access import projects_of
 from webapp.teams.models import Project, User
@@ -87,6 +89,10 @@ def _datasets(project: Project) -> Shelf:
     )
 
 
+def _titles(components: list[dict[str, Any]]) -> list[str]:
+    return [title_of(RewardComponent.model_validate(item)) for item in components]
+
+
 def _rewards(project: Project) -> Shelf:
     rows = RewardSpec.objects.filter(project=project)
     return _shelf(
@@ -94,7 +100,7 @@ def _rewards(project: Project) -> Shelf:
         "reward",
         rows,
         _versions(rows),
-        lambda r: " · ".join(c["name"] for c in r.components[:3]),
+        lambda r: " · ".join(_titles(r.components[:3])),
         title=_("Rewards"),
         new_label=_("Create a reward spec"),
         empty=_("A named list of weighted components. Try it on a conversation before you train with it."),

@@ -31,7 +31,7 @@ from webapp.environments.selectors import environments_of
 from webapp.fields import error_sentence, fields_of, help_text
 from webapp.ids import name_validator
 from webapp.registry.models import Checkpoint
-from webapp.registry.selectors import models_of, trained_runs
+from webapp.registry.selectors import models_of, registered_as, unregistered_runs
 from webapp.rewards.selectors import specs_of
 from webapp.runs.differences import Changed, differences
 from webapp.runs.models import Run
@@ -182,7 +182,11 @@ class RunForm(forms.Form):
             field = self.fields[path]
             current = str((self.data.get(path) if self.is_bound else field.initial) or "")
             if current and current not in dict(options):
-                options.append((current, self._unlisted(current)))
+                twin = registered_as(self.project, current) if path == "model.source" else ""
+                if twin:  # the same weights under another name: listed once, as what the config says
+                    options = [(current if value == twin else value, label) for value, label in options]
+                else:
+                    options.append((current, self._unlisted(current)))
             field.widget = forms.Select(choices=options)
 
     def _unlisted(self, value: str) -> str:
@@ -324,7 +328,7 @@ def reference_choices(project: Project) -> dict[str, list[tuple[str, str]]]:
     ]
     models += [
         (f"run:{run.name}", _("%(name)s · final model of this run") % {"name": run.name})
-        for run in trained_runs(project)[:MAX_OPTIONS]
+        for run in unregistered_runs(project)[:MAX_OPTIONS]
     ]
     rewards = [(item.reference, str(item)) for item in specs_of(project).order_by("name", "-version")[:MAX_OPTIONS]]
     empty = ("", _("— choose —"))

@@ -10,8 +10,10 @@ from pydantic import ValidationError as ShapeError
 
 from training.config import JobConfig
 from training.config.text import yaml_bounded, yaml_nodes
+from training.reasons import yaml_reason
 from training.words import option_of
 from webapp.fields import error_sentence
+from webapp.text import in_words
 
 MAX_YAML_BYTES = 64 * 1024
 
@@ -40,10 +42,8 @@ def config_from_text(text: str) -> JobConfig:
         raw = yaml_bounded(text)
     except yaml.YAMLError as exc:
         mark = getattr(exc, "problem_mark", None)
-        what = getattr(exc, "problem", None) or str(exc)
-        raise YamlProblem(
-            [Problem(mark.line + 1 if mark else 0, "", _("not valid YAML: %(what)s") % {"what": what})]
-        ) from exc
+        what = _("not valid YAML: %(what)s") % {"what": in_words(yaml_reason(exc))}
+        raise YamlProblem([Problem(mark.line + 1 if mark else 0, "", what)]) from exc
     if not isinstance(raw, dict):
         raise YamlProblem(
             [Problem(1, "", _("Write option groups, such as `model:` and `run:`, each with its options."))]

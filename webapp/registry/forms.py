@@ -56,11 +56,12 @@ class ModelForm(forms.Form):
     def __init__(self, *args: Any, project: Project, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         folders = model_folders()
-        self.has_folders, self.has_checkpoints = bool(folders), checkpoints_of(project).exists()
+        fresh = checkpoints_of(project).filter(models=None)  # a second name for the same weights helps nobody
+        self.has_folders, self.has_checkpoints = bool(folders), fresh.exists()
         choices = [("", "—"), *((folder.name, folder.name) for folder in folders)]
         self.fields["folder"].choices = choices  # type: ignore[attr-defined]
         self.fields["folder"].help_text = _("Folders with a model that the administrator put on this server.")
-        self.fields["checkpoint"].queryset = checkpoints_of(project)  # type: ignore[attr-defined]
+        self.fields["checkpoint"].queryset = fresh  # type: ignore[attr-defined]
         self.fields["checkpoint"].help_text = _("A checkpoint or finished model of a run of this project.")
 
     def values(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from django.conf import settings
 from django.db.models import QuerySet
 
-from webapp.registry.models import Checkpoint, CheckpointState, RegisteredModel
+from webapp.registry.models import Checkpoint, CheckpointState, ModelKind, RegisteredModel
 from webapp.runs.models import Run
 from webapp.runs.states import TERMINAL
 from webapp.teams.models import Project
@@ -42,9 +42,22 @@ def checkpoints_of(project: Project) -> QuerySet[Checkpoint]:
     )
 
 
-def trained_runs(project: Project) -> QuerySet[Run]:
-    """Runs that left a finished model, newest first."""
-    return Run.objects.filter(project=project, checkpoints__final=True).distinct().order_by("-created_at")
+def unregistered_runs(project: Project) -> QuerySet[Run]:
+    """Runs that left a finished model which has no name in the registry, newest first: the others are there."""
+    finished = Run.objects.filter(project=project, checkpoints__final=True)
+    known = models_of(project).filter(checkpoint__final=True).values("checkpoint__run")
+    return finished.exclude(pk__in=known).distinct().order_by("-created_at")
+
+
+def registered_as(project: Project, source: str) -> str:
+    """The registered model that this source of a config means as well: a run's finished model or an id of Hugging
+    Face; empty where there is none."""
+    if source.startswith("run:"):
+        found = models_of(project).filter(checkpoint__final=True, checkpoint__run__name=source.removeprefix("run:"))
+    else:
+        found = models_of(project).filter(kind=ModelKind.HUB, source=source, revision="")
+    model = found.first()
+    return model.reference if model is not None else ""
 
 
 def runs_using(model: RegisteredModel, *, active: bool = False) -> QuerySet[Run]:

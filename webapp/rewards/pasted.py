@@ -12,6 +12,7 @@ from pydantic import ValidationError as ShapeError
 
 from envs.wire import Message
 from training.rewards.base import Episode
+from webapp.text import json_words
 
 MAX_CONVERSATION_BYTES = 64 * 1024
 MAX_MESSAGES = 200
@@ -38,11 +39,8 @@ def _parsed(text: str) -> Any:
         raise ValidationError(_("A conversation to try may have at most 64 KB."))
     try:
         return json.loads(text)
-    except RecursionError as exc:
-        raise ValidationError(_("The conversation is nested too deeply.")) from exc
-    except ValueError as exc:
-        where = f" ({exc.msg}, {_('line')} {exc.lineno})" if isinstance(exc, json.JSONDecodeError) else ""
-        raise ValidationError(_("This is not valid JSON") + where + ".") from exc
+    except (ValueError, RecursionError) as exc:
+        raise ValidationError(json_words(exc)) from exc
 
 
 def conversation_of(raw: Any) -> Episode:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.contrib.auth.decorators import login_required
@@ -10,11 +10,14 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
+from training.config import JobConfig
 from webapp.failures import failure
 from webapp.rollouts.models import Rollout, Turn
 from webapp.rollouts.selectors import rollout_view, turn_view
-from webapp.runs.config import config_of
+from webapp.runs.config import component_titles, config_of
 from webapp.teams.access import project_for
+
+CURVES = 8  # colours of curves; further components begin again
 
 
 def _numbered(turns: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -27,6 +30,31 @@ def _numbered(turns: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return turns
 
 
+class PartRow(NamedTuple):
+    """One component of a rollout's reward; ``curve`` is the number of its colour, ``None`` where the spec lacks it."""
+
+    name: str
+    title: str
+    curve: int | None
+    value: float | None
+    weight: float | None
+    counted: float | None
+
+
+def _parts(parts: dict[str, float | None], config: JobConfig | None) -> list[PartRow]:
+    """The reward's parts as the run page and the lab have them: in the spec's order, by title and colour."""
+    weights = {item.name: item.weight for item in config.rewards.components} if config else {}
+    titles = component_titles(config.rewards.components if config else [])
+    order = {name: number for number, name in enumerate(titles)}
+    rows = []
+    for name in sorted(parts, key=lambda name: order.get(name, len(order))):
+        value, weight = parts[name], weights.get(name)
+        counted = value * weight if value is not None and weight is not None else None
+        curve = order[name] % CURVES if name in order else None
+        rows.append(PartRow(name, titles.get(name, name), curve, value, weight, counted))
+    return rows
+
+
 @login_required
 @require_GET
 def rollout_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
@@ -37,16 +65,16 @@ def rollout_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         raise Http404
     place = {"run_id": rollout.run_id, "attempt": rollout.attempt, "step": rollout.step, "group": rollout.group}
     siblings = list(Rollout.objects.filter(**place).order_by("index"))
-    config = config_of(rollout.run)
+    view = rollout_view(rollout)
     turns = Turn.objects.filter(rollout=rollout).order_by("number")
     context = {
         "project": project,
         "run": rollout.run,
         "rollout": rollout,
-        "view": rollout_view(rollout),
+        "view": view,
         "failure": failure(rollout.error),
         "siblings": siblings,
         "turns": _numbered([turn_view(turn) for turn in turns]),
-        "weights": {item.name: item.weight for item in config.rewards.components} if config else {},
+        "parts": _parts(view.get("parts") or {}, config_of(rollout.run)),
     }
     return render(request, "rollouts/detail.html", context)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from django.conf import settings
-from django.db.models import Q
 from django.templatetags.static import static
 from django.utils.translation import gettext as _
 
@@ -15,17 +13,17 @@ from training.errors import ConfigError
 from training.metrics import METRICS
 from training.rewards.custom import CUSTOM
 from training.rewards.custom.params import code_hash
-from training.rewards.registry import COMPONENTS
 from webapp.engine.resolve import components_meant
 from webapp.engine.resuming import branch_point, can_resume, newest_checkpoint
 from webapp.engine.room import disk_text
 from webapp.engine.trainer import output_tail
+from webapp.failures import failure
 from webapp.figures import duration, figure, percent
 from webapp.foreign.report import import_report
 from webapp.metrics.selectors import curves, metric_names
-from webapp.records.reports import REPORT_KINDS, event_text
+from webapp.records.reports import REPORT_KINDS, event_text, said
 from webapp.records.selectors import SORTS, event_view
-from webapp.runs.config import config_of
+from webapp.runs.config import component_titles, config_of
 from webapp.runs.differences import Changed, differences
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.states import TERMINAL, RunState
@@ -150,16 +148,6 @@ def _components(run: Run, config: JobConfig | None) -> list[RewardComponent]:
         return []  # the launch check says what is wrong with it
 
 
-def component_titles(components: Sequence[RewardComponent]) -> dict[str, str]:
-    """What each component of the spec is called, in the spec's order, which gives the colours: as in the lab."""
-    titles = {}
-    for part in components:
-        known = COMPONENTS.get(part.registered)
-        base = translated(known.title) if known else part.name
-        titles[part.name] = f"{base} ({part.name})" if known and part.registered != part.name else base
-    return titles
-
-
 def _baseline_lines(run: Run, weights: list[tuple[str, float]]) -> dict[str, list[dict[str, Any]]]:
     """Dashed lines by chart. A baseline is the environment's own reward, which is the chart ``reward`` only where
     nothing else is rewarded; its success rate is always that of ``rollouts/task_success``."""
@@ -214,36 +202,61 @@ def events_before(run: Run, before: int | None) -> tuple[list[dict[str, Any]], i
     return [event_view(event) for event in found[:EVENTS_PAGE]], older
 
 
-def log_events(run: Run, limit: int = LOG_LINES, before: int | None = None) -> list[dict[str, Any]]:
-    """The last lines of the log, oldest first: what the trainer said, warnings, and changes of state."""
-    kinds = Q(kind__in=["log", *EVENT_KINDS])
-    found = RunEvent.objects.filter(kinds, run=run).order_by("-seq")
+def log_events(
+    run: Run, limit: int = LOG_LINES, before: int | None = None, kinds: tuple[str, ...] = ("log",)
+) -> list[dict[str, Any]]:
+    """The last things that the trainer said, oldest first."""
+    found = RunEvent.objects.filter(run=run, kind__in=kinds).order_by("-seq")
     if before is not None:
         found = found.filter(seq__lt=before)
     return [event_view(event) for event in reversed(found[:limit])]
 
 
 def log_before(run: Run, before: int | None = None) -> tuple[list[str], int | None]:
-    """A part of the log as a page shows it, oldest line first, and from where an older part begins (``None``: none)."""
+    """A part of the log as a page shows it, oldest line first, and from where an older part begins (``None``: none).
+
+    Events are not in it: they have a tab of their own."""
     found = log_events(run, LOG_LINES + 1, before)
     older = found[1]["seq"] if len(found) > LOG_LINES else None
     return [log_line(event) for event in found[-LOG_LINES:]], older
 
 
+def log_file(run: Run, limit: int = 50_000) -> list[str]:
+    """Messages and events in one order, for the file that is downloaded."""
+    return [log_line(event) for event in log_events(run, limit, kinds=("log", *EVENT_KINDS))]
+
+
 def log_line(event: dict[str, Any]) -> str:
     """One event as a line of text; ``static/js/lib/log.js`` says the same."""
-    payload = event["payload"]
-    if event["kind"] == "state":
-        error = payload.get("error") or {}
-        words = ["state", payload.get("from"), "→", payload.get("to"), payload.get("reason"), error.get("message")]
-    elif event["kind"] == "attempt":
-        words = [f"attempt {payload.get('number')}", payload.get("owner") or payload.get("device")]
-    elif event["kind"] in REPORT_KINDS:
-        words = [event_text(event)]
+    kind = f"{event['kind']} " if event["kind"] in {"state", "attempt", "warning"} else ""
+    return f"{event['at'][:19].replace('T', ' ')}  {kind}{event_words(event)}"
+
+
+def event_words(event: dict[str, Any]) -> str:
+    """What happened, without its time and kind; ``static/js/lib/log.js`` says the same."""
+    payload, kind = event["payload"], event["kind"]
+    if kind in REPORT_KINDS:
+        return clean_text(event_text(event))
+    if kind == "state":
+        names = [_state(str(payload[end])) for end in ("from", "to") if payload.get(end)]
+        words = [" → ".join(names), payload.get("reason"), _error_words(payload.get("error"))]
+    elif kind == "attempt":
+        where = "worker" if payload.get("owner") else "device"
+        words = [said(f"event.{where}", name=payload.get("owner") or payload.get("device") or "–")]
+    elif kind == "warning":
+        words = [_error_words(payload)]
     else:
-        words = [payload.get("level") if event["kind"] == "log" else "warning", payload.get("message")]
-    text = " ".join(str(word) for word in words if word)
-    return f"{event['at'][:19].replace('T', ' ')}  {clean_text(text)}"
+        words = [payload.get("level"), payload.get("message")]
+    return clean_text(" ".join(str(word) for word in words if word))
+
+
+def _state(name: str) -> str:
+    return str(RunState(name).label) if name in RunState.values else name
+
+
+def _error_words(error: dict[str, Any] | None) -> str:
+    known = failure(error)
+    return " ".join(part for part in (known.title, known.detail) if part) if known else ""
 
 
 def trainer_output(run: Run) -> list[str]:

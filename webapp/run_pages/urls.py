@@ -17,6 +17,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("<uuid:pk>/resume/", views.run_resume_view, name="run-resume"),
     path("<uuid:pk>/log/", views.run_log, name="run-log"),
     path("<uuid:pk>/log/older/", views.run_log_older, name="run-log-older"),
+    path("<uuid:pk>/log/output/", views.run_output, name="run-output"),
     path("<uuid:pk>/config/", views.run_config, name="run-config"),
     path("<uuid:pk>/verl/", export_views.run_verl, name="run-verl"),
     path("<uuid:pk>/events/", views.run_events, name="run-events"),

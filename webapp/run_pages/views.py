@@ -225,9 +225,9 @@ def _text_file(name: str, text: str, kind: str) -> HttpResponse:
 @login_required
 @require_GET
 def run_log(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """The log as a text file: what was said, then what the trainer's process printed last."""
+    """Log and events as a text file, then what the trainer's process printed last."""
     _project, run = own_run(request, slug, pk)
-    lines = [page.log_line(event) for event in page.log_events(run, limit=50_000)]
+    lines = page.log_file(run)
     output = page.trainer_output(run)
     if output:
         lines += ["", "--- output of the trainer ---", *output]
@@ -241,6 +241,16 @@ def run_log_older(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     project, run = own_run(request, slug, pk)
     log, older = page.log_before(run, _seq(request))
     return render(request, "runs/_log_lines.html", {"project": project, "run": run, "log": log, "log_older": older})
+
+
+@login_required
+@require_GET
+def run_output(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """What the trainer's process printed last, as a fragment: an open log asks for it again."""
+    project, run = own_run(request, slug, pk)
+    return render(
+        request, "runs/_log_output.html", {"project": project, "run": run, "output": page.trainer_output(run)}
+    )
 
 
 @login_required

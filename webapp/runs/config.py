@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pydantic import ValidationError
 
-from training.config import JobConfig
+from training.config import JobConfig, RewardComponent
+from training.rewards.registry import COMPONENTS
 from webapp.runs.models import Run
+from webapp.text import translated
 
 
 def config_of(run: Run) -> JobConfig | None:
@@ -14,3 +18,13 @@ def config_of(run: Run) -> JobConfig | None:
         return JobConfig.model_validate(run.resolved or run.config)
     except ValidationError:
         return None
+
+
+def component_titles(components: Iterable[RewardComponent]) -> dict[str, str]:
+    """What each component of the spec is called, in the spec's order, which gives the colours: as in the lab."""
+    titles = {}
+    for part in components:
+        known = COMPONENTS.get(part.registered)
+        base = translated(known.title) if known else part.name
+        titles[part.name] = f"{base} ({part.name})" if known and part.registered != part.name else base
+    return titles

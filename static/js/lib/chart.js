@@ -139,13 +139,12 @@ export class Chart {
       zeroline: false,
       tickfont: { size: 10 },
     };
-    const range = this.all.range;
-    const steps = this.lines.flatMap((line) => [line.x[0], line.x[line.x.length - 1]]).filter(Number.isFinite);
+    const range = this.all.range ?? this.all.span; // of all charts: the same step stands at the same place in each
     const baselines = this.all.options.baselines[this.spec.key] ?? [];
     const flat = this.all.view.log
       ? null
       : flatRange([...this.lines.flatMap((line) => line.y), ...baselines.map((item) => item.y)]);
-    const span = range ? range[1] - range[0] : Math.max(...steps) - Math.min(...steps);
+    const width = range ? range[1] - range[0] : 0;
     const layout = {
       // The arrays grow in place as points arrive; Plotly only looks at them again when this changes.
       datarevision: (this.revision += 1),
@@ -163,7 +162,7 @@ export class Chart {
         showgrid: false,
         showline: true,
         nticks: 6,
-        dtick: span < 6 ? 1 : undefined, // no half steps
+        dtick: width < 6 ? 1 : undefined, // no half steps
         tickformat: ",d",
         range: range ? [...range] : undefined,
         autorange: range === null,

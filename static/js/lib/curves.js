@@ -2,6 +2,7 @@
 /** Curves on one shared step axis: small multiples, one crosshair through all of them, figures in the headings. */
 import { Chart, COMPONENT } from "./chart.js";
 import { batched, has, t } from "./dom.js";
+import { stepSpan } from "./series.js";
 
 /** @typedef {import("./state.js").State} State */
 /** @typedef {{key: string, title: string, names: string[], removable: boolean}} Spec */
@@ -86,6 +87,8 @@ export class Curves {
     this.charts = new Map();
     /** @type {[number, number] | null} */
     this.range = null;
+    /** @type {[number, number] | null} */
+    this.span = null;
     this.view = { smooth: 0, log: false };
     this.drawing = false;
     this.again = false;
@@ -134,6 +137,8 @@ export class Curves {
   draw() {
     if (this.drawing) return void (this.again = true);
     const round = Array.from(this.charts.values()).filter((chart) => chart.visible && chart.dirty);
+    const names = Array.from(this.charts.values()).flatMap((chart) => chart.spec.names);
+    if (this.state) this.span = stepSpan(names.map((name) => this.state?.curves.get(name)?.steps ?? []));
     for (const chart of round) chart.read();
     this.drawing = round.length > 0;
     const next = () => {

@@ -112,14 +112,13 @@ export function s(tag, props = {}, ...children) {
   return node;
 }
 
-const ICONS = new URL("../../img/icons.svg", import.meta.url).pathname;
-
 /**
- * A decorative icon of icons.svg.
+ * A decorative icon of icons.svg. The page says where that file is: its name holds a hash, which no script knows.
  * @param {string} name
  */
 export function icon(name) {
-  return s("svg", { class: "icon", "aria-hidden": "true" }, s("use", { href: `${ICONS}#${name}` }));
+  const file = document.documentElement.dataset.icons ?? "";
+  return s("svg", { class: "icon", "aria-hidden": "true" }, s("use", { href: `${file}#${name}` }));
 }
 
 /**

@@ -4,6 +4,7 @@ import { failureWords } from "./failure.js";
 import { h, setAttr, setText, t } from "./dom.js";
 import { duration, plain, scaleStep, score } from "./format.js";
 import { lastTool, modelTurns, rewardSpan } from "./rollouts.js";
+import { Roving } from "./roving.js";
 
 /** @typedef {Record<string, any>} Row */
 /** @typedef {{group: number, index: number, row: Row | null}} Cell */
@@ -83,7 +84,7 @@ export class Flight {
     /** @type {Map<string, () => string>} */
     this.words = new Map();
     this.looked = "";
-    parts.box.addEventListener("keydown", (event) => this.onKey(event));
+    this.stops = new Roving(parts.box, ".flight-cell");
     for (const kind of ["focusin", "pointerover"]) parts.box.addEventListener(kind, (event) => this.look(event.target));
     for (const kind of ["focusout", "pointerleave"]) parts.box.addEventListener(kind, () => this.look(null));
   }
@@ -131,8 +132,7 @@ export class Flight {
         ),
       ),
     );
-    const first = this.parts.box.querySelector(".flight-cell");
-    setAttr(first, "tabindex", "0"); // one tab stop; the arrow keys go on from there
+    this.stops.settle();
   }
 
   /** @param {Cell} cell */
@@ -178,29 +178,4 @@ export class Flight {
     this.looked = key;
     setText(this.parts.about, this.words.get(key)?.() ?? "");
   }
-
-  /** @param {KeyboardEvent} event */
-  onKey(event) {
-    const nodes = Array.from(this.cells.values());
-    const at = nodes.indexOf(/** @type {HTMLElement} */ (document.activeElement));
-    const to = nextPlace(event.key, at, nodes.length);
-    if (at < 0 || to === at) return;
-    event.preventDefault();
-    nodes[at].tabIndex = -1;
-    nodes[to].tabIndex = 0;
-    nodes[to].focus();
-  }
-}
-
-/**
- * Where a key leads in a row of `count`; the same place for keys that lead nowhere.
- * @param {string} key
- * @param {number} at
- * @param {number} count
- */
-export function nextPlace(key, at, count) {
-  const by = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[key] ?? 0;
-  if (key === "Home") return 0;
-  if (key === "End") return count - 1;
-  return Math.max(0, Math.min(count - 1, at + by));
 }

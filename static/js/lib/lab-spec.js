@@ -106,6 +106,23 @@ export function changedNames(before, after) {
 }
 
 /**
+ * How the spec stands: which components differ from the saved one, how many are wrong, what the weights sum to.
+ * @param {Component[]} base canonical
+ * @param {{name: string, part: Component | null}[]} fields every component, `null` where one of its fields is wrong
+ * @returns {{changed: string[], wrong: number, sum: number | null}} no sum while a weight may be unknown
+ */
+export function standing(base, fields) {
+  const parts = /** @type {Component[]} */ (fields.map((item) => item.part).filter(Boolean));
+  const wrong = fields.filter((item) => !item.part).map((item) => item.name);
+  const changed = changedNames(base, parts);
+  return {
+    changed: [...changed, ...wrong.filter((name) => !changed.includes(name))],
+    wrong: wrong.length,
+    sum: wrong.length ? null : weightSum(parts),
+  };
+}
+
+/**
  * A name for one more component of a function: its own, or that with the next free number.
  * @param {string} name
  * @param {string[]} taken

@@ -14,6 +14,12 @@ const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
 const NUMBER = /^\d{1,7}$/;
 
 /**
+ * Whether the choice of the spread matters: components that are compared one by one are always divided by their own.
+ * @param {string} aggregation
+ */
+export const scaleMatters = (aggregation) => aggregation !== "normalize_then_sum";
+
+/**
  * @param {string} search
  * @param {string} spec the key of the one that the server chose
  * @param {string[]} keys of all that can be chosen

@@ -1,38 +1,47 @@
 // @ts-check
-/** The log and the list of events. */
+/** The log (what the trainer said and printed), the list of events, and the checkpoints. */
+import { failureWords } from "./failure.js";
 import { h, has, keyed, setText, t } from "./dom.js";
 import { bytes, clock, plain } from "./format.js";
 import { eventText, REPORT_KINDS } from "./reports.js";
 
 /** @typedef {Record<string, any>} Row */
 
+/** What changed the run's course: the tab of events has it, and the log does not say it again. */
 const EVENT_KINDS = new Set(["state", "attempt", "warning", ...REPORT_KINDS]);
-const LOG_KINDS = new Set(["log", ...EVENT_KINDS]);
 export const LOG_SHOWN = 2000;
 
 /**
- * What an event says, without its time; the server's `log_line` says the same.
+ * What an event says, without its time and kind; the server's `event_words` says the same.
  * @param {Row} event
+ * @returns {string}
  */
 export function words(event) {
   const payload = event.payload || {};
+  if (REPORT_KINDS.includes(event.kind)) return plain(eventText(event, t));
   /** @type {any[]} */
   let said;
-  if (event.kind === "state")
-    said = [`state ${payload.from ? `${payload.from} ` : ""}→ ${payload.to}`, payload.reason, payload.error?.message];
-  else if (event.kind === "attempt") said = [`attempt ${payload.number ?? ""}`, payload.owner || payload.device];
-  else if (event.kind === "phase") said = [payload.phase, payload.step];
-  else if (REPORT_KINDS.includes(event.kind)) said = [eventText(event, t)];
-  else said = [event.kind === "log" ? payload.level : "warning", payload.message];
+  if (event.kind === "state") {
+    const names = [payload.from, payload.to].filter(Boolean).map((name) => t(`state.${name}`));
+    said = [names.join(" → "), payload.reason, errorWords(payload.error)];
+  } else if (event.kind === "attempt") {
+    said = [t(payload.owner ? "event.worker" : "event.device", { name: payload.owner || payload.device || "–" })];
+  } else if (event.kind === "warning") said = [errorWords(payload)];
+  else said = [payload.level, payload.message];
   return plain(said.filter((word) => word !== null && word !== undefined && word !== "").join(" "));
+}
+
+/** @param {Row | null | undefined} error */
+function errorWords(error) {
+  if (!error) return "";
+  const { title, detail } = failureWords(error);
+  return [title, detail].filter(Boolean).join(" ");
 }
 
 /** @param {Row} event */
 function levelOf(event) {
-  if (event.kind === "warning" || event.kind === "update_skipped" || event.payload?.level === "warning")
-    return "warning";
-  if (event.payload?.level === "error" || event.payload?.to === "failed") return "error";
-  return null;
+  const level = event.payload?.level;
+  return level === "warning" || level === "error" ? level : null;
 }
 
 /** @param {string} iso */
@@ -56,7 +65,7 @@ export class Log {
 
   /** @param {Row[]} events */
   update(events) {
-    const fresh = events.filter((event) => event.seq > this.last && LOG_KINDS.has(event.kind));
+    const fresh = events.filter((event) => event.seq > this.last && event.kind === "log");
     if (!fresh.length) return;
     this.last = fresh[fresh.length - 1].seq;
     this.box.querySelector(".log-none")?.remove();

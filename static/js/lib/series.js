@@ -148,3 +148,16 @@ export function isFlat(values) {
   }
   return high - low <= ROUNDING * Math.max(Math.abs(low), Math.abs(high));
 }
+
+/**
+ * First and last step of several curves, for one axis that all charts share; a few steps get some room beside them.
+ * @param {number[][]} steps of each curve, in order
+ * @returns {[number, number] | null} null where there is none
+ */
+export function stepSpan(steps) {
+  const known = steps.filter((of) => of.length > 0);
+  if (!known.length) return null;
+  const low = Math.min(...known.map((of) => of[0]));
+  const high = Math.max(...known.map((of) => of[of.length - 1]));
+  return high - low < 3 ? [low - 0.5, high + 0.5] : [low, high];
+}

@@ -123,7 +123,9 @@ export function ordinals(turns) {
  * @param {Record<string, string>} [titles] of components
  */
 export function partsTable(rollout, weights, titles = {}) {
-  const names = Object.keys(rollout.parts || {});
+  const order = Object.keys(titles); // of the spec: it gives the colours
+  const place = (/** @type {string} */ name) => (order.includes(name) ? order.indexOf(name) : order.length);
+  const names = Object.keys(rollout.parts || {}).sort((a, b) => place(a) - place(b));
   if (!names.length) return null;
   const body = h("tbody");
   for (const name of names) {
@@ -133,8 +135,8 @@ export function partsTable(rollout, weights, titles = {}) {
     body.append(
       h(
         "tr",
-        {},
-        h("td", { title: name }, plain(titles[name] ?? name)),
+        { "data-curve": order.includes(name) ? order.indexOf(name) % 8 : null },
+        h("td", { title: name }, h("span", { class: "part-key", "aria-hidden": "true" }), plain(titles[name] ?? name)),
         h(
           "td",
           { class: "num", title: value === null ? t("missing_part") : null },

@@ -7,6 +7,34 @@ import { t } from "./dom.js";
 export const size = (bytes) =>
   bytes >= 2 ** 30 ? `${(bytes / 2 ** 30).toFixed(2)} GB` : `${(bytes / 2 ** 20).toFixed(1)} MB`;
 
+/** @typedef {import("./format.js").Translate} Translate */
+/** @typedef {{name: string, size: number}} Chosen */
+
+/** @param {Chosen[]} files */
+const total = (files) => files.reduce((sum, file) => sum + file.size, 0);
+
+/**
+ * What stands for the chosen files.
+ * @param {Chosen[]} files
+ * @param {Translate} t
+ */
+export const chosenWords = (files, t) =>
+  files.length === 1
+    ? `${files[0].name} · ${size(files[0].size)}`
+    : t("upload.chosen", { n: files.length, size: size(total(files)) });
+
+/**
+ * Why these files cannot be sent in one go.
+ * @param {Chosen[]} files
+ * @param {{bytes: number, files: number}} limits
+ * @param {Translate} t
+ * @returns {string[]}
+ */
+export function tooMuch(files, limits, t) {
+  if (files.length > limits.files) return [t("upload.many", { n: files.length })];
+  return total(files) > limits.bytes ? [t("upload.large", { limit: size(limits.bytes) })] : [];
+}
+
 /**
  * @typedef {{
  *   field: string, chosen: (files: File[]) => string, problems: (files: File[]) => string[], plain?: () => boolean,

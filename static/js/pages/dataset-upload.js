@@ -1,12 +1,11 @@
 // @ts-check
-/** The file of a dataset; its name is proposed as the dataset's. */
+/** The files of a dataset; the name of the first is proposed as the dataset's. */
 
 import { t } from "../lib/dom.js";
-import { size, uploadForm } from "../lib/upload.js";
+import { chosenWords, tooMuch, uploadForm } from "../lib/upload.js";
 
 const form = /** @type {HTMLFormElement} */ (document.getElementById("upload-form"));
 const hub = /** @type {HTMLInputElement} */ (document.getElementById("id_hub"));
-const limit = Number(form.dataset.limit);
 
 /** @param {string} name */
 const plainName = (name) =>
@@ -14,11 +13,11 @@ const plainName = (name) =>
 
 uploadForm({
   field: "id_file",
-  chosen([file]) {
+  chosen(files) {
     const name = /** @type {HTMLInputElement} */ (form.elements.namedItem("name"));
-    if (!name.value) name.value = plainName(file.name);
-    return `${file.name} · ${size(file.size)}`;
+    if (!name.value) name.value = plainName(files[0].name);
+    return chosenWords(files, t);
   },
-  problems: ([file]) => (file.size > limit ? [t("upload.large", { limit: size(limit) })] : []),
+  problems: (files) => tooMuch(files, { bytes: Number(form.dataset.limit), files: Number(form.dataset.files) }, t),
   plain: () => Boolean(hub.value.trim()),
 });

@@ -3,7 +3,7 @@
 import { $, data, one, setAttr, setText, t } from "../lib/dom.js";
 import { plain } from "../lib/format.js";
 import { Asker, post } from "../lib/lab-score.js";
-import { readLabView, writeLabView } from "../lib/lab-view.js";
+import { readLabView, scaleMatters, writeLabView } from "../lib/lab-view.js";
 import { Editor } from "./lab_editor.js";
 import { Groups, PAGE } from "./lab_groups.js";
 import { Reader } from "./lab_reader.js";
@@ -65,8 +65,7 @@ class Lab {
       changed: () => this.editor.changes().length > 0,
       choice: () => this.choice(),
       post: (address, body) => post(address, body, { token: this.token, limitMs: SHORT_LIMIT_MS }),
-      sentence: sentenceOf,
-      complain: (detail) => this.editor.complain(detail),
+      complaint: (problem) => this.complaint(problem),
       saved: (reply, stay) => this.saved(reply, stay),
     });
   }
@@ -86,9 +85,11 @@ class Lab {
       $(`lab-${name}`, HTMLSelectElement).value = this.view[name];
       $(`lab-${name}`).addEventListener("change", () => {
         this.view[name] = $(`lab-${name}`, HTMLSelectElement).value;
+        this.offerScale();
         this.ask(0);
       });
     }
+    this.offerScale();
     $("lab-step", HTMLInputElement).value = String(this.view.step ?? "");
     $("lab-step").addEventListener("input", () => {
       const step = $("lab-step", HTMLInputElement).value;
@@ -102,6 +103,12 @@ class Lab {
     $("reader-back").addEventListener("click", () => this.step(-1));
     $("reader-next").addEventListener("click", () => this.step(1));
     document.addEventListener("keydown", (event) => this.onKey(event));
+  }
+
+  offerScale() {
+    const matters = scaleMatters(this.view.aggregation);
+    $("lab-scale", HTMLSelectElement).disabled = !matters;
+    $("lab-scale-idle").hidden = matters;
   }
 
   /** @param {KeyboardEvent} event */
@@ -233,8 +240,13 @@ class Lab {
 
   /** @param {any} problem */
   failed(problem) {
+    this.status.failed(this.complaint(problem), this.reply ? t("lab.failed") : "");
+  }
+
+  /** What a person reads of a refusal; what is wrong with one component stands beside it. @param {any} problem */
+  complaint(problem) {
     const rest = problem.status === 422 ? this.editor.complain(problem.body?.detail ?? {}) : [];
-    this.status.failed(problem, [...rest, this.reply ? t("lab.failed") : ""].filter(Boolean).join(" "));
+    return rest.join(" ") || sentenceOf(problem);
   }
 
   /** @param {string | null} id */

@@ -2,7 +2,7 @@
 /** The components of a spec, as one form: added, removed, changed, and told what is wrong with them. */
 import { $, setAttr, setText, t } from "../lib/dom.js";
 import { plain } from "../lib/format.js";
-import { canonical, changedNames, freshName, ownerOf, weightSum } from "../lib/lab-spec.js";
+import { canonical, changedNames, freshName, ownerOf, standing } from "../lib/lab-spec.js";
 import { Fields } from "./lab_component.js";
 
 /** @typedef {Record<string, any>} Row */
@@ -29,7 +29,7 @@ export class Editor {
     this.saved = saved;
     this.restore(saved, false);
     this.base = this.components() ?? saved.map((part) => canonical(part));
-    if (changed) this.restore(changed, false);
+    this.restore(changed ?? saved, false);
   }
 
   /**
@@ -89,11 +89,14 @@ export class Editor {
   }
 
   summary() {
-    const changes = this.base ? this.changes() : [];
-    setText($("lab-changed"), changes.length ? t("lab.count_changed", { n: changes.length }) : t("lab.unchanged"));
-    $("lab-reset").hidden = !changes.length && this.components() !== null;
-    setText($("lab-sum"), t("lab.sum", { sum: weightSum(this.components() ?? []) }));
-    for (const item of this.fields) setAttr(item.node, "data-changed", changes.includes(item.name) ? "" : null);
+    for (const item of this.fields) item.problem("");
+    const read = this.fields.map((item) => ({ name: item.name, part: item.read() }));
+    const { changed, wrong, sum } = standing(this.base ?? [], read);
+    const words = changed.length ? t("lab.count_changed", { n: changed.length }) : t("lab.unchanged");
+    setText($("lab-changed"), wrong ? t("lab.count_wrong", { n: wrong }) : this.base ? words : "");
+    $("lab-reset").hidden = !this.base || !changed.length;
+    setText($("lab-sum"), sum === null ? t("lab.no_sum") : t("lab.sum", { sum }));
+    for (const item of this.fields) setAttr(item.node, "data-changed", changed.includes(item.name) ? "" : null);
   }
 
   /**

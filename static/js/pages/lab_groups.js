@@ -4,6 +4,7 @@ import { $, all, h, keyed, setAttr, setText, t } from "../lib/dom.js";
 import { advantageStep, plain, scaleStep, score } from "../lib/format.js";
 import { count, longestStack, stack } from "../lib/lab-figures.js";
 import { rewardSpan } from "../lib/rollouts.js";
+import { Roving } from "../lib/roving.js";
 
 /** @typedef {Record<string, any>} Row */
 const language = document.documentElement.lang;
@@ -24,6 +25,7 @@ export class Groups {
         options.ask();
       });
     }
+    this.stops = new Roving($("lab-groups"), ".rollout");
     $("lab-back").addEventListener("click", () => this.turn(-PAGE));
     $("lab-next").addEventListener("click", () => this.turn(PAGE));
     $("lab-groups").addEventListener("click", (/** @type {any} */ event) => {
@@ -81,6 +83,7 @@ export class Groups {
       (node, group) => group.rollouts && this.group(node, group, span, longest),
     );
     this.select(selected);
+    this.stops.settle();
   }
 
   /** @param {string | null} id */

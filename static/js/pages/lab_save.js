@@ -9,8 +9,8 @@ import { toast } from "../app.js";
 export class Saving {
   /**
    * @param {{facts: Row, components: () => any[] | null, changed: () => boolean, choice: () => Row,
-   *   post: (address: string, body: Row) => Promise<Row>, sentence: (problem: any) => string,
-   *   complain: (detail: Row) => void, saved: (reply: Row, stay: boolean) => void}} options
+   *   post: (address: string, body: Row) => Promise<Row>, complaint: (problem: any) => string,
+   *   saved: (reply: Row, stay: boolean) => void}} options
    */
   constructor(options) {
     this.options = options;
@@ -62,8 +62,7 @@ export class Saving {
       if (this.launching) this.go(reply.reference);
       else $("save-dialog", HTMLDialogElement).close();
     } catch (problem) {
-      this.tell(this.options.sentence(problem));
-      this.options.complain(/** @type {any} */ (problem).body?.detail ?? {});
+      this.tell(this.options.complaint(problem));
     } finally {
       button.disabled = false;
       setText(button, label);

@@ -14,6 +14,7 @@ export const SCORE_LIMIT_MS = 60_000;
  * @returns {string}
  */
 export function sentenceOf(problem) {
+  if (problem.status === 422 && problem.body?.detail) return t("lab.mend_first"); // the detail stands beside the fields
   if (problem.body?.message) return plain(String(problem.body.message));
   if (problem.kind === "late") return t("lab.no_answer", { n: SCORE_LIMIT_MS / 1000 });
   if (problem.kind === "login") return t("logged_out");
@@ -61,13 +62,13 @@ export class Status {
   }
 
   /**
-   * @param {any} problem
+   * @param {string} sentence
    * @param {string} more
    */
-  failed(problem, more) {
+  failed(sentence, more) {
     this.idle("");
     $("lab-error").hidden = false;
-    setText($("lab-error-title"), sentenceOf(problem));
+    setText($("lab-error-title"), sentence);
     setText($("lab-error-detail"), more);
   }
 

@@ -1,6 +1,9 @@
 // @ts-check
 /** Shows the options that matter to the chosen method, and what they multiply to. The form works without. */
 
+import { h } from "../lib/dom.js";
+import { scaleMatters } from "../lib/lab-view.js";
+
 const form = /** @type {HTMLFormElement | null} */ (document.getElementById("run-form"));
 
 /** @param {string} name */
@@ -17,6 +20,23 @@ function show() {
   const target = document.getElementById("rollouts-per-step");
   const product = prompts * generations;
   if (target) target.textContent = Number.isFinite(product) ? `${prompts} × ${generations} = ${product}` : "–";
+  offerScale();
+}
+
+/** A choice that has no effect cannot be made, and says why. Its value still travels with the form. */
+function offerScale() {
+  const scale = /** @type {HTMLSelectElement | null} */ (form?.querySelector("select[name='grpo.scale_rewards']"));
+  if (!scale || !form) return;
+  const matters = scaleMatters(control("rewards.aggregation")?.value ?? "");
+  if (scale.disabled === !matters) return;
+  scale.disabled = !matters;
+  const field = scale.closest(".field");
+  field?.querySelector("[data-idle]")?.remove();
+  form.querySelector("input[data-idle]")?.remove();
+  if (matters) return;
+  const note = /** @type {HTMLTemplateElement} */ (document.getElementById("scale-idle")).content.cloneNode(true);
+  field?.append(note);
+  form.append(h("input", { type: "hidden", name: scale.name, value: scale.value, "data-idle": "" }));
 }
 
 /** A problem in a folded or hidden option must be seen. */

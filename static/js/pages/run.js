@@ -10,6 +10,7 @@ import { readView, writeView } from "../lib/view.js";
 import { CurvePanel } from "./run_curves.js";
 import { RolloutPanel } from "./run_rollouts.js";
 
+const OUTPUT_EVERY_MS = 5000;
 const page = data("run-data");
 const state = emptyState();
 const view = readView(location.search, page.tab);
@@ -130,7 +131,16 @@ function showTab(tab) {
     curves.draw();
     drawFlying();
   } else if (tab === "rollouts") reader?.draw();
-  else if (tab === "log") log.scroll();
+  else if (tab === "log") {
+    log.scroll();
+    lookAtOutput();
+  }
+}
+
+/** What the process printed is the server's: an open log asks for it again while the run goes on. */
+function lookAtOutput() {
+  if (view.tab !== "log" || !log.follow.checked || terminal.has(state.run?.state)) return;
+  $("log-output").dispatchEvent(new CustomEvent("log-look"));
 }
 
 /** @param {number} step */
@@ -172,6 +182,8 @@ setInterval(() => {
   drawFlying();
   if (state.run) drawHeld(state.run, Date.now() + skewMs);
 }, 1000);
+
+setInterval(() => document.visibilityState === "visible" && lookAtOutput(), OUTPUT_EVERY_MS);
 
 showTab(view.tab);
 drawFlying();

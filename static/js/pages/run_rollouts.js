@@ -3,6 +3,7 @@
 import { $, setAttr, setText, t } from "../lib/dom.js";
 import { plain, score } from "../lib/format.js";
 import { counts, drawGroups } from "../lib/rollouts.js";
+import { Roving } from "../lib/roving.js";
 import { currentStep, rolloutsOf } from "../lib/state.js";
 import { Transcript } from "../lib/transcript.js";
 
@@ -19,6 +20,7 @@ export class RolloutPanel {
     this.transcript = new Transcript($("transcript"), options.page.weights, options.page.components);
     this.asked = -1;
     this.drawn = -1;
+    this.stops = new Roving($("groups"), ".rollout");
     $("step-back").addEventListener("click", () => this.go(-1));
     $("step-next").addEventListener("click", () => this.go(1));
     $("step-follow").addEventListener("click", () => this.choose(options.view.step === null ? this.step() : null));
@@ -90,7 +92,14 @@ export class RolloutPanel {
   /** @param {KeyboardEvent} event */
   onKey(event) {
     const target = /** @type {Element} */ (event.target);
-    if (this.options.view.tab !== "rollouts" || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (
+      event.defaultPrevented ||
+      this.options.view.tab !== "rollouts" ||
+      event.ctrlKey ||
+      event.metaKey ||
+      event.altKey
+    )
+      return;
     if (target.closest("input, textarea, select, dialog")) return;
     if (event.key === "ArrowLeft") this.go(-1);
     else if (event.key === "ArrowRight") this.go(1);
@@ -115,6 +124,7 @@ export class RolloutPanel {
     if (this.drawn !== step) box.replaceChildren();
     this.drawn = step ?? -1;
     drawGroups(box, rows, state.groups, view.rollout);
+    this.stops.settle();
     this.read();
   }
 

@@ -31,8 +31,8 @@ from webapp.ops.messages import messages_of_python
 NAN = float("nan")
 MARKED = {
     message.text
-    for folder in ("imports", "data")
-    for path in Path(training.__file__).with_name(folder).rglob("*.py")
+    for found in ("imports/*.py", "data/**/*.py", "reasons.py")
+    for path in Path(training.__file__).parent.glob(found)
     for message in messages_of_python(path.read_text(encoding="utf-8"))
 }
 """Texts of these packages that have a translation."""

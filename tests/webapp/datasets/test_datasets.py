@@ -155,6 +155,47 @@ def test_upload_page_takes_a_file(project: Project, bob: User, client_for: Calla
     assert script.json()["ok"] and Dataset.objects.count() == 2
 
 
+def _upload_all(client: Client, project: Project, files: dict[str, bytes]) -> Any:
+    sent = [SimpleUploadedFile(name, data) for name, data in files.items()]
+    address = reverse("dataset-new", args=[project.slug])
+    return client.post(address, {"name": "tasks", "file": sent}, headers={"accept": "application/json"})
+
+
+def _rows(first: int, last: int) -> bytes:
+    rows = [{"messages": [{"role": "user", "content": f"What is {n} + 1?"}]} for n in range(first, last)]
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+def test_several_files_are_one_dataset(project: Project, bob: User, client_for: Callable[..., Client]) -> None:
+    """The command line took several files, the form one (D4)."""
+    files = {"part-10.jsonl": _rows(20, 24), "part-2.jsonl": _rows(0, 20)}
+    made = _upload_all(client_for(bob), project, files)
+    assert made.status_code == 200, made.content
+    dataset = done(Dataset.objects.get())
+    assert (dataset.state, dataset.rows, dataset.bad_rows) == (DatasetState.READY, 24, 0), dataset.report
+    assert dataset.file_name == "part-10.jsonl + 1"
+    questions = [json.loads(line)["messages"][0]["content"] for line in dataset.rows_path.read_text().splitlines()]
+    assert questions == [f"What is {n} + 1?" for n in range(24)], "part 2 stands before part 10"
+
+
+REFUSED: dict[str, tuple[dict[str, bytes], str]] = {
+    "two formats": ({"a.jsonl": GOOD, "b.csv": b"a,b\n1,2\n"}, "these are .csv, .jsonl"),
+    "no data": ({"a.jsonl": GOOD, "notes.docx": b"hello"}, "does not: notes.docx"),
+    "parts that stay apart": ({"train.jsonl": GOOD, "test.jsonl": GOOD}, "parts of a dataset (test, train)"),
+    "an empty one": ({"a.jsonl": GOOD, "b.jsonl": b""}, "The file b.jsonl is empty."),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_files_that_are_not_one_dataset_are_refused_with_the_reason(
+    what: str, project: Project, bob: User, client_for: Callable[..., Client]
+) -> None:
+    files, reason = REFUSED[what]
+    answer = _upload_all(client_for(bob), project, files)
+    assert answer.status_code == 422 and not Dataset.objects.exists()
+    assert reason in answer.json()["detail"]["file"][0]["message"]
+
+
 def test_upload_over_the_limit_is_stopped(
     project: Project, bob: User, client_for: Callable[..., Client], settings: Any
 ) -> None:

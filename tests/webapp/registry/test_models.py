@@ -14,6 +14,9 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from training.config import JobConfig
+from webapp.launch.forms import RunForm
+from webapp.registry.forms import ModelForm
 from webapp.registry.models import Checkpoint, RegisteredModel
 from webapp.registry.selectors import model_folders
 from webapp.registry.services import model_register
@@ -90,3 +93,25 @@ def test_page_registers_and_removes(
     run.delete()
     client.post(remove)
     assert not RegisteredModel.objects.exists()
+
+
+def test_no_model_stands_twice_in_the_list_of_a_launch(project: Project, bob: User, make_run: Any) -> None:
+    """A trained model that was registered stood there as itself and as its run's final model (W7)."""
+    finals = {}
+    for name in ("warm-up", "nameless"):
+        fields = {"attempt": 1, "step": 9, "path": "1/model", "bytes": 1, "seq": 1, "created_at": timezone.now()}
+        finals[name] = Checkpoint.objects.create(project=project, run=make_run(name=name), final=True, **fields)
+    RegisteredModel.objects.create(project=project, name="warm", kind="run", checkpoint=finals["warm-up"])
+    RegisteredModel.objects.create(project=project, name="small", kind="hub", source="Qwen/Qwen3-0.6B")
+    listed = ["starter", "model:small", "model:warm", "run:nameless"]
+    assert _sources(project, "starter") == listed
+    assert _sources(project, "run:warm-up") == ["starter", "model:small", "run:warm-up", "run:nameless"]
+    assert _sources(project, "Qwen/Qwen3-0.6B") == ["starter", "Qwen/Qwen3-0.6B", "model:warm", "run:nameless"]
+    assert _sources(project, "Qwen/Qwen3-4B") == [*listed, "Qwen/Qwen3-4B"]
+    assert [item.run.name for item in ModelForm(project=project).fields["checkpoint"].queryset] == ["nameless"]
+
+
+def _sources(project: Project, source: str) -> list[str]:
+    """The values that a form of a run with this model offers."""
+    form = RunForm(project=project, config=JobConfig.model_validate({"model": {"source": source}}))
+    return [value for value, _label in form.fields["model.source"].widget.choices]

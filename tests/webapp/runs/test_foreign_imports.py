@@ -105,7 +105,7 @@ def test_what_was_read_is_said_in_the_readers_language(
     for sentence in (
         "〔its·step·is·&#x27;1.5&#x27;,·not·a·whole·number·from·0〕",
         "〔&#x27;broken&#x27;·is·not·a·name·with·a·number〕",
-        "〔not·valid·JSON:·〔〔Expecting·property·name·enclosed·in·double·quotes〕·at·character·2〕〕",
+        "〔not·valid·JSON:·〔〔a·name·in·double·quotes·is·missing〕·at·character·2〕〕",
         "〔Texts·were·split·into·turns·at·the·markers·of·〔plain·roles〕.〕",
         "〔it·holds·texts·or·lists,·which·a·rollout·cannot·store〕",
     ):

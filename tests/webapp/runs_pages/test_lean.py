@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from django.core.management import call_command
-from django.test import Client
+from django.template.loader import render_to_string
+from django.test import Client, override_settings
 from django.utils import timezone
 from whitenoise.storage import CompressedManifestStaticFilesStorage
 
@@ -20,6 +21,7 @@ from webapp.static_files import HashedStorage, collected, fingerprint, note_coll
 ROOT = Path(__file__).resolve().parents[3]
 Clients = Callable[..., Client]
 HASHED = re.compile(r"\.[0-9a-f]{12}\.")
+PLAIN = {"staticfiles": {"BACKEND": "tests.webapp.runs_pages.test_lean.Plain"}}
 
 
 class Plain(HashedStorage):
@@ -32,11 +34,8 @@ class Plain(HashedStorage):
 @pytest.fixture(scope="module")
 def static_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Collected as `up` does, without compressing: that takes seconds, and a test of `up` looks at it."""
-    from django.test import override_settings
-
     folder = tmp_path_factory.mktemp("static")
-    storages = {"staticfiles": {"BACKEND": "tests.webapp.runs_pages.test_lean.Plain"}}
-    with override_settings(STATIC_ROOT=folder, STORAGES=storages):
+    with override_settings(STATIC_ROOT=folder, STORAGES=PLAIN):
         call_command("collectstatic", "--noinput", verbosity=0)
     return folder
 
@@ -52,6 +51,15 @@ def test_every_import_and_image_leads_to_a_hashed_file(static_root: Path) -> Non
         if HASHED.search(path.name):
             for found in re.findall(r"url\(['\"]?([^'\")]+)", path.read_text()):
                 assert found.startswith("data:") or HASHED.search(found), (path.name, found)
+
+
+def test_scripts_take_icons_from_the_file_that_is_served(static_root: Path) -> None:
+    """Icons made by scripts came from `img/icons.svg`, which under `up` is served under its hashed name alone: 404."""
+    for path in (ROOT / "static/js").rglob("*.js"):
+        assert "import.meta" not in path.read_text(), f"{path.name} addresses a file by a name without its hash"
+    with override_settings(STATIC_ROOT=static_root, STORAGES=PLAIN, STATIC_URL="/static/"):
+        address = re.search(r'data-icons="/static/([^"]+)"', render_to_string("base.html", {"language": "en"}))
+    assert address is not None and HASHED.search(address[1]) and (static_root / address[1]).exists()
 
 
 def test_files_are_collected_again_when_one_changed(tmp_path: Path) -> None:

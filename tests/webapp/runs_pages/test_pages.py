@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Callable
 from datetime import timedelta
@@ -26,7 +27,7 @@ from webapp.teams.models import Project, User
 
 Clients = Callable[..., Client]
 Make = Callable[..., Any]
-READS = ["run-detail", "run-parts", "run-log", "run-config", "run-events"]
+READS = ["run-detail", "run-parts", "run-log", "run-output", "run-config", "run-events"]
 WRITES = ["run-stop", "run-pause", "run-resume"]
 pytestmark = pytest.mark.django_db
 
@@ -273,6 +274,39 @@ def test_log_and_config_are_files(client_for: Clients, make_run: Make, rita: Use
     assert "kind: grpo" in config.content.decode() and config.headers["X-Content-Type-Options"] == "nosniff"
 
 
+def test_the_log_does_not_say_again_what_the_events_say(client_for: Clients, make_run: Make, rita: User) -> None:
+    """Every change of state and every warning stood in both tabs (W7); the file that is downloaded has all of it."""
+    run = make_run(attempt=1)
+    told = [
+        ("state", {"from": "queued", "to": "preparing"}),
+        ("attempt", {"number": 1, "device": "cpu-7"}),
+        ("warning", {"code": "unknown_code", "message": "left no model"}),
+        ("log", {"level": "warning", "message": "30 rows are left out"}),
+    ]
+    for seq, (kind, payload) in enumerate(told, 1):
+        RunEvent.objects.create(run=run, seq=seq, kind=kind, payload=payload, at=timezone.now())
+    attempt_dir(run.pk, 1).mkdir(parents=True)
+    (attempt_dir(run.pk, 1) / "output.log").write_text("step 1 reward 0.3781\n")
+    text = client_for(rita).get(_url("run-detail", run)).content.decode()
+    log = text.split('id="panel-log"')[1].split("</section>")[0]
+    events = text.split('id="panel-events"')[1].split("</section>")[0]
+    for words in ("queued → preparing", "cpu-7", "left no model"):
+        assert (words in log, words in events) == (False, True), words
+    for words in ("30 rows are left out", "step 1 reward 0.3781"):
+        assert (words in log, words in events) == (True, False), words
+    assert "step 1 reward" in client_for(rita).get(_url("run-output", run)).content.decode()
+    file = client_for(rita).get(_url("run-log", run)).content.decode()
+    assert all(words in file for words in ("state queued → preparing", "cpu-7", "warning left no model", "30 rows"))
+
+
+def test_events_are_in_the_readers_language(client_for: Clients, make_run: Make, rita: User) -> None:
+    run = make_run()
+    payload = {"from": "queued", "to": "preparing"}
+    RunEvent.objects.create(run=run, seq=1, kind="state", payload=payload, at=timezone.now())
+    with translation.override("zh-hans"):
+        assert page.event_words({"kind": "state", "payload": payload}) == "排队中 → 准备中"
+
+
 def test_older_events_come_page_by_page(client_for: Clients, make_run: Make, rita: User) -> None:
     run = make_run()
     RunEvent.objects.bulk_create(
@@ -324,6 +358,25 @@ def test_a_draft_knows_the_components_of_the_spec_it_names(project: Project, bob
     assert list(data["components"]) == ["exact"] and data["weights"] == {"exact": 0.5}
     gone = make_run(config=JobConfig.model_validate({"rewards": {"spec": "reward:other@1"}}))
     assert page.page_data(gone, {}, "curves")["components"] == {}
+
+
+def test_the_page_of_a_rollout_names_components_as_the_run_does(
+    project: Project, rita: User, client_for: Clients, make_run: Make
+) -> None:
+    """It had their raw names by alphabet, without colours, in English (W7)."""
+    parts = [{"name": "tool_necessity", "weight": 1.0}, {"name": "final_answer", "weight": 0.5}]
+    run = make_run(config=JobConfig.model_validate({"rewards": {"components": parts}}))
+    values = {"final_answer": 1.0, "gone": 0.25, "tool_necessity": 0.5}
+    place = {"attempt": 1, "step": 1, "group": 0, "index": 0, "status": "completed", "seq": 1}
+    rollout = Rollout.objects.create(run=run, parts=values, started_at=timezone.now(), **place)
+    url = reverse("rollout-detail", args=[project.slug, rollout.pk])
+    text = client_for(rita).get(url, headers={"accept-language": "zh-CN"}).content.decode()
+    with translation.override("zh-hans"):
+        titles = list(page.component_titles(page._components(run, page.config_of(run))).values())
+    table = text.split('class="table table-dense parts"')[1]
+    found = re.findall(r'<tr(?: data-curve="(\d)")?><td title="\w+"><span[^>]*></span>([^<]+)</td>', table)
+    assert found == [("0", titles[0]), ("1", titles[1]), ("", "gone")]
+    assert not {"tool_necessity", "final_answer"} & {title for _curve, title in found}
 
 
 def test_a_run_without_a_kl_weight_has_no_empty_tile(make_run: Any) -> None:

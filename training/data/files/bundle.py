@@ -106,7 +106,7 @@ def _files_of(folder: Path) -> list[Given]:
 def _chosen(files: list[Given]) -> tuple[list[Given], list[str]]:
     """The data files in their natural order and the names of the others."""
     data = [each for each in files if _is_data(each.name)]
-    parts = {each.name: _part_of(each.name) for each in data}
+    parts = {each.name: part_of(each.name) for each in data}
     if len(set(parts.values())) > 1 and set(parts.values()) & set(_TRAIN):
         data = [each for each in data if parts[each.name] in _TRAIN]
     kept = {each.name for each in data}
@@ -119,7 +119,7 @@ def _is_data(name: str) -> bool:
     return path.suffix in ENDINGS and path.name not in _FACTS and not hidden
 
 
-def _part_of(name: str) -> str:
+def part_of(name: str) -> str:
     """The part of a dataset that a name tells: its last word such as train or test; empty where it tells none."""
     found = _PARTS.findall(name.lower())
     return found[-1] if found else ""

@@ -15,6 +15,7 @@ from training.data.problems import RowError
 from training.data.raw import Raw
 from training.data.strict import check_tree
 from training.errors import DataError
+from training.reasons import csv_reason
 from training.words import _, told
 
 
@@ -60,7 +61,7 @@ def read_values(path: Path, encoding: str = UTF8) -> Iterator[Raw]:
             except StopIteration:
                 return
             except csv.Error as exc:
-                yield Raw(line, lines.bytes, None, RowError("csv", detail=str(exc)))
+                yield Raw(line, lines.bytes, None, RowError("csv", detail=csv_reason(exc)))
                 continue
             if cells:
                 yield _row(header, cells, line, lines.bytes)
@@ -70,7 +71,9 @@ def _header(reader: Iterator[list[str]]) -> list[str]:
     try:
         header = next(reader)
     except (StopIteration, csv.Error) as exc:
-        raise DataError(told(_("The first line is not the header of a CSV file: {reason}."), reason=str(exc))) from exc
+        raise DataError(
+            told(_("The first line is not the header of a CSV file: {reason}."), reason=csv_reason(exc))
+        ) from exc
     names = [name.strip() for name in header]
     if len(names) > MAX_COLUMNS:
         raise DataError(

@@ -22,6 +22,7 @@ from training.data.limits import MAX_DEPTH, MAX_LINE_BYTES
 from training.data.problems import RowError
 from training.data.raw import Raw
 from training.data.strict import DECODER, LENIENT, check_decoded, usable
+from training.reasons import json_reason
 from training.words import _, told
 
 CHUNK_BYTES = 1 << 18
@@ -230,7 +231,7 @@ def _decode(buffer: _Buffer, decoder: json.JSONDecoder) -> tuple[Any, str]:
                 "json",
                 detail=told(
                     _("{problem} at line {line}, column {column} of the file"),
-                    problem=told(exc.msg),
+                    problem=json_reason(exc),
                     line=line,
                     column=column,
                 ),

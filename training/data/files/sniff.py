@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple
 
 from training.errors import DataError
+from training.reasons import os_reason
 from training.words import _, told
 
 HEAD_BYTES = 4096
@@ -73,7 +74,7 @@ def open_regular(path: Path) -> BinaryIO:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as exc:
-        raise DataError(told(_("The file cannot be opened: {reason}."), reason=str(exc.strerror))) from exc
+        raise DataError(told(_("The file cannot be opened: {reason}."), reason=os_reason(exc))) from exc
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise DataError(_("This is not a regular file."))

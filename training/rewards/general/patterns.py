@@ -27,15 +27,18 @@ _REFUSED = re.compile(r"\(\?(?:R|&|P>|[+-]?\d)|\\L<|\{[^{}]*[a-zA-Z<]")
 def pattern_problem(pattern: str) -> str | None:
     """What is wrong with a pattern, as a sentence without its end stop, or ``None``."""
     if len(pattern) > MAX_PATTERN_CHARS:
-        return f"the pattern has more than {MAX_PATTERN_CHARS} characters"
+        return told(_("the pattern has more than {most} characters"), most=MAX_PATTERN_CHARS)
     if _REFUSED.search(pattern):
-        return "recursion, fuzzy matching and named lists are not allowed"
+        return told(_("recursion, fuzzy matching and named lists are not allowed"))
     if math.prod(max(1, int(count)) for count in _COUNT.findall(pattern)) > MAX_REPEATS:
-        return f"the repetitions such as {{9}} make more than {MAX_REPEATS} together"
+        return told(_("its fixed repetitions make more than {most} together"), most=MAX_REPEATS)
     try:
         _compiled(pattern)
     except (regex.error, ValueError, OverflowError, RecursionError) as exc:
-        return f"the pattern cannot be read: {str(exc)[:120]}"
+        place = getattr(exc, "pos", None)
+        if place is None:
+            return told(_("the pattern is no regular expression"))
+        return told(_("the pattern is no regular expression; see its character {place}"), place=place + 1)
     return None
 
 

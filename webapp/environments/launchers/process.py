@@ -42,6 +42,7 @@ from webapp.environments.tokens import token_path
 from webapp.host.embedded import die_with_parent, free_port
 from webapp.host.processes import Known, Ledger, alive, known, send
 from webapp.storage import environments_dir, replica_log
+from webapp.text import os_words
 
 MAX_LOG_BYTES = 5 << 20
 SPARE_FILES = 512
@@ -99,7 +100,9 @@ class ProcessLauncher:
                     preexec_fn=die_with_parent,
                 )
         except OSError as exc:
-            raise LaunchError(_("The server's process could not be started: %(why)s.") % {"why": exc.strerror}) from exc
+            raise LaunchError(
+                _("The server's process could not be started: %(why)s.") % {"why": os_words(exc)}
+            ) from exc
         self._children[child.pid] = child
         self._limit(child.pid, environment)
         who = self._note(child.pid, f"{environment.pk}/{replica.number}")

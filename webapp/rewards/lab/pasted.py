@@ -16,7 +16,7 @@ from training.rewards.base import Episode
 from training.rewards.lab.rules import DEGENERATE
 from training.rewards.lab.writing import Recorded, message_head
 from webapp.rewards.pasted import conversation_of
-from webapp.text import clean_json
+from webapp.text import clean_json, json_words
 
 TEXT_NAME = "pasted.txt"
 MAX_TEXT_BYTES = 1 << 20
@@ -50,12 +50,11 @@ def _values(text: str) -> Iterator[Any]:
     try:
         whole = json.loads(text)
     except RecursionError as exc:
-        raise ValidationError(_("The conversation is nested too deeply.")) from exc
+        raise ValidationError(json_words(exc)) from exc
     except ValueError as exc:
         lines = [(number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
         if len(lines) < 2:
-            where = f" ({exc.msg}, {_('line')} {exc.lineno})" if isinstance(exc, json.JSONDecodeError) else ""
-            raise ValidationError(_("This is not valid JSON") + where + ".") from exc
+            raise ValidationError(json_words(exc)) from exc
         yield from (_line(number, line) for number, line in lines)
         return
     if isinstance(whole, list) and not (whole and isinstance(whole[0], dict) and "role" in whole[0]):

@@ -33,6 +33,7 @@ from training.rewards.lab.values import Column, column_of, component_key
 from webapp.rewards.lab.cache import cache
 from webapp.rewards.models import RolloutSet
 from webapp.teams.switches import custom_rewards_on
+from webapp.text import os_words
 
 logger = logging.getLogger(__name__)
 WAIT_S = 4.0
@@ -140,7 +141,7 @@ class Job:
                 error = self._run()
         except OSError as exc:
             logger.exception("scoring could not start")
-            error = f"{self._died} ({exc.strerror})"
+            error = f"{self._died} ({os_words(exc)})"
         finally:
             self._end(error)
 

@@ -35,14 +35,3 @@ def visible(text: Any) -> SafeString:
 def pretty(value: Any) -> str:
     """A call's arguments as indented JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
-
-
-@register.filter
-def parts_rows(rollout: dict[str, Any], weights: dict[str, float]) -> list[dict[str, Any]]:
-    """The reward's parts with their weights and what each adds."""
-    rows = []
-    for name, value in (rollout.get("parts") or {}).items():
-        weight = weights.get(name)
-        counted = value * weight if value is not None and weight is not None else None
-        rows.append({"name": name, "value": value, "weight": weight, "counted": counted})
-    return rows

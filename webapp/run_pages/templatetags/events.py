@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django import template
 from django.utils.translation import gettext as _
 
-from webapp.run_pages.page import log_line
+from webapp.run_pages.page import event_words
 
 register = template.Library()
 
@@ -45,9 +43,4 @@ def phase_word(phase: str) -> str:
     return names.get(phase, phase)
 
 
-@register.filter
-def event_words(event: dict[str, Any]) -> str:
-    """What happened, without the time."""
-    if event["kind"] == "phase":
-        return f"{event['payload'].get('phase')} {event['payload'].get('step')}"
-    return log_line(event)[21:]
+register.filter("event_words", event_words)
