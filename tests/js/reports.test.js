@@ -37,7 +37,8 @@ test("reports name what was lost, what was set aside and what was skipped", () =
     mean_gap: 1e-7,
     tolerance: 0.05,
   };
-  const lines = reportLines({ sampler, resumed, ended, skipped: { count: 2, step: 9, what: "loss" } }, t);
+  const health = { sampler, resumed, ended, skipped: { count: 2, step: 9, what: "loss" } };
+  const lines = reportLines({ health }, t);
   assert.deepEqual(
     lines.map(([name]) => name),
     ["ended", "resumed", "skipped"],
@@ -45,12 +46,14 @@ test("reports name what was lost, what was set aside and what was skipped", () =
   assert.match(lines[0][1], /^report.ended {"attempt":1,"why":"error.trainer_killed {}"}/);
   assert.match(lines[1][1], /report.resumed .*report.lost {"n":3} report.aside {"names":"1\/checkpoint-8"}/);
   assert.match(lines[2][1], /report.skipped_loss {"n":2,"step":9}/);
-  assert.deepEqual(reportLines({}, t), []);
+  assert.deepEqual(reportLines({ health: {} }, t), []);
+  // The notice of a run's error says why it ended.
+  assert.deepEqual(reportLines({ health: { ended }, error: { code: "storage_full" } }, t), []);
 });
 
 test("what was verified is a sentence, and plain text in older records", () => {
   const position = { template: "position in the data: step {step}", values: { step: 6 } };
-  const [[, text]] = reportLines({ resumed: { source: "", step: 0, verified: ["manifest", position] } }, t);
+  const [[, text]] = reportLines({ health: { resumed: { source: "", step: 0, verified: ["manifest", position] } } }, t);
   assert.match(text, /report.verified .*"manifest, told.position in the data: step {step} {\\"step\\":6}"/);
 });
 

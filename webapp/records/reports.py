@@ -43,11 +43,11 @@ def _seconds_to(iso: str) -> int:
     return max(0, round((datetime.fromisoformat(iso) - timezone.now()).total_seconds()))
 
 
-def report_lines(health: Mapping[str, Any]) -> list[tuple[str, str]]:
+def report_lines(health: Mapping[str, Any], error: object = None) -> list[tuple[str, str]]:
     """(name, sentence) of what a person should know: why the last attempt ended, where this one began, updates that
-    were skipped. A sampler check that passed is an event and no notice."""
+    were skipped. A sampler check that passed is an event; ``error``, the run's own, has a notice of its own."""
     lines: list[tuple[str, str]] = []
-    if found := health.get("ended"):
+    if (found := health.get("ended")) and not error:
         known = failure(found)
         lines.append(("ended", said("report.ended", attempt=found["attempt"], why=known.title if known else "")))
     if found := health.get("resumed"):

@@ -178,7 +178,7 @@ def next_act(run: Run) -> str:
     if run.imported or run.state not in {RunState.PAUSED, RunState.FAILED, RunState.CANCELLED}:
         return ""
     if run.error and run.error.get("code") == "storage_full" and run.state == RunState.PAUSED:
-        return _("It continues by itself once there is space again. %(disk)s") % {"disk": disk_text()}
+        return disk_text()
     if not can_resume(run):
         return _("No checkpoint was saved before it ended, so it cannot be resumed: clone it to start again.")
     found = newest_checkpoint(run)

@@ -136,7 +136,7 @@ def _by_state(project: Project, run: Run) -> dict[str, Any]:
         "failure": failure(view["error"]),
         "stalled": stalled(view),
         "held": held_text(run.held),
-        "reports": report_lines(run.health),
+        "reports": report_lines(run.health, run.error),
         "next_act": page.next_act(run),
         "children": project.runs.filter(parent=run).order_by("created_at")[:CHILDREN_SHOWN],
         "branch_url": f"{clone}?resume={run.pk}" if clone else None,

@@ -45,7 +45,7 @@ export function drawHead(run, rollouts, page) {
   for (const node of all(document, "[data-live-only]")) node.hidden = ended || Boolean(page.imported);
   if (!CAN.stop.has(run.state)) /** @type {HTMLDialogElement | null} */ (maybe("stop-dialog"))?.close();
   drawNotices(run);
-  drawReports(run.health);
+  drawReports(run);
   drawStall(run.progress_age_seconds, page.stall_after);
   renewParts(run.state);
 }
@@ -105,11 +105,11 @@ export function drawHeld(run, now) {
   setText(box.firstElementChild, text);
 }
 
-/** @param {Row | null | undefined} health */
-function drawReports(health) {
+/** @param {Row} run */
+function drawReports(run) {
   const box = maybe("run-reports");
   if (!box) return;
-  const lines = reportLines(health, t);
+  const lines = reportLines(run, t);
   const kept = new Set(lines.map(([name]) => name));
   for (const node of [...box.children]) if (!kept.has(node.getAttribute("data-report") || "")) node.remove();
   for (const [name, text] of lines) {
@@ -127,6 +127,7 @@ function drawNotices(run) {
       setText(failure.querySelector(`[data-part="${part}"]`), text);
   }
   if (failure) failure.hidden = !run.error;
+  setAttr(failure, "data-kind", run.state === "paused" ? "warning" : "error");
   const waiting = maybe("run-waiting");
   if (waiting) {
     waiting.hidden = run.state !== "queued";

@@ -42,14 +42,15 @@ const secondsTo = (iso, now) => Math.max(0, Math.round((Date.parse(iso) - now) /
 
 /**
  * [name, sentence] of what a person should know. A sampler check that passed is an event and no notice.
- * @param {Row | null | undefined} health
+ * @param {Row} run
  * @param {Translate} t
  * @returns {[string, string][]}
  */
-export function reportLines(health, t) {
+export function reportLines(run, t) {
   /** @type {[string, string][]} */
   const lines = [];
-  const ended = health?.ended;
+  const health = run.health;
+  const ended = run.error ? null : health?.ended; // the notice of the error says it already
   if (ended) lines.push(["ended", t("report.ended", { attempt: ended.attempt, why: errorText(ended, t) })]);
   if (health?.resumed) lines.push(["resumed", resumeText(health.resumed, t)]);
   const skipped = health?.skipped;

@@ -11,6 +11,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from training.algorithms.checkpoints import write_whole
+from webapp.records.reports import report_lines
 from webapp.records.selectors import run_view
 from webapp.registry.models import Checkpoint
 from webapp.runs.models import Run, RunEvent
@@ -87,6 +88,7 @@ def test_what_the_trainer_reported_stands_where_a_person_looks(client_for: Any, 
     assert "Attempt 2 continued from 1/checkpoint-6 at step 6. Steps trained again: 3." in page
     assert "Attempt 1 ended: The trainer was killed from outside." in page
     assert "Skipped updates: 2, the last one at step 9" in page
+    assert report_lines({"ended": ended}, UNREACHABLE) == []  # a run's error has a notice of its own
     events = client_for(rita).get(_url(run, "run-events")).content.decode()
     assert "at most 2e-5 nats" in events.replace("2.0e-5", "2e-5") and "over 96 tokens" in events
     assert "damaged, set aside: 1/checkpoint-8" in events and "Damaged and set aside: 1/checkpoint-8" in events
