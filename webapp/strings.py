@@ -61,6 +61,7 @@ def report_strings() -> dict[str, str]:
         "event.skipped_gradient": _("step {step}: update skipped because the gradient was not finite ({n} in a row)"),
         "event.torn": _("damaged, set aside: {names}"),
         "event.old": _("removed to keep the newest only: {names}"),
+        "report.comma": _(", "),
         "report.ended": _("Attempt {attempt} ended: {why}"),
         "report.resumed": _("Attempt {attempt} continued from {source} at step {step}."),
         "report.began": _("Attempt {attempt} began at step 0: there was no intact checkpoint."),
@@ -188,7 +189,9 @@ def _rollouts() -> dict[str, str]:
 def metric_titles() -> dict[str, str]:
     """Titles of charts by metric, with the unit where there is one, and what each tells."""
     titles = {
-        f"metric.{name}": f"{_(entry.title)}, {_(entry.unit)}" if entry.unit else _(entry.title)
+        f"metric.{name}": _("{title} ({unit})").format(title=_(entry.title), unit=_(entry.unit))
+        if entry.unit
+        else _(entry.title)
         for name, entry in METRICS.items()
     }
     return titles | {f"about.{name}": _(entry.what) for name, entry in METRICS.items()}

@@ -68,9 +68,11 @@ def resume_text(found: Mapping[str, Any]) -> str:
     if found.get("lost_steps"):
         parts.append(said("report.lost", n=found["lost_steps"]))
     if found.get("set_aside"):
-        parts.append(said("report.aside", names=", ".join(found["set_aside"])))
+        parts.append(said("report.aside", names=said("report.comma").join(found["set_aside"])))
     if found.get("verified"):
-        parts.append(said("report.verified", what=", ".join(in_words(each) for each in found["verified"])))
+        parts.append(
+            said("report.verified", what=said("report.comma").join(in_words(each) for each in found["verified"]))
+        )
     return " ".join(parts)
 
 

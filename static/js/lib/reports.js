@@ -68,9 +68,9 @@ function resumeText(found, t) {
     ? [t("report.resumed", { attempt, source: found.source, step: found.step })]
     : [t("report.began", { attempt })];
   if (found.lost_steps) parts.push(t("report.lost", { n: found.lost_steps }));
-  if (found.set_aside?.length) parts.push(t("report.aside", { names: found.set_aside.join(", ") }));
+  if (found.set_aside?.length) parts.push(t("report.aside", { names: found.set_aside.join(t("report.comma")) }));
   const verified = (found.verified ?? []).map((/** @type {string | Told} */ each) => inWords(each, t));
-  if (verified.length) parts.push(t("report.verified", { what: verified.join(", ") }));
+  if (verified.length) parts.push(t("report.verified", { what: verified.join(t("report.comma")) }));
   return parts.join(" ");
 }
 
