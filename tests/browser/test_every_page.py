@@ -50,9 +50,9 @@ def served(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def furnished(project: Project, alice: User, make_dataset: Any, make_run: Any) -> Project:
-    """A project with one of each: a dataset, a spec, a model, and a run with a rollout."""
-    data = make_dataset()
+def furnished(project: Project, alice: User, make_dataset: Any, make_run: Any, make_environment: Any) -> Project:
+    """A project with one of each: a dataset, an environment, a spec, a model, and a run with a rollout."""
+    data, _server = make_dataset(), make_environment()
     components = [RewardComponent.model_validate(part) for part in PARTS]
     reward_spec_save(project=project, user=alice, name="mine", components=components)
     RegisteredModel.objects.create(project=project, name="small", kind="hub", source="Qwen/Qwen3-0.6B")
@@ -75,9 +75,12 @@ class Walk:
         self.problems: list[str] = []
         self.page.on("console", lambda line: self.note(line.text) if line.type in {"error", "warning"} else None)
         self.page.on("pageerror", lambda error: self.note(str(error)))
-        self.page.on(
-            "response", lambda answer: self.note(f"{answer.status} {answer.url}") if answer.status > 399 else 0
-        )
+        self.page.on("response", self.heard)
+
+    def heard(self, answer: Any) -> None:
+        """An answer that a page asked for."""
+        if answer.status >= 400:
+            self.note(f"{answer.status} {answer.url}")
 
     def note(self, text: str) -> None:
         """htmx tells of a request that ended because the page was left; nothing is wrong with that."""
