@@ -44,7 +44,12 @@ export function drawTimeChart(node, history, plotly) {
   const series = seriesOf(node, history);
   const errors = node.getAttribute("data-chart") === "errors";
   const at = history.at.map(wallClock);
-  if (errors) drawErrorLegend(node, series);
+  if (errors) {
+    drawErrorLegend(node, series);
+    /** @type {HTMLElement} */ (node.querySelector(".chart-none")).hidden = series.length > 0;
+    /** @type {HTMLElement} */ (node.querySelector(".chart-box")).hidden = series.length === 0;
+    if (!series.length) return; // axes without a line say less than the sentence
+  }
   const traces = series.map((line, place) => {
     const item = node.querySelector(`[data-series="${CSS.escape(line.name)}"]`);
     const key = Number(item?.getAttribute("data-curve") ?? place);
