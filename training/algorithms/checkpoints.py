@@ -22,6 +22,8 @@ from training.machine import DISK_FULL, disk_full
 MANIFEST = "manifest.json"
 PREFIX = "checkpoint-"
 FINAL, ADAPTER = "model", "adapter"
+PINNED = ".pinned"
+"""Ending of the file beside a checkpoint that something else starts from: retention leaves that one."""
 MAX_MANIFEST_BYTES = 4 << 20
 
 
@@ -113,13 +115,28 @@ def outdated(directory: Path, keep: int, earlier: Sequence[Path] = ()) -> tuple[
 
     ``earlier`` are the directories of the attempts before, oldest first: a checkpoint of a later attempt is newer,
     whatever its step. The best has the highest reward in its manifest; ``None`` where no checkpoint has one. ``keep``
-    0 keeps all.
+    0 keeps all, and what is pinned stays.
     """
     places = [directory, *reversed(earlier)]
     folders = [folder for place in places for folder in sorted(numbered(place), key=step_of, reverse=True)]
     rewards = {folder: reward for folder in folders if (reward := _reward_of(folder)) is not None}
     best = max(rewards, key=lambda folder: rewards[folder]) if rewards else None
-    return ([folder for folder in folders[keep:] if folder != best] if keep else []), best
+    old = [folder for folder in folders[keep:] if folder != best and not _pin_of(folder).exists()] if keep else []
+    return old, best
+
+
+def pin(folder: Path) -> None:
+    """Have retention leave a checkpoint, because something outside its run starts from it."""
+    _pin_of(folder).touch()
+
+
+def unpin(folder: Path) -> None:
+    """Nothing starts from it any more."""
+    _pin_of(folder).unlink(missing_ok=True)
+
+
+def _pin_of(folder: Path) -> Path:
+    return folder.with_name(folder.name + PINNED)
 
 
 def remove(folder: Path) -> None:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from django.db.models import Q
 
-from training.algorithms.checkpoints import verify
+from training.algorithms.checkpoints import pin, verify
 from training.errors import ModelError
 from webapp.registry.models import Checkpoint, CheckpointState
 from webapp.runs.models import Run
@@ -54,6 +54,15 @@ def resume_from(run: Run) -> Path | None:
             hint="Start again from another checkpoint of the parent run.",
         )
     return source.folder
+
+
+def pin_used(run: Run) -> None:
+    """Have the trainer leave the checkpoints that a model is registered from, or that an open run starts from."""
+    started = Run.objects.filter(resume_checkpoint__run=run).exclude(state__in=TERMINAL).values("resume_checkpoint")
+    used = Q(models__isnull=False) | Q(pk__in=started)
+    for checkpoint in Checkpoint.objects.filter(used, run=run, state=CheckpointState.WHOLE).distinct():
+        if checkpoint.folder.is_dir():
+            pin(checkpoint.folder)
 
 
 def earlier_folders(run_id: UUID, attempt: int) -> list[Path]:

@@ -36,7 +36,7 @@ from webapp.engine.outcome import WORKER_CLOSING, attempt_end, finished_before
 from webapp.engine.output import output_trim
 from webapp.engine.projection import Projector, rollouts_close
 from webapp.engine.resolve import resolve
-from webapp.engine.resuming import earlier_folders, resume_from
+from webapp.engine.resuming import earlier_folders, pin_used, resume_from
 from webapp.engine.trainer import OUTPUT_NAME, Trainer, kill_orphan, output_tail
 from webapp.environments.tokens import trainer_access
 from webapp.runs.models import Attempt, Run
@@ -200,6 +200,7 @@ class Supervisor:
         config_file = self.folder / "config.yaml"
         config_file.write_text(config_to_yaml(plain), encoding="utf-8")
         arguments = [str(config_file), "--run-dir", str(self.folder), "--attempt", str(self.lease.attempt)]
+        pin_used(run)
         for folder in earlier_folders(run.pk, self.lease.attempt):
             arguments += ["--earlier", str(folder)]
         source = resume_from(run)

@@ -12,6 +12,7 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.utils.translation import gettext as _
 
+from training.algorithms.checkpoints import pin, unpin
 from training.errors import TiltyardError
 from webapp.pages import clean_name
 from webapp.registry.models import Checkpoint, ModelKind, RegisteredModel
@@ -49,6 +50,8 @@ def model_register(
         with transaction.atomic():
             model.save(force_insert=True)
             audit(AuditAction.MODEL_ADDED, model, by=user)
+            if checkpoint is not None and checkpoint.folder.is_dir():
+                pin(checkpoint.folder)
     except IntegrityError as exc:
         raise ValidationError({"name": _("A model with this name exists already.")}) from exc
     return model
@@ -97,3 +100,6 @@ def model_delete(*, model: RegisteredModel) -> None:
     with transaction.atomic():
         audit(AuditAction.MODEL_DELETED, model)
         model.delete()
+        checkpoint = model.checkpoint
+        if checkpoint is not None and not RegisteredModel.objects.filter(checkpoint=checkpoint).exists():
+            unpin(checkpoint.folder)

@@ -29,16 +29,20 @@ def role_in(user: User | AnonymousUser, project: Project) -> Role | None:
     return Role(found) if found else None
 
 
+def _require(role: Role, need: Role) -> None:
+    if RANK[role] < RANK[need]:
+        raise PermissionDenied(
+            _("Your role in this team is %(role)s; this needs %(need)s.") % {"role": role.label, "need": need.label}
+        )
+
+
 def project_for(user: User | AnonymousUser, slug: str, *, need: Role = Role.VIEWER) -> Project:
     """The project with this slug, if the person's role is at least ``need``. Its ``role`` attribute is that role."""
     project = Project.objects.select_related("team").filter(slug=slug).first()
     role = role_in(user, project) if project else None
     if project is None or role is None:
         raise Http404
-    if RANK[role] < RANK[need]:
-        raise PermissionDenied(
-            _("Your role in this team is %(role)s; this needs %(need)s.") % {"role": role.label, "need": need.label}
-        )
+    _require(role, need)
     project.role = role  # type: ignore[attr-defined]
     return project
 
@@ -67,14 +71,12 @@ def object_for(
 
 def object_of_team(user: User | AnonymousUser, model: type[M], pk: UUID, *, need: Role) -> M:
     """The object with this id, if the person's role in its team is at least ``need``: for what outlives its project."""
-    roles = [role for role in Role if RANK[role] >= RANK[need]]
-    mine = Membership.objects.filter(user_id=user.pk) if user.pk and user.is_active else Membership.objects.none()
-    found = model._default_manager.filter(pk=pk, team__in=mine.values("team")).first()
-    if found is None:
+    found: Any = model._default_manager.filter(pk=pk).first()
+    role = role_in(user, found) if found is not None else None
+    if role is None:
         raise Http404
-    if not mine.filter(team_id=found.team_id, role__in=roles).exists():  # type: ignore[attr-defined]
-        raise PermissionDenied(_("This needs the role %(need)s in the team.") % {"need": need.label})
-    return found
+    _require(role, need)
+    return found  # type: ignore[no-any-return]
 
 
 def projects_of(user: User | AnonymousUser) -> QuerySet[Project]:

@@ -13,11 +13,13 @@ from training.algorithms.checkpoints import (
     MAX_MANIFEST_BYTES,
     numbered,
     outdated,
+    pin,
     remove,
     save_checkpoint,
     save_final,
     staging_of,
     step_of,
+    unpin,
     verify,
     write_whole,
 )
@@ -115,6 +117,10 @@ def test_what_goes_is_judged_over_all_attempts(tmp_path: Path) -> None:
     assert gone == [second / "checkpoint-4", first / "checkpoint-8", first / "checkpoint-1"]
     assert outdated(third, 2, (first, second))[0] == gone[1:]  # a later attempt's is newer, whatever its step
     assert outdated(third, 0, (first, second)) == ([], best)
+    pin(first / "checkpoint-1")
+    assert outdated(third, 1, (first, second))[0] == gone[:2]
+    unpin(first / "checkpoint-1")
+    assert outdated(third, 1, (first, second))[0] == gone
 
 
 def test_a_manifest_that_is_too_long_is_none(tmp_path: Path) -> None:

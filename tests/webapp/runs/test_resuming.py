@@ -13,11 +13,12 @@ from training.algorithms.checkpoints import write_whole
 from training.errors import ConfigError, ModelError
 from webapp.engine.lease import claim
 from webapp.engine.outcome import MAX_OTHER_DEATHS, attempt_end, worker_lost
-from webapp.engine.resuming import can_resume, newest_checkpoint, resume_from
+from webapp.engine.resuming import can_resume, newest_checkpoint, pin_used, resume_from
 from webapp.engine.services import run_create, run_resume, run_stop
 from webapp.engine.supervisor import Supervisor, supervise
 from webapp.registry.models import Checkpoint
 from webapp.registry.selectors import checkpoints_of
+from webapp.registry.services import model_delete, model_register
 from webapp.runs.models import Attempt, Run, RunEvent
 from webapp.runs.states import RunState
 from webapp.storage import run_dir
@@ -41,6 +42,24 @@ def test_the_newest_checkpoint_is_that_of_the_latest_attempt(queued: Any) -> Non
     _saved(run, 2, 4)
     assert newest_checkpoint(run) == newest
     assert resume_from(run) == run_dir(run.pk)
+
+
+def test_what_something_starts_from_is_pinned_before_a_later_attempt_begins(
+    project: Any, alice: Any, queued: Any, make_run: Any
+) -> None:
+    """A resumed run would have deleted the weights of a model that was registered from its first attempt."""
+    run = queued()
+    registered, branched, ended, plain = (_saved(run, 1, step) for step in (2, 4, 6, 8))
+    model = model_register(project=project, user=alice, name="mine", kind="run", checkpoint=registered)
+    pins = [row.folder.with_name(f"checkpoint-{row.step}.pinned") for row in (registered, branched, ended, plain)]
+    assert [pin.exists() for pin in pins] == [True, False, False, False]
+    pins[0].unlink()  # one that was registered before pins were known
+    make_run(name="open", state="queued", resume_checkpoint=branched)
+    make_run(name="over", state="succeeded", resume_checkpoint=ended)
+    pin_used(run)
+    assert [pin.exists() for pin in pins] == [True, True, False, False]
+    model_delete(model=model)
+    assert not pins[0].exists()
 
 
 def test_a_damaged_checkpoint_is_marked_and_passed_over(written: Any, client_for: Any, rita: Any) -> None:
