@@ -164,8 +164,8 @@ def test_the_first_failure_of_a_step_is_the_example(tmp_path: Path, monkeypatch:
 
 
 def test_a_task_that_the_environment_draws_has_no_row_and_may_have_no_text(tmp_path: Path) -> None:
-    sample: dict[str, Any] = {"kind": "sample", "sample": {"policies": ["empty", "beg"]}, "model": {"source": "scripted"}}
-    step = Step(tmp_path, data={"train": ""}, **sample)
+    sample = {"policies": ["empty", "beg"]}
+    step = Step(tmp_path, kind="sample", data={"train": ""}, sample=sample, model={"source": "scripted"})
     step.collector._rows = [Row(messages=[Message(role="system", content="Be brief.")], tools=None, raw={})] * 3
     assert step.collector._config.draws_tasks
     step.collect()
