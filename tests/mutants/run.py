@@ -40,9 +40,10 @@ def table(name: str) -> dict[str, Any]:
 
 
 def reasons(module: str) -> dict[tuple[str, str, str], str]:
-    """Why survivors of a module may live, by function and what was changed."""
-    rows = table("survivors.toml").get("survivor", [])
-    return {(row["function"], row["was"], row["now"]): row["reason"] for row in rows if row["module"] == module}
+    """Why survivors of a module may live, by function and what was changed; ``now`` may list several changes."""
+    rows = [row for row in table("survivors.toml").get("survivor", []) if row["module"] == module]
+    changes = [(row, now) for row in rows for now in ([row["now"]] if isinstance(row["now"], str) else row["now"])]
+    return {(row["function"], row["was"], now): row["reason"] for row, now in changes}
 
 
 def copy_tree(target: Path) -> None:

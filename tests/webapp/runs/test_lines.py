@@ -69,6 +69,8 @@ def test_why_a_line_is_no_event(data: bytes, said: str) -> None:
 def test_why_a_line_is_no_event_is_said_in_300_characters() -> None:
     found = parse_line(Line(1, 1, b'{"type":"metrics","step":1,"values":{"%s":"x"}}' % (b"n" * 400)))
     assert isinstance(found, str) and found == "metrics.values." + "n" * 285
+    found = parse_line(Line(1, 1, b'{"type":"%s"}' % (b"n" * 400)))
+    assert isinstance(found, str) and found == "Input tag '" + "n" * 289
 
 
 def test_text_that_json_refuses_is_read_with_what_can_be_shown() -> None:

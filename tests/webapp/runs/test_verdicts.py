@@ -116,7 +116,7 @@ def test_an_end_that_is_refused_is_taken_back_as_a_whole(queued: Any, monkeypatc
 
 def test_the_runs_of_one_worker_are_ended_each_by_itself(queued: Any) -> None:
     """Both have the same owner and the same attempt, and their checkpoints and deaths are their own."""
-    other, run = queued(), queued(fields={"name": "mine"})
+    run, other = queued(fields={"name": "mine"}), queued()
     assert [_die(other).state for _ in range(2)] == ["queued"] * 2
     assert leases.claim(other.pk) is not None
     lease = leases.claim(run.pk)
@@ -132,7 +132,7 @@ def test_the_runs_of_one_worker_are_ended_each_by_itself(queued: Any) -> None:
 
 
 def test_what_another_run_says_and_how_often_it_died_does_not_count(queued: Any) -> None:
-    other, run = queued(), queued()
+    run, other = queued(), queued()
     assert [_die(other).state for _ in range(2)] == ["queued"] * 2
     assert leases.claim(other.pk) is not None
     Attempt.objects.filter(run=other).update(outcome=FAILED, ended_at=None)
