@@ -13,7 +13,7 @@ import pytest
 from envs.wire import Message
 from tests.training.rollout.test_step_by_hand import LIMITS, Hold, Step, own, played
 from training.data import Row
-from training.errors import EnvironmentTimeout, EnvironmentUnreachable, RewardFault, TooManyFailures
+from training.errors import EnvironmentTimeout, EnvironmentUnreachable, RewardFault, StopRequested, TooManyFailures
 from training.rewards.base import Episode, Score
 from training.rewards.judge.client import usage
 from training.rollout.trajectory import Task, Trajectory
@@ -81,26 +81,47 @@ def test_only_an_episode_that_began_is_lost(tmp_path: Path, turns: int, again: l
     assert result.rollouts[0].trajectory.error is not None
 
 
-def test_an_environment_that_stays_away_ends_the_rollouts_that_still_play(tmp_path: Path) -> None:
-    cut: list[str] = []
+def _long_after(first: Callable[[], Trajectory], cut: list[str]) -> Play:
+    """Play the first rollout as told, the others for longer than a step lasts; ``cut`` are those that were ended."""
 
     async def play(task: Task, on_turn: Any) -> Trajectory:
-        found = played(0, 0)
         if task.episode_id == FIRST:
-            found.exclude(EnvironmentTimeout("late"))
-            return found
+            return first()
         try:
-            await asyncio.sleep(10)
+            await asyncio.sleep(20)
         except asyncio.CancelledError:
             cut.append(task.episode_id)
             raise
+        return played(0, 0)
+
+    return play
+
+
+def test_an_environment_that_stays_away_ends_the_rollouts_that_still_play(tmp_path: Path) -> None:
+    def away() -> Trajectory:
+        found = played(0, 0)
+        found.exclude(EnvironmentTimeout("late"))
         return found
 
-    step, spent = made(tmp_path, play), EnvironmentTimeout("patience is spent")
+    cut: list[str] = []
+    step, spent = made(tmp_path, _long_after(away, cut)), EnvironmentTimeout("patience is spent")
     step.collector._hold = cast(Any, Hold(1, spent))
     with pytest.raises(EnvironmentTimeout) as caught:
         step.collect()
     assert caught.value is spent and len(cut) == 3
+
+
+def test_a_stop_ends_the_rollouts_that_still_play(tmp_path: Path) -> None:
+    cut: list[str] = []
+
+    def stopping() -> Trajectory:
+        step.stop.set()
+        return played(0, 0)
+
+    step = made(tmp_path, _long_after(stopping, cut))
+    with pytest.raises(StopRequested):
+        step.collect()
+    assert len(cut) == 3
 
 
 def test_the_collectors_own_hold_knows_the_environment_and_writes_to_the_journal(tmp_path: Path) -> None:
