@@ -86,6 +86,7 @@ def _long_after(first: Callable[[], Trajectory], cut: list[str]) -> Play:
 
     async def play(task: Task, on_turn: Any) -> Trajectory:
         if task.episode_id == FIRST:
+            await asyncio.sleep(0.02)  # the watcher has looked once, and sleeps
             return first()
         try:
             await asyncio.sleep(20)

@@ -64,10 +64,10 @@ def test_a_checkpoint_of_an_earlier_attempt_is_marked_and_no_other(make_run: Any
     _checkpoint(run, "1/checkpoint-8")
     _checkpoint(other, "1/checkpoint-9")
     batch = Batch(run, 2)
-    batch.add(j.CheckpointsRemoved(paths=["1/checkpoint-9", "checkpoint-9", "x/y"], why=why, t=T))
+    batch.add(j.CheckpointsRemoved(paths=["1/checkpoint-9", "checkpoint-9", "x/y", "1/a/b"], why=why, t=T))
     (row,) = batch.checkpoints.values()
     assert row == gone and row.state == ("torn" if why == "torn" else "removed")
     assert (row.torn_at, row.removed_at) == ((AT, before) if why == "torn" else (before, AT))
     assert batch.events == [
-        ("checkpoints_removed", {"why": why, "paths": ["1/checkpoint-9", "2/checkpoint-9", "2/x/y"]}, AT)
+        ("checkpoints_removed", {"why": why, "paths": ["1/checkpoint-9", "2/checkpoint-9", "2/x/y", "1/a/b"]}, AT)
     ]
