@@ -1,66 +1,166 @@
-"""Judge one module's mutants with mutmut: ``judge.py MODULE SAMPLE RESULT``, in a copy of the tree made by ``run.py``.
+"""Judge one module's mutants in a copy of the tree: ``judge.py MODULE SAMPLE PATIENCE_S RESULT TEST …``.
 
-A process of its own, because mutmut reads its settings (``setup.cfg``) from the working directory and puts the mutated
-tree in place of it on ``sys.path``.
+1. mutmut writes all mutants of the module into one file, where a variable chooses among them.
+2. One pytest imports and collects the tests and runs each once without a mutant, which tells the functions it reaches.
+3. Each mutant is a fork of that process, and runs the tests that reach its function, the quickest first, until one
+   fails.
+4. Last of all a fork without a mutant runs all tests again: a killed test may have left rows behind.
 """
 
 from __future__ import annotations
 
+import ast
+import difflib
+import gc
 import json
+import os
 import random
+import re
+import select
+import signal
 import sys
-from collections.abc import Iterable
+import time
 from pathlib import Path
+from typing import Any
 
-from mutmut.__main__ import _run
-from mutmut.mutation.data import SourceFileMutationData
-from mutmut.mutation.diff_apply import get_diff_for_mutant
+import pytest
+from _pytest.runner import runtestprotocol
 from mutmut.mutation.file_mutation import mutate_file_contents
-from mutmut.runners.harness import BadTestExecutionCommandsException, PytestRunner
+from mutmut.mutation.trampoline import set_mutant_under_test
 from mutmut.state import state
-from mutmut.stats import status_by_exit_code
-from mutmut.utils.format_utils import get_mutant_name
-from mutmut.workers import isolation
+from pytest_django.plugin import blocking_manager_key
 
 SEED = 20_250  # fixed: the same mutants are drawn as long as the module stays as it is
+KILLED, SURVIVED, NO_TESTS, TIMEOUT = "killed", "survived", "no tests", "timeout"
 
 
-class FastFirst(PytestRunner):
-    """The quickest tests first, as mutmut does without its fork server: most mutants then cost no long test."""
-
-    def run_tests(self, *, mutant_name: str | None, tests: Iterable[str]) -> int:
-        """Run them, and stop at the first that fails."""
-        quick = sorted(tests, key=lambda test: state().duration_by_test.get(test, 0.0))
-        try:
-            return super().run_tests(mutant_name=mutant_name, tests=quick)
-        except BadTestExecutionCommandsException:  # a test that cannot be named; without names all are run
-            return super().run_tests(mutant_name=mutant_name, tests=[])
-
-
-def _changed(name: str, module: Path) -> tuple[str, str]:
-    """What the mutant changed: the lines that went and those that came, without their indentation."""
-    lines = get_diff_for_mutant(name, path=module).splitlines()[2:]
-    return tuple(" ".join(line[1:].strip() for line in lines if line.startswith(sign)) for sign in "-+")  # type: ignore[return-value]
+def changes(code: str) -> dict[str, tuple[str, str]]:
+    """What each mutant changed: the lines that went and those that came, without their indentation."""
+    lines, functions = code.splitlines(), {}
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            functions[node.name] = lines[node.lineno : node.end_lineno]
+    found = {}
+    for name, mutant in functions.items():
+        if re.search(r"__mutmut_\d+$", name):
+            original = functions[f"{name.rpartition('_')[0]}_orig"]
+            parts = list(difflib.unified_diff(original, mutant, lineterm="", n=0))[2:]
+            was, now = (" ".join(part[1:].strip() for part in parts if part[0] == sign) for sign in "-+")
+            found[name] = (was, now)
+    return found
 
 
-def judge(module: Path, sample: int) -> dict[str, object]:
-    """Run the tests against a sample of the module's mutants; 0 takes all of them."""
-    names = [
-        get_mutant_name(module, name) for name in mutate_file_contents(str(module), module.read_text()).mutant_names
-    ]
+class Forks:
+    """A pytest plugin that takes the place of the loop over the tests. ``statuses`` is by the mutant's name."""
+
+    def __init__(self, module: str, names: list[str], patience_s: float) -> None:
+        self.module, self.names, self.patience_s = module, names, patience_s
+        self.statuses: dict[str, str] = {}
+        self.clean = False
+        self._log = os.fdopen(os.dup(2), "w", buffering=1)  # pytest takes the other one away
+        self._reach: dict[str, list[pytest.Item]] = {}
+        self._seconds: dict[str, float] = {}
+        self._rows_left = False
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Judge all mutants in place of running the tests."""
+        if session.testsfailed:
+            raise session.Interrupted("the tests cannot be collected")
+        self._look(session)
+        _let_go()
+        for name in self.names:
+            items = self._reach.get(f"{self.module}.{name.rpartition('__mutmut_')[0]}", [])
+            self.statuses[name] = self._fork(session, f"{self.module}.{name}", items) if items else NO_TESTS
+            print(f"{len(self.statuses)}/{len(self.names)} {name} {self.statuses[name]}", file=self._log)
+        self.clean = self._fork(session, "", session.items) == SURVIVED
+        return True
+
+    def _look(self, session: pytest.Session) -> None:
+        """Run every test once without a mutant; note how long it takes and which functions it reaches."""
+        set_mutant_under_test("stats")
+        for item, following in zip(session.items, [*session.items[1:], session.items[0]], strict=True):
+            state()._stats.clear()
+            began = time.monotonic()
+            if not _passes(item, following):
+                raise session.Failed(f"{item.nodeid} fails without a mutant")
+            self._seconds[item.nodeid] = time.monotonic() - began
+            for function in state()._stats:
+                self._reach.setdefault(function, []).append(item)
+
+    def _fork(self, session: pytest.Session, mutant: str, items: list[pytest.Item]) -> str:
+        quick = sorted(items, key=lambda item: self._seconds[item.nodeid])
+        pid = os.fork()
+        if pid == 0:
+            _run(session, mutant, quick, self._rows_left)
+        limit_s = self.patience_s + 2 * sum(self._seconds[item.nodeid] for item in items)
+        watched = os.pidfd_open(pid)
+        ended = select.select([watched], [], [], limit_s)[0]
+        os.close(watched)
+        if not ended:
+            os.kill(pid, signal.SIGKILL)
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        self._rows_left = not ended
+        return SURVIVED if code == 0 else KILLED if ended else TIMEOUT
+
+
+def _run(session: pytest.Session, mutant: str, items: list[pytest.Item], rows_left: bool) -> None:
+    """In the fork: 0 where all tests pass. ``rows_left``: the one before was ended in the middle of a test."""
+    code = 1
+    try:
+        set_mutant_under_test(mutant)
+        if rows_left:
+            _empty_database(session)
+        session._setupstate.teardown_exact(items[0])
+        followings = [*items[1:], items[-1]]
+        code = 0 if all(_passes(*pair) for pair in zip(items, followings, strict=True)) else 1
+    finally:
+        os._exit(code)
+
+
+def _passes(item: pytest.Item, following: pytest.Item) -> bool:
+    return not any(report.failed for report in runtestprotocol(item, log=False, nextitem=following))
+
+
+def _let_go() -> None:
+    """What forks must not share: connections. What they may share stays as it is."""
+    from django.db import connections
+
+    connections.close_all()
+    gc.collect()
+    gc.freeze()
+
+
+def _empty_database(session: pytest.Session) -> None:
+    from django.core.management import call_command
+    from django.db import connection
+
+    from webapp.teams.models import Team
+
+    if not str(connection.settings_dict["NAME"]).startswith("test_"):
+        return  # no test needs it
+    with session.config.stash[blocking_manager_key].unblock():
+        if Team.objects.exists():
+            call_command("flush", interactive=False, verbosity=0)
+
+
+def judge(module: Path, sample: int, patience_s: float, tests: list[str]) -> dict[str, Any]:
+    """Put the mutants in the module's place and run the tests against a sample of them; 0 takes all."""
+    mutated = mutate_file_contents(str(module), module.read_text(encoding="utf-8"))
+    names = list(mutated.mutant_names)
     chosen = random.Random(SEED).sample(names, sample) if 0 < sample < len(names) else names
-    isolation.PytestRunner = FastFirst  # type: ignore[misc]
-    _run(chosen, max_children=1)
-    data = SourceFileMutationData(path=module)
-    data.load()
-    judged = []
-    for name in chosen:
-        status = status_by_exit_code[data.exit_code_by_key[name]]
-        was, now = ("", "") if status == "killed" else _changed(name, module)
-        judged.append({"name": name.rpartition(".")[2], "status": status, "was": was, "now": now})
-    return {"possible": len(names), "judged": judged}
+    module.write_text(mutated.code, encoding="utf-8")
+    forks = Forks(str(module.with_suffix("")).replace(os.sep, "."), chosen, patience_s)
+    set_mutant_under_test("")
+    sys.path[0] = str(Path.cwd())  # in place of this file's folder
+    if pytest.main(["-q", "--tb=native", *tests], plugins=[forks]) != 0 or not forks.clean:
+        raise SystemExit("the tests fail without a mutant")
+    changed = changes(mutated.code)
+    rows = [(name, status, *changed[name]) for name, status in forks.statuses.items()]
+    keys = ("name", "status", "was", "now")
+    return {"possible": len(names), "judged": [dict(zip(keys, row, strict=True)) for row in rows]}
 
 
 if __name__ == "__main__":
-    result = judge(Path(sys.argv[1]), int(sys.argv[2]))
-    Path(sys.argv[3]).write_text(json.dumps(result, ensure_ascii=False, indent=1), encoding="utf-8")
+    found = judge(Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), sys.argv[5:])
+    Path(sys.argv[4]).write_text(json.dumps(found, ensure_ascii=False, indent=1), encoding="utf-8")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from billiard.exceptions import SoftTimeLimitExceeded
@@ -154,6 +154,60 @@ def test_a_claim_moves_to_the_state_of_work(item: RunImport) -> None:
     taken = work.claim(RunImport, item.pk, at_work="done")
     assert taken is not None and taken.item.state == "done" == RunImport.objects.get().state
     assert (taken.item.tries, taken.item.progress) == (1, {}) and taken.item.heard_at is not None
+
+
+def test_a_claim_takes_one_row_that_is_open_and_forgets_what_was_reported(project: Project, item: RunImport) -> None:
+    other = RunImport.objects.create(project=project, name="two")
+    RunImport.objects.update(progress={"rows": 5})
+    taken = claimed(item)
+    other.refresh_from_db()
+    assert taken.item.progress == {} and (other.token, other.tries, other.progress) == ("", 0, {"rows": 5})
+    RunImport.objects.filter(pk=other.pk).update(state="done")
+    assert work.claim(RunImport, other.pk) is None
+
+
+def test_work_that_was_ended_elsewhere_is_lost(item: RunImport) -> None:
+    """A person may end it: the token alone keeps nothing."""
+    taken = claimed(item)
+    RunImport.objects.update(state="done")
+    with pytest.raises(work.Lost):
+        taken.report({"rows": 1})
+    assert RunImport.objects.get().progress == {}
+
+
+class Beats:
+    """An event that is never set, and tells how long it was waited for; after two waits it is."""
+
+    def __init__(self) -> None:
+        self.waits: list[float] = []
+
+    def wait(self, timeout: float) -> bool:
+        self.waits.append(timeout)
+        return len(self.waits) > 2
+
+
+def test_a_worker_is_heard_four_times_in_the_silence_that_is_allowed(item: RunImport) -> None:
+    beats, taken = Beats(), claimed(item)
+    _old()
+    work._say_alive(taken, cast(Any, beats))
+    assert beats.waits == [15.0] * 3 and not work.silent(RunImport).exists()
+    RunImport.objects.update(token="another")
+    work._say_alive(taken, cast(Any, Beats()))  # it has nothing more to say, and says so to nobody
+
+
+def test_a_failure_without_words_has_some_and_its_log_line_names_the_work(
+    item: RunImport, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_taken: Any) -> None:
+        raise OSError
+
+    kind = work.Kind(RunImport, fail, lambda row, error: {"state": "rejected", "report": [row.name, error.message]})
+    monkeypatch.setitem(work.KINDS, LABEL, kind)
+    with caplog.at_level("ERROR", logger="webapp.work"):
+        work.do(LABEL, str(item.pk))
+    assert RunImport.objects.get().report == ["one", "The result could not be stored: I/O error."]
+    (line,) = [record for record in caplog.records if record.name == "webapp.work"]
+    assert (line.__dict__["work"], line.__dict__["object_id"]) == (LABEL, str(item.pk))
 
 
 def test_work_that_takes_too_long_gets_its_kinds_hint(item: RunImport, monkeypatch: pytest.MonkeyPatch) -> None:

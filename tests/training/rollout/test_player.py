@@ -106,6 +106,7 @@ def play(
     *sessions: Session, engine: Engine | None = None, task: Task = TASK, rollout: Any = None, environment: Any = None
 ) -> tuple[Trajectory, Seen, Engine, Words]:
     waiting, engine, template, seen = list(sessions), engine or Engine(), Words(), cast(Seen, [])
+    told: list[Message] = []
 
     async def open_session() -> Any:
         return waiting.pop(0)
@@ -122,8 +123,11 @@ def play(
     def on_turn(messages: list[Message], tokens: int, seconds: float) -> None:
         assert 0 <= seconds < 60
         seen.append(([message.role for message in messages], tokens))
+        told.extend(messages)
 
-    return asyncio.run(player.play(task, on_turn)), seen, engine, template
+    found = asyncio.run(player.play(task, on_turn))
+    assert told == found.messages[: len(told)]  # as they happened, each once
+    return found, seen, engine, template
 
 
 @pytest.fixture(autouse=True)
@@ -208,6 +212,14 @@ def test_a_turn_without_its_end_is_cut_off(cut: Sample, alone: bool) -> None:
 
 def test_an_unfinished_sample_that_ends_in_the_end_token_is_cut_off_too() -> None:
     assert play(engine=Engine(Sample([7, EOS], [-0.5, -0.5], False)))[0].status == "truncated"
+
+
+def test_the_last_token_of_a_turn_ends_it() -> None:
+    turns = [Sample([6, 7, EOS], [-0.5] * 3, True), Sample([EOS, 7, 8, 6], [-0.5] * 4, True)]
+    session = Session(Observation(), said(), Observation(reward=0.25, done=True))
+    found, _seen, _engine, _template = play(session, engine=Engine(*turns))
+    assert (found.status, found.turns, found.env_reward) == ("truncated", 2, 0.25)
+    assert [message.content for message in found.messages] == ["How much?", "6-7-9", "ok", "9-7-8-6"]
 
 
 def test_the_limit_of_turns_ends_in_a_verdict() -> None:

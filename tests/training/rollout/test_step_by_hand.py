@@ -70,7 +70,7 @@ class Step:
 
     def __init__(self, folder: Path, play: Any = played, scorer: Any = own, **groups: Any) -> None:
         groups["rollout"] = {"num_generations": 2} | groups.get("rollout", {})
-        self.config, self.player = job_config(data={"train": "x"}, **groups), Player(play)
+        self.config, self.player = job_config(**{"data": {"train": "x"}} | groups), Player(play)
         self.stop, self.journal, self.path = threading.Event(), Journal(folder), folder
         rows = [
             Row(
@@ -292,7 +292,7 @@ def test_a_share_at_its_limit_is_not_above_it(tmp_path: Path, share: float, paus
 def test_a_stop_in_the_wait_after_a_bad_step_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     step = Step(tmp_path, failing, rollout=LIMITS)
     monkeypatch.setattr(step.stop, "wait", lambda seconds: True)
-    with pytest.raises(StopRequested, match="The run was asked to stop"):
+    with pytest.raises(StopRequested, match=r"^The run was asked to stop\.$"):
         step.collect()
     assert len(step.of("held")) == 1
 
@@ -300,7 +300,7 @@ def test_a_stop_in_the_wait_after_a_bad_step_ends_it(tmp_path: Path, monkeypatch
 def test_a_stop_that_was_asked_for_before_ends_the_step(tmp_path: Path) -> None:
     step = Step(tmp_path)
     step.stop.set()
-    with pytest.raises(StopRequested, match="The run was asked to stop"):
+    with pytest.raises(StopRequested, match=r"^The run was asked to stop\.$"):
         step.collect()
 
 

@@ -79,6 +79,14 @@ def test_a_run_waits_for_its_predecessor_and_fails_with_it(
         assert [payload["reason"] for kind, _attempt, payload in _events(run)] == ["dependency_failed"]
 
 
+def test_of_two_runs_the_one_that_was_named_is_claimed(queued: Any) -> None:
+    first, second = queued(), queued()
+    for run in (first, second):  # the newest row is the first that a query finds
+        lease = leases.claim(run.pk)
+        assert lease is not None and lease.run_id == run.pk
+    assert set(Attempt.objects.values_list("run", "number")) == {(first.pk, 1), (second.pk, 1)}
+
+
 def test_names_of_owners_never_repeat() -> None:
     names = {leases.new_owner("reaper:") for _ in range(50)}
     assert len(names) == 50
@@ -102,8 +110,17 @@ def test_a_beat_renews_its_own_lease_only(queued: Any) -> None:
     assert leases.beat(lease)
     old = timezone.now() - timedelta(minutes=1)
     assert Run.objects.get(pk=run.pk).lease_beat_at > old > Run.objects.get(pk=other.pk).lease_beat_at
-    for stale in (leases.Lease(run.pk, 2, lease.owner), leases.Lease(run.pk, 1, "x"), leases.Lease(other.pk, 1, "x")):
+    for of_run, attempt, owner in ((run, 2, lease.owner), (run, 1, "x"), (other, 1, lease.owner)):
+        stale = leases.Lease(of_run.pk, attempt, owner)
         assert not leases.beat(stale) and leases.state_of(stale) is None
+
+
+def test_a_run_that_is_not_at_work_is_not_held(queued: Any) -> None:
+    run = queued()
+    lease = leases.claim(run.pk)
+    assert lease is not None and leases.state_of(lease) == "preparing"
+    Run.objects.update(state="paused")
+    assert not leases.beat(lease) and leases.state_of(lease) is None
 
 
 @pytest.mark.parametrize(
@@ -141,6 +158,17 @@ def test_a_take_over_keeps_the_attempt_and_fences_the_old_owner(queued: Any) -> 
     row = Run.objects.get(pk=run.pk)
     assert row.lease_owner == taken.owner and row.lease_beat_at > timezone.now() - timedelta(seconds=30)
     assert leases.beat(taken) and not leases.beat(lease)
+
+
+def test_of_two_leases_that_expired_the_one_that_was_named_is_taken(queued: Any) -> None:
+    dead, other = queued(), queued()
+    for run in (dead, other):
+        leases.claim(run.pk)
+    Run.objects.update(lease_owner="the same worker", lease_beat_at=F("lease_beat_at") - timedelta(minutes=5))
+    dead.refresh_from_db()
+    assert leases.take_over(dead) is not None
+    assert Run.objects.get(pk=other.pk).lease_owner == "the same worker"
+    assert list(leases.expired()) == [other]
 
 
 @pytest.mark.parametrize("change", [{"attempt": 2}, {"lease_owner": "another"}])

@@ -38,6 +38,8 @@ def test_a_batch_has_a_limit_of_lines_and_of_bytes(tmp_path: Path) -> None:
     path.write_bytes((b"y" * 999 + b"\n") * 3000)
     assert len(read_lines(path, 0, 0)) == 1049  # the line that passes 1 MiB is the last one
     assert len(read_lines(path, 1_000_000, 1000)) == 1049
+    path.write_bytes((b"y" * 1023 + b"\n") * 1025)
+    assert len(read_lines(path, 0, 0)) == 1024  # exactly 1 MiB is enough
 
 
 def test_a_line_beyond_16_mib_is_passed(tmp_path: Path) -> None:
@@ -62,6 +64,13 @@ def test_a_line_beyond_16_mib_is_passed(tmp_path: Path) -> None:
 def test_why_a_line_is_no_event(data: bytes, said: str) -> None:
     found = parse_line(Line(1, 1, data))
     assert isinstance(found, str) and found.startswith(said) and len(found) <= 300
+
+
+def test_why_a_line_is_no_event_is_said_in_300_characters() -> None:
+    found = parse_line(Line(1, 1, b'{"type":"metrics","step":1,"values":{"%s":"x"}}' % (b"n" * 400)))
+    assert isinstance(found, str) and found == "metrics.values." + "n" * 285
+    found = parse_line(Line(1, 1, b'{"type":"%s"}' % (b"n" * 400)))
+    assert isinstance(found, str) and found == "Input tag '" + "n" * 289
 
 
 def test_text_that_json_refuses_is_read_with_what_can_be_shown() -> None:
@@ -152,7 +161,7 @@ def test_another_folder_can_be_read(written: Any, tmp_path: Path) -> None:
     Projector(w.lease, folder=tmp_path).drain()
     assert MetricPoint.objects.get().step == 8
     Run.objects.all().delete()
-    with pytest.raises(LeaseLost, match="The run has gone"):
+    with pytest.raises(LeaseLost, match=r"^The run has gone\.$"):
         Projector(w.lease, folder=tmp_path).drain()
 
 
@@ -190,3 +199,60 @@ def test_rollouts_in_flight_are_closed_with_their_attempt(written: Any) -> None:
     assert Run.objects.get().seq == before + 2
     with pytest.raises(LeaseLost):
         rollouts_close(Lease(w.run.pk, 1, "another"), upto=1)
+
+
+@pytest.mark.django_db
+def test_before_the_first_line_there_is_nothing(written: Any, tmp_path: Path) -> None:
+    w = written()
+    projector = Projector(w.lease, folder=tmp_path / "not-there")
+    assert not projector.step() and Projector(w.lease).run is None
+    w.write(j.LogLine(message="a line that begins nothing"))
+    w.project()
+    assert (w.run.state, Projector(w.lease).run) == ("preparing", None)
+
+
+@pytest.mark.django_db
+def test_two_runs_are_projected_apart(written: Any) -> None:
+    """Their attempts have the same number and stand at the same offset."""
+    first, second = written(), written()
+    for w in (first, second):
+        w.write(j.RolloutStarted(rollout="a", step=1, group=0, index=0))
+    second.project()
+    assert list(Rollout.objects.values_list("run", flat=True)) == [second.run.pk]
+    assert Attempt.objects.get(run=first.run).journal_offset == 0
+    first.project()
+    rollouts_close(second.lease, upto=1)
+    assert {row.run_id: row.status for row in Rollout.objects.all()} == {
+        first.run.pk: "running",
+        second.run.pk: "excluded",
+    }
+
+
+@pytest.mark.django_db
+def test_a_projector_that_was_overtaken_writes_nothing(written: Any) -> None:
+    """It still holds the offset at which it stopped, and would write the lines after it a second time."""
+    w = written()
+    w.write(j.LogLine(message="first"))
+    w.project()
+    w.write(j.LogLine(message="second"))
+    Projector(w.lease).drain()
+    with pytest.raises(LeaseLost, match=r"^Another projector has moved on\.$"):
+        w.projector.step()
+    assert RunEvent.objects.filter(kind="log").count() == 2
+
+
+@pytest.mark.django_db
+def test_viewers_are_told_the_newest_number_after_the_commit(
+    written: Any, monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Any
+) -> None:
+    told: list[tuple[Any, int]] = []
+    monkeypatch.setattr(projection, "nudge", lambda run_id, seq: told.append((run_id, seq)))
+    w = written()
+    before = Run.objects.get().seq
+    w.write(*(j.RolloutStarted(rollout=name, step=1, group=0, index=at) for at, name in enumerate("abc")))
+    with django_capture_on_commit_callbacks(execute=True):
+        w.project()
+        assert told == []
+    with django_capture_on_commit_callbacks(execute=True):
+        rollouts_close(w.lease, upto=1)
+    assert told == [(w.run.pk, before + 3), (w.run.pk, before + 6)]

@@ -9,6 +9,8 @@ from django.utils import timezone
 
 from training.errors import ErrorInfo
 from webapp.engine import lease as leases
+from webapp.engine import outcome
+from webapp.engine.history import LeaseLost
 from webapp.engine.outcome import WORKER_CLOSING, attempt_end, crash_loop, finished_before, worker_lost
 from webapp.registry.models import Checkpoint, RegisteredModel
 from webapp.runs.models import Attempt, Run, RunEvent
@@ -76,6 +78,86 @@ def test_a_worker_that_closes_costs_nothing(queued: Any) -> None:
         "message": "The worker was shut down; the run continues with the next free one.",
         "hint": "",
     } | {key: error[key] for key in set(error) - {"code", "boundary", "message", "hint"}}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"attempt": 2}, {"lease_owner": "another"}, {"state": "queued"}, {"state": "paused"}, {"state": "cancelled"}],
+)
+def test_a_lease_that_was_lost_ends_nothing(queued: Any, change: dict[str, Any]) -> None:
+    lease = leases.claim(queued().pk)
+    assert lease is not None
+    Attempt.objects.update(outcome=FAILED)
+    Run.objects.update(**change)
+    before = Run.objects.values().get()
+    with pytest.raises(LeaseLost, match=r"^Another worker has the run\.$"):
+        attempt_end(lease)
+    assert Run.objects.values().get() == before
+    assert Attempt.objects.values_list("ended_at", "error").get() == (None, None)
+
+
+def test_a_run_whose_attempt_has_gone_cannot_be_ended(queued: Any) -> None:
+    lease = leases.claim(queued().pk)
+    assert lease is not None
+    Attempt.objects.all().delete()
+    with pytest.raises(LeaseLost):
+        attempt_end(lease)
+
+
+def test_an_end_that_is_refused_is_taken_back_as_a_whole(queued: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    lease = leases.claim(queued().pk)
+    assert lease is not None
+    Attempt.objects.update(outcome=FAILED)
+    monkeypatch.setattr(outcome, "run_transition", lambda *_args, **_more: None)
+    with pytest.raises(LeaseLost, match=r"^Another worker has the run\.$"):
+        attempt_end(lease)
+    assert Attempt.objects.values_list("ended_at", "error").get() == (None, None)
+
+
+def test_the_runs_of_one_worker_are_ended_each_by_itself(queued: Any) -> None:
+    """Both have the same owner and the same attempt, and their checkpoints and deaths are their own."""
+    run, other = queued(fields={"name": "mine"}), queued()
+    assert [_die(other).state for _ in range(2)] == ["queued"] * 2
+    assert leases.claim(other.pk) is not None
+    lease = leases.claim(run.pk)
+    assert lease is not None
+    Attempt.objects.filter(run=run).update(outcome=SUCCEEDED)
+    Run.objects.update(attempt=1, lease_owner=lease.owner)
+    _final(run, path="1/model")
+    _final(other, path="9/model", attempt=9)
+    assert attempt_end(lease).pk == run.pk
+    assert RegisteredModel.objects.get().checkpoint.run == run
+    assert list(Run.objects.order_by("name").values_list("state", flat=True)) == ["succeeded", "preparing"]
+    assert Attempt.objects.filter(run=other, ended_at=None).count() == 1
+
+
+def test_what_another_run_says_and_how_often_it_died_does_not_count(queued: Any) -> None:
+    run, other = queued(), queued()
+    assert [_die(other).state for _ in range(2)] == ["queued"] * 2
+    assert leases.claim(other.pk) is not None
+    Attempt.objects.filter(run=other).update(outcome=FAILED, ended_at=None)
+    assert _die(run).state == "queued"
+    second = leases.claim(run.pk)
+    assert second is not None and not finished_before(second)
+    assert attempt_end(second).state == "queued"
+    assert not Attempt.objects.filter(run=other).exclude(ended_at=None).exists()
+    assert set(Attempt.objects.filter(run=other, number=2).values_list("error__code", flat=True)) == {"trainer_died"}
+
+
+def test_an_attempt_is_sealed_once(queued: Any) -> None:
+    run = queued()
+    _die(run)
+    first = Attempt.objects.get().ended_at
+    _die(run)
+    assert first is not None and Attempt.objects.get(number=1).ended_at == first
+
+
+def test_an_attempt_that_said_nothing_has_not_finished_the_run(queued: Any) -> None:
+    run = queued()
+    _die(run)
+    Attempt.objects.update(ended_at=None)
+    second = leases.claim(run.pk)
+    assert second is not None and not finished_before(second)
 
 
 def test_a_lost_worker_is_named(queued: Any) -> None:
@@ -151,6 +233,21 @@ def test_twenty_lost_workers_end_a_run(queued: Any) -> None:
     assert states == ["queued"] * 19 + ["failed"]
 
 
+def test_lost_workers_are_counted_anew_after_progress(queued: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outcome, "MAX_OTHER_DEATHS", 3)
+    run = queued()
+    steps = (0, 0, 1, 1, 1, 1)
+    states = [_die(run, step, error=worker_lost("x")).state for step in steps]
+    assert states == ["queued"] * 5 + ["failed"]
+
+
+def test_a_trainer_that_dies_at_its_start_says_something_of_the_run(queued: Any) -> None:
+    """Wherever it starts: what it began with counts as no step on its way back."""
+    run = queued()
+    assert _die(run, 5).state == "queued"
+    assert [_die(run, 4, first=4).state for _ in range(3)] == ["queued", "queued", "failed"]
+
+
 def test_attempts_before_a_person_resumed_are_forgiven(queued: Any) -> None:
     run = queued()
     _die(run)
@@ -214,12 +311,26 @@ def test_a_run_that_succeeded_leaves_its_newest_final_model(queued: Any, bob: An
     assert (model.name, model.checkpoint, model.kind, model.created_by) == ("red (2)", newest, "run", bob)
 
 
+def test_a_later_attempts_model_is_newer_than_a_later_step(queued: Any) -> None:
+    run = queued(fields={"name": "x" * 80})
+    lease = leases.claim(run.pk)
+    assert lease is not None
+    older = _final(run, path="1/model", step=9)
+    newest = _final(run, path="2/model", attempt=2, step=4)
+    for name in ("x" * 80, "x" * 70 + " (2)"):
+        RegisteredModel.objects.create(project=run.project, checkpoint=older, name=name, kind="run")
+        older = _final(run, path=f"0/{name[-3:]}", attempt=0)
+    Attempt.objects.update(outcome=SUCCEEDED)
+    attempt_end(lease)
+    assert RegisteredModel.objects.get(checkpoint=newest).name == "x" * 70 + " (3)"
+
+
 @pytest.mark.parametrize(("kind", "warned"), [("grpo", True), ("sft", True), ("sample", False)])
 def test_a_run_without_a_final_model_says_so_where_it_trained(queued: Any, kind: str, warned: bool) -> None:
     _ended(queued, "running", SUCCEEDED, kind=kind)
-    warnings = [event.payload for event in RunEvent.objects.filter(kind="warning")]
+    warnings = list(RunEvent.objects.filter(kind="warning").values_list("payload", "attempt"))
     expected = {"code": "no_final_model", "message": "The run succeeded but left no final model."}
-    assert warnings == ([expected] if warned else []) and not RegisteredModel.objects.exists()
+    assert warnings == ([(expected, 1)] if warned else []) and not RegisteredModel.objects.exists()
 
 
 def test_a_foreign_run_leaves_no_model(queued: Any) -> None:
