@@ -113,10 +113,10 @@ def _messages(calls: list[Call], rng: random.Random) -> list[list[Call]]:
 
 
 def _change(turns: list[list[Call]], rng: random.Random) -> None:
-    places = [number for number, calls in enumerate(turns) if calls]
-    calls = turns[rng.choice(places)]
-    place = rng.randrange(len(calls)) if calls else 0
-    if calls:
+    full = [calls for calls in turns if calls]
+    if full:
+        calls = rng.choice(full)
+        place = rng.randrange(len(calls))
         rng.choice((_drop, _repeat, _swap, _spoil, _borrow, _look, _clear))(turns, calls, place, rng)
 
 

@@ -44,7 +44,7 @@ class Tally:
 def folder(root: Path | None, *parts: str) -> Path:
     """A folder below ``root``; ``Skipped`` where it is not."""
     if root is None:
-        raise Skipped("no folder was named")
+        raise Skipped("its folder was not named; see --upstream and --data")
     path = root.joinpath(*parts)
     if not path.exists():
         raise Skipped(f"{'/'.join(parts)} is not in {root}")
