@@ -24,7 +24,7 @@ Ending = Literal["answer", "give_up", "other"]
 _ACTION = re.compile(r"\nAction:[ \t]*+(?P<action>[^\n]*+)\nAction Input:\s*+")
 BETWEEN = "\n\x1e\n"
 """What stands between the turns of a response that is read as one text."""
-_MARKS = ("Thought:", "Action:", "Action Input:")
+_MARKS = ("Thought:", "\nAction:", "\nAction Input:")
 _ERROR_FIELD = re.compile(r"""\s*\{\s*(["'])error\1\s*:\s*(["'])\s*(\2)?""")
 _decoder = json.JSONDecoder()
 
@@ -113,7 +113,7 @@ def form_of(text: str) -> float:
     """The seed's format score of a response of turns that ``BETWEEN`` parts: the first of each mark counts."""
     if not _ordered(text):
         return 0.2 if "Thought:" in text or "Action:" in text else 0.0
-    name, _mark, given = text[text.find("Action:") + len("Action:") :].partition("Action Input:")
+    name, _mark, given = text[text.find(_MARKS[1]) + len(_MARKS[1]) :].partition(_MARKS[2])
     if not name.strip():
         return 0.2
     arguments, sound = _arguments(given.partition(BETWEEN)[0])
