@@ -54,7 +54,10 @@ test("reports name what was lost, what was set aside and what was skipped", () =
 test("what was verified is a sentence, and plain text in older records", () => {
   const position = { template: "position in the data: step {step}", values: { step: 6 } };
   const [[, text]] = reportLines({ health: { resumed: { source: "", step: 0, verified: ["manifest", position] } } }, t);
-  assert.match(text, /report.verified .*"manifestreport.comma {}told.position in the data: step {step} {\\"step\\":6}"/);
+  assert.match(
+    text,
+    /report.verified .*"manifestreport.comma {}told.position in the data: step {step} {\\"step\\":6}"/,
+  );
 });
 
 test("events of a run that waits and goes on", () => {
