@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
 from django.apps import apps
 from django.core.exceptions import ImproperlyConfigured
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests.servers import ROOT
 from training import floors
@@ -70,3 +73,17 @@ def test_an_unsupported_redis_is_told(tmp_path: Path) -> None:
     assert "Redis 6.2.14 gets no security fixes" in old_redis(str(binary))[0]
     binary.write_text("#!/bin/sh\necho 'Redis server v=7.0.0 sha=0'\n")
     assert old_redis(str(binary)) == []
+
+
+@pytest.mark.parametrize("python", ["3.11.0", "3.11.2", "3.11.9", "3.12.3", "3.13.1", "3.14.0"])
+def test_the_lock_names_all_that_its_packages_ask_for(python: str) -> None:
+    """Installing by hashes takes only what is named, and redis asked for a package on Debian 12's Python: no image
+    could start."""
+    named = {canonicalize_name(name) for name in pins((ROOT / "requirements.lock").read_text())} | {"torch"}
+    there = {canonicalize_name(found.metadata["Name"]): found.requires or [] for found in distributions()}
+    place = {"python_full_version": python, "python_version": python.rpartition(".")[0], "extra": ""}
+    asked = [(name, Requirement(text)) for name in named for text in there[name]]
+    needed = {
+        (name, canonicalize_name(ask.name)) for name, ask in asked if not ask.marker or ask.marker.evaluate(place)
+    }
+    assert {(name, ask) for name, ask in needed if ask not in named} == set()
