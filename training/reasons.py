@@ -91,6 +91,8 @@ def os_reason(error: OSError) -> Sentence:
         number = int(several[1])
     if number in _OS:
         return told(_OS[number])
+    if not number:
+        return told(_("reading or writing failed"))
     return told(_("the system answers {code}"), code=errno.errorcode.get(number, type(error).__name__))
 
 

@@ -195,7 +195,7 @@ def test_work_that_costs_worker_after_worker_ends_with_a_reason(item: RunImport,
         (DataError("No rows."), "No rows."),
         (ValidationError(["Not this.", "Nor that."]), "Not this. Nor that."),
         (SoftTimeLimitExceeded(), "It took too long."),
-        (OSError(28, "No space left on device"), "The result could not be stored: No space left on device."),
+        (OSError(28, "No space left on device"), "The result could not be stored: the disk is full."),
         (KeyError("x"), "An unexpected failure inside Tiltyard (KeyError)."),
     ],
 )

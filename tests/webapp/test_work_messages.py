@@ -205,7 +205,7 @@ def test_a_failure_without_words_has_some_and_its_log_line_names_the_work(
     monkeypatch.setitem(work.KINDS, LABEL, kind)
     with caplog.at_level("ERROR", logger="webapp.work"):
         work.do(LABEL, str(item.pk))
-    assert RunImport.objects.get().report == ["one", "The result could not be stored: I/O error."]
+    assert RunImport.objects.get().report == ["one", "The result could not be stored: reading or writing failed."]
     (line,) = [record for record in caplog.records if record.name == "webapp.work"]
     assert (line.__dict__["work"], line.__dict__["object_id"]) == (LABEL, str(item.pk))
 

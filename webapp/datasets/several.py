@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import zipfile
 from collections.abc import Iterator
@@ -69,15 +70,15 @@ def _write(target: TemporaryUploadedFile, files: list[File[bytes]]) -> None:
     """Every file as a member, under its own name where no two are alike: its name gives its place."""
     names = [PurePosixPath(str(file.name)).name for file in files]
     alike = len(set(names)) < len(names)
-    body = cast("IO[bytes]", target.file)  # it has one: it was just made
-    with zipfile.ZipFile(body, "w", zipfile.ZIP_STORED) as archive:
+    spool = cast(IO[bytes], target.file)
+    with zipfile.ZipFile(spool, "w", zipfile.ZIP_STORED) as archive:
         for number, (name, file) in enumerate(zip(names, files, strict=True)):
             with archive.open(f"{number}-{name}" if alike else name, "w", force_zip64=True) as member:
                 for chunk in file.chunks(_COPY_BYTES):
                     member.write(chunk)
-    target.size = body.seek(0, 2)
-    body.flush()
-    body.seek(0)
+    target.size = spool.seek(0, os.SEEK_END)
+    spool.flush()
+    spool.seek(0)
 
 
 def _ending(file: File[bytes]) -> str:

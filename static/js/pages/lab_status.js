@@ -14,7 +14,7 @@ export const SCORE_LIMIT_MS = 60_000;
  * @returns {string}
  */
 export function sentenceOf(problem) {
-  if (problem.status === 422 && problem.body?.detail) return t("lab.mend_first"); // the detail stands beside the fields
+  if (problem.status === 422 && problem.body?.detail) return t("lab.fix_first"); // the detail stands beside the fields
   if (problem.body?.message) return plain(String(problem.body.message));
   if (problem.kind === "late") return t("lab.no_answer", { n: SCORE_LIMIT_MS / 1000 });
   if (problem.kind === "login") return t("logged_out");

@@ -90,7 +90,7 @@ def test_a_token_is_kept_in_a_file_and_never_shown(
         ({"kind": "url"}, "url", "Required"),
         ({"kind": "process", "program": "tools", "wanted": "17"}, "wanted", "16"),
         ({"kind": "docker", "image": "tiltyard-env-tools", "options": "[1]"}, "options", "JSON object"),
-        ({"kind": "docker", "image": "tiltyard-env-tools", "options": "{"}, "options", "not JSON"),
+        ({"kind": "docker", "image": "tiltyard-env-tools", "options": "{"}, "options", "not valid JSON"),
         ({"kind": "vm"}, "kind", "vm"),
     ],
 )

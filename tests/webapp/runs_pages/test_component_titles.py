@@ -1,0 +1,69 @@
+"""Reward components have one name and one colour on every page (W7)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone, translation
+
+from training.config import JobConfig
+from webapp.rewards.lab import page as lab_page
+from webapp.rewards.models import RewardSpec
+from webapp.rollouts.models import Rollout
+from webapp.run_pages import page
+from webapp.teams.models import Project, User
+
+Clients = Callable[..., Client]
+Make = Callable[..., Any]
+pytestmark = pytest.mark.django_db
+
+
+def test_a_component_has_one_name_and_one_colour_on_every_page(
+    project: Project, bob: User, client_for: Callable[..., Client], make_run: Any
+) -> None:
+    """The lab had titles in the order of the spec, the run page names by alphabet, in English (W7)."""
+    parts = [{"name": "task_success", "weight": 1.0}, {"name": "exact", "function": "numeric_match", "weight": 0.5}]
+    run = make_run(config=JobConfig.model_validate({"rewards": {"components": parts}}))
+    lab = lab_page.functions()
+    titles = page.component_titles(page._components(run, page.config_of(run)))
+    assert list(titles) == ["task_success", "exact"]
+    assert titles == {"task_success": lab["task_success"]["title"], "exact": f"{lab['numeric_match']['title']} (exact)"}
+    with translation.override("zh-hans"):
+        assert (
+            page.component_titles(page._components(run, page.config_of(run)))["task_success"] != titles["task_success"]
+        )
+
+
+def test_a_draft_knows_the_components_of_the_spec_it_names(project: Project, bob: User, make_run: Any) -> None:
+    """A page opened at the launch named its curves task_success and exact until it was loaded again (W7)."""
+    parts = [{"name": "exact", "function": "numeric_match", "weight": 0.5}]
+    RewardSpec.objects.create(project=project, name="mine", version=2, components=parts, created_by=bob)
+    run = make_run(config=JobConfig.model_validate({"rewards": {"spec": "reward:mine@2"}}))
+    data = page.page_data(run, {}, "curves")
+    assert list(data["components"]) == ["exact"] and data["weights"] == {"exact": 0.5}
+    gone = make_run(config=JobConfig.model_validate({"rewards": {"spec": "reward:other@1"}}))
+    assert page.page_data(gone, {}, "curves")["components"] == {}
+
+
+def test_the_page_of_a_rollout_names_components_as_the_run_does(
+    project: Project, rita: User, client_for: Clients, make_run: Make
+) -> None:
+    """It had their raw names by alphabet, without colours, in English (W7)."""
+    parts = [{"name": "tool_necessity", "weight": 1.0}, {"name": "final_answer", "weight": 0.5}]
+    run = make_run(config=JobConfig.model_validate({"rewards": {"components": parts}}))
+    values = {"final_answer": 1.0, "gone": 0.25, "tool_necessity": 0.5}
+    place = {"attempt": 1, "step": 1, "group": 0, "index": 0, "status": "completed", "seq": 1}
+    rollout = Rollout.objects.create(run=run, parts=values, started_at=timezone.now(), **place)
+    url = reverse("rollout-detail", args=[project.slug, rollout.pk])
+    text = client_for(rita).get(url, headers={"accept-language": "zh-CN"}).content.decode()
+    with translation.override("zh-hans"):
+        titles = list(page.component_titles(page._components(run, page.config_of(run))).values())
+    table = text.split('class="table table-dense parts"')[1]
+    found = re.findall(r'<tr(?: data-curve="(\d)")?><td title="\w+"><span[^>]*></span>([^<]+)</td>', table)
+    assert found == [("0", titles[0]), ("1", titles[1]), ("", "gone")]
+    assert not {"tool_necessity", "final_answer"} & {title for _curve, title in found}
