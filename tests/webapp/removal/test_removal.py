@@ -10,13 +10,14 @@ import pytest
 from django.core.exceptions import ValidationError
 from django.test import Client
 from django.urls import reverse
-from django.utils import timezone
+from django.utils import timezone, translation
 
 from tests.working import at_once, claimed, done, perform
 from webapp.datasets.models import Dataset
 from webapp.deletion import services
 from webapp.deletion.services import forecast, remove
 from webapp.engine.history import event_add
+from webapp.failures import failure
 from webapp.metrics.models import MetricPoint
 from webapp.registry.models import Checkpoint
 from webapp.registry.services import model_delete, model_register
@@ -238,6 +239,9 @@ def test_a_deletion_that_failed_is_seen_and_tried_again(
         assert _worker().state == "failed"
     removal = Removal.objects.get()
     assert removal.error["message"] == "Its files cannot be deleted: Permission denied."
+    with translation.override("zh-hans"):
+        why = failure(removal.error)
+        assert why is not None and why.detail.startswith("无法删除其文件：Permission denied。 请修正")
     runs, again = reverse("run-list", args=["joust"]), reverse("removal-retry", args=[removal.pk])
     for address in (runs, reverse("model-list", args=["joust"]), reverse("dataset-list", args=["joust"]), "/?all=1"):
         page = client_for(alice).get(address).content.decode()
