@@ -385,3 +385,4 @@ def test_scripted_policies_play_one_rollout_each(tmp_path: Path) -> None:
     step = Step(tmp_path, kind="sample", sample={"policies": ["empty", "beg"]}, model={"source": "scripted"})
     step.collect()
     assert [event.policy for event in step.of("rollout_started")][:2] == ["empty", "beg"]
+    assert {(task.episode_id[-2:], task.policy) for task in step.player.tasks} == {("i0", "empty"), ("i1", "beg")}

@@ -209,7 +209,7 @@ def test_a_group_is_scored() -> None:
     group = batch.groups[3, 1]
     assert (group.run_id, group.attempt, group.step, group.group) == (RUN, 2, 3, 1)
     assert (group.reward_mean, group.reward_std, group.zero_variance) == (0.5, 0.25, False)
-    with pytest.raises(BadEvent, match="^rollouts and advantages differ in number$"):
+    with pytest.raises(BadEvent, match=r"^rollouts and advantages differ in number$"):
         batch.add(scored(advantages=[1.0], t=T))
 
 
@@ -233,9 +233,9 @@ def test_what_of_a_checkpoint_can_be_stored(path: str, size: int, fits: bool) ->
     if fits:
         assert list(batch_of(event).checkpoints) == [f"2/{path}"]
         return
-    with pytest.raises(BadEvent, match="^the checkpoint's path or size cannot be stored$"):
+    with pytest.raises(BadEvent, match=r"^the checkpoint's path or size cannot be stored$"):
         batch_of(event)
-    with pytest.raises(BadEvent, match="^the checkpoint lies outside the attempt's folder$"):
+    with pytest.raises(BadEvent, match=r"^the checkpoint lies outside the attempt's folder$"):
         batch_of(j.CheckpointSaved(step=3, path="../x", bytes=1))
 
 
@@ -279,7 +279,7 @@ def test_a_held_step_says_what_it_waits_for_and_how_long() -> None:
     assert batch.run_changes == {"held": None}
     past = batch_of(j.Held(step=3, error=ERROR, next_try_s=-5)).run_changes["held"]
     assert past["next_try_at"] == "2023-11-14T22:13:20.500000+00:00"
-    with pytest.raises(BadEvent, match="^a wait of 1e\\+300 s is out of range$"):
+    with pytest.raises(BadEvent, match=r"^a wait of 1e\+300 s is out of range$"):
         batch_of(j.Held(step=3, error=ERROR, next_try_s=1e300))
 
 
@@ -380,5 +380,5 @@ def test_the_largest_number_that_fits_is_taken() -> None:
     assert batch_of(j.Metrics(step=0, values={}), step=1).run_changes["step"] == 0
     for event in (j.Metrics(step=0, values={}), j.RunFinished(status="stopped", step=0)):
         assert batch_of(event).attempt_changes["last_step"] == 0
-    with pytest.raises(BadEvent, match="^time 1e\\+300 is out of range$"):
+    with pytest.raises(BadEvent, match=r"^time 1e\+300 is out of range$"):
         batch_of(j.LogLine(message="x", t=1e300))
