@@ -36,7 +36,7 @@ test-docker: $(VENV)/.setup-test ## build all images, start docker-compose.yml a
 test-gpu: $(VENV)/.setup-test ## three GRPO runs on a CUDA device, then the benchmark of steps on it
 	$(PY) -m pytest -m gpu && $(PY) benchmarks/gpu.py
 
-mutants: $(VENV)/.setup-mutants ## put small faults into the code; its tests must notice (up to an hour; ARGS="lease --sample 0")
+mutants: $(VENV)/.setup-mutants ## put small faults into the code; its tests must notice (up to an hour; ARGS="lease --sample 0" for all of one module)
 	$(PY) -m tests.mutants.run $(ARGS)
 
 compose-init: ## make the secrets of docker-compose.yml in .env; then: docker compose up --detach

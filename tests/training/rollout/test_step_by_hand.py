@@ -111,6 +111,8 @@ def test_a_rollouts_events_by_value(tmp_path: Path) -> None:
     assert names == ["a4-s6-g0-i0", "a4-s6-g0-i1", "a4-s6-g1-i0", "a4-s6-g1-i1"]
     assert {event.row for event in step.of("rollout_started") if event.group} == {0}
     assert [(event.phase, event.step) for event in step.of("phase")] == [("generating", 6), ("scoring", 6)]
+    types = [event.type for event in events(tmp_path)]
+    assert types[0] == "phase" and "turn" not in types[types.index("phase", 1) :]  # scoring: all have played
 
 
 def test_the_first_attempt_is_the_default(tmp_path: Path) -> None:
@@ -385,3 +387,4 @@ def test_scripted_policies_play_one_rollout_each(tmp_path: Path) -> None:
     step = Step(tmp_path, kind="sample", sample={"policies": ["empty", "beg"]}, model={"source": "scripted"})
     step.collect()
     assert [event.policy for event in step.of("rollout_started")][:2] == ["empty", "beg"]
+    assert {(task.episode_id[-2:], task.policy) for task in step.player.tasks} == {("i0", "empty"), ("i1", "beg")}

@@ -185,6 +185,20 @@ def test_the_first_failure_of_a_step_is_the_example(tmp_path: Path, monkeypatch:
         step.collect(2)
 
 
+def test_turns_are_numbered_on_and_the_task_is_the_last_thing_a_user_says(tmp_path: Path) -> None:
+    async def play(task: Task, on_turn: Any) -> Trajectory:
+        for message in task.messages:
+            on_turn([message], 0, 0.0)
+        return played(0, 0)
+
+    step = made(tmp_path, play)
+    row = Row(messages=[Message(role="user", content=text) for text in "abc"], tools=None, raw={})
+    step.collector._rows = [row] * 3
+    step.collect()
+    assert [event.turn for event in step.of("turn") if event.rollout == FIRST] == [0, 1, 2]
+    assert {event.task for event in step.of("rollout_started")} == {"c"}
+
+
 def test_a_task_that_the_environment_draws_has_no_row_and_may_have_no_text(tmp_path: Path) -> None:
     sample = {"policies": ["empty", "beg"]}
     step = Step(tmp_path, kind="sample", data={"train": ""}, sample=sample, model={"source": "scripted"})
