@@ -32,6 +32,7 @@ UNAUDITED = {
     "password/mail/": "asks for the password first; tests/security/test_logins.py looks at its row",
     "site/people/<uuid:pk>/link/": "an administrator's; tests/security/test_logins.py looks at its row",
     "site/people/<uuid:pk>/active/": "an administrator's; tests/security/test_logins.py looks at its row",
+    "deletions/<uuid:pk>/retry/": "goes on with a deletion whose row stands already",
     "logout/": "ends nothing but the person's own session",
     "language/": "a cookie of the person's own",
     "theme/": "a cookie of the person's own",
