@@ -204,3 +204,20 @@ def _shoot(page: Any, name: str) -> None:
         page.set_viewport_size({"width": width, "height": 900})
         page.wait_for_timeout(400)
         page.screenshot(path=str(Path(SHOTS) / f"{name}-{theme}-{width}.png"))
+
+
+def test_the_form_of_a_launch_offers_no_choice_without_effect(
+    project: Project, bob: User, page_for: Callable[..., Any]
+) -> None:
+    """The scale of advantages could be chosen where each component is divided by its own spread (W7)."""
+    desk = Desk(page_for(bob), project)
+    page = desk.page
+    page.goto(f"/p/{project.slug}/runs/new/")
+    scale, sent = "select[name='grpo.scale_rewards']", "#run-form input[name='grpo.scale_rewards']"
+    page.select_option(scale, "batch", force=True)
+    page.select_option("[name='rewards.aggregation']", "normalize_then_sum", force=True)
+    assert page.is_disabled(scale) and page.locator(sent).input_value() == "batch", "its value still travels"
+    assert "No effect here" in page.locator(".field", has=page.locator(scale)).text_content()
+    page.select_option("[name='rewards.aggregation']", "sum_then_normalize", force=True)
+    assert page.is_enabled(scale) and page.locator(sent).count() == 0
+    assert desk.problems == []
