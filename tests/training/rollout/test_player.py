@@ -185,6 +185,7 @@ def test_tokens_mask_and_logprobs_of_two_turns() -> None:
     assert session.closed == 1 and 0 <= found.seconds < 60
     assert session.reset_with == ResetRequest(task={"x": 1}, seed=11, episode_id="a1-s1-g0-i0")
     calls = [request.tool_calls[0].id for request in session.asked]
+    assert calls == [call.id for message in found.messages for call in message.tool_calls or []]
     assert calls == ["call_0_0", "call_1_0"] and session.asked[0].message == "7-9" and not session.asked[0].final
 
 
