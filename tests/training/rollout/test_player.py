@@ -40,6 +40,7 @@ class Words:
         return list(PROMPT)
 
     def suffix_ids(self, added: list[Message]) -> list[int]:
+        assert [message.role for message in added] == ["tool"]
         return list(SUFFIX)
 
     def decode(self, ids: list[int]) -> str:
@@ -103,13 +104,20 @@ Seen = list[tuple[list[str], int]]
 
 
 def play(
-    *sessions: Session, engine: Engine | None = None, task: Task = TASK, rollout: Any = None, environment: Any = None
+    *sessions: Session | Exception,
+    engine: Engine | None = None,
+    task: Task = TASK,
+    rollout: Any = None,
+    environment: Any = None,
 ) -> tuple[Trajectory, Seen, Engine, Words]:
     waiting, engine, template, seen = list(sessions), engine or Engine(), Words(), cast(Seen, [])
     told: list[Message] = []
 
     async def open_session() -> Any:
-        return waiting.pop(0)
+        session = waiting.pop(0)
+        if isinstance(session, Exception):
+            raise session
+        return session
 
     player = Player(
         engine=cast(Any, engine),
@@ -177,6 +185,7 @@ def test_tokens_mask_and_logprobs_of_two_turns() -> None:
     assert session.closed == 1 and 0 <= found.seconds < 60
     assert session.reset_with == ResetRequest(task={"x": 1}, seed=11, episode_id="a1-s1-g0-i0")
     calls = [request.tool_calls[0].id for request in session.asked]
+    assert calls == [call.id for message in found.messages for call in message.tool_calls or []]
     assert calls == ["call_0_0", "call_1_0"] and session.asked[0].message == "7-9" and not session.asked[0].final
 
 
@@ -248,6 +257,19 @@ def test_a_parse_error_counts_once(turn: list[int], info: dict[str, Any], errors
     found, *_rest = play(session, engine=Engine(Sample(turn, [-1.0, -1.0], True)))
     assert found.parse_errors == errors
     assert session.asked[0].parse_error == ("broken call" if turn[0] == 8 else None)
+
+
+def test_parse_errors_of_both_readers_add_up() -> None:
+    session = Session(Observation(), said(), said(info={"parse_error": True}), said(done=True, reward=0.0))
+    turns = [Sample([first, EOS], [-1.0, -1.0], True) for first in (8, 7, 7)]
+    assert play(session, engine=Engine(*turns))[0].parse_errors == 2
+
+
+def test_a_session_that_cannot_be_opened_costs_no_more_than_its_error() -> None:
+    error = EnvironmentUnreachable("nobody there")
+    found, seen, engine, _template = play(error)
+    assert (found.status, found.error, found.latencies, found.env_errors) == ("excluded", error, [], 1)
+    assert seen == [] and engine.released == ["a1-s1-g0-i0"]
 
 
 def test_a_reset_that_fails_is_tried_again_with_longer_waits(_no_wait: list[tuple[float, float]]) -> None:

@@ -135,13 +135,13 @@ def test_what_another_run_says_and_how_often_it_died_does_not_count(queued: Any)
     run, other = queued(), queued()
     assert [_die(other).state for _ in range(2)] == ["queued"] * 2
     assert leases.claim(other.pk) is not None
-    Attempt.objects.filter(run=other).update(outcome=FAILED, ended_at=None)
+    Attempt.objects.filter(run=other).update(outcome=FAILED, ended_at=None, error={"code": "supervisor_fault"})
     assert _die(run).state == "queued"
     second = leases.claim(run.pk)
     assert second is not None and not finished_before(second)
     assert attempt_end(second).state == "queued"
     assert not Attempt.objects.filter(run=other).exclude(ended_at=None).exists()
-    assert set(Attempt.objects.filter(run=other, number=2).values_list("error__code", flat=True)) == {"trainer_died"}
+    assert set(Attempt.objects.filter(run=other).values_list("error__code", flat=True)) == {"supervisor_fault"}
 
 
 def test_an_attempt_is_sealed_once(queued: Any) -> None:
