@@ -43,7 +43,7 @@ compose-init: ## make the secrets of docker-compose.yml in .env; then: docker co
 	@$(PYTHON) webapp/ops/compose.py
 
 lint: $(VENV)/.setup-test test-js ## ruff, types, and the checks of the scripts
-	$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check --quiet .
+	$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check --quiet . && $(PY) -m tests.reflow --check
 	$(PY) -m mypy webapp training envs
 
 test-js: $(JS)/node_modules/.setup ## types, tests and format of the page scripts (needs Node.js 18 or newer)
