@@ -64,3 +64,15 @@ def test_changed_gold_answers_keep_their_turns_and_can_be_written() -> None:
         assert len(plan) == 2 and all(0 <= len(turn) <= 5 for turn in plan)
         for call in (call for turn in plan for message in turn for call in message):
             assert parse_call(written(call)) == call
+
+
+def test_a_system_that_breaks_fails_and_leaves_the_others_their_figures(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(data: Any) -> dict[str, Any]:
+        raise RuntimeError("no answer")
+
+    monkeypatch.setattr(parity.bfcl, "measure", broken)
+    code, found = run(monkeypatch, capsys, "--only", "bfcl", "--only", "toolbench")
+    assert code == parity.DIFFERS and found["bfcl"] == {"failed": "RuntimeError: no answer"}
+    assert "skipped" in found["toolbench"]

@@ -12,7 +12,7 @@
 
 ``--data`` holds the data sets in the folders that the tests read. Upstream's code is imported and run as it is: nothing
 of it is part of this project. Prints one JSON object; what cannot be measured is named as skipped with the reason and
-is no pass. Exit code 1 where something differs, 3 where nothing differs and something was skipped.
+is no pass. Exit code 1 where something differs or fails, 3 where nothing differs and something was skipped.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def main() -> int:
     }
     found = {name: _measured(systems[name]) for name in options.names or systems}
     print(json.dumps({"machine": machine(), "parity": found}, ensure_ascii=False, indent=1))
-    if _any(found, "differing"):
+    if _any(found, "differing") or _any(found, "failed"):
         return DIFFERS
     return INCOMPLETE if _any(found, "skipped") else 0
 
@@ -75,6 +75,8 @@ def _measured(measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         return {**measure(), "cpu_s": round(time.process_time() - began, 1)}
     except (Skipped, PackageMissing) as reason:
         return {"skipped": str(reason)}
+    except Exception as error:  # what the others found is not lost with it
+        return {"failed": f"{type(error).__name__}: {error}"}
 
 
 def _any(value: Any, key: str) -> bool:

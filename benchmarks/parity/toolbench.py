@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from fastapi.testclient import TestClient
 
@@ -60,9 +61,8 @@ def measure(upstream: Path | None, data: Path) -> dict[str, Any]:
             running_server(place, *options, module="envs.toolbench") as server,
         ):
             main = importlib.import_module("main")
-            main.requests.post = _undecided  # the module's own name for it
-            client = TestClient(main.app)
-            return _compare(client, server, cache)
+            with mock.patch.object(main.requests, "post", _undecided):
+                return _compare(TestClient(main.app), server, cache)
 
 
 def _undecided(*_args: Any, **_kwargs: Any) -> None:
