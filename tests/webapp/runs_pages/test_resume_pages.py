@@ -192,3 +192,13 @@ def test_checkpoints_of_other_projects_are_not_found(client_for: Any, parent: Ru
     checkpoint = Checkpoint.objects.get()
     response = client.post(url, {"name": "mine", "kind": "sft", "checkpoint": str(checkpoint.pk)})
     assert response.status_code == 422 and not Run.objects.filter(name="mine").exists()
+
+
+def test_a_page_that_was_opened_at_the_launch_gets_its_baselines(client_for: Any, make_run: Any, rita: Any) -> None:
+    """They are resolved after the page was drawn, and stood there only once it was loaded again."""
+    run = make_run(state=RunState.DRAFT)
+    page = client_for(rita).get(_url(run)).content.decode()
+    assert re.search(r'<span id="run-baseline"[^>]*></span>', page)
+    Run.objects.filter(pk=run.pk).update(baselines=[{"name": "rules", "reward": 0.79, "success": 0.58}])
+    parts = client_for(rita).get(_url(run, "run-parts")).content.decode()
+    assert re.search(r'<span id="run-baseline" hx-swap-oob="true"[^>]*>Baseline rules: reward 0\.79, success 58%', parts)
