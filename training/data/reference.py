@@ -46,6 +46,10 @@ written row is read back and compared.
 _BROWSER = """
 ## In the browser
 
+The form takes several files of one format (at most 40: JSON Lines, JSON, CSV, TSV or Parquet, also gzipped) as one
+dataset: they are packed as the zip archive that the check reads anyway, in the natural order of their names. Files of
+several formats, and the parts of a benchmark (`train`, `test`), are refused with the reason.
+
 An upload whose format is recognised by what its rows say is checked at once. A table, whose columns have to be mapped,
 and a file of which nothing is recognised, ask first (state *Format not recognised*); any upload does so when "Show the
 first rows before checking" is ticked. The page *How to read it* shows the format with its evidence, maps

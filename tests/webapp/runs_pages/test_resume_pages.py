@@ -201,4 +201,5 @@ def test_a_page_that_was_opened_at_the_launch_gets_its_baselines(client_for: Any
     assert re.search(r'<span id="run-baseline"[^>]*></span>', page)
     Run.objects.filter(pk=run.pk).update(baselines=[{"name": "rules", "reward": 0.79, "success": 0.58}])
     parts = client_for(rita).get(_url(run, "run-parts")).content.decode()
-    assert re.search(r'<span id="run-baseline" hx-swap-oob="true"[^>]*>Baseline rules: reward 0\.79, success 58%', parts)
+    fresh = r'<span id="run-baseline" hx-swap-oob="true"[^>]*>Baseline rules: reward 0\.79, success 58%'
+    assert re.search(fresh, parts)
