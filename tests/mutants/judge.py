@@ -60,7 +60,6 @@ class Forks:
         self._log = os.fdopen(os.dup(2), "w", buffering=1)  # pytest takes the other one away
         self._reach: dict[str, list[pytest.Item]] = {}
         self._seconds: dict[str, float] = {}
-        self._rows_left = False
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
@@ -92,7 +91,7 @@ class Forks:
         quick = sorted(items, key=lambda item: self._seconds[item.nodeid])
         pid = os.fork()
         if pid == 0:
-            _run(session, mutant, quick, self._rows_left)
+            _run(session, mutant, quick)
         limit_s = self.patience_s + 2 * sum(self._seconds[item.nodeid] for item in items)
         watched = os.pidfd_open(pid)
         ended = select.select([watched], [], [], limit_s)[0]
@@ -100,16 +99,15 @@ class Forks:
         if not ended:
             os.kill(pid, signal.SIGKILL)
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        self._rows_left = not ended
         return SURVIVED if code == 0 else KILLED if ended else TIMEOUT
 
 
-def _run(session: pytest.Session, mutant: str, items: list[pytest.Item], rows_left: bool) -> None:
-    """In the fork: 0 where all tests pass. ``rows_left``: the one before was ended in the middle of a test."""
+def _run(session: pytest.Session, mutant: str, items: list[pytest.Item]) -> None:
+    """In the fork: 0 where all tests pass."""
     code = 1
     try:
         set_mutant_under_test(mutant)
-        if rows_left:
+        if any(item.get_closest_marker("django_db") for item in items):
             _empty_database(session)
         session._setupstate.teardown_exact(items[0])
         followings = [*items[1:], items[-1]]
@@ -132,13 +130,11 @@ def _let_go() -> None:
 
 
 def _empty_database(session: pytest.Session) -> None:
+    """Take away the rows of a test that could not clean up after itself: all tests after it would fail."""
     from django.core.management import call_command
-    from django.db import connection
 
     from webapp.teams.models import Team
 
-    if not str(connection.settings_dict["NAME"]).startswith("test_"):
-        return  # no test needs it
     with session.config.stash[blocking_manager_key].unblock():
         if Team.objects.exists():
             call_command("flush", interactive=False, verbosity=0)

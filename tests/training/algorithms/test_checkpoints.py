@@ -41,6 +41,15 @@ def test_writing_again_replaces(tmp_path: Path) -> None:
     assert manifest is not None and manifest.step == 4 and os.listdir(tmp_path) == ["model"]
 
 
+def test_writing_again_replaces_what_a_killed_replacement_left(tmp_path: Path) -> None:
+    write_whole(tmp_path / "model", 3, fill)
+    (tmp_path / "model.old").mkdir()
+    (tmp_path / "model.old" / "weights").write_bytes(b"1")
+    write_whole(tmp_path / "model", 4, fill)
+    manifest = verify(tmp_path / "model")
+    assert manifest is not None and manifest.step == 4 and os.listdir(tmp_path) == ["model"]
+
+
 def flip(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
@@ -135,6 +144,18 @@ def test_what_a_killed_save_or_removal_left_goes_at_the_next_start(tmp_path: Pat
         (tmp_path / name).mkdir()
     remove_leftovers(tmp_path)
     assert os.listdir(tmp_path) == ["checkpoint-2.torn"]
+
+
+def test_a_removal_that_is_killed_leaves_what_the_next_start_deletes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_whole(tmp_path / "checkpoint-1", 1, fill)
+    with monkeypatch.context() as patch:
+        patch.setattr("training.algorithms.checkpoints.shutil.rmtree", lambda *_args, **_more: None)
+        remove(tmp_path / "checkpoint-1")
+    assert os.listdir(tmp_path) == ["checkpoint-1.removed"]
+    remove_leftovers(tmp_path)
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_full_disk_is_a_typed_error_and_leaves_the_old_one(tmp_path: Path) -> None:
