@@ -24,6 +24,7 @@ from training.sandbox.process import Limits, Worker
 
 EPISODE: dict[str, Any] = {"messages": [{"role": "user", "content": "2+3?"}], "final_answer": "It is 5.", "row": {}}
 LIMITS = Limits(seconds=0.6, memory_mb=128)
+PATIENT = Limits(seconds=4.0, memory_mb=128)  # on a busy machine memory takes longer to fill than 0.6 s
 GOOD = code("return len(episode['final_answer']) / 10")
 X86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="numbers of x86_64")
 
@@ -47,10 +48,12 @@ def problem_of(text: str, limits: Limits = LIMITS, episode: dict[str, Any] = EPI
 def test_every_piece_of_hostile_code_ends_with_its_sentence_in_bounded_time() -> None:
     environment = dict(os.environ)
     with ThreadPoolExecutor(4) as threads:
-        found = dict(zip(ENDS, threads.map(problem_of, (text for text, _kinds in ENDS.values())), strict=True))
+        limits = [LIMITS if "time" in kinds else PATIENT for _text, kinds in ENDS.values()]
+        ended = threads.map(problem_of, (text for text, _kinds in ENDS.values()), limits)
+        found = dict(zip(ENDS, ended, strict=True))
     wrong = {what: str(found[what][0]) for what, (_text, kinds) in ENDS.items() if found[what][0].kind not in kinds}
     assert wrong == {}
-    assert {what for what, (_problem, took, _gone) in found.items() if took > LIMITS.seconds + 5} == set()
+    assert {what for what, (_problem, took, _gone) in found.items() if took > PATIENT.seconds + 5} == set()
     assert all(gone for _problem, _took, gone in found.values())
     assert all(40 > len(str(problem).split()) > 4 and len(str(problem)) < 600 for problem, *_rest in found.values())
     assert found["raises"][0] == Problem("raised", "ZeroDivisionError: division by zero", 3)
