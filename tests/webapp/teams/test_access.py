@@ -10,8 +10,9 @@ from django.contrib.auth.models import AnonymousUser
 from django.core.exceptions import PermissionDenied
 from django.http import Http404
 
+from webapp.removal.models import Removal
 from webapp.runs.models import Run
-from webapp.teams.access import object_for, project_for, projects_of, role_in
+from webapp.teams.access import can_edit, object_for, object_of_team, project_for, projects_of, role_in
 from webapp.teams.models import Membership, Project, Role, User
 
 pytestmark = pytest.mark.django_db
@@ -95,3 +96,28 @@ def test_a_persons_projects_by_name(project: Project, alice: User, charlie: User
     assert list(projects_of(NOBODY)) == []
     Membership.objects.all().delete()
     assert list(projects_of(alice)) == []
+
+
+def test_what_outlives_its_project_is_of_its_team(
+    project: Project, alice: User, bob: User, rita: User, charlie: User
+) -> None:
+    removal = Removal.objects.create(team=project.team, kind="runs.Run", name="gone")
+    assert object_of_team(alice, Removal, removal.pk, need=Role.OWNER) == removal
+    assert object_of_team(bob, Removal, removal.pk, need=Role.EDITOR) == removal
+    for user in (bob, rita):
+        with pytest.raises(PermissionDenied, match="this needs owner"):
+            object_of_team(user, Removal, removal.pk, need=Role.OWNER)
+    for user, pk in ((charlie, removal.pk), (NOBODY, removal.pk), (alice, uuid.uuid4())):
+        with pytest.raises(Http404):
+            object_of_team(user, Removal, pk, need=Role.VIEWER)
+
+
+def test_who_may_write_is_known_of_a_fetched_project_only(project: Project, alice: User, bob: User, rita: User) -> None:
+    assert [can_edit(project_for(user, "joust")) for user in (alice, bob, rita)] == [True, True, False]
+    assert can_edit(Project.objects.get(slug="joust")) is False
+
+
+def test_a_project_comes_with_its_team(project: Project, alice: User, django_assert_num_queries: Any) -> None:
+    reached, (listed, *_rest) = project_for(alice, "joust"), list(projects_of(alice))
+    with django_assert_num_queries(0):
+        assert reached.team.pk == project.team_id and listed.team.pk
