@@ -130,11 +130,11 @@ async def session(server: Server, **headers: str) -> Any:
         yield Session(websocket)
 
 
-def run(test: Coroutine[Any, Any, Any]) -> Any:
+def run(test: Coroutine[Any, Any, Any], limit_s: float = TEST_TIMEOUT_S) -> Any:
     """Run an asynchronous test body; nothing waits for ever."""
 
     async def limited() -> Any:
-        async with asyncio.timeout(TEST_TIMEOUT_S):
+        async with asyncio.timeout(limit_s):
             return await test
 
     return asyncio.run(limited())
