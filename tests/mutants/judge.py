@@ -20,6 +20,7 @@ import select
 import signal
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,7 @@ def _run(session: pytest.Session, mutant: str, items: list[pytest.Item]) -> None
     code = 1
     try:
         set_mutant_under_test(mutant)
+        _fresh_pools()
         if any(item.get_closest_marker("django_db") for item in items):
             _empty_database(session)
         session._setupstate.teardown_exact(items[0])
@@ -127,6 +129,16 @@ def _let_go() -> None:
     connections.close_all()
     gc.collect()
     gc.freeze()
+
+
+def _fresh_pools() -> None:
+    """A fork has none of its parent's threads: a pool that had some would wait for them for ever."""
+    for module in [
+        found for name, found in sys.modules.items() if name.split(".")[0] in ("webapp", "training", "envs")
+    ]:
+        for name, value in list(vars(module).items()):
+            if isinstance(value, ThreadPoolExecutor):
+                setattr(module, name, ThreadPoolExecutor(value._max_workers))
 
 
 def _empty_database(session: pytest.Session) -> None:
