@@ -142,7 +142,7 @@ def test_the_host_is_named_with_its_port_where_it_is_unusual(
     assert asked[0].headers["host"] == host and asked[0].url.host in ("93.184.215.14", "::1")
 
 
-@pytest.mark.parametrize(("status", "body"), [(404, b"gone"), (500, b""), (200, b"x" * 1024**2)])
+@pytest.mark.parametrize(("status", "body"), [(400, b"what"), (404, b"gone"), (500, b""), (200, b"x" * 1024**2)])
 def test_what_a_server_answers_is_given_back(serve: Serve, status: int, body: bytes) -> None:
     port = serve(f"HTTP/1.1 {status} X\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
     assert fetch(f"http://127.0.0.1:{port}/") == (status, body)
