@@ -31,7 +31,7 @@ def test_a_dataset_with_a_click(project: Project, bob: User, page_for: Callable[
         page = page_for(bob)
         page.goto(f"/p/{project.slug}/environments/{shop.pk}/datasets/new/")
         page.fill('[name="tasks-count"]', "20")
-        page.click("button >> text=/^Create$/")
+        page.get_by_role("button", name="Create", exact=True).click()
         page.locator("#orders >> text=shop-tasks@1").wait_for(timeout=LIMIT_MS)
         page.locator("#orders >> text=ready").wait_for(timeout=LIMIT_MS)
     made = Dataset.objects.all()[0]

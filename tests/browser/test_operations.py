@@ -35,7 +35,7 @@ def test_split_and_mix(
         page.click("summary >> text=Derive")
         page.click(".menu-item >> text=Split")
         page.fill("[name=train_ratio]", "0.75")
-        page.click("button >> text=/^Create$/")
+        page.get_by_role("button", name="Create", exact=True).click()
         page.locator("h1 >> text=ready").wait_for(timeout=LIMIT_MS)
         assert "the first 75%" in page.inner_text("#lineage") and "15 of 20 rows" in page.inner_text("#lineage")
         train = page.url
@@ -49,7 +49,7 @@ def test_split_and_mix(
         page.fill("[name=weight]", "2")
         page.select_option("[name=dataset_1]", label="tasks-val@1")
         page.fill("[name=rows]", "6")
-        page.click("button >> text=/^Create$/")
+        page.get_by_role("button", name="Create", exact=True).click()
         page.locator("h1 >> text=ready").wait_for(timeout=LIMIT_MS)
         assert re.search(r"tasks-train@1\s+\d of 15 rows", page.inner_text("#lineage"))
         page.goto(page.url + "export/")
