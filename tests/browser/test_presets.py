@@ -25,6 +25,7 @@ from webapp.environments.models import Environment
 from webapp.metrics.models import MetricPoint
 from webapp.rollouts.episodes import episodes_of
 from webapp.rollouts.models import Rollout, RolloutStatus
+from webapp.runs.config import component_titles, config_of
 from webapp.runs.models import Run
 from webapp.teams.models import Project, User
 
@@ -146,8 +147,11 @@ def check_rewards(page: Page, run: Run) -> dict[str, Any]:
         assert shown[step, f"rewards/{name}/mean"] == pytest.approx(sum(values) / len(values), abs=1e-5)  # float32
     assert any(len(rewards) > 1 for rewards in groups.values()), "every group has equal rewards: nothing to learn from"
     page.click("[data-tab=rollouts]")
+    config = config_of(run)
+    assert config is not None
+    titles = component_titles(config.rewards.components)
     for name in {name for _step, name in sums}:
-        page.locator("main").get_by_text(name).first.wait_for(state="attached")
+        page.locator("main").get_by_text(titles[name]).first.wait_for(state="attached")
     rewards = [value for (_step, name), value in sorted(shown.items()) if name == "reward"]
     excluded = Rollout.objects.filter(run=run, status=RolloutStatus.EXCLUDED).count()
     return {"first": round(rewards[0], 3), "last": round(rewards[-1], 3), "steps": len(rewards), "excluded": excluded}
