@@ -36,15 +36,10 @@ def fill(origin: str) -> tuple[str, str, list[str]]:
 
     os.environ["DJANGO_SETTINGS_MODULE"] = "webapp.settings"
     django.setup()
-    from django.test import Client
-    from django.utils import timezone
+    from webapp.runs.models import Run
+    from webapp.teams.models import Project
 
-    from webapp.metrics.models import MetricPoint
-    from webapp.rollouts.models import Rollout, RolloutGroup, Turn
-    from webapp.runs.models import Run, RunEvent
-    from webapp.teams.models import Membership, Project, User
-
-    project, now = Project.objects.get(), timezone.now()
+    project = Project.objects.get()
     run = Run.objects.create(
         project=project,
         name="long",
@@ -56,6 +51,17 @@ def fill(origin: str) -> tuple[str, str, list[str]]:
         attempt=1,
         seq=ROLLOUTS,
     )
+    _curves(run)
+    _rollouts(run)
+    _log(run)
+    cookies = _readers(project)
+    socket = f"{origin.replace('http', 'ws', 1)}/ws/runs/{run.pk}/"
+    return f"{origin}/p/{project.slug}/runs/{run.pk}/", socket, cookies
+
+
+def _curves(run: Any) -> None:
+    from webapp.metrics.models import MetricPoint
+
     names = ["reward", "loss", "kl", "entropy", "learning_rate", "completions/mean_length", "timing/step"]
     names += [f"rewards/part{n}/mean" for n in range(6)]
     names += [f"env/figure/{n}" for n in range(METRICS - len(names))]
@@ -65,6 +71,14 @@ def fill(origin: str) -> tuple[str, str, list[str]]:
         for step in range(1, STEPS + 1)
     ]
     MetricPoint.objects.bulk_create(points, batch_size=5_000)
+
+
+def _rollouts(run: Any) -> None:
+    from django.utils import timezone
+
+    from webapp.rollouts.models import Rollout, RolloutGroup, Turn
+
+    now = timezone.now()
     said = [{"role": "assistant", "content": "I look for a table for two. " * 40}]
     for first in range(0, ROLLOUTS, 2_000):
         rows = [
@@ -90,10 +104,26 @@ def fill(origin: str) -> tuple[str, str, list[str]]:
         )
     groups = [RolloutGroup(run=run, attempt=1, step=STEPS, group=n, zero_variance=False, seq=1) for n in range(8)]
     RolloutGroup.objects.bulk_create(groups)
+
+
+def _log(run: Any) -> None:
+    from django.utils import timezone
+
+    from webapp.runs.models import RunEvent
+
+    now = timezone.now()
     lines = {"level": "info", "message": "a line of the log, of an ordinary length, with a figure: 0.123456"}
     RunEvent.objects.bulk_create(
         [RunEvent(run=run, attempt=1, kind="log", payload=lines, at=now, seq=n) for n in range(1, 5_000)]
     )
+
+
+def _readers(project: Any) -> list[str]:
+    """The cookies of people who may look."""
+    from django.test import Client
+
+    from webapp.teams.models import Membership, User
+
     cookies = []
     for number in range(TABS // TABS_EACH):
         person = User.objects.create_user(f"reader{number}")
@@ -101,8 +131,7 @@ def fill(origin: str) -> tuple[str, str, list[str]]:
         client = Client()
         client.force_login(person)
         cookies.append("; ".join(f"{name}={item.value}" for name, item in client.cookies.items()))
-    socket = f"{origin.replace('http', 'ws', 1)}/ws/runs/{run.pk}/"
-    return f"{origin}/p/{project.slug}/runs/{run.pk}/", socket, cookies
+    return cookies
 
 
 async def first_frames(socket: str, cookies: list[str], origin: str) -> tuple[list[float], int]:

@@ -15,7 +15,7 @@ from webapp.environments.models import Environment
 from webapp.pages import url_or_none
 from webapp.registry.models import RegisteredModel
 from webapp.rewards.models import RewardSpec
-from webapp.rewards.selectors import title_of
+from webapp.runs.config import title_of
 from webapp.runs.states import LEASED, TERMINAL
 from webapp.teams.access import projects_of
 from webapp.teams.models import Project, User

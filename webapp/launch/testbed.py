@@ -11,9 +11,8 @@ from django.utils.translation import gettext as _
 from training.config import RewardComponent, SampleConfig
 from training.rewards.combining import term_of
 from training.rewards.registry import COMPONENTS
-from webapp.rewards.selectors import title_of
 from webapp.rollouts.models import Rollout, RolloutStatus
-from webapp.runs.config import config_of
+from webapp.runs.config import config_of, title_of
 from webapp.runs.models import Run
 
 MAX_ROLLOUTS = 20_000

@@ -24,8 +24,9 @@ from training.rewards.combining import categories_of, counts_for, terms_of, tota
 from training.rewards.scoring import score_episode
 from webapp.pages import clean_name
 from webapp.rewards.models import RewardCase, RewardSpec
-from webapp.rewards.selectors import component_titles, title_of
+from webapp.rewards.selectors import component_titles
 from webapp.rewards.services import scorers
+from webapp.runs.config import title_of
 from webapp.teams.audit import audit
 from webapp.teams.models import AuditAction, Project, User
 from webapp.text import in_words

@@ -15,6 +15,7 @@ from training.rewards.custom.params import code_hash
 from training.rewards.registry import COMPONENTS
 from webapp.rewards.models import RewardSpec
 from webapp.rewards.shape import ShapeLine, shape_lines
+from webapp.runs.config import title_of
 from webapp.runs.models import Run
 from webapp.runs.states import TERMINAL
 from webapp.teams.models import Project
@@ -45,13 +46,6 @@ def runs_using(spec: RewardSpec, *, active: bool = False) -> QuerySet[Run]:
     """Runs whose config names this version."""
     runs = Run.objects.filter(Q(config__rewards__spec=spec.reference), project=spec.project)
     return runs.exclude(state__in=TERMINAL) if active else runs
-
-
-def title_of(part: RewardComponent) -> str:
-    """A component as a page names it: its function's title, and its own name where that is another one."""
-    known = COMPONENTS.get(part.registered)
-    title = _(known.title) if known else part.registered
-    return f"{title} ({part.name})" if part.function and part.function != part.name else title
 
 
 def component_titles(project: Project) -> dict[str, str]:

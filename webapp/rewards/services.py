@@ -20,7 +20,8 @@ from webapp.pages import clean_name
 from webapp.rewards.models import RewardSpec
 from webapp.rewards.pasted import pasted_episode
 from webapp.rewards.permission import custom_refusal
-from webapp.rewards.selectors import newest_named, runs_using, title_of
+from webapp.rewards.selectors import newest_named, runs_using
+from webapp.runs.config import title_of
 from webapp.teams.audit import audit
 from webapp.teams.models import AuditAction, Project, User
 from webapp.text import in_words

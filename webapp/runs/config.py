@@ -20,11 +20,13 @@ def config_of(run: Run) -> JobConfig | None:
         return None
 
 
+def title_of(part: RewardComponent) -> str:
+    """A component as a page names it: its function's title, and its own name where that is another one."""
+    known = COMPONENTS.get(part.registered)
+    title = translated(known.title) if known else part.registered
+    return title if part.registered == part.name else f"{title} ({part.name})"
+
+
 def component_titles(components: Iterable[RewardComponent]) -> dict[str, str]:
     """What each component of the spec is called, in the spec's order, which gives the colours: as in the lab."""
-    titles = {}
-    for part in components:
-        known = COMPONENTS.get(part.registered)
-        base = translated(known.title) if known else part.name
-        titles[part.name] = f"{base} ({part.name})" if known and part.registered != part.name else base
-    return titles
+    return {part.name: title_of(part) for part in components}

@@ -24,9 +24,9 @@ from webapp.rewards.lab.requests import RolloutRequest
 from webapp.rewards.lab.scoring import known_columns, table_of
 from webapp.rewards.lab.view import reason_of
 from webapp.rewards.models import RolloutSet
-from webapp.rewards.selectors import title_of
 from webapp.rewards.services import TRY_LIMIT_S, scorers
 from webapp.rollouts.selectors import CONTENT_MAX
+from webapp.runs.config import title_of
 from webapp.text import in_words, translated
 
 MAX_SPANS = 200

@@ -24,7 +24,7 @@ from training.rewards.registry import COMPONENTS
 from webapp.rewards.lab.requests import ScoreRequest
 from webapp.rewards.lab.scoring import Job, Values, table_of, values_of
 from webapp.rewards.models import RolloutSet
-from webapp.rewards.selectors import title_of
+from webapp.runs.config import title_of
 from webapp.text import in_words, translated
 
 MAX_ROLLOUTS_SHOWN = 128
