@@ -65,3 +65,15 @@ def test_a_kernel_that_ran_out_of_memory_meanwhile_is_noticed(queued: Any, monke
     run = queued("mode-kill/at-8/sleep-1", steps=12, save_every=3)
     supervise(run.pk)
     assert run.attempts.get().error["code"] == "trainer_died"
+
+
+@pytest.mark.django_db
+def test_the_twentieth_kill_without_a_new_step_does(queued: Any) -> None:
+    """Something that kills every trainer of a run must not be fed for ever."""
+    run = queued()
+    for _ in range(20):
+        run.refresh_from_db()
+        assert run.state == RunState.QUEUED
+        attempt_end(claim(run.pk), death(-9, False))
+    run.refresh_from_db()
+    assert (run.state, run.error["code"]) == (RunState.FAILED, "crash_loop")
