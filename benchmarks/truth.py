@@ -84,7 +84,8 @@ def hostile_texts() -> dict[str, float]:
     from envs.webshop.generator import generated_catalogue
     from envs.webshop.session import Shop
     from envs.wire import StepRequest
-    from tests.envs.test_hostile_text import REPEATS, TEXTS, cpu_s, makers, play
+    from tests.envs.test_hostile_text import REPEATS, TEXTS, makers, play
+    from tests.growth import best_seconds
     from tests.security import test_hostile_yaml as yaml
 
     worst = dict.fromkeys(TEXTS, 0.0)
@@ -92,10 +93,10 @@ def hostile_texts() -> dict[str, float]:
         play(make, StepRequest(message="warm"))
         for name, text in TEXTS.items():
             request = StepRequest(message=text(2 * REPEATS))
-            took = cpu_s(lambda made=make, request=request: play(made, request))  # type: ignore[misc]
+            took = best_seconds(lambda made=make, request=request: play(made, request))  # type: ignore[misc]
             worst[name] = max(worst[name], took)
     readers = (yaml.config_from_yaml, yaml.config_from_text)
-    brackets = max(yaml.cpu_s(read, "[" * YAML_BYTES) for read in readers)
+    brackets = max(best_seconds(yaml.refused(read, "[" * YAML_BYTES)) for read in readers)
     slowest = max(worst, key=lambda name: worst[name])
     found = {
         "<think> x 32,000": worst["<think>"],

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from training.errors import EnvironmentRefused
-from training.words import _, told
+from training.words import _, sentence
 
 MAX_URL_CHARS = 500
 SCHEMES = {"http": 80, "https": 443}
@@ -140,7 +140,7 @@ class AllowList:
         if (host.rstrip("."), port) in self._pairs or (str(address), port) in self._pairs:
             return
         if port in SERVICE_PORTS:
-            raise AddressRefused(told(_("Port %(port)s belongs to another kind of service."), port=port))
+            raise AddressRefused(sentence(_("Port %(port)s belongs to another kind of service."), port=port))
         if any(address in network for network in self._networks) or _is_public(address):
             return
         raise AddressRefused(

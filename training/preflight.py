@@ -18,7 +18,7 @@ from training.errors import ConfigError, TiltyardError
 from training.model_check import check_model_folder
 from training.policy.families import sampling_path
 from training.traps import Trap, traps
-from training.words import Sentence, _, told
+from training.words import Sentence, _, sentence
 
 SAMPLE_ROWS = 1000
 
@@ -98,56 +98,56 @@ def _model(config: JobConfig) -> Sentence:
     source = config.model.source
     if source == "starter":
         if config.method.learns_from == "rollouts":
-            return told(
+            return sentence(
                 _("A new tiny model that knows nothing yet: GRPO can hardly teach it. Train it with SFT first.")
             )
         if config.draws_tasks:
             raise _Problem(
-                told(_("The starter model is built from a dataset's words, and there is no dataset.")),
+                sentence(_("The starter model is built from a dataset's words, and there is no dataset.")),
                 _("Choose a dataset, or a trained model."),
             )
-        return told(_("A tiny model is built from the dataset's own words."))
+        return sentence(_("A tiny model is built from the dataset's own words."))
     folder = _local_folder(config)
     if source.startswith("run:"):
-        return told(_("It starts once %(source)s has finished training its model."), source=source)
+        return sentence(_("It starts once %(source)s has finished training its model."), source=source)
     if folder is None:
         if source.startswith((".", "/", "~")) or source.count("/") != 1:
-            raise _Problem(told(_("There is no model folder %(source)s."), source=source), _("Fix model.source."))
-        return told(_("%(source)s is fetched from Hugging Face when the run starts."), source=source)
+            raise _Problem(sentence(_("There is no model folder %(source)s."), source=source), _("Fix model.source."))
+        return sentence(_("%(source)s is fetched from Hugging Face when the run starts."), source=source)
     facts = check_model_folder(folder)
     path = sampling_path(facts.model_type)
     if path is None and facts.model_type and config.method.plays:
         raise _Problem(
-            told(_("Models of the family %(family)s cannot be sampled correctly."), family=facts.model_type),
+            sentence(_("Models of the family %(family)s cannot be sampled correctly."), family=facts.model_type),
             _("Choose a model of another family, such as qwen3, qwen3_5, llama, mistral, gemma3 or gpt_oss."),
         )
     name = facts.architecture or facts.model_type or "a model"
     count = f"{facts.parameters:,}"
     if path == "plain" and config.method.plays:
         text = _("%(name)s with %(count)s parameters, safe to load. Every turn computes the whole prompt again.")
-        return told(text, name=name, count=count)
-    return told(_("%(name)s with %(count)s parameters, safe to load."), name=name, count=count)
+        return sentence(text, name=name, count=count)
+    return sentence(_("%(name)s with %(count)s parameters, safe to load."), name=name, count=count)
 
 
 def _dataset(config: JobConfig) -> Sentence:
     from training.data.reader import load_rows
 
     if config.draws_tasks and config.environment.url:
-        return told(_("No dataset: the environment draws its tasks by seed."))
+        return sentence(_("No dataset: the environment draws its tasks by seed."))
     if not config.data.train:
-        raise _Problem(told(_("No dataset is chosen.")), _("Set data.train."))
+        raise _Problem(sentence(_("No dataset is chosen.")), _("Set data.train."))
     limit = min(config.data.max_rows or SAMPLE_ROWS, SAMPLE_ROWS)
     rows = load_rows(Path(config.data.train), limit)
     if config.method.learns_from == "demonstrations" and not any(
         m.role == "assistant" for row in rows for m in row.messages
     ):
         raise _Problem(
-            told(_("The first rows have no assistant turn, so there is nothing to imitate.")),
+            sentence(_("The first rows have no assistant turn, so there is nothing to imitate.")),
             _("Choose a dataset of dialogues."),
         )
     if len(rows) == SAMPLE_ROWS:
-        return told(_("%(count)s or more rows are readable."), count=len(rows))
-    return told(_("%(count)s rows are readable."), count=len(rows))
+        return sentence(_("%(count)s or more rows are readable."), count=len(rows))
+    return sentence(_("%(count)s rows are readable."), count=len(rows))
 
 
 def _environment(config: JobConfig) -> Sentence:
@@ -156,18 +156,18 @@ def _environment(config: JobConfig) -> Sentence:
     if not config.environment.url:
         if config.environment.name:
             raise _Problem(
-                told(_("The environment “%(name)s” has no address."), name=config.environment.name),
+                sentence(_("The environment “%(name)s” has no address."), name=config.environment.name),
                 _("Set environment.url, or start it."),
             )
-        return told(_("No environment: each rollout is one turn, scored by the rewards alone."))
+        return sentence(_("No environment: each rollout is one turn, scored by the rewards alone."))
     answers = check_environment(config.environment)
     found = [answer for answer in answers if not isinstance(answer, TiltyardError)]
     if len(found) < len(answers):
         text = _("%(missing)s of %(count)s replicas do not answer.")
         raise _Problem(
-            told(text, missing=len(answers) - len(found), count=len(answers)), _("Start them, or remove them.")
+            sentence(text, missing=len(answers) - len(found), count=len(answers)), _("Start them, or remove them.")
         )
-    return told(_("%(name)s answers."), name=" ".join(part for part in (found[0].name, found[0].version) if part))
+    return sentence(_("%(name)s answers."), name=" ".join(part for part in (found[0].name, found[0].version) if part))
 
 
 def _slots(config: JobConfig) -> Sentence:
@@ -175,13 +175,13 @@ def _slots(config: JobConfig) -> Sentence:
 
     needed = config.rollouts_per_step
     if not config.environment.url:
-        return told(_("No environment, so no slots are needed."))
+        return sentence(_("No environment, so no slots are needed."))
     found = [answer for answer in check_environment(config.environment) if not isinstance(answer, TiltyardError)]
     most = config.environment.sessions * len(found) or needed
     if any(facts.slots is None or facts.free is None for facts in found):
         shown = probe_slots(config.environment)
         if shown is None and most >= needed:
-            return told(
+            return sentence(
                 _("The server does not report how many sessions it takes; %(needed)s run at once."), needed=needed
             )
         slots = free = min(most, shown or most)
@@ -189,14 +189,14 @@ def _slots(config: JobConfig) -> Sentence:
         free, slots = sum(facts.free or 0 for facts in found), sum(facts.slots or 0 for facts in found)
     if not free:
         raise _Problem(
-            told(_("All of its %(slots)s slots are taken."), slots=slots),
+            sentence(_("All of its %(slots)s slots are taken."), slots=slots),
             _("A step waits up to environment.patience_s for a free one, then the run pauses."),
         )
     if min(free, most) < needed:
         rounds = -(-needed // min(free, most))
         text = _("It plays %(count)s at a time: the %(needed)s rollouts of a step take %(rounds)s rounds, one by one.")
-        return told(text, count=min(free, most), needed=needed, rounds=rounds)
-    return told(_("%(free)s free slots for %(needed)s rollouts."), free=free, needed=needed)
+        return sentence(text, count=min(free, most), needed=needed, rounds=rounds)
+    return sentence(_("%(free)s free slots for %(needed)s rollouts."), free=free, needed=needed)
 
 
 def _rewards(config: JobConfig) -> Sentence:
@@ -210,7 +210,7 @@ def _rewards(config: JobConfig) -> Sentence:
     if problems:
         raise ConfigError(" ".join(problems), hint="Fix rewards.components.")
     names = ", ".join(f"{component.name} × {component.weight:g}" for component in components)
-    return told(_("Scored by %(names)s."), names=names)
+    return sentence(_("Scored by %(names)s."), names=names)
 
 
 def _batch(config: JobConfig) -> Sentence:
@@ -220,23 +220,23 @@ def _batch(config: JobConfig) -> Sentence:
         whole = config.optim.mini_batch_size or config.rollouts_per_step
     if micro and whole % micro:
         raise _Problem(
-            told(
+            sentence(
                 _("%(rows)s rows of a step cannot be divided into micro batches of %(micro)s."), rows=whole, micro=micro
             ),
             _("Fix optim.micro_batch_size."),
         )
     count = whole // micro if micro else 1
-    return told(_("%(rows)s rows a step in %(count)s micro batches."), rows=whole, count=count)
+    return sentence(_("%(rows)s rows a step in %(count)s micro batches."), rows=whole, count=count)
 
 
 def _template(config: JobConfig) -> Sentence:
     folder = _local_folder(config)
     if folder is None:
         raise _Problem(
-            told(_("There is no model folder %(source)s."), source=config.model.source), _("Fix model.source.")
+            sentence(_("There is no model folder %(source)s."), source=config.model.source), _("Fix model.source.")
         )
     check_model_folder(folder)  # the tokenizer's files are as hostile as the weights until checked
     from training.algorithms.loading import load_tokenizer
 
     note = load_tokenizer(folder)[1]
-    return Sentence.of(note) if note else told(_("The chat template keeps earlier turns unchanged."))
+    return Sentence.of(note) if note else sentence(_("The chat template keeps earlier turns unchanged."))

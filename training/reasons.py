@@ -13,7 +13,7 @@ import socket
 
 import yaml
 
-from training.words import Sentence, _, told
+from training.words import Sentence, _, sentence
 
 _NUMBER = re.compile(r"\[Errno (\d+)\]")
 _JSON = {
@@ -79,33 +79,35 @@ _CSV = (
 
 def json_reason(error: json.JSONDecodeError) -> Sentence:
     """What is wrong with a JSON text, without the place."""
-    return told(_JSON.get(error.msg, _("it is not written as JSON demands")))
+    return sentence(_JSON.get(error.msg, _("it is not written as JSON demands")))
 
 
 def os_reason(error: OSError) -> Sentence:
     """Why the operating system refused; an errno that is none of the usual ones is named by its symbol."""
     if isinstance(error, socket.gaierror):
-        return told(_("the host name is not known"))
+        return sentence(_("the host name is not known"))
     number = error.errno or 0
     if not number and (several := _NUMBER.search(str(error))):  # asyncio tried more than one address
         number = int(several[1])
     if number in _OS:
-        return told(_OS[number])
+        return sentence(_OS[number])
     if not number:
-        return told(_("reading or writing failed"))
-    return told(_("the system answers {code}"), code=errno.errorcode.get(number, type(error).__name__))
+        return sentence(_("reading or writing failed"))
+    return sentence(_("the system answers {code}"), code=errno.errorcode.get(number, type(error).__name__))
 
 
 def yaml_reason(error: yaml.YAMLError) -> Sentence:
     """What is wrong with a YAML text, without the place."""
-    return told(_first(_YAML, getattr(error, "problem", None) or str(error)) or _("it is not written as YAML demands"))
+    return sentence(
+        _first(_YAML, getattr(error, "problem", None) or str(error)) or _("it is not written as YAML demands")
+    )
 
 
 def csv_reason(error: Exception) -> Sentence:
     """What is wrong with a line of CSV."""
     if isinstance(error, csv.Error):
-        return told(_first(_CSV, str(error)) or _("it is not written as CSV demands"))
-    return told(_("the file is empty"))
+        return sentence(_first(_CSV, str(error)) or _("it is not written as CSV demands"))
+    return sentence(_("the file is empty"))
 
 
 def _first(table: tuple[tuple[str, str], ...], text: str) -> str | None:

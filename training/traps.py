@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from training.config import JobConfig
 from training.errors import TiltyardError
 from training.model_check import MAX_CONFIG_BYTES, check_model_folder, read_json
-from training.words import Sentence, _, told
+from training.words import Sentence, _, sentence
 
 if TYPE_CHECKING:
     from training.data.schema import Row
@@ -103,7 +103,7 @@ def _window(config: JobConfig) -> Iterator[Trap]:
     text = _("Prompt (%(prompt)s) and episode (%(episode)s) can exceed the model's window of %(window)s tokens.")
     yield Trap(
         "rollout.max_completion_tokens",
-        told(text, prompt=prompt, episode=episode, window=window),
+        sentence(text, prompt=prompt, episode=episode, window=window),
         _("Lower one of the two limits."),
         hard,
     )
@@ -114,7 +114,7 @@ def _rate(config: JobConfig) -> Iterator[Trap]:
         return
     text = _("Full GRPO training of a pretrained model at a learning rate of %(rate)s is known to collapse it.")
     hint = _("1e-6 is stable; or set a LoRA rank.")
-    yield Trap("optim.learning_rate", told(text, rate=f"{config.learning_rate:g}"), hint)
+    yield Trap("optim.learning_rate", sentence(text, rate=f"{config.learning_rate:g}"), hint)
 
 
 def _pretrained(config: JobConfig) -> bool:
@@ -134,11 +134,11 @@ def _equal_rewards(config: JobConfig) -> Iterator[Trap]:
     hint = _("Equal rewards within a group give no learning signal.")
     if rollout.top_k == 1 or rollout.temperature < FROZEN_TEMPERATURE:
         option = "rollout.top_k" if rollout.top_k == 1 else "rollout.temperature"
-        yield Trap(option, told(_("With these sampling settings all rollouts of a group are identical.")), hint)
+        yield Trap(option, sentence(_("With these sampling settings all rollouts of a group are identical.")), hint)
     constant = [name for name in names if name in NEED_ANSWERS]
     if rollout.max_turns == 1 and constant:
         text = _("In episodes of one turn these components are the same for every rollout: %(names)s.")
-        yield Trap("rollout.max_turns", told(text, names=", ".join(constant)), hint)
+        yield Trap("rollout.max_turns", sentence(text, names=", ".join(constant)), hint)
 
 
 def _nobody_to_ask(config: JobConfig) -> Iterator[Trap]:
@@ -148,7 +148,7 @@ def _nobody_to_ask(config: JobConfig) -> Iterator[Trap]:
     if names:
         text = _("Without an environment these components have no value: %(names)s.")
         hint = _("Choose an environment, or other rewards.")
-        yield Trap("environment.name", told(text, names=", ".join(names)), hint, True)
+        yield Trap("environment.name", sentence(text, names=", ".join(names)), hint, True)
 
 
 def _categories(rows: list[Row]) -> Iterator[Trap]:
@@ -158,7 +158,7 @@ def _categories(rows: list[Row]) -> Iterator[Trap]:
         wrong = next((name for name in named if isinstance(name, str) and CATEGORY.fullmatch(name)), None)
         if wrong and not row.extra.get("api_list"):
             text = _("The rows' category “%(name)s” names a test set: no tool document or recorded response has it.")
-            yield Trap("data.train", told(text, name=wrong), _("Use rows that carry their api_list."))
+            yield Trap("data.train", sentence(text, name=wrong), _("Use rows that carry their api_list."))
             return
 
 
@@ -169,7 +169,7 @@ def _versions(config: JobConfig, rows: list[Row]) -> Iterator[Trap]:
     versions = {str(row.extra["bfcl_version"]).lower() for row in rows if row.extra.get("bfcl_version")}
     if len(versions) > 1:
         text = _("The rows are of BFCL %(names)s, which do not mix.")
-        yield Trap("data.train", told(text, names=", ".join(sorted(versions))), _("Keep one version."), True)
+        yield Trap("data.train", sentence(text, names=", ".join(sorted(versions))), _("Keep one version."), True)
     if len(versions) != 1 or not config.environment.url:
         return
     for facts in check_environment(config.environment):
@@ -177,7 +177,7 @@ def _versions(config: JobConfig, rows: list[Row]) -> Iterator[Trap]:
         if played in ("v3", "v4") and played not in versions:
             text = _("The rows are of BFCL %(rows)s and the environment plays %(server)s.")
             hint = _("A quarter of such tasks fails. Choose rows of the matching version.")
-            yield Trap("data.train", told(text, rows=versions.pop(), server=played), hint, True)
+            yield Trap("data.train", sentence(text, rows=versions.pop(), server=played), hint, True)
             return
 
 
@@ -192,7 +192,7 @@ def _thoughts(config: JobConfig, rows: list[Row]) -> Iterator[Trap]:
     if writes_thoughts(load_tokenizer(folder)[0]):
         text = _("The chat template writes <think> by itself; the environment expects exactly one in each reply.")
         hint = _("Every reply would count as malformed. Qwen2.5's template does not do this.")
-        yield Trap("model.source", told(text), hint)
+        yield Trap("model.source", sentence(text), hint)
 
 
 def wants_a_thought(row: Row) -> bool:

@@ -1,6 +1,6 @@
 """The one type of sentence that can be said in another language: a template and its values travel with the text.
 
-``told`` makes one. It is its own English text; in JSON it is ``{"template", "values"}``, with ``"plural"`` where it
+``sentence`` makes one. It is its own English text; in JSON it is ``{"template", "values"}``, with ``"plural"`` where it
 counts, so that a page can translate the template and fill in the values again (``webapp.text.in_words``). A value may
 itself be a sentence. A place in a template is ``{name}``; ``%(name)s`` is read as well.
 """
@@ -110,7 +110,7 @@ Value = Annotated[str | int | Sentence, PlainValidator(_value), PlainSerializer(
 """A value of a sentence, as a field of a model."""
 
 
-def told(template: str, **values: str | int) -> Sentence:
+def sentence(template: str, **values: str | int) -> Sentence:
     """The sentence of a template."""
     return template if isinstance(template, Sentence) else Sentence(template, values)
 
@@ -139,7 +139,7 @@ def option_of(error: Mapping[str, Any]) -> str:
 
 
 def complaint_of(error: Mapping[str, Any]) -> str:
-    """What one of pydantic's errors says; a ``ValueError`` of ours says what it was ``told`` with."""
+    """What one of pydantic's errors says; a ``ValueError`` of ours says what it was made of."""
     raised = (error.get("ctx") or {}).get("error")
     if isinstance(raised, ValueError) and raised.args and isinstance(raised.args[0], str):
         return raised.args[0]

@@ -183,15 +183,15 @@ def failure(error: Mapping[str, Any] | None) -> Failure | None:
     if not error:
         return None
     code, hint = clean_text(str(error.get("code") or "")), in_words(clean_text(str(error.get("hint") or "")))
-    said = clean_text(in_words(error.get("told") or str(error.get("message") or "")))
+    message = clean_text(in_words(error.get("told") or str(error.get("message") or "")))
     where = str(error.get("boundary") or "")
     boundary = _(BOUNDARIES[where]) if where in BOUNDARIES else where
     words = CODES.get(code)
     if words is None:
-        return Failure(code, boundary, said, hint, "")
+        return Failure(code, boundary, message, hint, "")
     words = Words(_(words.title), _(words.hint))
     # A reporter may have used the table's own sentences: nothing is said twice.
-    parts = [part for part in (said, hint) if part and part not in words]
+    parts = [part for part in (message, hint) if part and part not in words]
     return Failure(code, boundary, *words, " ".join(parts))
 
 

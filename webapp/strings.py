@@ -8,6 +8,7 @@ from django.utils.translation import pgettext
 from training.journal import VERIFIED
 from training.metrics import METRICS
 from webapp.failures import failure_strings
+from webapp.state_reasons import STATE_REASONS
 
 
 def strings_for(page: str) -> dict[str, str]:
@@ -38,8 +39,8 @@ def base_strings() -> dict[str, str]:
 
 def run_strings() -> dict[str, str]:
     """What the run page's scripts say."""
-    verified = {f"told.{template}": _(template) for template in VERIFIED.values()}
-    return {**_live(), **_words(), **report_strings(), **verified, **_rollouts(), **_curves(), **failure_strings()}
+    recorded = {f"told.{template}": _(template) for template in (*VERIFIED.values(), *STATE_REASONS)}
+    return {**_live(), **_words(), **report_strings(), **recorded, **_rollouts(), **_curves(), **failure_strings()}
 
 
 def report_strings() -> dict[str, str]:

@@ -31,7 +31,7 @@ from django.utils.translation import gettext_noop
 
 from training.errors import DataError, TiltyardError
 from training.reasons import os_reason
-from training.words import told
+from training.words import sentence
 from webapp.workers.identity import folder_problem
 
 logger = logging.getLogger(__name__)
@@ -194,7 +194,7 @@ def perform(kind: Kind[W], taken: Claim[W]) -> None:
     try:
         try:
             if taken.item.tries > TRIES:
-                raise DataError(told(TOO_OFTEN, n=TRIES))
+                raise DataError(sentence(TOO_OFTEN, n=TRIES))
             with _heard(taken):
                 kind.run(taken)
         except (Lost, OperationalError, InterfaceError):
@@ -215,11 +215,11 @@ def _reason(kind: Kind[Any], exc: Exception, about: dict[str, str]) -> TiltyardE
     if isinstance(exc, ValidationError):
         return DataError(" ".join(exc.messages))
     if isinstance(exc, SoftTimeLimitExceeded):
-        return DataError(told(kind.too_long), hint=told(kind.hint))
+        return DataError(sentence(kind.too_long), hint=sentence(kind.hint))
     logger.exception("work failed", extra=about)
     if isinstance(exc, OSError):
-        return DataError(told(gettext_noop("The result could not be stored: {why}."), why=os_reason(exc)))
-    return DataError(told(gettext_noop("An unexpected failure inside Tiltyard ({what})."), what=type(exc).__name__))
+        return DataError(sentence(gettext_noop("The result could not be stored: {why}."), why=os_reason(exc)))
+    return DataError(sentence(gettext_noop("An unexpected failure inside Tiltyard ({what})."), what=type(exc).__name__))
 
 
 @contextmanager

@@ -26,9 +26,10 @@ from envs.webshop.generator import generated_catalogue
 from envs.webshop.server import WebshopEnvironment
 from envs.webshop.session import Shop
 from envs.wire import StepRequest, ToolCall
+from tests.growth import assert_linear
 
 REPEATS = 16_000  # doubled: the 32,000 of the finding
-LIMIT_S, GROWTH, NOISE_S = 0.1, 2.5, 0.01
+LIMIT_S, QUIET_S = 0.1, 0.01
 THOUGHT = "<think>a</think>"
 TEXTS: dict[str, Callable[[int], str]] = {
     "<think>": lambda n: "<think>" * n,
@@ -85,18 +86,6 @@ def make(request: pytest.FixtureRequest, bench: Bench, small_shop: Shop) -> Call
     return makers(bench, small_shop)[request.param]
 
 
-def cpu_s(function: Callable[[], Any]) -> float:
-    """CPU seconds of this thread; the machine may be busy with something else. The best of three."""
-    best = 1e9
-    for _ in range(3):
-        started = time.thread_time()
-        function()
-        best = min(best, time.thread_time() - started)
-        if best > 20 * LIMIT_S:  # no pause of the garbage collector
-            break
-    return best
-
-
 def play(make: Callable[[], ToolEnvironment], request: StepRequest, task: dict[str, Any] | None = None) -> None:
     """Reset and one step."""
 
@@ -112,16 +101,14 @@ def play(make: Callable[[], ToolEnvironment], request: StepRequest, task: dict[s
     asyncio.run(episode())
 
 
-def assert_linear(cost: Callable[[int], float]) -> None:
-    once, twice = cost(REPEATS), cost(2 * REPEATS)
-    assert twice <= LIMIT_S, f"{once * 1000:.0f} ms, and {twice * 1000:.0f} ms for twice as much"
-    assert twice <= GROWTH * once + NOISE_S, f"{once * 1000:.1f} ms, and {twice * 1000:.1f} ms for twice as much"
+def assert_cheap(work: Callable[[int], Callable[[], object]]) -> None:
+    assert_linear(work(REPEATS), work(2 * REPEATS), limit_s=LIMIT_S, quiet_s=QUIET_S)
 
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_a_degenerate_message_costs_milliseconds(make: Callable[[], ToolEnvironment], name: str) -> None:
     play(make, StepRequest(message="warm"))
-    assert_linear(lambda n: cpu_s(lambda: play(make, StepRequest(message=TEXTS[name](n)))))
+    assert_cheap(lambda n: lambda: play(make, StepRequest(message=TEXTS[name](n))))
 
 
 @pytest.mark.parametrize("name", TEXTS)
@@ -129,7 +116,7 @@ def test_a_degenerate_argument_costs_milliseconds(make: Callable[[], ToolEnviron
     """In every field, and as the name of the call and of its argument."""
     play(make, StepRequest(message="warm"))
 
-    def cost(n: int) -> float:
+    def calls_of(n: int) -> Callable[[], object]:
         text = TEXTS[name](n)
         calls = [("search", ("query", "keywords")), ("click", ("value",)), ("calculator", ("expression",))]
         calls += [("Finish", ("final_answer",)), ("cat", ("file_name",)), (text, (text,))]
@@ -137,27 +124,27 @@ def test_a_degenerate_argument_costs_milliseconds(make: Callable[[], ToolEnviron
         made = [
             ToolCall(id=text, name=tool, arguments={**more, **dict.fromkeys(fields, text)}) for tool, fields in calls
         ]
-        return cpu_s(lambda: [play(make, StepRequest(tool_calls=[call], parse_error=text)) for call in made])
+        return lambda: [play(make, StepRequest(tool_calls=[call], parse_error=text)) for call in made]
 
-    assert_linear(cost)
+    assert_cheap(calls_of)
 
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_a_degenerate_row_costs_milliseconds(make: Callable[[], ToolEnvironment], name: str) -> None:
     """Rows are people's files: no message of one is longer than 65,536 characters."""
 
-    def cost(n: int) -> float:
+    def row_of(n: int) -> Callable[[], object]:
         text = TEXTS[name](n // 2)[:65_536]
         row = {"messages": [{"role": "user", "content": text}], "query": text, "answer": {"contains": [text]}}
-        return cpu_s(lambda: play(make, StepRequest(final=True), row))
+        return lambda: play(make, StepRequest(final=True), row)
 
-    assert_linear(cost)
+    assert_cheap(row_of)
 
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_a_degenerate_agentgym_action_costs_milliseconds(name: str) -> None:
     """Upstream's own expression, ``(.+)\\[(.+)\\]``, takes seconds for brackets that are not closed."""
-    assert_linear(lambda n: cpu_s(lambda: parse_action(TEXTS[name](n))))
+    assert_cheap(lambda n: lambda: parse_action(TEXTS[name](n)))
 
 
 FILLINGS = {"arrays": "[],", "objects": "{},", "numbers": "1,", "texts": '"",'}

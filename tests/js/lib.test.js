@@ -146,11 +146,19 @@ test("the view survives its address, and nonsense in it is dropped", () => {
 });
 
 test("events are said in one line, in the words of the page", () => {
-  const catalogue = { "state.queued": "等待中", "state.preparing": "准备中", "error.worker_lost": "工作进程失联" };
+  const catalogue = {
+    "state.queued": "等待中",
+    "state.preparing": "准备中",
+    "error.worker_lost": "工作进程失联",
+    "told.launched by {name}": "由 {name} 启动",
+  };
   const strings = { textContent: JSON.stringify(catalogue) };
   Object.assign(globalThis, { document: { querySelectorAll: () => [strings] } });
   const moved = { kind: "state", payload: { from: "queued", to: "preparing", reason: "" } };
   assert.equal(words(moved), "等待中 → 准备中");
+  const reason = { template: "launched by {name}", values: { name: "ana" } };
+  assert.equal(words({ kind: "state", payload: { ...moved.payload, reason } }), "等待中 → 准备中 由 ana 启动");
+  assert.equal(words({ kind: "state", payload: { ...moved.payload, reason: null } }), "等待中 → 准备中");
   assert.equal(words({ kind: "warning", payload: { code: "worker_lost", message: "w1" } }), "工作进程失联 w1");
   assert.equal(words({ kind: "log", payload: { level: "info", message: "a\u202eb" } }), "info a[U+202E]b");
 });

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import pytest
 
+from tests.growth import assert_linear
 from training.config.text import config_from_yaml
 from training.errors import ConfigError
 from webapp.launch.yaml_text import YamlProblem, config_from_text
@@ -28,24 +28,19 @@ HOSTILE = {
 }
 
 
-def cpu_s(read: Callable[[str], object], text: str) -> float:
-    """The least of three: another process may have disturbed one of them."""
-    took = []
-    for _ in range(3):
-        began = time.thread_time()
+def refused(read: Callable[[str], object], text: str) -> Callable[[], None]:
+    def work() -> None:
         with pytest.raises((ConfigError, YamlProblem)):
             read(text)
-        took.append(time.thread_time() - began)
-    return min(took)
+
+    return work
 
 
 @pytest.mark.parametrize("read", [config_from_yaml, config_from_text], ids=["library", "page"])
 @pytest.mark.parametrize("piece", HOSTILE.values(), ids=HOSTILE)
 def test_hostile_yaml_is_refused_quickly(piece: str, read: Callable[[str], object]) -> None:
     text = (piece * SIZE)[:SIZE]
-    half, whole = cpu_s(read, text[: SIZE // 2]), cpu_s(read, text)
-    assert whole <= 0.1, whole
-    assert whole <= 2.5 * half + 0.005, (half, whole)  # 5 ms: below it only the clock is measured
+    assert_linear(refused(read, text[: SIZE // 2]), refused(read, text), limit_s=0.1, quiet_s=0.005)
 
 
 def test_an_alias_and_a_deep_text_are_told_apart() -> None:

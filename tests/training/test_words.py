@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from training.addresses import AddressRefused, parse_place
 from training.errors import DataError, ErrorInfo
-from training.words import Sentence, counted, ngettext, told
+from training.words import Sentence, counted, ngettext, sentence
 
 
 class Report(BaseModel):
@@ -18,14 +18,14 @@ class Report(BaseModel):
 
 
 def test_a_sentence_is_its_text_and_keeps_what_it_was_made_of() -> None:
-    inner = told("byte {n}", n=7)
-    outer = told("{what} of %(name)s", what=inner, name="a.json")
+    inner = sentence("byte {n}", n=7)
+    outer = sentence("{what} of %(name)s", what=inner, name="a.json")
     assert outer == "byte 7 of a.json" and f"{outer}." == "byte 7 of a.json."
     assert outer.data == {
         "template": "{what} of %(name)s",
         "values": {"what": {"template": "byte {n}", "values": {"n": 7}}, "name": "a.json"},
     }
-    assert told("nothing to {fill}") == "nothing to {fill}" and told(outer) is outer
+    assert sentence("nothing to {fill}") == "nothing to {fill}" and sentence(outer) is outer
     for twin in (copy.deepcopy(outer), Sentence.of(outer.data)):
         assert twin == outer and twin.data == outer.data
 
@@ -65,7 +65,7 @@ def test_a_template_from_outside_reads_nothing_but_its_values() -> None:
 
 
 def test_errors_carry_their_sentence_where_it_has_values() -> None:
-    error = DataError(told("{n} rows are broken", n=3))
+    error = DataError(sentence("{n} rows are broken", n=3))
     assert error.info.model_dump(mode="json") == {
         "code": "data_unreadable",
         "boundary": "data",

@@ -16,7 +16,7 @@ from pathlib import Path
 from training.algorithms.checkpoints import PREFIX, Manifest, numbered, step_of, verify
 from training.journal import JOURNAL_NAME, VERIFIED
 from training.tail import last_step
-from training.words import Sentence, told
+from training.words import Sentence, sentence
 
 _STATES = {"optimizer.pt", "scheduler.pt", "rng_state.pth"}
 
@@ -91,10 +91,10 @@ def _step_agrees(folder: Path, manifest: Manifest) -> bool:
 
 
 def _verified(manifest: Manifest) -> list[Sentence]:
-    found = [told(VERIFIED["files"], n=len(manifest.files))]
+    found = [sentence(VERIFIED["files"], n=len(manifest.files))]
     if {file.path for file in manifest.files} >= _STATES:
-        found.append(told(VERIFIED["states"]))
-    return [*found, told(VERIFIED["position"], step=manifest.step)]
+        found.append(sentence(VERIFIED["states"]))
+    return [*found, sentence(VERIFIED["position"], step=manifest.step)]
 
 
 def _set_aside(folder: Path) -> None:

@@ -14,7 +14,7 @@ from training.config.model import DataConfig, ModelConfig
 from training.config.option import Group, option
 from training.config.rewards import RewardsConfig
 from training.config.rollout import Policy, RolloutConfig, SampleConfig
-from training.words import OptionError, _, told
+from training.words import OptionError, _, sentence
 
 CONFIG_VERSION = 1
 
@@ -100,16 +100,18 @@ class JobConfig(Group):
         if not self.method.plays:
             return self
         if len(set(self.sample.policies)) != len(self.sample.policies):
-            raise OptionError("sample.policies", told(_("each policy may appear once")))
+            raise OptionError("sample.policies", sentence(_("each policy may appear once")))
         if self.method.learns_from == "rollouts":
             self._check_batches()
         if self.rollout.max_turn_tokens > self.rollout.max_completion_tokens:
-            raise OptionError("rollout.max_turn_tokens", told(_("one turn cannot be longer than the whole episode")))
+            raise OptionError(
+                "rollout.max_turn_tokens", sentence(_("one turn cannot be longer than the whole episode"))
+            )
         names = [component.name for component in self.rewards.components]
         if len(set(names)) != len(names):
-            raise OptionError("rewards.components", told(_("each component may appear once")))
+            raise OptionError("rewards.components", sentence(_("each component may appear once")))
         if names and math.isclose(sum(abs(component.weight) for component in self.rewards.components), 0):
-            raise OptionError("rewards.components", told(_("all weights are 0, so every reward would be 0")))
+            raise OptionError("rewards.components", sentence(_("all weights are 0, so every reward would be 0")))
         return self
 
     def _check_batches(self) -> None:
@@ -118,17 +120,17 @@ class JobConfig(Group):
             text = _(
                 "a mini batch of {mini} is larger than the batch: one step has {batch} rollouts (prompts × generations)"
             )
-            raise OptionError("optim.mini_batch_size", told(text, mini=mini, batch=batch))
+            raise OptionError("optim.mini_batch_size", sentence(text, mini=mini, batch=batch))
         if mini and batch % mini:
             text = _("{batch} rollouts per step cannot be divided into mini batches of {mini}")
-            raise OptionError("optim.mini_batch_size", told(text, mini=mini, batch=batch))
+            raise OptionError("optim.mini_batch_size", sentence(text, mini=mini, batch=batch))
         if micro and (mini or batch) % micro:
             of_mini = _("mini batches of {size} cannot be divided into micro batches of {micro}")
             of_step = _(
                 "{size} rollouts per step (prompts × generations) cannot be divided into micro batches of {micro}"
             )
-            said = told(of_mini if mini else of_step, size=mini or batch, micro=micro)
-            raise OptionError("optim.micro_batch_size", said)
+            why = sentence(of_mini if mini else of_step, size=mini or batch, micro=micro)
+            raise OptionError("optim.micro_batch_size", why)
 
     @property
     def method(self) -> Method:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from training.config.option import Group, option
-from training.words import OptionError, _, told
+from training.words import OptionError, _, sentence
 
 
 class RewardGate(BaseModel):
@@ -36,7 +36,7 @@ class RewardSchedule(BaseModel):
     @model_validator(mode="after")
     def _check_order(self) -> RewardSchedule:
         if self.end < self.begin:
-            raise OptionError("end", told(_("the schedule ends before it begins")))
+            raise OptionError("end", sentence(_("the schedule ends before it begins")))
         return self
 
 
@@ -76,9 +76,9 @@ class RewardComponent(BaseModel):
     @model_validator(mode="after")
     def _check_bounds(self) -> RewardComponent:
         if self.clip and self.clip[0] > self.clip[1]:
-            raise OptionError("clip", told(_("the lower bound is above the upper one")))
+            raise OptionError("clip", sentence(_("the lower bound is above the upper one")))
         if self.scale and self.scale[0] >= self.scale[1]:
-            raise OptionError("scale", told(_("the lower bound must be below the upper one")))
+            raise OptionError("scale", sentence(_("the lower bound must be below the upper one")))
         return self
 
 

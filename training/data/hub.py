@@ -15,7 +15,7 @@ from pathlib import Path
 from training.data.files.bundle import ENDINGS
 from training.data.limits import MAX_HUB_BYTES
 from training.errors import DataError
-from training.words import _, told
+from training.words import _, sentence
 
 TIMEOUT_S = 20.0
 _ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
@@ -44,10 +44,10 @@ def pick(names: list[str], where: str, split: str = "") -> str:
         if len(found) == 1:
             return found[0]
     if not data:
-        raise DataError(told(_("{where} holds no {endings} file."), where=where, endings=", ".join(ENDINGS)))
+        raise DataError(sentence(_("{where} holds no {endings} file."), where=where, endings=", ".join(ENDINGS)))
     some = ", ".join(data[:5])
     raise DataError(
-        told(_("{where} holds {count} files, such as {some}."), where=where, count=len(data), some=some),
+        sentence(_("{where} holds {count} files, such as {some}."), where=where, count=len(data), some=some),
         hint=_("Name one of them."),
     )
 
@@ -66,7 +66,7 @@ def _fetched(name: str, folder: Path) -> Path:
         picked = pick(sorted(sizes), name)
         if sizes[picked] > MAX_HUB_BYTES:
             raise DataError(
-                told(
+                sentence(
                     _("{picked} of {name} is larger than {limit} GB."),
                     picked=picked,
                     name=name,
@@ -78,12 +78,12 @@ def _fetched(name: str, folder: Path) -> Path:
         raise
     except RepositoryNotFoundError as exc:
         raise DataError(
-            told(_("Hugging Face has no public dataset {name}."), name=name),
+            sentence(_("Hugging Face has no public dataset {name}."), name=name),
             hint=_("Check the name, or give a file."),
         ) from exc
     except unreachable as exc:
         raise DataError(
-            told(
+            sentence(
                 _("There is no file {name}, and the dataset {name} of Hugging Face cannot be reached ({error})."),
                 name=name,
                 error=type(exc).__name__,

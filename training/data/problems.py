@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, Field
 
 from training.data.limits import MAX_REASON_CHARS
-from training.words import Sentence, Value, _, told, value_of
+from training.words import Sentence, Value, _, sentence, value_of
 
 
 class Problem(NamedTuple):
@@ -163,7 +163,7 @@ class Finding(BaseModel):
     suggestion: str = ""
 
     @property
-    def said(self) -> Sentence:
+    def sentence(self) -> Sentence:
         """The sentence, for translation."""
         return Sentence(PROBLEMS[self.code].template, self.values)
 
@@ -173,12 +173,12 @@ class RowError(ValueError):
 
     def __init__(self, code: str, **values: str | int) -> None:
         self.code, self.values = code, values
-        super().__init__(sentence(code, values))
+        super().__init__(reason_of(code, values))
 
     @property
-    def told(self) -> str:
+    def sentence(self) -> str:
         """The sentence, with what it was made of."""
-        return told(PROBLEMS[self.code].template, **self.values)
+        return sentence(PROBLEMS[self.code].template, **self.values)
 
     def within(self, where: str) -> RowError:
         """The same error of something inside the row, which the sentence then names."""
@@ -189,7 +189,7 @@ class RowError(ValueError):
         return finding(line, self.code, self.values)
 
 
-def sentence(code: str, values: Mapping[str, str | int]) -> str:
+def reason_of(code: str, values: Mapping[str, str | int]) -> str:
     """The sentence of a problem, cut at ``MAX_REASON_CHARS``."""
     text = PROBLEMS[code].template.format(**values)
     if "inside" in values:
@@ -201,7 +201,7 @@ def finding(line: int, code: str, values: dict[str, str | int]) -> Finding:
     """A problem of the row at ``line``."""
     kept = {name: value_of(value, MAX_REASON_CHARS) for name, value in values.items()}
     suggestion = PROBLEMS[code].suggestion
-    return Finding(line=line, code=code, reason=sentence(code, values), values=kept, suggestion=suggestion)
+    return Finding(line=line, code=code, reason=reason_of(code, values), values=kept, suggestion=suggestion)
 
 
 def shown(value: Any) -> str:
@@ -212,4 +212,4 @@ def shown(value: Any) -> str:
 
 def kind(value: Any) -> str:
     """What a decoded JSON value is, in words."""
-    return told(_("null") if value is None else _KINDS.get(type(value), type(value).__name__))
+    return sentence(_("null") if value is None else _KINDS.get(type(value), type(value).__name__))

@@ -19,7 +19,7 @@ from training.data.recognition import Recognition, recognition_of
 from training.data.run_files import refuse_events, refuse_run
 from training.data.schema import CONVERSATION_KEYS, Row
 from training.errors import DataError
-from training.words import _, told
+from training.words import _, sentence
 
 
 class Source(NamedTuple):
@@ -51,7 +51,7 @@ def open_dataset(
     sample = opened.sample()
     found = recognition_of(opened, sample)
     if options.format or options.mapping:
-        reasons: list[str] = [told(_("Chosen by a user."))]
+        reasons: list[str] = [sentence(_("Chosen by a user."))]
         return Source(opened, format_of(options.format or "columns"), reasons, options, found)
     refuse_run(opened, sample)
     chosen, evidence = choose(sample)
@@ -65,7 +65,7 @@ def _refuse_tables(opened: Opened, sample: Sample) -> None:
     if opened.container in ("parquet", "csv") and not set(CONVERSATION_KEYS) & set(names):
         raise DataError(
             _("The file has no conversation column."),
-            hint=told(
+            hint=sentence(
                 _("Name one of its columns {names}, or map its columns."),
                 names=" or ".join(CONVERSATION_KEYS),
             ),
@@ -75,7 +75,7 @@ def _refuse_tables(opened: Opened, sample: Sample) -> None:
 def _reasons(chosen: DataFormat, evidence: Evidence | None) -> list[str]:
     if evidence:
         return evidence.reasons
-    return [told(_("Not recognised; read as {format}."), format=told(chosen.title))]
+    return [sentence(_("Not recognised; read as {format}."), format=sentence(chosen.title))]
 
 
 def _cut(records: Iterator[Record], cut: Cut) -> Iterator[Record]:
@@ -100,7 +100,7 @@ def load_rows(path: Path | str, max_rows: int = 0) -> list[Row]:
     for record in islice(read_records(Path(path)), max_rows or None):
         if record.row is None:
             raise DataError(
-                told(
+                sentence(
                     _("{name}, line {line}: {reason}."),
                     name=Path(path).name,
                     line=record.line,
@@ -109,5 +109,5 @@ def load_rows(path: Path | str, max_rows: int = 0) -> list[Row]:
             )
         rows.append(record.row)
     if not rows:
-        raise DataError(told(_("{name} has no rows."), name=Path(path).name))
+        raise DataError(sentence(_("{name} has no rows."), name=Path(path).name))
     return rows

@@ -11,7 +11,7 @@ from training.data.files.sniff import open_regular
 from training.data.formats.base import Value
 from training.data.raw import Sample
 from training.errors import DataError
-from training.words import _, told
+from training.words import _, sentence
 
 STEPS = {"step", "global_step", "train/global_step", "_step", "training/global_step", "trainer/global_step"}
 _EVENTS = b"brain.Event:"
@@ -30,7 +30,7 @@ def refuse_run(opened: Opened, sample: Sample) -> None:
     """Raise ``RunFile`` where the first rows, or lines, are those of a run."""
     what = _of_rows(sample.rows) or ("" if sample.rows else _of_lines(opened))
     if what:
-        raise RunFile(told(_("This is {what} of a run, not a dataset."), what=told(what)), hint=_HINT)
+        raise RunFile(sentence(_("This is {what} of a run, not a dataset."), what=sentence(what)), hint=_HINT)
 
 
 def _of_rows(rows: list[Value]) -> str:
@@ -72,5 +72,5 @@ def refuse_events(path: Path) -> None:
     if path.is_file():
         with open_regular(path) as file:
             if _EVENTS in file.read(64):
-                what = told(_("a TensorBoard file"))
-                raise RunFile(told(_("This is {what} of a run, not a dataset."), what=what), hint=_HINT)
+                what = sentence(_("a TensorBoard file"))
+                raise RunFile(sentence(_("This is {what} of a run, not a dataset."), what=what), hint=_HINT)

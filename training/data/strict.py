@@ -16,7 +16,7 @@ from training.data.facts import IGNORED, Ignored
 from training.data.limits import MAX_DEPTH, MAX_FIELD_BYTES
 from training.data.problems import RowError, shown
 from training.reasons import json_reason
-from training.words import _, told
+from training.words import _, sentence
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 NEEDED = frozenset(
@@ -38,7 +38,7 @@ def strict_loads(text: str) -> Any:
         raise RowError("deep", limit=MAX_DEPTH) from None
     except json.JSONDecodeError as exc:
         raise RowError(
-            "json", detail=told(_("{problem} at character {place}"), problem=json_reason(exc), place=exc.pos + 1)
+            "json", detail=sentence(_("{problem} at character {place}"), problem=json_reason(exc), place=exc.pos + 1)
         ) from None
     except ValueError:
         raise RowError("digits") from None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from envs.wire import Message
-from training.words import _, told
+from training.words import _, sentence
 
 MAX_STEP = 2**31 - 1
 MAX_NAME_CHARS = 120
@@ -16,11 +16,11 @@ MAX_REASON_CHARS = 200
 
 
 class BadRow(ValueError):
-    """Why a row cannot be used: one sentence without its end stop, with what it was made of where it was ``told``."""
+    """Why a row cannot be used: one sentence without its end stop, a ``Sentence`` where it has values."""
 
     def __init__(self, sentence: str) -> None:
         super().__init__(sentence)
-        self.told = sentence
+        self.sentence = sentence
 
 
 class Figures(NamedTuple):
@@ -92,7 +92,7 @@ def step_of(value: Any) -> int:
     if number is None:
         raise BadRow(_("it has no step number"))
     if not math.isfinite(number) or number != int(number) or not 0 <= number <= MAX_STEP:
-        raise BadRow(told(_("its step is {step}, not a whole number from 0"), step=shown(value)))
+        raise BadRow(sentence(_("its step is {step}, not a whole number from 0"), step=shown(value)))
     return int(number)
 
 
@@ -104,13 +104,13 @@ def number_of(value: Any) -> float | None:
         try:
             return float(value)
         except OverflowError:
-            raise BadRow(told(_("{value} is too large a number"), value=shown(value))) from None
+            raise BadRow(sentence(_("{value} is too large a number"), value=shown(value))) from None
     if isinstance(value, str) and len(value) <= 64 and "_" not in value:
         try:
             return float(value)
         except ValueError:
             pass
-    raise BadRow(told(_("{value} is not a number"), value=shown(value)))
+    raise BadRow(sentence(_("{value} is not a number"), value=shown(value)))
 
 
 def known(value: float | None) -> float | None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from training.data.files.sniff import open_regular
 from training.data.limits import MAX_LINE_BYTES
 from training.imports.base import MAX_NAME_CHARS, BadRow, Figures, Item, Notes, Reader, number_of, shown, step_of
-from training.words import Sentence, _, told
+from training.words import Sentence, _, sentence
 
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _STEP = re.compile(r"(?:^|[\s)])step:(\S{1,20}) - (?=\S[^:]*:\S)")
@@ -75,15 +75,17 @@ def _line(line: bytes, number: int, offset: int, at: float | None) -> Item | Non
     try:
         step = step_of(found[1])
     except BadRow as exc:
-        return Item(number, offset, reason=exc.told)
-    remarks = [told(_("{part} is not a name with a number"), part=shown(part)) for part in wrong[:3]]
+        return Item(number, offset, reason=exc.sentence)
+    remarks = [sentence(_("{part} is not a name with a number"), part=shown(part)) for part in wrong[:3]]
     if is_cut:
-        remarks.append(told(_("the file ends in this line, so its last figure, which may be cut off, was left out")))
+        remarks.append(
+            sentence(_("the file ends in this line, so its last figure, which may be cut off, was left out"))
+        )
     return Item(number, offset, Figures(step, values, at), remark=reduce(_both, remarks) if remarks else "")
 
 
 def _both(one: str, other: str) -> Sentence:
-    return told(_("{one}; {other}"), one=one, other=other)
+    return sentence(_("{one}; {other}"), one=one, other=other)
 
 
 def _pairs(pairs: list[str]) -> tuple[dict[str, float], list[str]]:

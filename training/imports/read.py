@@ -34,7 +34,7 @@ from training.imports.base import Figures, Notes, Reader, shown
 from training.imports.recorder import Recorder
 from training.imports.report import FileRead, ImportReport
 from training.imports.weights import KIND, weights_in
-from training.words import Sentence, _, told
+from training.words import Sentence, _, sentence
 
 REPORT_NAME = "import.json"
 OUTPUT_NAME = "output.log"
@@ -113,7 +113,7 @@ def plain_name(name: str) -> str:
 
 
 def _about(name: str, exc: DataError) -> DataError:
-    return DataError(told(_("{file}: {reason}"), file=plain_name(name), reason=exc.message), hint=exc.hint)
+    return DataError(sentence(_("{file}: {reason}"), file=plain_name(name), reason=exc.message), hint=exc.hint)
 
 
 def recognise(given: Given) -> tuple[Reader, str]:
@@ -127,8 +127,10 @@ def recognise(given: Given) -> tuple[Reader, str]:
     header = tables.header_of(given.path)
     if header:
         raise DataError(
-            told(_("The table has no column of steps; its columns are {columns}."), columns=shown(", ".join(header))),
-            hint=told(_("Name one of them {name}."), name=tables.STEPS[0]),
+            sentence(
+                _("The table has no column of steps; its columns are {columns}."), columns=shown(", ".join(header))
+            ),
+            hint=sentence(_("Name one of them {name}."), name=tables.STEPS[0]),
         )
     raise DataError(
         _(
@@ -240,10 +242,10 @@ def _read_one(
             "In {count} of {groups} groups the advantages do not match this sum: the run weighted its rewards. "
             "Give its config with `reward_weights` too."
         )
-        notes.say(told(doubt, count=recorder.doubtful - doubtful, groups=recorder.compared - compared))
+        notes.say(sentence(doubt, count=recorder.doubtful - doubtful, groups=recorder.compared - compared))
     if repeated:
         twice = _("{count} rows name a step that an earlier row has; of two figures the later one counts.")
-        notes.say(told(twice, count=repeated))
+        notes.say(sentence(twice, count=repeated))
     pace.ended(size)
     read.notes, read.left_out = notes.sentences, notes.left_out
     read.told = [Sentence.of(sentence) for sentence in notes.sentences]
@@ -252,11 +254,11 @@ def _read_one(
 def _refuse_excess(report: ImportReport, max_rows: int) -> None:
     if report.rows_in > max_rows:
         raise DataError(
-            told(_("The files have more than {limit} rows."), limit=max_rows), hint=_("Give fewer steps at once.")
+            sentence(_("The files have more than {limit} rows."), limit=max_rows), hint=_("Give fewer steps at once.")
         )
     if report.rollouts > MAX_ROLLOUTS or report.points > MAX_POINTS:
         raise DataError(
-            told(
+            sentence(
                 _("The files hold more than {rollouts} rollouts or {figures} figures."),
                 rollouts=MAX_ROLLOUTS,
                 figures=MAX_POINTS,
@@ -307,10 +309,10 @@ def _judge(report: ImportReport) -> None:
     if not kept:
         first = report.bad[0]
         none = _("None of the {rows} rows can be used. {file}, line {line}: {reason}.")
-        raise DataError(told(none, rows=every, file=first.file, line=first.line, reason=first.told or first.reason))
+        raise DataError(sentence(none, rows=every, file=first.file, line=first.line, reason=first.told or first.reason))
     report.verdict = "bad_rows" if report.bad_rows else "ok"
     some, all_of_them = _("{kept} of {rows} rows were read; {bad} left out."), _("{kept} of {rows} rows were read.")
-    report.say(told(some if report.bad_rows else all_of_them, kept=kept, rows=every, bad=report.bad_rows))
+    report.say(sentence(some if report.bad_rows else all_of_them, kept=kept, rows=every, bad=report.bad_rows))
 
 
 def _digest(files: Iterable[Given]) -> str:

@@ -21,7 +21,7 @@ from training.errors import DataError
 from training.imports.base import BadRow, Item, Notes, Reader, Sampled, known, number_of, shown, step_of
 from training.imports.rows import Row, read_json_lines, read_parquet
 from training.imports.turns import messages_of, split_texts
-from training.words import _, told
+from training.words import _, sentence
 
 MAX_PARTS = 64
 GROUP_KEYS = ("uid", "group_id", "prompt_id")
@@ -55,7 +55,7 @@ def _recognise_completions(path: Path) -> str:
         return "Its columns include prompt and completion."
     if is_parquet:
         raise DataError(
-            told(
+            sentence(
                 _("The parquet file has no columns prompt and completion; it has {columns}."),
                 columns=shown(", ".join(names)),
             ),
@@ -82,7 +82,7 @@ def _items(rows: Iterator[Row], notes: Notes, take: Take) -> Iterator[Item]:
                 raise BadRow(row.reason)
             yield Item(row.line, row.offset, take(row.value, notes))
         except BadRow as exc:
-            yield Item(row.line, row.offset, reason=exc.told)
+            yield Item(row.line, row.offset, reason=exc.sentence)
 
 
 def _dumped(row: dict[str, Any], notes: Notes) -> Sampled:
@@ -92,7 +92,7 @@ def _dumped(row: dict[str, Any], notes: Notes) -> Sampled:
         raise BadRow(_("`input` or `output` is not text"))
     messages, length, marks = split_texts(prompt, output)
     split, whole = _("Texts were split into turns at the markers of {marks}."), _("Texts contain no turn markers.")
-    notes.say(told(split, marks=told(marks)) if marks else told(whole))
+    notes.say(sentence(split, marks=sentence(marks)) if marks else sentence(whole))
     score = known(number_of(row.get("score", row.get("reward"))))
     taken = {"input", "output", "score", "step", *GROUP_KEYS} | ({"reward"} if "score" not in row else set())
     return Sampled(
@@ -131,15 +131,15 @@ def _summed(parts: dict[str, float | None], notes: Notes) -> float | None:
     """The sum of the parts by weight. TRL writes its rewards in the order of the weights, before other numbers."""
     weights = notes.weights
     if not weights:
-        notes.say(told(_("The reward of a rollout is the sum of its parts, each with weight 1 (TRL's default).")))
+        notes.say(sentence(_("The reward of a rollout is the sum of its parts, each with weight 1 (TRL's default).")))
         weights = [1.0] * len(parts)
     elif len(weights) > len(parts):
         raise BadRow(
-            told(_("it has {count} parts, and there are {weights} weights"), count=len(parts), weights=len(weights))
+            sentence(_("it has {count} parts, and there are {weights} weights"), count=len(parts), weights=len(weights))
         )
     else:
         pairs = ", ".join(f"{weight:g} × {name}" for name, weight in zip(parts, weights, strict=False))
-        notes.say(told(_("The reward of a rollout is the sum of its parts by `reward_weights`: {sum}."), sum=pairs))
+        notes.say(sentence(_("The reward of a rollout is the sum of its parts by `reward_weights`: {sum}."), sum=pairs))
     values = [value * weight for value, weight in zip(parts.values(), weights, strict=False) if value is not None]
     return sum(values) if values else None
 

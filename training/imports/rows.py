@@ -22,7 +22,7 @@ from training.data.problems import RowError
 from training.errors import DataError
 from training.imports.base import BadRow, shown
 from training.reasons import json_reason
-from training.words import _, told
+from training.words import _, sentence
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 BATCH_ROWS = 64
@@ -46,7 +46,7 @@ def read_json_lines(path: Path) -> Iterator[Row]:
             offset += len(line)
             if not ended and len(line) > MAX_LINE_BYTES:
                 offset += _skip_line(file)
-                yield Row(number, offset, None, RowError("line_long", limit=MAX_LINE_BYTES >> 20).told)
+                yield Row(number, offset, None, RowError("line_long", limit=MAX_LINE_BYTES >> 20).sentence)
                 continue
             if number == 1:
                 line = line.removeprefix(BOM)
@@ -57,7 +57,10 @@ def read_json_lines(path: Path) -> Iterator[Row]:
             except (BadRow, RowError) as exc:
                 is_cut = not ended and isinstance(exc, RowError) and exc.code == "json"
                 yield Row(
-                    number, offset, None, told(_("the file ends in the middle of this line")) if is_cut else exc.told
+                    number,
+                    offset,
+                    None,
+                    sentence(_("the file ends in the middle of this line")) if is_cut else exc.sentence,
                 )
 
 
@@ -76,7 +79,7 @@ def _object(line: bytes, start: int) -> dict[str, Any]:
     except RecursionError:
         raise RowError("deep", limit=MAX_DEPTH) from None
     except json.JSONDecodeError as exc:
-        detail = told(_("{problem} at character {place}"), problem=json_reason(exc), place=exc.pos + 1)
+        detail = sentence(_("{problem} at character {place}"), problem=json_reason(exc), place=exc.pos + 1)
         raise RowError("json", detail=detail) from None
     except (BadRow, RowError):
         raise
@@ -104,7 +107,7 @@ def check(value: Any) -> None:
                 stack += [(key, depth + 1) for key in node]
             stack += [(child, depth + 1) for child in (node.values() if isinstance(node, dict) else node)]
         elif node is not None and not isinstance(node, bool | int | float):
-            raise BadRow(told(_("holds a value of type {type}"), type=type(node).__name__))
+            raise BadRow(sentence(_("holds a value of type {type}"), type=type(node).__name__))
 
 
 def _check_text(text: str) -> None:
@@ -152,7 +155,7 @@ def read_parquet(path: Path, max_rows: int) -> Iterator[Row]:
             raise MemoryError from exc
         except (pa.ArrowException, OSError, ValueError, OverflowError) as exc:
             raise DataError(
-                told(_("The parquet file is damaged: {problem} while reading it."), problem=type(exc).__name__)
+                sentence(_("The parquet file is damaged: {problem} while reading it."), problem=type(exc).__name__)
             ) from exc
 
 
@@ -160,5 +163,5 @@ def _checked(number: int, offset: int, value: dict[str, Any]) -> Row:
     try:
         check(value)
     except (BadRow, RowError) as exc:
-        return Row(number, offset, None, exc.told)
+        return Row(number, offset, None, exc.sentence)
     return Row(number, offset, value)

@@ -16,7 +16,7 @@ from training.data.files.jsonl import BOM
 from training.data.files.sniff import delimiter_of, open_regular
 from training.imports.base import MAX_NAME_CHARS, BadRow, Figures, Item, Notes, Reader, number_of, shown, step_of
 from training.imports.rows import Row, read_json_lines
-from training.words import _, told
+from training.words import _, sentence
 
 STEPS = (
     "step",
@@ -74,7 +74,8 @@ def _begins_with_brace(path: Path) -> bool:
 
 def _read_csv(path: Path, notes: Notes) -> Iterator[Item]:
     rows = (
-        Row(raw.line, raw.offset, raw.value, raw.error.told if raw.error else "") for raw in csvfile.read_values(path)
+        Row(raw.line, raw.offset, raw.value, raw.error.sentence if raw.error else "")
+        for raw in csvfile.read_values(path)
     )
     return _figures(rows, notes)
 
@@ -93,7 +94,7 @@ def _figures(rows: Iterator[Row], notes: Notes) -> Iterator[Item]:
         try:
             yield Item(row.line, row.offset, table.figures(row.value))
         except BadRow as exc:
-            yield Item(row.line, row.offset, reason=exc.told)
+            yield Item(row.line, row.offset, reason=exc.sentence)
 
 
 class _Table:
@@ -126,7 +127,7 @@ class _Table:
         name = str(row.get(named) or "") if named else tag_of(self.notes.name)
         value = number_of(row.get(valued))
         if not name or len(name) > MAX_NAME_CHARS:
-            raise BadRow(told(_("its metric is {name}, which is no name"), name=shown(name)))
+            raise BadRow(sentence(_("its metric is {name}, which is no name"), name=shown(name)))
         if value is None:
             raise BadRow(_("it holds no figure"))
         return {name: value}
@@ -140,7 +141,9 @@ class _Table:
                 value = number_of(cell)
             except BadRow as exc:
                 if name in self.is_metric:
-                    raise BadRow(told(_("{reason}, under {column}"), reason=exc.told, column=shown(name))) from None
+                    raise BadRow(
+                        sentence(_("{reason}, under {column}"), reason=exc.sentence, column=shown(name))
+                    ) from None
                 self.is_metric[name] = False
                 self.notes.left_out[name[:MAX_NAME_CHARS]] = _("its values are not numbers")
                 continue

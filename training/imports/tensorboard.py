@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from training.data.files.sniff import open_regular
 from training.imports.base import MAX_NAME_CHARS, MAX_STEP, BadRow, Figures, Item, Notes, Reader
-from training.words import _, told
+from training.words import _, sentence
 
 MAX_RECORD_BYTES = 64 << 20
 _HEAD = struct.Struct("<QI")
@@ -65,18 +65,18 @@ def records(file: BinaryIO) -> Iterator[Record]:
     """The records of a file, each checked. Lengths are believed only where their own checksum is right."""
     while head := file.read(_HEAD.size):
         if len(head) < _HEAD.size:
-            yield Record(b"", told(_("the file ends in the middle of this record")), ends=True)
+            yield Record(b"", sentence(_("the file ends in the middle of this record")), ends=True)
             return
         length, check = _HEAD.unpack(head)
         if masked_crc(head[:8]) != check or length > MAX_RECORD_BYTES:
-            yield Record(b"", told(_("its length is damaged, so that nothing after it can be read")), ends=True)
+            yield Record(b"", sentence(_("its length is damaged, so that nothing after it can be read")), ends=True)
             return
         data, tail = file.read(length), file.read(_SUM.size)
         if len(data) < length or len(tail) < _SUM.size:
-            yield Record(b"", told(_("the file ends in the middle of this record")), ends=True)
+            yield Record(b"", sentence(_("the file ends in the middle of this record")), ends=True)
             return
         if masked_crc(data) != _SUM.unpack(tail)[0]:
-            yield Record(b"", told(_("its checksum is wrong")))
+            yield Record(b"", sentence(_("its checksum is wrong")))
             continue
         yield Record(data)
 
@@ -127,7 +127,7 @@ def figures_of(data: bytes, notes: Notes) -> Figures | None:
     if not values:
         return None
     if step > MAX_STEP:
-        raise BadRow(told(_("its step is {step}, not a whole number from 0"), step=step))
+        raise BadRow(sentence(_("its step is {step}, not a whole number from 0"), step=step))
     return Figures(step, values, at if at is not None and 9e8 < at < 5e9 else None)
 
 
@@ -195,7 +195,7 @@ def _read(path: Path, notes: Notes) -> Iterator[Item]:
             try:
                 found = figures_of(record.data, notes)
             except BadRow as exc:
-                yield Item(number, offset, reason=exc.told)
+                yield Item(number, offset, reason=exc.sentence)
             else:
                 if found is not None:
                     yield Item(number, offset, found)

@@ -13,7 +13,7 @@ from training.data.files.sniff import open_regular
 from training.data.limits import MAX_LINE_BYTES
 from training.imports.base import MAX_NAME_CHARS, BadRow, Figures, Item, Notes, Reader, number_of, shown
 from training.imports.trainer_state import TOOL
-from training.words import _, told
+from training.words import _, sentence
 
 _BEGINS = re.compile(r"\{'[^'\n]{1,120}': ")
 _PAIR = re.compile(
@@ -58,7 +58,7 @@ def _read(path: Path, notes: Notes) -> Iterator[Item]:
             if not _belongs_to_last(values) or not step:
                 step = bar if bar is not None and bar > step else step + 1
             notes.say(_named(bar))
-            remark = told(_("{part} is not a name with a number"), part=shown(wrong[0])) if wrong else ""
+            remark = sentence(_("{part} is not a name with a number"), part=shown(wrong[0])) if wrong else ""
             yield Item(number, offset, Figures(step, values), remark=remark)
 
 
@@ -84,8 +84,8 @@ def _belongs_to_last(values: dict[str, float]) -> bool:
 
 def _named(bar: int | None) -> str:
     if bar is None:
-        return told(_("Its lines have no step number: they are numbered in their order."))
-    return told(_("Its lines have no step number: it is taken from the progress bar before them."))
+        return sentence(_("Its lines have no step number: they are numbered in their order."))
+    return sentence(_("Its lines have no step number: it is taken from the progress bar before them."))
 
 
 def _values(text: str) -> tuple[dict[str, float], list[str]]:

@@ -11,7 +11,7 @@ from typing import Any
 from training.data.files.sniff import open_regular
 from training.errors import DataError
 from training.imports.base import MAX_NAME_CHARS, BadRow, Figures, Item, Notes, Reader, number_of, shown, step_of
-from training.words import _, told
+from training.words import _, sentence
 
 TOOL = "Hugging Face Trainer"
 MAX_BYTES = 256 << 20
@@ -36,13 +36,13 @@ def _read(path: Path, notes: Notes) -> Iterator[Item]:
         try:
             yield Item(number, offset, _figures(entry, notes))
         except BadRow as exc:
-            yield Item(number, offset, reason=exc.told)
+            yield Item(number, offset, reason=exc.sentence)
 
 
 def _log(path: Path) -> list[Any]:
     """The entries of the log. Raises ``DataError``."""
     if path.stat().st_size > MAX_BYTES:
-        raise DataError(told(_("The file is larger than {limit} MB."), limit=MAX_BYTES >> 20))
+        raise DataError(sentence(_("The file is larger than {limit} MB."), limit=MAX_BYTES >> 20))
     with open_regular(path) as file:
         data = file.read(MAX_BYTES + 1)
     try:
@@ -57,7 +57,7 @@ def _log(path: Path) -> list[Any]:
 
 def _figures(entry: Any, notes: Notes) -> Figures:
     if not isinstance(entry, dict):
-        raise BadRow(told(_("{value} is not a log entry"), value=shown(entry)))
+        raise BadRow(sentence(_("{value} is not a log entry"), value=shown(entry)))
     step = step_of(entry.get("step"))
     values: dict[str, float] = {}
     for name, given in entry.items():

@@ -14,7 +14,7 @@ from envs.wire import Message, ToolCall
 from training.imports.base import BadRow
 from training.imports.rows import check
 from training.rollout.dialects import hermes
-from training.words import _, told
+from training.words import _, sentence
 
 ROLES = {
     "system": "system",
@@ -131,7 +131,7 @@ def messages_of(value: Any, role: str) -> list[Message]:
 def _message(item: dict[str, Any], number: int) -> Message:
     role = ROLES.get(str(item.get("role") or item.get("from") or "")[:20])
     if role is None:
-        raise BadRow(told(_("message {number} has no role that is known"), number=number))
+        raise BadRow(sentence(_("message {number} has no role that is known"), number=number))
     text = _text(item.get("content") if item.get("content") is not None else item.get("value"))
     calls = [_call(call, f"call_{number}_{index}") for index, call in enumerate(item.get("tool_calls") or [])]
     if role == "assistant" and not calls:

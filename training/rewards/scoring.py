@@ -19,7 +19,7 @@ from training.rewards.base import Component, Episode, Params, Score
 from training.rewards.bounds import MAX_REWARD, within_bounds
 from training.rewards.combining import categories_of, counts_for, terms_of, total_of
 from training.rewards.registry import COMPONENTS
-from training.words import _, complaint_of, option_of, told
+from training.words import _, complaint_of, option_of, sentence
 
 
 def score_episode(
@@ -42,7 +42,9 @@ def score_episode(
             continue
         if component.outside and not ask_outside:
             raise RewardFault(
-                told(_("`{name}` needs a judge, a model or a sandbox, which is not available here."), name=chosen.name)
+                sentence(
+                    _("`{name}` needs a judge, a model or a sandbox, which is not available here."), name=chosen.name
+                )
             )
         parts[chosen.name] = raw_value(chosen.name, component, params, episode)
     if not parts:
@@ -50,7 +52,7 @@ def score_episode(
     total = total_of(terms_of(parts, components, step), components)
     if not within_bounds(total):
         text = _("The weighted sum is {number}; a reward may be {limit} at most.")
-        raise RewardFault(told(text, number=f"{total:g}", limit=f"±{MAX_REWARD:g}"), hint=_("Lower the weights."))
+        raise RewardFault(sentence(text, number=f"{total:g}", limit=f"±{MAX_REWARD:g}"), hint=_("Lower the weights."))
     return Score(parts=parts, total=total)
 
 
@@ -60,7 +62,7 @@ def validate_components(components: list[RewardComponent]) -> list[str]:
     seen: set[str] = set()
     for chosen in components:
         if chosen.name in seen:
-            problems.append(told(_("The reward component `{name}` is listed twice."), name=chosen.name))
+            problems.append(sentence(_("The reward component `{name}` is listed twice."), name=chosen.name))
         seen.add(chosen.name)
         known = COMPONENTS.get(chosen.registered)
         if known is None:
@@ -71,7 +73,7 @@ def validate_components(components: list[RewardComponent]) -> list[str]:
         except ValidationError as exc:
             problems += _sentences(chosen.name, exc)
         else:
-            problems += [told(_("`{name}`: {text}"), name=chosen.name, text=text) for text in params.problems()]
+            problems += [sentence(_("`{name}`: {text}"), name=chosen.name, text=text) for text in params.problems()]
     return problems + [text for chosen in components if (text := _gate_problem(chosen, components))]
 
 
@@ -82,10 +84,10 @@ def _gate_problem(chosen: RewardComponent, components: list[RewardComponent]) ->
     gate = next((item for item in components if item.name == chosen.gate.component), None)
     if gate is None or gate is chosen:
         text = _("The gate of `{name}` needs `{gate}` as another component, for example with weight 0.")
-        return told(text, name=chosen.name, gate=chosen.gate.component)
+        return sentence(text, name=chosen.name, gate=chosen.gate.component)
     if gate.categories and not (chosen.categories and set(chosen.categories) <= set(gate.categories)):
         text = _("The gate of `{name}` needs `{gate}` to count for the same categories.")
-        return told(text, name=chosen.name, gate=gate.name)
+        return sentence(text, name=chosen.name, gate=gate.name)
     return None
 
 
@@ -102,7 +104,7 @@ def _asked(name: str, component: Component, params: Params, episode: Episode) ->
     except (RewardFault, RewardTimeout) as exc:
         if name == component.name:
             raise
-        raise type(exc)(told(_("`{name}`: {reason}"), name=name, reason=exc.message), hint=exc.hint) from exc
+        raise type(exc)(sentence(_("`{name}`: {reason}"), name=name, reason=exc.message), hint=exc.hint) from exc
 
 
 def resolve(chosen: RewardComponent) -> tuple[Component, Params]:
@@ -119,24 +121,24 @@ def resolve(chosen: RewardComponent) -> tuple[Component, Params]:
 def _number(name: str, value: object) -> float:
     """The value as a finite float. Raises ``RewardFault``."""
     if value is None:
-        raise RewardFault(told(_("`{name}` has no value for this episode."), name=name))
+        raise RewardFault(sentence(_("`{name}` has no value for this episode."), name=name))
     if not isinstance(value, Real) or isinstance(value, bool):
-        raise RewardFault(told(_("`{name}` gave a {type}, not a number."), name=name, type=type(value).__name__))
+        raise RewardFault(sentence(_("`{name}` gave a {type}, not a number."), name=name, type=type(value).__name__))
     try:
         number = float(value)
     except OverflowError:  # an integer of hundreds of digits
         number = math.inf
     if not math.isfinite(number):
-        raise RewardFault(told(_("`{name}` gave {number}, not a finite number."), name=name, number=str(number)))
+        raise RewardFault(sentence(_("`{name}` gave {number}, not a finite number."), name=name, number=str(number)))
     if not within_bounds(number):
         text = _("`{name}` gave {number}; a reward may be {limit} at most.")
-        raise RewardFault(told(text, name=name, number=f"{number:g}", limit=f"±{MAX_REWARD:g}"))
+        raise RewardFault(sentence(text, name=name, number=f"{number:g}", limit=f"±{MAX_REWARD:g}"))
     return number
 
 
 def _unknown(name: str) -> str:
     text = _("There is no reward component `{name}`; known ones are {known}.")
-    return told(text, name=name, known=", ".join(sorted(COMPONENTS)))
+    return sentence(text, name=name, known=", ".join(sorted(COMPONENTS)))
 
 
 def _sentences(name: str, exc: ValidationError) -> list[str]:
@@ -144,6 +146,6 @@ def _sentences(name: str, exc: ValidationError) -> list[str]:
     sentences: list[str] = []
     for error in exc.errors(include_url=False, include_input=False):
         where, what = option_of(error), complaint_of(error)
-        of_one = told(_("`{name}`, parameter `{where}`: {what}."), name=name, where=where, what=what)
-        sentences.append(of_one if where else told(_("`{name}`: {what}."), name=name, what=what))
+        of_one = sentence(_("`{name}`, parameter `{where}`: {what}."), name=name, where=where, what=what)
+        sentences.append(of_one if where else sentence(_("`{name}`: {what}."), name=name, what=what))
     return sentences

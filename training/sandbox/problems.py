@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from training.words import Sentence, _, told
+from training.words import Sentence, _, sentence
 
 MAX_TEXT = 300
 
@@ -49,7 +49,7 @@ class Problem(NamedTuple):
     @property
     def sentence(self) -> Sentence:
         """What went wrong."""
-        return told(SENTENCES[self.kind], text=self.text)
+        return sentence(SENTENCES[self.kind], text=self.text)
 
     def __str__(self) -> str:
         return self.sentence + (f" (line {self.line})" if self.line else "")

@@ -81,14 +81,14 @@ class Worker:
 
     def _begin(self, code: str) -> None:
         deadline = time.monotonic() + START_LIMIT_S
-        said = self._answer(self._exchange(b"", deadline, START_LIMIT_S))
-        if "seccomp" not in said.get("confined", ()):
-            raise SandboxProblem(problem_from({"kind": "unavailable", **said}))
+        reply = self._answer(self._exchange(b"", deadline, START_LIMIT_S))
+        if "seccomp" not in reply.get("confined", ()):
+            raise SandboxProblem(problem_from({"kind": "unavailable", **reply}))
         # Compiling is the code's own doing, so it has the limits of a call.
         deadline = time.monotonic() + max(self._limits.seconds, 2.0)
-        said = self._answer(self._exchange(_line({"code": code}), deadline, self._limits.seconds))
-        if said.get("ready") is not True:
-            raise SandboxProblem(self._worded(problem_from(said)))
+        reply = self._answer(self._exchange(_line({"code": code}), deadline, self._limits.seconds))
+        if reply.get("ready") is not True:
+            raise SandboxProblem(self._worded(problem_from(reply)))
 
     @property
     def pid(self) -> int:
@@ -108,24 +108,24 @@ class Worker:
             raise SandboxProblem(Problem("episode", str(MAX_REQUEST_BYTES >> 20)))
         began = time.monotonic()
         try:
-            said = self._answer(self._exchange(line, began + self._limits.seconds, self._limits.seconds))
-            if said.get("id") != ticket:
+            reply = self._answer(self._exchange(line, began + self._limits.seconds, self._limits.seconds))
+            if reply.get("id") != ticket:
                 raise SandboxProblem(Problem("output"))
         except BaseException:
             self.kill()
             raise
         finally:
             self.busy_seconds += time.monotonic() - began
-        return self._believed(said)
+        return self._believed(reply)
 
-    def _believed(self, said: dict[str, Any]) -> Answer:
+    def _believed(self, reply: dict[str, Any]) -> Answer:
         """An answer as far as it can be checked from outside: a finite number, or one of our sentences."""
-        if "value" not in said:
-            problem = self._worded(problem_from(said))
+        if "value" not in reply:
+            problem = self._worded(problem_from(reply))
             if problem.kind in ("memory", "output"):  # what is left of such a process is not used again
                 self.kill()
             raise SandboxProblem(problem)
-        value, printed = said["value"], said.get("printed")
+        value, printed = reply["value"], reply.get("printed")
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise SandboxProblem(Problem("type", type(value).__name__))
         if (isinstance(value, int) and abs(value) > 2**1000) or not math.isfinite(value):
@@ -137,12 +137,12 @@ class Worker:
 
     def _answer(self, line: bytes) -> dict[str, Any]:
         try:
-            said = json.loads(line)
+            reply = json.loads(line)
         except (ValueError, RecursionError):
-            said = None
-        if not isinstance(said, dict):
+            reply = None
+        if not isinstance(reply, dict):
             raise SandboxProblem(Problem("output"))
-        return said
+        return reply
 
     def _exchange(self, line: bytes, deadline: float, limit_s: float) -> bytes:
         """Send a line and read one; neither side of the pipe can make this wait beyond the deadline."""

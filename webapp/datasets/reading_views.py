@@ -88,7 +88,7 @@ def _read_context(project: Project, dataset: Dataset, form: ReadForm) -> dict[st
             {
                 "format": item.get("format"),
                 "certainty": item.get("certainty"),
-                "reasons": [in_words(said) for said in item.get("reasons") or []],
+                "reasons": [in_words(reason) for reason in item.get("reasons") or []],
             }
             for item in recognised.get("candidates") or []
         ],

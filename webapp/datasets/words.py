@@ -41,4 +41,4 @@ def lost_words(name: str) -> str:
 def evidence_of(report: dict[str, Any]) -> list[str]:
     """Why a file is taken for what it is."""
     form = report.get("format") or {}
-    return [in_words(said) for said in form.get("told") or []] or [str(text) for text in form.get("evidence") or []]
+    return [in_words(found) for found in form.get("told") or []] or [str(text) for text in form.get("evidence") or []]

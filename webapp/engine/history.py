@@ -14,6 +14,7 @@ from django.db import connection, transaction
 from django.db.models.functions import Now
 
 from training.errors import Boundary, ErrorInfo, TiltyardError
+from training.words import Sentence
 from webapp.engine import outbox
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.nudge import nudge
@@ -71,8 +72,9 @@ def run_transition(
     *,
     sources: frozenset[RunState] | None = None,
     lease: Lease | None = None,
-    reason: str = "",
+    reason: Sentence | None = None,
     error: ErrorInfo | None = None,
+    why: ErrorInfo | None = None,
     **changes: Any,
 ) -> Run | None:
     """Move a run to ``target``, or return ``None`` if it does not stand where that is legal.
@@ -82,6 +84,7 @@ def run_transition(
     3. Write the event with the next ``seq`` in the same transaction.
     4. A terminal state wakes the runs that waited for this one, or fails them.
 
+    The event says ``reason``, a sentence, and ``error``, which the run keeps; or ``why``, which only the attempt keeps.
     An ended run goes on only where ``sources`` names its state: a person's act, never the machinery's.
     """
     legal = set(sources_of(target)) & (set(sources) if sources is not None else set(RunState) - TERMINAL)
@@ -100,7 +103,13 @@ def run_transition(
             setattr(run, name, value)
         run.save(update_fields=list(fields))
         run.refresh_from_db()
-        payload = {"from": before, "to": target, "reason": reason, "error": fields.get("error")}
+        shown = error or why
+        payload = {
+            "from": before,
+            "to": target,
+            "reason": reason.data if reason else None,
+            "error": shown.model_dump(mode="json") if shown else None,
+        }
         RunEvent.objects.create(
             run_id=run_id, seq=run.seq, attempt=run.attempt, kind="state", payload=clean_json(payload), at=Now()
         )
@@ -128,7 +137,7 @@ def _followers_wake(run: Run) -> None:
         if run.state == RunState.SUCCEEDED:
             outbox.add(follower.pk)
         else:
-            run_transition(follower.pk, RunState.FAILED, reason="dependency_failed", error=dependency_error(run))
+            run_transition(follower.pk, RunState.FAILED, error=dependency_error(run))
 
 
 def dependency_error(run: Run) -> ErrorInfo:

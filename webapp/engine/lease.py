@@ -68,7 +68,7 @@ def _predecessor_ready(run: Run) -> bool:
     if before is None or before.state == RunState.SUCCEEDED:
         return True
     if before.state in TERMINAL:
-        run_transition(run.pk, RunState.FAILED, reason="dependency_failed", error=dependency_error(before))
+        run_transition(run.pk, RunState.FAILED, error=dependency_error(before))
     return False
 
 

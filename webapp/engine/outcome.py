@@ -63,10 +63,9 @@ def attempt_end(lease: Lease, error: ErrorInfo | None = None) -> Run:
         rollouts_close(lease, upto=run.attempt)
         if target == RunState.SUCCEEDED and not run.imported_from:
             _model_register(run)
-        reason = "" if stored is None else stored.message
         final = verdict if target in {RunState.FAILED, RunState.PAUSED} else None
         health = _health(run, attempt, stored)
-        ended = run_transition(run.pk, target, lease=lease, reason=reason, error=final, health=health)
+        ended = run_transition(run.pk, target, lease=lease, error=final, why=stored, health=health)
         if ended is None:
             raise LeaseLost("Another worker has the run.")
     return ended

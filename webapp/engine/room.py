@@ -16,10 +16,12 @@ from django.template.defaultfilters import filesizeformat
 from django.utils.translation import gettext as _
 
 from training.machine import reserve_bytes
+from training.words import sentence
 from webapp.engine.services import run_resume
 from webapp.registry.models import Checkpoint
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
+from webapp.state_reasons import ROOM
 from webapp.workers.identity import folder_problem
 
 logger = logging.getLogger(__name__)
@@ -65,7 +67,7 @@ def resume_where_room() -> int:
     for run in waiting:
         if now.free < needed_bytes(run, now):
             continue
-        reason = f"room is back: {filesizeformat(now.free)} free"
+        reason = sentence(ROOM, free=filesizeformat(now.free))
         if run_resume(run=run, reason=reason).state == RunState.QUEUED:
             logger.info("resumed after a full disk", extra={"action": "room", "run_id": run.pk, "free": now.free})
             count += 1

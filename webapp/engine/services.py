@@ -11,6 +11,7 @@ from django.utils.translation import gettext as _
 
 from training.config import JobConfig
 from training.errors import ConfigError
+from training.words import Sentence, sentence
 from webapp.engine import outbox
 from webapp.engine.history import event_add, run_transition
 from webapp.engine.resolve import Resolved, resolve
@@ -19,6 +20,7 @@ from webapp.ids import name_validator
 from webapp.registry.models import Checkpoint, CheckpointState
 from webapp.runs.models import Run
 from webapp.runs.states import LEASED, TERMINAL, RunState
+from webapp.state_reasons import CREATED, reason_of
 from webapp.teams.audit import audit
 from webapp.teams.models import AuditAction, Project, User
 from webapp.text import clean_json
@@ -72,7 +74,8 @@ def run_create(
                 resume_step=checkpoint.step if checkpoint else None,
                 **_resolved_fields(config, resolved),
             )
-            event_add(run.pk, "state", {"from": None, "to": run.state, "reason": "created", "error": None}, attempt=0)
+            created = {"from": None, "to": run.state, "reason": sentence(CREATED).data, "error": None}
+            event_add(run.pk, "state", created, attempt=0)
             audit(AuditAction.RUN_LAUNCHED if launch else AuditAction.RUN_ADDED, run, by=user)
             if launch:
                 outbox.add(run.pk)
@@ -136,7 +139,7 @@ def run_pause(*, run: Run, user: User | None = None) -> Run:
     return run
 
 
-def run_resume(*, run: Run, user: User | None = None, reason: str = "") -> Run:
+def run_resume(*, run: Run, user: User | None = None, reason: Sentence | None = None) -> Run:
     """Queue a run again that was paused or ended, if it has something to go on from.
 
     The next attempt starts from the newest whole checkpoint, and the count of crashes begins anew. A run that never
@@ -174,8 +177,8 @@ def check_child(project: Project, config: JobConfig, checkpoint: Checkpoint) -> 
         raise ConfigError(sentence, option="run.max_steps")
 
 
-def _by(what: str, user: User | None) -> str:
-    return f"{what} by {user.get_username()}" if user is not None else what
+def _by(act: str, user: User | None) -> Sentence:
+    return reason_of(act, user.get_username() if user is not None else "")
 
 
 def _check_name(name: str) -> None:

@@ -28,14 +28,16 @@ from webapp.teams.models import Project, Role
 TOO_MANY = 99
 
 
-def _answer(request: HttpRequest, project: Project, environment: Environment, said: str, *, ok: bool) -> HttpResponse:
+def _answer(request: HttpRequest, project: Project, environment: Environment, notice: str, *, ok: bool) -> HttpResponse:
     """The part of the page that asked, or the environment's page."""
     if request.headers.get("HX-Request") != "true":
-        (messages.success if ok else messages.error)(request, said)
+        (messages.success if ok else messages.error)(request, notice)
         return redirect("environment-detail", slug=project.slug, pk=environment.pk)
     if request.GET.get("part") == "preflight":
-        return render(request, "environments/_offered.html", {"said": said, "ok": ok})
-    return render(request, "environments/_live.html", live_context(project, environment) | {"said": "" if ok else said})
+        return render(request, "environments/_offered.html", {"notice": notice, "ok": ok})
+    return render(
+        request, "environments/_live.html", live_context(project, environment) | {"notice": "" if ok else notice}
+    )
 
 
 @login_required
@@ -67,8 +69,8 @@ def environment_scale_view(request: HttpRequest, slug: str, pk: UUID) -> HttpRes
         environment = environment_scale(environment=environment, wanted=wanted)
     except ValidationError as exc:
         return _answer(request, project, environment, " ".join(exc.messages), ok=False)
-    said = ngettext("%(count)d replica is wanted now.", "%(count)d replicas are wanted now.", wanted)
-    return _answer(request, project, environment, said % {"count": wanted}, ok=True)
+    notice = ngettext("%(count)d replica is wanted now.", "%(count)d replicas are wanted now.", wanted)
+    return _answer(request, project, environment, notice % {"count": wanted}, ok=True)
 
 
 @login_required
@@ -80,8 +82,8 @@ def environment_restart_view(request: HttpRequest, slug: str, pk: UUID) -> HttpR
         count = environment_restart(environment=environment, number=_number(request.POST.get("number", "")))
     except ValidationError as exc:
         return _answer(request, project, environment, " ".join(exc.messages), ok=False)
-    said = ngettext("%(count)d replica restarts.", "%(count)d replicas restart.", count) % {"count": count}
-    return _answer(request, project, environment, said, ok=True)
+    notice = ngettext("%(count)d replica restarts.", "%(count)d replicas restart.", count) % {"count": count}
+    return _answer(request, project, environment, notice, ok=True)
 
 
 @login_required

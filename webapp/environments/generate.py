@@ -82,7 +82,7 @@ def _hand_in(dataset: Dataset, handed_in: Callable[[Dataset], None]) -> None:
 
 
 def _write_rows(module: list[str], path: Path, memory_mb: int) -> None:
-    said = path.with_suffix(".log")
+    output = path.with_suffix(".log")
     limits = {
         "RLIMIT_DATA": memory_mb << 20,
         "RLIMIT_FSIZE": settings.MAX_UPLOAD_BYTES,
@@ -90,7 +90,7 @@ def _write_rows(module: list[str], path: Path, memory_mb: int) -> None:
         "RLIMIT_CORE": 0,
     }
     with (
-        said.open("wb") as log,
+        output.open("wb") as log,
         limited_child(
             [sys.executable, "-m", *module],
             wall_s=TIME_LIMIT_S,
@@ -110,12 +110,12 @@ def _write_rows(module: list[str], path: Path, memory_mb: int) -> None:
             hint=_("Ask for fewer rows."),
         )
     if child.code:
-        raise _failure(child.code, said, path, memory_mb)
+        raise _failure(child.code, output, path, memory_mb)
 
 
-def _failure(code: int, said: Path, path: Path, memory_mb: int) -> OrderFailed:
+def _failure(code: int, output: Path, path: Path, memory_mb: int) -> OrderFailed:
     """Why a child failed, from its last words; where its file was is nobody's business."""
-    with said.open("rb") as log:
+    with output.open("rb") as log:
         log.seek(max(0, log.seek(0, os.SEEK_END) - SAID_BYTES))
         lines = last_lines(log.read(), SAID_LINES)
     last = lines[-1].replace(str(path), path.name)[:SAID_CHARS] if lines else f"exit code {code}"

@@ -39,8 +39,8 @@ def environment_edit(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         except ValidationError as exc:
             add_errors(form, exc)
         else:
-            said = _("%(name)s restarts with the new settings.") if changed else _("Nothing was changed.")
-            messages.success(request, said % {"name": environment.name} if changed else said)
+            notice = _("%(name)s restarts with the new settings.") if changed else _("Nothing was changed.")
+            messages.success(request, notice % {"name": environment.name} if changed else notice)
             return redirect("environment-detail", slug=slug, pk=pk)
     context = {"project": project, "item": environment, "form": form}
     return render(request, "environments/edit.html", context, status=422 if form.errors else 200)

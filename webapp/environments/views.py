@@ -85,8 +85,8 @@ def environment_new(request: HttpRequest, slug: str) -> HttpResponse:
             else:
                 add_errors(form, exc)
         else:
-            said = _("%(name)s starts now.") if made.launched else _("%(name)s answers and is registered.")
-            messages.success(request, said % {"name": made.name})
+            notice = _("%(name)s starts now.") if made.launched else _("%(name)s answers and is registered.")
+            messages.success(request, notice % {"name": made.name})
             return redirect("environment-detail", slug=slug, pk=made.pk)
     return _form(request, project, form, findings=findings, status=422)
 

@@ -44,7 +44,7 @@ def import_view(report: dict[str, Any]) -> dict[str, Any]:
 
 def _notes(item: dict[str, Any]) -> list[str]:
     """What was noted of a file; reports of earlier versions have only the English sentences."""
-    return [in_words(said) for said in item.get("told") or []] or [str(text) for text in item.get("notes", [])]
+    return [in_words(found) for found in item.get("told") or []] or [str(text) for text in item.get("notes", [])]
 
 
 def _listed(item: dict[str, Any]) -> dict[str, Any]:

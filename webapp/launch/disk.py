@@ -68,9 +68,9 @@ def disk_sentence(config: JobConfig, found: DiskForecast) -> str:
         parts.append(_("the final model of %(model)s") % sizes)
     if found.records:
         parts.append(_("records of at most %(records)s") % sizes)
-    said = _("About %(total)s: %(parts)s.") % {"total": sizes["total"], "parts": " + ".join(parts)}
+    forecast = _("About %(total)s: %(parts)s.") % {"total": sizes["total"], "parts": " + ".join(parts)}
     more = _("Checkpoints saved by time are added to these; none of them is deleted.")
-    return said if found.bounded else f"{said} {more}"
+    return forecast if found.bounded else f"{forecast} {more}"
 
 
 def _records(config: JobConfig) -> int:

@@ -144,8 +144,8 @@ def _dataset(project: Project, wanted: Needs, environment: Environment | None) -
         return blank
     if order.state == OrderState.FAILED:
         error = order.error or {}
-        said = " ".join(str(error[key]) for key in ("message", "hint") if error.get(key))
-        return blank._replace(state=FAILED, name=order.name, note=said)
+        why = " ".join(str(error[key]) for key in ("message", "hint") if error.get(key))
+        return blank._replace(state=FAILED, name=order.name, note=why)
     if order.dataset is None or order.state in OPEN:
         return blank._replace(state=MAKING, name=order.name, note=_("being written"))
     return _of_dataset(project, blank, order.dataset)

@@ -328,11 +328,11 @@ def _option_title(path: str) -> str:
 def _finding(item: dict[str, Any]) -> Check:
     """One finding in the reader's language: our own are sentences, errors from elsewhere have a code."""
     title, ok = _title(str(item["check"])), bool(item["ok"])
-    said, hint = str(item.get("message", ""))[:500], str(item.get("hint", ""))[:500]
-    error = failure({"code": item.get("code"), "message": said, "hint": hint}) if item.get("code") else None
+    plain, hint = str(item.get("message", ""))[:500], str(item.get("hint", ""))[:500]
+    error = failure({"code": item.get("code"), "message": plain, "hint": hint}) if item.get("code") else None
     if error is not None:
         return Check(title, ok, error.title, error.hint, detail=error.detail)
-    message = in_words(item["told"])[:500] if item.get("told") else said
+    message = in_words(item["told"])[:500] if item.get("told") else plain
     path = str(item.get("option") or "")[:80]
     return Check(_option_title(path) or title, ok, message, _(hint) if hint else "", item.get("hard") is True, path)
 

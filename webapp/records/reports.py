@@ -17,7 +17,7 @@ from webapp.text import clean_text, in_words
 REPORT_KINDS = ("held", "update_skipped", "sampler_checked", "resumed", "checkpoints_removed")
 
 
-def said(key: str, **values: Any) -> str:
+def report_text(key: str, **values: Any) -> str:
     """A sentence of the page's catalogue with its {places} filled."""
     text = report_strings()[key]
     for name, value in values.items():
@@ -33,10 +33,12 @@ def held_text(held: Mapping[str, Any] | None, *, short: bool = False) -> str:
     now = "" if next_s > 0 else "_now"
     if short:
         where = f"held.{(held.get('error') or {}).get('boundary')}"
-        what = said(where if where in report_strings() else "held.other")
-        return said(f"held_short{now}", what=what, next=duration(next_s), left=left)
+        what = report_text(where if where in report_strings() else "held.other")
+        return report_text(f"held_short{now}", what=what, next=duration(next_s), left=left)
     known = failure(held.get("error"))
-    return said(f"held{now}", step=held["step"], what=known.title if known else "", next=duration(next_s), left=left)
+    return report_text(
+        f"held{now}", step=held["step"], what=known.title if known else "", next=duration(next_s), left=left
+    )
 
 
 def _seconds_to(iso: str) -> int:
@@ -49,11 +51,11 @@ def report_lines(health: Mapping[str, Any], error: object = None) -> list[tuple[
     lines: list[tuple[str, str]] = []
     if (found := health.get("ended")) and not error:
         known = failure(found)
-        lines.append(("ended", said("report.ended", attempt=found["attempt"], why=known.title if known else "")))
+        lines.append(("ended", report_text("report.ended", attempt=found["attempt"], why=known.title if known else "")))
     if found := health.get("resumed"):
         lines.append(("resumed", resume_text(found)))
     if found := health.get("skipped"):
-        text = said(f"report.skipped_{found['what']}", n=found["count"], step=found["step"])
+        text = report_text(f"report.skipped_{found['what']}", n=found["count"], step=found["step"])
         lines.append(("skipped", text))
     return lines
 
@@ -62,16 +64,18 @@ def resume_text(found: Mapping[str, Any]) -> str:
     """From where an attempt went on, what is trained again, what was damaged and what was verified."""
     attempt = found.get("attempt", "")
     if found["source"]:
-        parts = [said("report.resumed", attempt=attempt, source=found["source"], step=found["step"])]
+        parts = [report_text("report.resumed", attempt=attempt, source=found["source"], step=found["step"])]
     else:
-        parts = [said("report.began", attempt=attempt)]
+        parts = [report_text("report.began", attempt=attempt)]
     if found.get("lost_steps"):
-        parts.append(said("report.lost", n=found["lost_steps"]))
+        parts.append(report_text("report.lost", n=found["lost_steps"]))
     if found.get("set_aside"):
-        parts.append(said("report.aside", names=said("report.comma").join(found["set_aside"])))
+        parts.append(report_text("report.aside", names=report_text("report.comma").join(found["set_aside"])))
     if found.get("verified"):
         parts.append(
-            said("report.verified", what=said("report.comma").join(in_words(each) for each in found["verified"]))
+            report_text(
+                "report.verified", what=report_text("report.comma").join(in_words(each) for each in found["verified"])
+            )
         )
     return " ".join(parts)
 
@@ -79,22 +83,22 @@ def resume_text(found: Mapping[str, Any]) -> str:
 def _sampler(found: Mapping[str, Any]) -> str:
     gaps = {"gap": found["max_gap"], "mean": found["mean_gap"], "limit": found["tolerance"]}
     shown = {name: figure(float(value), 2) for name, value in gaps.items()}
-    return said("report.sampler", step=found["step"], tokens=found["tokens"], **shown)
+    return report_text("report.sampler", step=found["step"], tokens=found["tokens"], **shown)
 
 
 def _held(payload: Mapping[str, Any]) -> str:
     if not payload.get("error"):
-        return said("event.held_over", step=payload["step"])
+        return report_text("event.held_over", step=payload["step"])
     message, wait = payload["error"]["message"], duration(float(payload["next_try_s"]))
-    return said("event.held", step=payload["step"], tries=payload["tries"], message=message, next=wait)
+    return report_text("event.held", step=payload["step"], tries=payload["tries"], message=message, next=wait)
 
 
 def _removed(payload: Mapping[str, Any]) -> str:
-    return said("event.torn" if payload["why"] == "torn" else "event.old", names=", ".join(payload["paths"]))
+    return report_text("event.torn" if payload["why"] == "torn" else "event.old", names=", ".join(payload["paths"]))
 
 
 def _skipped(payload: Mapping[str, Any]) -> str:
-    return said(f"event.skipped_{payload['what']}", step=payload["step"], n=payload["in_a_row"])
+    return report_text(f"event.skipped_{payload['what']}", step=payload["step"], n=payload["in_a_row"])
 
 
 WORDS: dict[str, Callable[[Mapping[str, Any]], str]] = {

@@ -12,7 +12,7 @@ from uuid import UUID
 from django.conf import settings
 
 from training.errors import DataError
-from training.words import _, told
+from training.words import _, sentence
 from webapp import work
 from webapp.removal.models import Removal, RemovalState
 from webapp.storage import trash_dir
@@ -54,7 +54,7 @@ def files_delete(claim: Claim[Removal]) -> None:
         claim.report({"stage": "files"}, at_once=True)
         shutil.rmtree(trash)
     except OSError as exc:
-        what = told(_("Its files cannot be deleted: {why}."), why=exc.strerror or "I/O error")
+        what = sentence(_("Its files cannot be deleted: {why}."), why=exc.strerror or "I/O error")
         raise DataError(what, hint=_("Fix the permissions or the disk of the data folder, then try again.")) from exc
 
 

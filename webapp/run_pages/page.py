@@ -21,14 +21,14 @@ from webapp.failures import failure
 from webapp.figures import duration, figure, percent
 from webapp.foreign.report import import_report
 from webapp.metrics.selectors import curves, metric_names
-from webapp.records.reports import REPORT_KINDS, event_text, said
+from webapp.records.reports import REPORT_KINDS, event_text, report_text
 from webapp.records.selectors import SORTS, event_view
 from webapp.runs.config import component_titles, config_of
 from webapp.runs.differences import Changed, differences
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.states import TERMINAL, RunState
 from webapp.storage import attempt_dir
-from webapp.text import clean_text, translated
+from webapp.text import clean_text, in_words, translated
 
 PLOTLY = "vendor/plotly-basic-4.1.1.min.js"  # fetched when the curves are looked at, not before
 EVENTS_PAGE = 200
@@ -239,10 +239,10 @@ def event_words(event: dict[str, Any]) -> str:
         return clean_text(event_text(event))
     if kind == "state":
         names = [_state(str(payload[end])) for end in ("from", "to") if payload.get(end)]
-        words = [" → ".join(names), payload.get("reason"), _error_words(payload.get("error"))]
+        words = [" → ".join(names), in_words(payload.get("reason") or ""), _error_words(payload.get("error"))]
     elif kind == "attempt":
         where = "worker" if payload.get("owner") else "device"
-        words = [said(f"event.{where}", name=payload.get("owner") or payload.get("device") or "–")]
+        words = [report_text(f"event.{where}", name=payload.get("owner") or payload.get("device") or "–")]
     elif kind == "warning":
         words = [_error_words(payload)]
     else:

@@ -175,9 +175,9 @@ def _act(request: HttpRequest, slug: str, pk: UUID, action: Callable[..., Run], 
     except ConfigError as exc:  # what it refers to is no longer there
         messages.error(request, exc.message)
         return redirect("run-detail", slug=slug, pk=pk)
-    said = words.get(run.state)
-    if said:
-        messages.success(request, said)
+    notice = words.get(run.state)
+    if notice:
+        messages.success(request, notice)
     else:
         messages.warning(
             request, _("That is not possible now: the run is %(state)s.") % {"state": run.get_state_display()}

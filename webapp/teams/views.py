@@ -152,5 +152,5 @@ def set_active(request: HttpRequest, user: User, *, active: bool) -> None:
     """Do it and say so."""
     by = cast(User, request.user)
     services.person_set_active(user=user, active=active, by=by)
-    said = _("%(name)s can log in again.") if active else _("%(name)s is logged out and can no longer log in.")
-    messages.success(request, said % {"name": user.username})
+    text = _("%(name)s can log in again.") if active else _("%(name)s is logged out and can no longer log in.")
+    messages.success(request, text % {"name": user.username})

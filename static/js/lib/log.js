@@ -3,7 +3,7 @@
 import { failureWords } from "./failure.js";
 import { h, has, keyed, setText, t } from "./dom.js";
 import { bytes, clock, plain } from "./format.js";
-import { eventText, REPORT_KINDS } from "./reports.js";
+import { eventText, inWords, REPORT_KINDS } from "./reports.js";
 
 /** @typedef {Record<string, any>} Row */
 
@@ -23,7 +23,7 @@ export function words(event) {
   let said;
   if (event.kind === "state") {
     const names = [payload.from, payload.to].filter(Boolean).map((name) => t(`state.${name}`));
-    said = [names.join(" → "), payload.reason, errorWords(payload.error)];
+    said = [names.join(" → "), inWords(payload.reason ?? "", t), errorWords(payload.error)];
   } else if (event.kind === "attempt") {
     said = [t(payload.owner ? "event.worker" : "event.device", { name: payload.owner || payload.device || "–" })];
   } else if (event.kind === "warning") said = [errorWords(payload)];

@@ -75,11 +75,11 @@ function resumeText(found, t) {
 }
 
 /**
- * A sentence of the trainer; records of older versions hold its English text.
+ * A sentence that a record holds; those of older versions hold its English text.
  * @param {string | Told} found
  * @param {Translate} t
  */
-const inWords = (found, t) => (typeof found === "string" ? found : t(`told.${found.template}`, found.values));
+export const inWords = (found, t) => (typeof found === "string" ? found : t(`told.${found.template}`, found.values));
 
 /**
  * @param {Row} found

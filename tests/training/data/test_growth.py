@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from collections.abc import Callable
@@ -9,14 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.growth import assert_linear
 from training.data.checking.check import check_file
 from training.data.files.archive import Given
 from training.data.options import ReadOptions
 from training.imports.read import import_files
 
-CALM_S = 0.05
-"""Below this a ratio says nothing."""
-MOST = 2.5
 HOSTILE: dict[str, str] = {
     "brackets": "[",
     "braces": '{"a":',
@@ -88,28 +87,21 @@ RUNS: dict[str, Callable[[str], bytes]] = {
 }
 
 
-def _seconds(work: Callable[[Path], object], folder: Path) -> float:
-    best = float("inf")
-    for number in range(3):
-        made = folder / f"out-{number}"
-        made.mkdir(parents=True)
-        began = time.process_time()
-        work(made)
-        best = min(best, time.process_time() - began)
-        if best < CALM_S:
-            break
-    return best
-
-
 def _grows_calmly(work: Callable[[Path, Path], object], make: Callable[[str], bytes], unit: str, folder: Path) -> None:
-    """Doubling the text takes at most 2.5 times as long."""
-    taken = []
-    for size in (32 << 10, 64 << 10):
+    numbers = itertools.count()
+
+    def reading(size: int) -> Callable[[], None]:
         path = folder / f"{size}.in"
         path.write_bytes(make(_text(unit, size)))
-        taken.append(_seconds(lambda out, path=path: work(path, out), folder / str(size)))  # type: ignore[misc]
-    assert taken[1] <= max(CALM_S, MOST * taken[0]), taken
-    assert taken[0] < 1.0, taken
+
+        def read() -> None:
+            out = folder / f"out-{next(numbers)}"
+            out.mkdir()
+            work(path, out)
+
+        return read
+
+    assert_linear(reading(32 << 10), reading(64 << 10), limit_s=2.0, quiet_s=0.05, clock=time.process_time)
 
 
 @pytest.mark.parametrize("unit", HOSTILE)

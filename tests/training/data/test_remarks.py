@@ -11,7 +11,7 @@ import pytest
 from training.data.checking.check import check_file
 from training.data.checking.runner import run_check
 from training.data.options import CheckOptions, ReadOptions
-from training.data.problems import PROBLEMS, sentence
+from training.data.problems import PROBLEMS, reason_of
 from training.errors import DataError
 
 USER = {"role": "user", "content": "hi"}
@@ -72,7 +72,7 @@ def test_a_remark_has_line_sentence_and_suggestion(tmp_path: Path, name: str) ->
     assert (found.verdict, found.rows, found.bad_rows) == ("ok", 2, 0)
     told = next(finding for finding in found.findings if words in finding.reason)
     assert all(finding.line == 2 for finding in found.findings)
-    assert told.suggestion == PROBLEMS[told.code].suggestion and sentence(told.code, told.values) == told.reason
+    assert told.suggestion == PROBLEMS[told.code].suggestion and reason_of(told.code, told.values) == told.reason
     assert found.codes[told.code] == sum(finding.code == told.code for finding in found.findings)
 
 
@@ -145,7 +145,7 @@ def test_every_code_has_a_sentence_that_can_be_filled() -> None:
 
     for code, problem in PROBLEMS.items():
         names = {name for _, name, _, _ in string.Formatter().parse(problem.template) if name}
-        assert sentence(code, dict.fromkeys(names, "x")) and problem.suggestion, code
+        assert reason_of(code, dict.fromkeys(names, "x")) and problem.suggestion, code
 
 
 def test_a_dataset_that_cannot_be_compared_is_a_sentence(tmp_path: Path) -> None:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from envs.wire import Message, ToolCall
+from tests.growth import assert_linear
 from training.errors import TiltyardError
 from training.rewards.base import Component, Episode
 from training.rewards.lab.behaviour import behaviour_of
 from training.rewards.registry import COMPONENTS
 
 COUNT = 32_000
-CPU_LIMIT_S = 0.1
-QUIET_S = 0.02
-"""Below this, growth is noise."""
 PIECES = [
     "Thought:",
     "\nAction:",
@@ -67,17 +64,12 @@ def hostile(piece: str, count: int) -> Episode:
     return Episode(messages, 1, row=row)
 
 
-def cpu_s(score: Callable[[Episode], object], episode: Episode) -> float:
-    """CPU seconds of this thread; the best of three, because others share the machine."""
-    best = float("inf")
-    for _ in range(3):
-        began = time.thread_time()
+def scoring(score: Callable[[Episode], object], episode: Episode) -> Callable[[], None]:
+    def work() -> None:
         with contextlib.suppress(TiltyardError):  # a component may refuse; here only its time counts
             score(episode)
-        best = min(best, time.thread_time() - began)
-        if best < QUIET_S:
-            break
-    return best
+
+    return work
 
 
 def reader(component: Component) -> Callable[[Episode], object]:
@@ -93,7 +85,5 @@ def test_no_text_costs_more_than_its_length(name: str) -> None:
     """T13: ``Thought:`` 8,192 times cost 5 CPU seconds, each doubling four times as much."""
     for piece in PIECES:
         count = min(COUNT, 256_000 // len(piece))
-        half = cpu_s(READERS[name], hostile(piece, count // 2))
-        whole = cpu_s(READERS[name], hostile(piece, count))
-        assert whole <= CPU_LIMIT_S, f"{piece!r} × {count} takes {whole:.3f} s"
-        assert whole <= QUIET_S or whole <= 2.5 * half, f"{piece!r}: {half:.3f} s, and {whole:.3f} s for twice as much"
+        half, whole = (scoring(READERS[name], hostile(piece, n)) for n in (count // 2, count))
+        assert_linear(half, whole, limit_s=0.1)

@@ -76,7 +76,7 @@ def test_a_run_waits_for_its_predecessor_and_fails_with_it(
     assert run.state == expected
     if expected == "failed":
         assert run.error["code"] == "dependency_failed"
-        assert [payload["reason"] for kind, _attempt, payload in _events(run)] == ["dependency_failed"]
+        assert [payload["error"]["code"] for kind, _attempt, payload in _events(run)] == ["dependency_failed"]
 
 
 def test_of_two_runs_the_one_that_was_named_is_claimed(queued: Any) -> None:

@@ -78,4 +78,5 @@ def test_a_run_that_a_full_disk_paused_goes_on_once_there_is_room(make_run: Any,
     assert room.resume_where_room() == 1 and room.resume_where_room() == 0
     assert dict(Run.objects.values_list("pk", "state")) == {run.pk: "queued", other.pk: "paused"}
     reason = RunEvent.objects.get(run=run, kind="state").payload["reason"]
-    assert reason.startswith("room is back: 9.5")
+    assert reason["template"] == "the disk has room again: {free} free"
+    assert reason["values"]["free"].replace("\xa0", " ") == "9.5 GB"

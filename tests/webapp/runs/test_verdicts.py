@@ -58,8 +58,9 @@ def test_the_verdict_on_a_run(queued: Any, state: str, outcome: Any, expected: s
     assert (run.error or {}).get("code") == (code if expected in {"failed", "paused"} else None)
     event = RunEvent.objects.filter(kind="state").order_by("seq").last()
     assert event is not None and event.payload["to"] == expected
-    said = {None: "", "storage_full": "Full.", "trainer_died": "The trainer ended without reporting a result."}
-    assert event.payload["reason"] == said[code]
+    messages = {"storage_full": "Full.", "trainer_died": "The trainer ended without reporting a result."}
+    error = event.payload["error"] or {}
+    assert (error.get("code"), error.get("message")) == (code, messages.get(code)) and event.payload["reason"] is None
 
 
 def test_a_trainer_that_died_points_to_its_log(queued: Any) -> None:

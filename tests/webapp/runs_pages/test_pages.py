@@ -13,13 +13,17 @@ from django.urls import reverse
 from django.utils import timezone, translation
 
 from training.config import JobConfig
+from training.errors import ErrorInfo
+from webapp.engine.services import run_stop
 from webapp.metrics.models import MetricPoint
 from webapp.records.selectors import run_view, stalled
 from webapp.rollouts.models import Rollout, Turn
 from webapp.run_pages import page
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.states import RunState
+from webapp.state_reasons import STATE_REASONS
 from webapp.storage import attempt_dir
+from webapp.strings import run_strings
 from webapp.teams.models import Project, User
 
 Clients = Callable[..., Client]
@@ -302,6 +306,24 @@ def test_events_are_in_the_readers_language(client_for: Clients, make_run: Make,
     RunEvent.objects.create(run=run, seq=1, kind="state", payload=payload, at=timezone.now())
     with translation.override("zh-hans"):
         assert page.event_words({"kind": "state", "payload": payload}) == "排队中 → 准备中"
+
+
+def test_why_a_state_changed_is_in_the_readers_language(make_run: Make, project: Any, rita: User) -> None:
+    """It was English on Chinese pages; an event of an older version still holds English text."""
+    run = make_run(state="running", attempt=1, lease_owner="w1")
+    run_stop(run=run, user=rita)
+    error = ErrorInfo(code="trainer_died", boundary="trainer", message="No result.", hint="")
+    stopped = RunEvent.objects.get(run=run, kind="state")
+    assert stopped.payload["reason"] == {"template": "stopped by {name}", "values": {"name": "rita"}}
+    assert page.event_words({"kind": "state", "payload": stopped.payload}) == "running → stopping stopped by rita"
+    with translation.override("zh-hans"):
+        assert page.event_words({"kind": "state", "payload": stopped.payload}) == "运行中 → 停止中 由 rita 停止"
+        words = page.event_words({"kind": "state", "payload": {"error": error.model_dump(mode="json")}})
+        assert "No result." in words and "训练" in words
+        assert page.event_words({"kind": "state", "payload": {"reason": "launched by ana"}}).endswith("launched by ana")
+        strings = run_strings()
+    for template in STATE_REASONS:
+        assert strings[f"told.{template}"] != template, template
 
 
 def test_older_events_come_page_by_page(client_for: Clients, make_run: Make, rita: User) -> None:

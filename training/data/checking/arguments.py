@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from training.data.problems import kind, shown
-from training.words import _, told
+from training.words import _, sentence
 
 MAX_DEPTH = 16
 _TYPES: dict[str, tuple[type, ...]] = {
@@ -52,14 +52,14 @@ def fault_of(arguments: dict[str, Any], parameters: Any) -> str | None:
         return None
     for name in parameters.get("required", []):
         if name not in arguments:
-            return told(_("{name} is missing"), name=shown(name))
+            return sentence(_("{name} is missing"), name=shown(name))
     properties = parameters.get("properties", {})
     for name, value in arguments.items():
         if name in properties:
             if fault := _fault(value, properties[name], shown(name), 1):
                 return fault
         elif parameters.get("additionalProperties") is False or properties:
-            return told(_("there is no argument {name}"), name=shown(name))
+            return sentence(_("there is no argument {name}"), name=shown(name))
     return None
 
 
@@ -70,10 +70,10 @@ def _fault(value: Any, schema: Any, where: str, depth: int) -> str | None:
     names = [wanted] if isinstance(wanted, str) else wanted if isinstance(wanted, list) else []
     known = [name for name in names if isinstance(name, str) and name in _TYPES]
     if known and not any(_is(value, name) for name in known):
-        return told(_("{name} is {kind}, not {types}"), name=where, kind=kind(value), types=" or ".join(known))
+        return sentence(_("{name} is {kind}, not {types}"), name=where, kind=kind(value), types=" or ".join(known))
     choices = schema.get("enum")
     if isinstance(choices, list) and choices and value not in choices:
-        return told(_("{name} is not one of its choices"), name=where)
+        return sentence(_("{name} is not one of its choices"), name=where)
     if isinstance(value, list):
         faults = (_fault(item, schema.get("items"), f"an item of {where}", depth + 1) for item in value)
         return next((fault for fault in faults if fault), None)

@@ -27,7 +27,7 @@ from training.data.raw import Record
 from training.data.reader import Source, open_dataset
 from training.data.run_files import RunFile
 from training.errors import DataError
-from training.words import Sentence, _, told
+from training.words import Sentence, _, sentence
 
 IMPORT_RUN = "import_run"
 """What ``Report.link`` says of a file that is to be imported as a run."""
@@ -92,7 +92,7 @@ def check_file(
         report.format.note([*found.opened.evidence, *found.reasons])
         if _asks(found, ask):
             report.verdict = "unsure"
-            _say(report, told(_("Choose how the file is to be read.")))
+            _say(report, sentence(_("Choose how the file is to be read.")))
         else:
             statistics = Statistics(_measure(tokenizer, report), preview)
             _stream(found, output_dir, max_rows, statistics, Checks(checking or CheckOptions()), on_progress)
@@ -104,7 +104,9 @@ def check_file(
         report.link = IMPORT_RUN if isinstance(exc, RunFile) else ""
     except MemoryError:
         report.verdict = "rejected"
-        _say(report, told(_("Reading the file needs more memory than a check may use. Split it into smaller files.")))
+        _say(
+            report, sentence(_("Reading the file needs more memory than a check may use. Split it into smaller files."))
+        )
     if report.verdict in ("rejected", "unsure"):
         (output_dir / ROWS_NAME).unlink(missing_ok=True)
     write_report(report, output_dir)
@@ -212,22 +214,22 @@ def _judge(report: Report, max_rows: int) -> None:
     """Set verdict and message from the counts."""
     every = report.rows + report.bad_rows
     if every > max_rows:
-        _say(report, told(_("The file has more than {count} rows. Split it into smaller files."), count=max_rows))
+        _say(report, sentence(_("The file has more than {count} rows. Split it into smaller files."), count=max_rows))
     elif not every:
         is_lines = report.format.name == "jsonl"
-        _say(report, told(_("The file has no rows, only empty lines.") if is_lines else _("The file has no rows.")))
+        _say(report, sentence(_("The file has no rows, only empty lines.") if is_lines else _("The file has no rows.")))
     elif not report.rows:
         first = report.bad[0]
-        why = told(_("Line {line}: {reason}."), line=first.line, reason=first.reason)
-        why.values["reason"] = first.said
-        _say(report, told(_("None of the {count} rows can be used."), count=every), why)
+        why = sentence(_("Line {line}: {reason}."), line=first.line, reason=first.reason)
+        why.values["reason"] = first.sentence
+        _say(report, sentence(_("None of the {count} rows can be used."), count=every), why)
     elif report.bad_rows:
         report.verdict = "bad_rows"
         values = {"rows": report.rows, "count": every, "bad": report.bad_rows}
-        _say(report, told(_("{rows} of {count} rows can be used; {bad} are left out."), **values))
+        _say(report, sentence(_("{rows} of {count} rows can be used; {bad} are left out."), **values))
     else:
         report.verdict = "ok"
-        _say(report, told(_("All {count} rows can be used."), count=report.rows))
+        _say(report, sentence(_("All {count} rows can be used."), count=report.rows))
 
 
 def _measure(tokenizer: Path | None, report: Report) -> Measure:
@@ -237,7 +239,9 @@ def _measure(tokenizer: Path | None, report: Report) -> Measure:
     try:
         return tokenizer_measure(tokenizer)
     except (OSError, ValueError, ImportError) as exc:
-        reason = told(_("Lengths are estimated, because the tokenizer could not be used: {reason}."), reason=str(exc))
+        reason = sentence(
+            _("Lengths are estimated, because the tokenizer could not be used: {reason}."), reason=str(exc)
+        )
         report.format.note([reason])
         return ESTIMATE
 

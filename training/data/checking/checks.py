@@ -12,7 +12,7 @@ from training.data.options import CheckOptions
 from training.data.problems import PROBLEMS, RowError, shown
 from training.data.schema import Row
 from training.errors import DataError
-from training.words import _, told
+from training.words import _, sentence
 
 BEGINNING = _("the beginning")
 Remark = tuple[str, dict[str, str | int]]
@@ -25,8 +25,8 @@ class Checks:
         unknown = set(options.refuse) - set(PROBLEMS)
         if unknown:
             raise DataError(
-                told(_("There is no check {name}."), name=repr(min(unknown))),
-                hint=told(_("There are: {names}."), names=", ".join(PROBLEMS)),
+                sentence(_("There is no check {name}."), name=repr(min(unknown))),
+                hint=sentence(_("There are: {names}."), names=", ".join(PROBLEMS)),
             )
         self.options = options
         self.refuse = set(options.refuse)

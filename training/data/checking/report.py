@@ -23,7 +23,7 @@ from training.data.limits import (
 from training.data.problems import Finding, RowError, finding
 from training.data.recognition import Recognition
 from training.data.schema import Row
-from training.words import Sentence, _, told
+from training.words import Sentence, _, sentence
 
 SHORT_ROWS, SHORT_BARS = 64, 12
 
@@ -235,9 +235,9 @@ class Statistics:
         report.length = length_histogram(self.lengths, self.measure.unit)
         report.preview = self.preview
         report.ignored = [_ignored(each, count) for each, count in self.ignored.items()]
-        report.format.note(told(FACTS[code], count=count) for code, count in self.facts.items())
+        report.format.note(sentence(FACTS[code], count=count) for code, count in self.facts.items())
         report.format.note(
-            told(_("{count} rows have their messages under `{key}`."), count=count, key=key)
+            sentence(_("{count} rows have their messages under `{key}`."), count=count, key=key)
             for key, count in self.keys.items()
             if key
         )
@@ -245,8 +245,8 @@ class Statistics:
 
 def _ignored(each: Ignored, count: int) -> IgnoredColumn:
     column = "".join(mark if mark.isprintable() else "\N{REPLACEMENT CHARACTER}" for mark in each.column)
-    sentence = told(IGNORED[each.code], column=column, count=count, detail=each.detail)
-    return IgnoredColumn(column=column, code=each.code, rows=count, told=Sentence.of(sentence))
+    remark = sentence(IGNORED[each.code], column=column, count=count, detail=each.detail)
+    return IgnoredColumn(column=column, code=each.code, rows=count, told=Sentence.of(remark))
 
 
 def _by_number(counts: Counter[int]) -> dict[str, int]:

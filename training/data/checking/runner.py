@@ -21,7 +21,7 @@ from training.data.checking.report import Report
 from training.data.limits import PREVIEW_LIMITS, CheckLimits
 from training.data.options import CheckOptions, ReadOptions
 from training.limited import limited_child
-from training.words import Sentence, _, told
+from training.words import Sentence, _, sentence
 
 MAX_REPORT_BYTES = 64 << 20
 MAX_PREVIEW_BYTES = 8 << 20
@@ -172,14 +172,14 @@ def _read_report(output_dir: Path) -> dict[str, Any] | None:
 def failure_sentence(code: int, in_time: bool, limits: CheckLimits) -> str:
     """One sentence for a child that left no report."""
     if not in_time:
-        sentence = _("Reading the file took longer than {limit} seconds. Split it into smaller files.")
-        return told(sentence, limit=f"{limits.wall_s:g}")
+        template = _("Reading the file took longer than {limit} seconds. Split it into smaller files.")
+        return sentence(template, limit=f"{limits.wall_s:g}")
     if code == -signal.SIGXCPU:
-        sentence = _("Reading the file took more than {limit} seconds of processor time. Split it into smaller files.")
-        return told(sentence, limit=limits.cpu_s)
+        template = _("Reading the file took more than {limit} seconds of processor time. Split it into smaller files.")
+        return sentence(template, limit=limits.cpu_s)
     if code in (-signal.SIGKILL, -signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS):
-        return told(_("Reading the file needed more memory than a check may use, or crashed its reader."))
-    return told(_("The check stopped unexpectedly (exit code {code}); its log is {log}."), code=code, log=LOG_NAME)
+        return sentence(_("Reading the file needed more memory than a check may use, or crashed its reader."))
+    return sentence(_("The check stopped unexpectedly (exit code {code}); its log is {log}."), code=code, log=LOG_NAME)
 
 
 def _size(source: Path) -> int:

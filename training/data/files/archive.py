@@ -15,7 +15,7 @@ from typing import IO, NamedTuple
 from training.data.files.sniff import open_regular
 from training.data.problems import shown
 from training.errors import DataError
-from training.words import _, told
+from training.words import _, sentence
 
 MAX_MEMBERS = 5000
 MAX_UNPACKED_BYTES = 8 << 30
@@ -72,7 +72,7 @@ def unpack(given: Given, folder: Path, first: int) -> list[Given]:
             members = [each for each in archive.infolist() if not each.is_dir() and not _is_noise(each.filename)]
             if len(members) > MAX_MEMBERS:
                 raise DataError(
-                    told(
+                    sentence(
                         _("The archive holds {count} files; {limit} are allowed."),
                         count=len(members),
                         limit=MAX_MEMBERS,
@@ -101,12 +101,12 @@ def _refuse(member: zipfile.ZipInfo) -> None:
     path = PurePosixPath(name.replace("\\", "/"))
     if path.is_absolute() or ".." in path.parts or (path.parts and path.parts[0].endswith(":")):
         raise DataError(
-            told(_("The archive contains a path outside itself: {name}."), name=shown(name)),
+            sentence(_("The archive contains a path outside itself: {name}."), name=shown(name)),
             hint=_("Pack the files again."),
         )
     if (member.external_attr >> 16) & 0o170000 == 0o120000:
         raise DataError(
-            told(_("The archive holds a link: {name}."), name=shown(name)), hint=_("Pack the files themselves.")
+            sentence(_("The archive holds a link: {name}."), name=shown(name)), hint=_("Pack the files themselves.")
         )
     if member.flag_bits & 1:
         raise DataError(_("The archive is encrypted."), hint=_("Pack the files without a password."))
@@ -139,6 +139,6 @@ def _copy(source: IO[bytes] | gzip.GzipFile, target: Path, cap: int) -> int:
 def _refuse_nested(target: Path, name: str) -> None:
     if is_archive(target) or is_gzip(target):
         raise DataError(
-            told(_("The archive holds another archive: {name}."), name=shown(name)),
+            sentence(_("The archive holds another archive: {name}."), name=shown(name)),
             hint=_("Unpack it first."),
         )

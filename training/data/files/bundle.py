@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from training.data.files.archive import MAX_MEMBERS, Given, is_archive, is_gzip, unpack, unpack_gzip
 from training.errors import DataError
-from training.words import _, told
+from training.words import _, sentence
 
 ENDINGS = (".parquet", ".jsonl", ".json", ".csv", ".tsv")
 _PARTS = re.compile(r"(?:^|[^a-z])(train|training|test|testing|valid|validation|val|dev|eval)(?:[^a-z]|$)")
@@ -68,19 +68,19 @@ def is_bundle(path: Path) -> bool:
 def open_bundle(path: Path) -> Bundle:
     """The data files of a folder or archive. Raises ``DataError`` where there are none."""
     if path.is_dir():
-        files, what, held = _files_of(path), told(_("folder")), None
+        files, what, held = _files_of(path), sentence(_("folder")), None
     else:
         held = _Folder()
         if is_gzip(path):
-            files, what = [unpack_gzip(Given(path, path.name), held.path, 0)], told(_("gzip file"))
+            files, what = [unpack_gzip(Given(path, path.name), held.path, 0)], sentence(_("gzip file"))
             return Bundle(files, [], what, held)
-        files, what = unpack(Given(path, path.name), held.path, 0), told(_("zip archive"))
+        files, what = unpack(Given(path, path.name), held.path, 0), sentence(_("zip archive"))
     if any(each.name == _OFFICE for each in files):
         raise DataError(_("The file is an Office document."), hint=_("Save the table as CSV in UTF-8."))
     chosen, left_out = _chosen(files)
     if not chosen:
         raise DataError(
-            told(_("The {what} holds no {endings} file."), what=what, endings=", ".join(ENDINGS)),
+            sentence(_("The {what} holds no {endings} file."), what=what, endings=", ".join(ENDINGS)),
             hint=_("Add the file with the rows."),
         )
     return Bundle([_plain(each, number, held) for number, each in enumerate(chosen)], left_out, what, held)
@@ -98,7 +98,7 @@ def _files_of(folder: Path) -> list[Given]:
     found = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
     if len(found) > MAX_MEMBERS:
         raise DataError(
-            told(_("The folder holds {count} files; {limit} are allowed."), count=len(found), limit=MAX_MEMBERS)
+            sentence(_("The folder holds {count} files; {limit} are allowed."), count=len(found), limit=MAX_MEMBERS)
         )
     return [Given(path, path.relative_to(folder).as_posix()) for path in found]
 

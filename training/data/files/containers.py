@@ -16,7 +16,7 @@ from training.data.limits import CheckLimits
 from training.data.problems import RowError
 from training.data.raw import Raw, Sample
 from training.errors import DataError
-from training.words import _, told
+from training.words import _, sentence
 
 SAMPLE_ROWS = 20
 NAMES_SHOWN = 5
@@ -94,7 +94,7 @@ def open_values(path: Path, max_rows: int = CheckLimits.max_rows) -> Opened:
                 "Its text is not UTF-8. It is read as GB18030 (GBK), because {common} of its {characters} non-ASCII "
                 "characters are then common Chinese ones."
             )
-            evidence = [*evidence, told(because, common=read.common, characters=read.characters)]
+            evidence = [*evidence, sentence(because, common=read.common, characters=read.characters)]
     return Opened(path, found.name, evidence, path.stat().st_size, [], encoding)
 
 
@@ -105,7 +105,7 @@ def _opened_bundle(path: Path, bundle: Bundle, max_rows: int) -> Opened:
     if bundle.left_out:
         names = _names(bundle.left_out)
         out = _("{count} other files of it are left out: {names}.")
-        evidence.insert(1, told(out, count=len(bundle.left_out), names=names))
+        evidence.insert(1, sentence(out, count=len(bundle.left_out), names=names))
     columns = list(dict.fromkeys(name for _name, member in members for name in member.columns))
     total = sum(member.total for _name, member in members)
     return Opened(path, first.container, evidence, total, columns, UTF8, members, bundle.held)
@@ -115,15 +115,15 @@ def _member(given: Given, max_rows: int) -> Opened:
     try:
         return open_values(given.path, max_rows)
     except DataError as exc:
-        raise DataError(told(_("{file}: {reason}"), file=given.name, reason=exc.message), hint=exc.hint) from exc
+        raise DataError(sentence(_("{file}: {reason}"), file=given.name, reason=exc.message), hint=exc.hint) from exc
 
 
 def _which(bundle: Bundle) -> str:
     names = _names([each.name for each in bundle.files])
     if len(bundle.files) == 1:
-        return told(_("It is a {what}; its rows are in {names}."), what=bundle.what, names=names)
+        return sentence(_("It is a {what}; its rows are in {names}."), what=bundle.what, names=names)
     text = _("It is a {what}; the rows of {count} files follow each other: {names}.")
-    return told(text, what=bundle.what, count=len(bundle.files), names=names)
+    return sentence(text, what=bundle.what, count=len(bundle.files), names=names)
 
 
 def _names(names: list[str]) -> str:

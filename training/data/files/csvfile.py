@@ -16,7 +16,7 @@ from training.data.raw import Raw
 from training.data.strict import check_tree
 from training.errors import DataError
 from training.reasons import csv_reason
-from training.words import _, told
+from training.words import _, sentence
 
 
 class _Lines:
@@ -72,12 +72,12 @@ def _header(reader: Iterator[list[str]]) -> list[str]:
         header = next(reader)
     except (StopIteration, csv.Error) as exc:
         raise DataError(
-            told(_("The first line is not the header of a CSV file: {reason}."), reason=csv_reason(exc))
+            sentence(_("The first line is not the header of a CSV file: {reason}."), reason=csv_reason(exc))
         ) from exc
     names = [name.strip() for name in header]
     if len(names) > MAX_COLUMNS:
         raise DataError(
-            told(
+            sentence(
                 _("The file has {count} columns; {limit} are allowed."),
                 count=len(names),
                 limit=MAX_COLUMNS,

@@ -23,7 +23,7 @@ from training.data.problems import RowError
 from training.data.raw import Raw
 from training.data.strict import DECODER, LENIENT, check_decoded, usable
 from training.reasons import json_reason
-from training.words import _, told
+from training.words import _, sentence
 
 CHUNK_BYTES = 1 << 18
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -229,7 +229,7 @@ def _decode(buffer: _Buffer, decoder: json.JSONDecoder) -> tuple[Any, str]:
                 continue
             raise RowError(
                 "json",
-                detail=told(
+                detail=sentence(
                     _("{problem} at line {line}, column {column} of the file"),
                     problem=json_reason(exc),
                     line=line,

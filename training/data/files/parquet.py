@@ -27,7 +27,7 @@ from training.data.problems import RowError
 from training.data.raw import Raw
 from training.data.strict import check_tree, strict_loads, usable
 from training.errors import DataError
-from training.words import _, told
+from training.words import _, sentence
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
@@ -46,7 +46,7 @@ def measure(path: Path, max_rows: int) -> int:
     """Decoded bytes of the file; stops early once it has more than ``max_rows`` rows. Raises ``DataError``."""
     with _opened(path) as file:
         if len(file.schema_arrow.names) > MAX_COLUMNS or file.metadata.num_columns > MAX_PARQUET_LEAVES:
-            raise DataError(told(_("The file has too many columns; {limit} are allowed."), limit=MAX_COLUMNS))
+            raise DataError(sentence(_("The file has too many columns; {limit} are allowed."), limit=MAX_COLUMNS))
         cap = decoded_cap(os.path.getsize(path))
         decoded = rows = 0
         for batch in file.iter_batches(batch_size=BATCH_ROWS, use_threads=False):
@@ -54,7 +54,7 @@ def measure(path: Path, max_rows: int) -> int:
             rows += batch.num_rows
             if decoded > cap:
                 raise DataError(
-                    told(
+                    sentence(
                         _("The file decodes to more than {limit} MB, far more than its size allows."), limit=cap >> 20
                     ),
                     hint=_("Split it into smaller files, or upload it as JSON Lines."),
@@ -150,7 +150,7 @@ def _opened(path: Path) -> Iterator[ParquetFile]:
         except (pa.ArrowException, OSError, ValueError, OverflowError) as exc:
             # pyarrow's own texts can echo data, so only their kind is told
             raise DataError(
-                told(
+                sentence(
                     _("The parquet file is damaged: {error} while reading it."),
                     error=type(exc).__name__,
                 )

@@ -11,7 +11,7 @@ from typing import BinaryIO, Literal, NamedTuple
 
 from training.errors import DataError
 from training.reasons import os_reason
-from training.words import _, told
+from training.words import _, sentence
 
 HEAD_BYTES = 4096
 MAX_NAME_CHARS = 100
@@ -74,7 +74,7 @@ def open_regular(path: Path) -> BinaryIO:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as exc:
-        raise DataError(told(_("The file cannot be opened: {reason}."), reason=os_reason(exc))) from exc
+        raise DataError(sentence(_("The file cannot be opened: {reason}."), reason=os_reason(exc))) from exc
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise DataError(_("This is not a regular file."))
@@ -88,23 +88,25 @@ def sniff(path: Path) -> Format:
     if not head:
         raise DataError(_("The file is empty."), hint=_("Upload a file with one JSON object per line."))
     if head.startswith(b"PAR1"):
-        return Format("parquet", [told(_("The file begins with the parquet mark PAR1."))])
+        return Format("parquet", [sentence(_("The file begins with the parquet mark PAR1."))])
     for magic, name, hint in _MAGIC:
         if head.startswith(magic):
-            raise DataError(told(_("The file is {name}, not JSON Lines or parquet."), name=told(name)), hint=hint)
+            raise DataError(
+                sentence(_("The file is {name}, not JSON Lines or parquet."), name=sentence(name)), hint=hint
+            )
     for mark, name in _UTF:
         if head.startswith(mark):
-            raise DataError(told(_("The file is {name} text."), name=name), hint=_("Save it as UTF-8."))
+            raise DataError(sentence(_("The file is {name} text."), name=name), hint=_("Save it as UTF-8."))
     if b"\0" in head[:BINARY_HEAD_BYTES]:
         raise DataError(
-            told(_("The file is binary: byte {byte} is NUL."), byte=head.index(0)),
+            sentence(_("The file is binary: byte {byte} is NUL."), byte=head.index(0)),
             hint=_("Save it as JSON Lines in UTF-8, or as parquet."),
         )
-    evidence: list[str] = [told(_("The file begins with text, not with the mark of a binary format."))]
+    evidence: list[str] = [sentence(_("The file begins with text, not with the mark of a binary format."))]
     if head.startswith(b"\xef\xbb\xbf"):
-        evidence.append(told(_("It has a UTF-8 byte order mark, which is skipped.")))
+        evidence.append(sentence(_("It has a UTF-8 byte order mark, which is skipped.")))
     if b"\r\n" in head:
-        evidence.append(told(_("Its lines end in CRLF.")))
+        evidence.append(sentence(_("Its lines end in CRLF.")))
     return _text_container(head.removeprefix(b"\xef\xbb\xbf"), evidence)
 
 
@@ -113,21 +115,21 @@ def _text_container(head: bytes, evidence: list[str]) -> Format:
     first, _end, rest = head.lstrip().partition(b"\n")
     first = first.rstrip()
     if first.startswith(b"["):
-        return Format("json", [*evidence, told(_("It begins with `[`: one JSON list."))])
+        return Format("json", [*evidence, sentence(_("It begins with `[`: one JSON list."))])
     if first.startswith(b"{"):
         if WRAPPER.match(head.lstrip().decode(errors="replace")) and not rest.lstrip().startswith(b"{"):
-            return Format("json", [*evidence, told(_("It is one JSON object that holds its rows in a list."))])
+            return Format("json", [*evidence, sentence(_("It is one JSON object that holds its rows in a list."))])
         if rest.strip() and (first == b"{" or first.endswith((b"{", b"[", b",", b":"))):
-            evidence.append(told(_("It begins with `{` and spans several lines: JSON objects.")))
+            evidence.append(sentence(_("It begins with `{` and spans several lines: JSON objects.")))
             return Format("json", evidence)
         return Format("jsonl", evidence)
     delimiter = delimiter_of(first.decode(errors="replace"))
     if delimiter and rest.strip():
         if first.strip().strip(b'"').lower() in _ALONE_BYTES:
-            evidence.append(told(_("Its first line is the name of a column and nothing else: CSV of one column.")))
+            evidence.append(sentence(_("Its first line is the name of a column and nothing else: CSV of one column.")))
             return Format("csv", evidence)
-        name = told({",": _("commas"), ";": _("semicolons"), "\t": _("tabs")}[delimiter])
-        evidence.append(told(_("Its first line is a header of names between {name}: CSV."), name=name))
+        name = sentence({",": _("commas"), ";": _("semicolons"), "\t": _("tabs")}[delimiter])
+        evidence.append(sentence(_("Its first line is a header of names between {name}: CSV."), name=name))
         return Format("csv", evidence)
     return Format("jsonl", evidence)
 

@@ -22,7 +22,7 @@ from training.data.formats import (
 from training.data.formats.base import DataFormat, Evidence
 from training.data.raw import Sample
 from training.errors import DataError
-from training.words import _, told
+from training.words import _, sentence
 
 _MODULES = (
     conversation,
@@ -56,8 +56,8 @@ def format_of(name: str) -> DataFormat:
     """A format by its name. Raises ``DataError``."""
     if name not in FORMATS:
         raise DataError(
-            told(_("There is no format {name}."), name=repr(name[:40])),
-            hint=told(_("There are: {names}."), names=", ".join(FORMATS)),
+            sentence(_("There is no format {name}."), name=repr(name[:40])),
+            hint=sentence(_("There are: {names}."), names=", ".join(FORMATS)),
         )
     return FORMATS[name]
 

@@ -7,7 +7,7 @@ from training.data.messages import messages_of
 from training.data.problems import RowError, kind
 from training.data.raw import Sample
 from training.data.schema import Row, Spelling, make_row
-from training.words import _, told
+from training.words import _, sentence
 
 NAME = _("AgentGym's rows")
 _ROLES = {"user": "human", "assistant": "gpt"}
@@ -23,7 +23,9 @@ def _convert(value: Value) -> Row:
     if items is None:
         return make_row([], without(value, "conversations"), spelling=_spelling(value, []))
     if not isinstance(items, list):
-        raise RowError("shape", format=NAME, detail=told(_("`conversations` is {kind}, not a list"), kind=kind(items)))
+        raise RowError(
+            "shape", format=NAME, detail=sentence(_("`conversations` is {kind}, not a list"), kind=kind(items))
+        )
     messages, others, roles = messages_of(items)
     return make_row(
         messages,
@@ -40,7 +42,7 @@ def _spelling(value: Value, roles: list[str]) -> Spelling:
 def write(row: Row) -> Value:
     """A trajectory, or an id whose conversation is null."""
     if not isinstance(row.extra.get("item_id"), str):
-        raise RowError("shape", format=NAME, detail=told(_("it has no `item_id`")))
+        raise RowError("shape", format=NAME, detail=sentence(_("it has no `item_id`")))
     if not row.messages:
         return {**row.extra, "conversations": None} if row.spelling.key else dict(row.extra)
     items = written_messages(row, "from", "value", _ROLES)

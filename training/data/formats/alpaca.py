@@ -10,7 +10,7 @@ from training.data.options import ColumnMapping, ReadOptions
 from training.data.problems import RowError
 from training.data.raw import Raw, Record, Sample
 from training.data.schema import Row
-from training.words import _, told
+from training.words import _, sentence
 
 NAME = _("Alpaca's instructions")
 MAPPING = ColumnMapping(prompt="instruction", input="input", history="history", system="system", answer="output")
@@ -31,7 +31,7 @@ def _read(raws: Iterator[Raw], options: ReadOptions) -> Iterator[Record]:
 def write(row: Row) -> Value:
     """The columns as they stood. Raises ``RowError`` for a row that never had them."""
     if not isinstance(row.extra.get("instruction"), str) or "output" not in row.extra:
-        raise RowError("shape", format=NAME, detail=told(_("it has no `instruction` with an `output`")))
+        raise RowError("shape", format=NAME, detail=sentence(_("it has no `instruction` with an `output`")))
     return without(row.extra, *row.spelling.added)
 
 

@@ -10,7 +10,7 @@ from training.data.options import ReadOptions
 from training.data.problems import RowError, kind
 from training.data.raw import Raw, Record, Sample
 from training.data.schema import Row
-from training.words import _, told
+from training.words import _, sentence
 
 Value = dict[str, Any]
 
@@ -55,7 +55,12 @@ class DataFormat:
             format=self.name,
             certainty=round(self.rank * count / len(sample.rows), 3),
             reasons=[
-                told(_("{count} of the first {total} rows {why}."), count=count, total=len(sample.rows), why=told(why))
+                sentence(
+                    _("{count} of the first {total} rows {why}."),
+                    count=count,
+                    total=len(sample.rows),
+                    why=sentence(why),
+                )
             ],
         )
 
@@ -93,7 +98,9 @@ def text_of(value: Value, key: str, name: str) -> str:
     """A text that the format needs. Raises ``RowError``."""
     found = value.get(key)
     if not isinstance(found, str) or not found:
-        raise RowError("shape", format=name, detail=told(_("`{key}` is {kind}, not text"), key=key, kind=kind(found)))
+        raise RowError(
+            "shape", format=name, detail=sentence(_("`{key}` is {kind}, not text"), key=key, kind=kind(found))
+        )
     return found
 
 

@@ -14,7 +14,7 @@ from training.data.problems import RowError, kind
 from training.data.raw import Raw, Record, Sample
 from training.data.schema import Message, Row, Spelling, make_row
 from training.errors import DataError
-from training.words import _, told
+from training.words import _, sentence
 
 NAME = _("BFCL's multi-turn questions")
 CLASSES = {
@@ -55,7 +55,7 @@ def read_documents(folder: Path, watch: Watch) -> dict[str, dict[str, Value]]:
         found[name] = {str(row.get("name")): row for row in rows}
     if not found:
         raise DataError(
-            told(_("{name} holds no function documents."), name=folder.name),
+            sentence(_("{name} holds no function documents."), name=folder.name),
             hint=_("Choose the folder multi_turn_func_doc."),
         )
     return found
@@ -75,7 +75,7 @@ def read_answers(path: Path, watch: Watch) -> dict[str, list[Any]]:
                 answers[value["id"]] = value["ground_truth"]
     if not answers:
         raise DataError(
-            told(_("{name} holds no answers."), name=path.name),
+            sentence(_("{name} holds no answers."), name=path.name),
             hint=_('They look like {"id": …, "ground_truth": [[…]]}.'),
         )
     return answers
@@ -86,7 +86,7 @@ def _see(watch: Watch, version: str, path: Path) -> None:
         watch.see(version)
     except RowError as exc:
         raise DataError(
-            told(
+            sentence(
                 _("{name} is of BFCL {version}, and the data of {expected}; the two versions do not mix."),
                 name=path.name,
                 version=version,
@@ -129,7 +129,7 @@ def _opening(value: Value) -> tuple[list[Message], Spelling]:
         raise RowError(
             "shape",
             format=NAME,
-            detail=told(_("`question` is {kind}, not a list of turns"), kind=kind(question)),
+            detail=sentence(_("`question` is {kind}, not a list of turns"), kind=kind(question)),
         )
     messages, *_others = messages_of(question[0])
     return messages, Spelling()
@@ -169,7 +169,7 @@ def _schema(value: Any) -> Any:
 def write(row: Row) -> Value:
     """The question, or the answer that was read alone, without what reading added."""
     if not isinstance(row.extra.get("id"), str) or not {"question", "ground_truth"} & set(row.extra):
-        raise RowError("shape", format=NAME, detail=told(_("it has no `id` with `question`")))
+        raise RowError("shape", format=NAME, detail=sentence(_("it has no `id` with `question`")))
     return {name: value for name, value in row.extra.items() if name not in row.spelling.added}
 
 

@@ -13,7 +13,7 @@ from training.data.raw import Raw, Record, Sample
 from training.data.schema import Row, make_row, row_from_dict, system_first
 from training.data.strict import strict_loads
 from training.errors import DataError
-from training.words import _, told
+from training.words import _, sentence
 
 NAME = _("the rows that this mapping makes")
 USUAL: dict[str, tuple[str, ...]] = {
@@ -54,7 +54,7 @@ def _recognise(sample: Sample) -> tuple[int, str] | None:
     if mapping is None:
         return None
     key = mapping.messages or mapping.prompt or ""
-    return fits(sample, lambda row: row.get(key) is not None, told(_("have a column `{name}`"), name=key))
+    return fits(sample, lambda row: row.get(key) is not None, sentence(_("have a column `{name}`"), name=key))
 
 
 def _read(raws: Iterator[Raw], options: ReadOptions) -> Iterator[Record]:
@@ -79,7 +79,7 @@ def mapped_row(value: Value, mapping: ColumnMapping, shape: str) -> Row:
     """The row of a table. Columns of system text, input and history may be missing or empty. Raises ``RowError``."""
     named = (mapping.messages, mapping.prompt, mapping.answer, mapping.tools, mapping.category)
     if missing := next((name for name in named if name and name not in value), None):
-        raise RowError("shape", format=NAME, detail=told(_("there is no column `{missing}`"), missing=missing))
+        raise RowError("shape", format=NAME, detail=sentence(_("there is no column `{missing}`"), missing=missing))
     tools = value.get(mapping.tools) if mapping.tools else None
     made: Value = {"tools": tools} if tools else {}
     if mapping.messages:
@@ -127,7 +127,7 @@ def _history(value: Value, mapping: ColumnMapping) -> list[Value]:
         elif isinstance(item, list) and len(item) == 2 and all(isinstance(text, str) for text in item):
             turns += [{"role": role, "content": text} for role, text in zip(("user", "assistant"), item, strict=True)]
         else:
-            detail = told(_("`{name}` is not a list of questions with their answers"), name=mapping.history or "")
+            detail = sentence(_("`{name}` is not a list of questions with their answers"), name=mapping.history or "")
             raise RowError("shape", format=NAME, detail=detail)
     return turns
 
@@ -139,10 +139,10 @@ def _text(value: Value, name: str) -> str:
     raise RowError(
         "shape",
         format=NAME,
-        detail=told(
+        detail=sentence(
             _("`{name}` is {kind}, not text"),
             name=name,
-            kind=told(_("empty")) if found == "" else kind(found),
+            kind=sentence(_("empty")) if found == "" else kind(found),
         ),
     )
 

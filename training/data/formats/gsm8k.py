@@ -10,7 +10,7 @@ from training.data.options import ReadOptions
 from training.data.problems import RowError
 from training.data.raw import Raw, Record, Sample
 from training.data.schema import Message, Row, Spelling, make_row
-from training.words import _, told
+from training.words import _, sentence
 
 NAME = _("GSM8K's or HelloAgents' rows")
 MARK = "####"
@@ -43,7 +43,7 @@ def _read(raws: Iterator[Raw], options: ReadOptions) -> Iterator[Record]:
         question = text_of(value, "question", NAME)
         reasoning, final = split_answer(text_of(value, "answer", NAME))
         if not final:
-            raise RowError("shape", format=NAME, detail=told(_("`answer` does not end with #### and a result")))
+            raise RowError("shape", format=NAME, detail=sentence(_("`answer` does not end with #### and a result")))
         messages = [plain("user", prompt_of(question))]
         if options.shape == "sft":
             messages.append(plain("assistant", f"{reasoning}\n\nFinal Answer: {final}"))
@@ -66,7 +66,7 @@ def write(row: Row) -> Value:
     """GSM8K's two columns."""
     if isinstance(row.extra.get("question"), str) and isinstance(row.extra.get("answer"), str):
         return without(row.extra, *row.spelling.added)
-    raise RowError("shape", format=NAME, detail=told(_("it has no `question` and `answer`")))
+    raise RowError("shape", format=NAME, detail=sentence(_("it has no `question` and `answer`")))
 
 
 def write_sft(row: Row) -> Value:
@@ -87,7 +87,7 @@ def write_rl(row: Row) -> Value:
 def _texts(row: Row) -> tuple[str, str]:
     question, answer = row.extra.get("question"), row.extra.get("answer", row.extra.get("full_answer"))
     if not isinstance(question, str) or not isinstance(answer, str):
-        raise RowError("shape", format=NAME, detail=told(_("it has no `question` and `answer`")))
+        raise RowError("shape", format=NAME, detail=sentence(_("it has no `question` and `answer`")))
     return question, answer
 
 

@@ -9,7 +9,7 @@ from training.data.messages import messages_of
 from training.data.problems import RowError, kind, shown
 from training.data.raw import Sample
 from training.data.schema import Row, Spelling, make_row
-from training.words import _, told
+from training.words import _, sentence
 
 NAME = _("NeMo Gym's rows")
 PARAMS = "responses_create_params"
@@ -25,7 +25,7 @@ def _recognise(sample: Sample) -> tuple[int, str] | None:
 def _convert(value: Value) -> Row:
     params = value.get(PARAMS)
     if not isinstance(params, dict):
-        detail = told(_("`{key}` is {kind}, not an object"), key=PARAMS, kind=kind(params))
+        detail = sentence(_("`{key}` is {kind}, not an object"), key=PARAMS, kind=kind(params))
         raise RowError("shape", format=NAME, detail=detail)
     messages, others, _roles = messages_of(_items(params))
     extra, spelling = dict(value), Spelling()
@@ -42,7 +42,7 @@ def _items(params: Value) -> list[Value]:
     if isinstance(given, str) and given:
         given = [{"role": "user", "content": given}]
     if not isinstance(given, list) or not all(isinstance(item, dict) for item in given):
-        raise RowError("shape", format=NAME, detail=told(_("`input` is neither text nor a list of messages")))
+        raise RowError("shape", format=NAME, detail=sentence(_("`input` is neither text nor a list of messages")))
     instructions = params.get("instructions")
     first = [{"role": "system", "content": instructions}] if isinstance(instructions, str) and instructions else []
     return [*first, *(turn for item in given for turn in _turns(item))]
@@ -60,7 +60,7 @@ def _turns(item: Value) -> list[Value]:
         return [{"role": "tool", "content": item.get("output"), "tool_call_id": item.get("call_id")}]
     if what == "reasoning":
         return []
-    raise RowError("shape", format=NAME, detail=told(_("an item has the unknown type {type}"), type=shown(what)))
+    raise RowError("shape", format=NAME, detail=sentence(_("an item has the unknown type {type}"), type=shown(what)))
 
 
 def _tools(value: Any) -> list[Value] | None:
@@ -80,7 +80,7 @@ def _tools(value: Any) -> list[Value] | None:
 def write(row: Row) -> Value:
     """The row as it stood. Raises ``RowError`` for one that never was of NeMo Gym."""
     if not isinstance(row.extra.get(PARAMS), dict):
-        raise RowError("shape", format=NAME, detail=told(_("it has no `responses_create_params`")))
+        raise RowError("shape", format=NAME, detail=sentence(_("it has no `responses_create_params`")))
     return {name: value for name, value in row.extra.items() if name not in row.spelling.added}
 
 

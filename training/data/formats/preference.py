@@ -14,7 +14,7 @@ from training.data.messages import messages_of, plain, tools_of
 from training.data.problems import RowError
 from training.data.raw import Sample
 from training.data.schema import Message, Row, Spelling, make_row
-from training.words import _, told
+from training.words import _, sentence
 
 NAME = _("pairs of `chosen` and `rejected`")
 _TURN = "\n\nAssistant:"
@@ -67,14 +67,14 @@ def _common(chosen: Sequence[Any], rejected: Sequence[Any]) -> list[Any]:
 
 
 def _nothing_common() -> RowError:
-    detail = told(_("there is no `prompt`, and the two begin with nothing in common"))
+    detail = sentence(_("there is no `prompt`, and the two begin with nothing in common"))
     return RowError("shape", format=NAME, detail=detail)
 
 
 def write(row: Row) -> Value:
     """The columns as they stood. Raises ``RowError`` for a row without a pair."""
     if "chosen" not in row.extra or "rejected" not in row.extra:
-        raise RowError("shape", format=NAME, detail=told(_("it has no `chosen` and `rejected`")))
+        raise RowError("shape", format=NAME, detail=sentence(_("it has no `chosen` and `rejected`")))
     return dict(row.extra) | ({"tools": row.tools} if row.tools is not None else {})
 
 

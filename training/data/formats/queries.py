@@ -13,7 +13,7 @@ from training.data.problems import RowError, kind
 from training.data.raw import Raw, Record, Sample
 from training.data.schema import Row, make_row
 from training.errors import DataError
-from training.words import _, told
+from training.words import _, sentence
 
 NAME = _("StableToolBench's queries")
 MAX_IDS = 1_000_000
@@ -41,11 +41,11 @@ def _convert(value: Value) -> Row:
         raise RowError(
             "shape",
             format=NAME,
-            detail=told(_("`query_id` is {kind}, not a whole number"), kind=kind(query_id)),
+            detail=sentence(_("`query_id` is {kind}, not a whole number"), kind=kind(query_id)),
         )
     apis = value.get("api_list")
     if apis is not None and not (isinstance(apis, list) and all(isinstance(api, dict) for api in apis)):
-        raise RowError("shape", format=NAME, detail=told(_("`api_list` is no list of APIs")))
+        raise RowError("shape", format=NAME, detail=sentence(_("`api_list` is no list of APIs")))
     names = [str(api.get("api_name")) for api in apis or []]
     return make_row([plain("user", text)], dict(value), offered=names)
 
@@ -67,7 +67,7 @@ def read_ids(path: Path) -> set[int]:
     first = next(iter(open_values(path).values()), None)
     if first is None or first.value is None or not _is_ids(first.value):
         raise DataError(
-            told(_("{name} is no table of query ids."), name=path.name),
+            sentence(_("{name} is no table of query ids."), name=path.name),
             hint=_('It looks like {"588": 0, "608": 1}.'),
         )
     return {int(name) for name in first.value}
@@ -79,7 +79,7 @@ def write(row: Row) -> Value:
         return dict(row.extra)
     text = next((message.content for message in row.messages if message.role == "user"), None)
     if text is None or not isinstance(row.extra.get("query_id"), int):
-        raise RowError("shape", format=NAME, detail=told(_("it has no query with a query_id")))
+        raise RowError("shape", format=NAME, detail=sentence(_("it has no query with a query_id")))
     return {"query": text, **row.extra}
 
 

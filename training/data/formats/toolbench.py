@@ -11,7 +11,7 @@ from training.data.problems import RowError, shown
 from training.data.raw import Sample
 from training.data.schema import Row, Spelling, make_row
 from training.data.strict import strict_loads
-from training.words import _, told
+from training.words import _, sentence
 
 APIS = "access to the following APIs: "
 _ACTION = re.compile(r"\nAction: *+([^\n]*+)\nAction Input: *+")
@@ -47,7 +47,7 @@ def _convert(value: Value) -> Row:
     text_of(value, "id", NAME) if "id" in value else None
     items = value.get("conversations")
     if not isinstance(items, list) or not items:
-        raise RowError("shape", format=NAME, detail=told(_("`conversations` is no list of turns")))
+        raise RowError("shape", format=NAME, detail=sentence(_("`conversations` is no list of turns")))
     messages, others, roles = messages_of(items)
     row = make_row(
         messages,
@@ -76,14 +76,14 @@ def _note_calls(row: Row) -> None:
         try:
             strict_loads(message.content[found.end() :])
         except RowError as exc:
-            values: dict[str, str | int] = {"where": where, "name": shown(name), "detail": exc.told}
+            values: dict[str, str | int] = {"where": where, "name": shown(name), "detail": exc.sentence}
             row.notes.append(("call_breaks_schema", values))
 
 
 def write(row: Row) -> Value:
     """A record with roles as ToolBench names them; native calls have no place in it."""
     if any(message.tool_calls for message in row.messages):
-        raise RowError("shape", format=NAME, detail=told(_("native tool calls cannot be written as ReAct text")))
+        raise RowError("shape", format=NAME, detail=sentence(_("native tool calls cannot be written as ReAct text")))
     return {**row.extra, "conversations": written_messages(row, "from", "value", _ROLES)}
 
 

@@ -12,7 +12,7 @@ from training.data.options import ReadOptions
 from training.data.problems import RowError
 from training.data.raw import Raw, Record, Sample
 from training.data.schema import Row, Spelling, make_row
-from training.words import _, told
+from training.words import _, sentence
 
 NAME = _("ToolBench's answer files")
 ANSWER = "answer_generation"
@@ -45,7 +45,7 @@ def _left(value: Value) -> list[Ignored]:
 def _convert(value: Value) -> Row:
     answer = value.get(ANSWER)
     if not isinstance(answer, dict) or not isinstance(answer.get("query"), str):
-        raise RowError("shape", format=NAME, detail=told(_("it has no `answer_generation` with a `query`")))
+        raise RowError("shape", format=NAME, detail=sentence(_("it has no `answer_generation` with a `query`")))
     paths = answer.get("train_messages")
     path = paths[-1] if isinstance(paths, list) and paths else None
     extra = {name: item for name, item in value.items() if name not in (ANSWER, *_SEARCH)}

@@ -29,7 +29,7 @@ from training.data.problems import Finding, RowError
 from training.data.reader import Source, open_dataset
 from training.data.schema import Row
 from training.errors import DataError
-from training.words import _, told
+from training.words import _, sentence
 
 Value = dict[str, Any]
 Writer = Callable[[Row], Value]
@@ -86,8 +86,8 @@ def convert(source: Path, options: ConvertOptions, on_progress: Callable[[int], 
     target = options.to or ("verl" if all(path.suffix == ".parquet" for path in outputs) else OWN)
     if target not in writers():
         raise DataError(
-            told(_("{name} cannot be written."), name=repr(target[:40])),
-            hint=told(_("There are: {names}."), names=", ".join(writers())),
+            sentence(_("{name} cannot be written."), name=repr(target[:40])),
+            hint=sentence(_("There are: {names}."), names=", ".join(writers())),
         )
     opened = open_dataset(source, options.reading)
     with Spool() as spool:

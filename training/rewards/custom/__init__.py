@@ -17,7 +17,7 @@ from training.rewards.custom.params import CustomParams
 from training.sandbox.pool import pool
 from training.sandbox.problems import Problem, SandboxProblem
 from training.sandbox.process import Answer, Limits
-from training.words import _, told
+from training.words import _, sentence
 
 CUSTOM = "custom_python"
 SWITCH_VARIABLE = "TILTYARD_CUSTOM_REWARDS"
@@ -64,8 +64,8 @@ def fault(problem: Problem) -> TiltyardError:
     kind = RewardTimeout if problem.kind in LATE else CustomRewardFault
     words = problem.sentence
     if problem.line:
-        words = told(_("{problem} (line {line})"), problem=words, line=problem.line)
-    failed = told(_("The custom reward failed. {problem}"), problem=words)
+        words = sentence(_("{problem} (line {line})"), problem=words, line=problem.line)
+    failed = sentence(_("The custom reward failed. {problem}"), problem=words)
     return kind(failed, hint=_("Fix its code; the page of the reward tests it."))
 
 

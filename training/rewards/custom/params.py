@@ -7,7 +7,7 @@ import hashlib
 from pydantic import Field, model_validator
 
 from training.rewards.base import Params
-from training.words import OptionError, _, told
+from training.words import OptionError, _, sentence
 
 MAX_CODE_CHARS = 20_000
 
@@ -52,13 +52,13 @@ class CustomParams(Params):
     @model_validator(mode="after")
     def _name_the_code(self) -> CustomParams:
         if self.low is not None and self.high is not None and self.low > self.high:
-            raise OptionError("low", told(_("the lowest value is above the highest one")))
+            raise OptionError("low", sentence(_("the lowest value is above the highest one")))
         found = code_hash(self.code) if self.code else ""
         if self.sha256 and self.sha256 != found:
-            raise ValueError(told(_("sha256: the code does not match this hash")))
+            raise ValueError(sentence(_("sha256: the code does not match this hash")))
         self.sha256 = found
         return self
 
     def problems(self) -> list[str]:
         """Code is needed."""
-        return [] if self.code.strip() else [told(_("There is no code."))]
+        return [] if self.code.strip() else [sentence(_("There is no code."))]

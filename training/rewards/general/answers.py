@@ -13,7 +13,7 @@ from training.rewards.facts import row_value
 from training.rewards.general.patterns import MAX_PATTERN_CHARS, found, pattern_problem
 from training.rewards.general.schemas import MAX_SCHEMA_CHARS, matches, schema_problem
 from training.rewards.numbers import first_number, numbers
-from training.words import _, told
+from training.words import _, sentence
 
 MAX_CHARS = 100_000
 _SPACE = re.compile(r"\s+")
@@ -82,7 +82,7 @@ class RegexParams(AnswerParams):
 
     def problems(self) -> list[str]:
         """A pattern is needed."""
-        return [] if self.pattern else [told(_("There is no pattern."))]
+        return [] if self.pattern else [sentence(_("There is no pattern."))]
 
 
 class SchemaParams(AnswerParams):

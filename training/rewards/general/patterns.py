@@ -14,7 +14,7 @@ from typing import Any
 import regex
 
 from training.errors import RewardTimeout
-from training.words import _, told
+from training.words import _, sentence
 
 MAX_PATTERN_CHARS = 500
 MAX_TEXT_CHARS = 100_000
@@ -27,18 +27,18 @@ _REFUSED = re.compile(r"\(\?(?:R|&|P>|[+-]?\d)|\\L<|\{[^{}]*[a-zA-Z<]")
 def pattern_problem(pattern: str) -> str | None:
     """What is wrong with a pattern, as a sentence without its end stop, or ``None``."""
     if len(pattern) > MAX_PATTERN_CHARS:
-        return told(_("the pattern has more than {most} characters"), most=MAX_PATTERN_CHARS)
+        return sentence(_("the pattern has more than {most} characters"), most=MAX_PATTERN_CHARS)
     if _REFUSED.search(pattern):
-        return told(_("recursion, fuzzy matching and named lists are not allowed"))
+        return sentence(_("recursion, fuzzy matching and named lists are not allowed"))
     if math.prod(max(1, int(count)) for count in _COUNT.findall(pattern)) > MAX_REPEATS:
-        return told(_("its fixed repetitions make more than {most} together"), most=MAX_REPEATS)
+        return sentence(_("its fixed repetitions make more than {most} together"), most=MAX_REPEATS)
     try:
         _compiled(pattern)
     except (regex.error, ValueError, OverflowError, RecursionError) as exc:
         place = getattr(exc, "pos", None)
         if place is None:
-            return told(_("the pattern is no regular expression"))
-        return told(_("the pattern is no regular expression; see its character {place}"), place=place + 1)
+            return sentence(_("the pattern is no regular expression"))
+        return sentence(_("the pattern is no regular expression; see its character {place}"), place=place + 1)
     return None
 
 
@@ -55,7 +55,7 @@ def first_match(pattern: str, text: str, *, whole: bool = False) -> tuple[int, i
         at = match(text[:MAX_TEXT_CHARS], timeout=LIMIT_S)
     except TimeoutError as exc:
         raise RewardTimeout(
-            told(_("A pattern took longer than {limit} s."), limit=f"{LIMIT_S:g}"),
+            sentence(_("A pattern took longer than {limit} s."), limit=f"{LIMIT_S:g}"),
             hint=_("Write it without nested repetitions."),
         ) from exc
     return None if at is None else (int(at.start()), int(at.end()))

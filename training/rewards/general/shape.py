@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from training.rewards.base import Episode, Params
 from training.rewards.facts import call_outcomes
-from training.words import OptionError, _, told
+from training.words import OptionError, _, sentence
 
 MAX_CHARS = 200_000
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
@@ -50,7 +50,7 @@ class LengthBudgetParams(ScopeParams):
     @model_validator(mode="after")
     def _check_order(self) -> LengthBudgetParams:
         if not self.min_chars <= self.max_chars < self.zero_chars:
-            raise OptionError("zero_chars", told(_("the three lengths must rise")))
+            raise OptionError("zero_chars", sentence(_("the three lengths must rise")))
         return self
 
 

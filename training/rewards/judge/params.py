@@ -7,7 +7,7 @@ from pydantic import Field
 from training.addresses import AddressRefused, parse_place
 from training.rewards.base import Params
 from training.rewards.judge.client import Endpoint
-from training.words import _, told
+from training.words import _, sentence
 
 
 class JudgeParams(Params):
@@ -70,12 +70,12 @@ class JudgeParams(Params):
 
     def problems(self) -> list[str]:
         """An address and a model are needed."""
-        found: list[str] = [] if self.model else [told(_("The judge has no model."))]
+        found: list[str] = [] if self.model else [sentence(_("The judge has no model."))]
         try:
             parse_place(self.url)
         except AddressRefused as exc:
-            unusable = told(_("The judge has no usable address: {reason}"), reason=exc.message)
-            found.append(unusable if self.url else told(_("The judge has no address.")))
+            unusable = sentence(_("The judge has no usable address: {reason}"), reason=exc.message)
+            found.append(unusable if self.url else sentence(_("The judge has no address.")))
         return found
 
     def endpoint(self) -> Endpoint:
@@ -107,5 +107,7 @@ class RubricParams(JudgeParams):
 
     def problems(self) -> list[str]:
         """... and marks that rise."""
-        marks = [] if self.lowest < self.highest else [told(_("The judge's highest score must be above the lowest."))]
+        marks = (
+            [] if self.lowest < self.highest else [sentence(_("The judge's highest score must be above the lowest."))]
+        )
         return super().problems() + marks

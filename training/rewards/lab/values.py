@@ -92,8 +92,8 @@ def column_save(folder: Path, component: RewardComponent, column: Column) -> Non
     path = column_path(folder, component)
     path.parent.mkdir(exist_ok=True, mode=0o700)
     whole = path.with_name(f"{path.stem}.{secrets.token_hex(4)}.part")
-    said = json.dumps([reason.data for reason in column.reasons], ensure_ascii=False)
-    reasons = np.frombuffer(said.encode("utf-8", "replace"), np.uint8)
+    packed_reasons = json.dumps([reason.data for reason in column.reasons], ensure_ascii=False)
+    reasons = np.frombuffer(packed_reasons.encode("utf-8", "replace"), np.uint8)
     with open(whole, "wb") as file:
         np.savez(file, value=column.value, code=column.code, reasons=reasons)
     os.replace(whole, path)

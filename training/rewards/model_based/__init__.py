@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from training.rewards.base import Component, Episode, Params
-from training.words import _, told
+from training.words import _, sentence
 
 
 class ModelParams(Params):
@@ -41,7 +41,7 @@ class ModelParams(Params):
 
     def problems(self) -> list[str]:
         """A folder is needed."""
-        return [] if self.folder else [told(_("The reward model has no folder."))]
+        return [] if self.folder else [sentence(_("The reward model has no folder."))]
 
 
 def reward_model(episode: Episode, params: ModelParams) -> float:

@@ -19,7 +19,7 @@ from pydantic import Field, model_validator
 from training.rewards.base import Episode, Params
 from training.rewards.facts import call_outcomes, question
 from training.rewards.text import literal_mentions, literal_share, mentions, overlap_share
-from training.words import OptionError, _, told
+from training.words import OptionError, _, sentence
 
 
 def _part(default: float, title: str, help: str) -> Any:
@@ -219,7 +219,7 @@ class FinalAnswerParams(TextParams):
     @model_validator(mode="after")
     def _check_bounds(self) -> FinalAnswerParams:
         if self.min_chars > self.max_chars:
-            raise OptionError("min_chars", told(_("the lower bound of the length is above the upper one")))
+            raise OptionError("min_chars", sentence(_("the lower bound of the length is above the upper one")))
         return self
 
 

@@ -86,12 +86,12 @@ class TextSession(OpenEnvSession):
 
     def _not_understood(self, refused: MessageRefused) -> Observation:
         """The policy is told what was wrong with its action. Raises the refusal where the message, not the text, is."""
-        said = [sentence for field, kind, sentence in refused.faults if field == self._action_field]
+        complaints = [sentence for field, kind, sentence in refused.faults if field == self._action_field]
         shape = any(kind in _SHAPE_FAULTS or field != self._action_field for field, kind, _ in refused.faults)
-        if shape or not said:
+        if shape or not complaints:
             raise refused
-        told = Message(role="user", content=f"Error: the action was not understood: {' '.join(said)}")
-        return Observation(messages=[told], reward=self._reward, info={"parse_error": said[0]})
+        told = Message(role="user", content=f"Error: the action was not understood: {' '.join(complaints)}")
+        return Observation(messages=[told], reward=self._reward, info={"parse_error": complaints[0]})
 
 
 def _has_question(task: dict[str, Any]) -> bool:

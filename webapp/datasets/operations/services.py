@@ -75,8 +75,8 @@ def _options(operation: str, options: dict[str, Any]) -> Options:
     except ShapeError as exc:
         error = exc.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in error["loc"])
-        said = error["msg"].removeprefix("Value error, ")
-        raise ValidationError(f"{where}: {said}" if where else said) from exc
+        text = error["msg"].removeprefix("Value error, ")
+        raise ValidationError(f"{where}: {text}" if where else text) from exc
 
 
 def _judge_parents(parents: Sequence[Dataset], chosen: Options) -> None:

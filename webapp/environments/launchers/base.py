@@ -75,9 +75,9 @@ def option_words(environment: Environment, place: Callable[[Option, Path], str] 
     try:
         return arguments_argv(program.options, environment.arguments, place) if program else []
     except ValidationError as exc:
-        said = "; ".join(f"{name}: {' '.join(texts)}" for name, texts in exc.message_dict.items())
+        faults = "; ".join(f"{name}: {' '.join(texts)}" for name, texts in exc.message_dict.items())
         raise LaunchError(
-            _("A server option is no longer possible: %(why)s") % {"why": said},
+            _("A server option is no longer possible: %(why)s") % {"why": faults},
             hint=_("Put the data back, or choose other options on the environment's page."),
         ) from exc
 

@@ -152,8 +152,8 @@ class DockerLauncher:
                 _("The image is not on this machine."), hint=_("Build or pull it first; Tiltyard pulls nothing.")
             ) from exc
         except APIError as exc:
-            said = str(exc.explanation or exc)[:300]
-            raise LaunchError(_("Docker refused: %(why)s") % {"why": said}) from exc
+            reason = str(exc.explanation or exc)[:300]
+            raise LaunchError(_("Docker refused: %(why)s") % {"why": reason}) from exc
         except (DockerException, RequestException, OSError) as exc:
             self._engine = None
             raise LaunchError(

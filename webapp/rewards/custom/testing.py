@@ -68,7 +68,7 @@ class Tested(NamedTuple):
         return len(self.values) > 1 and len(set(self.values)) == 1
 
 
-def said(problem: Problem) -> str:
+def problem_text(problem: Problem) -> str:
     """A problem's sentence in the reader's language."""
     return in_words(problem.sentence)
 
@@ -101,7 +101,7 @@ def _line(runner: _Runner, params: CustomParams, sample: Sample, deadline: float
     try:
         answer = in_range(runner.call(sample), params)
     except SandboxProblem as exc:
-        return Line(sample, None, said(exc.problem), exc.problem.line)
+        return Line(sample, None, problem_text(exc.problem), exc.problem.line)
     return Line(sample, answer.value, printed=answer.printed)
 
 

@@ -169,10 +169,10 @@ class Job:
 
     def _read(self, line: bytes) -> str:
         with suppress(ValueError, TypeError, AttributeError):
-            said: dict[str, Any] = json.loads(line)
-            if "error" in said:
-                return str(said["error"])
-            self.progress = {"done": int(said["done"]), "total": int(said["total"])}
+            reply: dict[str, Any] = json.loads(line)
+            if "error" in reply:
+                return str(reply["error"])
+            self.progress = {"done": int(reply["done"]), "total": int(reply["total"])}
         return ""
 
 

@@ -74,8 +74,8 @@ def _values(
         if item.name not in asked:
             continue
         try:
-            value, said, spans = asked[item.name].result(timeout=TRY_LIMIT_S)
-            reason = in_words(said) if said else ""
+            value, why, spans = asked[item.name].result(timeout=TRY_LIMIT_S)
+            reason = in_words(why) if why else ""
         except FutureTimeout:
             value, reason, spans = None, _("Scoring took longer than %(s)g seconds.") % {"s": TRY_LIMIT_S}, []
         if value is None and not reason:

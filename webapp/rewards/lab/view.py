@@ -225,14 +225,14 @@ def _missing(side: _Side) -> list[dict[str, Any]]:
 
 
 def _alarm(table: Table, alarm: Alarm, side: _Side) -> dict[str, Any]:
-    said = {name: _figure(value) for name, value in alarm.figures.items()}
+    shown_figures = {name: _figure(value) for name, value in alarm.figures.items()}
     labels = _labels()
     return {
         "code": alarm.code,
         "severity": alarm.severity,
         "component": alarm.component,
         "title": _(ALARMS[alarm.code].title),
-        "sentence": _(alarm.sentence) % said,
+        "sentence": _(alarm.sentence) % shown_figures,
         "figures": {labels.get(name, name): value for name, value in alarm.figures.items()},
         "rollouts": [table.id_of(place) for place in alarm.places],
     }

@@ -1,0 +1,51 @@
+"""Does twice the text take at most 2.5 times as long? Judged by processor time, which a busy machine disturbs least."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+
+GROWTH = 2.5
+SURE, MOST = 3, 12
+"""Rounds at least, and rounds at most while the ratio is too large: a pause of the machine makes it so in some of them,
+a cost that grows with the square in all."""
+
+
+def seconds(work: Callable[[], object], clock: Callable[[], float] = time.thread_time) -> float:
+    """What doing it once takes, without the garbage collector: it walks all that other tests left in this process."""
+    gc.collect(0)
+    gc.disable()
+    try:
+        began = clock()
+        work()
+        return clock() - began
+    finally:
+        gc.enable()
+
+
+def best_seconds(work: Callable[[], object]) -> float:
+    """The best of three: another process may have disturbed one of them."""
+    return min(seconds(work) for _ in range(3))
+
+
+def assert_linear(
+    half: Callable[[], object],
+    whole: Callable[[], object],
+    *,
+    limit_s: float,
+    quiet_s: float = 0.01,
+    clock: Callable[[], float] = time.thread_time,
+) -> None:
+    """``whole`` does twice as much as ``half``. The best of several turns of each counts; ``quiet_s`` is what memory
+    and caches may add, whatever the text."""
+
+    once = twice = float("inf")
+    for count in range(1, MOST + 1):
+        twice = min(twice, seconds(whole, clock))
+        if twice <= min(quiet_s, limit_s):
+            return
+        once = min(once, seconds(half, clock))
+        if count >= SURE and twice <= min(limit_s, GROWTH * once + quiet_s):
+            return
+    raise AssertionError(f"{once * 1000:.1f} ms, and {twice * 1000:.1f} ms for twice as much (limit {limit_s} s)")

@@ -1,0 +1,52 @@
+"""The judge of growth: a square is seen whatever disturbs the clock, and a pause of the machine is no square."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import chain, repeat
+
+import pytest
+
+from tests.growth import assert_linear
+
+
+class Clock:
+    """Goes on by what the work takes."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+    def work(self, *took_s: float) -> Callable[[], None]:
+        """Takes each of these times in turn, and the last one ever after."""
+        times: Iterator[float] = chain(took_s, repeat(took_s[-1]))
+
+        def go() -> None:
+            self.now_s += next(times)
+
+        return go
+
+
+@pytest.mark.parametrize(
+    ("half", "whole", "is_linear"),
+    [
+        ((0.02,), (0.04,), True),
+        ((0.02,), (0.059,), True),  # 2.5 times and the 10 ms that memory may add
+        ((0.02,), (0.061,), False),
+        ((0.02,), (0.08,), False),  # a square
+        ((0.05, 0.02), (0.08,), False),  # a square whose half was disturbed once
+        ((0.02,), (0.5, 0.3, 0.2, 0.09, 0.04), True),  # disturbed four times
+        ((0.001,), (0.01,), True),  # too short to judge
+        ((0.06,), (0.11,), False),  # linear, and above the limit
+    ],
+)
+def test_what_is_linear(half: tuple[float, ...], whole: tuple[float, ...], is_linear: bool) -> None:
+    clock = Clock()
+    try:
+        assert_linear(clock.work(*half), clock.work(*whole), limit_s=0.1, clock=clock)
+    except AssertionError:
+        assert not is_linear
+    else:
+        assert is_linear

@@ -1,0 +1,26 @@
+"""Why a run's state changed, where no error says it: sentences that pages and scripts show in the reader's language."""
+
+from __future__ import annotations
+
+from training.words import Sentence, _, sentence
+
+CREATED = _("created")
+ROOM = _("the disk has room again: {free} free")
+BY_SOMEBODY = {
+    "launched": _("launched by {name}"),
+    "stopped": _("stopped by {name}"),
+    "paused": _("paused by {name}"),
+    "resumed": _("resumed by {name}"),
+}
+BY_ITSELF = {
+    "launched": _("launched"),
+    "stopped": _("stopped"),
+    "paused": _("paused"),
+    "resumed": _("resumed"),
+}
+STATE_REASONS = (CREATED, ROOM, *BY_SOMEBODY.values(), *BY_ITSELF.values())
+
+
+def reason_of(act: str, name: str = "") -> Sentence:
+    """Somebody's act on a run, or the product's own where there is no name."""
+    return sentence(BY_SOMEBODY[act], name=name) if name else sentence(BY_ITSELF[act])
