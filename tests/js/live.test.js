@@ -10,6 +10,7 @@ function setUp(seq = 0) {
   const seen = { sockets: [], frames: [], status: "", now: 0, seq };
   const live = new Live({
     url: "ws://x/ws/runs/1/",
+    least: 2,
     seq: () => seen.seq,
     onFrame: (frame) => seen.frames.push(frame),
     onStatus: (status) => (seen.status = status),
@@ -45,7 +46,7 @@ test.afterEach(() => mock.timers.reset());
 
 test("frames arrive and the badge says live", () => {
   const { live, seen, last } = setUp();
-  assert.equal(last().url, "ws://x/ws/runs/1/");
+  assert.equal(last().url, "ws://x/ws/runs/1/?least=2");
   last().onmessage({ data: '{"type":"snapshot","seq":3}' });
   assert.equal(seen.frames.length, 1);
   assert.equal(seen.status, "live");

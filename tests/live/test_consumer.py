@@ -96,7 +96,9 @@ async def test_the_twenty_first_socket_is_one_too_many(watched: Watched, alice: 
     await (await _open(watched, alice)).disconnect()
 
 
-@pytest.mark.parametrize("after", ["", "?after=0", "?after=x", "?after=-1", "?after=999999", "?after=" + "9" * 30])
+@pytest.mark.parametrize(
+    "after", ["", "?after=0", "?after=x", "?after=-1", "?after=999999", "?after=" + "9" * 30, "?least=1", "?least=x"]
+)
 async def test_any_after_leads_to_the_same_state(watched: Watched, alice: Any, after: str) -> None:
     await in_db(watched.step)(1)
     socket = await _open(watched, alice, after)

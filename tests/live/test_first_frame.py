@@ -151,6 +151,20 @@ async def test_tabs_that_open_together_share_one_snapshot(watched: Watched, monk
     assert len(made) == 1 and len({id(one.texts[0]) for one in reads}) == 1
 
 
+async def test_a_first_frame_is_never_older_than_its_page(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page opened within a second of a change was shown the state before it, and its own notice was taken away."""
+    monkeypatch.setattr(feed, "SNAPSHOT_KEEP_S", 30.0)
+    await in_db(watched.step)(1)
+    before = await feed.feed().first(watched.run.pk, None)
+    await in_db(watched.step)(2)
+    assert (await feed.feed().first(watched.run.pk, None)).seq == before.seq  # another tab's
+    newest = await in_db(lambda: read(watched.run).seq)()
+    found = await feed.feed().first(watched.run.pk, None, newest)
+    assert before.seq < newest == found.seq and json.loads(found.texts[0])["seq"] == newest
+    assert await feed.feed().first(watched.run.pk, None, newest) is found  # shared again
+    assert (await feed.feed().first(watched.run.pk, None, 10**18)).seq == newest  # a number that nobody has given
+
+
 async def test_an_answer_is_never_older_than_what_the_tab_was_told(watched: Watched) -> None:
     """A shared answer that another tab made before this tab's last change would lose what lies between."""
     await in_db(watched.step)(1)

@@ -163,13 +163,13 @@ class RunConsumer(AsyncWebsocketConsumer):
 
     async def _run(self) -> None:
         """The loop of one socket: first frame, then whatever is due."""
-        after, started = self._after(), False
+        after, least, started = self._number("after"), self._number("least") or 0, False
         beat_at, check_at = time.monotonic() + BEAT_S, time.monotonic() + RECHECK_S
         while True:
             self.wake.clear()
             try:
                 if not started:
-                    await self._forward(await feed().first(self.run_id, after))
+                    await self._forward(await feed().first(self.run_id, after, least))
                     started = True
                 await self._catch_up()
                 if time.monotonic() >= check_at:
@@ -218,8 +218,9 @@ class RunConsumer(AsyncWebsocketConsumer):
         except TimeoutError as exc:
             raise Closed(TOO_MANY) from exc
 
-    def _after(self) -> int | None:
-        text = parse_qs(self.scope["query_string"].decode("ascii", "replace")).get("after", [""])[0]
+    def _number(self, name: str) -> int | None:
+        """A number of the socket's address."""
+        text = parse_qs(self.scope["query_string"].decode("ascii", "replace")).get(name, [""])[0]
         return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 
 

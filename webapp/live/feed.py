@@ -127,11 +127,11 @@ class Feed:
         self._sockets: dict[UUID, set[asyncio.Event]] = {}
         self._ears: dict[UUID, asyncio.Task[None]] = {}
 
-    async def first(self, run_id: UUID, after: int | None) -> Read:
+    async def first(self, run_id: UUID, after: int | None, least: int = 0) -> Read:
         """Frames for a socket that has just opened: the changes after ``after`` if it is not long ago, else a
-        snapshot."""
+        snapshot, not older than the change ``least`` that its page was made of."""
         missed = None if after is None else await in_database(_read_missed, run_id, after)
-        return missed or await self._shared(_read_snapshot, run_id, keep_s=SNAPSHOT_KEEP_S)
+        return missed or await self._shared(_read_snapshot, run_id, at_least=least, keep_s=SNAPSHOT_KEEP_S)
 
     async def step(self, run_id: UUID, step: int, at_least: int) -> Read:
         """All of a step, not older than the change ``at_least`` that the socket has already been told."""

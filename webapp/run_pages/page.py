@@ -124,6 +124,7 @@ def page_data(run: Run, urls: dict[str, str], tab: str) -> dict[str, Any]:
         "kind": run.kind,
         "tab": tab,
         "socket": f"/ws/runs/{run.pk}/",
+        "seq": run.seq,
         "urls": urls,
         "weights": weights,
         "components": component_titles(components),

@@ -18,6 +18,7 @@ const SLOW = new Set([4429, 1013]);
 /**
  * @typedef {object} Options
  * @property {string} url
+ * @property {number} least the `seq` that the page was made of: the first frame must not be older
  * @property {() => number} seq
  * @property {(frame: Record<string, any>) => void} onFrame
  * @property {(status: Status, silentMs: number) => void} onStatus
@@ -74,7 +75,7 @@ export class Live {
     this.retry = null;
     this.drop();
     const seq = this.options.seq();
-    const socket = this.open(seq > 0 ? `${this.options.url}?after=${seq}` : this.options.url);
+    const socket = this.open(`${this.options.url}?${seq > 0 ? `after=${seq}` : `least=${this.options.least}`}`);
     this.socket = socket;
     this.openedAt = this.now();
     socket.onmessage = (/** @type {{data: string}} */ event) => this.socket === socket && this.receive(event.data);

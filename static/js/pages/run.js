@@ -44,6 +44,7 @@ const log = new Log($("log"), /** @type {HTMLInputElement} */ ($("log-follow")))
 
 const live = new Live({
   url: `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}${page.socket}`,
+  least: page.seq,
   seq: () => state.seq,
   onFrame: (frame) => {
     if (frame.now) skewMs = Date.parse(frame.now) - Date.now();
