@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 JS := tests/js
 PY := $(VENV)/bin/python
-PIP := $(PY) -m pip install --quiet --disable-pip-version-check
+PIP := $(PY) -m pip install --quiet --disable-pip-version-check --no-compile
 TORCH := $(shell grep '^torch==' requirements.lock)
 COMPILE := $(PY) -m piptools compile --quiet --strip-extras --allow-unsafe --no-header --no-annotate \
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options
@@ -74,6 +74,7 @@ $(VENV)/bin/python:
 $(VENV)/.setup: requirements.lock requirements.hashes requirements-nodeps.lock | $(VENV)/bin/python
 	@echo "Installing packages (several minutes the first time) …"
 	@$(PIP) "$(TORCH)" && $(PIP) --require-hashes --no-deps -r requirements.hashes && $(PIP) --no-deps -r requirements-nodeps.lock
+	@$(PY) -m compileall -qq --workers 0 $(VENV)/lib || true  # on all cores; some packages carry files for other Pythons
 	@touch $@
 
 $(VENV)/.setup-test: requirements-test.lock $(VENV)/.setup
