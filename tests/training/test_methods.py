@@ -10,6 +10,7 @@ from typing import get_args
 import pytest
 
 from training.config import METHODS, JobConfig, Kind, method_of
+from training.config.rollout import RolloutConfig
 from training.metrics import METRICS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,3 +59,9 @@ def test_templates_and_scripts_ask_the_table_too() -> None:
     pattern = re.compile(r"kind\s*(?:===?|!==?)\s*[\"'](?:" + "|".join(METHODS) + r")[\"']")
     paths = [*(ROOT / "templates").rglob("*.html"), *(ROOT / "static/js").rglob("*.js")]
     assert [path.name for path in paths if pattern.search(path.read_text(encoding="utf-8"))] == []
+
+
+def test_the_options_of_sampling_have_the_names_of_the_field() -> None:
+    """Editing all texts at once had called the temperature "Policies"."""
+    titles = {name: RolloutConfig.model_fields[name].title for name in ("temperature", "top_p", "top_k")}
+    assert titles == {"temperature": "Temperature", "top_p": "Top p", "top_k": "Top k"}

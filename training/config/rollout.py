@@ -73,7 +73,7 @@ class RolloutConfig(Group):
         },
     )
     temperature: float = option(
-        1.0, title=_("Policies"), help=_("Randomness of sampling; higher explores more."), gt=0, le=5
+        1.0, title=_("Temperature"), help=_("Randomness of sampling; higher explores more."), gt=0, le=5
     )
     top_p: float = option(
         1.0, title=_("Top p"), help=_("Sample from the smallest set with this probability; 1 is off."), gt=0, le=1
