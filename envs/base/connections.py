@@ -27,7 +27,7 @@ HEAD_S, BODY_S = 10.0, 30.0
 MAX_HEAD_BYTES = 65_536
 ANSWER_S = 300.0  # a validation may take minutes
 LINGER_S = 15.0  # uvicorn itself waits 10 s for the closing handshake
-MAX_WAITING, GRACE_S = 128, 1.0
+MAX_WAITING, GRACE_S = 128, 3.0
 
 
 class HttpConnection(HttpToolsProtocol):
@@ -127,12 +127,16 @@ def _sweep_later(loop: asyncio.AbstractEventLoop, state: ServerState) -> None:
 
 
 def _sweep(loop: asyncio.AbstractEventLoop, state: ServerState) -> None:
-    """Cut those that waited longest, down to ``MAX_WAITING``; look again while there are more that only just came."""
-    del _sweeps[state]
+    """Cut those that waited longest, down to ``MAX_WAITING``; look again while there are more that only just came.
+
+    A loop that was held up (``late_s``) may not have read what they sent, and its machine is busy with them as well:
+    that time does not count.
+    """
+    late_s = loop.time() - _sweeps.pop(state).when()
     everyone = [one for one in state.connections if isinstance(one, HttpConnection | SocketConnection)]
     waiting = sorted((one.waiting_since, id(one), one) for one in everyone if one.waiting_since is not None)
     excess = waiting[: max(len(waiting) - MAX_WAITING, 0)]
-    old = [one for since, _id, one in excess if since <= time.monotonic() - GRACE_S]
+    old = [one for since, _id, one in excess if since <= time.monotonic() - GRACE_S - 2 * late_s]
     for one in old:
         one.transport.abort()
     if old:
