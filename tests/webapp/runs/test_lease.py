@@ -152,7 +152,7 @@ def locked() -> Iterator[Callable[..., Any]]:
         opened.append(other)
         other.set_autocommit(False)
         other.cursor().execute(sql)
-        return other.close
+        return other.rollback  # answered when the lock is gone; a closed connection leaves that to its server process
 
     yield lock
     for other in opened:
