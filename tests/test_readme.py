@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
     """A copy of what the commands need, where they may write."""
-    for name in ("envs", "training", "webapp", "examples", "manage.py"):
+    for name in ("envs", "training", "webapp", "examples", "manage.py", "pyproject.toml"):
         source = ROOT / name
         (shutil.copytree if source.is_dir() else shutil.copy)(source, tmp_path / name)
     yield tmp_path
