@@ -58,7 +58,7 @@ def test_many_addresses_slow_an_account_down_and_never_lock_it(alice: User) -> N
     assert login("alice", PASSWORD, OFFICE) == 302
     tries = [login("alice", "x", f"{EVIL}{number}") for number in range(throttle.ACCOUNT_FREE + 30)]
     assert tries[: throttle.ACCOUNT_FREE] == [422] * throttle.ACCOUNT_FREE
-    assert tries.count(422) <= throttle.ACCOUNT_FREE + 3 and tries[-1] == 429
+    assert tries.count(422) <= throttle.ACCOUNT_FREE + 3 and set(tries) == {422, 429}  # one may fall after its wait
     assert login("alice", PASSWORD, OFFICE) == 302  # where she works she is not made to wait
     assert login("alice", PASSWORD, HOME) == 429
     with time_machine.travel(time.time() + throttle.ACCOUNT_WAIT_MAX_S + 1):

@@ -72,8 +72,9 @@ def test_replicas_are_started_scaled_and_replaced(keep: Keep, launch: Callable[.
     environment = launch()
     keep()
     first = wait_for(lambda: healthy(environment, 1), "one healthy replica")[0]
+    wait_for(lambda: Environment.objects.get(pk=environment.pk).healthy, "an environment that knows of it")
     environment.refresh_from_db()
-    assert first.health["slots"] == 8 and environment.healthy and environment.health["name"] == "tools"
+    assert first.health["slots"] == 8 and environment.health["name"] == "tools"
     assert environment.job_values()["deterministic"] is True
     _require_confined(psutil.Process(first.handle["pid"]), environment)
     environment_scale(environment=environment, wanted=2)
