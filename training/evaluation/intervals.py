@@ -1,0 +1,86 @@
+"""95% intervals of means over tasks, by the bootstrap.
+
+A task is what is drawn: its tries are averaged first and always drawn together (a bootstrap clustered by task). The
+interval is bias-corrected and accelerated (BCa; Efron 1987), because shares near 0 and 1 are skewed. Where every task's
+value is 0 or 1 it is Wilson's (1927): of so coarse values a bootstrap gives too wide an interval near the ends.
+"""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Values = NDArray[np.float64]
+CONFIDENCE = 0.95
+RESAMPLES = 2_000
+_NORMAL = NormalDist()
+
+
+class Interval(NamedTuple):
+    """A mean over ``tasks`` tasks and where it lies with 95% confidence: ``None`` without a task, no ends with one."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+    tasks: int
+
+
+def mean_interval(values: Values, *, seed: int = 0) -> Interval:
+    """The mean of one value a task (NaN: none) with its interval."""
+    return mean_intervals(values[:, None], seed=seed)[0]
+
+
+def mean_intervals(columns: Values, *, seed: int = 0) -> list[Interval]:
+    """The same for several figures of the same tasks, as columns; the tasks are drawn once for all of them."""
+    known = ~np.isnan(columns)
+    filled = np.where(known, columns, 0.0)
+    tasks = columns.shape[0]
+    if not tasks:
+        return [Interval(None, None, None, 0)] * columns.shape[1]
+    weights = np.random.default_rng(seed).multinomial(tasks, np.full(tasks, 1 / tasks), size=RESAMPLES)
+    drawn = weights.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        means = (drawn @ filled) / (drawn @ known.astype(np.float64))
+    return [_interval(columns[known[:, k], k], means[:, k]) for k in range(columns.shape[1])]
+
+
+def _interval(values: Values, resampled: Values) -> Interval:
+    count = int(values.size)
+    if not count:
+        return Interval(None, None, None, 0)
+    mean = float(values.mean())
+    if count == 1:
+        return Interval(mean, None, None, 1)
+    resampled = resampled[~np.isnan(resampled)]
+    if np.isin(values, (0.0, 1.0)).all():
+        return Interval(mean, *_wilson(mean, count), count)
+    if np.ptp(values) < 1e-12:  # all tasks alike: there is nothing to resample
+        return Interval(mean, mean, mean, count)
+    low, high = _bca(values, mean, resampled)
+    return Interval(mean, low, high, count)
+
+
+def _bca(values: Values, mean: float, resampled: Values) -> tuple[float, float]:
+    below = float(np.mean(resampled < mean - 1e-12) + np.mean(np.abs(resampled - mean) <= 1e-12) / 2)
+    bias = _NORMAL.inv_cdf(min(max(below, 1e-6), 1 - 1e-6))
+    centred = values - mean
+    acceleration = float((centred**3).sum() / (6 * ((centred**2).sum() ** 1.5)))
+    ends = []
+    for quantile in ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2):
+        z = bias + _NORMAL.inv_cdf(quantile)
+        ends.append(_NORMAL.cdf(bias + z / (1 - acceleration * z)))
+    low, high = np.quantile(resampled, ends)
+    return float(low), float(high)
+
+
+def _wilson(share: float, count: int) -> tuple[float, float]:
+    """The score interval of a share of ``count`` tasks."""
+    z = _NORMAL.inv_cdf((1 + CONFIDENCE) / 2)
+    middle = share + z * z / (2 * count)
+    half = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
+    scale = 1 + z * z / count
+    return min(share, max(0.0, (middle - half) / scale)), max(share, min(1.0, (middle + half) / scale))
