@@ -168,6 +168,32 @@ class PolicyFault(TiltyardError):
     code, boundary = "policy_fault", Boundary.POLICY
 
 
+class EndpointFault(TiltyardError):
+    """An OpenAI-compatible endpoint failed, or answered something that is no chat completion."""
+
+    code, boundary = "endpoint_fault", Boundary.POLICY
+
+
+class EndpointRefused(EndpointFault):
+    """The endpoint refuses us: the key, the model or the address is wrong. Every further request would be refused."""
+
+    code = "endpoint_refused"
+    pauses = True
+
+
+class EndpointTimeout(EndpointFault):
+    """The endpoint did not answer within its time limit."""
+
+    code = "endpoint_timeout"
+
+
+class BudgetSpent(TiltyardError):
+    """The tokens or the money that an evaluation may use are used up."""
+
+    code, boundary = "budget_spent", Boundary.POLICY
+    pauses = True
+
+
 class TooManyFailures(TiltyardError):
     """Most rollouts of the last steps failed outside the policy: there is nothing left to learn from."""
 

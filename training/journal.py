@@ -120,7 +120,7 @@ class RolloutFinished(Event):
     """A trajectory ended. ``reward`` and parts are ``None`` when missing; an excluded rollout has no reward.
 
     ``env_reward`` and ``env_parts`` are the environment's own words, so that other rewards can be computed later from
-    what is recorded.
+    what is recorded. ``cost`` is money, where an endpoint with prices played.
     """
 
     type: Literal["rollout_finished"] = "rollout_finished"
@@ -135,6 +135,7 @@ class RolloutFinished(Event):
     turns: int = 0
     tokens: int = 0
     seconds: float = 0.0
+    cost: float | None = None
 
 
 class GroupScored(Event):

@@ -59,13 +59,13 @@ def preflight(config: JobConfig, *, load_template: bool = True) -> list[Check]:
 
 def each_check(config: JobConfig, *, load_template: bool = True) -> Iterator[Check]:
     """The same, each as soon as it is known: some of them take seconds."""
-    checks: list[tuple[str, Callable[[JobConfig], Sentence]]] = [] if config.policies else [("model", _model)]
+    checks: list[tuple[str, Callable[[JobConfig], Sentence]]] = [("model", _model)] if config.needs_model else []
     checks.append(("dataset", _dataset))
     if config.method.plays:
         checks += [("environment", _environment), ("slots", _slots), ("rewards", _rewards)]
     if config.method.trains:
         checks.append(("batch", _batch))
-    if load_template and not config.policies and _local_folder(config) is not None:
+    if load_template and config.needs_model and _local_folder(config) is not None:
         checks.append(("template", _template))
     yield from (_run(name, check, config) for name, check in checks)
     yield from (_trap(item) for item in traps(config, load_template=load_template))

@@ -85,6 +85,22 @@ CODES: dict[str, Words] = {
         gettext_noop("Sampling from the model failed."),
         gettext_noop("The run's log says why; short memory is the usual cause."),
     ),
+    "endpoint_fault": Words(
+        gettext_noop("The endpoint failed, or its answer is no chat completion."),
+        gettext_noop("Check that the address belongs to an OpenAI-compatible server, and read that server's log."),
+    ),
+    "endpoint_refused": Words(
+        gettext_noop("The endpoint refuses the requests."),
+        gettext_noop("Check its address, its key and the name of the model, then resume."),
+    ),
+    "endpoint_timeout": Words(
+        gettext_noop("The endpoint did not answer in time."),
+        gettext_noop("Raise its time limit, or send fewer requests at once."),
+    ),
+    "budget_spent": Words(
+        gettext_noop("The evaluation has used up its budget."),
+        gettext_noop("What was played is kept. Resume with a higher limit to play the rest."),
+    ),
     "too_many_failures": Words(
         gettext_noop("Most rollouts failed outside the model, so nothing was left to learn from."),
         gettext_noop("Read some excluded rollouts: they name what failed. Fix it, then resume the run."),

@@ -22,6 +22,7 @@ def test_what_each_method_does() -> None:
         "grpo": (True, True, "rollouts", False),
         "sft": (False, True, "demonstrations", False),
         "sample": (True, False, "nothing", True),
+        "evaluate": (True, False, "nothing", True),
     }
 
 

@@ -14,9 +14,10 @@ from training.algorithms.checkpoints import remove_leftovers
 from training.algorithms.resume import find_resume
 from training.config import JobConfig
 from training.errors import StopRequested
-from training.journal import CheckpointsRemoved, Journal, LogLine, Resumed, RunStarted
+from training.journal import JOURNAL_NAME, CheckpointsRemoved, Journal, LogLine, Resumed, RunStarted
 from training.machine import disk_full, require_room
 from training.rewards.judge.cache import REPLIES_NAME, replies
+from training.tail import last_step
 
 STOP_GRACE_S = 6.5
 PACKAGES = ("torch", "transformers", "trl", "peft", "openenv")
@@ -66,7 +67,7 @@ class Job:
         """One line for the run's log."""
         self.journal.write(LogLine(message=message, level=level))  # type: ignore[arg-type]
 
-    def started(self, rows: int, device: str, from_step: int) -> None:
+    def started(self, rows: int, device: str, from_step: int, total_steps: int | None = None) -> None:
         """Announce the run with the versions that shape its numbers."""
         versions = {"python": platform.python_version()}
         for package in PACKAGES:
@@ -78,7 +79,7 @@ class Job:
         self.journal.write(
             RunStarted(
                 kind=self.config.kind,
-                total_steps=self.config.run.max_steps,
+                total_steps=total_steps or self.config.run.max_steps,
                 from_step=from_step,
                 rows=rows,
                 device=device,
@@ -89,6 +90,10 @@ class Job:
                 save_seconds=self.save_seconds,
             )
         )
+
+    def steps_done(self) -> int:
+        """The last step that an earlier attempt of this run finished, as its journal tells."""
+        return next((step for folder in reversed(self.earlier) if (step := last_step(folder / JOURNAL_NAME))), 0)
 
     def keep_replies(self) -> None:
         """Keep what judges answer in the run's folder, and use what earlier attempts were told: it was paid for."""

@@ -14,6 +14,9 @@ from training.rewards.registry import default_components
 from training.rewards.scoring import validate_components
 from training.rollout.tokens import Template
 
+DRAWN_TASKS = 100
+"""Tasks of an evaluation for which neither a dataset nor an option says how many."""
+
 
 def reward_components(config: JobConfig) -> list[RewardComponent]:
     """The configured components or the default ones. Raises ``ConfigError`` when one is unknown or wrong."""
@@ -28,7 +31,9 @@ def reward_components(config: JobConfig) -> list[RewardComponent]:
 def task_rows(config: JobConfig) -> list[Row]:
     """The rows to play. Without a dataset a job that only samples gets empty ones: the environment draws its tasks."""
     if config.draws_tasks:
-        return [Row(messages=[]) for _ in range(config.rollout.prompts_per_step * config.run.max_steps)]
+        drawn = config.evaluate.tasks or DRAWN_TASKS
+        count = drawn if config.method.evaluates else config.rollout.prompts_per_step * config.run.max_steps
+        return [Row(messages=[]) for _ in range(count)]
     if not config.data.train:
         raise ConfigError("a run needs a dataset.", option="data.train", hint="Set data.train to a JSONL file.")
     return load_rows(Path(config.data.train), config.data.max_rows)

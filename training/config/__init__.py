@@ -13,6 +13,7 @@ trainer only ever sees plain values; a standalone YAML writes those directly.
 from __future__ import annotations
 
 from training.config.environment import EnvironmentConfig, Protocol
+from training.config.evaluation import EndpointConfig, EvaluateConfig
 from training.config.job import CONFIG_VERSION, JobConfig, RunConfig
 from training.config.learning import GrpoConfig, OptimConfig, SftConfig
 from training.config.methods import DEFAULT_KIND, METHODS, Kind, Method, method_of
@@ -28,7 +29,9 @@ __all__ = [
     "METHODS",
     "DataConfig",
     "Dialect",
+    "EndpointConfig",
     "EnvironmentConfig",
+    "EvaluateConfig",
     "Group",
     "GrpoConfig",
     "JobConfig",

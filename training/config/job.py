@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from training.config.environment import EnvironmentConfig
+from training.config.evaluation import EndpointConfig, EvaluateConfig
 from training.config.learning import GrpoConfig, OptimConfig, SftConfig
 from training.config.methods import DEFAULT_KIND, METHODS, Kind, Method
 from training.config.model import DataConfig, ModelConfig
@@ -91,6 +92,8 @@ class JobConfig(Group):
     grpo: GrpoConfig = Field(default_factory=GrpoConfig, title=_("GRPO"))
     sft: SftConfig = Field(default_factory=SftConfig, title=_("SFT"))
     sample: SampleConfig = Field(default_factory=SampleConfig, title=_("Sample"))
+    evaluate: EvaluateConfig = Field(default_factory=EvaluateConfig, title=_("Evaluation"))
+    endpoint: EndpointConfig = Field(default_factory=EndpointConfig, title=_("Endpoint"))
     optim: OptimConfig = Field(default_factory=OptimConfig, title=_("Optimiser"))
     run: RunConfig = Field(default_factory=RunConfig, title=_("Run"))
 
@@ -107,6 +110,8 @@ class JobConfig(Group):
             raise OptionError(
                 "rollout.max_turn_tokens", sentence(_("one turn cannot be longer than the whole episode"))
             )
+        if self.endpoint.url and not self.endpoint.model:
+            raise OptionError("endpoint.model", sentence(_("an endpoint needs the name of its model")))
         names = [component.name for component in self.rewards.components]
         if len(set(names)) != len(names):
             raise OptionError("rewards.components", sentence(_("each component may appear once")))
@@ -115,6 +120,9 @@ class JobConfig(Group):
         return self
 
     def _check_batches(self) -> None:
+        if self.rollout.num_generations < 2:
+            text = _("a group needs at least 2 rollouts: with one there is no baseline, and nothing is learned")
+            raise OptionError("rollout.num_generations", sentence(text))
         batch, mini, micro = self.rollouts_per_step, self.optim.mini_batch_size, self.optim.micro_batch_size
         if mini > batch:
             text = _(
@@ -150,8 +158,21 @@ class JobConfig(Group):
 
     @property
     def policies(self) -> list[Policy]:
-        """The scripted policies that play; none where a model does."""
+        """The scripted policies that play, one for each rollout of a task; none where a model does."""
+        if self.method.evaluates:
+            chosen = self.evaluate.policy
+            return [] if chosen == "none" else [chosen] * self.rollout.num_generations
         return self.sample.policies if self.method.scripted else []
+
+    @property
+    def asks_endpoint(self) -> bool:
+        """Whether an OpenAI-compatible endpoint plays in the model's place."""
+        return self.method.evaluates and bool(self.endpoint.url) and not self.policies
+
+    @property
+    def needs_model(self) -> bool:
+        """Whether the model of the config is used: it is trained, or plays."""
+        return not (self.policies or self.asks_endpoint)
 
     @property
     def draws_tasks(self) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 
 from training.words import _
 
-Kind = Literal["grpo", "sft", "sample"]
+Kind = Literal["grpo", "sft", "sample", "evaluate"]
 LearnsFrom = Literal["rollouts", "demonstrations", "nothing"]
 
 
@@ -23,8 +23,10 @@ class Method:
 
     ``plays``: rollouts against an environment, scored by rewards. ``trains``: weights move and a model comes out.
     ``scripted``: policies may play in the model's place. ``draws_tasks``: an environment may draw its tasks, so the
-    dataset is optional. ``tiles`` and ``curves`` name metrics of ``training/metrics.py``, in order; ``components``
-    stands for one curve of each reward component. ``learning_rates``: where none is set, for all weights and for LoRA.
+    dataset is optional. ``evaluates``: every task is played the same number of times, with seeds that hang on the task
+    alone, so that contestants can be compared task by task. ``tiles`` and ``curves`` name metrics of
+    ``training/metrics.py``, in order; ``components`` stands for one curve of each reward component.
+    ``learning_rates``: where none is set, for all weights and for LoRA.
     ``entry`` is ``module:function``, taking a ``Job``.
     """
 
@@ -38,6 +40,7 @@ class Method:
     plays: bool = False
     scripted: bool = False
     draws_tasks: bool = False
+    evaluates: bool = False
     learning_rates: tuple[float, float] = (1e-6, 1e-5)
 
     @property
@@ -119,6 +122,34 @@ METHODS: dict[str, Method] = {
             "groups/pass_share",
             "completions/mean_length",
             "groups/zero_variance_share",
+            "rollouts/excluded_share",
+        ),
+    ),
+    "evaluate": Method(
+        title=_("Evaluate: how good is it?"),
+        short=_("Evaluation"),
+        groups=("model", "endpoint", "data", "environment", "rewards", "rollout", "evaluate", "run"),
+        learns_from="nothing",
+        entry="training.algorithms.evaluate:run_evaluate",
+        plays=True,
+        scripted=True,
+        draws_tasks=True,
+        evaluates=True,
+        tiles=(
+            "rollouts/task_success",
+            "reward",
+            "groups/pass_share",
+            "completions/mean_length",
+            "rollouts/turns_mean",
+            "rollouts/excluded_share",
+        ),
+        curves=(
+            "rollouts/task_success",
+            "reward",
+            "components",
+            "groups/pass_share",
+            "completions/mean_length",
+            "rollouts/turns_mean",
             "rollouts/excluded_share",
         ),
     ),

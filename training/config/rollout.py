@@ -25,10 +25,13 @@ class RolloutConfig(Group):
     num_generations: int = option(
         8,
         title=_("Generations per prompt"),
-        help=_("Rollouts of one task: they form the group whose mean is the baseline. GRPO needs at least 2."),
+        help=_(
+            "Rollouts of one task: they form the group whose mean is the baseline. GRPO needs at least 2. In an "
+            "evaluation, the tries of each task."
+        ),
         unit=_("rollouts"),
         basic=True,
-        ge=2,
+        ge=1,
         le=256,
     )
     max_turns: int = option(
@@ -93,6 +96,14 @@ class RolloutConfig(Group):
 
 
 Policy = Literal["empty", "repeat", "copy_prompt", "one_tool", "claim_success", "beg"]
+POLICY_CHOICES: dict[str, str] = {
+    "empty": _("writes nothing"),
+    "repeat": _("writes one sentence over and over"),
+    "copy_prompt": _("gives the task back as its answer"),
+    "one_tool": _("calls one tool forever"),
+    "claim_success": _("claims to be done without having done anything"),
+    "beg": _("asks for the full reward"),
+}
 
 
 class SampleConfig(Group):
@@ -105,13 +116,6 @@ class SampleConfig(Group):
             "Degenerate policies that play in place of the model, one rollout each per task; generations per "
             "prompt is then ignored. None: the model plays."
         ),
-        choices={
-            "empty": _("writes nothing"),
-            "repeat": _("writes one sentence over and over"),
-            "copy_prompt": _("gives the task back as its answer"),
-            "one_tool": _("calls one tool forever"),
-            "claim_success": _("claims to be done without having done anything"),
-            "beg": _("asks for the full reward"),
-        },
+        choices=POLICY_CHOICES,
         max_length=6,
     )

@@ -19,8 +19,10 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 from envs.wire import Message
+from training.chat_client import usage
 from training.config import JobConfig
 from training.data import Row
 from training.errors import Boundary, StopRequested, StorageFull, TiltyardError, TooManyFailures
@@ -36,7 +38,6 @@ from training.journal import (
 )
 from training.rewards.advantages import GroupStatistics, group_statistics, reward_std
 from training.rewards.combining import advantages, terms_of
-from training.rewards.judge.client import usage
 from training.rewards.registry import default_components
 from training.rollout.figures import judge_figures, step_figures
 from training.rollout.finished import Rollout, StepRollouts
@@ -94,7 +95,7 @@ class Collector:
         return result
 
     async def _collect(self, step: int, row_indices: Sequence[int]) -> StepRollouts:
-        work = _Step(self, step, row_indices)
+        work = Step(self, step, row_indices)
         tasks = [asyncio.create_task(work.run_one(position)) for position in range(len(row_indices))]
         watcher = asyncio.create_task(self._watch(tasks))
         busy_before, began = self._player.engine.figures.busy_seconds, time.monotonic()
@@ -172,12 +173,12 @@ class Collector:
             )
 
 
-class _Step:
+class Step:
     """The rollouts of one step while they run."""
 
     def __init__(self, collector: Collector, step: int, row_indices: Sequence[int]) -> None:
         self._c = collector
-        self._step = step
+        self.step = step
         self._indices = row_indices
         self._size = collector._config.group_size
         self._open: dict[int, dict[int, Rollout]] = {}
@@ -187,28 +188,54 @@ class _Step:
 
     async def run_one(self, position: int) -> Rollout:
         """Play, score and journal the rollout at a position of the step."""
+        started, task = self._begin(position)
+        self._c._write(started)
+        rollout = await self._once(started, task)
+        self._played()
+        self._finish(rollout, started.group, started.index)
+        return rollout
+
+    def _begin(self, position: int) -> tuple[RolloutStarted, Task]:
         group, index = divmod(position, self._size)
         row_index = self._indices[position]
         row = self._c._rows[row_index]
-        name = f"a{self._c._attempt}-s{self._step}-g{group}-i{index}"
         config = self._c._config
-        policy = config.policies[index] if config.policies else ""
         started = RolloutStarted(
-            rollout=name,
-            step=self._step,
+            rollout=f"a{self._c._attempt}-s{self.step}-g{group}-i{index}",
+            step=self.step,
             group=group,
             index=index,
-            row=None if config.draws_tasks else row_index,
+            row=self._row(row_index),
             task=_task_text(row.messages),
-            policy=policy,
+            policy=config.policies[index] if config.policies else "",
         )
-        self._c._write(started)
-        trajectory = await self._play(self._task(row, row_index, group, index, name, policy), started)
-        self._played()
-        rollout = Rollout(name, row_index, trajectory)
-        if trajectory.error is None:
-            await self._score(rollout, row)
-        self._finish(rollout, group, index)
+        episode_seed, sample_seed = self._seeds(row_index, group, index)
+        task = Task(
+            row=row_index,
+            messages=list(row.messages),
+            tools=row.tools,
+            task=row.raw,
+            episode_seed=episode_seed,
+            sample_seed=sample_seed,
+            episode_id=started.rollout,
+            policy=started.policy,
+        )
+        return started, task
+
+    def _row(self, row_index: int) -> int | None:
+        """The row's place in the dataset, if there is one."""
+        return None if self._c._config.draws_tasks else row_index
+
+    def _seeds(self, row_index: int, group: int, index: int) -> tuple[int, int]:
+        """Seeds of the episode, which its group shares, and of the sampling."""
+        seed = self._c._config.run.seed
+        return mix_seed(seed, self.step, group) % 2**31, mix_seed(seed, self.step, group, index)
+
+    async def _once(self, started: RolloutStarted, task: Task) -> Rollout:
+        """Play and score it."""
+        rollout = Rollout(started.rollout, task.row, await self._play(task, started))
+        if rollout.trajectory.error is None:
+            await self._score(rollout, task.task)
         return rollout
 
     async def _play(self, task: Task, started: RolloutStarted) -> Trajectory:
@@ -233,28 +260,15 @@ class _Step:
             if turns.count:
                 self._c._write(started.model_copy(update={"again": losses}))
 
-    def _task(self, row: Row, row_index: int, group: int, index: int, name: str, policy: str) -> Task:
-        seed = self._c._config.run.seed
-        return Task(
-            row=row_index,
-            messages=list(row.messages),
-            tools=row.tools,
-            task=row.raw,
-            episode_seed=mix_seed(seed, self._step, group) % 2**31,
-            sample_seed=mix_seed(seed, self._step, group, index),
-            episode_id=name,
-            policy=policy,
-        )
-
     def _played(self) -> None:
         self._playing -= 1
         self.last_played = time.monotonic()
         if self._playing == 0:
-            self._c._write(PhaseChanged(phase="scoring", step=self._step))
+            self._c._write(PhaseChanged(phase="scoring", step=self.step))
 
-    async def _score(self, rollout: Rollout, row: Row) -> None:
+    async def _score(self, rollout: Rollout, row: dict[str, Any]) -> None:
         try:
-            score = await self._c._scoring.score(rollout.trajectory.episode(row.raw))
+            score = await self._c._scoring.score(rollout.trajectory.episode(row))
         except TiltyardError as error:
             rollout.trajectory.exclude(error)
             return
@@ -275,6 +289,7 @@ class _Step:
                 turns=trajectory.turns,
                 tokens=trajectory.sampled_tokens,
                 seconds=trajectory.seconds,
+                cost=trajectory.cost,
             )
         )
         members = self._open.setdefault(group, {})
@@ -299,7 +314,7 @@ class _Step:
         if rewards.aggregation == "sum_then_normalize":
             return None
         chosen = rewards.components or default_components()
-        terms = [None if r.parts is None else terms_of(r.parts, chosen, self._step) for r in rollouts]
+        terms = [None if r.parts is None else terms_of(r.parts, chosen, self.step) for r in rollouts]
         return advantages(terms, chosen, self._size, aggregation=rewards.aggregation)
 
     def _close_group(self, group: int, batch_std: float | None, combined: list[float | None] | None = None) -> None:
@@ -311,7 +326,7 @@ class _Step:
         self._statistics[group] = result
         self._c._write(
             GroupScored(
-                step=self._step,
+                step=self.step,
                 group=group,
                 rollouts=[rollout.name for rollout in members],
                 advantages=result.advantages,

@@ -59,7 +59,7 @@ class Trajectory:
 
     ``completion_ids``, ``mask`` and ``logprobs`` have one entry for each token after the prompt; ``mask`` is 1 on
     tokens that the model sampled and 0 on the environment's, whose log-probability is 0.0. ``latencies`` are seconds of
-    environment waits.
+    environment waits, ``cost`` is money, where somebody is paid.
     """
 
     prompt_ids: list[int] = field(default_factory=list)
@@ -78,6 +78,7 @@ class Trajectory:
     latencies: list[float] = field(default_factory=list)
     env_errors: int = 0
     seconds: float = 0.0
+    cost: float | None = None
 
     @property
     def sampled_tokens(self) -> int:
@@ -236,12 +237,16 @@ class Player:
         trajectory.completion_ids += sample.ids
         trajectory.mask += [1] * len(sample.ids)
         trajectory.logprobs += sample.logprobs
-        parsed = self.parse(self.template.decode(sample.ids), f"call_{trajectory.turns}_")
+        parsed = self._read(sample, f"call_{trajectory.turns}_")
         trajectory.turns += 1
         trajectory.parse_errors += parsed.parse_error is not None
         message = Message(role="assistant", content=parsed.text, tool_calls=parsed.tool_calls or None)
         trajectory.messages.append(message)
         return parsed
+
+    def _read(self, sample: Sample, prefix: str) -> ParsedTurn:
+        """What was sampled as a message; the ids of its calls begin with ``prefix``."""
+        return self.parse(self.template.decode(sample.ids), prefix)
 
     def _append(self, trajectory: Trajectory, added: list[Message]) -> bool:
         """Append the environment's tokens; ``False`` when a budget of the episode is spent, which truncates it."""

@@ -46,7 +46,7 @@ class Resolved:
 def resolve(project: Project, config: JobConfig) -> Resolved:
     """Replace every reference of ``config`` by what it means now in ``project``."""
     plain = config.model_copy(deep=True)
-    after = None if plain.policies else _model(project, plain)
+    after = _model(project, plain) if plain.needs_model else None
     if not plain.draws_tasks:
         plain.data.train = _dataset(project, plain.data.train)
     if not plain.method.plays:

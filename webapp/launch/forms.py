@@ -50,6 +50,8 @@ GROUP_HELP = (
     gettext_noop("The loss. TRL's GRPOTrainer computes it."),
     gettext_noop("Supervised fine-tuning, used by jobs of kind `sft`."),
     gettext_noop("Playing and scoring without training, used by jobs of kind `sample`."),
+    gettext_noop("Playing every task the same number of times, used by jobs of kind `evaluate`."),
+    gettext_noop("An OpenAI-compatible endpoint that plays in the model's place, used by jobs of kind `evaluate`."),
     gettext_noop("The optimiser (AdamW) and its batch."),
     gettext_noop("How long the job runs, how often it saves, and where."),
 )

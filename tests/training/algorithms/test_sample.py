@@ -24,7 +24,7 @@ POLICIES = ["empty", "one_tool", "claim_success"]
 @pytest.fixture(autouse=True)
 def _no_health(monkeypatch: pytest.MonkeyPatch) -> None:
     """The scripted server speaks only the websocket."""
-    monkeypatch.setattr("training.algorithms.sample.check_environment", lambda config: None)
+    monkeypatch.setattr("training.algorithms.cast.check_environment", lambda config: None)
 
 
 async def believes_words(socket: Any, frame: dict[str, Any], turn: int) -> str:

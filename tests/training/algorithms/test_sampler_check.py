@@ -23,8 +23,8 @@ GAP = "sampling/logprob_gap_max"
 @pytest.fixture(autouse=True)
 def _no_health(monkeypatch: pytest.MonkeyPatch) -> None:
     """The scripted server speaks only the websocket."""
-    for method in ("grpo", "sample"):
-        monkeypatch.setattr(f"training.algorithms.{method}.check_environment", lambda config: None)
+    for module in ("grpo", "cast"):
+        monkeypatch.setattr(f"training.algorithms.{module}.check_environment", lambda config: None)
 
 
 @pytest.fixture

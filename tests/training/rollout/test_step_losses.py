@@ -12,10 +12,10 @@ import pytest
 
 from envs.wire import Message
 from tests.training.rollout.test_step_by_hand import LIMITS, Hold, Step, own, played
+from training.chat_client import usage
 from training.data import Row
 from training.errors import EnvironmentTimeout, EnvironmentUnreachable, RewardFault, StopRequested, TooManyFailures
 from training.rewards.base import Episode, Score
-from training.rewards.judge.client import usage
 from training.rollout.trajectory import Task, Trajectory
 
 FIRST = "a4-s6-g0-i0"

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from training.config import JobConfig
+from training.config import METHODS, JobConfig
 from training.config.text import config_from_yaml, config_to_yaml
 from webapp.launch.forms import RunForm
 from webapp.teams.models import Project
@@ -58,6 +58,9 @@ NAMED: dict[str, st.SearchStrategy[Any]] = {
     "model.revision": st.from_regex(r"[A-Za-z0-9._/-]{0,30}", fullmatch=True),
     "data.train": WORDS,
     "environment.name": WORDS,
+    "endpoint.url": st.sampled_from(["", "http://gpu-1:8000/v1", "https://models.example/v1"]),
+    "endpoint.model": WORDS,
+    "endpoint.key_variable": st.from_regex(r"[A-Z][A-Z0-9_]{0,20}", fullmatch=True),
     "rewards.spec": WORDS,
     "rewards.components": st.lists(COMPONENT, max_size=2),
     "sample.policies": st.lists(st.sampled_from(["empty", "repeat", "copy_prompt", "beg"]), unique=True),
@@ -81,7 +84,7 @@ OPTIONS = _options()
 @st.composite
 def configs(draw: st.DrawFn) -> JobConfig:
     """A config that the model itself accepts, with up to eight options away from their defaults."""
-    raw: dict[str, Any] = {"kind": draw(st.sampled_from(["grpo", "sft", "sample"]))}
+    raw: dict[str, Any] = {"kind": draw(st.sampled_from(sorted(METHODS)))}
     raw |= {"data": {"train": "dataset:a@1"}, "environment": {"name": "env:b"}}
     for path in draw(st.lists(st.sampled_from(sorted(OPTIONS)), max_size=8, unique=True)):
         group, _dot, name = path.partition(".")

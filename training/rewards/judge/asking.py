@@ -15,11 +15,12 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
+from training.chat_client import usage
 from training.errors import RewardFault, RewardTimeout, TiltyardError
 from training.rewards.base import Episode
 from training.rewards.facts import question, row_value
 from training.rewards.judge.cache import replies
-from training.rewards.judge.client import ask, usage
+from training.rewards.judge.client import ask
 from training.rewards.judge.params import JudgeParams
 
 SYSTEM = (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pydantic import Field
 
 from training.addresses import AddressRefused, parse_place
+from training.chat_client import Endpoint
 from training.rewards.base import Params
-from training.rewards.judge.client import Endpoint
 from training.words import _, sentence
 
 

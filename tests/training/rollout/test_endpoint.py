@@ -1,0 +1,217 @@
+"""An OpenAI-compatible endpoint as a contestant: whatever it answers is a turn, a typed failure or a pause."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from envs.wire import Message, ToolCall
+from tests.training.algorithms.conftest import MakeJob, job_maker
+from tests.training.helpers import TOOLS, of_type, scripted_server
+from training.algorithms.evaluate import run_evaluate
+from training.algorithms.job import Job
+from training.errors import BudgetSpent, EndpointFault, EndpointRefused
+from training.rollout.endpoint import Budget, calls_of, text_of, tool_call, written
+
+
+class Stub(ThreadingHTTPServer):
+    """An endpoint that answers as it is told: ``replies`` in turn, and the last one ever after."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.replies: list[tuple[int, bytes, dict[str, str]]] = [says("It is done.")]
+        self.asked: list[dict[str, Any]] = []
+        self.keys: list[str | None] = []
+        self.lock = threading.Lock()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/v1"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Stub
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        with self.server.lock:
+            self.server.keys.append(self.headers.get("Authorization"))
+            if body["messages"][0]["content"] == "Say OK.":
+                status, data, headers = self.server.replies[0] if self.server.replies[0][0] == 401 else says("OK")
+            else:
+                self.server.asked.append(body)
+                replies = self.server.replies
+                status, data, headers = replies.pop(0) if len(replies) > 1 else replies[0]
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(data)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+def says(content: Any, finish: str = "stop", **message: Any) -> tuple[int, bytes, dict[str, str]]:
+    choice = {"message": {"role": "assistant", "content": content, **message}, "finish_reason": finish}
+    used = {"prompt_tokens": 100, "completion_tokens": 7}
+    return 200, json.dumps({"choices": [choice], "usage": used}).encode(), {}
+
+
+def call(text: str, **more: Any) -> dict[str, Any]:
+    return {
+        "id": "c9",
+        "type": "function",
+        "function": {"name": "echo", "arguments": json.dumps({"text": text})},
+    } | more
+
+
+@pytest.fixture(autouse=True)
+def _no_health(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("training.algorithms.cast.check_environment", lambda config: None)
+
+
+@pytest.fixture
+def stub() -> Iterator[Stub]:
+    server = Stub()
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> MakeJob:
+    return job_maker(tmp_path, tmp_path / "no-model-is-needed")
+
+
+def evaluation(make: MakeJob, stub: Stub, url: str, name: str = "run", **groups: Any) -> Job:
+    groups["endpoint"] = {"url": stub.url, "model": "gpt-oss", "timeout_s": 10, **groups.get("endpoint", {})}
+    groups["evaluate"] = {"tasks": 1, "replays": 0, **groups.get("evaluate", {})}
+    groups["rollout"] = {"prompts_per_step": 1, "num_generations": 1, "max_turns": 3, **groups.get("rollout", {})}
+    return make(name, kind="evaluate", environment={"url": url}, **groups)
+
+
+def test_its_calls_are_played_and_its_tokens_counted(make: MakeJob, stub: Stub, tmp_path: Path) -> None:
+    stub.replies = [says(None, "tool_calls", tool_calls=[call("red")]), says("It is red.")]
+    prices = {"price_in": 2.0, "price_out": 10.0}
+    with scripted_server() as url:
+        run_evaluate(evaluation(make, stub, url, endpoint=prices, rollout={"temperature": 0.5, "max_turn_tokens": 40}))
+    (finished,) = of_type(tmp_path / "run", "rollout_finished")
+    assert (finished.status, finished.turns, finished.tokens, finished.reward) == ("completed", 2, 14, 1.0)
+    assert finished.cost == pytest.approx((200 * 2.0 + 14 * 10.0) / 1e6)
+    first, second = stub.asked
+    assert first["model"] == "gpt-oss" and first["tools"] == TOOLS and first["temperature"] == 0.5
+    assert first["messages"] == [{"role": "user", "content": "Say 345 please."}] and first["max_tokens"] == 40
+    assert 0 <= first["seed"] < 2**31 and second["seed"] != first["seed"]
+    assert second["messages"][1]["tool_calls"][0]["function"] == {"name": "echo", "arguments": '{"text": "red"}'}
+    assert second["messages"][2] == {"role": "tool", "content": "red", "tool_call_id": "c9"}
+
+
+@pytest.mark.parametrize(
+    ("reply", "status", "parse_errors"),
+    [
+        (says('<tool_call>{"name": "echo", "arguments": {"text": "a"}}</tool_call>'), "truncated", 0),  # by the dialect
+        (
+            says("", tool_calls=[{"function": {"name": "echo", "arguments": {"text": "a"}}}]),
+            "truncated",
+            0,
+        ),  # an object
+        (says("", function_call={"name": "echo", "arguments": '{"text": "a"}'}), "truncated", 0),  # the older shape
+        (says("", tool_calls=[{"function": {"name": "echo", "arguments": '{"text": '}}]), "truncated", 3),
+        (says("", tool_calls=[{"function": {"arguments": "{}"}}]), "truncated", 3),
+        (says("", tool_calls=[{"function": {"name": "echo", "arguments": "[1]"}}]), "truncated", 3),
+        (says([{"type": "text", "text": "It is "}, {"type": "text", "text": "done."}]), "completed", 0),
+        (says(None, reasoning_content="hm"), "completed", 0),
+        (says("cut off in the mid", "length"), "truncated", 0),
+    ],
+)
+def test_every_shape_of_an_answer(
+    make: MakeJob, stub: Stub, tmp_path: Path, reply: Any, status: str, parse_errors: int
+) -> None:
+    stub.replies = [reply]
+    with scripted_server() as url:
+        run_evaluate(evaluation(make, stub, url))
+    (finished,) = of_type(tmp_path / "run", "rollout_finished")
+    assert (finished.status, finished.parse_errors) == (status, parse_errors) and finished.error is None
+
+
+@pytest.mark.parametrize(
+    ("reply", "code", "words"),
+    [
+        ((200, b"<html>sign in</html>", {}), "endpoint_fault", "is no chat completion"),
+        ((200, b'{"choices": []}', {}), "endpoint_fault", "is no chat completion"),
+        ((200, b"", {}), "endpoint_fault", "is no chat completion"),
+        ((500, b'{"error": {"message": "out of memory"}}', {}), "endpoint_fault", "HTTP 500: out of memory"),
+        ((429, b"", {"Retry-After": "600"}), "endpoint_fault", "it may be asked again in 600 s, beyond its limit"),
+        ((200, b"x" * 1_100_000, {}), "endpoint_fault", "larger than 1 MB"),
+    ],
+)
+def test_a_failure_of_the_endpoint_is_missing_and_never_0(
+    make: MakeJob, stub: Stub, tmp_path: Path, reply: Any, code: str, words: str
+) -> None:
+    stub.replies = [reply]
+    with scripted_server() as url:
+        run_evaluate(evaluation(make, stub, url))
+    (finished,) = of_type(tmp_path / "run", "rollout_finished")
+    assert (finished.status, finished.reward, finished.error.code) == ("excluded", None, code)
+    assert words in finished.error.message and finished.error.boundary == "policy"
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_wrong_key_pauses_the_run(make: MakeJob, stub: Stub, at_once: bool) -> None:
+    """At the first word, before any episode; later as soon as it is refused."""
+    refusal = (401, b'{"error": {"message": "Incorrect API key"}}', {})
+    stub.replies = [refusal] if at_once else [says("It is done."), refusal]
+    with scripted_server() as url, pytest.raises(EndpointRefused, match="HTTP 401: Incorrect API key") as refused:
+        run_evaluate(evaluation(make, stub, url, evaluate={"tasks": 20, "replays": 2}))
+    assert refused.value.pauses and len(stub.asked) <= (0 if at_once else 3)
+
+
+def test_nobody_there_says_so(make: MakeJob, stub: Stub) -> None:
+    with scripted_server() as url, pytest.raises(EndpointFault, match="The endpoint cannot be reached"):
+        run_evaluate(evaluation(make, stub, url, endpoint={"url": "http://127.0.0.1:9/v1"}))
+
+
+@pytest.mark.parametrize("limit", [{"max_tokens": 500}, {"max_cost": 0.0005, "price_in": 1.0}])
+def test_a_spent_budget_pauses_and_a_second_attempt_remembers_it(
+    make: MakeJob, stub: Stub, tmp_path: Path, limit: dict[str, Any]
+) -> None:
+    with scripted_server() as url:
+        first = evaluation(make, stub, url, "run/1", endpoint=limit, evaluate={"tasks": 20})
+        with pytest.raises(BudgetSpent) as spent:
+            run_evaluate(first)
+        first.journal.close()
+        assert spent.value.pauses and len(stub.asked) == 5
+        second = evaluation(make, stub, url, "run/2", endpoint=limit, evaluate={"tasks": 20})
+        second.attempt, second.earlier = 2, (tmp_path / "run" / "1",)
+        with pytest.raises(BudgetSpent):
+            run_evaluate(second)
+    if "max_cost" in limit:
+        assert len(stub.asked) == 5
+
+
+def test_the_key_is_sent_as_a_bearer(make: MakeJob, stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EVAL_KEY", "sk-1")
+    with scripted_server() as url:
+        run_evaluate(evaluation(make, stub, url, endpoint={"key_variable": "EVAL_KEY"}))
+    assert stub.keys == ["Bearer sk-1", "Bearer sk-1"]
+
+
+def test_small_parts() -> None:
+    message = Message(role="assistant", tool_calls=[ToolCall(id="a", name="f", arguments={"x": "é"})])
+    assert written(message)["tool_calls"][0]["function"]["arguments"] == '{"x": "é"}'
+    assert text_of(None) == text_of(3) == "" and text_of(["a", {"text": "b"}, {"image": 1}]) == "ab"
+    assert calls_of({"tool_calls": "x"}) == [] and tool_call({"name": "f"}, "n0") == ToolCall(id="n0", name="f")
+    budget = Budget(price_in=1.0, price_out=3.0)
+    assert budget.spend(1_000_000, 2_000_000) == 7.0 and (budget.cost, budget.tokens) == (7.0, 3_000_000)
+    budget.check()

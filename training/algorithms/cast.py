@@ -1,0 +1,107 @@
+"""Who plays where nothing is trained: the job's model, or scripted policies, which need no training library."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+from training.algorithms.job import Job
+from training.algorithms.loading import STARTER
+from training.chat_client import complete
+from training.data.schema import Row
+from training.errors import ConfigError
+from training.journal import JOURNAL_NAME, RolloutFinished, read_events
+from training.rollout.endpoint import Budget, EndpointPlayer, endpoint_of, endpoint_player
+from training.rollout.holding import wait_for_environment
+from training.rollout.players import make_player
+from training.rollout.protocols import check_environment
+from training.rollout.scripted import scripted_player
+from training.rollout.trajectory import Player
+
+if TYPE_CHECKING:
+    from training.policy.check import SamplerCheck
+
+
+class Cast(NamedTuple):
+    """Who plays, on what device, and the check of a model's sampler."""
+
+    player: Player
+    device: str
+    check: SamplerCheck | None = None
+
+
+def meet_environment(job: Job) -> None:
+    """Wait until the environment answers, if the job has one. Raises ``ConfigError`` where nothing names the tasks."""
+    config = job.config
+    if config.environment.url:
+        place = config.environment
+        wait_for_environment(lambda: check_environment(place), place, job.journal.write, job.stop)
+    starter = config.needs_model and config.model.source == STARTER
+    if config.draws_tasks and (starter or not config.environment.url):
+        raise ConfigError(
+            "without a dataset a run needs an environment that draws tasks, and no starter model.",
+            option="data.train",
+            hint="Set data.train.",
+        )
+
+
+@contextmanager
+def cast_of(job: Job, rows: list[Row]) -> Iterator[Cast]:
+    """Whoever plays the job, as long as the block lasts."""
+    if job.config.policies:
+        yield Cast(scripted_player(job.config), "none")
+        return
+    if job.config.asks_endpoint:
+        yield Cast(_endpoint(job), "none")
+        return
+    with _model(job, rows) as cast:
+        yield cast
+
+
+def _endpoint(job: Job) -> EndpointPlayer:
+    """An endpoint that has answered once. Raises ``EndpointFault`` where it does not."""
+    options = job.config.endpoint
+    budget = Budget(options.price_in, options.price_out, options.max_cost, options.max_tokens)
+    for folder in job.earlier:
+        for _line, event in read_events(folder / JOURNAL_NAME, max_bytes=1 << 40):
+            if isinstance(event, RolloutFinished):
+                budget.cost += event.cost or 0.0
+                budget.tokens += event.tokens
+    hello = {"messages": [{"role": "user", "content": "Say OK."}], "max_tokens": 16}
+    asyncio.run(complete(endpoint_of(options), hello))
+    return endpoint_player(job.config, budget)
+
+
+@contextmanager
+def _model(job: Job, rows: list[Row]) -> Iterator[Cast]:
+    """The model of the job, as GRPO would sample it."""
+    from training.algorithms.loading import (
+        autocast_dtype,
+        fetch_model,
+        load_model,
+        load_tokenizer,
+        prepare_device,
+        revision_of,
+    )
+    from training.policy.check import SamplerCheck, forward_logprobs, tolerance_for
+    from training.policy.make import make_engine
+    from training.rollout.tokens import ChatTemplate
+
+    config = job.config
+    device = prepare_device(config)
+    tokenizer, note = load_tokenizer(folder := fetch_model(config, rows, job.run_dir))
+    job.resolved |= revision_of(folder)
+    if note:
+        job.log(note, "warning")
+    job.check_stop()
+    model = load_model(config, folder, device).to(device).eval()
+    autocast = autocast_dtype(device)
+    engine = make_engine(config, model, tokenizer, autocast=autocast, log=job.log)
+    logprobs = forward_logprobs(model, temperature=config.rollout.temperature, autocast=autocast)
+    try:
+        player = make_player(config, engine, ChatTemplate(tokenizer))
+        yield Cast(player, device, SamplerCheck(logprobs, tolerance_for(model, autocast), job.journal.write))
+    finally:
+        engine.close()

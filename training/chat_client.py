@@ -1,0 +1,253 @@
+"""Asks OpenAI-compatible endpoints for chat completions: checked addresses, a bounded answer, one time limit for all.
+
+The number of requests at once is one number for each endpoint. An endpoint that is too busy (429, or any refusal with
+``Retry-After``) is asked again within the time limit, with growing pauses or after the time that it names; meanwhile
+nobody asks it. Other refusals count as attempts. Judges and evaluated endpoints are asked here; every failure is a
+typed ``EndpointFault``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Any, NamedTuple
+
+from training.addresses import parse_place
+from training.connections import HttpClient, HttpFailed, TooLarge, Why, allow_list
+from training.errors import EndpointFault, EndpointRefused, EndpointTimeout, TiltyardError
+
+MAX_REPLY_BYTES = 1 << 20
+CONNECT_LIMIT_S = 10.0
+RETRY_BASE_S, RETRY_CAP_S = 0.5, 8.0
+BUSY = 429
+RETRIED = frozenset({408, 409, 429, 500, 502, 503, 504})
+JUDGE = "The judge"
+REFUSED = frozenset({401, 402, 403, 404})
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where an endpoint is and how it is asked. ``key_variable`` names the variable that holds the key, ``who`` is what
+    sentences call it."""
+
+    url: str
+    model: str
+    key_variable: str = ""
+    concurrency: int = 8
+    timeout_s: float = 25.0
+    attempts: int = 2
+    max_tokens: int = 300
+    who: str = JUDGE
+
+
+class Reply(NamedTuple):
+    """What was answered: the message as the endpoint wrote it, why it ended, and the tokens that it counted."""
+
+    message: dict[str, Any]
+    finish: str
+    tokens: dict[str, int]
+
+
+class Usage:
+    """What the endpoints of this process were asked: requests, failures, cached replies, tokens; by model."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, Counter[str]] = {}
+        self._lock = threading.Lock()
+
+    def add(self, model: str, **counts: float) -> None:
+        """Count something."""
+        with self._lock:
+            self._counts.setdefault(model, Counter()).update(counts)
+
+    def total(self) -> Counter[str]:
+        """Counts so far of all of them together."""
+        with self._lock:
+            return sum(self._counts.values(), Counter())
+
+    def of(self, model: str) -> dict[str, float]:
+        """Counts so far: requests, failures, cached, prompt_tokens, completion_tokens, cost."""
+        with self._lock:
+            return dict(self._counts.get(model, Counter()))
+
+
+usage = Usage()
+
+
+async def complete(endpoint: Endpoint, body: dict[str, Any]) -> Reply:
+    """One chat completion. ``body`` is the request without its model. Raises ``EndpointFault``."""
+    until = asyncio.get_running_loop().time() + endpoint.timeout_s
+    try:
+        client = HttpClient(CONNECT_LIMIT_S, headers=_key_header(endpoint))
+        async with asyncio.timeout_at(until), _slot(endpoint), client:
+            return await _tries(client, endpoint, {"model": endpoint.model, **body}, until)
+    except TimeoutError as exc:
+        raise EndpointTimeout(
+            f"{endpoint.who} {endpoint.model} did not answer within {endpoint.timeout_s:g} s.",
+            hint="Raise its time limit, or ask fewer at once.",
+        ) from exc
+    except HttpFailed as exc:
+        kind = EndpointRefused if exc.why is Why.ADDRESS else EndpointFault
+        text = f"{endpoint.who} cannot be reached: {str(exc)[:200].rstrip('.')}."
+        raise kind(text, hint="Fix its address, or start it.") from exc
+    except TiltyardError as exc:
+        if isinstance(exc, EndpointFault):
+            raise
+        raise EndpointRefused(f"{endpoint.who} cannot be asked: {exc.message}", hint=exc.hint) from exc
+
+
+_slots: dict[tuple[Any, ...], tuple[int, asyncio.Semaphore]] = {}
+_rests_until: dict[tuple[Any, ...], float] = {}
+"""When an endpoint that was too busy may be asked again, in the time of the event loop."""
+
+
+def _key(endpoint: Endpoint) -> tuple[Any, ...]:
+    """An endpoint as one event loop knows it."""
+    return id(asyncio.get_running_loop()), endpoint.who, endpoint.url, endpoint.model
+
+
+def _slot(endpoint: Endpoint) -> asyncio.Semaphore:
+    """The endpoint's own count of requests at once; a changed number starts a new count."""
+    key = _key(endpoint)
+    if key not in _slots or _slots[key][0] != endpoint.concurrency:
+        _slots[key] = (endpoint.concurrency, asyncio.Semaphore(endpoint.concurrency))
+    return _slots[key][1]
+
+
+class _Answer(NamedTuple):
+    """A whole answer; ``wait_s`` is what its ``Retry-After`` asks for."""
+
+    status: int
+    data: bytes
+    wait_s: float | None
+
+
+async def _tries(client: HttpClient, endpoint: Endpoint, body: dict[str, Any], until: float) -> Reply:
+    """Ask again after a refusal that may pass, with growing pauses."""
+    failed = 0
+    for pause in _pauses():
+        await _rest(endpoint, until)
+        try:
+            answer = await _post(client, endpoint, body)
+        except HttpFailed as exc:
+            failed += 1
+            if failed >= endpoint.attempts or exc.why is Why.ADDRESS:
+                raise
+        else:
+            if answer.status == 200:
+                return _read(endpoint, answer.data)
+            if answer.status == BUSY or (answer.status in RETRIED and answer.wait_s is not None):
+                _busy(endpoint, max(pause, answer.wait_s or 0.0))
+                continue
+            failed += 1
+            if failed >= endpoint.attempts or answer.status not in RETRIED:
+                kind = EndpointRefused if answer.status in REFUSED else EndpointFault
+                raise kind(
+                    f"{endpoint.who} answered with HTTP {answer.status}{_excerpt(endpoint, answer.data)}.",
+                    hint="Look at its address, model and key.",
+                )
+        await asyncio.sleep(pause)
+    raise AssertionError("unreachable: the pauses never end")
+
+
+def _excerpt(endpoint: Endpoint, data: bytes) -> str:
+    """What an endpoint says of its refusal, where it says it as OpenAI does; a judge's stays its own."""
+    if endpoint.who == JUDGE:
+        return ""
+    try:
+        text = json.loads(data)["error"]["message"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ""
+    return f": {str(text)[:200].rstrip('.')}"
+
+
+def _pauses() -> Iterator[float]:
+    """Growing pauses up to a cap, spread so that those who were refused together do not ask together."""
+    for number in itertools.count():
+        ceiling = min(RETRY_CAP_S, RETRY_BASE_S * 2 ** min(number, 16))
+        yield ceiling * random.uniform(0.5, 1.0)  # noqa: S311 - spreads retries, guards nothing
+
+
+def _busy(endpoint: Endpoint, seconds: float) -> None:
+    key = _key(endpoint)
+    _rests_until[key] = max(_rests_until.get(key, 0.0), asyncio.get_running_loop().time() + seconds)
+
+
+async def _rest(endpoint: Endpoint, until: float) -> None:
+    """Wait until the endpoint may be asked. Raises ``EndpointFault`` when that is later than the limit."""
+    now = asyncio.get_running_loop().time()
+    left = _rests_until.get(_key(endpoint), 0.0) - now
+    if now + left >= until:
+        raise EndpointFault(
+            f"{endpoint.model} is too busy (HTTP 429): it may be asked again in {left:.0f} s, beyond its limit.",
+            hint="Ask fewer at once, or raise its time limit.",
+        )
+    if left > 0:
+        await asyncio.sleep(left)
+
+
+async def _post(client: HttpClient, endpoint: Endpoint, body: dict[str, Any]) -> _Answer:
+    content, typed = json.dumps(body).encode(), {"Content-Type": "application/json"}
+    url = f"{endpoint.url.rstrip('/')}/chat/completions"
+    async with client.stream("POST", url, content=content, headers=typed) as answer:
+        try:
+            data = b"".join([chunk async for chunk in answer.chunks(MAX_REPLY_BYTES)])
+        except TooLarge as exc:
+            raise EndpointFault(f"{endpoint.who}'s answer is larger than 1 MB.") from exc
+        return _Answer(answer.status, data, retry_after(answer.headers.get("retry-after"), time.time()))
+
+
+def retry_after(value: str | None, now: float) -> float | None:
+    """The seconds that a ``Retry-After`` asks for: a number or a date; ``None`` without a readable one."""
+    if value is None:
+        return None
+    text = value.strip()
+    if text.isascii() and text.isdigit():
+        return float(text[:9])
+    try:
+        return max(0.0, parsedate_to_datetime(text).timestamp() - now)
+    except (ValueError, TypeError, OverflowError):
+        return None
+
+
+def _read(endpoint: Endpoint, data: bytes) -> Reply:
+    try:
+        value = json.loads(data)
+        choice = value["choices"][0]
+        message, finish = dict(choice["message"]), str(choice.get("finish_reason") or "")
+        counted = value.get("usage") or {}
+        tokens = {name: int(counted.get(name) or 0) for name in ("prompt_tokens", "completion_tokens")}
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as exc:
+        raise EndpointFault(
+            f"{endpoint.who}'s answer is no chat completion.", hint="Is it an OpenAI-compatible server?"
+        ) from exc
+    return Reply(message, finish, tokens)
+
+
+def _key_header(endpoint: Endpoint) -> dict[str, str]:
+    """The key, if one is named. Where addresses are checked it goes only to the host that the operator set beside it.
+
+    Otherwise whoever writes a reward spec could send the operator's key anywhere.
+    """
+    if not endpoint.key_variable:
+        return {}
+    key = os.environ.get(endpoint.key_variable, "")
+    if not key:
+        raise EndpointRefused(f"The variable {endpoint.key_variable} is not set.", hint="Set it to the key.")
+    if allow_list() is not None:
+        allowed = os.environ.get(f"{endpoint.key_variable}_HOST", "")
+        if parse_place(endpoint.url).host.lower() != allowed.strip().lower():
+            raise EndpointRefused(
+                f"{endpoint.key_variable} may not be sent to this address.",
+                hint=f"The operator sets {endpoint.key_variable}_HOST to its host.",
+            )
+    return {"Authorization": f"Bearer {key}"}

@@ -1,0 +1,94 @@
+"""How a contestant is evaluated."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from training.config.option import Group, option
+from training.config.rollout import POLICY_CHOICES
+from training.words import _
+
+
+class EvaluateConfig(Group):
+    """Playing every task the same number of times, used by jobs of kind `evaluate`."""
+
+    tasks: int = option(
+        0,
+        title=_("Tasks"),
+        help=_(
+            "Tasks that are played, drawn from the dataset by the seed; 0 plays all of them. Where the environment "
+            "draws the tasks, 0 stands for 100."
+        ),
+        unit=_("tasks"),
+        basic=True,
+        ge=0,
+        le=1_000_000,
+    )
+    replays: int = option(
+        2,
+        title=_("Replays"),
+        help=_(
+            "How often a rollout that fails outside the policy is played again, with the same seeds, before it is "
+            "shown as missing. It is never counted as 0."
+        ),
+        ge=0,
+        le=20,
+    )
+    policy: Literal["none", "empty", "repeat", "copy_prompt", "one_tool", "claim_success", "beg"] = option(
+        "none",
+        title=_("Scripted policy"),
+        help=_("A degenerate policy that plays in place of the model, as a floor."),
+        choices={"none": _("the model plays"), **POLICY_CHOICES},
+    )
+
+
+class EndpointConfig(Group):
+    """An OpenAI-compatible endpoint that plays in the model's place, used by jobs of kind `evaluate`."""
+
+    url: str = option(
+        "",
+        title=_("Endpoint URL"),
+        help=_(
+            "Address of an OpenAI-compatible server up to and including its version, such as http://gpu-1:8000/v1. "
+            "Empty: the model above plays."
+        ),
+        max_length=500,
+        pattern=r"^(https?://\S+)?$",
+    )
+    model: str = option(
+        "", title=_("Endpoint model"), help=_("The name that the endpoint knows it by."), max_length=200
+    )
+    key_variable: str = option(
+        "",
+        title=_("Key variable"),
+        help=_("Environment variable that holds the key; empty sends none."),
+        max_length=100,
+        pattern=r"^[A-Z][A-Z0-9_]*$|^$",
+    )
+    concurrency: int = option(
+        8, title=_("Concurrent requests"), help=_("Requests at once at most."), unit=_("requests"), ge=1, le=256
+    )
+    timeout_s: float = option(
+        120.0, title=_("Answer within"), help=_("Time limit of one request, retries included."), unit="s", gt=0, le=3600
+    )
+    price_in: float = option(
+        0.0, title=_("Price of input"), help=_("Per million prompt tokens, in your currency."), ge=0, le=1_000_000
+    )
+    price_out: float = option(
+        0.0, title=_("Price of output"), help=_("Per million sampled tokens, in your currency."), ge=0, le=1_000_000
+    )
+    max_cost: float = option(
+        0.0,
+        title=_("Cost at most"),
+        help=_("The evaluation pauses once this much is spent; 0 sets no limit. Needs prices."),
+        ge=0,
+        le=1_000_000,
+    )
+    max_tokens: int = option(
+        0,
+        title=_("Tokens at most"),
+        help=_("The evaluation pauses once so many tokens, prompts included, are used; 0 sets no limit."),
+        unit=_("tokens"),
+        ge=0,
+        le=10**12,
+    )

@@ -1,0 +1,130 @@
+"""An evaluation's rollouts: step after step without a pause between them, each task with seeds of its own.
+
+1. At most ``in_flight`` rollouts are played at once; the next step begins while slow rollouts of the last ones go on.
+2. The seeds of a task hang on the task and its try alone, so every contestant meets the same episodes.
+3. A rollout that fails outside the policy is played again, up to ``evaluate.replays`` times, before it is missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+
+from training.chat_client import usage
+from training.errors import BudgetSpent, DataError, EndpointRefused, StopRequested
+from training.rollout.collector import BAD_STEP_S, Collector, Step, mix_seed
+from training.rollout.figures import judge_figures, step_figures
+from training.rollout.finished import Rollout, StepRollouts
+
+HOPELESS = (BudgetSpent, EndpointRefused)
+"""Every further rollout would end so too: the run pauses at once."""
+Steps = Iterable[tuple[int, Sequence[int]]]
+OnStep = Callable[[int, StepRollouts], None]
+
+
+class StreamingCollector(Collector):
+    """A collector whose steps overlap."""
+
+    def stream(self, steps: Steps, *, in_flight: int, finished: OnStep) -> None:
+        """Play all steps; ``finished`` is called with each, in their order. Raises as ``collect`` does."""
+        self._runner.run(_Stream(self, in_flight, finished).play(steps))
+
+
+class _Stream:
+    def __init__(self, collector: StreamingCollector, in_flight: int, finished: OnStep) -> None:
+        self._c = collector
+        self._slots = asyncio.Semaphore(in_flight)
+        self._finished = finished
+        self._open: deque[tuple[TaskStep, list[asyncio.Task[Rollout]]]] = deque()
+        self._tasks: list[asyncio.Task[Rollout]] = []
+        self._asked = usage.total()
+
+    async def play(self, steps: Steps) -> None:
+        watcher = asyncio.create_task(self._c._watch(self._tasks))
+        try:
+            for step, rows in steps:
+                if self._ending:
+                    break
+                await self._begin(step, rows)
+            while self._open and not self._ending:
+                await asyncio.wait(self._open[0][1])
+                self._close_ended()
+        finally:
+            watcher.cancel()
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._c._fatal is not None:
+            raise self._c._fatal
+        if self._c._stop.is_set():
+            raise StopRequested("The run was asked to stop.")
+
+    @property
+    def _ending(self) -> bool:
+        return self._c._fatal is not None or self._c._stop.is_set()
+
+    async def _begin(self, step: int, rows: Sequence[int]) -> None:
+        """Start a step's rollouts as slots become free."""
+        work = TaskStep(self._c, step, rows)
+        self._c._hold.step = step
+        self._open.append((work, []))
+        for position in range(len(rows)):
+            await self._slots.acquire()
+            if self._ending:
+                return
+            task = asyncio.create_task(work.run_one(position))
+            task.add_done_callback(lambda _done: self._slots.release())  # also of one that never began
+            self._open[-1][1].append(task)
+            self._tasks[:] = [*(one for one in self._tasks if not one.done()), task]
+            if len(self._open) > 1:
+                self._close_ended()
+
+    def _close_ended(self) -> None:
+        """Hand over the oldest steps that are over. The newest one may still be growing, unless it is the last."""
+        while self._open and not self._ending and self._open[0][0].size == len(self._open[0][1]):
+            work, tasks = self._open[0]
+            if not all(task.done() for task in tasks):
+                return
+            self._open.popleft()
+            rollouts = [task.result() for task in tasks]
+            groups, asked = work.close_groups(rollouts), usage.total()
+            figures = step_figures(rollouts, groups) | judge_figures(self._asked, asked)
+            self._asked = asked
+            self._finished(work.step, StepRollouts(rollouts, groups, figures))
+            self._c._check_failures(work.step, rollouts, BAD_STEP_S)
+
+
+class TaskStep(Step):
+    """A step of an evaluation."""
+
+    @property
+    def size(self) -> int:
+        """How many rollouts it has in all."""
+        return len(self._indices)
+
+    def _row(self, row_index: int) -> int:
+        """The number of the task, drawn ones too: by it contestants are compared."""
+        return row_index
+
+    def _seeds(self, row_index: int, group: int, index: int) -> tuple[int, int]:
+        seed = self._c._config.run.seed
+        return mix_seed(seed, row_index) % 2**31, mix_seed(seed, row_index, index)
+
+    def _played(self) -> None:
+        """Steps overlap, so there is no phase in which all of one are scored."""
+
+    async def run_one(self, position: int) -> Rollout:
+        """Play and score it, again where it failed outside the policy; journal the last try."""
+        started, task = self._begin(position)
+        self._c._write(started)
+        rollout = await self._once(started, task)
+        for replay in range(1, self._c._config.evaluate.replays + 1):
+            if rollout.trajectory.error is None or isinstance(rollout.trajectory.error, (*HOPELESS, DataError)):
+                break
+            self._c._write(started.model_copy(update={"again": replay}))
+            rollout = await self._once(started, task)
+        if isinstance(rollout.trajectory.error, HOPELESS):
+            self._c._fatal = rollout.trajectory.error
+        self._finish(rollout, started.group, started.index)
+        return rollout
