@@ -24,6 +24,8 @@ from training.rollout.finished import StepRollouts
 from training.rollout.streaming import StreamingCollector
 
 REPORT_NAME = "evaluation.json"
+SCHEDULES_ENDED = 2**31 - 1
+"""The step that rewards are weighed at: steps overlap, so a schedule would pay by the moment a rollout ended."""
 
 
 def run_evaluate(job: Job) -> None:
@@ -37,12 +39,13 @@ def run_evaluate(job: Job) -> None:
     job.check_stop()
     with cast_of(job, rows) as cast:
         fits = set(playable(job, rows, cast.player.template))
-        tasks = [place for place in drawn_tasks(config, len(rows)) if place in fits]
+        drawn = drawn_tasks(config, len(rows))
+        tasks = [place for place in drawn if place in fits]
         steps = steps_of(config, tasks)
         job.check_stop()
         job.started(len(tasks), cast.device, min(job.steps_done(), len(steps)), len(steps))
         _play(job, rows, steps, components, cast)
-    _report(job, tasks)
+    _report(job, drawn)
 
 
 def _report(job: Job, tasks: list[int]) -> None:
@@ -54,7 +57,7 @@ def _report(job: Job, tasks: list[int]) -> None:
         if found is not None:
             ends = f" (95%: {found['low']:.4g} to {found['high']:.4g})" if found["low"] is not None else ""
             job.log(f"{name}: {found['value']:.4g}{ends} over {found['tasks']} tasks")
-    if report["excluded"]:
+    if report["excluded"] or report["missing_tasks"]:
         job.log(f"{report['excluded']} tries are missing, and {report['missing_tasks']} tasks wholly.", "warning")
 
 
@@ -76,10 +79,10 @@ def _play(job: Job, rows: list[Row], steps: list[list[int]], components: list[Re
     config = job.config
 
     def score(episode: Episode) -> Score:
-        return score_episode(episode, components, step=job.step + 1)
+        return score_episode(episode, components, step=SCHEDULES_ENDED)
 
     def finished(step: int, result: StepRollouts) -> None:
-        figures = sample_figures(result.rollouts, config.group_size, components, step)
+        figures = sample_figures(result.rollouts, config.group_size, components, SCHEDULES_ENDED)
         if cast.check is not None:
             figures |= cast.check(step, [rollout.trajectory for rollout in result.rollouts])
         job.journal.write(Metrics(step=step, values=result.figures | figures))

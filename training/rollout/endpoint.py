@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from envs.wire import Message, ToolCall
-from training.chat_client import Endpoint, Reply, complete, usage
+from training.chat_client import Endpoint, Reply, complete
 from training.config import EndpointConfig, JobConfig
 from training.errors import BudgetSpent
 from training.policy.engine import Sample
@@ -91,7 +91,6 @@ class EndpointPlayer(Player):
         asked = reply.tokens["prompt_tokens"] or len(trajectory.prompt_ids) + len(trajectory.completion_ids)
         sampled = reply.tokens["completion_tokens"] or count(turn.text) + len(turn.tool_calls)
         trajectory.cost = (trajectory.cost or 0.0) + self.budget.spend(asked, sampled)
-        usage.add(self.endpoint.model, requests=1, prompt_tokens=asked, completion_tokens=sampled)
         finished = reply.finish != "length"
         size = max(1, min(sampled, limit))
         ids = [HEARD] * (size - 1) + [self.template.eos_id if finished else HEARD]

@@ -193,3 +193,24 @@ def test_what_came_out_is_left_as_json(make_job: MakeJob, tmp_path: Path) -> Non
     assert report["figures"]["pass^3"]["tasks"] == 5 and report["figures"]["turns"]["value"] == 1.0
     said = [event.message for event in of_type(tmp_path / "run" / "2", "log")]
     assert said[0].startswith("success: 1 (95%: 0.6097 to 1) over 6 tasks") and "1 tries are missing" in said[-1]
+
+
+def test_a_task_that_does_not_fit_is_missing_and_not_left_out(make_job: MakeJob, tmp_path: Path) -> None:
+    """Whose template needs more tokens than there are would otherwise be judged on the short tasks alone."""
+    rows = [{"messages": [{"role": "user", "content": "word " * size}]} for size in (3, 400, 5)]
+    (tmp_path / "long.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data = {"train": str(tmp_path / "long.jsonl")}
+    with scripted_server(Server().behave) as url:
+        run_evaluate(evaluation(make_job, url, data=data, rollout={"max_prompt_tokens": 100}))
+    report = json.loads((tmp_path / "run" / "evaluation.json").read_text())
+    assert (report["tasks"], report["missing_tasks"], report["tries"]) == (3, 1, 6)
+    assert "1 tasks wholly" in of_type(tmp_path / "run", "log")[-1].message
+
+
+def test_a_schedule_pays_what_it_ends_with(make_job: MakeJob, tmp_path: Path) -> None:
+    """Weights followed the step that happened to be finished, so equal rollouts were paid unequally."""
+    schedule = {"begin": 1, "end": 4, "last": 3.0}
+    rewards = {"components": [{"name": "task_success", "weight": 1.0, "schedule": schedule}]}
+    with scripted_server(Server().behave) as url:
+        run_evaluate(evaluation(make_job, url, rewards=rewards))
+    assert {event.reward for event in of_type(tmp_path / "run", "rollout_finished")} == {3.0}
