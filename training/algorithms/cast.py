@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from training.algorithms.job import Job
 from training.algorithms.loading import STARTER
+from training.algorithms.tasks import reward_components, task_rows
 from training.chat_client import complete
+from training.config import RewardComponent
 from training.data.schema import Row
 from training.errors import ConfigError
-from training.journal import JOURNAL_NAME, RolloutFinished, read_events
+from training.journal import JOURNAL_NAME, PhaseChanged, RolloutFinished, read_events
 from training.rollout.endpoint import Budget, EndpointPlayer, endpoint_of, endpoint_player
 from training.rollout.holding import wait_for_environment
 from training.rollout.players import make_player
@@ -32,7 +34,18 @@ class Cast(NamedTuple):
     check: SamplerCheck | None = None
 
 
-def meet_environment(job: Job) -> None:
+def prepare(job: Job) -> tuple[list[RewardComponent], list[Row]]:
+    """What rollouts are scored by and the tasks they play, once the environment answers. Raises typed errors."""
+    job.journal.write(PhaseChanged(phase="preparing", step=0))
+    components = reward_components(job.config)
+    job.keep_replies()
+    _meet_environment(job)
+    rows = task_rows(job.config)
+    job.check_stop()
+    return components, rows
+
+
+def _meet_environment(job: Job) -> None:
     """Wait until the environment answers, if the job has one. Raises ``ConfigError`` where nothing names the tasks."""
     config = job.config
     if config.environment.url:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import random
 
-from training.algorithms.cast import Cast, cast_of, meet_environment
+from training.algorithms.cast import Cast, cast_of, prepare
 from training.algorithms.job import Job
-from training.algorithms.tasks import playable, reward_components, task_rows
+from training.algorithms.tasks import playable
 from training.config import JobConfig, RewardComponent
 from training.data.schema import Row
 from training.evaluation.recorded import evaluation_of
-from training.journal import Metrics, PhaseChanged
+from training.journal import Metrics
 from training.rewards.base import Episode, Score
 from training.rewards.scoring import score_episode
 from training.rollout.figures import sample_figures
@@ -31,12 +31,7 @@ SCHEDULES_ENDED = 2**31 - 1
 def run_evaluate(job: Job) -> None:
     """Play and score every task. Raises typed errors, ``StopRequested`` among them."""
     config = job.config
-    job.journal.write(PhaseChanged(phase="preparing", step=0))
-    components = reward_components(config)
-    job.keep_replies()
-    meet_environment(job)
-    rows = task_rows(config)
-    job.check_stop()
+    components, rows = prepare(job)
     with cast_of(job, rows) as cast:
         fits = set(playable(job, rows, cast.player.template))
         drawn = drawn_tasks(config, len(rows))

@@ -6,12 +6,12 @@ goes on after the last step that an earlier one finished.
 
 from __future__ import annotations
 
-from training.algorithms.cast import Cast, cast_of, meet_environment
+from training.algorithms.cast import Cast, cast_of, prepare
 from training.algorithms.job import Job, row_order
-from training.algorithms.tasks import playable, reward_components, task_rows
+from training.algorithms.tasks import playable
 from training.config import RewardComponent
 from training.data.schema import Row
-from training.journal import Metrics, PhaseChanged
+from training.journal import Metrics
 from training.rewards.base import Episode, Score
 from training.rewards.scoring import score_episode
 from training.rollout.collector import Collector
@@ -20,13 +20,7 @@ from training.rollout.figures import sample_figures
 
 def run_sample(job: Job) -> None:
     """Play and score ``run.max_steps`` batches. Raises typed errors, ``StopRequested`` among them."""
-    config = job.config
-    job.journal.write(PhaseChanged(phase="preparing", step=0))
-    components = reward_components(config)
-    job.keep_replies()
-    meet_environment(job)
-    rows = task_rows(config)
-    job.check_stop()
+    components, rows = prepare(job)
     with cast_of(job, rows) as cast:
         places = playable(job, rows, cast.player.template)
         job.check_stop()
