@@ -10,21 +10,18 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")
 django_app = get_asgi_application()
 
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
-from channels.security.websocket import OriginValidator  # noqa: E402
 from channels.sessions import SessionMiddlewareStack  # noqa: E402
 from django.conf import settings  # noqa: E402
 
 from webapp.body_limit import BodyLimit  # noqa: E402
-from webapp.sockets import websocket_urlpatterns  # noqa: E402
+from webapp.sockets import TrustedOrigins, websocket_urlpatterns  # noqa: E402
 
 application = ProtocolTypeRouter(
     {
         "http": BodyLimit(django_app),  # type: ignore[arg-type]
-        # OriginValidator with full origins: AllowedHostsOriginValidator would accept any port and scheme of this host.
+        # Full origins: AllowedHostsOriginValidator would accept any port and scheme of this host.
         # The consumers look up the person behind the session in the live threads, which keep their connections:
         # AuthMiddlewareStack would open one to the database for each tab, all in a single thread.
-        "websocket": OriginValidator(
-            SessionMiddlewareStack(URLRouter(websocket_urlpatterns)), settings.TRUSTED_ORIGINS
-        ),
+        "websocket": TrustedOrigins(SessionMiddlewareStack(URLRouter(websocket_urlpatterns)), settings.TRUSTED_ORIGINS),
     }
 )

@@ -250,7 +250,15 @@ CHANNEL_LAYERS = {
     "default": {
         "BACKEND": "channels_redis.core.RedisChannelLayer",
         "CONFIG": {
-            "hosts": [{"address": REDIS_URL or "redis://127.0.0.1:6379/0", "socket_timeout": 10}],
+            # Every use has a limit of its own. With this one redis-py sends through `asyncio.wait_for`, which in
+            # Python 3.11 swallows a cancellation that comes as the send ends: who listens would do so for ever.
+            "hosts": [
+                {
+                    "address": REDIS_URL or "redis://127.0.0.1:6379/0",
+                    "socket_timeout": None,
+                    "socket_connect_timeout": 10,
+                }
+            ],
             "prefix": "live",
             "capacity": 1000,
             "expiry": 10,

@@ -77,16 +77,6 @@ def _authorise(scope: dict[str, Any], run_id: UUID, *, again: bool) -> User:
     return user  # type: ignore[return-value]
 
 
-class NotFoundConsumer(AsyncWebsocketConsumer):
-    """Any other address."""
-
-    channel_layer_alias = ""
-
-    async def connect(self) -> None:
-        """Close at once."""
-        await self.close(GONE)
-
-
 class RunConsumer(AsyncWebsocketConsumer):
     """One tab that watches one run."""
 
@@ -184,7 +174,8 @@ class RunConsumer(AsyncWebsocketConsumer):
                 continue
             await asyncio.sleep(FRAME_S)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.wake.wait(), min(LOOK_S, max(0.0, beat_at - time.monotonic())))
+                async with asyncio.timeout(min(LOOK_S, max(0.0, beat_at - time.monotonic()))):
+                    await self.wake.wait()
 
     async def _catch_up(self) -> None:
         if self.wanted_step is not None:
@@ -214,7 +205,8 @@ class RunConsumer(AsyncWebsocketConsumer):
 
     async def _send(self, text: str) -> None:
         try:
-            await asyncio.wait_for(self.send(text_data=text), SEND_LIMIT_S)
+            async with asyncio.timeout(SEND_LIMIT_S):
+                await self.send(text_data=text)
         except TimeoutError as exc:
             raise Closed(TOO_MANY) from exc
 

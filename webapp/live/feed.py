@@ -38,7 +38,7 @@ CATCH_UP_MAX = 5_000
 CHANGES_LIMIT = 2_000
 KEEP_S, KEEP_BYTES = 3.0, 32 << 20
 SNAPSHOT_KEEP_S = 1.0  # tabs that open together share one; each goes on from its seq by shared changes
-LISTEN_S, RETRY_MAX_S = 30.0, 5.0
+JOIN_S, LISTEN_S, RETRY_MAX_S = 10.0, 30.0, 5.0
 _threads = ThreadPoolExecutor(THREADS, thread_name_prefix="live-db")
 
 
@@ -186,7 +186,8 @@ class Feed:
             ready = asyncio.Event()
             self._ears[run_id] = asyncio.create_task(self._listen(run_id, ready), name=f"ear-{run_id}")
             try:
-                await asyncio.wait_for(ready.wait(), 1.0)
+                async with asyncio.timeout(1.0):
+                    await ready.wait()
             except TimeoutError:
                 logger.warning("channel layer is slow or away", extra={"action": "subscribe", "run_id": run_id})
 
@@ -212,7 +213,8 @@ class Feed:
                 channel = await layer.new_channel("live")
                 # Joining again now and then heals a Redis that was emptied under us.
                 while True:
-                    await layer.group_add(group, channel)
+                    async with asyncio.timeout(JOIN_S):
+                        await layer.group_add(group, channel)
                     ready.set()
                     pause = 0.1
                     await self._hear(layer, channel, run_id)
@@ -228,7 +230,8 @@ class Feed:
         until = time.monotonic() + LISTEN_S
         while (left := until - time.monotonic()) > 0:
             try:
-                await asyncio.wait_for(layer.receive(channel), left)
+                async with asyncio.timeout(left):
+                    await layer.receive(channel)
             except TimeoutError:
                 return
             self._wake(run_id)

@@ -64,7 +64,8 @@ class Nudger:
         message = {"type": "run.changed", "run": run_id, "seq": seq}
         try:
             layer = channel_layers["default"]
-            await asyncio.wait_for(layer.group_send(group_of(run_id), message), SEND_TIMEOUT_S)
+            async with asyncio.timeout(SEND_TIMEOUT_S):
+                await layer.group_send(group_of(run_id), message)
             self._away = False
         except Exception as exc:  # the boundary to Redis
             if not self._away:

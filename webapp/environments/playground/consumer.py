@@ -233,7 +233,8 @@ class PlayConsumer(AsyncWebsocketConsumer):
 
     async def _say(self, frame: str, /, **values: Any) -> None:
         try:
-            await asyncio.wait_for(self.send(text_data=encode({"type": frame, **values})), SEND_LIMIT_S)
+            async with asyncio.timeout(SEND_LIMIT_S):
+                await self.send(text_data=encode({"type": frame, **values}))
         except TimeoutError as exc:
             raise Closed(TOO_MANY) from exc
 
