@@ -23,6 +23,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from webapp.ops.catalogues import catalogues_compile
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 SOURCES = ("training", "webapp", "envs")
@@ -52,8 +54,7 @@ def copy_tree(target: Path) -> None:
         if (ROOT / name).is_file():
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, target / name)
-    for catalogue in ROOT.glob("locale/**/*.mo"):
-        shutil.copy2(catalogue, target / catalogue.relative_to(ROOT))
+    catalogues_compile(target / "locale")
 
 
 def settings_of(module: str) -> str:
