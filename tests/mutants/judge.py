@@ -112,13 +112,13 @@ def _run(session: pytest.Session, mutant: str, items: list[pytest.Item]) -> None
         if any(item.get_closest_marker("django_db") for item in items):
             _empty_database(session)
         session._setupstate.teardown_exact(items[0])
-        followings = [*items[1:], items[-1]]
+        followings = [*items[1:], items[-1].parent]  # with itself as the next one it would not be torn down
         code = 0 if all(_passes(*pair) for pair in zip(items, followings, strict=True)) else 1
     finally:
         os._exit(code)
 
 
-def _passes(item: pytest.Item, following: pytest.Item) -> bool:
+def _passes(item: pytest.Item, following: Any) -> bool:
     return not any(report.failed for report in runtestprotocol(item, log=False, nextitem=following))
 
 

@@ -61,6 +61,8 @@ def test_the_verdict_on_a_run(queued: Any, state: str, outcome: Any, expected: s
     messages = {"storage_full": "Full.", "trainer_died": "The trainer ended without reporting a result."}
     error = event.payload["error"] or {}
     assert (error.get("code"), error.get("message")) == (code, messages.get(code)) and event.payload["reason"] is None
+    told = {"ended": {"attempt": 1, "code": code, "message": messages[code]}} if code else {}
+    assert run.health == told
 
 
 def test_a_trainer_that_died_points_to_its_log(queued: Any) -> None:
