@@ -120,7 +120,8 @@ class RolloutFinished(Event):
     """A trajectory ended. ``reward`` and parts are ``None`` when missing; an excluded rollout has no reward.
 
     ``env_reward`` and ``env_parts`` are the environment's own words, so that other rewards can be computed later from
-    what is recorded. ``cost`` is money, where an endpoint with prices played.
+    what is recorded. ``failed_calls`` are tool calls that were answered by an error; ``cost`` is money, where an
+    endpoint with prices played. They are ``None`` where nobody counted them.
     """
 
     type: Literal["rollout_finished"] = "rollout_finished"
@@ -135,6 +136,8 @@ class RolloutFinished(Event):
     turns: int = 0
     tokens: int = 0
     seconds: float = 0.0
+    calls: int | None = None
+    failed_calls: int | None = None
     cost: float | None = None
 
 

@@ -104,6 +104,8 @@ TABLE: dict[str, dict[str, Who]] = {
     **{PROJECT + "environments/" + OWN_PK + tail: WRITE for tail in ("check/", "scale/", "restart/", "delete/")},
     **{PROJECT + "environments/" + OWN_PK + tail: {"GET": Who.WRITE} for tail in ("play/", "play/row/")},
     **{PROJECT + "environments/" + OWN_PK + tail: FORM for tail in ("edit/", "datasets/new/")},
+    PROJECT + "compare/": READ,
+    PROJECT + "compare/tasks/<int:task>/": READ,
     PROJECT + "models/": READ,
     PROJECT + "models/new/": FORM,
     PROJECT + "models/" + OWN_PK + "delete/": WRITE,

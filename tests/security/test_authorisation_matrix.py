@@ -96,6 +96,7 @@ def objects(
         "token": "not-a-token",
         "step": 1,
         "number": 1,
+        "task": 0,
     }
 
 

@@ -8,7 +8,6 @@ goes on after the last step that an earlier one finished.
 from __future__ import annotations
 
 import json
-import random
 
 from training.algorithms.cast import Cast, cast_of, prepare
 from training.algorithms.job import Job
@@ -16,16 +15,16 @@ from training.algorithms.tasks import playable
 from training.config import JobConfig, RewardComponent
 from training.data.schema import Row
 from training.evaluation.recorded import evaluation_of
+from training.evaluation.tasks import drawn_tasks
 from training.journal import Metrics
 from training.rewards.base import Episode, Score
+from training.rewards.combining import SCHEDULES_ENDED
 from training.rewards.scoring import score_episode
 from training.rollout.figures import sample_figures
 from training.rollout.finished import StepRollouts
 from training.rollout.streaming import StreamingCollector
 
 REPORT_NAME = "evaluation.json"
-SCHEDULES_ENDED = 2**31 - 1
-"""The step that rewards are weighed at: steps overlap, so a schedule would pay by the moment a rollout ended."""
 
 
 def run_evaluate(job: Job) -> None:
@@ -54,14 +53,6 @@ def _report(job: Job, tasks: list[int]) -> None:
             job.log(f"{name}: {found['value']:.4g}{ends} over {found['tasks']} tasks")
     if report["excluded"] or report["missing_tasks"]:
         job.log(f"{report['excluded']} tries are missing, and {report['missing_tasks']} tasks wholly.", "warning")
-
-
-def drawn_tasks(config: JobConfig, count: int) -> list[int]:
-    """Places of the tasks that are played, in order; the same for every contestant."""
-    wanted = config.evaluate.tasks
-    if not wanted or wanted >= count:
-        return list(range(count))
-    return sorted(random.Random(config.run.seed).sample(range(count), wanted))  # noqa: S311 - a draw, not a secret
 
 
 def steps_of(config: JobConfig, tasks: list[int]) -> list[list[int]]:

@@ -9,13 +9,11 @@ from training.config import JobConfig, RewardComponent
 from training.data.reader import load_rows
 from training.data.schema import Row
 from training.errors import ConfigError, DataError, TemplateError
+from training.evaluation.tasks import DRAWN_TASKS
 from training.rewards.custom import refuse_custom
 from training.rewards.registry import default_components
 from training.rewards.scoring import validate_components
 from training.rollout.tokens import Template
-
-DRAWN_TASKS = 100
-"""Tasks of an evaluation for which neither a dataset nor an option says how many."""
 
 
 def reward_components(config: JobConfig) -> list[RewardComponent]:

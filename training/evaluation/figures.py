@@ -73,10 +73,24 @@ class Sheet:
 
     def intervals(self, *, seed: int = 0) -> dict[str, Interval]:
         """Every figure with its interval."""
-        if not self.columns:
-            return {}
-        found = mean_intervals(np.column_stack(list(self.columns.values())), seed=seed)
-        return dict(zip(self.columns, found, strict=True))
+        return intervals_of([self], seed=seed)[0]
+
+
+def intervals_of(sheets: Sequence[Sheet], *, seed: int = 0) -> list[dict[str, Interval]]:
+    """Every figure of each contestant with its interval; tasks are drawn once for all that have as many."""
+    found: list[dict[str, Interval]] = [{} for _ in sheets]
+    for count in {len(sheet.tasks) for sheet in sheets}:
+        columns = [
+            (place, name, values)
+            for place, sheet in enumerate(sheets)
+            if len(sheet.tasks) == count
+            for name, values in sheet.columns.items()
+        ]
+        if columns:
+            intervals = mean_intervals(np.column_stack([values for _place, _name, values in columns]), seed=seed)
+            for (place, name, _values), interval in zip(columns, intervals, strict=True):
+                found[place][name] = interval
+    return found
 
 
 def sheet_of(tries: Iterable[Try], tasks: Sequence[int] | None = None) -> Sheet:

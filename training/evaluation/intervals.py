@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 Values = NDArray[np.float64]
 CONFIDENCE = 0.95
 RESAMPLES = 2_000
+_BLOCK_VALUES = 2_000_000  # drawn at once: memory does not grow with the tasks
 _NORMAL = NormalDist()
 
 
@@ -41,10 +42,13 @@ def mean_intervals(columns: Values, *, seed: int = 0) -> list[Interval]:
     tasks = columns.shape[0]
     if not tasks:
         return [Interval(None, None, None, 0)] * columns.shape[1]
-    weights = np.random.default_rng(seed).multinomial(tasks, np.full(tasks, 1 / tasks), size=RESAMPLES)
-    drawn = weights.astype(np.float64)
-    with np.errstate(invalid="ignore"):
-        means = (drawn @ filled) / (drawn @ known.astype(np.float64))
+    rng, block = np.random.default_rng(seed), max(1, min(RESAMPLES, _BLOCK_VALUES // tasks))
+    means = np.empty((RESAMPLES, columns.shape[1]))
+    for start in range(0, RESAMPLES, block):
+        size = min(block, RESAMPLES - start)
+        drawn = rng.multinomial(tasks, np.full(tasks, 1 / tasks), size=size).astype(np.float64)
+        with np.errstate(invalid="ignore"):
+            means[start : start + size] = (drawn @ filled) / (drawn @ known.astype(np.float64))
     return [_interval(columns[known[:, k], k], means[:, k]) for k in range(columns.shape[1])]
 
 

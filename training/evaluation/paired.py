@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from training.evaluation.intervals import Interval, mean_interval
+from training.evaluation.intervals import Interval, mean_intervals
 
 Values = NDArray[np.float64]
 ALPHA, POWER = 0.05, 0.8
@@ -48,27 +48,41 @@ def paired(a: Values, b: Values, *, solved_from: float = 0.5, seed: int = 0) -> 
 
     A task is solved where its mean is above ``solved_from``.
     """
-    both = ~(np.isnan(a) | np.isnan(b))
-    first, second = a[both], b[both]
-    change = second - first
-    solved_a, solved_b = first > solved_from, second > solved_from
-    wins, losses = int(np.sum(solved_b & ~solved_a)), int(np.sum(solved_a & ~solved_b))
-    return Paired(
-        int(both.sum()),
-        wins,
-        losses,
-        mean_interval(change, seed=seed),
-        p_value(first, second, seed=seed) if change.size else None,
-        tasks_needed(change),
-    )
+    return paired_columns(np.column_stack([a, b]), [(0, 1)], solved_from=solved_from, seed=seed)[0]
 
 
-def p_value(first: Values, second: Values, *, seed: int = 0) -> float:
+def paired_columns(
+    columns: Values, pairs: Sequence[tuple[int, int]], *, solved_from: float = 0.5, seed: int = 0
+) -> list[Paired]:
+    """``paired`` for several pairs ``(a, b)`` of columns; tasks and signs are drawn once for all of them."""
+    changes = np.column_stack([columns[:, b] - columns[:, a] for a, b in pairs])
+    intervals = mean_intervals(changes, seed=seed)
+    p_values = _p_values(columns, changes, pairs, seed)
+    found = []
+    for place, (a, b) in enumerate(pairs):
+        both = ~np.isnan(changes[:, place])
+        solved_a, solved_b = columns[both, a] > solved_from, columns[both, b] > solved_from
+        wins, losses = int(np.sum(solved_b & ~solved_a)), int(np.sum(solved_a & ~solved_b))
+        needed = tasks_needed(changes[both, place])
+        found.append(Paired(int(both.sum()), wins, losses, intervals[place], p_values[place], needed))
+    return found
+
+
+def _p_values(columns: Values, changes: Values, pairs: Sequence[tuple[int, int]], seed: int) -> list[float | None]:
     """Of no difference, from two sides: exact where every value is 0 or 1, else by sign flips."""
-    binary = bool(np.isin(first, (0.0, 1.0)).all() and np.isin(second, (0.0, 1.0)).all())
-    if binary:
-        return mcnemar(int(np.sum(second > first)), int(np.sum(second < first)))
-    return sign_flip(second - first, seed=seed)
+    found: list[float | None] = [None] * len(pairs)
+    flipped = []
+    for place, (a, b) in enumerate(pairs):
+        change = changes[:, place]
+        both = ~np.isnan(change)
+        if np.isin(columns[both][:, [a, b]], (0.0, 1.0)).all():
+            found[place] = mcnemar(int(np.sum(change > 0)), int(np.sum(change < 0))) if both.any() else None
+        else:
+            flipped.append(place)
+    if flipped:
+        for place, value in zip(flipped, sign_flips(np.nan_to_num(changes[:, flipped]), seed=seed), strict=True):
+            found[place] = value
+    return found
 
 
 def mcnemar(wins: int, losses: int) -> float:
@@ -82,21 +96,35 @@ def mcnemar(wins: int, losses: int) -> float:
 
 def sign_flip(change: Values, *, seed: int = 0) -> float:
     """Two-sided p-value of a mean as far from 0 when each difference might as well have the other sign."""
-    moved = change[np.abs(change) > 1e-12]
-    if not moved.size:
-        return 1.0
-    seen = abs(float(moved.sum())) * (1 - 1e-12)
-    if moved.size <= EXACT_FLIPS:
-        sums = np.zeros(1)
-        for value in moved:
-            sums = np.concatenate([sums + value, sums - value])
-        return float(np.mean(np.abs(sums) >= seen))
-    rng = np.random.default_rng(seed)
-    beyond = 0
-    for _block in range(FLIPS // _BLOCK):
-        signs = rng.integers(0, 2, size=(_BLOCK, moved.size), dtype=np.int8) * np.int8(2) - np.int8(1)
-        beyond += int(np.sum(np.abs(signs @ moved) >= seen))
-    return (1 + beyond) / (1 + FLIPS)
+    return sign_flips(change[:, None], seed=seed)[0]
+
+
+def sign_flips(changes: Values, *, seed: int = 0) -> list[float]:
+    """The same for several columns of the same tasks, 0 where a column has no difference."""
+    changes = np.where(np.abs(changes) > 1e-12, changes, 0.0)
+    seen = np.abs(changes.sum(axis=0)) * (1 - 1e-12)
+    moved = np.count_nonzero(changes, axis=0)
+    found = [
+        _exact_flips(changes[changes[:, k] != 0, k], seen[k]) if moved[k] <= EXACT_FLIPS else 0.0
+        for k in range(len(seen))
+    ]
+    many = np.flatnonzero(moved > EXACT_FLIPS)
+    if many.size:
+        rng, beyond = np.random.default_rng(seed), np.zeros(many.size)
+        for _block in range(FLIPS // _BLOCK):
+            signs = rng.integers(0, 2, size=(_BLOCK, changes.shape[0]), dtype=np.int8) * np.int8(2) - np.int8(1)
+            beyond += np.sum(np.abs(signs.astype(np.float64) @ changes[:, many]) >= seen[many], axis=0)
+        for place, count in zip(many, beyond, strict=True):
+            found[place] = float((1 + count) / (1 + FLIPS))
+    return found
+
+
+def _exact_flips(moved: Values, seen: float) -> float:
+    """All 2^n sign flips counted; 1 where nothing differs."""
+    sums = np.zeros(1)
+    for value in moved:
+        sums = np.concatenate([sums + value, sums - value])
+    return float(np.mean(np.abs(sums) >= seen))
 
 
 def tasks_needed(change: Values) -> int | None:

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from training.evaluation.figures import Sheet, Try, sheet_of
-from training.journal import JOURNAL_NAME, RolloutFinished, RolloutStarted, TurnAdded, read_events
-from training.rewards.facts import ERROR_PREFIXES
+from training.journal import JOURNAL_NAME, RolloutFinished, RolloutStarted, read_events
 from training.rollout.figures import SUCCESS_PART
 
 WHOLE_FILE = 1 << 50
@@ -21,49 +20,32 @@ def tries_of(folders: Sequence[Path]) -> list[Try]:
     """
     found: dict[tuple[int, int, int], Try] = {}
     for folder in folders:
-        playing: dict[str, _Playing] = {}
+        playing: dict[str, RolloutStarted] = {}
         for _offset, event in read_events(folder / JOURNAL_NAME, max_bytes=WHOLE_FILE):
             if isinstance(event, RolloutStarted):
-                playing[event.rollout] = _Playing(event)
-            elif isinstance(event, TurnAdded) and event.rollout in playing:
-                playing[event.rollout].heard(event)
+                playing[event.rollout] = event
             elif isinstance(event, RolloutFinished) and event.rollout in playing:
-                played = playing.pop(event.rollout)
-                found[played.place] = played.ended(event)
+                started = playing.pop(event.rollout)
+                found[started.step, started.group, started.index] = _try(started, event)
     return [found[place] for place in sorted(found)]
 
 
-class _Playing:
-    """A rollout that has begun, with the tool calls that it has made since."""
-
-    def __init__(self, started: RolloutStarted) -> None:
-        self.place = (started.step, started.group, started.index)
-        self._task = started.row if started.row is not None else -1
-        self._calls = self._failed = 0
-
-    def heard(self, event: TurnAdded) -> None:
-        if event.turn == 0:  # the prompt is nobody's turn
-            return
-        for message in event.messages:
-            self._calls += len(message.tool_calls or []) if message.role == "assistant" else 0
-            self._failed += message.role == "tool" and message.content.startswith(ERROR_PREFIXES)
-
-    def ended(self, event: RolloutFinished) -> Try:
-        return Try(
-            task=self._task,
-            excluded=event.status == "excluded",
-            success=event.env_parts.get(SUCCESS_PART),
-            reward=event.reward,
-            parts=event.parts,
-            turns=event.turns,
-            tokens=event.tokens,
-            seconds=event.seconds,
-            parse_errors=event.parse_errors,
-            calls=self._calls,
-            failed_calls=min(self._failed, self._calls),
-            truncated=event.status == "truncated",
-            cost=event.cost,
-        )
+def _try(started: RolloutStarted, event: RolloutFinished) -> Try:
+    return Try(
+        task=started.row if started.row is not None else -1,
+        excluded=event.status == "excluded",
+        success=event.env_parts.get(SUCCESS_PART),
+        reward=event.reward,
+        parts=event.parts,
+        turns=event.turns,
+        tokens=event.tokens,
+        seconds=event.seconds,
+        parse_errors=event.parse_errors,
+        calls=event.calls or 0,
+        failed_calls=event.failed_calls or 0,
+        truncated=event.status == "truncated",
+        cost=event.cost,
+    )
 
 
 def report_of(sheet: Sheet) -> dict[str, Any]:

@@ -16,6 +16,8 @@ from training.rewards.advantages import SCALE_EPSILON, group_statistics, mean_of
 from training.rewards.facts import row_value
 
 CATEGORY_FIELDS = ("category", "data_source", "ability", "split", "extra_info.category", "extra_info.dataset_type")
+SCHEDULES_ENDED = 2**31 - 1
+"""The step that an evaluation weighs at: its steps overlap, so a schedule would pay by the moment a rollout ended."""
 Aggregation = Literal["sum_then_normalize", "normalize_then_sum"]
 Scale = Literal["group", "batch", "none"]
 Terms = Mapping[str, float] | None

@@ -276,6 +276,7 @@ class Step:
 
     def _finish(self, rollout: Rollout, group: int, index: int) -> None:
         trajectory = rollout.trajectory
+        calls, failed_calls = trajectory.tool_calls()
         self._c._write(
             RolloutFinished(
                 rollout=rollout.name,
@@ -289,6 +290,8 @@ class Step:
                 turns=trajectory.turns,
                 tokens=trajectory.sampled_tokens,
                 seconds=trajectory.seconds,
+                calls=calls,
+                failed_calls=failed_calls,
                 cost=trajectory.cost,
             )
         )

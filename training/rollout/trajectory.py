@@ -26,6 +26,7 @@ from training.errors import (
 from training.journal import RolloutStatus
 from training.policy.engine import Engine, Sample
 from training.rewards.base import Episode
+from training.rewards.facts import call_outcomes
 from training.rollout.conversation import heard, opening
 from training.rollout.dialects import ParsedTurn
 from training.rollout.session import Session
@@ -84,6 +85,11 @@ class Trajectory:
     def sampled_tokens(self) -> int:
         """Tokens that the model wrote."""
         return sum(self.mask)
+
+    def tool_calls(self) -> tuple[int, int]:
+        """Tool calls of the policy, and how many of them were answered by an error."""
+        outcomes = call_outcomes(self.episode({}))
+        return len(outcomes), sum(outcome.error is not None for outcome in outcomes)
 
     def exclude(self, error: TiltyardError) -> None:
         """Mark the rollout as one that must not be learned from."""

@@ -186,6 +186,9 @@ class Batch:
         rollout.env_reward, rollout.env_parts = event.env_reward, clean_json(event.env_parts)
         rollout.parse_errors = _int(event.parse_errors, "parse_errors")
         rollout.error = clean_json(event.error.model_dump(mode="json")) if event.error else None
+        rollout.calls = None if event.calls is None else _int(event.calls, "calls")
+        rollout.failed_calls = None if event.failed_calls is None else _int(event.failed_calls, "failed_calls")
+        rollout.cost = event.cost
         rollout.seconds, rollout.finished_at = event.seconds, at
         self.rollouts[rollout.pk] = rollout
 

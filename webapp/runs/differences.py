@@ -18,12 +18,12 @@ class Changed(NamedTuple):
 
 def differences(before: dict[str, Any], after: dict[str, Any]) -> list[Changed]:
     """What differs, as the two were written: references, not what they meant."""
-    old, new = _flat(before), _flat(after)
+    old, new = flat(before), flat(after)
     paths = [path for path in new if old.get(path) != new[path]]
-    return [Changed(path, _plain(old.get(path)), _plain(new[path])) for path in paths]
+    return [Changed(path, plain(old.get(path)), plain(new[path])) for path in paths]
 
 
-def _flat(config: dict[str, Any]) -> dict[str, Any]:
+def flat(config: dict[str, Any]) -> dict[str, Any]:
     """``group.option`` to value."""
     flat: dict[str, Any] = {}
     for group, values in config.items():
@@ -32,7 +32,8 @@ def _flat(config: dict[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def _plain(value: Any) -> str:
+def plain(value: Any) -> str:
+    """An option's value as a page shows it."""
     if value in (None, "", []):
         return NOTHING
     if isinstance(value, str):

@@ -9,7 +9,7 @@ import random
 import numpy as np
 import pytest
 
-from training.evaluation.paired import FLIPS, holm, mcnemar, p_value, paired, sign_flip, tasks_needed
+from training.evaluation.paired import FLIPS, holm, mcnemar, paired, paired_columns, sign_flip, tasks_needed
 
 
 def binomial_two_sided(wins: int, losses: int) -> float:
@@ -84,6 +84,22 @@ def test_equal_models_are_seldom_told_apart_and_unequal_ones_often(tries: int) -
             chance = rng.beta(1.2, 1.2, 100) * (1 - gain)
             a = rng.binomial(tries, chance) / tries
             b = rng.binomial(tries, chance + gain) / tries
-            called[gain] += p_value(a, b, seed=pair) <= 0.05
+            called[gain] += (paired(a, b, seed=pair).p_value or 0.0) <= 0.05
     assert called[0.0] <= 10
     assert called[0.2] >= (150 if tries == 1 else 195)
+
+
+def test_pairs_of_eight_contestants_read_as_each_pair_alone() -> None:
+    """Columns of whole and of graded tasks, of which some are missing; the intervals share their draw of tasks."""
+    rng = np.random.default_rng(4)
+    chance = rng.beta(1, 1, 120)
+    columns = np.column_stack(
+        [rng.binomial(tries, np.clip(chance + gain, 0, 1)) / tries for tries in (1, 4) for gain in (0, 0.05, 0.1, 0.3)]
+    )
+    columns[rng.random(columns.shape) < 0.1] = np.nan
+    pairs = [(a, b) for a in range(8) for b in range(a)]
+    for (a, b), found in zip(pairs, paired_columns(columns, pairs), strict=True):
+        alone = paired(columns[:, a], columns[:, b])
+        assert found[:3] == alone[:3] and found.needed == alone.needed
+        assert found.difference == pytest.approx(alone.difference, abs=1e-12)
+        assert found.p_value is not None and found.p_value == pytest.approx(alone.p_value, abs=0.01)

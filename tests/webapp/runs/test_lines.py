@@ -202,6 +202,17 @@ def test_rollouts_in_flight_are_closed_with_their_attempt(written: Any) -> None:
 
 
 @pytest.mark.django_db
+def test_calls_and_cost_are_kept_and_empty_where_nobody_counted_them(written: Any) -> None:
+    w = written()
+    w.write(*(j.RolloutStarted(rollout=name, step=1, group=0, index=at) for at, name in enumerate("ab")))
+    w.write(j.RolloutFinished(rollout="a", status="completed", calls=3, failed_calls=1, cost=0.25))
+    w.write(j.RolloutFinished(rollout="b", status="completed"))
+    w.project()
+    rows = Rollout.objects.order_by("index").values_list("calls", "failed_calls", "cost")
+    assert list(rows) == [(3, 1, 0.25), (None, None, None)]
+
+
+@pytest.mark.django_db
 def test_before_the_first_line_there_is_nothing(written: Any, tmp_path: Path) -> None:
     w = written()
     projector = Projector(w.lease, folder=tmp_path / "not-there")

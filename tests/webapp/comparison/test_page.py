@@ -1,0 +1,233 @@
+"""The page of a comparison: what it says of planted evaluations, and what it refuses."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from webapp.comparison.contestants import contestants_of
+from webapp.comparison.page import Comparison, compare
+from webapp.datasets.models import Dataset
+from webapp.runs.models import Run
+from webapp.runs.states import RunState
+from webapp.teams.models import Project, User
+
+pytestmark = pytest.mark.django_db
+Evaluation = Callable[..., Run]
+GATED = [
+    {"name": "env_success", "weight": 0.8, "params": {}},
+    {"name": "format", "weight": 0.2, "params": {}},
+]
+
+
+def _found(project: Project, *runs: Run, **asked: str) -> Comparison:
+    from django.http import QueryDict
+
+    query = QueryDict(mutable=True)
+    query.update(asked)
+    contestants, notes = contestants_of(project, [str(run.pk) for run in runs])
+    return compare(project, contestants, notes, query)
+
+
+@pytest.fixture
+def two(evaluation: Evaluation) -> tuple[Run, Run]:
+    """Of four tasks ``b`` solves three that ``a`` fails in one of two tries or in both."""
+    a = evaluation("a", {0: [1, 1], 1: [0, 0], 2: [0, 0], 3: [0, 1]})
+    b = evaluation("b", {0: [1, 1], 1: [1, 1], 2: [1, 0], 3: [1, 1]})
+    return a, b
+
+
+def test_the_figures_are_means_over_tasks(project: Project, two: tuple[Run, Run]) -> None:
+    found = _found(project, *two)
+    shown = {
+        line.contestant.run.name: {
+            column.name: cell.text for column, cell in zip(found.columns, line.cells, strict=True)
+        }
+        for line in found.lines
+    }
+    assert shown["a"] == {
+        "success": "37.5%", "pass@2": "50%", "pass^2": "25%", "reward": "0.375", "turns": "2.00", "tokens": "10.0",
+        "tool_errors": "25%", "parse_errors": "0%", "truncated": "0%", "seconds": "1.5 s",
+    }  # fmt: skip
+    assert (shown["b"]["success"], shown["b"]["pass@2"], shown["b"]["pass^2"]) == ("87.5%", "100%", "75%")
+    assert all(cell.tasks == 4 for line in found.lines for cell in line.cells)
+    assert [line.left_out for line in found.lines] == ["", ""]
+    assert [(cost.seconds, cost.tokens, cost.money) for cost in found.costs] == [(90.0, 80, None)] * 2
+
+
+def test_the_verdict_counts_tasks_and_names_the_better_one_first(
+    project: Project, evaluation: Evaluation, make_dataset: Any
+) -> None:
+    data = make_dataset(name="many", lines=[{"messages": [{"role": "user", "content": str(n)}]} for n in range(40)])
+    a = evaluation("a", {n: [float(n < 10)] for n in range(40)}, dataset=data)
+    b = evaluation("b", {n: [float(n > 7)] for n in range(40)}, dataset=data)
+    for order in ((a, b), (b, a)):
+        (verdict,) = _found(project, *order).verdicts
+        assert verdict.told and verdict.better.run == b
+        assert verdict.text.startswith(
+            "b solves 30 tasks that a fails, and fails 8 that a solves: success +55.0 points (95%: "
+        )
+        # the chance of 8 or fewer of 38 tosses, twice: 2 × 64,869,364 / 2^38 = 0.00047
+        assert verdict.text.endswith("), p = 0.00047, n = 40 tasks.")
+
+
+def test_too_few_tasks_cannot_tell(project: Project, two: tuple[Run, Run]) -> None:
+    (verdict,) = _found(project, *two).verdicts
+    assert not verdict.told
+    assert "b and a cannot be told apart: success +50.0 points" in verdict.text
+    assert "p = 0.25, n = 4 tasks × 2. About " in verdict.text and "tasks would be needed." in verdict.text
+
+
+def test_what_is_missing_is_said_and_never_zero(project: Project, evaluation: Evaluation) -> None:
+    a = evaluation("a", {0: [1], 1: [None], 2: [1]})  # task 3 was never played
+    b = evaluation("b", {0: [1], 1: [1], 2: [1], 3: [0]}, state=RunState.RUNNING)
+    found = _found(project, a, b)
+    success = [line.cells[0] for line in found.lines]
+    assert [(cell.text, cell.tasks) for cell in success] == [("100%", 2), ("75%", 4)]
+    assert [line.left_out for line in found.lines] == [
+        "a: 2 of 4 tasks have no try that counts; tries that failed outside the policy: 1.",
+        "b is not done: 4 of 4 tasks so far.",
+    ]
+    assert found.task_list is not None
+    counts = {name: count for name, _title, count in found.task_list.counts}
+    assert counts == {"gained": 0, "lost": 0, "both": 2, "neither": 0, "missing": 2}
+
+
+def test_rewards_of_different_specs_are_shown_only_by_one_of_them(
+    project: Project, evaluation: Evaluation, make_reward_spec: Any
+) -> None:
+    a = evaluation("a", {n: [1.0, 0.0] for n in range(4)})
+    b = evaluation(
+        "b", {n: [1.0, 0.0] for n in range(4)}, components=GATED, parts=lambda s: {"env_success": s, "format": 0.5}
+    )
+    found = _found(project, a, b)
+    assert found.rewards.differ and "reward" not in {column.name for column in found.columns}
+    by_a = _found(project, a, b, spec=str(a.pk))
+    place = [column.name for column in by_a.columns].index("reward")
+    assert [line.cells[place].text for line in by_a.lines] == ["0.500", "0.500"] and not by_a.rewards.unknown
+    by_b = _found(project, a, b, spec=str(b.pk))
+    place = [column.name for column in by_b.columns].index("reward")
+    assert [line.cells[place].text for line in by_b.lines] == ["–", "0.500"]  # 0.8 × 0.5 + 0.2 × 0.5
+    assert [(item.run.name, names) for item, names in by_b.rewards.unknown] == [("a", ["format"])]
+    spec = make_reward_spec(name="double", components=[{"name": "env_success", "weight": 2.0, "params": {}}])
+    doubled = _found(project, a, b, spec=spec.reference)
+    place = [column.name for column in doubled.columns].index("reward")
+    assert [line.cells[place].text for line in doubled.lines] == ["1.00", "1.00"]
+    assert not _found(project, a, b, spec="reward:nothing").rewards.comparable
+
+
+def test_a_component_with_other_parameters_is_not_the_same(project: Project, evaluation: Evaluation) -> None:
+    tries = {n: [1.0] for n in range(4)}
+    other = [{"name": "env_success", "function": "coherence", "weight": 1.0, "params": {}}]
+    a, b = evaluation("a", tries), evaluation("b", tries, components=other)
+    found = _found(project, a, b, spec=str(b.pk))
+    assert [(item.run.name, names) for item, names in found.rewards.unknown] == [("a", ["env_success"])]
+
+
+def test_categories_and_the_tasks_of_one(project: Project, two: tuple[Run, Run]) -> None:
+    found = _found(project, *two, tasks="gained", category="odd")
+    assert [
+        (line.name, line.tasks, [interval.value for _name, interval in line.intervals]) for line in found.categories
+    ] == [
+        ("even", 2, [0.5, 0.75]),
+        ("odd", 2, [0.25, 1.0]),
+    ]
+    assert found.task_list is not None
+    assert {name: count for name, _title, count in found.task_list.counts} == {
+        "gained": 2, "lost": 0, "both": 1, "neither": 1, "missing": 0,
+    }  # fmt: skip
+    assert [(line.task, line.text, line.category, line.shares) for line in found.task_list.page] == [
+        (1, "task 1", "odd", [("a", 0.0), ("b", 1.0)]),
+        (3, "task 3", "odd", [("a", 0.5), ("b", 1.0)]),
+    ]
+
+
+def test_evaluations_of_other_tasks_are_not_paired(
+    project: Project, two: tuple[Run, Run], evaluation: Evaluation, make_dataset: Callable[..., Dataset]
+) -> None:
+    other = evaluation("other", {0: [1], 1: [1]}, dataset=make_dataset(name="else"))
+    found = _found(project, two[0], other, two[1])
+    assert len(found.verdicts) == 1 and found.categories == []
+    assert found.notes == ["Played different tasks, so they are not compared task by task: a – other; other – b."]
+    assert found.task_list is not None and [pair[0] for pair in found.task_list.pairs] == ["0-2"]
+    assert _found(project, two[0], other).task_list is None
+
+
+def test_runs_that_train_show_what_they_were_given(project: Project, make_run: Callable[..., Run]) -> None:
+    plain = make_run(name="plain")
+    changed = make_run(name="changed", config=plain.config | {"run": plain.config["run"] | {"seed": 7}})
+    found = _found(project, plain, changed)
+    assert not found.lines and not found.verdicts
+    (group,) = found.options
+    assert [(row.path, row.values) for row in group.rows] == [("run.seed", [("42", False), ("7", True)])]
+
+
+# --- The addresses -------------------------------------------------------------------------------------------------
+def _address(project: Project, *runs: object) -> str:
+    return reverse("compare", args=[project.slug]) + "?" + "&".join(f"c={getattr(run, 'pk', run)}" for run in runs)
+
+
+def test_the_page_says_it_all(client: Client, project: Project, alice: User, two: tuple[Run, Run]) -> None:
+    client.force_login(alice)
+    page = client.get(_address(project, *two)).content.decode()
+    for text in ("b and a cannot be told apart", "37.5%", "even", "b solves, a fails", "task 1", "What it took"):
+        assert text in page, text
+    task = reverse("compare-task", args=[project.slug, 1])
+    assert f"{task}?c={two[0].pk}&amp;c={two[1].pk}" in page
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_with_fewer_than_two_there_is_the_list(
+    client: Client, project: Project, alice: User, two: tuple[Run, Run], count: int
+) -> None:
+    client.force_login(alice)
+    page = client.get(_address(project, *two[:count])).content.decode()
+    assert all(f'value="{run.pk}"' in page for run in two) and page.count("checked") == count
+
+
+def test_fifty_contestants_are_cut_to_eight_with_a_sentence(project: Project, make_run: Callable[..., Run]) -> None:
+    runs = [make_run() for _ in range(50)]
+    contestants, notes = contestants_of(project, [str(run.pk) for run in runs])
+    assert [item.run for item in contestants] == runs[:8] and [item.number for item in contestants] == list(range(8))
+    assert notes == ["8 can be compared at once; the first 8 of 50 are shown."]
+
+
+def test_runs_of_others_and_nonsense_are_named_and_left_out(
+    client: Client, project: Project, alice: User, two: tuple[Run, Run], team: Any
+) -> None:
+    elsewhere = Project.objects.create(team=team, name="Else", slug="else")
+    foreign = Run.objects.create(project=elsewhere, name="foreign", config={})
+    client.force_login(alice)
+    page = client.get(_address(project, *two, foreign, uuid.uuid4(), "nonsense", two[0])).content.decode()
+    assert "foreign" not in page and "37.5%" in page
+    assert "2 that the address names are not in this project (any more)." in page
+    assert "A part of the address names no run." in page
+
+
+def test_one_task_side_by_side(client: Client, project: Project, alice: User, two: tuple[Run, Run]) -> None:
+    client.force_login(alice)
+    address = reverse("compare-task", args=[project.slug, 2]) + f"?c={two[0].pk}&c={two[1].pk}"
+    page = client.get(address).content.decode()
+    assert page.count("given up") == 1 and page.count("solved") >= 2  # the words of b, and its badge
+    second = client.get(address + "&try=2").content.decode()
+    assert second.count("given up") == 2
+
+
+@pytest.mark.parametrize(("task", "query"), [(9, ""), (2, "&try=99"), (2**40, "")])
+def test_a_task_or_try_that_nobody_played_is_not_found(
+    client: Client, project: Project, alice: User, two: tuple[Run, Run], task: int, query: str
+) -> None:
+    client.force_login(alice)
+    address = reverse("compare-task", args=[project.slug, task]) + f"?c={two[0].pk}{query}"
+    assert client.get(address).status_code == 404
+
+
+def test_a_task_without_contestants_leads_to_their_choice(client: Client, project: Project, alice: User) -> None:
+    client.force_login(alice)
+    answer = client.get(reverse("compare-task", args=[project.slug, 0]))
+    assert (answer.status_code, answer["Location"]) == (302, reverse("compare", args=[project.slug]))

@@ -1,0 +1,1 @@
+"""Comparing runs: who played the same tasks better, by how much, and what they differ in."""

@@ -1,0 +1,122 @@
+"""Who is compared: runs of one project, in the order in which the page's address names them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+from uuid import UUID
+
+from django.utils.translation import gettext as _
+
+from training.config import JobConfig, RewardComponent
+from training.evaluation.tasks import DRAWN_TASKS, drawn_tasks
+from training.rewards.registry import default_components
+from webapp.datasets.models import Dataset
+from webapp.runs.config import config_of
+from webapp.runs.models import Run
+from webapp.runs.states import TERMINAL
+from webapp.teams.models import Project
+
+LEAST, MOST = 2, 8
+
+
+class Played(NamedTuple):
+    """What an evaluation plays; of equal ones a task's number means the same task."""
+
+    data: str
+    environment: str
+    seed: int | None
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A run in a comparison. ``number`` is its place, which gives its colour; no ``config`` where it cannot be read."""
+
+    number: int
+    run: Run
+    config: JobConfig | None
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether it played a set of tasks, each equally often."""
+        return self.run.method.evaluates and self.config is not None
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more comes."""
+        return self.run.state in TERMINAL
+
+    @property
+    def who(self) -> str:
+        """What played, or from what training began."""
+        if self.config is None:
+            return ""
+        if self.config.policies:
+            return ", ".join(dict.fromkeys(self.config.policies))
+        if self.config.asks_endpoint:
+            return self.config.endpoint.model
+        return str(self.run.config.get("model", {}).get("source", "")) or self.config.model.source
+
+    @property
+    def components(self) -> list[RewardComponent]:
+        """What its rewards were made of."""
+        return (self.config.rewards.components or default_components()) if self.config else []
+
+    @property
+    def spec(self) -> str:
+        """Its reward spec by name, as the person wrote it; empty where the components stand in the config."""
+        return str(self.run.config.get("rewards", {}).get("spec", "")).removeprefix("reward:")
+
+    @property
+    def played(self) -> Played | None:
+        """What it played; ``None`` for a run that trains. Where the environment draws its tasks, the seed decides."""
+        if self.config is None or not self.evaluates:
+            return None
+        drawn = self.config.draws_tasks
+        place = self.config.environment
+        environment = str(self.run.config.get("environment", {}).get("name", "")) or place.url
+        return Played("" if drawn else self.config.data.train, environment, self.config.run.seed if drawn else None)
+
+
+def contestants_of(project: Project, asked: Sequence[str]) -> tuple[list[Contestant], list[str]]:
+    """The runs that an address names, ``MOST`` at most, and a sentence for whatever is left out."""
+    ids, notes = _ids(asked)
+    found = {run.pk: run for run in Run.objects.filter(project=project, pk__in=ids[:MOST]).select_related("created_by")}
+    runs = [found[pk] for pk in ids[:MOST] if pk in found]
+    if len(ids) > MOST:
+        notes.append(
+            _("%(most)d can be compared at once; the first %(most)d of %(n)d are shown.")
+            % {"most": MOST, "n": len(ids)}
+        )
+    if gone := len(ids[:MOST]) - len(runs):
+        notes.append(_("%(n)d that the address names are not in this project (any more).") % {"n": gone})
+    return [Contestant(number, run, config_of(run)) for number, run in enumerate(runs)], notes
+
+
+def _ids(asked: Sequence[str]) -> tuple[list[UUID], list[str]]:
+    ids: dict[UUID, None] = {}
+    unread = 0
+    for text in asked[:100]:
+        try:
+            ids[UUID(text)] = None
+        except ValueError:
+            unread += 1
+    return list(ids), [_("A part of the address names no run.")] if unread else []
+
+
+def tasks_set(contestant: Contestant) -> list[int] | None:
+    """The numbers of the tasks that an evaluation was to play; ``None`` where that cannot be known any more."""
+    config = contestant.config
+    if config is None:
+        return None
+    if config.draws_tasks:
+        return list(range(config.evaluate.tasks or DRAWN_TASKS))
+    reference = str(contestant.run.config.get("data", {}).get("train", ""))
+    name, _at, version = reference.removeprefix("dataset:").partition("@")
+    rows = Dataset.objects.filter(project=contestant.run.project_id, name=name)
+    dataset = (rows.filter(version=version) if version.isdigit() else rows).order_by("-version").first()
+    if dataset is None or str(dataset.rows_path) != config.data.train:
+        return None
+    count = min(dataset.rows, config.data.max_rows) if config.data.max_rows else dataset.rows
+    return drawn_tasks(config, count)

@@ -1,0 +1,196 @@
+"""What the page of a comparison shows, from what its address asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any, NamedTuple
+
+from django.core.paginator import Page, Paginator
+from django.db.models import Sum
+from django.http import QueryDict
+from django.utils.translation import gettext as _
+
+from training.errors import ConfigError
+from training.evaluation.figures import Sheet
+from webapp.comparison import figures, tasks
+from webapp.comparison.contestants import Contestant
+from webapp.comparison.options import OptionGroup, differing
+from webapp.comparison.sheets import Spec, same_rewards, sheet_for, unknown_to
+from webapp.comparison.verdicts import Verdict, different_tasks, verdicts
+from webapp.engine.resolve import components_meant
+from webapp.pages import page_number
+from webapp.rewards.selectors import specs_of
+from webapp.runs.models import Attempt
+from webapp.teams.models import Project
+
+TASKS_PER_PAGE = 50
+SPECS_OFFERED = 50
+
+
+class SpecChoice(NamedTuple):
+    """A reward spec that all can be weighed by."""
+
+    value: str
+    label: str
+    chosen: bool
+
+
+class Rewards(NamedTuple):
+    """What the rewards of the page are made of. ``comparable``: one spec gave or re-weighed all of them."""
+
+    differ: bool
+    chosen: Spec | None
+    choices: list[SpecChoice]
+    unknown: list[tuple[Contestant, list[str]]]
+
+    @property
+    def comparable(self) -> bool:
+        """Whether rewards may be shown side by side."""
+        return not self.differ or self.chosen is not None
+
+
+class Cost(NamedTuple):
+    """What a contestant took: seconds of a worker's device, and tokens that were sampled."""
+
+    contestant: Contestant
+    seconds: float | None
+    tokens: int
+    money: float | None
+
+
+@dataclass
+class TaskList:
+    """The tasks of a pair, by who solves them; ``page`` has the lines of those that are looked at."""
+
+    first: Contestant
+    second: Contestant
+    group: str
+    category: str
+    counts: list[tuple[str, str, int]]
+    pairs: list[tuple[str, str, str, bool]]
+    page: Page[Any]
+
+
+@dataclass
+class Comparison:
+    """Everything that the page says."""
+
+    contestants: list[Contestant]
+    notes: list[str]
+    rewards: Rewards
+    verdicts: list[Verdict] = field(default_factory=list)
+    columns: list[figures.Column] = field(default_factory=list)
+    lines: list[figures.Line] = field(default_factory=list)
+    component_columns: list[figures.Column] = field(default_factory=list)
+    component_lines: list[figures.Line] = field(default_factory=list)
+    categories: list[tasks.CategoryLine] = field(default_factory=list)
+    options: list[OptionGroup] = field(default_factory=list)
+    costs: list[Cost] = field(default_factory=list)
+    task_list: TaskList | None = None
+
+    @property
+    def playing(self) -> list[Contestant]:
+        """Those that have figures."""
+        return [line.contestant for line in self.lines]
+
+
+def compare(project: Project, contestants: list[Contestant], notes: list[str], asked: QueryDict) -> Comparison:
+    """Read everything; ``asked`` may name a reward spec, a pair, a group of tasks, a category and a page."""
+    playing = [item for item in contestants if item.evaluates]
+    rewards = _rewards(project, playing, asked.get("spec", ""))
+    made = Comparison(contestants, notes, rewards, options=differing(contestants), costs=list(map(_cost, contestants)))
+    if not playing:
+        return made
+    sheets = [sheet_for(item, rewards.chosen) for item in playing]
+    made.verdicts = verdicts(playing, sheets)
+    made.columns = [c for c in figures.columns_of(sheets) if c.name != "reward" or rewards.comparable]
+    made.lines = figures.table_of(playing, sheets, made.columns)
+    made.component_columns = figures.component_columns(playing, sheets)
+    made.component_lines = figures.table_of(playing, sheets, made.component_columns)
+    made.notes += _pair_notes(playing)
+    numbers = sorted({task for sheet in sheets for task in sheet.tasks})
+    named = tasks.categories_of_tasks(playing[0], numbers) if not different_tasks(playing) else {}
+    made.categories = tasks.by_category(playing, sheets, named)
+    made.task_list = _task_list(playing, sheets, named, asked)
+    return made
+
+
+def _pair_notes(playing: Sequence[Contestant]) -> list[str]:
+    apart = different_tasks(playing)
+    if not apart:
+        return []
+    pairs = "; ".join(f"{a.run.name} – {b.run.name}" for a, b in apart[:3])
+    more = _(" and %(n)d more") % {"n": len(apart) - 3} if len(apart) > 3 else ""
+    return [
+        _("Played different tasks, so they are not compared task by task: %(pairs)s%(more)s.")
+        % {"pairs": pairs, "more": more}
+    ]
+
+
+def _rewards(project: Project, playing: Sequence[Contestant], asked: str) -> Rewards:
+    """Which spec the rewards follow: all the same one, or the one that was asked for."""
+    differ = any(not same_rewards(item.components, playing[0].components) for item in playing)
+    chosen = _spec(project, playing, asked) if asked else None
+    choices = [
+        SpecChoice(str(item.run.pk), item.spec or _("the rewards of %(name)s") % {"name": item.run.name}, False)
+        for item in playing
+    ]
+    choices += [SpecChoice(item.reference, str(item), False) for item in specs_of(project)[:SPECS_OFFERED]]
+    unique = {choice.label: choice._replace(chosen=choice.value == asked) for choice in reversed(choices)}
+    unknown = [(item, names) for item in playing if chosen and (names := unknown_to(chosen, item.components))]
+    return Rewards(differ, chosen, list(reversed(unique.values())), unknown)
+
+
+def _spec(project: Project, playing: Sequence[Contestant], asked: str) -> Spec | None:
+    for item in playing:
+        if asked == str(item.run.pk):
+            return Spec(item.spec or item.run.name, item.components)
+    config = playing[0].config if playing else None
+    if config is None or not asked.startswith("reward:"):
+        return None
+    wanted = config.model_copy(update={"rewards": config.rewards.model_copy(update={"spec": asked[:200]})})
+    try:
+        return Spec(asked.removeprefix("reward:"), components_meant(project, wanted))
+    except ConfigError:
+        return None
+
+
+def _cost(contestant: Contestant) -> Cost:
+    attempts = Attempt.objects.filter(run=contestant.run)
+    seconds = sum((row.ended_at - row.started_at).total_seconds() for row in attempts if row.ended_at)
+    sums = contestant.run.rollouts.aggregate(tokens=Sum("tokens"), money=Sum("cost"))
+    return Cost(contestant, seconds or None, sums["tokens"] or 0, sums["money"])
+
+
+def _task_list(
+    playing: Sequence[Contestant], sheets: Sequence[Sheet], named: dict[int, str], asked: QueryDict
+) -> TaskList | None:
+    """The tasks of the pair that was asked for, else of the first that played the same ones."""
+    pairs = [(a, b) for a, b in combinations(range(len(playing)), 2) if playing[a].played == playing[b].played]
+    if not pairs:
+        return None
+    wanted = asked.get("pair", "")
+    a, b = next((pair for pair in pairs if wanted == f"{pair[0]}-{pair[1]}"), pairs[0])
+    first, second = playing[a], playing[b]
+    groups = tasks.grouped(sheets[a], sheets[b])
+    group = asked.get("tasks", "")
+    if group not in groups:
+        group = next((name for name in tasks.GROUPS if groups[name]), tasks.GROUPS[0])
+    category = asked.get("category", "")[:80]
+    chosen = [task for task in groups[group] if not category or named.get(task) == category]
+    page: Page[Any] = Paginator(chosen, TASKS_PER_PAGE).get_page(page_number(asked.get("page")))
+    page.object_list = tasks.lines_of(playing, sheets, list(page.object_list), named)
+    names = first.run.name, second.run.name
+    return TaskList(
+        first,
+        second,
+        group,
+        category,
+        counts=[(name, tasks.title_of_group(name, *names), len(groups[name])) for name in tasks.GROUPS],
+        pairs=[
+            (f"{one}-{two}", playing[one].run.name, playing[two].run.name, (one, two) == (a, b)) for one, two in pairs
+        ],
+        page=page,
+    )

@@ -1,0 +1,131 @@
+"""Which of two contestants is better, in one sentence; and why that cannot be said where it cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from training.evaluation.figures import Sheet
+from training.evaluation.paired import ALPHA, Paired, holm, paired_columns
+from webapp.comparison.contestants import Contestant
+
+
+class Verdict(NamedTuple):
+    """A pair, the better one first where ``told``; ``p_value`` is corrected for all pairs of the page."""
+
+    better: Contestant
+    worse: Contestant
+    told: bool
+    text: str
+    p_value: float | None
+
+
+def verdicts(contestants: Sequence[Contestant], sheets: Sequence[Sheet], figure: str = "success") -> list[Verdict]:
+    """A verdict for each pair that played the same tasks, those that can be told apart first."""
+    pairs = [(a, b) for a, b in combinations(range(len(contestants)), 2) if _same_tasks(contestants[a], contestants[b])]
+    if not pairs:
+        return []
+    tasks = sorted({task for sheet in sheets for task in sheet.tasks})
+    columns = np.column_stack([_on(tasks, sheet, figure) for sheet in sheets])
+    found = paired_columns(columns, pairs)
+    corrected = holm([pair.p_value for pair in found])
+    made = [
+        _verdict(contestants[a], contestants[b], sheets[a], sheets[b], pair, p_value)
+        for (a, b), pair, p_value in zip(pairs, found, corrected, strict=True)
+        if pair.tasks
+    ]
+    return sorted(made, key=lambda verdict: (not verdict.told, 1.0 if verdict.p_value is None else verdict.p_value))
+
+
+def different_tasks(contestants: Sequence[Contestant]) -> list[tuple[Contestant, Contestant]]:
+    """Pairs of which nothing can be said by task."""
+    return [(a, b) for a, b in combinations(contestants, 2) if not _same_tasks(a, b)]
+
+
+def _same_tasks(a: Contestant, b: Contestant) -> bool:
+    return a.played is not None and a.played == b.played
+
+
+def _on(tasks: Sequence[int], sheet: Sheet, figure: str) -> np.ndarray:
+    values = dict(zip(sheet.tasks, sheet.of(figure), strict=True))
+    return np.array([values.get(task, np.nan) for task in tasks])
+
+
+def _verdict(
+    a: Contestant, b: Contestant, sheet_a: Sheet, sheet_b: Sheet, found: Paired, p_value: float | None
+) -> Verdict:
+    swap = (found.difference.value or 0.0) < 0
+    better, worse = (a, b) if swap else (b, a)
+    sign = -1 if swap else 1
+    wins, losses = (found.losses, found.wins) if swap else (found.wins, found.losses)
+    told = p_value is not None and p_value <= ALPHA
+    values = {
+        "better": better.run.name,
+        "worse": worse.run.name,
+        "wins": wins,
+        "losses": losses,
+        "points": _points(sign, found),
+        "p": p_text(p_value),
+        "n": _count(found.tasks, max(sheet_a.most, sheet_b.most)),
+    }
+    if told:
+        text = _(
+            "%(better)s solves %(wins)d tasks that %(worse)s fails, and fails %(losses)d that %(worse)s solves: "
+            "success %(points)s, p = %(p)s, n = %(n)s."
+        )
+    elif found.needed is not None:
+        values["needed"] = _round_up(found.needed)
+        text = _(
+            "%(better)s and %(worse)s cannot be told apart: success %(points)s, p = %(p)s, n = %(n)s. About %(needed)s "
+            "tasks would be needed."
+        )
+    else:
+        text = _("%(better)s and %(worse)s cannot be told apart: success %(points)s, p = %(p)s, n = %(n)s.")
+    return Verdict(better, worse, told, text % values, p_value)
+
+
+def _points(sign: int, found: Paired) -> str:
+    """``+7.8 points (95%: 4.1 to 11.6)``."""
+    value, low, high = found.difference.value, found.difference.low, found.difference.high
+    shown = _("%(value)s points") % {"value": _signed(100 * sign * (value or 0.0))}
+    if low is None or high is None:
+        return shown
+    ends = sorted((100 * sign * low, 100 * sign * high))
+    return _("%(points)s (95%%: %(low)s to %(high)s)") % {
+        "points": shown,
+        "low": _plain(ends[0]),
+        "high": _plain(ends[1]),
+    }
+
+
+def _signed(value: float) -> str:
+    return _plain(value) if value < 0 else f"+{_plain(value)}"
+
+
+def _plain(value: float) -> str:
+    return f"{value + 0.0:.1f}".replace("-", "−")
+
+
+def p_text(p_value: float | None) -> str:
+    """A p-value as it is printed: never 0."""
+    if p_value is None:
+        return "–"
+    return "< 0.0001" if p_value < 1e-4 else f"{p_value:.2g}"
+
+
+def _count(tasks: int, tries: int) -> str:
+    shown = ngettext("%(n)s task", "%(n)s tasks", tasks) % {"n": f"{tasks:,}"}
+    return shown if tries <= 1 else f"{shown} × {tries}"
+
+
+def _round_up(tasks: int) -> str:
+    """Two digits: more would be claimed than is known."""
+    if tasks > 1_000_000:
+        return _("more than a million")
+    digits = 10 ** max(0, len(str(tasks)) - 2)
+    return f"{-(-tasks // digits) * digits:,}"
