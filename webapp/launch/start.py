@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from django.http import Http404, HttpRequest
 from django.utils.translation import gettext as _
 
-from training.config import JobConfig
+from training.config import METHODS, JobConfig
 from training.presets import Preset, Size, presets
 from webapp.engine.resuming import branch_point
 from webapp.home.workers import gpu_known
@@ -112,7 +112,8 @@ def start_of(request: HttpRequest, project: Project) -> Start:
         run = object_for(request.user, Run, source, within=within)
         config = config_of(run)
         _refer(config, request)
-        return Start(config, suggested_name(project, config, run.name), run)
+        base = f"{run.name}-{config.kind}" if config.kind != run.kind else run.name
+        return Start(config, suggested_name(project, config, base), run)
     chosen = chosen_of(request.GET, project)
     config = filled(chosen.preset, chosen.size, chosen.now) if chosen else JobConfig()
     _refer(config, request)
@@ -121,7 +122,10 @@ def start_of(request: HttpRequest, project: Project) -> Start:
 
 
 def _refer(config: JobConfig, request: HttpRequest) -> None:
-    """Put the references of the query into the config. A reward spec takes the place of components written in it."""
+    """Put the references of the query into the config, and the kind that is to be done with them. A reward spec takes
+    the place of components written in it."""
+    if request.GET.get("kind") in METHODS:
+        config.kind = request.GET["kind"]  # type: ignore[assignment]
     for key, (group, option) in REFERENCES.items():
         value = request.GET.get(key, "")
         if not 0 < len(value) <= MAX_REFERENCE:

@@ -171,6 +171,7 @@ def actions(run: Run, *, editor: bool) -> dict[str, bool]:
         "branch": editor and branch_point(run) is not None,
         "clone": editor and not run.imported_from,  # nobody knows its config
         "lab": run.method.plays and run.step > 0,
+        "evaluate": editor and run.method.trains and state == RunState.SUCCEEDED and not run.imported_from,
     }
 
 

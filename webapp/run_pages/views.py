@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, cast
+from urllib.parse import urlencode
 from uuid import UUID
 
 from django.contrib import messages
@@ -145,6 +146,7 @@ def _by_state(project: Project, run: Run) -> dict[str, Any]:
         "can": page.actions(run, editor=can_edit(project)),
         "output": page.trainer_output(run),
         "clone_url": f"{clone}?from={run.pk}" if clone else None,
+        "evaluate_url": f"{clone}?{urlencode({'from': run.pk, 'kind': 'evaluate', 'model': f'run:{run.name}'})}",
     }
 
 
