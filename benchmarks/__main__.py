@@ -21,6 +21,7 @@ NAMES = (
     "data",
     "lab",
     "tabs",
+    "comparison",
     "truth",
     "sampler",
     "step",

@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 from django.utils.translation import gettext as _
 
-from training.evaluation.figures import PART, Sheet, intervals_of
+from training.evaluation.figures import PART, Sheet
 from training.evaluation.intervals import Interval
 from webapp.comparison.contestants import Contestant
+from webapp.comparison.numbers import Numbers
 from webapp.figures import duration, figure, percent
 from webapp.runs.config import component_titles
 
@@ -83,12 +84,11 @@ def component_columns(contestants: Sequence[Contestant], sheets: Sequence[Sheet]
     return [Column(name, titles.get(name.removeprefix(PART), name.removeprefix(PART)), "", figure) for name in names]
 
 
-def table_of(contestants: Sequence[Contestant], sheets: Sequence[Sheet], columns: Sequence[Column]) -> list[Line]:
+def table_of(contestants: Sequence[Contestant], numbers: Numbers, columns: Sequence[Column]) -> list[Line]:
     """The lines of a table with these columns."""
-    found = intervals_of(list(sheets))
     return [
         Line(contestant, [_cell(column, intervals.get(column.name)) for column in columns], left_out(contestant, sheet))
-        for contestant, sheet, intervals in zip(contestants, sheets, found, strict=True)
+        for contestant, sheet, intervals in zip(contestants, numbers.sheets, numbers.intervals, strict=True)
     ]
 
 

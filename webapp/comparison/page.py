@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from django.core.paginator import Page, Paginator
 from django.db.models import Sum
@@ -13,15 +13,16 @@ from django.http import QueryDict
 from django.utils.translation import gettext as _
 
 from training.errors import ConfigError
-from training.evaluation.figures import Sheet
 from webapp.comparison import figures, tasks
 from webapp.comparison.contestants import Contestant
+from webapp.comparison.numbers import Numbers, numbers_of
 from webapp.comparison.options import OptionGroup, differing
-from webapp.comparison.sheets import Spec, same_rewards, sheet_for, unknown_to
+from webapp.comparison.sheets import Spec, same_rewards, unknown_to
 from webapp.comparison.verdicts import Verdict, different_tasks, verdicts
 from webapp.engine.resolve import components_meant
 from webapp.pages import page_number
 from webapp.rewards.selectors import specs_of
+from webapp.rollouts.models import Rollout
 from webapp.runs.models import Attempt
 from webapp.teams.models import Project
 
@@ -100,20 +101,18 @@ def compare(project: Project, contestants: list[Contestant], notes: list[str], a
     """Read everything; ``asked`` may name a reward spec, a pair, a group of tasks, a category and a page."""
     playing = [item for item in contestants if item.evaluates]
     rewards = _rewards(project, playing, asked.get("spec", ""))
-    made = Comparison(contestants, notes, rewards, options=differing(contestants), costs=list(map(_cost, contestants)))
+    made = Comparison(contestants, notes, rewards, options=differing(contestants), costs=_costs(contestants))
     if not playing:
         return made
-    sheets = [sheet_for(item, rewards.chosen) for item in playing]
-    made.verdicts = verdicts(playing, sheets)
-    made.columns = [c for c in figures.columns_of(sheets) if c.name != "reward" or rewards.comparable]
-    made.lines = figures.table_of(playing, sheets, made.columns)
-    made.component_columns = figures.component_columns(playing, sheets)
-    made.component_lines = figures.table_of(playing, sheets, made.component_columns)
+    numbers = numbers_of(playing, rewards.chosen)
+    made.verdicts = verdicts(playing, numbers)
+    made.columns = [c for c in figures.columns_of(numbers.sheets) if c.name != "reward" or rewards.comparable]
+    made.lines = figures.table_of(playing, numbers, made.columns)
+    made.component_columns = figures.component_columns(playing, numbers.sheets)
+    made.component_lines = figures.table_of(playing, numbers, made.component_columns)
     made.notes += _pair_notes(playing)
-    numbers = sorted({task for sheet in sheets for task in sheet.tasks})
-    named = tasks.categories_of_tasks(playing[0], numbers) if not different_tasks(playing) else {}
-    made.categories = tasks.by_category(playing, sheets, named)
-    made.task_list = _task_list(playing, sheets, named, asked)
+    made.categories = tasks.by_category(playing, numbers)
+    made.task_list = _task_list(playing, numbers, asked)
     return made
 
 
@@ -157,18 +156,21 @@ def _spec(project: Project, playing: Sequence[Contestant], asked: str) -> Spec |
         return None
 
 
-def _cost(contestant: Contestant) -> Cost:
-    attempts = Attempt.objects.filter(run=contestant.run)
-    seconds = sum((row.ended_at - row.started_at).total_seconds() for row in attempts if row.ended_at)
-    sums = contestant.run.rollouts.aggregate(tokens=Sum("tokens"), money=Sum("cost"))
-    return Cost(contestant, seconds or None, sums["tokens"] or 0, sums["money"])
+def _costs(contestants: Sequence[Contestant]) -> list[Cost]:
+    runs = [item.run.pk for item in contestants]
+    seconds: dict[UUID, float] = {}
+    for attempt in Attempt.objects.filter(run__in=runs):
+        if attempt.ended_at:
+            took = (attempt.ended_at - attempt.started_at).total_seconds()
+            seconds[attempt.run_id] = seconds.get(attempt.run_id, 0.0) + took
+    sums = Rollout.objects.filter(run__in=runs).values_list("run").annotate(Sum("tokens"), Sum("cost"))
+    played = {pk: (tokens, money) for pk, tokens, money in sums}
+    return [Cost(item, seconds.get(item.run.pk), *played.get(item.run.pk, (0, None))) for item in contestants]
 
 
-def _task_list(
-    playing: Sequence[Contestant], sheets: Sequence[Sheet], named: dict[int, str], asked: QueryDict
-) -> TaskList | None:
+def _task_list(playing: Sequence[Contestant], numbers: Numbers, asked: QueryDict) -> TaskList | None:
     """The tasks of the pair that was asked for, else of the first that played the same ones."""
-    pairs = [(a, b) for a, b in combinations(range(len(playing)), 2) if playing[a].played == playing[b].played]
+    pairs, sheets, named = list(numbers.pairs), numbers.sheets, numbers.categories
     if not pairs:
         return None
     wanted = asked.get("pair", "")

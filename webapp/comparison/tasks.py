@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import islice
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from django.utils.translation import gettext as _
 
 from training.evaluation.figures import Sheet
-from training.evaluation.intervals import Interval, mean_intervals
-from training.rewards.combining import CATEGORY_FIELDS
-from training.rewards.facts import row_value
+from training.evaluation.intervals import Interval
 from webapp.comparison.contestants import Contestant
+from webapp.comparison.numbers import Numbers
 from webapp.rollouts.models import Rollout
 
 SOLVED_FROM = 0.5
-READ_BYTES = 256 << 20
 GROUPS = ("gained", "lost", "both", "neither", "missing")
 CATEGORIES_SHOWN = 40
 
@@ -92,52 +88,16 @@ def _texts(contestants: Sequence[Contestant], tasks: Sequence[int]) -> dict[int,
     return {row.row: row.task for row in rows.only("row", "task") if row.row is not None}
 
 
-def categories_of_tasks(contestant: Contestant, tasks: Sequence[int]) -> dict[int, str]:
-    """What the dataset's rows say that they are, in the first field that one of them has. Empty where they say nothing.
-
-    Reading ends after ``READ_BYTES`` of a dataset; later tasks have no category.
-    """
-    if contestant.config is None or not contestant.config.data.train or not tasks:
-        return {}
-    wanted, found = set(tasks), dict[int, str]()
-    try:
-        with Path(contestant.config.data.train).open("rb") as file:
-            left = READ_BYTES
-            for place, line in enumerate(islice(file, max(wanted) + 1)):
-                left -= len(line)
-                if left < 0:
-                    break
-                if place in wanted and (category := _category(line)):
-                    found[place] = category
-    except OSError:
-        return {}
-    return found
-
-
-def _category(line: bytes) -> str:
-    try:
-        row: Any = json.loads(line)
-    except (ValueError, RecursionError):
-        return ""
-    values = (row_value(row, field) for field in CATEGORY_FIELDS)
-    return next((value[:80] for value in values if isinstance(value, str) and value), "")
-
-
-def by_category(
-    contestants: Sequence[Contestant], sheets: Sequence[Sheet], categories: Mapping[int, str]
-) -> list[CategoryLine]:
+def by_category(contestants: Sequence[Contestant], numbers: Numbers) -> list[CategoryLine]:
     """The success of each contestant by category, the largest first; none where there is only one category."""
-    names: dict[str, int] = {}
-    for category in categories.values():
-        names[category] = names.get(category, 0) + 1
-    if len(names) < 2:
+    if not numbers.by_category:
         return []
-    order = sorted(names, key=lambda name: (-names[name], name))[:CATEGORIES_SHOWN]
-    found: dict[str, list[tuple[str, Interval]]] = {name: [] for name in order}
-    for contestant, sheet in zip(contestants, sheets, strict=True):
-        of = np.array([categories.get(task, "") for task in sheet.tasks])
-        success = sheet.of("success")
-        columns = np.column_stack([np.where(of == name, success, np.nan) for name in order])
-        for name, interval in zip(order, mean_intervals(columns), strict=True):
-            found[name].append((contestant.run.name, interval))
-    return [CategoryLine(name, names[name], found[name]) for name in order]
+    sizes = Counter(numbers.categories.values())
+    return [
+        CategoryLine(
+            name,
+            sizes[name],
+            [(item.run.name, found[name]) for item, found in zip(contestants, numbers.by_category, strict=True)],
+        )
+        for name in sorted(sizes, key=lambda name: (-sizes[name], name))[:CATEGORIES_SHOWN]
+    ]

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import NamedTuple
 
-import numpy as np
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from training.evaluation.figures import Sheet
-from training.evaluation.paired import ALPHA, Paired, holm, paired_columns
+from training.evaluation.paired import ALPHA, Paired, holm
 from webapp.comparison.contestants import Contestant
+from webapp.comparison.numbers import Numbers, same_tasks
 
 
 class Verdict(NamedTuple):
@@ -25,40 +24,22 @@ class Verdict(NamedTuple):
     p_value: float | None
 
 
-def verdicts(contestants: Sequence[Contestant], sheets: Sequence[Sheet], figure: str = "success") -> list[Verdict]:
+def verdicts(contestants: Sequence[Contestant], numbers: Numbers) -> list[Verdict]:
     """A verdict for each pair that played the same tasks, those that can be told apart first."""
-    pairs = [(a, b) for a, b in combinations(range(len(contestants)), 2) if _same_tasks(contestants[a], contestants[b])]
-    if not pairs:
-        return []
-    tasks = sorted({task for sheet in sheets for task in sheet.tasks})
-    columns = np.column_stack([_on(tasks, sheet, figure) for sheet in sheets])
-    found = paired_columns(columns, pairs)
-    corrected = holm([pair.p_value for pair in found])
+    corrected = holm([found.p_value for found in numbers.pairs.values()])
     made = [
-        _verdict(contestants[a], contestants[b], sheets[a], sheets[b], pair, p_value)
-        for (a, b), pair, p_value in zip(pairs, found, corrected, strict=True)
-        if pair.tasks
+        _verdict(contestants[a], contestants[b], max(numbers.sheets[a].most, numbers.sheets[b].most), found, p_value)
+        for ((a, b), found), p_value in zip(numbers.pairs.items(), corrected, strict=True)
     ]
     return sorted(made, key=lambda verdict: (not verdict.told, 1.0 if verdict.p_value is None else verdict.p_value))
 
 
 def different_tasks(contestants: Sequence[Contestant]) -> list[tuple[Contestant, Contestant]]:
     """Pairs of which nothing can be said by task."""
-    return [(a, b) for a, b in combinations(contestants, 2) if not _same_tasks(a, b)]
+    return [(a, b) for a, b in combinations(contestants, 2) if not same_tasks(a, b)]
 
 
-def _same_tasks(a: Contestant, b: Contestant) -> bool:
-    return a.played is not None and a.played == b.played
-
-
-def _on(tasks: Sequence[int], sheet: Sheet, figure: str) -> np.ndarray:
-    values = dict(zip(sheet.tasks, sheet.of(figure), strict=True))
-    return np.array([values.get(task, np.nan) for task in tasks])
-
-
-def _verdict(
-    a: Contestant, b: Contestant, sheet_a: Sheet, sheet_b: Sheet, found: Paired, p_value: float | None
-) -> Verdict:
+def _verdict(a: Contestant, b: Contestant, tries: int, found: Paired, p_value: float | None) -> Verdict:
     swap = (found.difference.value or 0.0) < 0
     better, worse = (a, b) if swap else (b, a)
     sign = -1 if swap else 1
@@ -71,7 +52,7 @@ def _verdict(
         "losses": losses,
         "points": _points(sign, found),
         "p": p_text(p_value),
-        "n": _count(found.tasks, max(sheet_a.most, sheet_b.most)),
+        "n": _count(found.tasks, tries),
     }
     if told:
         text = _(

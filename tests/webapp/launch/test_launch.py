@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import html
 import json
-import re
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -196,34 +194,6 @@ def test_a_spec_from_the_lab_replaces_only_the_spec(
     assert f"Changed from {source.name}" in page and "env_success × 0.5" in page
     plain = client_for(bob).get(reverse("run-new", args=[project.slug]) + f"?from={source.pk}").content.decode()
     assert "Changed from" not in plain
-
-
-def test_a_run_is_evaluated_with_what_it_was_trained_on(
-    project: Project, bob: User, make_run: Any, make_dataset: Any, client_for: Callable[..., Client]
-) -> None:
-    data = make_dataset()
-    trained = {"data": {"train": data.reference}, "rollout": {"temperature": 0.7}, "run": {"seed": 9}}
-    run = make_run(config=JobConfig.model_validate(trained), name="first", state="succeeded")
-    client = client_for(bob)
-    page = client.get(reverse("run-detail", args=[project.slug, run.pk])).content.decode()
-    found = re.search(r'id="run-evaluate"\s+href="([^"]+)"', page)
-    assert found is not None
-    answer = client.get(html.unescape(found[1]))
-    form = answer.context["form"]
-    wanted = {
-        "kind": "evaluate",
-        "name": "first-evaluate-1",
-        "model.source": "run:first",
-        "data.train": data.reference,
-        "rollout.temperature": 0.7,
-        "run.seed": 9,
-    }
-    assert {path: form[path].value() for path in wanted} == wanted
-    for other in (make_run(state="failed"), make_run(state="succeeded", imported_from="verl")):
-        page = client.get(reverse("run-detail", args=[project.slug, other.pk])).content.decode()
-        assert "run-evaluate" not in page
-    models = client.get(reverse("model-list", args=[project.slug])).content.decode()
-    assert "?kind=evaluate&amp;model=starter" in models
 
 
 def test_a_form_that_comes_back_still_tells_what_was_changed(project: Project, make_run: Any, config: Any) -> None:
