@@ -5,21 +5,18 @@ Django's fields judge single values, because their sentences are translated; the
 
 from __future__ import annotations
 
-import re
 import types
 import typing
 from typing import Any, Literal
 
 from django import forms
 from django.core.exceptions import ValidationError
-from django.utils.html import escape
-from django.utils.safestring import mark_safe
 from django.utils.translation import gettext as _
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from training.words import complaint_of
-from webapp.text import in_words, translated
+from webapp.text import code_marks, in_words, translated
 
 MAX_LIST_CHARS = 20_000
 
@@ -61,8 +58,7 @@ class LinesField(forms.CharField):
 
 def help_text(text: str | None) -> str:
     """A translated help text of ours with `names` set as code."""
-    shown = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(translated(text)))
-    return mark_safe(shown)  # noqa: S308 (escaped just above; the tags are ours)
+    return code_marks(translated(text))
 
 
 def error_sentence(error: Any) -> str:

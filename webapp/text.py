@@ -7,6 +7,8 @@ import math
 import re
 from typing import Any
 
+from django.utils.html import escape
+from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
@@ -14,6 +16,7 @@ from training.reasons import json_reason, os_reason
 from training.words import Sentence, filled
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_MARKED = re.compile(r"`([^`]+)`")
 NUL_SHOWN = "\u2400"
 REPLACEMENT = "\ufffd"
 _PART = re.compile(r"(.+) of ((?:call|message) \d+.*)")
@@ -52,6 +55,11 @@ def finite(value: float | None) -> float | None:
 def translated(text: str | None) -> str:
     """A marked text in the reader's language. (gettext answers the empty text with its catalogue's header.)"""
     return _(text) if text else ""
+
+
+def code_marks(text: object) -> SafeString:
+    """A sentence of ours with `names` set as code."""
+    return mark_safe(_MARKED.sub(r"<code>\1</code>", escape(str(text))))  # noqa: S308 (escaped; the tags are ours)
 
 
 def in_words(found: Any, depth: int = 0) -> str:

@@ -26,7 +26,10 @@ class RunConfig(Group):
     max_steps: int = option(
         100,
         title=_("Steps"),
-        help=_("Optimiser steps; where nothing is trained, batches of rollouts."),
+        help=_(
+            "Optimiser steps; where nothing is trained, batches of rollouts. An evaluation plays all its tasks, "
+            "whatever stands here."
+        ),
         unit=_("steps"),
         basic=True,
         ge=1,

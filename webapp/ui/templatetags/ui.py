@@ -19,11 +19,13 @@ from webapp.pages import url_or_none
 from webapp.strings import strings_for
 from webapp.teams.access import projects_of
 from webapp.teams.models import Project, Role
+from webapp.text import code_marks
 
 register = template.Library()
 register.filter("figure", figure)
 register.filter("percent", percent)
 register.filter("duration", duration)
+register.filter("code_marks", code_marks)
 SPARK_WIDTH, SPARK_HEIGHT = 96, 22
 
 
