@@ -13,6 +13,7 @@ class Who(Enum):
 
     ANYONE = "anyone"
     LOGIN = "login"  # any person who is logged in
+    HOLDER = "holder"  # the one person to whom it belongs: alice
     READ = "read"  # viewers, editors and owners of the project's team
     WRITE = "write"  # editors and owners
     OWN = "own"  # owners
@@ -35,6 +36,8 @@ TABLE: dict[str, dict[str, Who]] = {
     "password/": {"GET": Who.LOGIN, "POST": Who.LOGIN},
     "password/forgotten/": {"GET": Who.ANYONE, "POST": Who.ANYONE},
     "password/mail/": {"POST": Who.LOGIN},
+    "tokens/": {"GET": Who.LOGIN, "POST": Who.LOGIN},
+    "tokens/<uuid:pk>/revoke/": {"POST": Who.HOLDER},
     "confirm/": {"GET": Who.LOGIN, "POST": Who.LOGIN},
     "site/": {"GET": Who.ADMIN},
     "site/custom-rewards/": {"POST": Who.ADMIN},
@@ -109,7 +112,12 @@ TABLE: dict[str, dict[str, Who]] = {
     PROJECT + "models/": READ,
     PROJECT + "models/new/": FORM,
     PROJECT + "models/" + OWN_PK + "delete/": WRITE,
-    API + "openapi.json": {"GET": Who.LOGIN},
+    API + "openapi.json": {"GET": Who.ANYONE},
+    API + "me": {"GET": Who.LOGIN},
+    API + "projects/<slug:slug>/compare": READ,
+    API + "projects/<slug:slug>/models": READ,
+    API + "runs/<uuidstr:run_id>/pause": WRITE,
+    API + "runs/<uuidstr:run_id>/resume": WRITE,
     API + "projects": {"GET": Who.LOGIN},
     API + "projects/<slug:slug>": {"GET": Who.READ, "DELETE": Who.OWN},
     **{

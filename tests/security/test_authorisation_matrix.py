@@ -26,6 +26,7 @@ from webapp.rollouts.models import Rollout
 from webapp.runs.models import Preparation, RunImport
 from webapp.sockets import websocket_urlpatterns
 from webapp.teams.models import Membership, Project, SiteSwitch, User
+from webapp.teams.tokens import token_create
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 PERSONAS = ("alice", "bob", "rita", "charlie", None)
@@ -33,6 +34,7 @@ ALLOWED = {
     Who.READ: {"alice", "bob", "rita"},
     Who.WRITE: {"alice", "bob"},
     Who.OWN: {"alice"},
+    Who.HOLDER: {"alice"},
     Who.ANY_OWNER: {"alice", "charlie"},
     Who.LOGIN: {"alice", "bob", "rita", "charlie"},
     Who.ANYONE: {"alice", "bob", "rita", "charlie", None},
@@ -94,6 +96,7 @@ def objects(
         "people": newcomer.user.pk,
         "slug": project.slug,
         "token": "not-a-token",
+        "tokens": token_create(user=project.team.members.get(username="alice"), name="t", role="viewer")[0].pk,
         "step": 1,
         "number": 1,
         "task": 0,
@@ -177,6 +180,8 @@ def _verdict(response: Any, who: Who | None, persona: str | None, is_api: bool) 
         return "should be allowed" if status in (401, 403, 404, 405) or to_login else ""
     if persona is None:
         return "" if (status == 401 if is_api else to_login) else "expected the login page, or 401 of the API"
+    if who is Who.HOLDER:
+        return "" if status == 404 else "somebody else's must be 404"
     if (persona == "charlie" and who not in (Who.ANY_OWNER, Who.ADMIN)) or who is Who.NOBODY:
         return "" if status == 404 else "a stranger must get 404"
     return "" if status == 403 else "expected 403"

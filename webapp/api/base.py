@@ -19,6 +19,7 @@ from ninja.errors import AuthenticationError, HttpError
 from ninja.errors import ValidationError as RequestError
 from ninja.openapi.docs import Swagger
 from ninja.renderers import JSONRenderer
+from ninja.security import HttpBearer
 from ninja.security.base import AuthBase
 from ninja.utils import check_csrf
 from pydantic import ValidationError as ShapeError
@@ -28,6 +29,7 @@ from training.words import complaint_of, option_of
 from webapp.errors import DATABASE_AWAY, error_body, server_error
 from webapp.pages import errors_by_field
 from webapp.teams.models import User
+from webapp.teams.tokens import token_user
 from webapp.upload_handlers import OVERHEAD_BYTES, CountingUploadHandler
 
 logger = logging.getLogger(__name__)
@@ -45,6 +47,14 @@ CODES = {
 }
 
 
+def limit_upload(request: HttpRequest) -> None:
+    """Refuse files beyond the limit, before anything reads the form."""
+    if request.content_type == "multipart/form-data":
+        if int(request.META.get("CONTENT_LENGTH") or 0) > settings.MAX_UPLOAD_BYTES + OVERHEAD_BYTES:
+            raise HttpError(413, "")
+        request.upload_handlers.insert(0, CountingUploadHandler(request, settings.MAX_UPLOAD_BYTES))
+
+
 class Session(AuthBase):
     """The browser's session, with CSRF for everything that writes. Nobody is asked for a token who is not logged in."""
 
@@ -56,13 +66,22 @@ class Session(AuthBase):
         """The person, or ``None`` for a 401. The CSRF check reads the form, so the upload's limit is set before it."""
         if not request.user.is_authenticated:
             return None
-        if request.content_type == "multipart/form-data":
-            if int(request.META.get("CONTENT_LENGTH") or 0) > settings.MAX_UPLOAD_BYTES + OVERHEAD_BYTES:
-                raise HttpError(413, "")
-            request.upload_handlers.insert(0, CountingUploadHandler(request, settings.MAX_UPLOAD_BYTES))
+        limit_upload(request)
         if check_csrf(request):
             raise HttpError(403, "The CSRF token is missing or wrong.")
         return cast(User, request.user)
+
+
+class Token(HttpBearer):
+    """A token made on the page of tokens: ``Authorization: Bearer tiltyard_…``. No cookie, so no CSRF."""
+
+    def authenticate(self, request: HttpRequest, token: str) -> User | None:
+        """The person, limited by the token; ``None`` lets the session be looked at."""
+        user = token_user(token)
+        if user is not None:
+            limit_upload(request)
+            request.user = user
+        return user
 
 
 class StrictJson(JSONRenderer):
@@ -75,7 +94,7 @@ api = NinjaAPI(
     title="Tiltyard",
     version="1",
     urls_namespace="api",
-    auth=Session(),
+    auth=[Token(), Session()],
     docs=Swagger(),
     docs_url=None,
     openapi_url=None,

@@ -16,7 +16,7 @@ from ninja.errors import HttpError
 from ninja.files import UploadedFile
 
 from webapp.api.base import caller, page_of
-from webapp.api.schemas import EnvironmentIn, RewardSpecIn, ScaleIn, dataset_out, environment_out, reward_out
+from webapp.api.schemas import EnvironmentIn, RewardSpecIn, ScaleIn, dataset_out, environment_out, model_out, reward_out
 from webapp.datasets.choice_forms import companions_sent
 from webapp.datasets.choices import Choices
 from webapp.datasets.models import Dataset
@@ -31,6 +31,7 @@ from webapp.environments.services import (
     environment_scale,
 )
 from webapp.pages import probe_allowed
+from webapp.registry.selectors import models_of
 from webapp.rewards.models import RewardSpec
 from webapp.rewards.selectors import specs_of
 from webapp.rewards.services import reward_spec_save
@@ -113,6 +114,12 @@ def reward_save(request: HttpRequest, slug: str, body: RewardSpecIn) -> Status[d
 def reward_get(request: HttpRequest, spec_id: UUID) -> dict[str, Any]:
     """One version."""
     return reward_out(object_for(caller(request), RewardSpec, spec_id))
+
+
+@router.get("/projects/{slug:slug}/models", tags=["models"])
+def models_list(request: HttpRequest, slug: str, page: int = 1, per_page: int = 50) -> dict[str, Any]:
+    """The registered models of a project, newest first."""
+    return page_of(models_of(project_for(caller(request), slug)), page, per_page, model_out)
 
 
 @router.get("/projects/{slug:slug}/environments", tags=["environments"])

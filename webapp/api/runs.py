@@ -6,13 +6,16 @@ from typing import Annotated, Any
 from uuid import UUID
 
 from django.http import HttpRequest
+from django.utils.translation import gettext as _
 from ninja import Header, Query, Router, Status
+from ninja.errors import HttpError
 
 from training.config import JobConfig
 from training.errors import ConfigError
 from webapp.api.base import MAX_PAGE_ROWS, caller
 from webapp.api.schemas import RunIn, project_out, run_out
-from webapp.engine.services import run_create, run_stop
+from webapp.engine.resuming import can_resume
+from webapp.engine.services import run_create, run_pause, run_resume, run_stop
 from webapp.launch.preflight import preflight
 from webapp.launch.yaml_text import YamlProblem, config_from_text
 from webapp.metrics.selectors import curves, metric_names
@@ -109,6 +112,22 @@ def run_stop_now(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
     """Stop a run; stopping one that has ended changes nothing."""
     run = _run(request, run_id, Role.EDITOR)
     return run_out(run_stop(run=run, user=caller(request)))
+
+
+@router.post("/runs/{uuid:run_id}/pause")
+def run_pause_now(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
+    """Pause a run that is at work: it saves and gives its device back. Any other run stays as it is."""
+    run = _run(request, run_id, Role.EDITOR)
+    return run_out(run_pause(run=run, user=caller(request)))
+
+
+@router.post("/runs/{uuid:run_id}/resume")
+def run_resume_now(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
+    """Queue a run again that was paused or ended, from its newest whole checkpoint; 409 where it has none."""
+    run = _run(request, run_id, Role.EDITOR)
+    if not can_resume(run):
+        raise HttpError(409, _("This run cannot be resumed."))
+    return run_out(run_resume(run=run, user=caller(request)))
 
 
 @router.get("/runs/{uuid:run_id}/metrics")

@@ -12,6 +12,7 @@ from webapp.datasets.models import Dataset
 from webapp.datasets.operations.lineage import lineage_dict
 from webapp.environments.models import MAX_REPLICAS, Environment
 from webapp.records.selectors import run_view
+from webapp.registry.models import RegisteredModel
 from webapp.rewards.models import RewardSpec
 from webapp.runs.models import Run
 from webapp.teams.models import Project
@@ -144,4 +145,21 @@ def environment_out(environment: Environment) -> dict[str, Any]:
         "healthy": environment.healthy,
         "health": environment.health,
         "checked_at": environment.checked_at.isoformat() if environment.checked_at else None,
+    }
+
+
+def model_out(model: RegisteredModel) -> dict[str, Any]:
+    """A registered model and where its weights come from."""
+    checkpoint = model.checkpoint
+    return {
+        "id": str(model.pk),
+        "name": model.name,
+        "reference": model.reference,
+        "kind": model.kind,
+        "source": model.source,
+        "revision": model.revision,
+        "run": str(checkpoint.run_id) if checkpoint else None,
+        "step": checkpoint.step if checkpoint else None,
+        "bytes": checkpoint.bytes if checkpoint else None,
+        "created_at": model.created_at.isoformat(),
     }

@@ -7,6 +7,8 @@ from django.urls import URLPattern, path, re_path
 
 from webapp.api import removal  # noqa: F401 - adds to the routers below
 from webapp.api.base import api, not_found, shaped
+from webapp.api.comparisons import router as comparisons
+from webapp.api.me import router as me
 from webapp.api.objects import router as objects
 from webapp.api.operations import router as operations
 from webapp.api.runs import router as runs
@@ -14,9 +16,7 @@ from webapp.errors import error_body
 
 
 def openapi(request: HttpRequest) -> JsonResponse:
-    """The schema of the API, for client generators."""
-    if not request.user.is_authenticated:
-        return JsonResponse(error_body(request, "login_required"), status=401)
+    """The schema of the API, for client generators. It tells nothing of what is here, so nobody is asked to log in."""
     if request.method not in ("GET", "HEAD"):
         return JsonResponse(error_body(request, "method_not_allowed"), status=405, headers={"Allow": "GET, HEAD"})
     return JsonResponse(api.get_openapi_schema(path_prefix="/api/v1/"))
@@ -24,7 +24,9 @@ def openapi(request: HttpRequest) -> JsonResponse:
 
 def _patterns() -> list[URLPattern]:
     """The operations, each wrapped so that a wrong method answers in the one shape too."""
+    api.add_router("", me)
     api.add_router("", runs)
+    api.add_router("", comparisons)
     api.add_router("", objects)
     api.add_router("", operations)
     found = []

@@ -100,7 +100,7 @@ class Comparison:
 def compare(project: Project, contestants: list[Contestant], notes: list[str], asked: QueryDict) -> Comparison:
     """Read everything; ``asked`` may name a reward spec, a pair, a group of tasks, a category and a page."""
     playing = [item for item in contestants if item.evaluates]
-    rewards = _rewards(project, playing, asked.get("spec", ""))
+    rewards = rewards_of(project, playing, asked.get("spec", ""))
     made = Comparison(contestants, notes, rewards, options=differing(contestants), costs=_costs(contestants))
     if not playing:
         return made
@@ -128,7 +128,7 @@ def _pair_notes(playing: Sequence[Contestant]) -> list[str]:
     ]
 
 
-def _rewards(project: Project, playing: Sequence[Contestant], asked: str) -> Rewards:
+def rewards_of(project: Project, playing: Sequence[Contestant], asked: str) -> Rewards:
     """Which spec the rewards follow: all the same one, or the one that was asked for."""
     differ = any(not same_rewards(item.components, playing[0].components) for item in playing)
     chosen = _spec(project, playing, asked) if asked else None

@@ -15,7 +15,7 @@ from django.db.models import Model, QuerySet
 from django.http import Http404
 from django.utils.translation import gettext as _
 
-from webapp.teams.models import Membership, Project, Role, User
+from webapp.teams.models import ApiToken, Membership, Project, Role, User
 
 M = TypeVar("M", bound=Model)
 RANK = {Role.VIEWER: 1, Role.EDITOR: 2, Role.OWNER: 3}
@@ -25,8 +25,18 @@ def role_in(user: User | AnonymousUser, project: Project) -> Role | None:
     """The person's role in the project's team; ``None`` for strangers and anonymous visitors."""
     if not user.is_authenticated or not user.is_active:
         return None
+    token = token_of(user)
+    if token is not None and token.project_id not in {None, project.pk}:
+        return None
     found = Membership.objects.filter(team_id=project.team_id, user_id=user.pk).values_list("role", flat=True).first()
-    return Role(found) if found else None
+    if not found:
+        return None
+    return Role(found) if token is None else min(Role(found), Role(token.role), key=lambda role: RANK[role])
+
+
+def token_of(user: User | AnonymousUser) -> ApiToken | None:
+    """The token that the person's script came with; it limits what it may do. ``None`` in a browser."""
+    return getattr(user, "api_token", None)
 
 
 def _require(role: Role, need: Role) -> None:
@@ -83,7 +93,9 @@ def projects_of(user: User | AnonymousUser) -> QuerySet[Project]:
     """The projects that a person may see, by name."""
     if not user.is_authenticated:
         return Project.objects.none()
-    return Project.objects.filter(team__memberships__user_id=user.pk).select_related("team").order_by("name")
+    found = Project.objects.filter(team__memberships__user_id=user.pk).select_related("team").order_by("name")
+    token = token_of(user)
+    return found if token is None or token.project_id is None else found.filter(pk=token.project_id)
 
 
 def can_edit(project: Project) -> bool:

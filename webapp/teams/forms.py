@@ -11,7 +11,8 @@ from django.utils.translation import gettext_lazy as _
 
 from webapp.figures import duration
 from webapp.ids import name_validator
-from webapp.teams.models import Role, Team, User
+from webapp.teams.access import projects_of
+from webapp.teams.models import Project, Role, Team, User
 from webapp.teams.throttle import login_succeeded, login_wait_s
 
 
@@ -125,3 +126,37 @@ class ProjectForm(forms.Form):
         if len(teams) == 1:
             field.widget = forms.HiddenInput()
             field.initial = teams[0].pk
+
+
+class TokenForm(forms.Form):
+    """What a new token may do, and for how long."""
+
+    name = forms.CharField(
+        label=_("Name"),
+        max_length=80,
+        validators=[name_validator],
+        help_text=_("Where it is used, such as night-jobs."),
+    )
+    role = forms.ChoiceField(
+        label=_("What it may do"),
+        choices=[
+            (Role.VIEWER, _("read")),
+            (Role.EDITOR, _("read, create and run")),
+            (Role.OWNER, _("everything that you may, deleting included")),
+        ],
+        initial=Role.EDITOR,
+        help_text=_("Never more than you may do yourself."),
+    )
+    project = forms.ModelChoiceField(
+        label=_("Only in"), queryset=Project.objects.none(), required=False, empty_label=_("all your projects")
+    )
+    days = forms.TypedChoiceField(
+        label=_("Valid for"),
+        coerce=int,
+        choices=[(7, _("7 days")), (30, _("30 days")), (90, _("90 days")), (365, _("one year")), (0, _("no limit"))],
+        initial=90,
+    )
+
+    def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["project"].queryset = projects_of(user)  # type: ignore[attr-defined]

@@ -75,6 +75,33 @@ class LoginLink(models.Model):
         return f"login link of {self.user}"
 
 
+class ApiToken(UuidModel):
+    """A person's key for scripts; only its hash is stored. It can do what the person can, but no more than ``role``
+    may, and where ``project`` is set only there."""
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="tokens")
+    project = models.ForeignKey(Project, null=True, on_delete=models.CASCADE, related_name="tokens")
+    name = models.CharField(_("name"), max_length=80, validators=[name_validator])
+    role = models.CharField(max_length=10, choices=Role.choices, default=Role.EDITOR)
+    token_hash = models.CharField(max_length=64, unique=True)
+    hint = models.CharField(max_length=12, help_text="how it begins, so that people know it again")
+    created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField(null=True)
+    used_at = models.DateTimeField(null=True)
+    revoked_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["-created_at"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["user", "name"], condition=models.Q(revoked_at=None), name="api_token_name_once"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
 class LoginThrottle(models.Model):
     """Failed logins of one account, one address or both, within a window; ``webapp.teams.throttle`` has the rules."""
 
@@ -101,6 +128,8 @@ class SiteSwitch(models.Model):
 class AuditAction(models.TextChoices):
     """The acts that leave a row."""
 
+    TOKEN_MADE = "token_made", _("API token made")
+    TOKEN_REVOKED = "token_revoked", _("API token revoked")
     CUSTOM_ON = "custom_on", _("custom rewards switched on")
     CUSTOM_OFF = "custom_off", _("custom rewards switched off")
     CODE_TESTED = "code_tested", _("reward code tested without an error")

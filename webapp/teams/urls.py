@@ -6,7 +6,7 @@ from django.contrib.auth.views import LogoutView
 from django.urls import URLPattern, path
 from django.views.i18n import set_language
 
-from webapp.teams import login_views, site_views, views
+from webapp.teams import login_views, site_views, token_views, views
 
 urlpatterns: list[URLPattern] = [
     path("login/", login_views.Login.as_view(), name="login"),
@@ -15,6 +15,8 @@ urlpatterns: list[URLPattern] = [
     path("password/", login_views.set_password, name="set-password"),
     path("password/forgotten/", login_views.forgotten, name="password-forgotten"),
     path("password/mail/", login_views.set_mail, name="set-mail"),
+    path("tokens/", token_views.token_list, name="token-list"),
+    path("tokens/<uuid:pk>/revoke/", token_views.token_revoke_now, name="token-revoke"),
     path("confirm/", site_views.confirm_page, name="confirm"),
     path("site/", site_views.site_page, name="site"),
     path("site/custom-rewards/", site_views.switch_custom_rewards, name="site-custom-rewards"),

@@ -14,6 +14,7 @@ from django.utils import timezone
 from tests.working import at_once
 from webapp.engine.history import event_add
 from webapp.metrics.models import MetricPoint
+from webapp.registry.models import RegisteredModel
 from webapp.rewards.models import RewardSpec
 from webapp.rollouts.models import Rollout
 from webapp.runs.models import Run
@@ -40,6 +41,32 @@ def _config(dataset: Any, environment: Any) -> dict[str, Any]:
 def test_projects(project: Project, bobs: Client) -> None:
     assert bobs.get(f"{V1}/projects").json()["items"] == [{"slug": "joust", "name": "Joust", "team": "Knights"}]
     assert bobs.get(f"{V1}/projects/joust").json()["role"] == "editor"
+
+
+def test_pause_and_resume(project: Project, bobs: Client, make_run: Any) -> None:
+    run = make_run(state="running", attempt=1)
+    assert bobs.post(f"{V1}/runs/{run.pk}/pause").json()["state"] == "pausing"
+    paused = make_run(state="paused")
+    assert bobs.post(f"{V1}/runs/{paused.pk}/resume").json()["code"] == "config_invalid"  # it names no dataset
+    answer = bobs.post(f"{V1}/runs/{make_run(state='succeeded').pk}/resume")
+    assert answer.status_code == 409 and answer.json()["message"] == "This run cannot be resumed."
+
+
+def test_models(project: Project, bobs: Client) -> None:
+    model = RegisteredModel.objects.create(project=project, name="small", kind="hub", source="a/b", revision="main")
+    (found,) = bobs.get(f"{V1}/projects/joust/models").json()["items"]
+    assert found == {
+        "id": str(model.pk),
+        "name": "small",
+        "reference": "model:small",
+        "kind": "hub",
+        "source": "a/b",
+        "revision": "main",
+        "run": None,
+        "step": None,
+        "bytes": None,
+        "created_at": model.created_at.isoformat(),
+    }
 
 
 def test_run_life(project: Project, bobs: Client, make_dataset: Any, make_environment: Any, settings: Any) -> None:
@@ -175,6 +202,9 @@ def test_unexpected_failure_is_500_in_the_shape(
     assert answer.status_code == 500 and set(answer.json()) == SHAPE and b"secret" not in answer.content
 
 
-def test_schema_needs_a_login(project: Project, bobs: Client, client_for: Callable[..., Client]) -> None:
-    assert "/api/v1/projects" in bobs.get(f"{V1}/openapi.json").json()["paths"]
-    assert client_for(None).get(f"{V1}/openapi.json").status_code == 401
+def test_the_schema_is_public_and_tells_nothing_of_what_is_here(
+    project: Project, client_for: Callable[..., Client]
+) -> None:
+    answer = client_for(None).get(f"{V1}/openapi.json")
+    assert "/api/v1/projects" in answer.json()["paths"] and project.slug not in answer.content.decode()
+    assert client_for(None).get(f"{V1}/projects").status_code == 401

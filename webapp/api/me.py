@@ -1,0 +1,31 @@
+"""Who calls, over the API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest
+from ninja import Router
+
+from webapp.api.base import caller
+from webapp.teams.access import token_of
+
+router = Router(tags=["me"])
+
+
+@router.get("/me")
+def me(request: HttpRequest) -> dict[str, Any]:
+    """Who you are, and what the token that you came with may do (`null` in a browser)."""
+    user = caller(request)
+    token = token_of(user)
+    shown = (
+        None
+        if token is None
+        else {
+            "name": token.name,
+            "role": token.role,
+            "project": token.project.slug if token.project else None,
+            "expires_at": token.expires_at.isoformat() if token.expires_at else None,
+        }
+    )
+    return {"username": user.username, "token": shown}
