@@ -126,6 +126,7 @@ TABLE: dict[str, dict[str, Who]] = {
     },
     API + "runs/<uuidstr:run_id>": {"GET": Who.READ, "DELETE": Who.OWN},
     API + "checkpoints/<uuidstr:checkpoint_id>": {"DELETE": Who.OWN},
+    API + "models/<uuidstr:model_id>/download": READ,
     API + "models/<uuidstr:model_id>": {"DELETE": Who.WRITE},
     API + "runs/<uuidstr:run_id>/stop": WRITE,
     API + "runs/<uuidstr:run_id>/metrics": READ,

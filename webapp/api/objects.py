@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Literal, cast
 from uuid import UUID
 
 from django.core.exceptions import ValidationError
 from django.core.files.uploadedfile import UploadedFile as DjangoFile
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
 from django.utils.datastructures import MultiValueDict
+from django.utils.http import content_disposition_header
 from django.utils.translation import gettext as _
 from ninja import File, Form, Router, Status
 from ninja.errors import HttpError
@@ -31,12 +32,15 @@ from webapp.environments.services import (
     environment_scale,
 )
 from webapp.pages import probe_allowed
+from webapp.registry.download import model_files, tar_bytes, tar_of
+from webapp.registry.models import RegisteredModel
 from webapp.registry.selectors import models_of
 from webapp.rewards.models import RewardSpec
 from webapp.rewards.selectors import specs_of
 from webapp.rewards.services import reward_spec_save
 from webapp.teams.access import object_for, project_for
-from webapp.teams.models import Role
+from webapp.teams.audit import audit
+from webapp.teams.models import AuditAction, Role
 
 MAX_CHOICES_CHARS = 20_000
 router = Router()
@@ -120,6 +124,26 @@ def reward_get(request: HttpRequest, spec_id: UUID) -> dict[str, Any]:
 def models_list(request: HttpRequest, slug: str, page: int = 1, per_page: int = 50) -> dict[str, Any]:
     """The registered models of a project, newest first."""
     return page_of(models_of(project_for(caller(request), slug)), page, per_page, model_out)
+
+
+@router.get("/models/{uuid:model_id}/download", tags=["models"])
+def model_download(
+    request: HttpRequest, model_id: UUID, part: Literal["model", "adapter"] = "model"
+) -> HttpResponseBase:
+    """The files of a model, or of its adapter, as a tar stream whose last member, `SHA256SUMS`, has their hashes."""
+    model = object_for(
+        caller(request),
+        RegisteredModel,
+        model_id,
+        within=RegisteredModel.objects.select_related("checkpoint", "project"),
+    )
+    files, name = model_files(model, part), model.name.replace(" ", "-")
+    audit(AuditAction.MODEL_DOWNLOADED, model)
+    headers = {
+        "Content-Length": str(tar_bytes(files, name)),
+        "Content-Disposition": content_disposition_header(True, f"{name}.tar") or "attachment",
+    }
+    return StreamingHttpResponse(tar_of(files, name), content_type="application/x-tar", headers=headers)
 
 
 @router.get("/projects/{slug:slug}/environments", tags=["environments"])

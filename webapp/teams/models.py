@@ -175,6 +175,7 @@ class AuditAction(models.TextChoices):
     ENVIRONMENT_RESTARTED = "environment_restart", _("environment restarted")
     ENVIRONMENT_DELETED = "environment_deleted", _("environment deleted")
     MODEL_ADDED = "model_added", _("model registered")
+    MODEL_DOWNLOADED = "model_downloaded", _("model downloaded")
     MODEL_DELETED = "model_deleted", _("model deleted")
     CHECKPOINT_DELETED = "checkpoint_deleted", _("checkpoint deleted")
 

@@ -1,0 +1,106 @@
+"""A model's files as one tar, streamed: nothing is copied first, and no more than a piece is ever in memory.
+
+The last member, ``SHA256SUMS``, has the hash of each file as it was sent: ``sha256sum --check SHA256SUMS`` proves it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import stat
+import tarfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.utils.translation import gettext as _
+
+from training.algorithms.checkpoints import ADAPTER
+from webapp.registry.models import ModelKind, RegisteredModel
+from webapp.storage import inside
+
+PIECE = 1 << 20
+SUMS = "SHA256SUMS"
+MOST_FILES = 1000
+
+
+class ModelFile(NamedTuple):
+    """One file of a model, as it is now."""
+
+    name: str
+    path: Path
+    bytes: int
+
+
+def model_files(model: RegisteredModel, part: str = "model") -> list[ModelFile]:
+    """What is downloaded: the whole weights, or with ``part="adapter"`` the LoRA adapter that stands beside them.
+
+    Raises ``ValidationError`` where there is nothing here to send.
+    """
+    folder = _folder(model)
+    if part == "adapter" and folder is not None:
+        folder = folder.parent / ADAPTER
+    if folder is None or not folder.is_dir():
+        words = {
+            "adapter": _("This model has no adapter: it was not trained with LoRA, or its files are gone."),
+            "model": _("The files of this model are not on this server."),
+        }
+        raise ValidationError(words.get(part, words["model"]), code="conflict")
+    found: list[ModelFile] = []
+    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+        status = entry.stat(follow_symlinks=False)
+        if stat.S_ISREG(status.st_mode) and len(found) < MOST_FILES:
+            found.append(ModelFile(entry.name, Path(entry.path), status.st_size))
+    return found
+
+
+def _folder(model: RegisteredModel) -> Path | None:
+    if model.kind == ModelKind.RUN:
+        return model.checkpoint.folder if model.checkpoint else None
+    if model.kind == ModelKind.FOLDER:
+        try:
+            return inside(Path(settings.MODELS_DIR), model.source)
+        except ValueError:
+            return None
+    return None  # the hub has the others, and the starter is made anew
+
+
+def tar_bytes(files: list[ModelFile], folder: str) -> int:
+    """How long the tar is."""
+    sums = sum(64 + 2 + len(file.name.encode()) + 1 for file in files)
+    members = [*((file.name, file.bytes) for file in files), (SUMS, sums)]
+    return sum(len(_head(folder, name, size)) + size + -size % 512 for name, size in members) + 2 * 512
+
+
+async def tar_of(files: list[ModelFile], folder: str) -> AsyncIterator[bytes]:
+    """The tar, piece by piece. Raises ``OSError`` where a file has changed under it: the answer then ends too early."""
+    pieces = _tar(files, folder)
+    while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
+        yield piece
+
+
+def _tar(files: list[ModelFile], folder: str) -> Iterator[bytes]:
+    sums = ""
+    for file in files:
+        yield _head(folder, file.name, file.bytes)
+        digest, left = hashlib.sha256(), file.bytes
+        with file.path.open("rb") as source:
+            while left:
+                piece = source.read(min(PIECE, left))
+                if not piece:
+                    raise OSError(f"{file.name} became shorter while it was sent")
+                digest.update(piece)
+                left -= len(piece)
+                yield piece
+        yield bytes(-file.bytes % 512)
+        sums += f"{digest.hexdigest()}  {file.name}\n"
+    yield _head(folder, SUMS, len(sums.encode())) + sums.encode() + bytes(-len(sums.encode()) % 512) + bytes(2 * 512)
+
+
+def _head(folder: str, name: str, size: int) -> bytes:
+    member = tarfile.TarInfo(f"{folder}/{name}")
+    member.size, member.mode = size, 0o644
+    return member.tobuf(tarfile.PAX_FORMAT)
