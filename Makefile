@@ -44,7 +44,7 @@ compose-init: ## make the secrets of docker-compose.yml in .env; then: docker co
 
 lint: $(VENV)/.setup-test test-js ## ruff, types, and the checks of the scripts
 	$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check --quiet . && $(PY) -m tests.reflow --check
-	$(PY) -m mypy webapp training envs
+	$(PY) -m mypy webapp training envs client/tiltyard_client
 
 test-js: $(JS)/node_modules/.setup ## types, tests and format of the page scripts (needs Node.js 18 or newer)
 	cd $(JS) && npm run --silent types && npm test --silent && npm run --silent format:check

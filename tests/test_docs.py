@@ -38,6 +38,15 @@ STANDALONE = (
     ".venv/bin/python -m training run examples/tools.yaml --run-dir runs/grpo",
     ".venv/bin/python manage.py import_run runs/grpo --project my-project",
 )
+TERMINAL = (
+    "pip install ./client",
+    "tiltyard login http://127.0.0.1:8000",
+    "tiltyard dataset upload tasks.jsonl --name tasks",
+    "tiltyard run launch -f job.yaml --name night-1 --watch",
+    "tiltyard evaluate night-1 --tasks 256 --tries 4 --watch",
+    "tiltyard compare night-1-evaluate baseline-evaluate",
+    "tiltyard model download night-1",
+)
 COVERED = {
     "make demo": "tests/test_readme.py::test_a_fresh_clone_makes_the_demo",
     "make up": "tests/ops/test_up.py",
@@ -45,6 +54,7 @@ COVERED = {
     "make bench": "benchmarks/, run by hand for docs/performance.md",
     "make help": "test_make_help_lists_every_target",
     ".venv/bin/python -m envs.tools tasks --count 200 --difficulty starter --output tasks.jsonl": "tests/envs",
+    **dict.fromkeys(TERMINAL, "tests/client/test_cli.py"),
     **dict.fromkeys(STANDALONE, "tests/test_readme.py::test_training_without_the_web_and_import"),
 }
 

@@ -1,0 +1,5 @@
+"""``python -m tiltyard_client``."""
+
+from tiltyard_client.cli import main
+
+main()
