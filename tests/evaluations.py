@@ -10,8 +10,12 @@ import pytest
 from django.utils import timezone
 
 from training.config import JobConfig
+from training.evaluation.recorded import report_of
+from webapp.comparison.contestants import Contestant
+from webapp.comparison.sheets import sheet_for
 from webapp.datasets.models import Dataset
 from webapp.rollouts.models import Rollout, Turn
+from webapp.runs.config import config_of
 from webapp.runs.models import Attempt, Run
 from webapp.runs.states import RunState
 
@@ -59,6 +63,11 @@ def evaluation(make_run: Callable[..., Run], tasks: Dataset) -> Callable[..., Ru
         for task, successes in tries.items():
             for index, success in enumerate(successes):
                 play(run, task, index, success, parts)
+        if state == RunState.SUCCEEDED:
+            contestant = Contestant(0, run, config_of(run))
+            report = report_of(sheet_for(contestant)).model_dump(mode="json")
+            Run.objects.filter(pk=run.pk).update(evaluation=report, finished_at=now)
+            run.refresh_from_db()
         return run
 
     return make

@@ -7,14 +7,12 @@ goes on after the last step that an earlier one finished.
 
 from __future__ import annotations
 
-import json
-
 from training.algorithms.cast import Cast, cast_of, prepare
 from training.algorithms.job import Job
 from training.algorithms.tasks import playable
 from training.config import JobConfig, RewardComponent
 from training.data.schema import Row
-from training.evaluation.recorded import evaluation_of
+from training.evaluation.recorded import REPORT_NAME, evaluation_of
 from training.evaluation.tasks import drawn_tasks
 from training.journal import Metrics
 from training.rewards.base import Episode, Score
@@ -23,8 +21,6 @@ from training.rewards.scoring import score_episode
 from training.rollout.figures import sample_figures
 from training.rollout.finished import StepRollouts
 from training.rollout.streaming import StreamingCollector
-
-REPORT_NAME = "evaluation.json"
 
 
 def run_evaluate(job: Job) -> None:
@@ -45,14 +41,14 @@ def run_evaluate(job: Job) -> None:
 def _report(job: Job, tasks: list[int]) -> None:
     """Say what came out, and leave it as JSON beside the journal."""
     report = evaluation_of([*job.earlier, job.run_dir], tasks)
-    (job.run_dir / REPORT_NAME).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    (job.run_dir / REPORT_NAME).write_text(report.model_dump_json(indent=1) + "\n", encoding="utf-8")
     for name in ("success", "reward"):
-        found = report["figures"].get(name)
-        if found is not None:
-            ends = f" (95%: {found['low']:.4g} to {found['high']:.4g})" if found["low"] is not None else ""
-            job.log(f"{name}: {found['value']:.4g}{ends} over {found['tasks']} tasks")
-    if report["excluded"] or report["missing_tasks"]:
-        job.log(f"{report['excluded']} tries are missing, and {report['missing_tasks']} tasks wholly.", "warning")
+        found = report.figures.get(name)
+        if found is not None and found.value is not None:
+            ends = f" (95%: {found.low:.4g} to {found.high:.4g})" if found.low is not None else ""
+            job.log(f"{name}: {found.value:.4g}{ends} over {found.tasks} tasks")
+    if report.excluded or report.missing_tasks:
+        job.log(f"{report.excluded} tries are missing, and {report.missing_tasks} tasks wholly.", "warning")
 
 
 def steps_of(config: JobConfig, tasks: list[int]) -> list[list[int]]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from training.evaluation.figures import Sheet, Try, sheet_of
 from training.journal import JOURNAL_NAME, RolloutFinished, RolloutStarted, read_events
 from training.rollout.figures import SUCCESS_PART
 
 WHOLE_FILE = 1 << 50
+REPORT_NAME = "evaluation.json"
 
 
 def tries_of(folders: Sequence[Path]) -> list[Try]:
@@ -48,18 +50,40 @@ def _try(started: RolloutStarted, event: RolloutFinished) -> Try:
     )
 
 
-def report_of(sheet: Sheet) -> dict[str, Any]:
-    """The figures of a contestant: ``{name: {value, low, high, tasks}}``, and what they leave out."""
-    figures = {name: found._asdict() for name, found in sheet.intervals().items()}
-    return {
-        "figures": figures,
-        "tasks": len(sheet.tasks),
-        "missing_tasks": sheet.missing,
-        "tries": int(sheet.tries.sum()),
-        "excluded": int(sheet.excluded.sum()),
-    }
+class Figure(BaseModel):
+    """A mean over ``tasks`` tasks with its 95% interval."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
+
+    value: float | None
+    low: float | None
+    high: float | None
+    tasks: int = Field(ge=0)
 
 
-def evaluation_of(folders: Sequence[Path], tasks: Sequence[int]) -> dict[str, Any]:
+class Report(BaseModel):
+    """What an evaluation came out with, and what its figures leave out. ``most`` is the most tries that a task has."""
+
+    figures: dict[str, Figure]
+    tasks: int = Field(ge=0)
+    missing_tasks: int = Field(ge=0)
+    tries: int = Field(ge=0)
+    excluded: int = Field(ge=0)
+    most: int = Field(default=0, ge=0)
+
+
+def report_of(sheet: Sheet) -> Report:
+    """The figures of a contestant, and what they leave out."""
+    return Report(
+        figures={name: Figure(**found._asdict()) for name, found in sheet.intervals().items()},
+        tasks=len(sheet.tasks),
+        missing_tasks=sheet.missing,
+        tries=int(sheet.tries.sum()),
+        excluded=int(sheet.excluded.sum()),
+        most=sheet.most,
+    )
+
+
+def evaluation_of(folders: Sequence[Path], tasks: Sequence[int]) -> Report:
     """The report of an evaluation whose ``tasks`` were set."""
     return report_of(sheet_of(tries_of(folders), tasks))

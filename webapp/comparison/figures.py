@@ -46,7 +46,12 @@ class Line(NamedTuple):
 def columns_of(sheets: Sequence[Sheet]) -> list[Column]:
     """The figures that somebody has, in the order in which they are read."""
     k = min((sheet.most for sheet in sheets if sheet.most), default=1)
-    known = [
+    return [column for column in known_columns(k) if any(column.name in sheet.columns for sheet in sheets)]
+
+
+def known_columns(k: int) -> list[Column]:
+    """All figures that there can be; ``k`` tries are those of pass@k and pass^k."""
+    return [
         Column(
             "success", _("Success"), _("Share of tries that solve their task, by the environment's verdict."), percent
         ),
@@ -62,7 +67,6 @@ def columns_of(sheets: Sequence[Sheet]) -> list[Column]:
         Column("seconds", _("Time"), _("Time of an episode, waiting included."), duration),
         Column("cost", _("Cost"), _("Money for an episode, where an endpoint has prices."), figure),
     ]
-    return [column for column in known if any(column.name in sheet.columns for sheet in sheets)]
 
 
 def _passes(k: int) -> list[Column]:
@@ -87,12 +91,13 @@ def component_columns(contestants: Sequence[Contestant], sheets: Sequence[Sheet]
 def table_of(contestants: Sequence[Contestant], numbers: Numbers, columns: Sequence[Column]) -> list[Line]:
     """The lines of a table with these columns."""
     return [
-        Line(contestant, [_cell(column, intervals.get(column.name)) for column in columns], left_out(contestant, sheet))
+        Line(contestant, [cell(column, intervals.get(column.name)) for column in columns], left_out(contestant, sheet))
         for contestant, sheet, intervals in zip(contestants, numbers.sheets, numbers.intervals, strict=True)
     ]
 
 
-def _cell(column: Column, interval: Interval | None) -> Cell:
+def cell(column: Column, interval: Interval | None) -> Cell:
+    """A figure as a table shows it; nothing is a dash."""
     if interval is None or interval.value is None:
         return Cell(column.title, column.shown(None), "", "", 0, None)
     shown, low, high = column.shown(interval.value), interval.low, interval.high
@@ -112,9 +117,14 @@ def left_out(contestant: Contestant, sheet: Sheet) -> str:
             "n": tasks - missing,
             "tasks": tasks,
         }
+    return left_out_text(contestant.run.name, tasks, missing, excluded)
+
+
+def left_out_text(name: str, tasks: int, missing: int, excluded: int) -> str:
+    """What the figures of an evaluation that ended leave out; empty where nothing is."""
     if not missing and not excluded:
         return ""
-    values = {"name": contestant.run.name, "missing": missing, "tasks": tasks, "excluded": excluded}
+    values = {"name": name, "missing": missing, "tasks": tasks, "excluded": excluded}
     if not missing:
         return _("%(name)s: tries that failed outside the policy and are missing: %(excluded)d.") % values
     return (

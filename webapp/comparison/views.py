@@ -7,6 +7,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET
 
+from webapp.comparison.boards import boards
 from webapp.comparison.contestants import LEAST, contestants_of
 from webapp.comparison.page import compare
 from webapp.comparison.transcripts import MOST_TRIES, aligned, played
@@ -33,6 +34,7 @@ def compare_page(request: HttpRequest, slug: str) -> HttpResponse:
         "address": request.GET.urlencode(),
     }
     if len(contestants) < LEAST:
+        context["boards"] = boards(project)
         return render(request, "comparison/choose.html", context)
     return render(
         request, "comparison/page.html", context | {"found": compare(project, contestants, notes, request.GET)}

@@ -19,16 +19,20 @@ from typing import Any
 from django.conf import settings
 from django.db import transaction
 from django.db.models.functions import Now
+from pydantic import ValidationError
 
 from training.errors import Boundary, ErrorInfo
+from training.evaluation.recorded import REPORT_NAME, Report
 from webapp.engine.history import Lease, LeaseLost, event_add, run_transition
 from webapp.engine.projection import rollouts_close
 from webapp.registry.models import Checkpoint, ModelKind, RegisteredModel
 from webapp.runs.models import Attempt, Run
 from webapp.runs.states import LEASED, RunState
+from webapp.storage import attempt_dir
 
 CRASHES = frozenset({"trainer_died", "supervisor_fault"})
 OTHERS = frozenset({"worker_lost", "trainer_killed"})
+MAX_REPORT_BYTES = 4 << 20
 MAX_OTHER_DEATHS = 20  # a run that takes whole machines down must end some time, too
 WORKER_CLOSING = ErrorInfo(
     code="worker_closing",
@@ -64,11 +68,24 @@ def attempt_end(lease: Lease, error: ErrorInfo | None = None) -> Run:
         if target == RunState.SUCCEEDED and not run.imported_from:
             _model_register(run)
         final = verdict if target in {RunState.FAILED, RunState.PAUSED} else None
-        health = _health(run, attempt, stored)
-        ended = run_transition(run.pk, target, lease=lease, error=final, why=stored, health=health)
+        changes: dict[str, Any] = {"health": _health(run, attempt, stored)}
+        if target == RunState.SUCCEEDED and run.method.evaluates:
+            changes["evaluation"] = _evaluation(run, attempt.number)
+        ended = run_transition(run.pk, target, lease=lease, error=final, why=stored, **changes)
         if ended is None:
             raise LeaseLost("Another worker has the run.")
     return ended
+
+
+def _evaluation(run: Run, attempt: int) -> dict[str, Any] | None:
+    """What an evaluation came out with, as its trainer left it; the rollouts are here in any case."""
+    try:
+        with (attempt_dir(run.pk, attempt) / REPORT_NAME).open("rb") as file:
+            return Report.model_validate_json(file.read(MAX_REPORT_BYTES)).model_dump(mode="json")
+    except (OSError, ValidationError) as exc:
+        message = f"The figures of the evaluation cannot be read: {type(exc).__name__}."
+        event_add(run.pk, "warning", {"code": "no_figures", "message": message}, attempt=attempt)
+        return None
 
 
 def _health(run: Run, attempt: Attempt, why: ErrorInfo | None) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from training.config import METHODS
 from training.errors import ConfigError
+from webapp.comparison.boards import own_figures
 from webapp.engine.services import run_pause, run_resume, run_stop
 from webapp.environments.selectors import baseline_short
 from webapp.failures import failure
@@ -134,6 +135,7 @@ def _by_state(project: Project, run: Run) -> dict[str, Any]:
         "view": view,
         "baselines": baseline_short(run.baselines),
         "testbed": policy_table(run),
+        "evaluation": own_figures(run),
         "failure": failure(view["error"]),
         "stalled": stalled(view),
         "held": held_text(run.held),

@@ -80,6 +80,9 @@ class Run(UuidModel):
         default=dict,
         help_text="newest {resumed, sampler, skipped, save_seconds} that the trainer reported",
     )
+    evaluation = models.JSONField(
+        null=True, help_text="training.evaluation.recorded.Report of an evaluation that ended"
+    )
     imported = models.BooleanField(default=False)
     imported_from = models.CharField(max_length=60, blank=True, help_text="the trainer of a run that is not ours")
     idempotency_key = models.CharField(max_length=64, null=True)  # noqa: DJ001 - unique only where there is one

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from webapp.engine.history import LeaseLost
 from webapp.engine.outcome import WORKER_CLOSING, attempt_end, crash_loop, finished_before, worker_lost
 from webapp.registry.models import Checkpoint, RegisteredModel
 from webapp.runs.models import Attempt, Run, RunEvent
+from webapp.storage import attempt_dir
 
 pytestmark = pytest.mark.django_db
 FULL = {"code": "storage_full", "boundary": "storage", "message": "Full.", "hint": "Free space."}
@@ -339,3 +341,41 @@ def test_a_run_without_a_final_model_says_so_where_it_trained(queued: Any, kind:
 def test_a_foreign_run_leaves_no_model(queued: Any) -> None:
     _ended(queued, "running", SUCCEEDED, imported=True, imported_from="verl")
     assert not RunEvent.objects.filter(kind="warning").exists()
+
+
+REPORT = {
+    "figures": {"success": {"value": 0.75, "low": 0.4, "high": 0.9, "tasks": 8}},
+    "tasks": 9,
+    "missing_tasks": 1,
+    "tries": 16,
+    "excluded": 2,
+    "most": 2,
+}
+
+
+def _evaluated(queued: Any, text: str | None) -> Run:
+    run = queued()
+    Run.objects.update(kind="evaluate")
+    lease = leases.claim(run.pk)
+    assert lease is not None
+    Run.objects.update(state="running")
+    Attempt.objects.update(outcome=SUCCEEDED)
+    folder = attempt_dir(run.pk, 1)
+    folder.mkdir(parents=True)
+    if text is not None:
+        (folder / "evaluation.json").write_text(text)
+    return attempt_end(lease)
+
+
+def test_what_an_evaluation_came_out_with_is_kept(queued: Any) -> None:
+    run = _evaluated(queued, json.dumps(REPORT))
+    assert (run.state, run.evaluation) == ("succeeded", REPORT)
+    assert not RunEvent.objects.filter(kind="warning").exists()
+
+
+@pytest.mark.parametrize("text", [None, "", "{", "[]", json.dumps(REPORT | {"tasks": -1}), json.dumps(REPORT)[:40]])
+def test_figures_that_cannot_be_read_are_a_warning_and_no_failure(queued: Any, text: str | None) -> None:
+    run = _evaluated(queued, text)
+    assert (run.state, run.evaluation) == ("succeeded", None)
+    (event,) = RunEvent.objects.filter(kind="warning")
+    assert event.payload["code"] == "no_figures" and event.attempt == 1

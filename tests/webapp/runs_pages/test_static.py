@@ -81,7 +81,8 @@ def test_every_text_of_our_pages_is_translated() -> None:
     templates += [path for path in (ROOT / "templates/runs").glob("*.html") if "new" not in path.name]
     for path in templates:
         for msgid in re.findall(r"""\{% translate (?:"([^"]+)"|'([^']+)')""", path.read_text()):
-            assert (msgid[0] or msgid[1]) in done, f"{path.name}: {msgid}"
+            text = (msgid[0] or msgid[1]).replace("%", "%%")  # as Django looks templates' texts up
+            assert text in done, f"{path.name}: {msgid}"
     with translation.override("zh-hans"):
         chinese = strings_for("run") | strings_for("base")
     with translation.override("en"):

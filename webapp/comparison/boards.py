@@ -1,0 +1,97 @@
+"""Leaderboards: for each set of tasks that was evaluated, the newest evaluation of each contestant, the best first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from training.evaluation.intervals import Interval
+from training.evaluation.recorded import Report
+from webapp.comparison.contestants import Contestant, Played
+from webapp.comparison.figures import Cell, Column, cell, known_columns, left_out_text
+from webapp.runs.config import config_of
+from webapp.runs.models import Run
+from webapp.runs.states import RunState
+from webapp.teams.models import Project
+
+READ = 300
+SHOWN = 12
+
+
+class BoardLine(NamedTuple):
+    """A contestant's newest evaluation of these tasks."""
+
+    contestant: Contestant
+    cells: list[Cell]
+    report: Report
+
+
+class Board(NamedTuple):
+    """A set of tasks. ``data`` and ``environment`` say which, as configs name them."""
+
+    data: str
+    environment: str
+    columns: list[Column]
+    lines: list[BoardLine]
+
+
+def report_of_run(run: Run) -> Report | None:
+    """What an evaluation came out with, if it has."""
+    return Report.model_validate(run.evaluation) if run.evaluation else None
+
+
+def boards(project: Project) -> list[Board]:
+    """The boards of a project, the one that was played last first."""
+    rows = Run.objects.filter(project=project, state=RunState.SUCCEEDED, evaluation__isnull=False)
+    found: dict[Played, dict[str, BoardLine]] = {}
+    for number, run in enumerate(rows.order_by("-finished_at", "-created_at")[:READ]):
+        contestant, report = Contestant(number, run, config_of(run)), report_of_run(run)
+        if report is not None and contestant.played is not None:
+            found.setdefault(contestant.played, {}).setdefault(contestant.who, BoardLine(contestant, [], report))
+    return [_board(list(lines.values())) for lines in found.values()][:SHOWN]
+
+
+def _board(lines: Sequence[BoardLine]) -> Board:
+    most = min((line.report.most for line in lines if line.report.most), default=1)
+    names = {name for line in lines for name in line.report.figures}
+    columns = [column for column in known_columns(most) if column.name in names and column.name != "reward"]
+    ranked = sorted(lines, key=lambda line: -(_value(line, "success") or 0.0))
+    config = lines[0].contestant.run.config
+    return Board(
+        str(config.get("data", {}).get("train", "")).removeprefix("dataset:"),
+        str(config.get("environment", {}).get("name", "")).removeprefix("environment:"),
+        columns,
+        [
+            line._replace(cells=[cell(column, interval_of(line.report, column.name)) for column in columns])
+            for line in ranked
+        ],
+    )
+
+
+def _value(line: BoardLine, name: str) -> float | None:
+    found = line.report.figures.get(name)
+    return found.value if found else None
+
+
+class Own(NamedTuple):
+    """What one evaluation came out with, for its own page."""
+
+    columns: list[Column]
+    cells: list[Cell]
+    left_out: str
+
+
+def own_figures(run: Run) -> Own | None:
+    """The figures of an evaluation that has ended; rewards are of its own spec."""
+    report = report_of_run(run)
+    if report is None:
+        return None
+    columns = [column for column in known_columns(report.most) if column.name in report.figures]
+    cells = [cell(column, interval_of(report, column.name)) for column in columns]
+    return Own(columns, cells, left_out_text(run.name, report.tasks, report.missing_tasks, report.excluded))
+
+
+def interval_of(report: Report, name: str) -> Interval | None:
+    """A figure as the tables take it."""
+    found = report.figures.get(name)
+    return Interval(found.value, found.low, found.high, found.tasks) if found else None
