@@ -104,6 +104,28 @@ def site(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Ite
         yield f"http://127.0.0.1:{port}"
 
 
+@contextmanager
+def celery_processes(folder: Path, **settings: str) -> Iterator[None]:
+    """A worker that trains, one for short work, and beat, on this test's database; logs in ``folder``."""
+    celery = [sys.executable, "-m", "celery", "-A", "webapp"]
+    worker = [*celery, "worker", "--without-gossip", "--without-mingle", "--pool", "prefork", "-c", "1"]
+    env = make_child_env(**settings)
+    beat = [*celery, "beat", "--pidfile", "", "--schedule", str(folder / "schedule")]
+    with (
+        running([*worker, "-Q", "train", "-n", "train@%h"], folder / "train.log", env),
+        running([*worker, "-Q", "short", "-n", "short@%h"], folder / "short.log", env),
+        running(beat, folder / "beat.log", env),
+    ):
+        yield
+
+
+@pytest.fixture
+def workers(tmp_path: Path) -> Iterator[None]:
+    """The two Celery workers and beat."""
+    with celery_processes(tmp_path):
+        yield
+
+
 def port_is_free(port: int) -> bool:
     """Whether nothing listens on this loopback port."""
     with socket.socket() as probe:

@@ -54,7 +54,7 @@ COVERED = {
     "make bench": "benchmarks/, run by hand for docs/performance.md",
     "make help": "test_make_help_lists_every_target",
     ".venv/bin/python -m envs.tools tasks --count 200 --difficulty starter --output tasks.jsonl": "tests/envs",
-    **dict.fromkeys(TERMINAL, "tests/client/test_cli.py"),
+    **dict.fromkeys(TERMINAL, "tests/client/test_journey.py, with other names and numbers"),
     **dict.fromkeys(STANDALONE, "tests/test_readme.py::test_training_without_the_web_and_import"),
 }
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.servers import ROOT, running
+from tests.servers import ROOT
 from training.config import JobConfig
 from training.rewards.custom.episode import plain_episode
 from training.rewards.custom.params import code_hash
@@ -54,15 +54,9 @@ def admin(db: None) -> User:
 
 
 @pytest.fixture
-def workers(child_env: Callable[..., dict[str, str]], tmp_path: Path) -> Iterator[None]:
-    """A Celery worker for training and beat, on this test's database, where the operator allows custom rewards."""
-    celery, env = [sys.executable, "-m", "celery", "-A", "webapp"], child_env(TILTYARD_CUSTOM_REWARDS="true")
-    worker = [*celery, "worker", "--without-gossip", "--without-mingle", "-c", "1", "-Q", "train,short"]
-    beat = [*celery, "beat", "--pidfile", "", "--schedule", str(tmp_path / "schedule")]
-    with (
-        running([*worker, "-n", "custom@%h"], tmp_path / "worker.log", env),
-        running(beat, tmp_path / "beat.log", env),
-    ):
+def workers(tmp_path: Path) -> Iterator[None]:
+    """Workers where the operator allows custom rewards."""
+    with celery_processes(tmp_path, TILTYARD_CUSTOM_REWARDS="true"):
         yield
 
 

@@ -11,13 +11,13 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.servers import ROOT, running
+from tests.servers import ROOT
 from training.journal import JOURNAL_NAME, Metrics, RolloutStarted, TurnAdded, read_events
 from webapp.datasets.models import Dataset
 from webapp.metrics.models import MetricPoint
@@ -30,21 +30,6 @@ pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True), pyte
 PASSWORD = "correct horse battery staple"
 STEPS = 8
 LIMIT_MS = 90_000
-
-
-@pytest.fixture
-def workers(child_env: Callable[..., dict[str, str]], tmp_path: Path) -> Iterator[None]:
-    """The two Celery workers and beat, on this test's database."""
-    celery = [sys.executable, "-m", "celery", "-A", "webapp"]
-    worker = [*celery, "worker", "--without-gossip", "--without-mingle", "--pool", "prefork", "-c", "1"]
-    env = child_env()
-    beat = [*celery, "beat", "--pidfile", "", "--schedule", str(tmp_path / "schedule")]
-    with (
-        running([*worker, "-Q", "train", "-n", "train@%h"], tmp_path / "train.log", env),
-        running([*worker, "-Q", "short", "-n", "short@%h"], tmp_path / "short.log", env),
-        running(beat, tmp_path / "beat.log", env),
-    ):
-        yield
 
 
 def own_rows(folder: Path) -> Path:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.servers import make_child_env, running
+from tests.servers import celery_processes, make_child_env, running
 from training.config import RewardComponent
 from training.data.reader import load_rows
 from training.presets import presets
@@ -46,15 +46,8 @@ TOLERANCE = 1e-9
 @pytest.fixture
 def house(tmp_path: Path) -> Iterator[None]:
     """Two workers, beat and the keeper of environments, on this test's database."""
-    celery = [sys.executable, "-m", "celery", "-A", "webapp"]
-    worker = [*celery, "worker", "--without-gossip", "--without-mingle", "-c", "1"]
-    env = make_child_env()
-    with (
-        running([*worker, "-Q", "train", "-n", "train@%h"], tmp_path / "train.log", env),
-        running([*worker, "-Q", "short", "-n", "short@%h"], tmp_path / "short.log", env),
-        running([*celery, "beat", "--pidfile", "", "--schedule", str(tmp_path / "beat")], tmp_path / "beat.log", env),
-        running([sys.executable, "manage.py", "keep_environments"], tmp_path / "keeper.log", env),
-    ):
+    keeper = [sys.executable, "manage.py", "keep_environments"]
+    with celery_processes(tmp_path), running(keeper, tmp_path / "keeper.log", make_child_env()):
         yield
         Environment.objects.update(wanted=0)
         deadline = time.monotonic() + 20
