@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.servers import ROOT
+from tests.servers import ROOT, celery_processes
 from training.config import JobConfig
 from training.rewards.custom.episode import plain_episode
 from training.rewards.custom.params import code_hash

@@ -32,6 +32,7 @@ UNAUDITED = {
     "password/mail/": "asks for the password first; tests/security/test_logins.py looks at its row",
     "site/people/<uuid:pk>/link/": "an administrator's; tests/security/test_logins.py looks at its row",
     "site/people/<uuid:pk>/active/": "an administrator's; tests/security/test_logins.py looks at its row",
+    "tokens/": "asks for the password first; tests/webapp/teams/test_tokens.py looks at its row",
     "deletions/<uuid:pk>/retry/": "goes on with a deletion whose row stands already",
     "logout/": "ends nothing but the person's own session",
     "language/": "a cookie of the person's own",
@@ -74,6 +75,7 @@ ACTS: dict[str, Act] = {
         },
     ),
     "confirm/": Act("confirm_failed", {"password": "wrong"}),
+    "tokens/<uuid:pk>/revoke/": Act("token_revoked"),
     "site/custom-rewards/": Act("custom_off", {"on": "no"}),
     "projects/new/": Act("project_added", lambda of: {"name": "New", "team": of["project"].team_id}),
     MEMBERS: Act("member_added", {"username": "dora", "role": "editor"}),
@@ -128,6 +130,8 @@ ACTS: dict[str, Act] = {
     API + "projects/<slug:slug>/rewards": Act("reward_saved", PARTS),
     API + "projects/<slug:slug>/environments": Act("environment_added", {"name": "bed", "program": "webshop"}),
     API + "runs/<uuidstr:run_id>/stop": Act("run_stopped"),
+    API + "runs/<uuidstr:run_id>/pause": Act("run_paused"),
+    API + "runs/<uuidstr:run_id>/resume": Act("run_resumed"),
     API + "datasets/<uuidstr:dataset_id>/make": Act("dataset_added", {"operation": "split", "names": ["a", "b"]}),
     API + "datasets/<uuidstr:dataset_id>/exports": Act("dataset_exported", {"to": "jsonl"}),
     API + "environments/<uuidstr:environment_id>/scale": Act("environment_scaled", {"wanted": 2}),
@@ -165,8 +169,8 @@ def places(
 
 def _prepare(route: str, places: dict[str, Any], alice: User, client: Client) -> None:
     states = {"pause/": "running", "resume/": "paused"}
-    tail = route.rsplit("/", 2)[-2] + "/"
-    if route.startswith(RUNS) and tail in states:
+    tail = f"{route.rstrip('/').rsplit('/', 1)[-1]}/"
+    if "runs/<" in route and tail in states:
         Run.objects.update(state=states[tail], attempt=1, lease_owner="w", lease_beat_at=timezone.now())
     elif route.startswith(PROJECT) and tail == "delete/":
         Run.objects.update(state="succeeded")

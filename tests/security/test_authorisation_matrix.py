@@ -25,8 +25,7 @@ from webapp.rewards.models import RewardCase, RolloutSet
 from webapp.rollouts.models import Rollout
 from webapp.runs.models import Preparation, RunImport
 from webapp.sockets import websocket_urlpatterns
-from webapp.teams.models import Membership, Project, SiteSwitch, User
-from webapp.teams.tokens import token_create
+from webapp.teams.models import ApiToken, Membership, Project, SiteSwitch, User
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 PERSONAS = ("alice", "bob", "rita", "charlie", None)
@@ -52,6 +51,7 @@ def cast(alice: Any, bob: Any, rita: Any, charlie: Any, client_for: Callable[...
 
 @pytest.fixture
 def objects(
+    alice: User,
     project: Project,
     make_run: Any,
     make_dataset: Any,
@@ -96,7 +96,7 @@ def objects(
         "people": newcomer.user.pk,
         "slug": project.slug,
         "token": "not-a-token",
-        "tokens": token_create(user=project.team.members.get(username="alice"), name="t", role="viewer")[0].pk,
+        "tokens": ApiToken.objects.create(user=alice, name="t", role="viewer", token_hash="t", hint="t").pk,
         "step": 1,
         "number": 1,
         "task": 0,
