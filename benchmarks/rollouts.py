@@ -67,7 +67,7 @@ def _train_model(folder: Path) -> Path:
 
 def measure_ours(model_folder: Path, folder: Path, url: str, rounds: int) -> dict[str, Any]:
     """Seconds of a step's rollout phase, of its rollouts, and of one rollout with nothing beside it (medians)."""
-    from training.rollout.collector import _Step
+    from training.rollout.collector import Step
 
     collector, engine = make_collector(model_folder, folder, url)
     phases, seconds, alone, excluded = [], [], [], 0
@@ -80,7 +80,7 @@ def measure_ours(model_folder: Path, folder: Path, url: str, rounds: int) -> dic
             # The one that ended last again, with nothing beside it (the same seed, so the same turns): the phase
             # could not have been shorter than that.
             longest = max(range(len(indices)), key=lambda i: rollouts[i].trajectory.seconds)
-            single = collector._runner.run(_Step(collector, number + 1, indices).run_one(longest))
+            single = collector._runner.run(Step(collector, number + 1, indices).run_one(longest))
             if number:  # the first round warms caches
                 phases.append(phase)
                 seconds += [rollout.trajectory.seconds for rollout in rollouts]

@@ -72,6 +72,12 @@ METRICS: dict[str, Metric] = {
     "judge/requests": Metric(_("Judge requests"), _("Requests that were sent to reward judges.")),
     "judge/failures": Metric(_("Failed judge requests"), _("Requests that no judge answered.")),
     "judge/cost": Metric(_("Judge cost"), _("What the step's requests cost at the prices that are set.")),
+    "endpoint/cost": Metric(
+        _("Spent"), _("Money that the evaluation has spent so far, attempts before this one included.")
+    ),
+    "endpoint/tokens": Metric(
+        _("Tokens used"), _("Tokens that the endpoint has counted so far, prompts included."), _("tokens")
+    ),
     "sampling/logprob_gap_max": Metric(
         _("Sampler gap"),
         _("Largest difference between the sampler's log-probabilities and a training forward over the same ids."),

@@ -14,7 +14,7 @@ from training.chat_client import complete
 from training.config import RewardComponent
 from training.data.schema import Row
 from training.errors import ConfigError
-from training.journal import JOURNAL_NAME, PhaseChanged, RolloutFinished, read_events
+from training.journal import JOURNAL_NAME, Metrics, PhaseChanged, read_events
 from training.rollout.endpoint import Budget, EndpointPlayer, endpoint_of, endpoint_player
 from training.rollout.holding import wait_for_environment
 from training.rollout.players import make_player
@@ -27,11 +27,12 @@ if TYPE_CHECKING:
 
 
 class Cast(NamedTuple):
-    """Who plays, on what device, and the check of a model's sampler."""
+    """Who plays, on what device, the check of a model's sampler, and what an endpoint may use."""
 
     player: Player
     device: str
     check: SamplerCheck | None = None
+    budget: Budget | None = None
 
 
 def prepare(job: Job) -> tuple[list[RewardComponent], list[Row]]:
@@ -67,7 +68,8 @@ def cast_of(job: Job, rows: list[Row]) -> Iterator[Cast]:
         yield Cast(scripted_player(job.config), "none")
         return
     if job.config.asks_endpoint:
-        yield Cast(_endpoint(job), "none")
+        player = _endpoint(job)
+        yield Cast(player, "none", budget=player.budget)
         return
     with _model(job, rows) as cast:
         yield cast
@@ -79,9 +81,8 @@ def _endpoint(job: Job) -> EndpointPlayer:
     budget = Budget(options.price_in, options.price_out, options.max_cost, options.max_tokens)
     for folder in job.earlier:
         for _line, event in read_events(folder / JOURNAL_NAME, max_bytes=1 << 40):
-            if isinstance(event, RolloutFinished):
-                budget.cost += event.cost or 0.0
-                budget.tokens += event.tokens
+            if isinstance(event, Metrics):
+                budget.remember(event.values)
     hello = {"messages": [{"role": "user", "content": "Say OK."}], "max_tokens": 16}
     asyncio.run(complete(endpoint_of(options), hello))
     return endpoint_player(job.config, budget)

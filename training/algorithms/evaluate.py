@@ -7,6 +7,8 @@ goes on after the last step that an earlier one finished.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from training.algorithms.cast import Cast, cast_of, prepare
 from training.algorithms.job import Job
 from training.algorithms.tasks import playable
@@ -67,6 +69,8 @@ def _play(job: Job, rows: list[Row], steps: list[list[int]], components: list[Re
         figures = sample_figures(result.rollouts, config.group_size, components, SCHEDULES_ENDED)
         if cast.check is not None:
             figures |= cast.check(step, [rollout.trajectory for rollout in result.rollouts])
+        if cast.budget is not None:
+            figures |= cast.budget.figures
         job.journal.write(Metrics(step=step, values=result.figures | figures))
         job.step = step
 
@@ -80,4 +84,7 @@ def _play(job: Job, rows: list[Row], steps: list[list[int]], components: list[Re
         with cast.player.engine.sampling():
             collector.stream(todo, in_flight=config.rollouts_per_step, finished=finished)
     finally:
+        if cast.budget is not None:  # rollouts that were cut off have used something as well
+            with suppress(OSError):  # a full disk has been told already
+                job.journal.write(Metrics(step=job.step, values=cast.budget.figures))
         collector.close()

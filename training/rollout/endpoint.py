@@ -8,6 +8,7 @@ Turns are counted in the tokens that the endpoint reports.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +37,16 @@ class Budget:
     max_tokens: int = 0
     cost: float = 0.0
     tokens: int = 0
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """What was used so far, as metrics: a later attempt goes on from there."""
+        return {"endpoint/cost": self.cost, "endpoint/tokens": float(self.tokens)}
+
+    def remember(self, figures: Mapping[str, float]) -> None:
+        """Take over what an earlier attempt had used by then."""
+        self.cost = max(self.cost, figures.get("endpoint/cost", 0.0))
+        self.tokens = max(self.tokens, int(figures.get("endpoint/tokens", 0)))
 
     def check(self) -> None:
         """Raise ``BudgetSpent`` once a limit is reached."""

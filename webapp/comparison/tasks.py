@@ -73,7 +73,7 @@ def lines_of(
 ) -> list[TaskLine]:
     """The lines of these tasks."""
     shares = [(item.run.name, _shares(sheet)) for item, sheet in zip(contestants, sheets, strict=True)]
-    texts = _texts(contestants, tasks)
+    texts = texts_of(contestants, tasks)
     return [
         TaskLine(
             task, texts.get(task, ""), categories.get(task, ""), [(name, share.get(task)) for name, share in shares]
@@ -82,7 +82,8 @@ def lines_of(
     ]
 
 
-def _texts(contestants: Sequence[Contestant], tasks: Sequence[int]) -> dict[int, str]:
+def texts_of(contestants: Sequence[Contestant], tasks: Sequence[int]) -> dict[int, str]:
+    """The first words of tasks."""
     runs = [item.run.pk for item in contestants]
     rows = Rollout.objects.filter(run__in=runs, row__in=list(tasks)).order_by("row").distinct("row")
     return {row.row: row.task for row in rows.only("row", "task") if row.row is not None}

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from django.conf import settings
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.template.loader import render_to_string
+from django.urls import reverse
+from django.utils import timezone
 from django.views.decorators.http import require_GET
 
 from webapp.comparison.boards import boards
 from webapp.comparison.contestants import LEAST, contestants_of
-from webapp.comparison.page import compare
+from webapp.comparison.exports import figures_csv, tasks_csv
+from webapp.comparison.numbers import numbers_of
+from webapp.comparison.page import compare, rewards_of
 from webapp.comparison.transcripts import MOST_TRIES, aligned, played
 from webapp.pages import page_number
 from webapp.records.selectors import run_list
 from webapp.teams.access import project_for
 
 OFFERED = 50
+STYLES = (
+    "tokens.css",
+    "base.css",
+    *(f"components/{name}.css" for name in ("shell", "card", "table", "parts", "figures")),
+)
+STYLES += ("pages/comparison.css",)
 
 
 @login_required
@@ -39,6 +53,54 @@ def compare_page(request: HttpRequest, slug: str) -> HttpResponse:
     return render(
         request, "comparison/page.html", context | {"found": compare(project, contestants, notes, request.GET)}
     )
+
+
+@login_required
+@require_GET
+def compare_report(request: HttpRequest, slug: str) -> HttpResponse:
+    """The comparison as one file that needs nothing else: to be sent, printed, kept."""
+    project = project_for(request.user, slug)
+    contestants, notes = contestants_of(project, request.GET.getlist("c"))
+    if len(contestants) < LEAST:
+        return redirect("compare", slug)
+    context = {
+        "project": project,
+        "contestants": contestants,
+        "found": compare(project, contestants, notes, request.GET),
+        "standalone": True,
+        "made_at": timezone.localtime(),
+        "address": request.build_absolute_uri(reverse("compare", args=[slug]) + "?" + request.GET.urlencode()),
+    }
+    page = render_to_string("comparison/report.html", context, request)
+    # No page of ours has a style of its own; a file that stands alone has nobody to ask for one.
+    answer = HttpResponse(page.replace("</head>", f"<style>{_styles()}</style></head>", 1))
+    answer["Content-Disposition"] = 'attachment; filename="comparison.html"'
+    return answer
+
+
+def _styles() -> str:
+    """The style sheets that the report needs, as one text."""
+    folder = Path(settings.BASE_DIR) / "static" / "css"
+    return "\n".join((folder / name).read_text(encoding="utf-8") for name in STYLES)
+
+
+@login_required
+@require_GET
+def compare_csv(request: HttpRequest, slug: str, table: str) -> HttpResponse:
+    """The figures or the tasks of a comparison as CSV."""
+    project = project_for(request.user, slug)
+    contestants, _notes = contestants_of(project, request.GET.getlist("c"))
+    playing = [item for item in contestants if item.evaluates]
+    if not playing:
+        return redirect("compare", slug)
+    rewards = rewards_of(project, playing, request.GET.get("spec", ""))
+    numbers = numbers_of(playing, rewards.chosen)
+    lines = (
+        tasks_csv(playing, numbers) if table == "tasks" else figures_csv(playing, numbers, rewards=rewards.comparable)
+    )
+    answer = HttpResponse("".join(lines), content_type="text/csv; charset=utf-8")
+    answer["Content-Disposition"] = f'attachment; filename="comparison-{table}.csv"'
+    return answer
 
 
 @login_required

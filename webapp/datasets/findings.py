@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Iterator
 from itertools import islice
@@ -11,13 +10,13 @@ from typing import Any, NamedTuple
 from django.utils.translation import gettext as _
 
 from training.data.problems import PROBLEMS
+from webapp.csv_text import csv_lines
 from webapp.datasets.models import Dataset
 from webapp.datasets.words import finding_sentence, suggestion_of
 
 PER_PAGE = 100
 MAX_PAGES = 50
 MAX_LINE_BYTES = 64 << 10
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 class Found(NamedTuple):
@@ -68,22 +67,11 @@ def findings_page(dataset: Dataset, code: str, number: int) -> Page:
     return Page(found[:PER_PAGE], number, len(found) > PER_PAGE and number < MAX_PAGES)
 
 
-class _Echo:
-    """What a CSV writer writes to: it gives each line back."""
-
-    def write(self, text: str) -> str:
-        return text
-
-
 def findings_csv(dataset: Dataset, code: str = "") -> Iterator[str]:
-    """The list as lines of CSV. A cell that a spreadsheet would take for a formula begins with an apostrophe."""
-    writer = csv.writer(_Echo())
-    yield "\ufeff" + writer.writerow([_("line"), _("code"), _("row"), _("what is wrong"), _("what to do")])
-    for item in findings_of(dataset, code):
-        row = _("kept") if item.kept else _("left out")
-        yield writer.writerow([item.line, *(cell(text) for text in (item.code, row, item.reason, item.suggestion))])
-
-
-def cell(text: str) -> str:
-    """A text that no spreadsheet runs."""
-    return f"'{text}" if text.startswith(_FORMULA) else text
+    """The list as lines of CSV."""
+    header = [_("line"), _("code"), _("row"), _("what is wrong"), _("what to do")]
+    rows = (
+        (item.line, item.code, _("kept") if item.kept else _("left out"), item.reason, item.suggestion)
+        for item in findings_of(dataset, code)
+    )
+    return csv_lines(header, rows)

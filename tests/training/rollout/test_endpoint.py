@@ -17,6 +17,7 @@ from tests.training.helpers import TOOLS, of_type, scripted_server
 from training.algorithms.evaluate import run_evaluate
 from training.algorithms.job import Job
 from training.errors import BudgetSpent, EndpointFault, EndpointRefused
+from training.journal import Metrics, read_events
 from training.rollout.endpoint import Budget, calls_of, text_of, tool_call, written
 
 
@@ -196,8 +197,9 @@ def test_a_spent_budget_pauses_and_a_second_attempt_remembers_it(
         second.attempt, second.earlier = 2, (tmp_path / "run" / "1",)
         with pytest.raises(BudgetSpent):
             run_evaluate(second)
-    if "max_cost" in limit:
-        assert len(stub.asked) == 5
+    assert len(stub.asked) == 5  # prompts, and rollouts that were cut off, count as well
+    used = [event.values for _n, event in read_events(tmp_path / "run/2/journal.jsonl") if isinstance(event, Metrics)]
+    assert (used and used[-1]["endpoint/tokens"] >= 500) or "max_cost" in limit
 
 
 def test_the_key_is_sent_as_a_bearer(make: MakeJob, stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:

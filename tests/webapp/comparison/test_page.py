@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import re
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +15,7 @@ from django.urls import reverse
 from webapp.comparison.contestants import contestants_of
 from webapp.comparison.page import Comparison, compare
 from webapp.datasets.models import Dataset
+from webapp.rollouts.models import Rollout
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
 from webapp.teams.models import Project, User
@@ -231,3 +234,65 @@ def test_a_task_without_contestants_leads_to_their_choice(client: Client, projec
     client.force_login(alice)
     answer = client.get(reverse("compare-task", args=[project.slug, 0]))
     assert (answer.status_code, answer["Location"]) == (302, reverse("compare", args=[project.slug]))
+
+
+# --- As CSV ---------------------------------------------------------------------------------------------------------
+def _table(client: Client, name: str, project: Project, *runs: Run, **more: str) -> list[list[str]]:
+    answer = client.get(reverse(name, args=[project.slug]), {"c": [str(run.pk) for run in runs], **more})
+    assert answer["Content-Type"] == "text/csv; charset=utf-8" and "attachment" in answer["Content-Disposition"]
+    return list(csv.reader(answer.content.decode("utf-8-sig").splitlines()))
+
+
+def test_figures_as_csv(client: Client, project: Project, rita: User, two: tuple[Run, Run]) -> None:
+    client.force_login(rita)
+    rows = _table(client, "compare-figures-csv", project, *two)
+    assert rows[0] == ["run", "contestant", "figure", "value", "low", "high", "tasks"]
+    success = {row[0]: (float(row[3]), int(row[6])) for row in rows[1:] if row[2] == "success"}
+    assert success == {"a": (0.375, 4), "b": (0.875, 4)}
+
+
+def test_tasks_as_csv(client: Client, project: Project, rita: User, evaluation: Evaluation) -> None:
+    client.force_login(rita)
+    a, b = evaluation("=a", {0: [1, 0], 1: [None]}), evaluation("b", {0: [1, 1], 1: [0, 0]})
+    Rollout.objects.filter(row=1).update(task="@cmd")
+    rows = _table(client, "compare-tasks-csv", project, a, b)
+    assert rows[0] == ["task", "category", "text", "'=a", "b"]
+    assert rows[1:3] == [["0", "even", "task 0", "0.5", "1.0"], ["1", "odd", "'@cmd", "", "0.0"]] and len(rows) == 5
+
+
+def test_rewards_of_different_specs_are_in_no_csv(
+    client: Client, project: Project, rita: User, evaluation: Evaluation
+) -> None:
+    client.force_login(rita)
+    a = evaluation("a", {0: [1.0]})
+    b = evaluation("b", {0: [1.0]}, components=GATED, parts=lambda s: {"env_success": s, "format": 0.5})
+    figures = {row[2] for row in _table(client, "compare-figures-csv", project, a, b)}
+    assert "reward" not in figures and "rewards/format" in figures
+    assert "reward" in {row[2] for row in _table(client, "compare-figures-csv", project, a, b, spec=str(a.pk))}
+
+
+def test_nothing_to_export_leads_to_the_choice(client: Client, project: Project, rita: User, make_run: Any) -> None:
+    client.force_login(rita)
+    for name in ("compare-figures-csv", "compare-tasks-csv"):
+        answer = client.get(reverse(name, args=[project.slug]), {"c": str(make_run().pk)})
+        assert answer["Location"] == reverse("compare", args=[project.slug])
+
+
+# --- As a report ----------------------------------------------------------------------------------------------------
+def test_the_report_is_one_file_that_needs_nothing_else(
+    client: Client, project: Project, rita: User, two: tuple[Run, Run]
+) -> None:
+    client.force_login(rita)
+    answer = client.get(reverse("compare-report", args=[project.slug]), {"c": [str(run.pk) for run in two]})
+    assert answer["Content-Disposition"] == 'attachment; filename="comparison.html"'
+    page = answer.content.decode()
+    for text in ("b and a cannot be told apart", "37.5%", "even", "What differs", "What it took", "--curve-0"):
+        assert text in page, text
+    assert not re.findall(r"<(?:script|link|img|iframe|form|button)\b", page) and "url(" not in page
+    assert not re.findall(r'(?:href|src)="(?!#)', page)
+
+
+def test_a_report_of_less_than_two_leads_to_the_choice(client: Client, project: Project, rita: User) -> None:
+    client.force_login(rita)
+    answer = client.get(reverse("compare-report", args=[project.slug]))
+    assert answer["Location"] == reverse("compare", args=[project.slug])

@@ -19,10 +19,10 @@ from django.urls import reverse
 from django.utils import translation
 
 from tests.working import at_once, done
+from webapp.csv_text import cell
 from webapp.datasets import rereading, services
 from webapp.datasets.appending import dataset_append
 from webapp.datasets.choices import Choices, companions_of
-from webapp.datasets.findings import cell
 from webapp.datasets.hub import source_clean
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.datasets.plots import plots_of
