@@ -6,7 +6,7 @@ import hashlib
 import tarfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -214,14 +214,23 @@ def _unpack(archive: Path, target: Path) -> list[Path]:
                     sent = {line[66:]: line[:64] for line in source.read().decode().splitlines()}
                     continue
                 digest, path = hashlib.sha256(), target / name
+                arrived[name] = ""  # begun: what is cut off goes with the others
                 with path.open("wb") as file:
                     while piece := source.read(1 << 20):
                         digest.update(piece)
                         file.write(piece)
                 arrived[name] = digest.hexdigest()
     except tarfile.TarError as exc:
+        _remove(target / name for name in arrived)
         raise Refused(0, "damaged", f"The download is not whole: {exc}") from exc
     wrong = sorted(name for name in sent.keys() | arrived.keys() if sent.get(name) != arrived.get(name))
     if wrong or not arrived:
+        _remove(target / name for name in arrived)
         raise Refused(0, "damaged", f"These files did not arrive as they were sent: {', '.join(wrong) or 'all'}.")
     return [target / name for name in arrived]
+
+
+def _remove(files: Iterable[Path]) -> None:
+    """What did not arrive whole must not be taken for a model."""
+    for path in files:
+        path.unlink(missing_ok=True)

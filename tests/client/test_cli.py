@@ -258,6 +258,7 @@ def test_a_download_that_was_changed_on_its_way_is_refused(home: Path) -> None:
             tar.addfile(member, io.BytesIO(content))
     with pytest.raises(Refused, match="weights"):
         _unpack(archive, home)
+    assert not (home / "weights").exists()
     archive.write_bytes(archive.read_bytes()[:600])
     with pytest.raises(Refused):
         _unpack(archive, home)

@@ -9,8 +9,7 @@ from ninja import Query, Router
 
 from webapp.api.base import caller
 from webapp.comparison.contestants import contestants_of
-from webapp.comparison.numbers import numbers_of
-from webapp.comparison.page import rewards_of
+from webapp.comparison.rewards import evaluations
 from webapp.comparison.verdicts import verdicts
 from webapp.teams.access import project_for
 from webapp.text import clean_json
@@ -28,12 +27,12 @@ def compare(
     """
     project = project_for(caller(request), slug)
     contestants, notes = contestants_of(project, c or [])
-    playing = [item for item in contestants if item.evaluates]
-    rewards = rewards_of(project, playing, spec[:200])
-    answer: dict[str, Any] = {"notes": notes, "specs_differ": rewards.differ, "items": [], "verdicts": []}
-    if not playing:
+    answer: dict[str, Any] = {"notes": notes, "specs_differ": False, "items": [], "verdicts": []}
+    read = evaluations(project, contestants, spec)
+    if read is None:
         return answer
-    numbers = numbers_of(playing, rewards.chosen)
+    playing, numbers, rewards = read
+    answer["specs_differ"] = rewards.differ
     for item, sheet, intervals in zip(playing, numbers.sheets, numbers.intervals, strict=True):
         figures = {name: found._asdict() for name, found in intervals.items()}
         if not rewards.comparable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -55,7 +56,7 @@ def _board(lines: Sequence[BoardLine]) -> Board:
     most = min((line.report.most for line in lines if line.report.most), default=1)
     names = {name for line in lines for name in line.report.figures}
     columns = [column for column in known_columns(most) if column.name in names and column.name != "reward"]
-    ranked = sorted(lines, key=lambda line: -(_value(line, "success") or 0.0))
+    ranked = sorted(lines, key=_place)
     config = lines[0].contestant.run.config
     return Board(
         str(config.get("data", {}).get("train", "")).removeprefix("dataset:"),
@@ -68,9 +69,10 @@ def _board(lines: Sequence[BoardLine]) -> Board:
     )
 
 
-def _value(line: BoardLine, name: str) -> float | None:
-    found = line.report.figures.get(name)
-    return found.value if found else None
+def _place(line: BoardLine) -> float:
+    """The most successful first; whoever has no verdict last, which is not a success of 0."""
+    found = line.report.figures.get("success")
+    return math.inf if found is None or found.value is None else -found.value
 
 
 class Own(NamedTuple):

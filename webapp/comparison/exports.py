@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from webapp.comparison.contestants import Contestant
-from webapp.comparison.numbers import Numbers
+from webapp.comparison.rewards import Evaluations
 from webapp.comparison.tasks import texts_of
 from webapp.csv_text import csv_lines
 
 
-def figures_csv(contestants: Sequence[Contestant], numbers: Numbers, *, rewards: bool) -> Iterator[str]:
+def figures_csv(read: Evaluations) -> Iterator[str]:
     """A line for each figure of each contestant, named as in the API; rewards only where they may be compared."""
     header = ["run", "contestant", "figure", "value", "low", "high", "tasks"]
     return csv_lines(
         header,
         (
             (item.run.name, item.who, name, found.value, found.low, found.high, found.tasks)
-            for item, intervals in zip(contestants, numbers.intervals, strict=True)
+            for item, intervals in zip(read.playing, read.numbers.intervals, strict=True)
             for name, found in intervals.items()
-            if rewards or name != "reward"
+            if read.rewards.comparable or name != "reward"
         ),
     )
 
 
-def tasks_csv(contestants: Sequence[Contestant], numbers: Numbers) -> Iterator[str]:
+def tasks_csv(read: Evaluations) -> Iterator[str]:
     """A line for each task: the share of tries that each contestant solves, empty where it has none that counts."""
+    contestants, numbers, _rewards = read
     tasks = sorted({task for sheet in numbers.sheets for task in sheet.tasks})
     texts = texts_of(contestants, tasks)
     shares = [dict(zip(sheet.tasks, sheet.of("success"), strict=True)) for sheet in numbers.sheets]

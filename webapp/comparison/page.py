@@ -12,44 +12,18 @@ from django.db.models import Sum
 from django.http import QueryDict
 from django.utils.translation import gettext as _
 
-from training.errors import ConfigError
 from webapp.comparison import figures, tasks
 from webapp.comparison.contestants import Contestant
-from webapp.comparison.numbers import Numbers, numbers_of
+from webapp.comparison.numbers import Numbers
 from webapp.comparison.options import OptionGroup, differing
-from webapp.comparison.sheets import Spec, same_rewards, unknown_to
+from webapp.comparison.rewards import Rewards, evaluations
 from webapp.comparison.verdicts import Verdict, different_tasks, verdicts
-from webapp.engine.resolve import components_meant
 from webapp.pages import page_number
-from webapp.rewards.selectors import specs_of
 from webapp.rollouts.models import Rollout
 from webapp.runs.models import Attempt
 from webapp.teams.models import Project
 
 TASKS_PER_PAGE = 50
-SPECS_OFFERED = 50
-
-
-class SpecChoice(NamedTuple):
-    """A reward spec that all can be weighed by."""
-
-    value: str
-    label: str
-    chosen: bool
-
-
-class Rewards(NamedTuple):
-    """What the rewards of the page are made of. ``comparable``: one spec gave or re-weighed all of them."""
-
-    differ: bool
-    chosen: Spec | None
-    choices: list[SpecChoice]
-    unknown: list[tuple[Contestant, list[str]]]
-
-    @property
-    def comparable(self) -> bool:
-        """Whether rewards may be shown side by side."""
-        return not self.differ or self.chosen is not None
 
 
 class Cost(NamedTuple):
@@ -80,7 +54,7 @@ class Comparison:
 
     contestants: list[Contestant]
     notes: list[str]
-    rewards: Rewards
+    rewards: Rewards | None = None
     verdicts: list[Verdict] = field(default_factory=list)
     columns: list[figures.Column] = field(default_factory=list)
     lines: list[figures.Line] = field(default_factory=list)
@@ -99,12 +73,12 @@ class Comparison:
 
 def compare(project: Project, contestants: list[Contestant], notes: list[str], asked: QueryDict) -> Comparison:
     """Read everything; ``asked`` may name a reward spec, a pair, a group of tasks, a category and a page."""
-    playing = [item for item in contestants if item.evaluates]
-    rewards = rewards_of(project, playing, asked.get("spec", ""))
-    made = Comparison(contestants, notes, rewards, options=differing(contestants), costs=_costs(contestants))
-    if not playing:
+    made = Comparison(contestants, notes, options=differing(contestants), costs=_costs(contestants))
+    read = evaluations(project, contestants, asked.get("spec", ""))
+    if read is None:
         return made
-    numbers = numbers_of(playing, rewards.chosen)
+    playing, numbers, rewards = read
+    made.rewards = rewards
     made.verdicts = verdicts(playing, numbers)
     made.columns = [c for c in figures.columns_of(numbers.sheets) if c.name != "reward" or rewards.comparable]
     made.lines = figures.table_of(playing, numbers, made.columns)
@@ -126,34 +100,6 @@ def _pair_notes(playing: Sequence[Contestant]) -> list[str]:
         _("Played different tasks, so they are not compared task by task: %(pairs)s%(more)s.")
         % {"pairs": pairs, "more": more}
     ]
-
-
-def rewards_of(project: Project, playing: Sequence[Contestant], asked: str) -> Rewards:
-    """Which spec the rewards follow: all the same one, or the one that was asked for."""
-    differ = any(not same_rewards(item.components, playing[0].components) for item in playing)
-    chosen = _spec(project, playing, asked) if asked else None
-    choices = [
-        SpecChoice(str(item.run.pk), item.spec or _("the rewards of %(name)s") % {"name": item.run.name}, False)
-        for item in playing
-    ]
-    choices += [SpecChoice(item.reference, str(item), False) for item in specs_of(project)[:SPECS_OFFERED]]
-    unique = {choice.label: choice._replace(chosen=choice.value == asked) for choice in reversed(choices)}
-    unknown = [(item, names) for item in playing if chosen and (names := unknown_to(chosen, item.components))]
-    return Rewards(differ, chosen, list(reversed(unique.values())), unknown)
-
-
-def _spec(project: Project, playing: Sequence[Contestant], asked: str) -> Spec | None:
-    for item in playing:
-        if asked == str(item.run.pk):
-            return Spec(item.spec or item.run.name, item.components)
-    config = playing[0].config if playing else None
-    if config is None or not asked.startswith("reward:"):
-        return None
-    wanted = config.model_copy(update={"rewards": config.rewards.model_copy(update={"spec": asked[:200]})})
-    try:
-        return Spec(asked.removeprefix("reward:"), components_meant(project, wanted))
-    except ConfigError:
-        return None
 
 
 def _costs(contestants: Sequence[Contestant]) -> list[Cost]:

@@ -16,11 +16,11 @@ from django.views.decorators.http import require_GET
 from webapp.comparison.boards import boards
 from webapp.comparison.contestants import LEAST, contestants_of
 from webapp.comparison.exports import figures_csv, tasks_csv
-from webapp.comparison.numbers import numbers_of
-from webapp.comparison.page import compare, rewards_of
+from webapp.comparison.page import compare
+from webapp.comparison.rewards import evaluations
 from webapp.comparison.transcripts import MOST_TRIES, aligned, played
 from webapp.pages import page_number
-from webapp.records.selectors import run_list
+from webapp.runs.models import Run
 from webapp.teams.access import project_for
 
 OFFERED = 50
@@ -38,21 +38,14 @@ def compare_page(request: HttpRequest, slug: str) -> HttpResponse:
     """The runs that the address names (``c``), side by side; with fewer than two of them, the list to choose from."""
     project = project_for(request.user, slug)
     contestants, notes = contestants_of(project, request.GET.getlist("c"))
-    offered = [row.run for row in run_list(project, per_page=OFFERED).rows]
-    chosen = {item.run.pk for item in contestants}
-    context = {
-        "project": project,
-        "contestants": contestants,
-        "notes": notes,
-        "offered": [(run, run.pk in chosen) for run in offered],
-        "address": request.GET.urlencode(),
-    }
+    context = {"project": project, "contestants": contestants, "notes": notes, "address": request.GET.urlencode()}
     if len(contestants) < LEAST:
-        context["boards"] = boards(project)
+        chosen = {item.run.pk for item in contestants}
+        offered = Run.objects.filter(project=project).order_by("-created_at", "pk")[:OFFERED]
+        context |= {"boards": boards(project), "offered": [(run, run.pk in chosen) for run in offered]}
         return render(request, "comparison/choose.html", context)
-    return render(
-        request, "comparison/page.html", context | {"found": compare(project, contestants, notes, request.GET)}
-    )
+    context["found"] = compare(project, contestants, notes, request.GET)
+    return render(request, "comparison/page.html", context)
 
 
 @login_required
@@ -90,14 +83,10 @@ def compare_csv(request: HttpRequest, slug: str, table: str) -> HttpResponse:
     """The figures or the tasks of a comparison as CSV."""
     project = project_for(request.user, slug)
     contestants, _notes = contestants_of(project, request.GET.getlist("c"))
-    playing = [item for item in contestants if item.evaluates]
-    if not playing:
+    read = evaluations(project, contestants, request.GET.get("spec", ""))
+    if read is None:
         return redirect("compare", slug)
-    rewards = rewards_of(project, playing, request.GET.get("spec", ""))
-    numbers = numbers_of(playing, rewards.chosen)
-    lines = (
-        tasks_csv(playing, numbers) if table == "tasks" else figures_csv(playing, numbers, rewards=rewards.comparable)
-    )
+    lines = tasks_csv(read) if table == "tasks" else figures_csv(read)
     answer = HttpResponse("".join(lines), content_type="text/csv; charset=utf-8")
     answer["Content-Disposition"] = f'attachment; filename="comparison-{table}.csv"'
     return answer

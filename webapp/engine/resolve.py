@@ -25,7 +25,6 @@ from webapp.rewards.models import RewardSpec
 from webapp.rewards.permission import custom_refusal, with_hashes
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
-from webapp.storage import inside
 from webapp.teams.models import Project
 
 # A run without an environment says so, so that one that was forgotten is not taken for it.
@@ -115,13 +114,7 @@ def _registered(option: str, model: RegisteredModel) -> tuple[str, str]:
         return "starter", ""
     if model.kind == ModelKind.HUB:
         return model.source, model.revision
-    try:
-        if model.kind == ModelKind.RUN:
-            folder = model.checkpoint.folder if model.checkpoint else None
-        else:
-            folder = inside(Path(settings.MODELS_DIR), model.source)
-    except ValueError:
-        folder = None
+    folder = model.folder
     if folder is None or not folder.is_dir():
         _refuse(option, _("the files of model “%s” are gone.") % model.name)
     return str(folder), ""

@@ -14,17 +14,14 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 
 from training.algorithms.checkpoints import ADAPTER
-from webapp.registry.models import ModelKind, RegisteredModel
-from webapp.storage import inside
+from webapp.registry.models import RegisteredModel
 
 PIECE = 1 << 20
 SUMS = "SHA256SUMS"
-MOST_FILES = 1000
 
 
 class ModelFile(NamedTuple):
@@ -40,7 +37,7 @@ def model_files(model: RegisteredModel, part: str = "model") -> list[ModelFile]:
 
     Raises ``ValidationError`` where there is nothing here to send.
     """
-    folder = _folder(model)
+    folder = model.folder
     if part == "adapter" and folder is not None:
         folder = folder.parent / ADAPTER
     if folder is None or not folder.is_dir():
@@ -52,20 +49,9 @@ def model_files(model: RegisteredModel, part: str = "model") -> list[ModelFile]:
     found: list[ModelFile] = []
     for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
         status = entry.stat(follow_symlinks=False)
-        if stat.S_ISREG(status.st_mode) and len(found) < MOST_FILES:
+        if stat.S_ISREG(status.st_mode):
             found.append(ModelFile(entry.name, Path(entry.path), status.st_size))
     return found
-
-
-def _folder(model: RegisteredModel) -> Path | None:
-    if model.kind == ModelKind.RUN:
-        return model.checkpoint.folder if model.checkpoint else None
-    if model.kind == ModelKind.FOLDER:
-        try:
-            return inside(Path(settings.MODELS_DIR), model.source)
-        except ValueError:
-            return None
-    return None  # the hub has the others, and the starter is made anew
 
 
 def tar_bytes(files: list[ModelFile], folder: str) -> int:

@@ -46,6 +46,17 @@ class RegisteredModel(UuidModel):
         """How a job's config names this model."""
         return f"model:{self.name}"
 
+    @property
+    def folder(self) -> Path | None:
+        """Where its files should lie on this server; ``None`` for a model of the hub, the starter, and a name that
+        leads out of MODELS_DIR."""
+        try:
+            if self.kind == ModelKind.RUN:
+                return self.checkpoint.folder if self.checkpoint else None
+            return inside(Path(settings.MODELS_DIR), self.source) if self.kind == ModelKind.FOLDER else None
+        except ValueError:
+            return None
+
 
 class CheckpointState(models.TextChoices):
     """Whether a checkpoint can still be started from."""

@@ -1,0 +1,86 @@
+"""What the rewards of a comparison are made of, and its evaluations weighed by that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from django.utils.translation import gettext as _
+
+from training.errors import ConfigError
+from webapp.comparison.contestants import Contestant
+from webapp.comparison.numbers import Numbers, numbers_of
+from webapp.comparison.sheets import Spec, same_rewards, unknown_to
+from webapp.engine.resolve import components_meant
+from webapp.rewards.selectors import specs_of
+from webapp.teams.models import Project
+
+SPECS_OFFERED = 50
+
+
+class SpecChoice(NamedTuple):
+    """A reward spec that all can be weighed by."""
+
+    value: str
+    label: str
+    chosen: bool
+
+
+class Rewards(NamedTuple):
+    """What the rewards of the page are made of. ``comparable``: one spec gave or re-weighed all of them."""
+
+    differ: bool
+    chosen: Spec | None
+    choices: list[SpecChoice]
+    unknown: list[tuple[Contestant, list[str]]]
+
+    @property
+    def comparable(self) -> bool:
+        """Whether rewards may be shown side by side."""
+        return not self.differ or self.chosen is not None
+
+
+class Evaluations(NamedTuple):
+    """The contestants that evaluate, their figures, and what their rewards are made of."""
+
+    playing: list[Contestant]
+    numbers: Numbers
+    rewards: Rewards
+
+
+def evaluations(project: Project, contestants: Sequence[Contestant], spec: str) -> Evaluations | None:
+    """The evaluations among the contestants, with rewards weighed by ``spec`` if there is such a one; ``None`` where
+    nobody evaluates."""
+    playing = [item for item in contestants if item.evaluates]
+    if not playing:
+        return None
+    rewards = _rewards_of(project, playing, spec[:200])
+    return Evaluations(playing, numbers_of(playing, rewards.chosen), rewards)
+
+
+def _rewards_of(project: Project, playing: Sequence[Contestant], asked: str) -> Rewards:
+    """Which spec the rewards follow: all the same one, or the one that was asked for."""
+    differ = any(not same_rewards(item.components, playing[0].components) for item in playing)
+    chosen = _spec(project, playing, asked) if asked else None
+    choices = [
+        SpecChoice(str(item.run.pk), item.spec or _("the rewards of %(name)s") % {"name": item.run.name}, False)
+        for item in playing
+    ]
+    choices += [SpecChoice(item.reference, str(item), False) for item in specs_of(project)[:SPECS_OFFERED]]
+    unique = {choice.label: choice._replace(chosen=choice.value == asked) for choice in reversed(choices)}
+    unknown = [(item, names) for item in playing if chosen and (names := unknown_to(chosen, item.components))]
+    return Rewards(differ, chosen, list(reversed(unique.values())), unknown)
+
+
+def _spec(project: Project, playing: Sequence[Contestant], asked: str) -> Spec | None:
+    for item in playing:
+        if asked == str(item.run.pk):
+            return Spec(item.spec or item.run.name, item.components)
+    config = playing[0].config if playing else None
+    if config is None or not asked.startswith("reward:"):
+        return None
+    wanted = config.model_copy(update={"rewards": config.rewards.model_copy(update={"spec": asked[:200]})})
+    try:
+        return Spec(asked.removeprefix("reward:"), components_meant(project, wanted))
+    except ConfigError:
+        return None
