@@ -46,6 +46,13 @@ def test_the_newest_of_each_the_best_first(
     assert "pass@2" in {column.name for column in first.columns}
 
 
+def test_who_has_no_verdict_stands_last(project: Project, evaluation: Evaluation) -> None:
+    evaluation("none", {0: [None], 1: [None]}, **_of("model:none"))
+    evaluation("zero", {0: [0], 1: [0]}, **_of("model:zero"))
+    (board,) = boards(project)
+    assert [line.contestant.run.name for line in board.lines] == ["zero", "none"]
+
+
 def test_the_board_is_on_the_page(client: Client, project: Project, rita: User, evaluation: Evaluation) -> None:
     run = evaluation("first", {0: [1], 1: [0]}, **_of("model:a"))
     client.force_login(rita)

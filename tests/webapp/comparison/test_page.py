@@ -12,6 +12,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
+from tests.evaluations import play
 from webapp.comparison.contestants import contestants_of
 from webapp.comparison.page import Comparison, compare
 from webapp.datasets.models import Dataset
@@ -99,6 +100,15 @@ def test_what_is_missing_is_said_and_never_zero(project: Project, evaluation: Ev
     assert found.task_list is not None
     counts = {name: count for name, _title, count in found.task_list.counts}
     assert counts == {"gained": 0, "lost": 0, "both": 2, "neither": 0, "missing": 2}
+
+
+def test_figures_follow_an_evaluation_that_goes_on(project: Project, evaluation: Evaluation) -> None:
+    """Figures are kept, but not past the next change of a run."""
+    a, b = evaluation("a", {0: [1]}), evaluation("b", {0: [0]}, state=RunState.RUNNING)
+    assert _found(project, a, b).lines[1].cells[0].text == "0%"
+    play(b, 1, 0, 1.0, lambda success: {"env_success": success})
+    Run.objects.filter(pk=b.pk).update(seq=b.seq + 1)
+    assert _found(project, a, b).lines[1].cells[0].text == "50%"
 
 
 def test_rewards_of_different_specs_are_shown_only_by_one_of_them(
