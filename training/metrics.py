@@ -1,8 +1,8 @@
 """The catalogue of metrics: every figure that a trainer journals, with its title, unit and meaning.
 
 Tiles, charts, the API and docs/metrics.md take titles from here. Names are TRL's own; ours stand under ``rollouts/``,
-``groups/``, ``env/``, ``timing/``, ``judge/``, ``sampling/`` and ``updates/``. A figure that cannot be computed is left
-out, never 0.
+``heldout/``, ``groups/``, ``env/``, ``timing/``, ``judge/``, ``sampling/`` and ``updates/``. A figure that cannot be
+computed is left out, never 0.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ class Metric(NamedTuple):
 METRICS: dict[str, Metric] = {
     "reward": Metric(_("Reward"), _("Mean reward of the step's rollouts, excluded ones left out.")),
     "reward_std": Metric(_("Reward spread"), _("Standard deviation of the rewards within groups, averaged.")),
+    "success": Metric(
+        _("Success"), _("Share of tasks that are solved: of the step's rollouts, and ★ on held-out tasks.")
+    ),
     "components": Metric(_("Reward components"), _("Mean term of each reward component: one curve each.")),
     "loss": Metric(_("Loss"), _("The loss that the update minimised.")),
     "kl": Metric(_("KL divergence"), _("Distance from the reference model; only with a KL weight."), _("nats")),
@@ -48,6 +51,25 @@ METRICS: dict[str, Metric] = {
     "completions/max_length": Metric(_("Longest completion"), _("Tokens of the longest rollout."), _("tokens")),
     "rollouts/task_success": Metric(
         _("Task success"), _("Share of rollouts that the environment says solved their task."), form="percent"
+    ),
+    "heldout/success": Metric(
+        _("Held-out success"),
+        _("Share of held-out tasks that the weights after this step solve; nothing is learned from them."),
+        form="percent",
+    ),
+    "heldout/success_low": Metric(
+        _("Held-out success, lower end"), _("Lower end of its 95% interval."), form="percent"
+    ),
+    "heldout/success_high": Metric(
+        _("Held-out success, upper end"), _("Upper end of its 95% interval."), form="percent"
+    ),
+    "heldout/reward": Metric(_("Held-out reward"), _("Mean reward on the held-out tasks.")),
+    "heldout/turns": Metric(_("Held-out turns"), _("Model turns on the held-out tasks, averaged."), _("turns")),
+    "heldout/tokens": Metric(
+        _("Held-out length"), _("Tokens that the model sampled on the held-out tasks, averaged."), _("tokens")
+    ),
+    "heldout/missing": Metric(
+        _("Held-out rollouts missing"), _("Rollouts that failed outside the policy; they are in no figure.")
     ),
     "rollouts/excluded": Metric(
         _("Excluded rollouts (count)"), _("Rollouts that failed outside the policy; they are not trained on.")

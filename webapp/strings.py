@@ -62,6 +62,15 @@ def report_strings() -> dict[str, str]:
         "event.skipped_gradient": _("step {step}: update skipped because the gradient was not finite ({n} in a row)"),
         "event.torn": _("damaged, set aside: {names}"),
         "event.old": _("removed to keep the newest only: {names}"),
+        "event.tasks_held_out_share": _("{n} tasks ({groups} of different text) are held out of the dataset."),
+        "event.tasks_held_out_dataset": _("{n} tasks ({groups} of different text) of the held-out dataset are played."),
+        "event.leaked": _("{n} that are trained on too were left out."),
+        "event.alike": _("{n} look much like one of the {rows} training rows that were compared."),
+        "event.alike_none": _("None is, or looks much like, one of the {rows} training rows that were compared."),
+        "event.evaluated": _("after step {step}: success {value} ({low} to {high}) on {tasks} held-out tasks"),
+        "event.evaluated_best": _(
+            "★ after step {step}: success {value} ({low} to {high}) on {tasks} held-out tasks, the best so far"
+        ),
         "report.comma": _(", "),
         "report.ended": _("Attempt {attempt} ended: {why}"),
         "report.resumed": _("Attempt {attempt} continued from {source} at step {step}."),
@@ -127,6 +136,7 @@ def _words() -> dict[str, str]:
         "phase.scoring": _("scoring"),
         "phase.training": _("training"),
         "phase.saving": _("saving"),
+        "phase.evaluating": _("evaluating held-out tasks"),
         "status.running": _("in flight"),
         "status.completed": _("completed"),
         "status.truncated": _("truncated"),

@@ -69,8 +69,20 @@ TABLE: dict[str, dict[str, Who]] = {
     PROJECT + "runs/": READ,
     **{
         PROJECT + "runs/" + OWN_PK + tail: READ
-        for tail in ("", "parts/", "check/", "log/", "log/older/", "log/output/", "config/", "events/", "verl/")
+        for tail in (
+            "",
+            "parts/",
+            "check/",
+            "log/",
+            "log/older/",
+            "log/output/",
+            "config/",
+            "events/",
+            "verl/",
+            "held-out/",
+        )
     },
+    PROJECT + "runs/" + OWN_PK + "held-out/<int:step>/": READ,
     **{PROJECT + "runs/" + OWN_PK + tail: WRITE for tail in ("launch/", "stop/", "pause/", "resume/")},
     PROJECT + "rollouts/" + OWN_PK: READ,
     PROJECT + "datasets/": READ,
@@ -83,6 +95,11 @@ TABLE: dict[str, dict[str, Who]] = {
     **{PROJECT + "datasets/" + OWN_PK + tail: READ for tail in ("exports/", "exports/<uuid:export_id>/")},
     **{PROJECT + "datasets/" + OWN_PK + tail: READ for tail in ("quality/", "findings/", "findings.csv")},
     PROJECT + "datasets/" + OWN_PK + "read/": FORM,
+    PROJECT + "suites/": READ,
+    PROJECT + "suites/new/": FORM,
+    PROJECT + "suites/" + OWN_PK: READ,
+    PROJECT + "suites/" + OWN_PK + "edit/": FORM,
+    **{PROJECT + "suites/" + OWN_PK + tail: WRITE for tail in ("evaluate/", "delete/")},
     PROJECT + "rewards/": READ,
     PROJECT + "rewards/new/": FORM,
     PROJECT + "rewards/lab/": {"GET": Who.READ, "POST": Who.WRITE},
@@ -117,6 +134,8 @@ TABLE: dict[str, dict[str, Who]] = {
     PROJECT + "models/" + OWN_PK + "delete/": WRITE,
     API + "openapi.json": {"GET": Who.ANYONE},
     API + "me": {"GET": Who.LOGIN},
+    API + "suites/<uuidstr:suite_id>": {"GET": Who.READ, "DELETE": Who.WRITE},
+    API + "suites/<uuidstr:suite_id>/evaluations": WRITE,
     API + "projects/<slug:slug>/compare": READ,
     API + "projects/<slug:slug>/models": READ,
     API + "runs/<uuidstr:run_id>/pause": WRITE,
@@ -125,7 +144,7 @@ TABLE: dict[str, dict[str, Who]] = {
     API + "projects/<slug:slug>": {"GET": Who.READ, "DELETE": Who.OWN},
     **{
         API + f"projects/<slug:slug>/{kind}": {"GET": Who.READ, "POST": Who.WRITE}
-        for kind in ("runs", "datasets", "rewards", "environments")
+        for kind in ("runs", "datasets", "rewards", "environments", "suites")
     },
     API + "runs/<uuidstr:run_id>": {"GET": Who.READ, "DELETE": Who.OWN},
     API + "checkpoints/<uuidstr:checkpoint_id>": {"DELETE": Who.OWN},
@@ -150,6 +169,8 @@ BODIES: dict[str, dict[str, object]] = {
     API + "projects/<slug:slug>/rewards": {"name": "r", "components": [{"name": "coherence", "weight": 1}]},
     API + "projects/<slug:slug>/environments": {"name": "e", "url": "http://10.0.0.1"},
     API + "projects/<slug:slug>/datasets": {"name": "d"},  # sent as a form
+    API + "projects/<slug:slug>/suites": {"name": "s", "parts": [{"title": "a", "config": {}}]},
+    API + "suites/<uuidstr:suite_id>/evaluations": {"contestant": "policy:empty"},
     API + "datasets/<uuidstr:dataset_id>/make": {"operation": "split", "names": ["train", "val"]},
     API + "datasets/<uuidstr:dataset_id>/exports": {"to": "jsonl"},
     API + "environments/<uuidstr:environment_id>/scale": {"wanted": 1},

@@ -52,6 +52,13 @@ SHOP = {"name": "shop", "kind": "process", "program": "webshop", "wanted": "1", 
 SHOP |= {"memory_mb": "768", "cpus": "1.0", "webshop-products": "60"}
 
 
+def suite_form(config: Any) -> dict[str, Any]:
+    """A suite of one part."""
+    common = {"name": "fresh", "samples": 1, "temperature": 1, "max_turns": 5, "seed": 1}
+    part = {"title": "new", "dataset": config.data.train, "environment": "none", "weight": 1}
+    return common | {f"part0-{name}": value for name, value in part.items()}
+
+
 class Act(NamedTuple):
     """What is sent, and which row it leaves. ``body`` may need the objects of the test."""
 
@@ -116,6 +123,10 @@ ACTS: dict[str, Act] = {
     ENVIRONMENTS + "delete/": Act("environment_deleted"),
     ENVIRONMENTS + "edit/": Act("environment_changed", SHOP | {"slots": "9"}),
     ENVIRONMENTS + "datasets/new/": Act("dataset_ordered", {"command": "tasks", "name": "made"}),
+    PROJECT + "suites/new/": Act("suite_saved", lambda of: suite_form(of["config"])),
+    PROJECT + "suites/" + OWN_PK + "edit/": Act("suite_saved", lambda of: suite_form(of["config"])),
+    PROJECT + "suites/" + OWN_PK + "evaluate/": Act("run_launched", {"contestant": "policy:empty"}),
+    PROJECT + "suites/" + OWN_PK + "delete/": Act("suite_deleted"),
     PROJECT + "models/new/": Act("model_added", {"name": "qwen", "kind": "hub", "source": "a/b", "revision": ""}),
     PROJECT + "models/" + OWN_PK + "delete/": Act("model_deleted"),
     PROJECT + "models/checkpoints/" + OWN_PK + "delete/": Act(
@@ -129,6 +140,11 @@ ACTS: dict[str, Act] = {
     API + "projects/<slug:slug>/datasets": Act("dataset_added", lambda of: {"name": "d", "file": _file()}),
     API + "projects/<slug:slug>/rewards": Act("reward_saved", PARTS),
     API + "projects/<slug:slug>/environments": Act("environment_added", {"name": "bed", "program": "webshop"}),
+    API + "projects/<slug:slug>/suites": Act(
+        "suite_saved",
+        lambda of: {"name": "new", "parts": [{"title": "a", "config": of["config"].model_dump(mode="json")}]},
+    ),
+    API + "suites/<uuidstr:suite_id>/evaluations": Act("run_launched", {"contestant": "policy:empty"}),
     API + "runs/<uuidstr:run_id>/stop": Act("run_stopped"),
     API + "runs/<uuidstr:run_id>/pause": Act("run_paused"),
     API + "runs/<uuidstr:run_id>/resume": Act("run_resumed"),
@@ -141,6 +157,7 @@ DELETES = {
     API + "runs/<uuidstr:run_id>": "run_deleted",
     API + "checkpoints/<uuidstr:checkpoint_id>": "checkpoint_deleted",
     API + "models/<uuidstr:model_id>": "model_deleted",
+    API + "suites/<uuidstr:suite_id>": "suite_deleted",
     API + "datasets/<uuidstr:dataset_id>": "dataset_deleted",
     API + "projects/<slug:slug>": "project_deleted",
 }

@@ -25,6 +25,8 @@ from webapp.rewards.models import RewardCase, RolloutSet
 from webapp.rollouts.models import Rollout
 from webapp.runs.models import Preparation, RunImport
 from webapp.sockets import websocket_urlpatterns
+from webapp.suites.models import Suite
+from webapp.suites.services import suite_create
 from webapp.teams.models import ApiToken, Membership, Project, SiteSwitch, User
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
@@ -66,7 +68,8 @@ def objects(
     model = RegisteredModel.objects.create(project=project, name="small", kind="hub", source="a/b")
     newcomer = Membership.objects.create(team=project.team, user=User.objects.create_user("dana"))
     case = RewardCase.objects.create(project=project, name="case", messages=[], prompt_length=0)
-    rollout = Rollout.objects.create(run=run, attempt=1, step=1, group=0, index=0, started_at=timezone.now(), seq=1)
+    place = {"run": run, "attempt": 1, "step": 1, "group": 0, "index": 0, "started_at": timezone.now(), "seq": 1}
+    rollout, _evaluated = Rollout.objects.create(**place), Rollout.objects.create(**place, held_out=True)
     checkpoint = Checkpoint.objects.create(
         project=project, run=run, attempt=1, step=1, path="1/checkpoint-1", bytes=1, seq=1, created_at=timezone.now()
     )
@@ -83,6 +86,8 @@ def objects(
         "environments": (environment := make_environment(url="http://127.0.0.1:1")).pk,
         "environment_id": environment.pk,
         "models": model.pk,
+        "suites": (suite := _suite(project, data)).pk,
+        "suite_id": suite.pk,
         "rollouts": rollout.pk,
         "cases": case.pk,
         "operation": "split",
@@ -101,6 +106,13 @@ def objects(
         "number": 1,
         "task": 0,
     }
+
+
+def _suite(project: Project, dataset: Dataset) -> Suite:
+    """A suite that anybody may play."""
+    config = {"data": {"train": dataset.reference}, "environment": {"name": "none"}}
+    part = {"title": "all", "weight": 1.0, "config": config}
+    return suite_create(project=project, user=None, name="exam", parts=[part]).suite
 
 
 def _export(dataset: Dataset) -> DatasetExport:

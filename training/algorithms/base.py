@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from training.algorithms.finite import SKIPS_IN_A_ROW, Finite
+from training.algorithms.held_out import HeldOut
 from training.algorithms.job import Job
 from training.algorithms.loading import autocast_dtype
 from training.algorithms.saving import Saver
@@ -56,9 +57,9 @@ def one_device(arguments: Arguments) -> Arguments:
 class JournalCallback(TrainerCallback):
     """Turns the trainer's steps into journal events, saves checkpoints, and ends the run when asked.
 
-    ``extra`` holds our own figures of the step being trained; they are merged into the step's metrics and then
-    forgotten. ``rows`` counts the rows that the update being made learns from, where the trainer counts them.
-    ``updates`` are made of one sampling.
+    ``held_out`` plays held-out tasks where the job asks for that. ``extra`` holds our own figures of the step being
+    trained; they are merged into the step's metrics and then forgotten. ``rows`` counts the rows that the update being
+    made learns from, where the trainer counts them. ``updates`` are made of one sampling.
     """
 
     def __init__(self, job: Job, updates: int = 1) -> None:
@@ -68,6 +69,7 @@ class JournalCallback(TrainerCallback):
         self.finite = Finite()
         self.extra: dict[str, float] = {}
         self.rows: int | None = None
+        self.held_out: HeldOut | None = None
         self._skipped: Literal["loss", "gradient"] | None = None
         self._mark = time.monotonic()
         self._stopping_since: float | None = None
@@ -83,6 +85,7 @@ class JournalCallback(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
+        self._evaluate(state.global_step)
         self._mark = time.monotonic()
         self.saver.begin()
 
@@ -130,12 +133,21 @@ class JournalCallback(TrainerCallback):
         self.job.journal.write(Metrics(step=state.global_step, values=values))
         if self.finite.in_a_row >= SKIPS_IN_A_ROW:
             raise self._never_finite(state.global_step)
-        if self.saver.finished(state.global_step, values):
+        best = self.saver.at_border(state.global_step) and self._evaluate(state.global_step)
+        if self.saver.finished(state.global_step, values, best=best):
             if state.global_step < self.job.config.run.max_steps:
                 self.job.journal.write(PhaseChanged(phase="training", step=state.global_step + 1))
             self._mark = time.monotonic()
         if self.job.stop.is_set() and not self._goes_on(state.global_step):
             control.should_training_stop = True
+
+    def _evaluate(self, step: int) -> bool:
+        """Play the held-out tasks if that is due; whether no weights before were as good."""
+        if self.held_out is None or not self.held_out.due(step):
+            return False
+        before, success = self.held_out.best, self.held_out.evaluate(step)
+        self._mark = time.monotonic()
+        return step > 0 and success is not None and (before is None or success > before)
 
     def _figures(self) -> dict[str, float]:
         """Our own figures of the step, with where its time went."""

@@ -43,6 +43,9 @@ class Manifest(BaseModel):
     files: list[ManifestFile]
     reward: float | None = None
     """Mean reward of the steps since the checkpoint before it; the highest one is the best checkpoint."""
+    held_out: float | None = None
+    """Success on held-out tasks. Where a run has one, the best checkpoint is the one with the highest, whatever its
+    reward: a reward may rise for reasons that solve no task."""
 
 
 @contextmanager
@@ -61,7 +64,13 @@ def staging_of(target: Path) -> Path:
     return target.with_name(target.name + ".staging")
 
 
-def write_whole(target: Path, step: int, fill: Callable[[Path], None], reward: float | None = None) -> int:
+def write_whole(
+    target: Path,
+    step: int,
+    fill: Callable[[Path], None],
+    reward: float | None = None,
+    held_out: float | None = None,
+) -> int:
     """Write a folder that appears at ``target`` complete or not at all. Returns its size in bytes.
 
     ``fill`` puts the files into the folder it is given. Raises ``StorageFull``.
@@ -72,7 +81,7 @@ def write_whole(target: Path, step: int, fill: Callable[[Path], None], reward: f
         staging.mkdir(parents=True)
         fill(staging)
         files = [_record(path, staging) for path in sorted(staging.rglob("*")) if path.is_file()]
-        manifest = Manifest(step=step, files=files, reward=reward)
+        manifest = Manifest(step=step, files=files, reward=reward, held_out=held_out)
         (staging / MANIFEST).write_text(manifest.model_dump_json(indent=1), encoding="utf-8")
         _sync(staging / MANIFEST)
         _sync(staging)
@@ -114,15 +123,25 @@ def outdated(directory: Path, keep: int, earlier: Sequence[Path] = ()) -> tuple[
     """Checkpoints of a run that are neither among its ``keep`` newest nor the best, and the best one.
 
     ``earlier`` are the directories of the attempts before, oldest first: a checkpoint of a later attempt is newer,
-    whatever its step. The best has the highest reward in its manifest; ``None`` where no checkpoint has one. ``keep``
-    0 keeps all, and what is pinned stays.
+    whatever its step. The best has the highest held-out success in its manifest, or where none has any, the highest
+    reward; of equal ones it is the older. ``None`` where no checkpoint has either. ``keep`` 0 keeps all, and what is
+    pinned stays.
     """
     places = [directory, *reversed(earlier)]
     folders = [folder for place in places for folder in sorted(numbered(place), key=step_of, reverse=True)]
-    rewards = {folder: reward for folder in folders if (reward := _reward_of(folder)) is not None}
-    best = max(rewards, key=lambda folder: rewards[folder]) if rewards else None
+    best = _best(folders)
     old = [folder for folder in folders[keep:] if folder != best and not _pin_of(folder).exists()] if keep else []
     return old, best
+
+
+def _best(folders: list[Path]) -> Path | None:
+    """The best of some checkpoints, newest first."""
+    manifests = {folder: found for folder in reversed(folders) if (found := _manifest_of(folder)) is not None}
+    for value in (lambda found: found.held_out, lambda found: found.reward):
+        known = {folder: each for folder, found in manifests.items() if (each := value(found)) is not None}
+        if known:
+            return max(known, key=lambda folder: known[folder])
+    return None
 
 
 def pin(folder: Path) -> None:
@@ -146,7 +165,9 @@ def remove(folder: Path) -> None:
     shutil.rmtree(aside, ignore_errors=True)
 
 
-def save_checkpoint(trainer: Any, run_dir: Path, step: int, reward: float | None = None) -> tuple[Path, int]:
+def save_checkpoint(
+    trainer: Any, run_dir: Path, step: int, reward: float | None = None, held_out: float | None = None
+) -> tuple[Path, int]:
     """Everything that resuming needs: weights, optimiser, schedule, random states, step. Returns (folder, bytes).
 
     The layout is the one that ``transformers.Trainer`` resumes from; it loads these files with ``weights_only=True``,
@@ -161,7 +182,7 @@ def save_checkpoint(trainer: Any, run_dir: Path, step: int, reward: float | None
         trainer._save_rng_state(str(folder))
         trainer.state.save_to_json(str(folder / "trainer_state.json"))
 
-    return target, write_whole(target, step, fill, reward)
+    return target, write_whole(target, step, fill, reward, held_out)
 
 
 def save_final(trainer: Any, run_dir: Path, step: int) -> tuple[Path, int]:
@@ -187,9 +208,9 @@ def step_of(folder: Path) -> int:
     return int(folder.name.removeprefix(PREFIX))
 
 
-def _reward_of(folder: Path) -> float | None:
+def _manifest_of(folder: Path) -> Manifest | None:
     try:
-        return Manifest.model_validate_json((folder / MANIFEST).read_bytes()[: MAX_MANIFEST_BYTES + 1]).reward
+        return Manifest.model_validate_json((folder / MANIFEST).read_bytes()[: MAX_MANIFEST_BYTES + 1])
     except (OSError, ValidationError):
         return None
 

@@ -15,7 +15,7 @@ from training.algorithms.tasks import playable
 from training.config import JobConfig, RewardComponent
 from training.data.schema import Row
 from training.evaluation.recorded import REPORT_NAME, evaluation_of
-from training.evaluation.tasks import drawn_tasks
+from training.evaluation.tasks import drawn_tasks, evaluated_places
 from training.journal import Metrics
 from training.rewards.base import Episode, Score
 from training.rewards.combining import SCHEDULES_ENDED
@@ -31,7 +31,7 @@ def run_evaluate(job: Job) -> None:
     components, rows = prepare(job)
     with cast_of(job, rows) as cast:
         fits = set(playable(job, rows, cast.player.template))
-        drawn = drawn_tasks(config, len(rows))
+        drawn = drawn_tasks(config, evaluated_places(config, rows))
         tasks = [place for place in drawn if place in fits]
         steps = steps_of(config, tasks)
         job.check_stop()

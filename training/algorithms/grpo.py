@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from training.algorithms.base import JournalCallback, common_arguments, one_device, train
+from training.algorithms.held_out import HeldOut, choose_tasks
 from training.algorithms.job import Job, checkpoint_step, row_order
 from training.algorithms.loading import (
     fetch_model,
@@ -23,7 +24,7 @@ from training.algorithms.loading import (
     prepare_device,
     revision_of,
 )
-from training.algorithms.tasks import playable, reward_components, task_rows
+from training.algorithms.tasks import reward_components, task_rows
 from training.config import JobConfig, RewardComponent
 from training.data.schema import Row
 from training.journal import PhaseChanged
@@ -66,12 +67,12 @@ def run_grpo(job: Job, *, scorer: Scorer | None = None, engine: Engine | None = 
     if note:
         job.log(note, "warning")
     template = ChatTemplate(tokenizer)
-    places = playable(job, rows, template)
+    tasks = choose_tasks(job, rows, template)
     job.check_stop()
     model = load_model(config, folder, device)
     callback = JournalCallback(job, config.updates_per_step)
     rollouts = _Rollouts(job, callback, rows, template, components, scorer)
-    trainer = _make_trainer(job, model, tokenizer, places, components, rollouts, callback, device)
+    trainer = _make_trainer(job, model, tokenizer, tasks.train, components, rollouts, callback, device)
     own_engine, check = engine is None, None
     if engine is None:
         autocast = AUTOCAST.get(trainer.accelerator.mixed_precision)
@@ -80,11 +81,17 @@ def run_grpo(job: Job, *, scorer: Scorer | None = None, engine: Engine | None = 
         check = SamplerCheck(trainer_logprobs(trainer), tolerance_for(sampled, autocast), job.journal.write)
     rollouts.attach(engine, check)
     job.check_stop()
-    job.started(len(places), device, checkpoint_step(checkpoint))
+    job.started(len(tasks.train), device, checkpoint_step(checkpoint))
+    held_out = None
+    if config.evaluate.every:
+        held_out = callback.held_out = HeldOut(job, tasks, components, template, engine, scorer)
+        callback.saver.held_out = held_out.success_of
     try:
         train(job, trainer, callback, checkpoint)
     finally:
         rollouts.close()
+        if held_out is not None:
+            held_out.close()
         if own_engine:
             engine.close()
 

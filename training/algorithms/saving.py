@@ -4,7 +4,7 @@
    trainer that resumes would have to hold the sampled rollouts too. Every step is a border where one update is made of
    each sampling.
 2. At a border a checkpoint is due after ``run.save_every`` steps or ``run.save_every_minutes``, whichever comes first,
-   and at the last step, so that the run can be extended.
+   after an evaluation that was the best of the run, and at the last step, so that the run can be extended.
 3. A run that is asked to stop, or pauses, saves the last border if it trained since the last save. The weights stand
    there until the first update of the next sampling; the random states are kept as they were at the border.
 4. Before a save: weights must be finite, and the disk must have room for it beside the reserve. A run that pauses
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Callable
 from typing import Any
 
 from training.algorithms.checkpoints import ADAPTER, outdated, remove, save_checkpoint, save_final
@@ -32,7 +33,8 @@ LAST_SAVE_SHARE = 0.5
 
 
 class Saver:
-    """Saves one trainer's state. ``updates`` is how many updates are made of one sampling."""
+    """Saves one trainer's state. ``updates`` is how many updates are made of one sampling; ``held_out`` tells the
+    success of a step's weights on held-out tasks, where they were played."""
 
     def __init__(self, job: Job, updates: int = 1) -> None:
         self.job = job
@@ -42,6 +44,7 @@ class Saver:
         self._bytes = 0
         self._random: dict[str, Any] | None = None
         self._rewards: list[float] = []
+        self.held_out: Callable[[int], float | None] = lambda _step: None
 
     def attach(self, trainer: Any) -> None:
         """Take the trainer, and estimate from its parameters what a checkpoint needs."""
@@ -66,11 +69,12 @@ class Saver:
         if self.at_border(step):
             self._random = random_states()
 
-    def finished(self, step: int, values: dict[str, float]) -> bool:
-        """The metrics of ``step`` are journalled: save if a checkpoint is due. True if it did."""
+    def finished(self, step: int, values: dict[str, float], *, best: bool = False) -> bool:
+        """The metrics of ``step`` are journalled: save if a checkpoint is due. True if it did. ``best``: an evaluation
+        has just said that no weights before were as good."""
         if "reward" in values:
             self._rewards.append(values["reward"])
-        if not self.at_border(step) or not self._due(step):
+        if not self.at_border(step) or not (best or self._due(step)):
             return False
         self.save(step)
         return True
@@ -90,18 +94,19 @@ class Saver:
         job.journal.write(PhaseChanged(phase="saving", step=step))
         self.require_finite()
         began = time.monotonic()
-        reward = _mean(self._rewards)
+        reward, held_out = _mean(self._rewards), self.held_out(step)
         now = random_states()
         restore_random(self._random or now)
         try:
-            folder, self._bytes = save_checkpoint(self._trainer, job.run_dir, step, reward)
+            folder, self._bytes = save_checkpoint(self._trainer, job.run_dir, step, reward, held_out)
         finally:
             restore_random(now)
         self._saved_at = time.monotonic()
         job.save_seconds = self._saved_at - began
         job.saved_step, job.saved, self._rewards = step, folder.name, []
         size, seconds = self._bytes, job.save_seconds
-        job.journal.write(CheckpointSaved(step=step, path=folder.name, bytes=size, seconds=seconds, reward=reward))
+        said = {"seconds": seconds, "reward": reward, "held_out": held_out}
+        job.journal.write(CheckpointSaved(step=step, path=folder.name, bytes=size, **said))
         self._retain()
 
     def _retain(self) -> None:

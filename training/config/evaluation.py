@@ -10,8 +10,48 @@ from training.words import _
 
 
 class EvaluateConfig(Group):
-    """Playing every task the same number of times, used by jobs of kind `evaluate`."""
+    """Playing tasks that nothing is learned from: jobs of kind `evaluate`, and GRPO every few steps."""
 
+    every: int = option(
+        0,
+        title=_("Evaluate every"),
+        help=_(
+            "In a GRPO run: steps between evaluations on tasks that are held out, before the first step and after the "
+            "last one too; 0 is off. The checkpoint with the highest held-out success is kept."
+        ),
+        unit=_("steps"),
+        ge=0,
+        le=1_000_000,
+    )
+    share: float = option(
+        0.0,
+        title=_("Held-out share"),
+        help=_(
+            "Part of the dataset that GRPO does not train on and evaluations play: 0.1 is a tenth, 0 holds nothing "
+            "out. A row is chosen by its task's text, so equal tasks stay together, and it stays held out when the "
+            "dataset grows."
+        ),
+        ge=0,
+        le=0.5,
+    )
+    data: str = option(
+        "",
+        title=_("Held-out dataset"),
+        help=_(
+            "In a GRPO run: another dataset whose tasks are played, in place of a share of its own. Tasks that are in "
+            "the training dataset too are left out."
+        ),
+        widget="dataset",
+        max_length=500,
+    )
+    samples: int = option(
+        1,
+        title=_("Tries of a held-out task"),
+        help=_("In a GRPO run. A job of kind `evaluate` plays each task `rollout.num_generations` times."),
+        unit=_("rollouts"),
+        ge=1,
+        le=64,
+    )
     tasks: int = option(
         0,
         title=_("Tasks"),
@@ -37,7 +77,7 @@ class EvaluateConfig(Group):
     policy: Literal["none", "empty", "repeat", "copy_prompt", "one_tool", "claim_success", "beg"] = option(
         "none",
         title=_("Scripted policy"),
-        help=_("A degenerate policy that plays in place of the model, as a floor."),
+        help=_("A degenerate policy that plays in place of the model, as a floor. Only jobs of kind `evaluate`."),
         choices={"none": _("the model plays"), **POLICY_CHOICES},
     )
 

@@ -109,6 +109,7 @@ class JobConfig(Group):
             raise OptionError("sample.policies", sentence(_("each policy may appear once")))
         if self.method.learns_from == "rollouts":
             self._check_batches()
+            self._check_held_out()
         if self.rollout.max_turn_tokens > self.rollout.max_completion_tokens:
             raise OptionError(
                 "rollout.max_turn_tokens", sentence(_("one turn cannot be longer than the whole episode"))
@@ -143,6 +144,14 @@ class JobConfig(Group):
             why = sentence(of_mini if mini else of_step, size=mini or batch, micro=micro)
             raise OptionError("optim.micro_batch_size", why)
 
+    def _check_held_out(self) -> None:
+        chosen = self.evaluate
+        if chosen.every and not (chosen.share or chosen.data):
+            raise OptionError("evaluate.share", sentence(_("say what is held out: a share, or a dataset of its own")))
+        if chosen.share and chosen.data:
+            text = _("choose a share of the dataset or a dataset of its own, not both")
+            raise OptionError("evaluate.data", sentence(text))
+
     @property
     def method(self) -> Method:
         """The row of the job's kind in the table of methods."""
@@ -176,6 +185,12 @@ class JobConfig(Group):
     def needs_model(self) -> bool:
         """Whether the model of the config is used: it is trained, or plays."""
         return not (self.policies or self.asks_endpoint)
+
+    @property
+    def held_out_samples(self) -> JobConfig:
+        """The same job with the tries of a held-out task in place of a group's."""
+        rollout = self.rollout.model_copy(update={"num_generations": self.evaluate.samples})
+        return self.model_copy(update={"rollout": rollout})
 
     @property
     def draws_tasks(self) -> bool:

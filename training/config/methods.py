@@ -59,13 +59,14 @@ METHODS: dict[str, Method] = {
     "grpo": Method(
         title=_("GRPO: learn from rewarded rollouts"),
         short="GRPO",
-        groups=("model", "data", "environment", "rewards", "rollout", "grpo", "optim", "run"),
+        groups=("model", "data", "environment", "rewards", "rollout", "grpo", "evaluate", "optim", "run"),
         learns_from="rollouts",
         entry="training.algorithms.grpo:run_grpo",
         plays=True,
         tiles=(
             "reward",
             "rollouts/task_success",
+            "heldout/success",
             "kl",
             "completions/mean_length",
             "rollouts/excluded_share",
@@ -73,6 +74,7 @@ METHODS: dict[str, Method] = {
             "timing/step",
         ),
         curves=(
+            "success",
             "reward",
             "components",
             "kl",

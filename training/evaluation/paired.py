@@ -102,7 +102,8 @@ def sign_flip(change: Values, *, seed: int = 0) -> float:
 def sign_flips(changes: Values, *, seed: int = 0) -> list[float]:
     """The same for several columns of the same tasks, 0 where a column has no difference."""
     changes = np.where(np.abs(changes) > 1e-12, changes, 0.0)
-    seen = np.abs(changes.sum(axis=0)) * (1 - 1e-12)
+    # Sums that differ by rounding alone are equal.
+    seen = np.abs(changes.sum(axis=0)) - 1e-12 * np.abs(changes).sum(axis=0)
     moved = np.count_nonzero(changes, axis=0)
     found = [
         _exact_flips(changes[changes[:, k] != 0, k], seen[k]) if moved[k] <= EXACT_FLIPS else 0.0

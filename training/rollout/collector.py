@@ -176,6 +176,8 @@ class Collector:
 class Step:
     """The rollouts of one step while they run."""
 
+    mark = "s"
+
     def __init__(self, collector: Collector, step: int, row_indices: Sequence[int]) -> None:
         self._c = collector
         self.step = step
@@ -201,7 +203,7 @@ class Step:
         row = self._c._rows[row_index]
         config = self._c._config
         started = RolloutStarted(
-            rollout=f"a{self._c._attempt}-s{self.step}-g{group}-i{index}",
+            rollout=f"a{self._c._attempt}-{self.mark}{self.step}-g{group}-i{index}",
             step=self.step,
             group=group,
             index=index,
@@ -327,7 +329,7 @@ class Step:
         if combined is not None:
             result = result._replace(advantages=combined)
         self._statistics[group] = result
-        self._c._write(
+        self._say_group(
             GroupScored(
                 step=self.step,
                 group=group,
@@ -338,6 +340,9 @@ class Step:
                 zero_variance=result.zero_variance,
             )
         )
+
+    def _say_group(self, event: GroupScored) -> None:
+        self._c._write(event)
 
 
 class _TurnWriter:

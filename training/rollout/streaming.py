@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterable, Sequence
 
 from training.chat_client import usage
 from training.errors import BudgetSpent, DataError, EndpointRefused, StopRequested
+from training.journal import GroupScored, RolloutStarted
 from training.rollout.collector import BAD_STEP_S, Collector, Step, mix_seed
 from training.rollout.figures import judge_figures, step_figures
 from training.rollout.finished import Rollout, StepRollouts
+from training.rollout.trajectory import Task
 
 HOPELESS = (BudgetSpent, EndpointRefused)
 """Every further rollout would end so too: the run pauses at once."""
@@ -25,6 +27,9 @@ OnStep = Callable[[int, StepRollouts], None]
 
 class StreamingCollector(Collector):
     """A collector whose steps overlap."""
+
+    def _step(self, step: int, rows: Sequence[int]) -> TaskStep:
+        return TaskStep(self, step, rows)
 
     def stream(self, steps: Steps, *, in_flight: int, finished: OnStep) -> None:
         """Play all steps; ``finished`` is called with each, in their order. Raises as ``collect`` does."""
@@ -66,7 +71,7 @@ class _Stream:
 
     async def _begin(self, step: int, rows: Sequence[int]) -> None:
         """Start a step's rollouts as slots become free."""
-        work = TaskStep(self._c, step, rows)
+        work = self._c._step(step, rows)
         self._c._hold.step = step
         self._open.append((work, []))
         for position in range(len(rows)):
@@ -128,3 +133,23 @@ class TaskStep(Step):
             self._c._fatal = rollout.trajectory.error
         self._finish(rollout, started.group, started.index)
         return rollout
+
+
+class HeldOutCollector(StreamingCollector):
+    """Plays the tasks that a run which trains holds out."""
+
+    def _step(self, step: int, rows: Sequence[int]) -> TaskStep:
+        return HeldOutStep(self, step, rows)
+
+
+class HeldOutStep(TaskStep):
+    """An evaluation within training. Its groups have no baseline: nothing is learned from them."""
+
+    mark = "e"
+
+    def _begin(self, position: int) -> tuple[RolloutStarted, Task]:
+        started, task = super()._begin(position)
+        return started.model_copy(update={"held_out": True}), task
+
+    def _say_group(self, event: GroupScored) -> None:
+        """No advantages are told."""

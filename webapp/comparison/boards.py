@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from training.evaluation.intervals import Interval
 from training.evaluation.recorded import Report
@@ -28,12 +28,14 @@ class BoardLine(NamedTuple):
 
 
 class Board(NamedTuple):
-    """A set of tasks. ``data`` and ``environment`` say which, as configs name them."""
+    """A set of tasks. ``data`` and ``environment`` say which, as configs name them. ``baselines`` is what the newest
+    evaluation heard of the environment: simple policies with their mean reward and share of successes."""
 
     data: str
     environment: str
     columns: list[Column]
     lines: list[BoardLine]
+    baselines: list[dict[str, Any]]
 
 
 def report_of_run(run: Run) -> Report | None:
@@ -66,6 +68,7 @@ def _board(lines: Sequence[BoardLine]) -> Board:
             line._replace(cells=[cell(column, interval_of(line.report, column.name)) for column in columns])
             for line in ranked
         ],
+        list(lines[0].contestant.run.baselines or []),
     )
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
 from django.utils.translation import gettext as _
 
 from training.config import JobConfig, RewardComponent
-from training.evaluation.tasks import DRAWN_TASKS, drawn_tasks
+from training.data.reader import load_rows
+from training.errors import DataError
+from training.evaluation.tasks import DRAWN_TASKS, drawn_tasks, evaluated_places
 from training.rewards.registry import default_components
 from webapp.datasets.models import Dataset
 from webapp.runs.config import config_of
@@ -118,5 +121,16 @@ def tasks_set(contestant: Contestant) -> list[int] | None:
     dataset = (rows.filter(version=version) if version.isdigit() else rows).order_by("-version").first()
     if dataset is None or str(dataset.rows_path) != config.data.train:
         return None
+    if config.evaluate.share:
+        return _held_out(config)
     count = min(dataset.rows, config.data.max_rows) if config.data.max_rows else dataset.rows
-    return drawn_tasks(config, count)
+    return drawn_tasks(config, range(count))
+
+
+def _held_out(config: JobConfig) -> list[int] | None:
+    """The tasks of an evaluation that plays a held-out share: which rows those are, only their texts tell."""
+    try:
+        rows = load_rows(Path(config.data.train), config.data.max_rows)
+    except (DataError, OSError):
+        return None
+    return drawn_tasks(config, evaluated_places(config, rows))

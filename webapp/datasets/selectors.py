@@ -39,7 +39,10 @@ def ready_datasets(project: Project) -> QuerySet[Dataset]:
 def runs_using(dataset: Dataset, *, active: bool = False) -> QuerySet[Run]:
     """Runs whose config names this version, or that resolved to its rows."""
     runs = Run.objects.filter(project=dataset.project).filter(
-        Q(config__data__train=dataset.reference) | Q(resolved__data__train=str(dataset.rows_path))
+        Q(config__data__train=dataset.reference)
+        | Q(resolved__data__train=str(dataset.rows_path))
+        | Q(config__evaluate__data=dataset.reference)
+        | Q(resolved__evaluate__data=str(dataset.rows_path))
     )
     return runs.exclude(state__in=TERMINAL) if active else runs
 

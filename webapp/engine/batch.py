@@ -8,7 +8,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid5
 
+from pydantic import ValidationError
+
 from training import journal
+from training.evaluation.recorded import Report
 from training.journal import Event
 from webapp.logs import redact
 from webapp.registry.models import Checkpoint, CheckpointState
@@ -150,6 +153,7 @@ class Batch:
             row=None if event.row is None else _int(event.row, "row"),
             task=clean_text(event.task),
             policy=clean_text(event.policy)[:NAME_MAX],
+            held_out=event.held_out,
             started_at=_time(event.t),
         )
 
@@ -210,6 +214,27 @@ class Batch:
             zero_variance=event.zero_variance,
         )
 
+    def _tasks_held_out(self, event: journal.TasksHeldOut) -> None:
+        counts = {name: _int(getattr(event, name), name) for name in ("groups", "leaked", "alike", "looked_at")}
+        said = {"source": event.source, "tasks": len(event.rows), **counts}
+        self.events.append(("tasks_held_out", said, _time(event.t)))
+        self._report("held_out", {**self._now("health").get("held_out", {}), **said})
+
+    def _held_out_evaluated(self, event: journal.HeldOutEvaluated) -> None:
+        step = _int(event.step, "step")
+        try:
+            report = Report.model_validate(event.report)
+        except ValidationError as exc:
+            raise BadEvent("the report of the held-out tasks cannot be read") from exc
+        said = {"step": step, "best": event.best, "report": clean_json(report.model_dump(mode="json"))}
+        self.events.append(("held_out_evaluated", said, _time(event.t)))
+        success = report.figures.get("success")
+        if success is None or success.value is None:
+            return
+        found = {"step": step, "success": success.value, "low": success.low, "high": success.high}
+        known = self._now("health").get("held_out", {})
+        self._report("held_out", {**known, "newest": found, **({"best": found} if event.best else {})})
+
     def _checkpoint(self, event: journal.CheckpointSaved) -> None:
         folder = attempt_dir(self.run.pk, self.attempt)
         try:
@@ -229,6 +254,7 @@ class Batch:
             bytes=event.bytes,
             final=event.final,
             created_at=_time(event.t),
+            held_out=event.held_out,
         )
 
     def _save_took(self, seconds: float | None) -> None:
@@ -309,6 +335,8 @@ _HANDLERS: dict[type[Event], Callable[[Batch, Any], None]] = {
     journal.TurnAdded: Batch._turn,
     journal.RolloutFinished: Batch._rollout_finished,
     journal.GroupScored: Batch._group_scored,
+    journal.TasksHeldOut: Batch._tasks_held_out,
+    journal.HeldOutEvaluated: Batch._held_out_evaluated,
     journal.CheckpointSaved: Batch._checkpoint,
     journal.CheckpointsRemoved: Batch._checkpoints_removed,
     journal.Resumed: Batch._resumed,

@@ -48,6 +48,8 @@ def resolve(project: Project, config: JobConfig) -> Resolved:
     after = _model(project, plain) if plain.needs_model else None
     if not plain.draws_tasks:
         plain.data.train = _dataset(project, plain.data.train)
+    if plain.evaluate.data and plain.method.learns_from == "rollouts":
+        plain.evaluate.data = _dataset(project, plain.evaluate.data, "evaluate.data")
     if not plain.method.plays:
         return Resolved(plain, after)
     environment = _environment(project, plain)
@@ -68,8 +70,7 @@ def _split(option: str, reference: str, word: str) -> tuple[str, int | None]:
     return name, int(version) if at else None
 
 
-def _dataset(project: Project, reference: str) -> str:
-    option = "data.train"
+def _dataset(project: Project, reference: str, option: str = "data.train") -> str:
     if not reference:
         _refuse(option, _("choose a dataset."))
     if not reference.startswith("dataset:"):

@@ -50,7 +50,7 @@ GROUP_HELP = (
     gettext_noop("The loss. TRL's GRPOTrainer computes it."),
     gettext_noop("Supervised fine-tuning, used by jobs of kind `sft`."),
     gettext_noop("Playing and scoring without training, used by jobs of kind `sample`."),
-    gettext_noop("Playing every task the same number of times, used by jobs of kind `evaluate`."),
+    gettext_noop("Playing tasks that nothing is learned from: jobs of kind `evaluate`, and GRPO every few steps."),
     gettext_noop("An OpenAI-compatible endpoint that plays in the model's place, used by jobs of kind `evaluate`."),
     gettext_noop("The optimiser (AdamW) and its batch."),
     gettext_noop("How long the job runs, how often it saves, and where."),
@@ -337,6 +337,7 @@ def reference_choices(project: Project) -> dict[str, list[tuple[str, str]]]:
     return {
         "model.source": models,
         "data.train": [empty, *datasets],
+        "evaluate.data": [("", _("— none —")), *datasets],
         "environment.name": [empty, *environments, (NO_ENVIRONMENT, _("none · one turn, scored by the rewards alone"))],
         "rewards.spec": [("", _("— the components below, or the default ones —")), *rewards],
     }

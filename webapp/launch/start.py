@@ -131,6 +131,8 @@ def _refer(config: JobConfig, request: HttpRequest) -> None:
         if not 0 < len(value) <= MAX_REFERENCE:
             continue
         setattr(getattr(config, group), option, value)
+    if config.method.evaluates and config.evaluate.data:  # what the run that trained held out
+        config.data.train, config.evaluate.data = config.evaluate.data, ""
     if config.rewards.spec == request.GET.get("reward"):
         _train_with_spec(config)
 

@@ -10,11 +10,19 @@ from typing import Any
 from django.utils import timezone
 
 from webapp.failures import failure
-from webapp.figures import duration, figure
+from webapp.figures import duration, figure, percent
 from webapp.strings import report_strings
 from webapp.text import clean_text, in_words
 
-REPORT_KINDS = ("held", "update_skipped", "sampler_checked", "resumed", "checkpoints_removed")
+REPORT_KINDS = (
+    "held",
+    "update_skipped",
+    "sampler_checked",
+    "resumed",
+    "checkpoints_removed",
+    "tasks_held_out",
+    "held_out_evaluated",
+)
 
 
 def report_text(key: str, **values: Any) -> str:
@@ -101,12 +109,30 @@ def _skipped(payload: Mapping[str, Any]) -> str:
     return report_text(f"event.skipped_{payload['what']}", step=payload["step"], n=payload["in_a_row"])
 
 
+def _held_out_tasks(payload: Mapping[str, Any]) -> str:
+    parts = [report_text(f"event.tasks_held_out_{payload['source']}", n=payload["tasks"], groups=payload["groups"])]
+    if payload["leaked"]:
+        parts.append(report_text("event.leaked", n=payload["leaked"]))
+    key = "event.alike" if payload["alike"] else "event.alike_none"
+    parts.append(report_text(key, n=payload["alike"], rows=payload["looked_at"]))
+    return " ".join(parts)
+
+
+def _evaluated(payload: Mapping[str, Any]) -> str:
+    found = payload["report"]["figures"].get("success") or {}
+    places = {"step": payload["step"], "tasks": found.get("tasks", 0), "value": percent(found.get("value"))}
+    places |= {end: percent(found.get(end)) for end in ("low", "high")}
+    return report_text("event.evaluated_best" if payload["best"] else "event.evaluated", **places)
+
+
 WORDS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "held": _held,
     "update_skipped": _skipped,
     "sampler_checked": _sampler,
     "resumed": resume_text,
     "checkpoints_removed": _removed,
+    "tasks_held_out": _held_out_tasks,
+    "held_out_evaluated": _evaluated,
 }
 
 

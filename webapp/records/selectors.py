@@ -141,6 +141,10 @@ _SOURCES: tuple[tuple[str, type[Any], Callable[[Any], dict[str, Any]]], ...] = (
 )
 
 
+LEFT_OUT: dict[type[Any], dict[str, bool]] = {Rollout: {"held_out": True}, Turn: {"rollout__held_out": True}}
+"""The live view shows what is learned from; evaluations in between have a page of their own."""
+
+
 @dataclass
 class Changes:
     """What is new after a ``seq``, up to ``seq``; ``more`` when the limit cut it off there."""
@@ -162,7 +166,8 @@ def run_changes_after(run: Run, seq: int, limit: int = 2000) -> Changes:
     found: dict[str, list[Any]] = {}
     upto = run.seq
     for key, model, _view in _SOURCES:
-        rows = list(model.objects.filter(run_id=run.pk, seq__gt=seq, seq__lte=run.seq).order_by("seq")[: limit + 1])
+        new = model.objects.filter(run_id=run.pk, seq__gt=seq, seq__lte=run.seq).exclude(**LEFT_OUT.get(model, {}))
+        rows = list(new.order_by("seq")[: limit + 1])
         if len(rows) > limit:
             upto = min(upto, rows[limit - 1].seq)
         found[key] = rows

@@ -76,6 +76,7 @@ class Checkpoint(UuidModel):
     path = models.CharField(max_length=200)
     bytes = models.BigIntegerField()
     final = models.BooleanField(default=False)
+    held_out = models.FloatField(null=True, help_text="success on held-out tasks with these weights")
     state = models.CharField(max_length=10, choices=CheckpointState.choices, default=CheckpointState.WHOLE)
     torn_at = models.DateTimeField(null=True)
     removed_at = models.DateTimeField(null=True)

@@ -30,6 +30,7 @@ class Rollout(models.Model):
     index = models.PositiveIntegerField()
     row = models.PositiveIntegerField(null=True)
     task = models.TextField(blank=True)
+    held_out = models.BooleanField(default=False, help_text="played to evaluate a run that trains; not learned from")
     policy = models.CharField(max_length=120, blank=True, help_text="who played, where it was not the run's model")
     status = models.CharField(max_length=10, choices=RolloutStatus.choices, default=RolloutStatus.RUNNING)
     reward = models.FloatField(null=True)

@@ -69,7 +69,7 @@ def group_view(group: RolloutGroup) -> dict[str, Any]:
 
 def current_step(run: Run) -> int | None:
     """The step whose rollouts are the newest: that of the present attempt, else of any."""
-    rows = Rollout.objects.filter(run=run)
+    rows = Rollout.objects.filter(run=run, held_out=False)
     newest = rows.filter(attempt=run.attempt).order_by("-step").values_list("step", flat=True).first()
     if newest is None:
         newest = rows.order_by("-attempt", "-step").values_list("step", flat=True).first()
@@ -78,7 +78,7 @@ def current_step(run: Run) -> int | None:
 
 def newest_rollouts(run: Run, step: int) -> list[Rollout]:
     """The rollouts of one step, as its newest attempt made it, by group and index."""
-    rows = Rollout.objects.filter(run=run, step=step)
+    rows = Rollout.objects.filter(run=run, step=step, held_out=False)
     attempt = rows.order_by("-attempt").values_list("attempt", flat=True).first()
     return list(rows.filter(attempt=attempt).order_by("group", "index")) if attempt is not None else []
 

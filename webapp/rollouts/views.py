@@ -63,7 +63,8 @@ def rollout_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     rollout = Rollout.objects.filter(pk=pk, run__project=project).select_related("run").first()
     if rollout is None:
         raise Http404
-    place = {"run_id": rollout.run_id, "attempt": rollout.attempt, "step": rollout.step, "group": rollout.group}
+    names = ("run_id", "attempt", "step", "group", "held_out")
+    place = {name: getattr(rollout, name) for name in names}
     siblings = list(Rollout.objects.filter(**place).order_by("index"))
     view = rollout_view(rollout)
     turns = Turn.objects.filter(rollout=rollout).order_by("number")

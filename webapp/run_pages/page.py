@@ -77,13 +77,19 @@ def tiles(run: Run) -> list[Tile]:
 
 
 def _shown_tiles(run: Run) -> list[str]:
-    """The method's tiles, without the KL divergence where no weight on it makes the trainer compute it."""
+    """The method's tiles, without those that its config leaves out: the KL divergence where no weight on it makes the
+    trainer compute it, held-out success where nothing is held out."""
     config = config_of(run)
-    without_kl = config is not None and not run.imported_from and run.method.trains and not config.grpo.beta
-    return [name for name in run.method.tiles if name != "kl" or not without_kl]
+    left_out = set()
+    if config is not None and not run.imported_from and run.method.trains:
+        left_out = {"kl"} if not config.grpo.beta else set()
+    if config is None or not config.evaluate.every:
+        left_out.add("heldout/success")
+    return [name for name in run.method.tiles if name not in left_out]
 
 
-PLACES = ("data.train", "model.source", "environment.url", "environment.replicas")  # on the server, once resolved
+# What stands on the server, once resolved.
+PLACES = ("data.train", "evaluate.data", "model.source", "environment.url", "environment.replicas")
 
 
 def config_texts(run: Run, *, places: bool = True) -> dict[str, str]:
@@ -152,7 +158,8 @@ def _components(run: Run, config: JobConfig | None) -> list[RewardComponent]:
 def _baseline_lines(run: Run, weights: list[tuple[str, float]]) -> dict[str, list[dict[str, Any]]]:
     """Dashed lines by chart. A baseline is the environment's own reward, which is the chart ``reward`` only where
     nothing else is rewarded; its success rate is always that of ``rollouts/task_success``."""
-    lines = {"rollouts/task_success": [{"name": item["name"], "y": item["success"]} for item in run.baselines]}
+    success = [{"name": item["name"], "y": item["success"]} for item in run.baselines]
+    lines = {"rollouts/task_success": success, "success": success}
     if weights == [(ENVIRONMENTS_OWN, 1.0)]:
         lines["reward"] = [{"name": item["name"], "y": item["reward"]} for item in run.baselines]
     if ENVIRONMENTS_OWN in dict(weights):

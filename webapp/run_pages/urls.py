@@ -5,12 +5,14 @@ from __future__ import annotations
 from django.urls import URLPattern, URLResolver, include, path
 
 from webapp.foreign import export_views
-from webapp.run_pages import views
+from webapp.run_pages import held_out, views
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("webapp.launch.urls")),
     path("", views.run_list_page, name="run-list"),
     path("<uuid:pk>/", views.run_detail, name="run-detail"),
+    path("<uuid:pk>/held-out/", held_out.run_held_out, name="run-held-out"),
+    path("<uuid:pk>/held-out/<int:step>/", held_out.run_held_out_step, name="run-held-out-step"),
     path("<uuid:pk>/parts/", views.run_parts, name="run-parts"),
     path("<uuid:pk>/stop/", views.run_stop_view, name="run-stop"),
     path("<uuid:pk>/pause/", views.run_pause_view, name="run-pause"),

@@ -34,6 +34,7 @@ from webapp.records.reports import held_text, report_lines
 from webapp.records.selectors import run_list, run_view, stalled
 from webapp.rollouts.selectors import current_step, step_rollouts
 from webapp.run_pages import page
+from webapp.run_pages.held_out import held_out_of
 from webapp.runs.models import Run
 from webapp.runs.states import TERMINAL, RunState
 from webapp.teams.access import can_edit, project_for
@@ -136,6 +137,7 @@ def _by_state(project: Project, run: Run) -> dict[str, Any]:
         "baselines": baseline_short(run.baselines),
         "testbed": policy_table(run),
         "evaluation": own_figures(run),
+        "held_out": held_out_of(run),
         "failure": failure(view["error"]),
         "stalled": stalled(view),
         "held": held_text(run.held),

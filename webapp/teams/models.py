@@ -174,6 +174,8 @@ class AuditAction(models.TextChoices):
     ENVIRONMENT_SCALED = "environment_scaled", _("environment scaled")
     ENVIRONMENT_RESTARTED = "environment_restart", _("environment restarted")
     ENVIRONMENT_DELETED = "environment_deleted", _("environment deleted")
+    SUITE_SAVED = "suite_saved", _("evaluation suite saved")
+    SUITE_DELETED = "suite_deleted", _("evaluation suite deleted")
     MODEL_ADDED = "model_added", _("model registered")
     MODEL_DOWNLOADED = "model_downloaded", _("model downloaded")
     MODEL_DELETED = "model_deleted", _("model deleted")

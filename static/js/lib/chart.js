@@ -12,7 +12,11 @@ import { decimate, flatRange, last, positive, smooth, valueAt } from "./series.j
 const MARGIN = { l: 46, r: 10, t: 6, b: 20 };
 const POINTS = 800;
 const DOUBLE_CLICK_MS = 320;
+const HELD_OUT = "heldout/";
 export const COMPONENT = /^rewards\/(.+)\/mean$/;
+
+/** @param {string} name of a metric that shares its chart with others */
+const nameOf = (name) => (has(`metric.${name}`) ? t(`metric.${name}`) : name);
 
 /**
  * A dashed line across the chart for each simple policy, with its name; Plotly scales the axis by them too.
@@ -97,7 +101,7 @@ export class Chart {
       const curve = /** @type {import("./state.js").Curve} */ (state?.curves.get(name));
       const y = smooth(view.log ? positive(curve.values) : curve.values, view.smooth);
       const part = name.match(COMPONENT)?.[1] ?? "";
-      const label = this.all.options.components[part] ?? part;
+      const label = this.all.options.components[part] ?? (part || this.spec.names.length < 2 ? part : nameOf(name));
       return { name, label, at: this.placeOf(part, at), x: curve.steps, y };
     });
   }
@@ -120,6 +124,7 @@ export class Chart {
     const traces = this.lines.map((line) => {
       const thin = decimate(line.x, line.y, POINTS);
       const few = thin.x.length < 3;
+      if (line.name.startsWith(HELD_OUT)) return this.stars(line, colour(`--curve-${line.at % 8}`));
       return {
         type: "scatter",
         mode: few ? "markers" : "lines",
@@ -187,6 +192,42 @@ export class Chart {
     if (!this.drawn) this.listen();
     this.drawn = true;
     this.point(null);
+  }
+
+  /**
+   * Evaluations: a ★ each with its interval. They are few, and no average of their neighbours.
+   * @param {Line} line
+   * @param {string} tone
+   */
+  stars(line, tone) {
+    const curve = this.all.state?.curves.get(line.name);
+    const values = curve?.values ?? line.y;
+    const end = (/** @type {string} */ name) => {
+      const found = this.all.state?.curves.get(`${line.name}_${name}`);
+      return line.x.map((step, at) => {
+        const value = found ? valueAt(found.steps, found.values, step) : undefined;
+        return value === undefined || value === null || values[at] === null ? 0 : Math.abs(value - Number(values[at]));
+      });
+    };
+    return {
+      type: "scatter",
+      mode: "lines+markers",
+      x: line.x,
+      y: this.all.view.log ? positive(values) : values,
+      hoverinfo: "none",
+      showlegend: false,
+      line: { color: tone, width: 1, dash: "dot" },
+      marker: { color: tone, size: 9, symbol: "star" },
+      error_y: {
+        type: "data",
+        symmetric: false,
+        array: end("high"),
+        arrayminus: end("low"),
+        color: tone,
+        thickness: 1,
+        width: 3,
+      },
+    };
   }
 
   listen() {

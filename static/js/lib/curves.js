@@ -8,6 +8,8 @@ import { stepSpan } from "./series.js";
 /** @typedef {{key: string, title: string, names: string[], removable: boolean}} Spec */
 
 export const REDRAW_MS = 250;
+const SUCCESS = ["rollouts/task_success", "heldout/success"];
+const ENDS = ["heldout/success_low", "heldout/success_high"];
 
 /**
  * The catalogue's title of a metric, else its own name.
@@ -31,7 +33,7 @@ export function specsOf(state, curated, added, own = [], order = []) {
   /** @type {Spec[]} */
   const specs = [];
   for (const key of curated) {
-    const used = key === "components" ? inOrder(names, order) : names.includes(key) ? [key] : [];
+    const used = key === "components" ? inOrder(names, order) : membersOf(key).filter((name) => names.includes(name));
     if (used.length) specs.push({ key, title: titleOf(key), names: used, removable: false });
   }
   const used = new Set(specs.flatMap((spec) => spec.names));
@@ -46,6 +48,12 @@ export function specsOf(state, curated, added, own = [], order = []) {
   }
   return specs;
 }
+
+/**
+ * The metrics that a chart draws together.
+ * @param {string} key
+ */
+const membersOf = (key) => (key === "success" ? SUCCESS : [key]);
 
 /**
  * The curves of components: those of the spec in its order, then others by name.
@@ -69,7 +77,8 @@ export function inOrder(names, order) {
  * @returns {string[]}
  */
 export function missingCurves(state, curated, added, own = []) {
-  const wanted = new Set([...curated, ...own, ...added]);
+  const wanted = new Set([...curated.flatMap(membersOf), ...own, ...added]);
+  if (curated.includes("success")) for (const name of ENDS) wanted.add(name);
   return Array.from(state.names.keys()).filter(
     (name) => !state.curves.has(name) && (wanted.has(name) || (curated.includes("components") && COMPONENT.test(name))),
   );

@@ -1,12 +1,20 @@
 // @ts-check
 /** Waiting, and what the trainer reports about itself, in words; `webapp/records/reports.py` says the same. */
-import { duration, figure } from "./format.js";
+import { duration, figure, percent } from "./format.js";
 
 /** @typedef {Record<string, any>} Row */
 /** @typedef {import("./format.js").Translate} Translate */
 /** @typedef {{ template: string, values: Record<string, string | number> }} Told */
 
-export const REPORT_KINDS = ["held", "update_skipped", "sampler_checked", "resumed", "checkpoints_removed"];
+export const REPORT_KINDS = [
+  "held",
+  "update_skipped",
+  "sampler_checked",
+  "resumed",
+  "checkpoints_removed",
+  "tasks_held_out",
+  "held_out_evaluated",
+];
 
 /**
  * What the step waits for, when it is tried again and when the run pauses.
@@ -91,6 +99,28 @@ function samplerText(found, t) {
 }
 
 /**
+ * @param {Row} said
+ * @param {Translate} t
+ */
+function heldOutText(said, t) {
+  const parts = [t(`event.tasks_held_out_${said.source}`, { n: said.tasks, groups: said.groups })];
+  if (said.leaked) parts.push(t("event.leaked", { n: said.leaked }));
+  parts.push(t(said.alike ? "event.alike" : "event.alike_none", { n: said.alike, rows: said.looked_at }));
+  return parts.join(" ");
+}
+
+/**
+ * @param {Row} said
+ * @param {Translate} t
+ */
+function evaluatedText(said, t) {
+  const found = said.report.figures.success ?? {};
+  const [value, low, high] = [found.value, found.low, found.high].map((each) => percent(each ?? null));
+  const places = { step: said.step, tasks: found.tasks ?? 0, value, low, high };
+  return t(said.best ? "event.evaluated_best" : "event.evaluated", places);
+}
+
+/**
  * One event of `REPORT_KINDS` in words.
  * @param {Row} event
  * @param {Translate} t
@@ -103,6 +133,8 @@ export function eventText(event, t) {
   if (event.kind === "update_skipped") return t(`event.skipped_${said.what}`, { step: said.step, n: said.in_a_row });
   if (event.kind === "checkpoints_removed")
     return t(said.why === "torn" ? "event.torn" : "event.old", { names: said.paths.join(", ") });
+  if (event.kind === "tasks_held_out") return heldOutText(said, t);
+  if (event.kind === "held_out_evaluated") return evaluatedText(said, t);
   if (!said.error) return t("event.held_over", { step: said.step });
   const next = duration(Number(said.next_try_s), t);
   return t("event.held", { step: said.step, tries: said.tries, message: said.error.message, next });

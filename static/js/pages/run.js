@@ -49,6 +49,7 @@ const live = new Live({
   onFrame: (frame) => {
     if (frame.now) skewMs = Date.parse(frame.now) - Date.now();
     for (const part of applyFrame(state, frame)) dirty.add(part);
+    if (frame.type !== "snapshot" && hasEvaluation(frame)) document.dispatchEvent(new Event("tiltyard:evaluated"));
     if (frame.type === "snapshot" || frame.type === "step") reader?.heard(frame);
     if (frame.type === "snapshot") begin(frame);
     draw();
@@ -58,6 +59,15 @@ const live = new Live({
     drawLive(status, silentMs, terminal.has(state.run?.state));
   },
 });
+
+/**
+ * Whether an evaluation on held-out tasks has begun or ended: the card of them is the server's.
+ * @param {Record<string, any>} frame
+ */
+function hasEvaluation(frame) {
+  const kinds = (frame.events || []).map((/** @type {{kind: string}} */ event) => event.kind);
+  return kinds.includes("held_out_evaluated") || kinds.includes("tasks_held_out");
+}
 
 /** What was asked for on the old line will not be answered. */
 function lost() {

@@ -82,7 +82,8 @@ def _of_run(project: Project, raw: str) -> list[Sample]:
         run = None
     if run is None:
         raise ValidationError({"source": _("There is no such run in this project.")})
-    done = Rollout.objects.filter(run=run, status__in=(RolloutStatus.COMPLETED, RolloutStatus.TRUNCATED))
+    ended = (RolloutStatus.COMPLETED, RolloutStatus.TRUNCATED)
+    done = Rollout.objects.filter(run=run, status__in=ended, held_out=False)
     newest = list(done.order_by("-attempt", "-step", "group", "index")[:MAX_SAMPLES])
     rows = rows_at(run, {item.row for item in newest if item.row is not None})
     address = reverse("run-detail", args=[project.slug, run.pk])

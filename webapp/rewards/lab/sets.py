@@ -86,8 +86,8 @@ def _checked_run(project: Project, run: Run | None, first: int | None, last: int
 
 
 def recorded_rollouts(run: Run, first: int | None, last: int | None) -> QuerySet[Rollout]:
-    """The finished rollouts of some steps, of all attempts."""
-    rows = Rollout.objects.filter(run=run).exclude(status=RolloutStatus.RUNNING)
+    """The finished rollouts of some steps, of all attempts; not held-out ones, which no reward may be made to fit."""
+    rows = Rollout.objects.filter(run=run, held_out=False).exclude(status=RolloutStatus.RUNNING)
     rows = rows if first is None else rows.filter(step__gte=first)
     return rows if last is None else rows.filter(step__lte=last)
 

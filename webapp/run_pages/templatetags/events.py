@@ -24,6 +24,8 @@ def event_kind(kind: str) -> str:
         "sampler_checked": _("sampler check"),
         "resumed": _("resume"),
         "checkpoints_removed": _("checkpoints"),
+        "tasks_held_out": _("held-out tasks"),
+        "held_out_evaluated": _("evaluation"),
     }
     return names.get(kind, kind)
 
@@ -39,6 +41,7 @@ def phase_word(phase: str) -> str:
         "scoring": _("scoring"),
         "training": _("training"),
         "saving": _("saving"),
+        "evaluating": _("evaluating held-out tasks"),
     }
     return names.get(phase, phase)
 

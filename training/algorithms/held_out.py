@@ -1,0 +1,217 @@
+"""Evaluating a model while it is trained, on tasks that it is not trained on.
+
+The weights after a step play every held-out task, with seeds that hang on the task alone: two evaluations of a run are
+paired, and so are those of two runs with the same seed. Nothing of it reaches the loss. An evaluation stands before
+the checkpoint of its step, which so knows how good it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from training.algorithms.job import Job
+from training.algorithms.tasks import playable, short_prompts
+from training.config import RewardComponent
+from training.data.reader import load_rows
+from training.data.schema import Row
+from training.data.splitting import leaks, split_rows, task_key
+from training.errors import ConfigError
+from training.evaluation.figures import Try, sheet_of
+from training.evaluation.recorded import Report, report_of
+from training.evaluation.tasks import drawn_tasks
+from training.journal import JOURNAL_NAME, HeldOutEvaluated, Metrics, PhaseChanged, TasksHeldOut, read_events
+from training.policy.engine import Engine
+from training.rewards.base import Episode, Score
+from training.rewards.combining import SCHEDULES_ENDED
+from training.rewards.scoring import score_episode
+from training.rollout.figures import SUCCESS_PART
+from training.rollout.finished import Rollout, StepRollouts
+from training.rollout.players import make_player
+from training.rollout.streaming import HeldOutCollector
+from training.rollout.tokens import ChatTemplate
+
+WHOLE_FILE = 1 << 50
+Scorer = Callable[[Episode], Score]
+
+
+class Tasks(NamedTuple):
+    """Places of ``train`` rows, and what is played to evaluate: places ``played`` of ``rows``."""
+
+    train: list[int]
+    rows: Sequence[Row]
+    played: list[int]
+
+
+def choose_tasks(job: Job, rows: list[Row], template: ChatTemplate) -> Tasks:
+    """Part the rows that fit into those that are trained on and those that are held out; journals what was held out.
+
+    Raises ``ConfigError`` where nothing is left on one side.
+    """
+    fits = playable(job, rows, template)
+    if job.config.evaluate.data:
+        return _other_dataset(job, rows, fits, template)
+    if not job.config.evaluate.share:
+        return Tasks(fits, rows, [])
+    split = split_rows(rows, job.config.evaluate.share)
+    can, held = set(fits), set(split.held_out)
+    train = [place for place in fits if place not in held]
+    _require(train, "evaluate.share", "The whole dataset would be held out.")
+    played = drawn_tasks(job.config, [place for place in split.held_out if place in can])
+    _require(played, "evaluate.share", "None of the held-out tasks fits rollout.max_prompt_tokens.")
+    found = leaks([rows[place] for place in played], [rows[place] for place in train])
+    _tell(job, TasksHeldOut(source="share", rows=played, groups=split.groups, **_alike(found.alike, found.looked_at)))
+    return Tasks(train, rows, played)
+
+
+def _other_dataset(job: Job, rows: list[Row], fits: list[int], template: ChatTemplate) -> Tasks:
+    others = load_rows(Path(job.config.evaluate.data))
+    can = short_prompts(others, template, job.config.rollout.max_prompt_tokens)
+    drawn = drawn_tasks(job.config, can)
+    found = leaks([others[place] for place in drawn], [rows[place] for place in fits])
+    same = set(found.same)
+    played = [place for number, place in enumerate(drawn) if number not in same]
+    _require(played, "evaluate.data", "Every task of the held-out dataset is in the training dataset too.")
+    groups = len({task_key(others[place]) for place in played})
+    _tell(
+        job,
+        TasksHeldOut(
+            source="dataset", rows=played, groups=groups, leaked=len(same), **_alike(found.alike, found.looked_at)
+        ),
+    )
+    return Tasks(fits, others, played)
+
+
+def _alike(alike: int, looked_at: int) -> dict[str, int]:
+    return {"alike": alike, "looked_at": looked_at}
+
+
+def _require(places: list[int], option: str, message: str) -> None:
+    if not places:
+        raise ConfigError(message, option=option, hint="Choose another share or dataset.")
+
+
+def _tell(job: Job, event: TasksHeldOut) -> None:
+    job.journal.write(event)
+    job.log(f"{len(event.rows)} tasks are held out; nothing is learned from them.")
+    if event.leaked:
+        job.log(f"{event.leaked} held-out tasks are in the training dataset too, so they are left out.", "warning")
+    if event.alike:
+        job.log(f"{event.alike} held-out tasks look much like one that is trained on.", "warning")
+
+
+class HeldOut:
+    """Plays the held-out tasks of one run when they are due."""
+
+    def __init__(
+        self,
+        job: Job,
+        tasks: Tasks,
+        components: list[RewardComponent],
+        template: ChatTemplate,
+        engine: Engine,
+        scorer: Scorer | None = None,
+    ) -> None:
+        self._job = job
+        self._tasks = tasks
+        self._engine = engine
+        config = job.config.held_out_samples
+        self._size = config.group_size
+
+        def score(episode: Episode) -> Score:
+            return score_episode(episode, components, step=SCHEDULES_ENDED)
+
+        player = make_player(config, engine, template)
+        self._collector = HeldOutCollector(
+            config, tasks.rows, player, scorer or score, job.journal, job.stop, job.attempt
+        )
+        self._in_flight = job.config.rollouts_per_step
+        self._done = _earlier(job)
+
+    def due(self, step: int) -> bool:
+        """Whether the weights after ``step`` are to be evaluated: every few steps, before the first, after the last."""
+        run, every = self._job.config.run, self._job.config.evaluate.every
+        last = max(self._done, default=-1)
+        return step > last and (step // every > last // every or step == run.max_steps)
+
+    def evaluate(self, step: int) -> float | None:
+        """Play every task once or as often as is set; the success, if the environment tells of it.
+
+        Journals the rollouts, the figures and the report. Raises as ``Collector.collect`` does.
+        """
+        job, best = self._job, self.best
+        job.journal.write(PhaseChanged(phase="evaluating", step=step))
+        played: list[Rollout] = []
+
+        def finished(_step: int, result: StepRollouts) -> None:
+            played.extend(result.rollouts)
+
+        places = [place for place in self._tasks.played for _ in range(self._size)]
+        self._engine.weights_changed()
+        with self._engine.sampling():
+            self._collector.stream([(step, places)], in_flight=self._in_flight, finished=finished)
+        report = report_of(sheet_of([_try(rollout) for rollout in played], self._tasks.played))
+        success = report.figures["success"].value if "success" in report.figures else None
+        self._done[step] = success
+        job.journal.write(Metrics(step=step, values=_figures(report)))
+        is_best = success is not None and (best is None or success > best)
+        job.journal.write(HeldOutEvaluated(step=step, report=report.model_dump(mode="json"), best=is_best))
+        return success
+
+    @property
+    def best(self) -> float | None:
+        """The highest success of the run until now."""
+        return max((value for value in self._done.values() if value is not None), default=None)
+
+    def success_of(self, step: int) -> float | None:
+        """The success of the weights after ``step``, if they were evaluated."""
+        return self._done.get(step)
+
+    def close(self) -> None:
+        """Close the event loop."""
+        self._collector.close()
+
+
+def _earlier(job: Job) -> dict[int, float | None]:
+    """Success by step of the evaluations that the attempt goes on after; later ones are played again."""
+    found: dict[int, float | None] = {}
+    for folder in (*job.earlier, job.run_dir):
+        for _line, event in read_events(folder / JOURNAL_NAME, max_bytes=WHOLE_FILE):
+            if isinstance(event, HeldOutEvaluated):
+                figure = Report.model_validate(event.report).figures.get("success")
+                found[event.step] = figure.value if figure is not None else None
+    return {step: success for step, success in found.items() if step <= job.step}
+
+
+def _try(rollout: Rollout) -> Try:
+    trajectory = rollout.trajectory
+    calls, failed_calls = trajectory.tool_calls()
+    return Try(
+        task=rollout.row,
+        excluded=rollout.parts is None,
+        success=trajectory.env_parts.get(SUCCESS_PART),
+        reward=rollout.reward,
+        parts=dict(rollout.parts or {}),
+        turns=trajectory.turns,
+        tokens=trajectory.sampled_tokens,
+        seconds=trajectory.seconds,
+        parse_errors=trajectory.parse_errors,
+        calls=calls or 0,
+        failed_calls=failed_calls or 0,
+        truncated=trajectory.status == "truncated",
+        cost=trajectory.cost,
+    )
+
+
+def _figures(report: Report) -> dict[str, float]:
+    """What is drawn over the steps; a figure that is missing is left out."""
+    values: dict[str, float] = {"heldout/missing": float(report.excluded)}
+    for name in ("success", "reward", "turns", "tokens"):
+        figure = report.figures.get(name)
+        if figure is not None and figure.value is not None:
+            values[f"heldout/{name}"] = figure.value
+    success = report.figures.get("success")
+    if success is not None and success.low is not None and success.high is not None:
+        values |= {"heldout/success_low": success.low, "heldout/success_high": success.high}
+    return values

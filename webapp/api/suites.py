@@ -1,0 +1,144 @@
+"""Evaluation suites over the API."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest
+from django.utils.translation import gettext as _
+from ninja import Router, Status
+from ninja.errors import HttpError
+from pydantic import BaseModel, ConfigDict, Field
+
+from webapp.api.base import caller
+from webapp.suites.contestants import contestants_offered
+from webapp.suites.models import Suite, SuiteEvaluation, SuiteVersion
+from webapp.suites.results import Line, board_of
+from webapp.suites.services import suite_change, suite_create, suite_delete, suite_evaluate
+from webapp.teams.access import object_for, project_for
+from webapp.teams.models import Role
+
+router = Router(tags=["suites"])
+
+
+class PartIn(BaseModel):
+    """One part: a config of kind `evaluate`; who plays does not belong to it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    title: str = Field(min_length=1, max_length=60)
+    weight: float = Field(default=1.0, ge=0, le=1000)
+    config: dict[str, Any]
+
+
+class SuiteIn(BaseModel):
+    """A suite; a name that exists gets its next version, or none where the parts are the same."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(min_length=1, max_length=80)
+    note: str = Field(default="", max_length=500)
+    parts: list[PartIn] = Field(min_length=1, max_length=12)
+
+
+class ContestantIn(BaseModel):
+    """Who plays: `model:<name>`, `run:<name>`, `starter` or `policy:<name>`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    contestant: str = Field(min_length=1, max_length=200)
+
+
+def _suite(request: HttpRequest, suite_id: UUID, need: Role = Role.VIEWER) -> Suite:
+    return object_for(caller(request), Suite, suite_id, need=need, within=Suite.objects.select_related("project"))
+
+
+def _version(suite: Suite) -> SuiteVersion:
+    found = suite.versions.first()
+    if found is None:
+        raise HttpError(404, "")
+    return found
+
+
+def _suite_out(suite: Suite, version: SuiteVersion) -> dict[str, Any]:
+    return {"id": str(suite.pk), "name": suite.name, "note": suite.note, "version": version.number}
+
+
+@router.get("/projects/{slug:slug}/suites")
+def suites_list(request: HttpRequest, slug: str) -> dict[str, Any]:
+    """The project's suites, each with its newest version."""
+    project = project_for(caller(request), slug)
+    rows = Suite.objects.filter(project=project).prefetch_related("versions")[:200]
+    return {
+        "items": [_suite_out(suite, version) for suite in rows if (version := next(iter(suite.versions.all()), None))]
+    }
+
+
+@router.post("/projects/{slug:slug}/suites", response={200: dict[str, Any], 201: dict[str, Any]})
+def suite_new(request: HttpRequest, slug: str, body: SuiteIn) -> Status[dict[str, Any]]:
+    """Save a suite: 201 where that made a version, 200 where its parts are those of the newest one."""
+    project = project_for(caller(request), slug, need=Role.EDITOR)
+    parts = [part.model_dump() for part in body.parts]
+    suite = Suite.objects.filter(project=project, name=body.name.strip()).first()
+    if suite is None:
+        version = suite_create(project=project, user=caller(request), name=body.name, note=body.note, parts=parts)
+        return Status(201, _suite_out(version.suite, version))
+    version, new = suite_change(suite=suite, user=caller(request), parts=parts, note=body.note)
+    return Status(201 if new else 200, _suite_out(suite, version))
+
+
+@router.get("/suites/{uuid:suite_id}")
+def suite_get(request: HttpRequest, suite_id: UUID) -> dict[str, Any]:
+    """A suite's newest version with its leaderboard, the best first, and the evaluations that have no score (yet)."""
+    suite = _suite(request, suite_id)
+    version = _version(suite)
+    board = board_of(version)
+    return _suite_out(suite, version) | {
+        "parts": version.parts,
+        "lines": [_line_out(line) for line in board.lines],
+        "waiting": [_line_out(line) for line in board.waiting],
+        "baselines": board.baselines,
+    }
+
+
+@router.delete("/suites/{uuid:suite_id}")
+def suite_remove(request: HttpRequest, suite_id: UUID) -> dict[str, str]:
+    """Forget a suite; the runs that played it stay."""
+    suite = _suite(request, suite_id, Role.EDITOR)
+    suite_delete(suite=suite)
+    return {"deleted": suite.name}
+
+
+@router.post("/suites/{uuid:suite_id}/evaluations", response={201: dict[str, Any]})
+def suite_play(request: HttpRequest, suite_id: UUID, body: ContestantIn) -> Status[dict[str, Any]]:
+    """Have a contestant play the newest version: one evaluation is queued for each part, or none."""
+    suite = _suite(request, suite_id, Role.EDITOR)
+    if body.contestant not in dict(contestants_offered(suite.project)):
+        raise ValidationError({"contestant": _("Choose who plays.")})
+    made = suite_evaluate(version=_version(suite), contestant=body.contestant, user=caller(request))
+    return Status(201, _evaluation_out(made))
+
+
+def _evaluation_out(made: SuiteEvaluation) -> dict[str, Any]:
+    runs = [str(item.run_id) for item in made.runs.all()]
+    return {"id": str(made.pk), "contestant": made.contestant, "runs": runs}
+
+
+def _line_out(line: Line) -> dict[str, Any]:
+    parts = [
+        {
+            "title": part.title,
+            "success": part.success._asdict() if part.success else None,
+            "state": part.run.state if part.run else None,
+        }
+        for part in line.parts
+    ]
+    score = line.score._asdict() if line.score is not None else None
+    return _evaluation_out(line.evaluation) | {
+        "score": score,
+        "parts": parts,
+        "notes": line.notes,
+        "verdict": line.verdict,
+    }

@@ -1,0 +1,119 @@
+"""Evaluations on held-out tasks within a run that trains: what they came out with, and their rollouts."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from uuid import UUID
+
+from django.contrib.auth.decorators import login_required
+from django.core.paginator import Paginator
+from django.db.models import F, FloatField, QuerySet
+from django.db.models.fields.json import KeyTextTransform
+from django.db.models.functions import Cast
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_GET
+
+from training.evaluation.recorded import Report
+from training.rollout.figures import SUCCESS_PART
+from webapp.comparison.boards import interval_of
+from webapp.comparison.figures import Cell, Column, cell, known_columns
+from webapp.pages import page_number
+from webapp.records.access import own_run
+from webapp.records.reports import event_text
+from webapp.registry.models import Checkpoint, CheckpointState
+from webapp.rollouts.models import Rollout
+from webapp.runs.models import Run, RunEvent
+
+SHOWN = 100
+PER_PAGE = 50
+FIGURES = ("success", "reward", "turns", "tokens")
+
+
+class Line(NamedTuple):
+    """One evaluation. ``checkpoint`` holds its weights, if they were kept."""
+
+    step: int
+    best: bool
+    cells: list[Cell]
+    missing: int
+    checkpoint: Checkpoint | None
+
+
+class HeldOut(NamedTuple):
+    """What a run has said of its held-out tasks: how they were chosen, and its evaluations, newest first."""
+
+    chosen: str
+    columns: list[Column]
+    lines: list[Line]
+
+
+def held_out_of(run: Run) -> HeldOut | None:
+    """The newest ``SHOWN`` evaluations of a run; ``None`` where nothing was held out."""
+    if "held_out" not in (run.health or {}):
+        return None
+    chosen = RunEvent.objects.filter(run=run, kind="tasks_held_out").order_by("-seq").first()
+    events = RunEvent.objects.filter(run=run, kind="held_out_evaluated").order_by("-seq")[:SHOWN]
+    newest: dict[int, RunEvent] = {}
+    for event in events:
+        newest.setdefault(event.payload["step"], event)
+    reports = {step: Report.model_validate(event.payload["report"]) for step, event in newest.items()}
+    known = {column.name: column for column in known_columns(1)}
+    columns = [known[name] for name in FIGURES if any(name in report.figures for report in reports.values())]
+    kept = {
+        item.step: item
+        for item in Checkpoint.objects.filter(run=run, state=CheckpointState.WHOLE, final=False).order_by("attempt")
+    }
+    best = (run.health["held_out"].get("best") or {}).get("step")
+    lines = [
+        Line(
+            step,
+            step == best,
+            [cell(column, interval_of(reports[step], column.name)) for column in columns],
+            reports[step].excluded,
+            kept.get(step),
+        )
+        for step in sorted(newest, reverse=True)
+    ]
+    text = event_text({"kind": chosen.kind, "payload": chosen.payload}) if chosen else ""
+    return HeldOut(text, columns, lines)
+
+
+@login_required
+@require_GET
+def run_held_out(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """The card of the run page, asked for again when another evaluation has ended."""
+    project, run = own_run(request, slug, pk)
+    return render(request, "runs/_held_out.html", {"project": project, "run": run, "held_out": held_out_of(run)})
+
+
+@login_required
+@require_GET
+def run_held_out_step(request: HttpRequest, slug: str, pk: UUID, step: int) -> HttpResponse:
+    """The rollouts of one evaluation: those that fail first, then those that have no verdict."""
+    project, run = own_run(request, slug, pk)
+    if step > 2**31 - 1:
+        raise Http404
+    found = _rollouts(run, step)
+    attempt = found.order_by("-attempt").values_list("attempt", flat=True).first()
+    if attempt is None:
+        raise Http404
+    rows = found.filter(attempt=attempt).annotate(
+        success=Cast(KeyTextTransform(SUCCESS_PART, "env_parts"), FloatField())
+    )
+    page = Paginator(rows.order_by(F("success").asc(nulls_last=True), "row", "index"), PER_PAGE)
+    shown = held_out_of(run)
+    line = next((each for each in shown.lines if each.step == step), None) if shown else None
+    context = {
+        "project": project,
+        "run": run,
+        "step": step,
+        "columns": shown.columns if shown else [],
+        "line": line,
+        "page": page.get_page(page_number(request.GET.get("page"))),
+    }
+    return render(request, "runs/held_out.html", context)
+
+
+def _rollouts(run: Run, step: int) -> QuerySet[Rollout]:
+    return Rollout.objects.filter(run=run, step=step, held_out=True)
