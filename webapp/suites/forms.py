@@ -16,7 +16,7 @@ from webapp.runs.models import Run
 from webapp.suites.models import SuiteVersion
 from webapp.teams.models import Project
 
-ROWS = 6
+ROWS = 4
 MOST_ROWS = 12
 
 
@@ -73,7 +73,7 @@ class PartForm(forms.Form):
         options = {
             "dataset": [drawn, *choices["data.train"][1:]],
             "environment": choices["environment.name"],
-            "spec": choices["rewards.spec"],
+            "spec": [("", _("— the default components —")), *choices["rewards.spec"][1:]],
         }
         for field, offered in options.items():
             current = str(self.initial.get(field) or "")
