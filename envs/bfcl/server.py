@@ -9,6 +9,7 @@ from typing import Any
 from envs.base import EnvironmentRefusal, ToolEnvironment
 from envs.bfcl import VERSION
 from envs.bfcl.execution import Errors
+from envs.bfcl.official import error_of, official_parts
 from envs.bfcl.package import entries, installed_version
 from envs.bfcl.rewards import reward_parts
 from envs.bfcl.schemas import tool_schemas
@@ -93,7 +94,8 @@ class BfclEnvironment(ToolEnvironment):
     def _finish(self, episode: Episode, answer: Observation) -> Observation:
         """Add the rewards and forget the episode."""
         self._episode = None
-        parts = reward_parts(episode.codes, len(episode.task.turns))
+        error = error_of(episode.task, episode.asked[: episode.turn], forced=episode.forced)
+        parts = reward_parts(episode.codes, len(episode.task.turns)) | official_parts(error)
         if episode.compat:
             reward = parts["progress_reached"]
         else:

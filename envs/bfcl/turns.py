@@ -46,7 +46,11 @@ class Round(NamedTuple):
 
 @dataclass
 class Episode:
-    """One entry being played. ``turn`` is the index of the turn that waits for the model."""
+    """One entry being played. ``turn`` is the index of the turn that waits for the model.
+
+    ``asked`` holds what the model called in each message of each turn, carried out or not; ``forced`` says that a turn
+    ran into its limit of attempts.
+    """
 
     task: Task
     model: Toolbox
@@ -58,6 +62,8 @@ class Episode:
     solved_by_calls: bool = False
     results: list[str] = field(default_factory=list)
     codes: list[int] = field(default_factory=list)
+    asked: list[list[list[Call]]] = field(default_factory=lambda: [[]])
+    forced: bool = False
 
     @classmethod
     def start(cls, task: Task, *, errors: Errors, compat: bool) -> Episode:
@@ -74,6 +80,8 @@ class Episode:
 
     def play(self, action: Action) -> Round:
         """Carry out one message and note its code."""
+        if action.calls:
+            self.asked[-1].append(action.calls)
         played = self._play(action)
         self.codes.append(played.code)
         return played
@@ -96,12 +104,14 @@ class Episode:
     def _attempt(self, played: Round) -> Round:
         """Count an attempt; after the last one its answer gives way to the end of the turn."""
         self.attempts += 1
+        self.forced = self.forced or self.attempts > MAX_ATTEMPTS
         return played if self.attempts <= MAX_ATTEMPTS else Round(self._advance())
 
     def _advance(self) -> int:
         """Score the turn that ends and open the next one."""
         score = self._score(self.task.turns[self.turn].truth)
         self.turn += 1
+        self.asked.append([])
         self.attempts = 0
         self.called = False
         self.solved_by_calls = self.solved_by_calls or bool(score)
