@@ -83,6 +83,7 @@ TABLE: dict[str, dict[str, Who]] = {
         )
     },
     PROJECT + "runs/" + OWN_PK + "held-out/<int:step>/": READ,
+    PROJECT + "runs/" + OWN_PK + "bfcl-scores.zip": READ,
     **{PROJECT + "runs/" + OWN_PK + tail: WRITE for tail in ("launch/", "stop/", "pause/", "resume/")},
     PROJECT + "rollouts/" + OWN_PK: READ,
     PROJECT + "datasets/": READ,

@@ -13,6 +13,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("<uuid:pk>/", views.run_detail, name="run-detail"),
     path("<uuid:pk>/held-out/", held_out.run_held_out, name="run-held-out"),
     path("<uuid:pk>/held-out/<int:step>/", held_out.run_held_out_step, name="run-held-out-step"),
+    path("<uuid:pk>/bfcl-scores.zip", views.run_score_files, name="run-score-files"),
     path("<uuid:pk>/parts/", views.run_parts, name="run-parts"),
     path("<uuid:pk>/stop/", views.run_stop_view, name="run-stop"),
     path("<uuid:pk>/pause/", views.run_pause_view, name="run-pause"),

@@ -21,6 +21,7 @@ from django.views.decorators.http import require_GET, require_POST
 from training.config import METHODS
 from training.errors import ConfigError
 from webapp.comparison.boards import own_figures
+from webapp.comparison.official import bfcl_score_files, official_of
 from webapp.engine.services import run_pause, run_resume, run_stop
 from webapp.environments.selectors import baseline_short
 from webapp.failures import failure
@@ -138,6 +139,7 @@ def _by_state(project: Project, run: Run) -> dict[str, Any]:
         "testbed": policy_table(run),
         "evaluation": own_figures(run),
         "held_out": held_out_of(run),
+        "official": official_of(run),
         "failure": failure(view["error"]),
         "stalled": stalled(view),
         "held": held_text(run.held),
@@ -152,6 +154,20 @@ def _by_state(project: Project, run: Run) -> dict[str, Any]:
         "clone_url": f"{clone}?from={run.pk}" if clone else None,
         "evaluate_url": f"{clone}?{urlencode({'from': run.pk, 'kind': 'evaluate', 'model': f'run:{run.name}'})}",
     }
+
+
+@login_required
+@require_GET
+def run_score_files(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """The score files of an evaluation on BFCL, as its own checker writes them."""
+    _project, run = own_run(request, slug, pk)
+    official = official_of(run)
+    if official is None or not official.files:
+        messages.warning(request, _("This run has no BFCL score files: it is no evaluation of BFCL that has ended."))
+        return redirect("run-detail", slug=slug, pk=pk)
+    answer = HttpResponse(bfcl_score_files(run), content_type="application/zip")
+    answer["Content-Disposition"] = f'attachment; filename="{slugify(run.name) or "run"}-bfcl-scores.zip"'
+    return answer
 
 
 @login_required
