@@ -48,7 +48,7 @@ class Try(NamedTuple):
     """One counted try: its task, the parts that its environment ended with, and the values of the reward components."""
 
     task: int
-    index: int
+    number: int
     parts: dict[str, float]
     rewards: dict[str, float | None]
 
@@ -148,7 +148,7 @@ def bfcl_score_files(run: Run) -> bytes:
     config = config_of(run)
     names = _entries(Path(config.data.train), {item.task for item in tries_of(run)}) if config is not None else {}
     by_split: dict[str, list[tuple[str, Try]]] = {}
-    for item in sorted(tries_of(run), key=lambda each: (each.task, each.index)):
+    for item in sorted(tries_of(run), key=lambda each: (each.task, each.number)):
         name = names.get(item.task, "")
         split = name.removeprefix("multi_turn_").rpartition("_")[0]
         if split in BFCL_SPLITS and all(name != other for other, _item in by_split.get(split, [])):
