@@ -12,6 +12,8 @@ from pathlib import Path
 from whitenoise.storage import CompressedManifestStaticFilesStorage
 
 MANIFEST = "staticfiles.json"
+PLOTLY = "vendor/plotly-basic-4.1.1.min.js"
+"""Fetched by scripts when curves are looked at, not before."""
 
 
 class HashedStorage(CompressedManifestStaticFilesStorage):

@@ -15,6 +15,7 @@ from django.views.decorators.http import require_GET
 
 from webapp.comparison.boards import boards
 from webapp.comparison.contestants import LEAST, contestants_of
+from webapp.comparison.curves import overlay
 from webapp.comparison.exports import figures_csv, tasks_csv
 from webapp.comparison.page import compare
 from webapp.comparison.rewards import evaluations
@@ -45,6 +46,7 @@ def compare_page(request: HttpRequest, slug: str) -> HttpResponse:
         context |= {"boards": boards(project), "offered": [(run, run.pk in chosen) for run in offered]}
         return render(request, "comparison/choose.html", context)
     context["found"] = compare(project, contestants, notes, request.GET)
+    context["overlay"] = overlay(contestants)
     return render(request, "comparison/page.html", context)
 
 

@@ -27,10 +27,10 @@ from webapp.runs.config import component_titles, config_of
 from webapp.runs.differences import Changed, differences
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.states import TERMINAL, RunState
+from webapp.static_files import PLOTLY
 from webapp.storage import attempt_dir
 from webapp.text import clean_text, in_words, translated
 
-PLOTLY = "vendor/plotly-basic-4.1.1.min.js"  # fetched when the curves are looked at, not before
 EVENTS_PAGE = 200
 EVENT_KINDS = ("state", "attempt", "warning", *REPORT_KINDS)  # phases and log lines would bury them
 LOG_LINES = 200  # of the page, and of each older part that is asked for

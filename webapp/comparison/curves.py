@@ -1,0 +1,87 @@
+"""The curves of runs that train, over one axis for all: steps, time, rollouts or tokens. Runs that differ in their seed
+alone are one setting: the page draws their mean and range."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+from django.db.models import Count, Sum
+from django.templatetags.static import static
+from django.utils.translation import gettext as _
+
+from training.metrics import METRICS
+from webapp.comparison.contestants import Contestant
+from webapp.comparison.sheets import same_rewards
+from webapp.metrics.selectors import curves
+from webapp.rollouts.models import Rollout
+from webapp.runs.differences import flat
+from webapp.static_files import PLOTLY
+from webapp.text import translated
+
+POINTS = 400
+SHOWN = (
+    "heldout/success", "rollouts/task_success", "reward", "loss", "kl", "entropy", "completions/mean_length",
+    "rollouts/excluded_share", "groups/zero_variance_share", "mean_token_accuracy",
+)  # fmt: skip
+SEED = "run.seed"
+
+
+def overlay(contestants: Sequence[Contestant]) -> dict[str, Any] | None:
+    """What the page's script draws; ``None`` where fewer than two of them train.
+
+    ``axes`` hold for each run what had gone by at the end of each step that it knows: hours, rollouts, tokens.
+    """
+    training = [item for item in contestants if item.run.method.trains]
+    if len(training) < 2:
+        return None
+    comparable = all(same_rewards(training[0].components, item.components) for item in training)
+    names = [name for name in SHOWN if name != "reward" or comparable]
+    settings: list[str] = []
+    runs = []
+    for item in training:
+        key = _setting(item)
+        if key not in settings:
+            settings.append(key)
+        found = curves(item.run, [*names, "timing/step"], max_points=POINTS)
+        spent = curves(item.run, ["timing/step"], max_points=10**6).get("timing/step", {})
+        runs.append(
+            {
+                "name": item.run.name,
+                "number": item.number,
+                "setting": settings.index(key),
+                "axes": _axes(item, spent),
+                "curves": {
+                    name: {"steps": found[name]["steps"], "values": found[name]["values"]}
+                    for name in names
+                    if name in found
+                },
+            }
+        )
+    shown = [name for name in names if sum(name in run["curves"] for run in runs) >= 1]
+    return {
+        "runs": runs,
+        "charts": [{"name": name, "title": translated(METRICS[name].title)} for name in shown],
+        "plotly": static(PLOTLY),
+        "rewards_differ": not comparable,
+        "words": {"of": _("{name}: mean and range of {n} seeds")},
+    }
+
+
+def _setting(item: Contestant) -> str:
+    config = flat(item.run.config)
+    config.pop(SEED, None)
+    return json.dumps(config, sort_keys=True, default=str)
+
+
+def _axes(item: Contestant, spent: dict[str, list[Any]]) -> dict[str, dict[str, list[float]]]:
+    seconds = [value or 0.0 for value in spent.get("values", [])]
+    axes = {"time": {"steps": spent.get("steps", []), "at": [value / 3600 for value in accumulate(seconds)]}}
+    rows = Rollout.objects.filter(run=item.run, held_out=False, attempt__gt=0).order_by("step")
+    played = list(rows.values_list("step").annotate(Count("pk"), Sum("tokens")))
+    steps = [step for step, _count, _tokens in played]
+    axes["rollouts"] = {"steps": steps, "at": list(accumulate(float(count) for _step, count, _tokens in played))}
+    axes["tokens"] = {"steps": steps, "at": list(accumulate(float(tokens or 0) for _step, _count, tokens in played))}
+    return {name: axis for name, axis in axes.items() if axis["steps"]}
