@@ -8,7 +8,7 @@ import re
 _SECRET = re.compile(
     r"(?i)((?:authorization|password|token|secret|api[_-]?key)[\"']?\s*[=:]\s*[\"']?(?:bearer\s+)?)([^\s\"',}&]{4,})"
     r"|(://[^/\s:@]*:)([^@\s/]+)(@)"
-    r"|((?:^|[\s:])/s/)([^/\s?]{4,})"  # the address of a shared link is its secret
+    r"|((?:^|[\s:'\"])/s/)([^/\s?'\"]{4,})"  # the address of a shared link is its secret
 )
 _STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -32,6 +32,7 @@ class LineFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """One line (and the traceback, where there is one)."""
-        extra = " ".join(f"{k}={v}" for k, v in vars(record).items() if k not in _STANDARD)
+        # Also here: Django hands on the request that failed, whose text has its whole address.
+        extra = redact(" ".join(f"{k}={v}" for k, v in vars(record).items() if k not in _STANDARD))
         line = f"{self.formatTime(record)} {record.levelname} {record.name} {record.getMessage()} {extra}".rstrip()
         return f"{line}\n{redact(self.formatException(record.exc_info))}" if record.exc_info else line

@@ -18,6 +18,7 @@ from django.template.loader import render_to_string
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
+from webapp.comparison.figures import Line
 from webapp.comparison.options import OptionGroup, OptionRow
 from webapp.comparison.standalone import as_file
 from webapp.sharing.links import link_count, link_open
@@ -89,18 +90,23 @@ def _context(link: SharedLink) -> dict[str, Any]:
     untold = bool(found.found) and told != found.found.options
     if found.found is not None:
         found.found.options = told
-    success = [line for line in found.found.lines if line.cells and line.cells[0].bar] if found.found else []
     return {
         "link": link,
         "saved": link.comparison,
         "opened": found,
         "found": found.found,
         "contestants": found.contestants,
-        "success": success,
+        "success": _by_success(found.found.lines) if found.found else [],
         "standalone": True,
         "untold": untold,
         "now": timezone.localtime(),
     }
+
+
+def _by_success(lines: list[Line]) -> list[Line]:
+    """Those whose success is known, the best first."""
+    known = [(line.cells[0].bar[1], line) for line in lines if line.cells and line.cells[0].bar]
+    return [line for _value, line in sorted(known, key=lambda pair: -pair[0])]
 
 
 def _told(groups: list[OptionGroup]) -> list[OptionGroup]:

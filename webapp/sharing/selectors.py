@@ -32,7 +32,11 @@ class LinkLine(NamedTuple):
 
 def comparisons_of(project: Project) -> QuerySet[SavedComparison]:
     """The saved comparisons of a project, newest first."""
-    return SavedComparison.objects.filter(project=project).select_related("project__team", "created_by")
+    return (
+        SavedComparison.objects.filter(project=project)
+        .select_related("project__team", "created_by")
+        .order_by("-created_at", "pk")
+    )
 
 
 def saved_lines(project: Project) -> list[SavedLine]:

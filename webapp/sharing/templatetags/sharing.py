@@ -10,7 +10,7 @@ from django import template
 from webapp.sharing.selectors import saved_lines
 
 register = template.Library()
-SHOWN = 8
+SHOWN = 5
 
 
 @register.inclusion_tag("sharing/_list.html", takes_context=True)
