@@ -34,10 +34,9 @@ def test_from_a_comparison_to_a_report_in_a_private_window(
     page.get_by_role("button", name="Add a comment").click()
     page.locator(".comment").wait_for()
     assert page.locator(".comment-text").inner_text() == "ship b\n<b>now</b>"
-    page.get_by_role("link", name="Share").click()
+    page.get_by_role("link", name="Share by link").click()
     page.get_by_role("button", name="Make a link").click()
     url = page.locator("#new-link").inner_text()
-    page.reload()  # asks whether to send the form again in a browser; here the page is asked for anew
     _private_window(page_for, url, size, project, SavedComparison.objects.get())
     page.goto(reverse("compare-links", args=[project.slug, SavedComparison.objects.get().pk]))
     row = page.locator("tbody tr", has_text=f"/s/{url.split('/s/')[1][:4]}")
@@ -74,8 +73,5 @@ def _private_window(
         reader.goto(place)
         assert "/login/" in reader.url, place
     api = f"/api/v1/comparisons/{saved.pk}"
-    assert [reader.request.get(path).status for path in (api, f"{api}/links", f"{url}../{saved.pk}/")] == [
-        401,
-        401,
-        404,
-    ]
+    near = [api, f"{api}/links", f"{url}../{saved.pk}/"]
+    assert [reader.request.get(path).status for path in near] == [401, 401, 404]
