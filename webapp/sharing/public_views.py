@@ -86,8 +86,8 @@ def shared_file(request: HttpRequest, link: SharedLink) -> HttpResponse:
 
 def _context(link: SharedLink) -> dict[str, Any]:
     found = opened(link.comparison)
-    told = _told(found.found.options) if found.found else []
-    untold = bool(found.found) and told != found.found.options
+    all_options = found.found.options if found.found else []
+    told = _told(all_options)
     if found.found is not None:
         found.found.options = told
     return {
@@ -98,7 +98,7 @@ def _context(link: SharedLink) -> dict[str, Any]:
         "contestants": found.contestants,
         "success": _by_success(found.found.lines) if found.found else [],
         "standalone": True,
-        "untold": untold,
+        "untold": told != all_options,
         "now": timezone.localtime(),
     }
 

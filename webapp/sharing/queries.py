@@ -57,7 +57,8 @@ class Opened:
 
 
 def query_of(project: Project, address: str) -> Query:
-    """What the query of a comparison's page asks for. There a pair is named by the places of those that evaluate."""
+    """What the query of a comparison's page asks for, read as that page reads it: a pair is named by the places of
+    those that evaluate. Raises ``ValidationError`` for what is no query."""
     unread = ValidationError({"runs": _("The address of the comparison cannot be read.")})
     if len(address) > MAX_CHARS:
         raise unread
@@ -65,12 +66,19 @@ def query_of(project: Project, address: str) -> Query:
         asked = QueryDict(address)
     except TooManyFieldsSent as exc:
         raise unread from exc
-    runs, pair = asked.getlist("c"), asked.get("pair", "")
-    if pair:
-        playing = [str(item.run.pk) for item in contestants_of(project, runs)[0] if item.evaluates]
-        places = [int(part) for part in pair.split("-", 1) if part.isascii() and part.isdigit() and len(part) < 3]
-        pair = [playing[place] for place in places if place < len(playing)] or [pair]
-    return Query(runs, asked.get("spec", ""), pair or (), asked.get("tasks", ""), asked.get("category", ""))
+    runs, group = asked.getlist("c"), asked.get("tasks", "")
+    pair = _pair_at(project, runs, asked.get("pair", ""))
+    return Query(runs, asked.get("spec", ""), pair, group if group in GROUPS else "", asked.get("category", ""))
+
+
+def _pair_at(project: Project, runs: Sequence[str], places: str) -> list[str]:
+    """The ids of the runs at two places; none where there are none, as on the page, which then takes the first pair."""
+    if not places:
+        return []
+    playing = [str(item.run.pk) for item in contestants_of(project, runs)[0] if item.evaluates]
+    numbers = [int(part) for part in places.split("-", 1) if part.isascii() and part.isdigit() and len(part) < 3]
+    found = list(dict.fromkeys(playing[number] for number in numbers if number < len(playing)))
+    return found if len(found) == 2 else []
 
 
 def checked(project: Project, query: Query) -> dict[str, Any]:
@@ -134,9 +142,9 @@ def opened(saved: SavedComparison, changed: QueryDict | None = None) -> Opened:
     asked.setlist("c", there)
     kept = {"spec": saved.spec, "pair": _places(playing, saved.pair), "tasks": saved.tasks, "category": saved.category}
     for name in CHANGEABLE:
-        value = changed[name] if changed is not None and name in changed else kept.get(name, "")
+        value = changed.get(name, "") if changed is not None and name in changed else kept.get(name, "")
         if value:
-            asked[name] = value
+            asked[name] = str(value)
     made = Opened(saved, contestants, gone, asked)
     if gone:
         made.notes.append(
