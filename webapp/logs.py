@@ -8,13 +8,14 @@ import re
 _SECRET = re.compile(
     r"(?i)((?:authorization|password|token|secret|api[_-]?key)[\"']?\s*[=:]\s*[\"']?(?:bearer\s+)?)([^\s\"',}&]{4,})"
     r"|(://[^/\s:@]*:)([^@\s/]+)(@)"
+    r"|((?:^|[\s:'\"])/s/)([^/\s?'\"]{4,})"  # the address of a shared link is its secret
 )
 _STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 def redact(text: str) -> str:
     """Blank out whatever looks like a credential."""
-    return _SECRET.sub(lambda m: f"{m[1]}***" if m[1] else f"{m[3]}***{m[5]}", text)
+    return _SECRET.sub(lambda m: f"{m[1] or m[3] or m[6]}***{m[5] or ''}", text)
 
 
 class RedactFilter(logging.Filter):
@@ -31,6 +32,7 @@ class LineFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """One line (and the traceback, where there is one)."""
-        extra = " ".join(f"{k}={v}" for k, v in vars(record).items() if k not in _STANDARD)
+        # Also here: Django hands on the request that failed, whose text has its whole address.
+        extra = redact(" ".join(f"{k}={v}" for k, v in vars(record).items() if k not in _STANDARD))
         line = f"{self.formatTime(record)} {record.levelname} {record.name} {record.getMessage()} {extra}".rstrip()
         return f"{line}\n{redact(self.formatException(record.exc_info))}" if record.exc_info else line

@@ -96,6 +96,7 @@ INSTALLED_APPS = [
     "webapp.foreign",
     "webapp.launch",
     "webapp.suites",
+    "webapp.sharing",
     "webapp.run_pages",
     "webapp.deletion",
     "webapp.live",

@@ -19,6 +19,8 @@ urlpatterns = [
     path("p/<slug:slug>/environments/", include("webapp.environments.urls")),
     path("p/<slug:slug>/compare/", include("webapp.comparison.urls")),
     path("p/<slug:slug>/suites/", include("webapp.suites.urls")),
+    path("p/<slug:slug>/compare/", include("webapp.sharing.urls")),
+    path("s/", include("webapp.sharing.public_urls")),
     path("p/<slug:slug>/models/", include("webapp.registry.urls")),
     path("p/<slug:slug>/", include("webapp.deletion.urls")),
     path("deletions/<uuid:pk>/retry/", removal_again, name="removal-retry"),

@@ -26,6 +26,7 @@ RELEASE = {
     "rewards": "0004",
     "rollouts": "0003",
     "runs": "0007",
+    "sharing": "zero",
     "teams": "0002",
     "workers": "zero",
 }

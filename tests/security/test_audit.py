@@ -44,6 +44,9 @@ UNAUDITED = {
     PROJECT + "rewards/lab/" + OWN_PK + "score/": "computes what the page shows",
     PROJECT + "rewards/lab/" + OWN_PK + "rollouts/<uuid:rollout>/": "reads one rollout",
     PROJECT + "environments/" + OWN_PK + "check/": "asks a server how it is",
+    PROJECT + "compare/saved/" + OWN_PK + "comments/": "a comment stands under its author's name",
+    PROJECT + "compare/comments/" + OWN_PK + "edit/": "an author's own words, marked as edited",
+    API + "comparisons/<uuidstr:comparison_id>/comments": "a comment stands under its author's name",
 }
 ROW = json.dumps({"messages": [{"role": "user", "content": "2 + 3?"}, {"role": "assistant", "content": "5"}]})
 COMPONENTS = [{"name": "final_answer", "weight": 0.5}]
@@ -127,6 +130,14 @@ ACTS: dict[str, Act] = {
     PROJECT + "suites/" + OWN_PK + "edit/": Act("suite_saved", lambda of: suite_form(of["config"])),
     PROJECT + "suites/" + OWN_PK + "evaluate/": Act("run_launched", {"contestant": "policy:empty"}),
     PROJECT + "suites/" + OWN_PK + "delete/": Act("suite_deleted"),
+    PROJECT + "compare/saved/new/": Act(
+        "comparison_saved", lambda of: {"name": "kept", "address": f"c={of['runs']}&c={of['other']}"}
+    ),
+    PROJECT + "compare/saved/" + OWN_PK + "rename/": Act("comparison_renamed", {"name": "kept"}),
+    PROJECT + "compare/saved/" + OWN_PK + "delete/": Act("comparison_deleted"),
+    PROJECT + "compare/saved/" + OWN_PK + "links/": Act("comparison_shared", {"days": "7"}),
+    PROJECT + "compare/comments/" + OWN_PK + "delete/": Act("comment_deleted"),
+    PROJECT + "compare/links/" + OWN_PK + "revoke/": Act("share_revoked"),
     PROJECT + "models/new/": Act("model_added", {"name": "qwen", "kind": "hub", "source": "a/b", "revision": ""}),
     PROJECT + "models/" + OWN_PK + "delete/": Act("model_deleted"),
     PROJECT + "models/checkpoints/" + OWN_PK + "delete/": Act(
@@ -152,12 +163,19 @@ ACTS: dict[str, Act] = {
     API + "datasets/<uuidstr:dataset_id>/exports": Act("dataset_exported", {"to": "jsonl"}),
     API + "environments/<uuidstr:environment_id>/scale": Act("environment_scaled", {"wanted": 2}),
     API + "environments/<uuidstr:environment_id>/restart": Act("environment_restart"),
+    API + "projects/<slug:slug>/comparisons": Act(
+        "comparison_saved", lambda of: {"name": "kept", "runs": [str(of["runs"]), str(of["other"])]}
+    ),
+    API + "comparisons/<uuidstr:comparison_id>/links": Act("comparison_shared", {"days": 7}),
 }
 DELETES = {
     API + "runs/<uuidstr:run_id>": "run_deleted",
     API + "checkpoints/<uuidstr:checkpoint_id>": "checkpoint_deleted",
     API + "models/<uuidstr:model_id>": "model_deleted",
     API + "suites/<uuidstr:suite_id>": "suite_deleted",
+    API + "comparisons/<uuidstr:comparison_id>": "comparison_deleted",
+    API + "comments/<uuidstr:comment_id>": "comment_deleted",
+    API + "shared-links/<uuidstr:link_id>": "share_revoked",
     API + "datasets/<uuidstr:dataset_id>": "dataset_deleted",
     API + "projects/<slug:slug>": "project_deleted",
 }
@@ -169,7 +187,13 @@ UNSAFE = sorted(
 
 @pytest.fixture
 def places(
-    objects: dict[str, Any], project: Project, config: Any, trainer: Any, make_environment: Any, settings: Any
+    objects: dict[str, Any],
+    project: Project,
+    config: Any,
+    trainer: Any,
+    make_environment: Any,
+    make_run: Any,
+    settings: Any,
 ) -> dict[str, Any]:
     """The objects of the matrix, each in a state in which the act is possible."""
     shop = make_environment(kind="process", program="webshop", url="", name="mall", arguments={"products": 50})
@@ -179,6 +203,7 @@ def places(
         "project": project,
         "config": config,
         "place": place,
+        "other": make_run().pk,
         "environments": shop.pk,
         "environment_id": shop.pk,
     }

@@ -7,6 +7,7 @@ import json
 import re
 import uuid
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from webapp.removal.models import Removal
 from webapp.rewards.models import RewardCase, RolloutSet
 from webapp.rollouts.models import Rollout
 from webapp.runs.models import Preparation, RunImport
+from webapp.sharing.models import Comment, SavedComparison, SharedLink
 from webapp.sockets import websocket_urlpatterns
 from webapp.suites.models import Suite
 from webapp.suites.services import suite_create
@@ -105,6 +107,25 @@ def objects(
         "step": 1,
         "number": 1,
         "task": 0,
+        "secret": "not-a-secret",
+        **_shared(project, alice),
+    }
+
+
+def _shared(project: Project, user: User) -> dict[str, Any]:
+    """A saved comparison of runs that are gone, a comment and a link, all of the same person."""
+    saved = SavedComparison.objects.create(project=project, name="saved", contestants=[], created_by=user)
+    comment = Comment.objects.create(comparison=saved, text="said", created_by=user)
+    link = SharedLink.objects.create(
+        comparison=saved, secret_hash="h", hint="h", created_by=user, expires_at=timezone.now() + timedelta(days=1)
+    )
+    return {
+        "saved": saved.pk,
+        "comparison_id": saved.pk,
+        "comments": comment.pk,
+        "comment_id": comment.pk,
+        "links": link.pk,
+        "link_id": link.pk,
     }
 
 

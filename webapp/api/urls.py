@@ -13,6 +13,7 @@ from webapp.api.objects import router as objects
 from webapp.api.operations import router as operations
 from webapp.api.runs import router as runs
 from webapp.api.suites import router as suites
+from webapp.api.saved_comparisons import router as saved_comparisons
 from webapp.errors import error_body
 
 
@@ -29,6 +30,7 @@ def _patterns() -> list[URLPattern]:
     api.add_router("", runs)
     api.add_router("", comparisons)
     api.add_router("", suites)
+    api.add_router("", saved_comparisons)
     api.add_router("", objects)
     api.add_router("", operations)
     found = []

@@ -14,6 +14,12 @@ class OptionRow(NamedTuple):
 
     path: str
     values: list[tuple[str, bool]]
+    names: list[str]
+
+    @property
+    def cells(self) -> list[tuple[str, str, bool]]:
+        """Each value with the name of the contestant that has it."""
+        return [(name, *value) for name, value in zip(self.names, self.values, strict=True)]
 
 
 class OptionGroup(NamedTuple):
@@ -27,10 +33,11 @@ def differing(contestants: Sequence[Contestant]) -> list[OptionGroup]:
     """What differs, as people wrote it: references, not what they meant."""
     configs = [flat(item.run.config) for item in contestants]
     paths = list(dict.fromkeys(path for config in configs for path in config))
+    names = [item.run.name for item in contestants]
     groups: dict[str, list[OptionRow]] = {}
     for path in paths:
         values = [config.get(path) for config in configs]
         if any(value != values[0] for value in values):
-            row = OptionRow(path, [(plain(value), value != values[0]) for value in values])
+            row = OptionRow(path, [(plain(value), value != values[0]) for value in values], names)
             groups.setdefault(path.partition(".")[0], []).append(row)
     return [OptionGroup(name, rows) for name, rows in groups.items()]

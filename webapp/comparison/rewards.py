@@ -61,7 +61,7 @@ def evaluations(project: Project, contestants: Sequence[Contestant], spec: str) 
 def _rewards_of(project: Project, playing: Sequence[Contestant], asked: str) -> Rewards:
     """Which spec the rewards follow: all the same one, or the one that was asked for."""
     differ = any(not same_rewards(item.components, playing[0].components) for item in playing)
-    chosen = _spec(project, playing, asked) if asked else None
+    chosen = spec_named(project, playing, asked) if asked else None
     choices = [
         SpecChoice(str(item.run.pk), item.spec or _("the rewards of %(name)s") % {"name": item.run.name}, False)
         for item in playing
@@ -72,7 +72,8 @@ def _rewards_of(project: Project, playing: Sequence[Contestant], asked: str) -> 
     return Rewards(differ, chosen, list(reversed(unique.values())), unknown)
 
 
-def _spec(project: Project, playing: Sequence[Contestant], asked: str) -> Spec | None:
+def spec_named(project: Project, playing: Sequence[Contestant], asked: str) -> Spec | None:
+    """The spec that an address names: a run's by its id, or one of the project by its reference."""
     for item in playing:
         if asked == str(item.run.pk):
             return Spec(item.spec or item.run.name, item.components)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from django.conf import settings
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -19,18 +16,13 @@ from webapp.comparison.curves import overlay
 from webapp.comparison.exports import figures_csv, tasks_csv
 from webapp.comparison.page import compare
 from webapp.comparison.rewards import evaluations
+from webapp.comparison.standalone import as_file
 from webapp.comparison.transcripts import MOST_TRIES, aligned, played
 from webapp.pages import page_number
 from webapp.runs.models import Run
 from webapp.teams.access import project_for
 
 OFFERED = 50
-STYLES = (
-    "tokens.css",
-    "base.css",
-    *(f"components/{name}.css" for name in ("shell", "card", "table", "parts", "figures")),
-)
-STYLES += ("pages/comparison.css",)
 
 
 @login_required
@@ -66,17 +58,7 @@ def compare_report(request: HttpRequest, slug: str) -> HttpResponse:
         "made_at": timezone.localtime(),
         "address": request.build_absolute_uri(reverse("compare", args=[slug]) + "?" + request.GET.urlencode()),
     }
-    page = render_to_string("comparison/report.html", context, request)
-    # No page of ours has a style of its own; a file that stands alone has nobody to ask for one.
-    answer = HttpResponse(page.replace("</head>", f"<style>{_styles()}</style></head>", 1))
-    answer["Content-Disposition"] = 'attachment; filename="comparison.html"'
-    return answer
-
-
-def _styles() -> str:
-    """The style sheets that the report needs, as one text."""
-    folder = Path(settings.BASE_DIR) / "static" / "css"
-    return "\n".join((folder / name).read_text(encoding="utf-8") for name in STYLES)
+    return as_file(render_to_string("comparison/report.html", context, request), "comparison.html")
 
 
 @login_required

@@ -180,6 +180,12 @@ class AuditAction(models.TextChoices):
     MODEL_DOWNLOADED = "model_downloaded", _("model downloaded")
     MODEL_DELETED = "model_deleted", _("model deleted")
     CHECKPOINT_DELETED = "checkpoint_deleted", _("checkpoint deleted")
+    COMPARISON_SAVED = "comparison_saved", _("comparison saved")
+    COMPARISON_RENAMED = "comparison_renamed", _("comparison renamed")
+    COMPARISON_DELETED = "comparison_deleted", _("comparison deleted")
+    COMMENT_DELETED = "comment_deleted", _("comment deleted")
+    COMPARISON_SHARED = "comparison_shared", _("comparison shared by a link")
+    SHARE_REVOKED = "share_revoked", _("shared link revoked")
 
 
 class AuditEntry(models.Model):

@@ -8,6 +8,9 @@
 4. A pair that has logged in within ``KNOWN_FOR_S`` only minds rule 1: an attack from elsewhere keeps nobody out of the
    place where they always work.
 
+5. Shared links are opened without an account. One address opens ``OPENS_PER_ADDRESS`` of them within the window, of
+   which ``GUESSES_PER_ADDRESS`` may be links that do not exist; then it waits, whether its next link exists or not.
+
 A try is counted before the password is looked at, so that many at once are not one; a success takes its count back.
 """
 
@@ -24,6 +27,7 @@ WINDOW_S, KNOWN_FOR_S = 15 * 60, 30 * 24 * 3600
 PAIR_LIMIT, ACCOUNT_FREE, ADDRESS_LIMIT = 10, 20, 1_000
 ACCOUNT_WAIT_MAX_S = 30
 MAIL_PER_ACCOUNT, MAIL_PER_ADDRESS = 3, 30
+OPENS_PER_ADDRESS, GUESSES_PER_ADDRESS = 300, 30
 _COUNT = (
     "INSERT INTO teams_loginthrottle AS held (key, failures, last_at, until)"
     " VALUES (%(key)s, 1, now(), now() + make_interval(secs => %(seconds)s))"
@@ -94,3 +98,28 @@ def mail_allowed(account: str, address: str) -> bool:
             cursor.execute(_COUNT, {"key": key, "seconds": 3600})
         held = LoginThrottle.objects.filter(key__in=limits).values_list("key", "failures")
         return all(failures <= limits[key] for key, failures in held)
+
+
+def link_wait_s(address: str) -> float:
+    """Count the opening of a shared link; 0 when it may be looked up, else the seconds to wait (not counted)."""
+    opens, guesses = _key("opens", address), _key("guesses", address)
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [opens])
+        now = timezone.now()
+        held = {row.key: row for row in LoginThrottle.objects.filter(key__in=[opens, guesses], until__gt=now)}
+        limits = {opens: OPENS_PER_ADDRESS, guesses: GUESSES_PER_ADDRESS}
+        full = [held[key] for key, limit in limits.items() if key in held and held[key].failures >= limit]
+        if full:
+            return max((row.until - now).total_seconds() for row in full)
+        for key in limits:
+            cursor.execute(_COUNT, {"key": key, "seconds": WINDOW_S})
+    return 0.0
+
+
+def link_was_there(address: str) -> None:
+    """The link that was counted exists: it was no guess."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE teams_loginthrottle SET failures = greatest(failures - 1, 0) WHERE key = %s",
+            [_key("guesses", address)],
+        )

@@ -1,0 +1,203 @@
+"""Saved comparisons, their comments and their links over the API."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from ninja import Router, Status
+from pydantic import Field
+
+from webapp.api.base import caller, page_of
+from webapp.api.schemas import Body
+from webapp.sharing import services
+from webapp.sharing.links import link_create, link_revoke
+from webapp.sharing.models import Comment, SavedComparison, SharedLink
+from webapp.sharing.queries import Query
+from webapp.sharing.selectors import comments_of, comparisons_of, link_lines
+from webapp.teams.access import object_for, project_for
+from webapp.teams.models import Role
+
+router = Router(tags=["saved comparisons"])
+SAVED = SavedComparison.objects.select_related("project__team", "created_by")
+LINKS = SharedLink.objects.select_related("comparison__project", "created_by")
+COMMENTS = Comment.objects.select_related("comparison__project", "created_by")
+
+
+class ComparisonIn(Body):
+    """A comparison to save: its runs in their order, and how it is looked at."""
+
+    name: str = Field(min_length=1, max_length=80)
+    runs: list[str] = Field(max_length=100, description="ids of two to eight runs of the project")
+    spec: str = Field(default="", max_length=200, description="a run's id or reward:name that weighs all rewards")
+    pair: list[str] = Field(default_factory=list, max_length=2, description="the two whose tasks are listed first")
+    tasks: str = Field(default="", max_length=20)
+    category: str = Field(default="", max_length=80)
+
+
+class NameIn(Body):
+    """Another name."""
+
+    name: str = Field(min_length=1, max_length=80)
+
+
+class CommentIn(Body):
+    """A comment: plain text with line breaks."""
+
+    text: str = Field(max_length=20_000)
+
+
+class LinkIn(Body):
+    """A link to make, and how many days it opens the report."""
+
+    days: int = 7
+
+
+def comparison_out(saved: SavedComparison) -> dict[str, Any]:
+    """A saved comparison as the API shows it."""
+    return {
+        "id": str(saved.pk),
+        "name": saved.name,
+        "runs": saved.contestants,
+        "spec": saved.spec,
+        "pair": saved.pair,
+        "tasks": saved.tasks,
+        "category": saved.category,
+        "created_by": _who(saved),
+        "created_at": saved.created_at.isoformat(),
+    }
+
+
+def _who(item: SavedComparison | Comment | SharedLink) -> str | None:
+    return item.created_by.username if item.created_by else None
+
+
+def _comment_out(comment: Comment) -> dict[str, Any]:
+    return {
+        "id": str(comment.pk),
+        "text": comment.text,
+        "created_by": _who(comment),
+        "created_at": comment.created_at.isoformat(),
+        "edited_at": comment.edited_at.isoformat() if comment.edited_at else None,
+    }
+
+
+def _link_out(link: SharedLink) -> dict[str, Any]:
+    return {
+        "id": str(link.pk),
+        "hint": link.hint,
+        "created_by": _who(link),
+        "created_at": link.created_at.isoformat(),
+        "expires_at": link.expires_at.isoformat(),
+        "opened": link.opened,
+        "opened_at": link.opened_at.isoformat() if link.opened_at else None,
+    }
+
+
+def _saved(request: HttpRequest, pk: UUID, need: Role = Role.VIEWER) -> SavedComparison:
+    return object_for(caller(request), SavedComparison, pk, need=need, within=SAVED.all())
+
+
+@router.get("/projects/{slug:slug}/comparisons")
+def comparisons_list(request: HttpRequest, slug: str, page: int = 1, per_page: int = 50) -> dict[str, Any]:
+    """The saved comparisons of a project, newest first."""
+    return page_of(comparisons_of(project_for(caller(request), slug)), page, per_page, comparison_out)
+
+
+@router.post("/projects/{slug:slug}/comparisons", response={201: dict[str, Any]})
+def comparison_save(request: HttpRequest, slug: str, body: ComparisonIn) -> Status[dict[str, Any]]:
+    """Save a comparison under a name that the project does not have yet."""
+    project = project_for(caller(request), slug, need=Role.EDITOR)
+    query = Query(body.runs, body.spec, body.pair, body.tasks, body.category)
+    saved = services.comparison_save(project=project, user=caller(request), name=body.name, query=query)
+    return Status(201, comparison_out(saved))
+
+
+@router.get("/comparisons/{uuid:comparison_id}")
+def comparison_get(request: HttpRequest, comparison_id: UUID) -> dict[str, Any]:
+    """One saved comparison; its figures are those of `/projects/{slug}/compare` with its runs and spec."""
+    return comparison_out(_saved(request, comparison_id))
+
+
+@router.patch("/comparisons/{uuid:comparison_id}")
+def comparison_rename(request: HttpRequest, comparison_id: UUID, body: NameIn) -> dict[str, Any]:
+    """Give it another name (whoever saved it, and owners)."""
+    saved = _saved(request, comparison_id)
+    services.own_or_owned(caller(request), saved)
+    services.comparison_rename(saved, body.name)
+    return comparison_out(saved)
+
+
+@router.delete("/comparisons/{uuid:comparison_id}")
+def comparison_delete(request: HttpRequest, comparison_id: UUID) -> dict[str, Any]:
+    """Delete it with its comments and links (whoever saved it, and owners)."""
+    saved = _saved(request, comparison_id)
+    services.own_or_owned(caller(request), saved)
+    services.comparison_delete(saved)
+    return {"deleted": str(comparison_id)}
+
+
+@router.get("/comparisons/{uuid:comparison_id}/comments")
+def comments_list(request: HttpRequest, comparison_id: UUID, page: int = 1, per_page: int = 50) -> dict[str, Any]:
+    """What was said below it, the newest last."""
+    return page_of(comments_of(_saved(request, comparison_id)), page, per_page, _comment_out)
+
+
+@router.post("/comparisons/{uuid:comparison_id}/comments", response={201: dict[str, Any]})
+def comment_add(request: HttpRequest, comparison_id: UUID, body: CommentIn) -> Status[dict[str, Any]]:
+    """Say something below it."""
+    saved = _saved(request, comparison_id, Role.EDITOR)
+    return Status(201, _comment_out(services.comment_add(saved=saved, user=caller(request), text=body.text)))
+
+
+@router.patch("/comments/{uuid:comment_id}")
+def comment_edit(request: HttpRequest, comment_id: UUID, body: CommentIn) -> dict[str, Any]:
+    """Put your own comment into other words."""
+    services.comment_edit(_own_comment(request, comment_id), body.text)
+    return _comment_out(object_for(caller(request), Comment, comment_id, within=COMMENTS.all()))
+
+
+def _own_comment(request: HttpRequest, pk: UUID) -> Comment:
+    comment = object_for(caller(request), Comment, pk, need=Role.EDITOR, within=COMMENTS.all())
+    if comment.created_by_id != caller(request).pk:
+        raise PermissionDenied(_("Only the person who wrote a comment can change it."))
+    return comment
+
+
+@router.delete("/comments/{uuid:comment_id}")
+def comment_delete(request: HttpRequest, comment_id: UUID) -> dict[str, Any]:
+    """Take a comment away (whoever wrote it, and owners)."""
+    comment = object_for(caller(request), Comment, comment_id, within=COMMENTS.all())
+    services.own_or_owned(caller(request), comment)
+    services.comment_delete(comment)
+    return {"deleted": str(comment_id)}
+
+
+@router.get("/comparisons/{uuid:comparison_id}/links")
+def links_list(request: HttpRequest, comparison_id: UUID) -> dict[str, Any]:
+    """The links that share it, newest first; `state` is `open`, `expired`, `revoked`, or `left` where whoever made it
+    may not share any more."""
+    lines = link_lines(_saved(request, comparison_id))
+    return {"items": [{**_link_out(line.link), "state": line.state} for line in lines]}
+
+
+@router.post("/comparisons/{uuid:comparison_id}/links", response={201: dict[str, Any]})
+def link_make(request: HttpRequest, comparison_id: UUID, body: LinkIn) -> Status[dict[str, Any]]:
+    """Make a link that opens its report without an account. `url` is in this answer and never again."""
+    saved = _saved(request, comparison_id, Role.EDITOR)
+    link, secret = link_create(saved=saved, user=caller(request), days=body.days)
+    url = request.build_absolute_uri(reverse("shared", args=[secret]))
+    return Status(201, {**_link_out(link), "url": url})
+
+
+@router.delete("/shared-links/{uuid:link_id}")
+def link_end(request: HttpRequest, link_id: UUID) -> dict[str, Any]:
+    """Revoke a link (whoever made it, and owners)."""
+    link = object_for(caller(request), SharedLink, link_id, within=LINKS.all())
+    services.own_or_owned(caller(request), link)
+    link_revoke(link)
+    return {"revoked": str(link_id)}
