@@ -51,7 +51,9 @@ GROUP_HELP = (
     gettext_noop("Supervised fine-tuning, used by jobs of kind `sft`."),
     gettext_noop("Playing and scoring without training, used by jobs of kind `sample`."),
     gettext_noop("Playing every task the same number of times, used by jobs of kind `evaluate`."),
-    gettext_noop("An OpenAI-compatible endpoint that plays in the model's place, used by jobs of kind `evaluate`."),
+    gettext_noop(
+        "An OpenAI-compatible endpoint that plays in the model's place; one of the project is chosen as the model."
+    ),
     gettext_noop("The optimiser (AdamW) and its batch."),
     gettext_noop("How long the job runs, how often it saves, and where."),
 )
