@@ -16,7 +16,7 @@ from training.config.environment import EnvironmentConfig, Protocol
 from training.config.evaluation import EndpointConfig, EvaluateConfig
 from training.config.job import CONFIG_VERSION, ENDPOINT_REFERENCE, JobConfig, RunConfig
 from training.config.learning import GrpoConfig, OptimConfig, SftConfig
-from training.config.methods import DEFAULT_KIND, METHODS, Kind, Method, method_of
+from training.config.methods import DEFAULT_KIND, ENDPOINT_TILES, METHODS, Kind, Method, method_of
 from training.config.model import DataConfig, ModelConfig
 from training.config.option import Group, option
 from training.config.rewards import RewardComponent, RewardGate, RewardSchedule, RewardsConfig
@@ -27,6 +27,7 @@ __all__ = [
     "CONFIG_VERSION",
     "DEFAULT_KIND",
     "ENDPOINT_REFERENCE",
+    "ENDPOINT_TILES",
     "METHODS",
     "DataConfig",
     "Dialect",

@@ -26,6 +26,7 @@ from training.config import DEFAULT_KIND, METHODS, JobConfig, Method, RewardComp
 from training.config.text import yaml_bounded
 from training.words import option_of
 from webapp.datasets.selectors import ready_datasets
+from webapp.endpoints.selectors import endpoints_of
 from webapp.engine.resolve import NO_ENVIRONMENT
 from webapp.environments.selectors import environments_of
 from webapp.fields import error_sentence, fields_of, help_text
@@ -333,6 +334,10 @@ def reference_choices(project: Project) -> dict[str, list[tuple[str, str]]]:
     models += [
         (f"run:{run.name}", _("%(name)s · final model of this run") % {"name": run.name})
         for run in unregistered_runs(project)[:MAX_OPTIONS]
+    ]
+    models += [
+        (item.reference, _("%(name)s · endpoint (%(model)s)") % {"name": item.name, "model": item.model})
+        for item in endpoints_of(project)[:MAX_OPTIONS]
     ]
     rewards = [(item.reference, str(item)) for item in specs_of(project).order_by("name", "-version")[:MAX_OPTIONS]]
     empty = ("", _("— choose —"))

@@ -8,7 +8,7 @@ from django.conf import settings
 from django.templatetags.static import static
 from django.utils.translation import gettext as _
 
-from training.config import JobConfig, RewardComponent, config_to_yaml
+from training.config import ENDPOINT_TILES, JobConfig, RewardComponent, config_to_yaml
 from training.errors import ConfigError
 from training.metrics import METRICS
 from training.rewards.custom import CUSTOM
@@ -77,10 +77,16 @@ def tiles(run: Run) -> list[Tile]:
 
 
 def _shown_tiles(run: Run) -> list[str]:
-    """The method's tiles, without the KL divergence where no weight on it makes the trainer compute it."""
+    """The method's tiles, without the KL divergence where no weight on it makes the trainer compute it, and of an
+    endpoint's use only what can be counted."""
     config = config_of(run)
     without_kl = config is not None and not run.imported_from and run.method.trains and not config.grpo.beta
-    return [name for name in run.method.tiles if name != "kl" or not without_kl]
+    hidden = {"kl"} if without_kl else set()
+    if config is None or not config.asks_endpoint:
+        hidden |= set(ENDPOINT_TILES)
+    elif not config.endpoint.priced:
+        hidden.add("endpoint/cost")
+    return [name for name in run.method.tiles if name not in hidden]
 
 
 PLACES = ("data.train", "model.source", "environment.url", "environment.replicas")  # on the server, once resolved

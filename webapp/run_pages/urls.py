@@ -12,6 +12,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("", views.run_list_page, name="run-list"),
     path("<uuid:pk>/", views.run_detail, name="run-detail"),
     path("<uuid:pk>/parts/", views.run_parts, name="run-parts"),
+    path("<uuid:pk>/spend/", views.run_spending, name="run-spend"),
     path("<uuid:pk>/stop/", views.run_stop_view, name="run-stop"),
     path("<uuid:pk>/pause/", views.run_pause_view, name="run-pause"),
     path("<uuid:pk>/resume/", views.run_resume_view, name="run-resume"),

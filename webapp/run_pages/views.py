@@ -21,6 +21,7 @@ from django.views.decorators.http import require_GET, require_POST
 from training.config import METHODS
 from training.errors import ConfigError
 from webapp.comparison.boards import own_figures
+from webapp.endpoints.selectors import run_spend
 from webapp.engine.services import run_pause, run_resume, run_stop
 from webapp.environments.selectors import baseline_short
 from webapp.failures import failure
@@ -136,6 +137,7 @@ def _by_state(project: Project, run: Run) -> dict[str, Any]:
         "baselines": baseline_short(run.baselines),
         "testbed": policy_table(run),
         "evaluation": own_figures(run),
+        "spend": run_spend(run),
         "failure": failure(view["error"]),
         "stalled": stalled(view),
         "held": held_text(run.held),
@@ -157,6 +159,14 @@ def _by_state(project: Project, run: Run) -> dict[str, Any]:
 def run_parts(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """What an open page cannot draw by itself, as the run stands now: the buttons and the trainer's last output."""
     return render(request, "runs/_parts.html", {**_by_state(*own_run(request, slug, pk)), "fresh": True})
+
+
+@login_required
+@require_GET
+def run_spending(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """What the run uses of its endpoint, against the limits; the part asks for itself again while the run goes on."""
+    project, run = own_run(request, slug, pk)
+    return render(request, "runs/_spend.html", {"project": project, "run": run, "spend": run_spend(run)})
 
 
 def _seq(request: HttpRequest) -> int | None:
