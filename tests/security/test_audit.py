@@ -44,12 +44,15 @@ UNAUDITED = {
     PROJECT + "rewards/lab/" + OWN_PK + "score/": "computes what the page shows",
     PROJECT + "rewards/lab/" + OWN_PK + "rollouts/<uuid:rollout>/": "reads one rollout",
     PROJECT + "environments/" + OWN_PK + "check/": "asks a server how it is",
+    PROJECT + "endpoints/" + OWN_PK + "test/": "asks a server how it is",
+    API + "endpoints/<uuidstr:endpoint_id>/test": "asks a server how it is",
 }
 ROW = json.dumps({"messages": [{"role": "user", "content": "2 + 3?"}, {"role": "assistant", "content": "5"}]})
 COMPONENTS = [{"name": "final_answer", "weight": 0.5}]
 PARTS = {"name": "mine", "components": COMPONENTS}
 SHOP = {"name": "shop", "kind": "process", "program": "webshop", "wanted": "1", "slots": "8"}
 SHOP |= {"memory_mb": "768", "cpus": "1.0", "webshop-products": "60"}
+ASKED = {"url": "https://93.184.216.34/v1", "model": "m", "tool_format": "native", "concurrency": 4, "timeout_s": 60}
 
 
 class Act(NamedTuple):
@@ -116,6 +119,9 @@ ACTS: dict[str, Act] = {
     ENVIRONMENTS + "delete/": Act("environment_deleted"),
     ENVIRONMENTS + "edit/": Act("environment_changed", SHOP | {"slots": "9"}),
     ENVIRONMENTS + "datasets/new/": Act("dataset_ordered", {"command": "tasks", "name": "made"}),
+    PROJECT + "endpoints/new/": Act("endpoint_added", ASKED | {"name": "new"}),
+    PROJECT + "endpoints/" + OWN_PK + "edit/": Act("endpoint_changed", ASKED),
+    PROJECT + "endpoints/" + OWN_PK + "delete/": Act("endpoint_deleted"),
     PROJECT + "models/new/": Act("model_added", {"name": "qwen", "kind": "hub", "source": "a/b", "revision": ""}),
     PROJECT + "models/" + OWN_PK + "delete/": Act("model_deleted"),
     PROJECT + "models/checkpoints/" + OWN_PK + "delete/": Act(
@@ -136,6 +142,9 @@ ACTS: dict[str, Act] = {
     API + "datasets/<uuidstr:dataset_id>/exports": Act("dataset_exported", {"to": "jsonl"}),
     API + "environments/<uuidstr:environment_id>/scale": Act("environment_scaled", {"wanted": 2}),
     API + "environments/<uuidstr:environment_id>/restart": Act("environment_restart"),
+    API + "projects/<slug:slug>/endpoints": Act(
+        "endpoint_added", {"name": "new", "url": "https://93.184.216.34/v1", "model": "m"}
+    ),
 }
 DELETES = {
     API + "runs/<uuidstr:run_id>": "run_deleted",
@@ -143,6 +152,7 @@ DELETES = {
     API + "models/<uuidstr:model_id>": "model_deleted",
     API + "datasets/<uuidstr:dataset_id>": "dataset_deleted",
     API + "projects/<slug:slug>": "project_deleted",
+    API + "endpoints/<uuidstr:endpoint_id>": "endpoint_deleted",
 }
 JSON = {PROJECT + "rewards/lab/save/"}
 UNSAFE = sorted(

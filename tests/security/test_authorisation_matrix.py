@@ -19,6 +19,7 @@ from django.utils import timezone
 from tests.security.routes import API, BODIES, SOCKETS, TABLE, Who, routes
 from webapp.asgi import application
 from webapp.datasets.models import Dataset, DatasetExport
+from webapp.endpoints.models import Endpoint
 from webapp.registry.models import Checkpoint, RegisteredModel
 from webapp.removal.models import Removal
 from webapp.rewards.models import RewardCase, RolloutSet
@@ -82,6 +83,8 @@ def objects(
         "spec_id": spec.pk,
         "environments": (environment := make_environment(url="http://127.0.0.1:1")).pk,
         "environment_id": environment.pk,
+        "endpoints": (endpoint := _endpoint(project)).pk,
+        "endpoint_id": endpoint.pk,
         "models": model.pk,
         "rollouts": rollout.pk,
         "cases": case.pk,
@@ -101,6 +104,10 @@ def objects(
         "number": 1,
         "task": 0,
     }
+
+
+def _endpoint(project: Project) -> Endpoint:
+    return Endpoint.objects.create(project=project, name="gpt", url="https://127.0.0.1:1/v1", model="gpt")
 
 
 def _export(dataset: Dataset) -> DatasetExport:

@@ -12,11 +12,10 @@ from pydantic import Field
 
 from webapp.api.base import caller, page_of
 from webapp.api.schemas import Body
-from webapp.endpoints.keys import has_key
 from webapp.endpoints.models import Endpoint
-from webapp.endpoints.selectors import endpoint_state, endpoints_of
+from webapp.endpoints.selectors import endpoints_of, row_of, with_use
 from webapp.endpoints.services import CHANGED, endpoint_change, endpoint_create, endpoint_delete
-from webapp.endpoints.spending import Used, used_in_all, used_on
+from webapp.endpoints.spending import Used
 from webapp.endpoints.testing import endpoint_test, findings_of
 from webapp.pages import probe_allowed
 from webapp.teams.access import object_for, project_for
@@ -54,17 +53,18 @@ class EndpointIn(EndpointPatch):
 
 def endpoint_out(endpoint: Endpoint) -> dict[str, Any]:
     """An endpoint, its last test and what was used of it; never its key."""
+    row = row_of(endpoint)
     return {
         "id": str(endpoint.pk),
         "name": endpoint.name,
         "reference": endpoint.reference,
         **{name: getattr(endpoint, name) for name in CHANGED},
-        "has_key": has_key(endpoint.pk),
-        "state": endpoint_state(endpoint),
+        "has_key": row.has_key,
+        "state": row.state,
         "findings": [found._asdict() for found in findings_of(endpoint)],
         "tested_at": endpoint.tested_at.isoformat() if endpoint.tested_at else None,
-        "used_today": _used(used_on(endpoint)),
-        "used": _used(used_in_all(endpoint)),
+        "used_today": _used(row.today),
+        "used": _used(row.total),
         "created_at": endpoint.created_at.isoformat(),
     }
 
@@ -82,7 +82,7 @@ def _found(request: HttpRequest, endpoint_id: UUID, need: Role = Role.VIEWER) ->
 @router.get("/projects/{slug:slug}/endpoints")
 def endpoints_list(request: HttpRequest, slug: str, page: int = 1, per_page: int = 50) -> dict[str, Any]:
     """The endpoints of a project by name, with what was used of them."""
-    return page_of(endpoints_of(project_for(caller(request), slug)), page, per_page, endpoint_out)
+    return page_of(with_use(endpoints_of(project_for(caller(request), slug))), page, per_page, endpoint_out)
 
 
 @router.post("/projects/{slug:slug}/endpoints", response={201: dict[str, Any]})

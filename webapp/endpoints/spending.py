@@ -70,11 +70,6 @@ def used_on(endpoint: Endpoint, day: date | None = None) -> Used:
     return _used(Q(endpoint=endpoint, day=day or timezone.localdate()))
 
 
-def used_in_all(endpoint: Endpoint) -> Used:
-    """What all have used of it."""
-    return _used(Q(endpoint=endpoint))
-
-
 def day_limit(endpoint: Endpoint) -> BudgetSpent | None:
     """What a run is paused with that may not ask the endpoint today any more; ``None`` while it may."""
     if not (endpoint.max_day_tokens or endpoint.max_day_cost):

@@ -35,10 +35,8 @@ def _own(request: HttpRequest, slug: str, pk: UUID, *, need: Role = Role.VIEWER)
 def endpoint_list(request: HttpRequest, slug: str) -> HttpResponse:
     """All endpoints of the project, with what was spent there."""
     project = project_for(request.user, slug)
-    rows = [
-        (row, selectors.cost_text(row.item, row.today), selectors.cost_text(row.item, row.total))
-        for row in (selectors.endpoint_rows(project))
-    ]
+    found = [selectors.row_of(item) for item in selectors.with_use(selectors.endpoints_of(project))]
+    rows = [(row, selectors.cost_text(row.item, row.today), selectors.cost_text(row.item, row.total)) for row in found]
     return render(request, "endpoints/list.html", {"project": project, "rows": rows, "can_edit": can_edit(project)})
 
 

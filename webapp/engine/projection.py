@@ -204,8 +204,15 @@ def _write_used(batch: Batch) -> None:
     """What the run used of its endpoint; the config says which, since a worker resolved it."""
     run, name = batch.run, str(batch.run.resolved.get("endpoint", {}).get("name") or "")
     for tokens, cost, at in batch.used.values() if name else ():
-        known = {"project_id": run.project_id, "name": name, "run_id": run.pk, "run_name": run.name}
-        run_used(**known, tokens=tokens, cost=cost, at=at)
+        run_used(
+            project_id=run.project_id,
+            name=name,
+            run_id=run.pk,
+            run_name=run.name,
+            tokens=tokens,
+            cost=cost,
+            at=at,
+        )
 
 
 def parse_line(line: Line) -> Event | str:

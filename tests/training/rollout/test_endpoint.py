@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from envs.wire import Message, ToolCall
+from tests.chat_stub import Stub, call, says, stub
 from tests.training.algorithms.conftest import MakeJob, job_maker
 from tests.training.helpers import TOOLS, of_type, scripted_server
 from training.algorithms.evaluate import run_evaluate
@@ -21,74 +19,12 @@ from training.errors import BudgetSpent, ConfigError, EndpointAway, EndpointBusy
 from training.journal import Metrics, read_events
 from training.rollout.endpoint import Budget, calls_of, text_of, tool_call, written
 
-
-class Stub(ThreadingHTTPServer):
-    """An endpoint that answers as it is told: ``replies`` in turn, and the last one ever after."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.replies: list[tuple[int, bytes, dict[str, str]]] = [says("It is done.")]
-        self.asked: list[dict[str, Any]] = []
-        self.keys: list[str | None] = []
-        self.lock = threading.Lock()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}/v1"
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Stub
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        with self.server.lock:
-            self.server.keys.append(self.headers.get("Authorization"))
-            if body["messages"][0]["content"] == "Say OK.":
-                status, data, headers = self.server.replies[0] if self.server.replies[0][0] == 401 else says("OK")
-            else:
-                self.server.asked.append(body)
-                replies = self.server.replies
-                status, data, headers = replies.pop(0) if len(replies) > 1 else replies[0]
-        self.send_response(status)
-        for name, value in {"Content-Length": str(len(data)), **headers}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-
-def says(content: Any, finish: str = "stop", **message: Any) -> tuple[int, bytes, dict[str, str]]:
-    choice = {"message": {"role": "assistant", "content": content, **message}, "finish_reason": finish}
-    used = {"prompt_tokens": 100, "completion_tokens": 7}
-    return 200, json.dumps({"choices": [choice], "usage": used}).encode(), {}
-
-
-def call(text: str, **more: Any) -> dict[str, Any]:
-    return {
-        "id": "c9",
-        "type": "function",
-        "function": {"name": "echo", "arguments": json.dumps({"text": text})},
-    } | more
+__all__ = ["stub"]
 
 
 @pytest.fixture(autouse=True)
 def _no_health(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("training.algorithms.cast.check_environment", lambda config: None)
-
-
-@pytest.fixture
-def stub() -> Iterator[Stub]:
-    server = Stub()
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield server
-    server.shutdown()
-    server.server_close()
 
 
 @pytest.fixture
