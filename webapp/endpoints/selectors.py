@@ -13,7 +13,6 @@ from webapp.endpoints.keys import has_key
 from webapp.endpoints.models import Endpoint, EndpointSpend
 from webapp.endpoints.services import runs_naming
 from webapp.endpoints.spending import Used, used_by_run, used_on
-from webapp.figures import figure
 from webapp.runs.config import config_of
 from webapp.runs.models import Run
 from webapp.runs.states import TERMINAL
@@ -98,12 +97,30 @@ def row_of(item: Endpoint) -> Row:
 
 def money(value: float | None, currency: str) -> str:
     """An amount; without a price there is none, which is not 0."""
-    return _("no price set") if value is None else f"{figure(value, 4)} {currency}".strip()
+    if value is None:
+        return _("no price set")
+    text = f"{value:,.2f}" if value == 0 or value >= 0.1 else f"{value:.2g}"
+    return f"{text} {currency}".strip()
 
 
 def cost_text(endpoint: Endpoint, used: Used) -> str:
     """What something cost: nothing yet is 0 only where a price is set."""
     return money(0.0 if used.cost is None and endpoint.priced else used.cost, endpoint.currency)
+
+
+def price_text(endpoint: Endpoint) -> str:
+    """What a million tokens cost."""
+    if not endpoint.priced:
+        return money(None, "")
+    amounts = (money(value or 0.0, endpoint.currency) for value in (endpoint.price_in, endpoint.price_out))
+    return _("%(input)s read, %(output)s written") % dict(zip(("input", "output"), amounts, strict=True))
+
+
+def limit_text(endpoint: Endpoint) -> str:
+    """What one run may use."""
+    parts = [_("%(n)s tokens") % {"n": f"{endpoint.max_run_tokens:,}"}] if endpoint.max_run_tokens else []
+    parts += [money(endpoint.max_run_cost, endpoint.currency)] if endpoint.max_run_cost else []
+    return " · ".join(parts) or _("no limit")
 
 
 def day_bars(endpoint: Endpoint) -> list[Bar]:

@@ -65,6 +65,8 @@ def _shown(project: Project, endpoint: Endpoint) -> dict[str, Any]:
         "state": selectors.endpoint_state(endpoint),
         "findings": findings_of(endpoint),
         "has_key": has_key(endpoint.pk),
+        "price": selectors.price_text(endpoint),
+        "limit": selectors.limit_text(endpoint),
         "bars": selectors.day_bars(endpoint),
         "days": lines,
         "there": selectors.runs_there(project, days),

@@ -184,7 +184,7 @@ def test_what_runs_use_is_kept_by_day_and_outlives_them(
     assert used_on(endpoint).cost == pytest.approx(0.013)
     second.delete()
     page = client_for(alice).get(reverse("endpoint-detail", args=[project.slug, endpoint.pk])).content.decode()
-    assert "first" in page and "second" in page and "0.01300 EUR" in page and "deleted" in page
+    assert "first" in page and "second" in page and "0.013 EUR" in page and "deleted" in page
     assert EndpointSpend.objects.filter(run_name="second", tokens=300).exists()
 
 
