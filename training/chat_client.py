@@ -2,8 +2,9 @@
 
 The number of requests at once is one number for each endpoint. An endpoint that is too busy (429, or any refusal with
 ``Retry-After``) is asked again within the time limit, with growing pauses or after the time that it names; meanwhile
-nobody asks it. Other refusals count as attempts. Judges and evaluated endpoints are asked here; every failure is a
-typed ``EndpointFault``.
+nobody asks it. Other refusals count as attempts. Judges and endpoints that play are asked here; every failure is a
+typed ``EndpointFault``: one that stands until somebody acts (``EndpointRefused``), one that may pass by itself
+(``EndpointAway``), or one of this request alone.
 """
 
 from __future__ import annotations
@@ -17,27 +18,41 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from training.addresses import parse_place
 from training.connections import HttpClient, HttpFailed, TooLarge, Why, allow_list
-from training.errors import EndpointFault, EndpointRefused, EndpointTimeout, TiltyardError
+from training.errors import (
+    EndpointAway,
+    EndpointBusy,
+    EndpointFault,
+    EndpointKeyRefused,
+    EndpointRefused,
+    EndpointTimeout,
+    TiltyardError,
+)
 
+INSTEAD = {"empty": ": it is empty", "html": ": it is a web page (HTML)", "other": ""}
 MAX_REPLY_BYTES = 1 << 20
 CONNECT_LIMIT_S = 10.0
 RETRY_BASE_S, RETRY_CAP_S = 0.5, 8.0
 BUSY = 429
 RETRIED = frozenset({408, 409, 429, 500, 502, 503, 504})
 JUDGE = "The judge"
-REFUSED = frozenset({401, 402, 403, 404})
+NO_KEY = 401
+SECRET_CHARS = 16
+"""From this length on a key is one, and no word such as `ollama` that servers without keys are given."""
+REFUSED = frozenset({NO_KEY, 402, 403, 404})
+AWAY = frozenset({502, 503, 504})
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where an endpoint is and how it is asked. ``key_variable`` names the variable that holds the key, ``who`` is what
-    sentences call it."""
+    """Where an endpoint is and how it is asked. ``key`` is the key itself, or ``key_variable`` names the variable that
+    holds it; ``who`` is what sentences call it."""
 
     url: str
     model: str
@@ -47,6 +62,7 @@ class Endpoint:
     attempts: int = 2
     max_tokens: int = 300
     who: str = JUDGE
+    key: str = field(default="", repr=False)
 
 
 class Reply(NamedTuple):
@@ -96,7 +112,7 @@ async def complete(endpoint: Endpoint, body: dict[str, Any]) -> Reply:
             hint="Raise its time limit, or ask fewer at once.",
         ) from exc
     except HttpFailed as exc:
-        kind = EndpointRefused if exc.why is Why.ADDRESS else EndpointFault
+        kind = EndpointRefused if exc.why is Why.ADDRESS else EndpointAway
         text = f"{endpoint.who} cannot be reached: {str(exc)[:200].rstrip('.')}."
         raise kind(text, hint="Fix its address, or start it.") from exc
     except TiltyardError as exc:
@@ -105,22 +121,23 @@ async def complete(endpoint: Endpoint, body: dict[str, Any]) -> Reply:
         raise EndpointRefused(f"{endpoint.who} cannot be asked: {exc.message}", hint=exc.hint) from exc
 
 
-_slots: dict[tuple[Any, ...], tuple[int, asyncio.Semaphore]] = {}
-_rests_until: dict[tuple[Any, ...], float] = {}
+_Key = tuple[str, str, str]
+_slots: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[_Key, tuple[int, asyncio.Semaphore]]] = WeakKeyDictionary()
+_rests_until: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[_Key, float]] = WeakKeyDictionary()
 """When an endpoint that was too busy may be asked again, in the time of the event loop."""
 
 
-def _key(endpoint: Endpoint) -> tuple[Any, ...]:
+def _key(endpoint: Endpoint) -> _Key:
     """An endpoint as one event loop knows it."""
-    return id(asyncio.get_running_loop()), endpoint.who, endpoint.url, endpoint.model
+    return endpoint.who, endpoint.url, endpoint.model
 
 
 def _slot(endpoint: Endpoint) -> asyncio.Semaphore:
     """The endpoint's own count of requests at once; a changed number starts a new count."""
-    key = _key(endpoint)
-    if key not in _slots or _slots[key][0] != endpoint.concurrency:
-        _slots[key] = (endpoint.concurrency, asyncio.Semaphore(endpoint.concurrency))
-    return _slots[key][1]
+    key, slots = _key(endpoint), _slots.setdefault(asyncio.get_running_loop(), {})
+    if key not in slots or slots[key][0] != endpoint.concurrency:
+        slots[key] = (endpoint.concurrency, asyncio.Semaphore(endpoint.concurrency))
+    return slots[key][1]
 
 
 class _Answer(NamedTuple):
@@ -150,13 +167,22 @@ async def _tries(client: HttpClient, endpoint: Endpoint, body: dict[str, Any], u
                 continue
             failed += 1
             if failed >= endpoint.attempts or answer.status not in RETRIED:
-                kind = EndpointRefused if answer.status in REFUSED else EndpointFault
-                raise kind(
-                    f"{endpoint.who} answered with HTTP {answer.status}{_excerpt(endpoint, answer.data)}.",
-                    hint="Look at its address, model and key.",
-                )
+                raise _refusal(endpoint, answer)
         await asyncio.sleep(pause)
     raise AssertionError("unreachable: the pauses never end")
+
+
+def _refusal(endpoint: Endpoint, answer: _Answer) -> EndpointFault:
+    """What an answer other than 200 means."""
+    kind: type[EndpointFault] = EndpointFault
+    if answer.status in REFUSED:
+        kind = EndpointKeyRefused if answer.status == NO_KEY else EndpointRefused
+    elif answer.status in AWAY:
+        kind = EndpointAway
+    text = f"{endpoint.who} answered with HTTP {answer.status}{_excerpt(endpoint, answer.data)}."
+    found = kind(text, hint="Look at its address, model and key.")
+    found.status = answer.status
+    return found
 
 
 def _excerpt(endpoint: Endpoint, data: bytes) -> str:
@@ -178,19 +204,23 @@ def _pauses() -> Iterator[float]:
 
 
 def _busy(endpoint: Endpoint, seconds: float) -> None:
-    key = _key(endpoint)
-    _rests_until[key] = max(_rests_until.get(key, 0.0), asyncio.get_running_loop().time() + seconds)
+    loop, key = asyncio.get_running_loop(), _key(endpoint)
+    rests = _rests_until.setdefault(loop, {})
+    rests[key] = max(rests.get(key, 0.0), loop.time() + seconds)
 
 
 async def _rest(endpoint: Endpoint, until: float) -> None:
-    """Wait until the endpoint may be asked. Raises ``EndpointFault`` when that is later than the limit."""
-    now = asyncio.get_running_loop().time()
-    left = _rests_until.get(_key(endpoint), 0.0) - now
+    """Wait until the endpoint may be asked. Raises ``EndpointBusy`` when that is later than the limit."""
+    loop = asyncio.get_running_loop()
+    now = loop.time()
+    left = _rests_until.get(loop, {}).get(_key(endpoint), 0.0) - now
     if now + left >= until:
-        raise EndpointFault(
+        busy = EndpointBusy(
             f"{endpoint.model} is too busy (HTTP 429): it may be asked again in {left:.0f} s, beyond its limit.",
             hint="Ask fewer at once, or raise its time limit.",
         )
+        busy.status, busy.wait_s = BUSY, left
+        raise busy
     if left > 0:
         await asyncio.sleep(left)
 
@@ -203,6 +233,8 @@ async def _post(client: HttpClient, endpoint: Endpoint, body: dict[str, Any]) ->
             data = b"".join([chunk async for chunk in answer.chunks(MAX_REPLY_BYTES)])
         except TooLarge as exc:
             raise EndpointFault(f"{endpoint.who}'s answer is larger than 1 MB.") from exc
+        if len(key := _key_of(endpoint)) >= SECRET_CHARS:  # some repeat the key that they refuse; it may not be kept
+            data = data.replace(key.encode(), b"***")
         return _Answer(answer.status, data, retry_after(answer.headers.get("retry-after"), time.time()))
 
 
@@ -227,20 +259,31 @@ def _read(endpoint: Endpoint, data: bytes) -> Reply:
         counted = value.get("usage") or {}
         tokens = {name: int(counted.get(name) or 0) for name in ("prompt_tokens", "completion_tokens")}
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as exc:
-        raise EndpointFault(
-            f"{endpoint.who}'s answer is no chat completion.", hint="Is it an OpenAI-compatible server?"
-        ) from exc
+        instead = _instead(data)
+        text = f"{endpoint.who}'s answer is no chat completion{INSTEAD[instead]}."
+        fault = EndpointFault(text, hint="Is it an OpenAI-compatible server?")
+        fault.instead = instead
+        raise fault from exc
     return Reply(message, finish, tokens)
 
 
+def _instead(data: bytes) -> str:
+    """What came in a completion's place."""
+    text = data.lstrip()[:15].lower()
+    if not text:
+        return "empty"
+    return "html" if text.startswith((b"<!doctype", b"<html")) else "other"
+
+
 def _key_header(endpoint: Endpoint) -> dict[str, str]:
-    """The key, if one is named. Where addresses are checked it goes only to the host that the operator set beside it.
+    """The key, if one is given or named. Where addresses are checked, a named one goes only to the host that the
+    operator set beside it.
 
     Otherwise whoever writes a reward spec could send the operator's key anywhere.
     """
-    if not endpoint.key_variable:
-        return {}
-    key = os.environ.get(endpoint.key_variable, "")
+    key = _key_of(endpoint)
+    if endpoint.key or not endpoint.key_variable:
+        return {"Authorization": f"Bearer {key}"} if key else {}
     if not key:
         raise EndpointRefused(f"The variable {endpoint.key_variable} is not set.", hint="Set it to the key.")
     if allow_list() is not None:
@@ -251,3 +294,8 @@ def _key_header(endpoint: Endpoint) -> dict[str, str]:
                 hint=f"The operator sets {endpoint.key_variable}_HOST to its host.",
             )
     return {"Authorization": f"Bearer {key}"}
+
+
+def _key_of(endpoint: Endpoint) -> str:
+    """The key that is given or named; empty where there is none."""
+    return endpoint.key or (os.environ.get(endpoint.key_variable, "") if endpoint.key_variable else "")

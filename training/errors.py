@@ -169,9 +169,16 @@ class PolicyFault(TiltyardError):
 
 
 class EndpointFault(TiltyardError):
-    """An OpenAI-compatible endpoint failed, or answered something that is no chat completion."""
+    """An OpenAI-compatible endpoint failed, or answered something that is no chat completion.
+
+    ``status`` is the HTTP status that it answered with, ``wait_s`` the seconds that it asks to be left alone,
+    ``instead`` what came in a completion's place: ``html``, ``empty`` or ``other``.
+    """
 
     code, boundary = "endpoint_fault", Boundary.POLICY
+    status: int | None = None
+    wait_s: float | None = None
+    instead: str = ""
 
 
 class EndpointRefused(EndpointFault):
@@ -179,6 +186,25 @@ class EndpointRefused(EndpointFault):
 
     code = "endpoint_refused"
     pauses = True
+
+
+class EndpointKeyRefused(EndpointRefused):
+    """The endpoint refuses the key, or asks for one."""
+
+    code = "endpoint_key_refused"
+
+
+class EndpointAway(EndpointFault):
+    """The endpoint cannot be reached, or says that it is down: it may be back by itself."""
+
+    code = "endpoint_away"
+    pauses = True
+
+
+class EndpointBusy(EndpointAway):
+    """The endpoint answers that there are too many requests."""
+
+    code = "endpoint_busy"
 
 
 class EndpointTimeout(EndpointFault):

@@ -95,7 +95,7 @@ METRICS: dict[str, Metric] = {
     "judge/failures": Metric(_("Failed judge requests"), _("Requests that no judge answered.")),
     "judge/cost": Metric(_("Judge cost"), _("What the step's requests cost at the prices that are set.")),
     "endpoint/cost": Metric(
-        _("Spent"), _("Money that the evaluation has spent so far, attempts before this one included.")
+        _("Spent"), _("Money that the run has spent at its endpoint so far, attempts before this one included.")
     ),
     "endpoint/tokens": Metric(
         _("Tokens used"), _("Tokens that the endpoint has counted so far, prompts included."), _("tokens")

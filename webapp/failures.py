@@ -93,13 +93,25 @@ CODES: dict[str, Words] = {
         gettext_noop("The endpoint refuses the requests."),
         gettext_noop("Check its address, its key and the name of the model, then resume."),
     ),
+    "endpoint_key_refused": Words(
+        gettext_noop("The endpoint refuses the key."),
+        gettext_noop("Replace the key on the endpoint's page, then resume."),
+    ),
+    "endpoint_away": Words(
+        gettext_noop("The endpoint is away."),
+        gettext_noop("Start it again, then resume: what was played is kept."),
+    ),
+    "endpoint_busy": Words(
+        gettext_noop("The endpoint takes no more requests (429)."),
+        gettext_noop("Lower its concurrent requests, or wait, then resume: what was played is kept."),
+    ),
     "endpoint_timeout": Words(
         gettext_noop("The endpoint did not answer in time."),
         gettext_noop("Raise its time limit, or send fewer requests at once."),
     ),
     "budget_spent": Words(
-        gettext_noop("The evaluation has used up its budget."),
-        gettext_noop("What was played is kept. Resume with a higher limit to play the rest."),
+        gettext_noop("A limit on tokens or cost is reached."),
+        gettext_noop("What was played is kept. Raise the limit, then resume to play the rest."),
     ),
     "too_many_failures": Words(
         gettext_noop("Most rollouts failed outside the model, so nothing was left to learn from."),

@@ -88,6 +88,7 @@ INSTALLED_APPS = [
     "webapp.environments",
     "webapp.registry",
     "webapp.runs",
+    "webapp.endpoints",
     "webapp.workers",
     "webapp.metrics",
     "webapp.rollouts",

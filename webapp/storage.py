@@ -66,6 +66,11 @@ def environment_dir(environment_id: UUID) -> Path:
     return environments_dir() / str(UUID(str(environment_id)))
 
 
+def endpoint_dir(endpoint_id: UUID) -> Path:
+    """Folder of one endpoint: its key."""
+    return Path(settings.DATA_DIR) / "endpoints" / str(UUID(str(endpoint_id)))
+
+
 def replica_log(environment_id: UUID, number: int) -> Path:
     """What one replica printed."""
     return environment_dir(environment_id) / f"replica-{int(number)}.log"

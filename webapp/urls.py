@@ -17,6 +17,7 @@ urlpatterns = [
     path("p/<slug:slug>/rewards/", include("webapp.rewards.urls")),
     path("p/<slug:slug>/rewards/", include("webapp.launch.play_urls")),
     path("p/<slug:slug>/environments/", include("webapp.environments.urls")),
+    path("p/<slug:slug>/endpoints/", include("webapp.endpoints.urls")),
     path("p/<slug:slug>/compare/", include("webapp.comparison.urls")),
     path("p/<slug:slug>/suites/", include("webapp.suites.urls")),
     path("p/<slug:slug>/compare/", include("webapp.sharing.urls")),

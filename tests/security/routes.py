@@ -72,6 +72,7 @@ TABLE: dict[str, dict[str, Who]] = {
         for tail in (
             "",
             "parts/",
+            "spend/",
             "check/",
             "log/",
             "log/older/",
@@ -125,6 +126,11 @@ TABLE: dict[str, dict[str, Who]] = {
     **{PROJECT + "environments/" + OWN_PK + tail: WRITE for tail in ("check/", "scale/", "restart/", "delete/")},
     **{PROJECT + "environments/" + OWN_PK + tail: {"GET": Who.WRITE} for tail in ("play/", "play/row/")},
     **{PROJECT + "environments/" + OWN_PK + tail: FORM for tail in ("edit/", "datasets/new/")},
+    PROJECT + "endpoints/": READ,
+    PROJECT + "endpoints/new/": FORM,
+    PROJECT + "endpoints/" + OWN_PK: READ,
+    PROJECT + "endpoints/" + OWN_PK + "edit/": FORM,
+    **{PROJECT + "endpoints/" + OWN_PK + tail: WRITE for tail in ("test/", "delete/")},
     PROJECT + "compare/": READ,
     PROJECT + "compare/tasks/<int:task>/": READ,
     PROJECT + "compare/report.html": READ,
@@ -161,7 +167,7 @@ TABLE: dict[str, dict[str, Who]] = {
     API + "projects/<slug:slug>": {"GET": Who.READ, "DELETE": Who.OWN},
     **{
         API + f"projects/<slug:slug>/{kind}": {"GET": Who.READ, "POST": Who.WRITE}
-        for kind in ("runs", "datasets", "rewards", "environments", "suites")
+        for kind in ("runs", "datasets", "rewards", "environments", "suites", "endpoints")
     },
     API + "runs/<uuidstr:run_id>": {"GET": Who.READ, "DELETE": Who.OWN},
     API + "checkpoints/<uuidstr:checkpoint_id>": {"DELETE": Who.OWN},
@@ -178,10 +184,13 @@ TABLE: dict[str, dict[str, Who]] = {
     API + "environments/<uuidstr:environment_id>": READ,
     API + "environments/<uuidstr:environment_id>/scale": WRITE,
     API + "environments/<uuidstr:environment_id>/restart": WRITE,
+    API + "endpoints/<uuidstr:endpoint_id>": {"GET": Who.READ, "PATCH": Who.WRITE, "DELETE": Who.WRITE},
+    API + "endpoints/<uuidstr:endpoint_id>/test": WRITE,
     API + "^.*$": dict.fromkeys(("GET", "POST", "PUT", "PATCH", "DELETE"), Who.NOBODY),
 }
 # The least body that an operation of the API understands; who may not write must hear so before anything else.
 BODIES: dict[str, dict[str, object]] = {
+    API + "projects/<slug:slug>/endpoints": {"name": "e", "url": "https://93.184.216.34/v1", "model": "m"},
     API + "projects/<slug:slug>/runs": {"name": "r"},
     API + "projects/<slug:slug>/rewards": {"name": "r", "components": [{"name": "coherence", "weight": 1}]},
     API + "projects/<slug:slug>/environments": {"name": "e", "url": "http://10.0.0.1"},

@@ -47,12 +47,15 @@ UNAUDITED = {
     PROJECT + "compare/saved/" + OWN_PK + "comments/": "a comment stands under its author's name",
     PROJECT + "compare/comments/" + OWN_PK + "edit/": "an author's own words, marked as edited",
     API + "comparisons/<uuidstr:comparison_id>/comments": "a comment stands under its author's name",
+    PROJECT + "endpoints/" + OWN_PK + "test/": "asks a server how it is",
+    API + "endpoints/<uuidstr:endpoint_id>/test": "asks a server how it is",
 }
 ROW = json.dumps({"messages": [{"role": "user", "content": "2 + 3?"}, {"role": "assistant", "content": "5"}]})
 COMPONENTS = [{"name": "final_answer", "weight": 0.5}]
 PARTS = {"name": "mine", "components": COMPONENTS}
 SHOP = {"name": "shop", "kind": "process", "program": "webshop", "wanted": "1", "slots": "8"}
 SHOP |= {"memory_mb": "768", "cpus": "1.0", "webshop-products": "60"}
+ASKED = {"url": "https://93.184.216.34/v1", "model": "m", "tool_format": "native", "concurrency": 4, "timeout_s": 60}
 
 
 def suite_form(config: Any) -> dict[str, Any]:
@@ -138,6 +141,9 @@ ACTS: dict[str, Act] = {
     PROJECT + "compare/saved/" + OWN_PK + "links/": Act("comparison_shared", {"days": "7"}),
     PROJECT + "compare/comments/" + OWN_PK + "delete/": Act("comment_deleted"),
     PROJECT + "compare/links/" + OWN_PK + "revoke/": Act("share_revoked"),
+    PROJECT + "endpoints/new/": Act("endpoint_added", ASKED | {"name": "new"}),
+    PROJECT + "endpoints/" + OWN_PK + "edit/": Act("endpoint_changed", ASKED),
+    PROJECT + "endpoints/" + OWN_PK + "delete/": Act("endpoint_deleted"),
     PROJECT + "models/new/": Act("model_added", {"name": "qwen", "kind": "hub", "source": "a/b", "revision": ""}),
     PROJECT + "models/" + OWN_PK + "delete/": Act("model_deleted"),
     PROJECT + "models/checkpoints/" + OWN_PK + "delete/": Act(
@@ -167,6 +173,9 @@ ACTS: dict[str, Act] = {
         "comparison_saved", lambda of: {"name": "kept", "runs": [str(of["runs"]), str(of["other"])]}
     ),
     API + "comparisons/<uuidstr:comparison_id>/links": Act("comparison_shared", {"days": 7}),
+    API + "projects/<slug:slug>/endpoints": Act(
+        "endpoint_added", {"name": "new", "url": "https://93.184.216.34/v1", "model": "m"}
+    ),
 }
 DELETES = {
     API + "runs/<uuidstr:run_id>": "run_deleted",
@@ -178,6 +187,7 @@ DELETES = {
     API + "shared-links/<uuidstr:link_id>": "share_revoked",
     API + "datasets/<uuidstr:dataset_id>": "dataset_deleted",
     API + "projects/<slug:slug>": "project_deleted",
+    API + "endpoints/<uuidstr:endpoint_id>": "endpoint_deleted",
 }
 JSON = {PROJECT + "rewards/lab/save/"}
 UNSAFE = sorted(

@@ -20,6 +20,7 @@ from django.utils import timezone
 from tests.security.routes import API, BODIES, SOCKETS, TABLE, Who, routes
 from webapp.asgi import application
 from webapp.datasets.models import Dataset, DatasetExport
+from webapp.endpoints.models import Endpoint
 from webapp.registry.models import Checkpoint, RegisteredModel
 from webapp.removal.models import Removal
 from webapp.rewards.models import RewardCase, RolloutSet
@@ -87,6 +88,8 @@ def objects(
         "spec_id": spec.pk,
         "environments": (environment := make_environment(url="http://127.0.0.1:1")).pk,
         "environment_id": environment.pk,
+        "endpoints": (endpoint := _endpoint(project)).pk,
+        "endpoint_id": endpoint.pk,
         "models": model.pk,
         "suites": (suite := _suite(project, data)).pk,
         "suite_id": suite.pk,
@@ -134,6 +137,8 @@ def _suite(project: Project, dataset: Dataset) -> Suite:
     config = {"data": {"train": dataset.reference}, "environment": {"name": "none"}}
     part = {"title": "all", "weight": 1.0, "config": config}
     return suite_create(project=project, user=None, name="exam", parts=[part]).suite
+def _endpoint(project: Project) -> Endpoint:
+    return Endpoint.objects.create(project=project, name="gpt", url="https://127.0.0.1:1/v1", model="gpt")
 
 
 def _export(dataset: Dataset) -> DatasetExport:

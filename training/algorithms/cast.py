@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from training.algorithms.job import Job
@@ -13,9 +13,9 @@ from training.algorithms.tasks import reward_components, task_rows
 from training.chat_client import complete
 from training.config import RewardComponent
 from training.data.schema import Row
-from training.errors import ConfigError
+from training.errors import ConfigError, EndpointAway, StopRequested
 from training.journal import JOURNAL_NAME, Metrics, PhaseChanged, read_events
-from training.rollout.endpoint import Budget, EndpointPlayer, endpoint_of, endpoint_player
+from training.rollout.endpoint import Budget, EndpointPlayer, budget_of, endpoint_of, endpoint_player
 from training.rollout.holding import wait_for_environment
 from training.rollout.players import make_player
 from training.rollout.protocols import check_environment
@@ -33,6 +33,12 @@ class Cast(NamedTuple):
     device: str
     check: SamplerCheck | None = None
     budget: Budget | None = None
+
+    def last_spend(self, job: Job) -> None:
+        """Journal what was used in the end: rollouts that were cut off have used something as well."""
+        if self.budget is not None:
+            with suppress(OSError):  # a full disk has been told already
+                job.journal.write(Metrics(step=job.step, values=self.budget.figures))
 
 
 def prepare(job: Job) -> tuple[list[RewardComponent], list[Row]]:
@@ -78,14 +84,34 @@ def cast_of(job: Job, rows: list[Row]) -> Iterator[Cast]:
 def _endpoint(job: Job) -> EndpointPlayer:
     """An endpoint that has answered once. Raises ``EndpointFault`` where it does not."""
     options = job.config.endpoint
-    budget = Budget(options.price_in, options.price_out, options.max_cost, options.max_tokens)
+    if not options.url:
+        raise ConfigError("is known only in its project.", option="model.source", hint="Set endpoint.url and .model.")
+    if options.max_cost and not options.priced:
+        raise ConfigError("needs prices.", option="endpoint.max_cost", hint="Set endpoint.price_in and .price_out.")
+    budget = budget_of(options)
     for folder in job.earlier:
         for _line, event in read_events(folder / JOURNAL_NAME, max_bytes=1 << 40):
             if isinstance(event, Metrics):
                 budget.remember(event.values)
-    hello = {"messages": [{"role": "user", "content": "Say OK."}], "max_tokens": 16}
-    asyncio.run(complete(endpoint_of(options), hello))
-    return endpoint_player(job.config, budget)
+    budget.tell = lambda: job.journal.write(Metrics(step=job.step, values=budget.figures))
+    player = endpoint_player(job.config, budget, job.journal.write)
+    _hello(job, player)
+    return player
+
+
+def _hello(job: Job, player: EndpointPlayer) -> None:
+    """Wait until the endpoint has answered once, which is paid for as well."""
+    body = {"messages": [{"role": "user", "content": "Say OK."}], "max_tokens": 16}
+    while True:
+        player.budget.check()
+        try:
+            reply = asyncio.run(complete(endpoint_of(job.config.endpoint), body))
+        except EndpointAway as error:
+            if job.stop.wait(player.wait.pause(error)):
+                raise StopRequested("The run was asked to stop.") from None
+        else:
+            player.budget.spend(**reply.tokens)
+            return player.wait.answered()
 
 
 @contextmanager

@@ -7,8 +7,6 @@ goes on after the last step that an earlier one finished.
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 from training.algorithms.cast import Cast, cast_of, prepare
 from training.algorithms.job import Job
 from training.algorithms.tasks import playable
@@ -84,7 +82,5 @@ def _play(job: Job, rows: list[Row], steps: list[list[int]], components: list[Re
         with cast.player.engine.sampling():
             collector.stream(todo, in_flight=config.rollouts_per_step, finished=finished)
     finally:
-        if cast.budget is not None:  # rollouts that were cut off have used something as well
-            with suppress(OSError):  # a full disk has been told already
-                job.journal.write(Metrics(step=job.step, values=cast.budget.figures))
+        cast.last_spend(job)
         collector.close()

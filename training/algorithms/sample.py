@@ -1,7 +1,7 @@
 """Sample: rollouts against the real environment, scored and journalled; nothing is trained.
 
-The model plays, or scripted policies do, which need no model, no tokenizer and no training library. A later attempt
-goes on after the last step that an earlier one finished.
+The model plays, or an endpoint or scripted policies do, which need no model, no tokenizer and no training library. A
+later attempt goes on after the last step that an earlier one finished.
 """
 
 from __future__ import annotations
@@ -46,7 +46,10 @@ def _play(job: Job, rows: list[Row], places: list[int], components: list[RewardC
             figures = sample_figures(result.rollouts, config.group_size, components, step)
             if cast.check is not None:
                 figures |= cast.check(step, [rollout.trajectory for rollout in result.rollouts])
+            if cast.budget is not None:
+                figures |= cast.budget.figures
             job.journal.write(Metrics(step=step, values=result.figures | figures))
             job.step = step
     finally:
+        cast.last_spend(job)
         collector.close()

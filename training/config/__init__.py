@@ -6,17 +6,17 @@ that the web interface can show them in Chinese. Sources of defaults: TRL 1.16 `
 otherwise.
 
 Objects of the web interface are named by references (``dataset:<name>@<version>``, ``model:<name>``, ``run:<name>``,
-``environment:<name>``, ``reward:<name>@<version>``). Launching resolves them into paths, URLs and components, so the
-trainer only ever sees plain values; a standalone YAML writes those directly.
+``endpoint:<name>``, ``environment:<name>``, ``reward:<name>@<version>``). Launching resolves them into paths, URLs and
+components, so the trainer only ever sees plain values; a standalone YAML writes those directly.
 """
 
 from __future__ import annotations
 
 from training.config.environment import EnvironmentConfig, Protocol
 from training.config.evaluation import EndpointConfig, EvaluateConfig
-from training.config.job import CONFIG_VERSION, JobConfig, RunConfig
+from training.config.job import CONFIG_VERSION, ENDPOINT_REFERENCE, JobConfig, RunConfig
 from training.config.learning import GrpoConfig, OptimConfig, SftConfig
-from training.config.methods import DEFAULT_KIND, METHODS, Kind, Method, method_of
+from training.config.methods import DEFAULT_KIND, ENDPOINT_TILES, METHODS, Kind, Method, method_of
 from training.config.model import DataConfig, ModelConfig
 from training.config.option import Group, option
 from training.config.rewards import RewardComponent, RewardGate, RewardSchedule, RewardsConfig
@@ -26,6 +26,8 @@ from training.config.text import config_from_yaml, config_load, config_to_yaml
 __all__ = [
     "CONFIG_VERSION",
     "DEFAULT_KIND",
+    "ENDPOINT_REFERENCE",
+    "ENDPOINT_TILES",
     "METHODS",
     "DataConfig",
     "Dialect",

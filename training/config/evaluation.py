@@ -83,7 +83,22 @@ class EvaluateConfig(Group):
 
 
 class EndpointConfig(Group):
-    """An OpenAI-compatible endpoint that plays in the model's place, used by jobs of kind `evaluate`."""
+    """An OpenAI-compatible endpoint that plays in the model's place; one of the project is chosen as the model."""
+
+    name: str = option(
+        "",
+        title=_("Endpoint"),
+        help=_("Name of the project's endpoint; filled in from it, as its currency."),
+        widget="registration",
+        max_length=80,
+    )
+    currency: str = option(
+        "",
+        title=_("Currency"),
+        help=_("What the prices and limits are in; filled in from the project's endpoint."),
+        widget="registration",
+        max_length=3,
+    )
 
     url: str = option(
         "",
@@ -105,14 +120,38 @@ class EndpointConfig(Group):
         max_length=100,
         pattern=r"^[A-Z][A-Z0-9_]*$|^$",
     )
+    tool_format: Literal["native", "text"] = option(
+        "native",
+        title=_("Tool calls"),
+        help=_("How the endpoint is told of tools and how it calls them."),
+        choices={
+            "native": _("by the API, as structured tool calls"),
+            "text": _("in the text, in the Hermes dialect, for servers without tool calls"),
+        },
+    )
     concurrency: int = option(
         8, title=_("Concurrent requests"), help=_("Requests at once at most."), unit=_("requests"), ge=1, le=256
     )
     timeout_s: float = option(
         120.0, title=_("Answer within"), help=_("Time limit of one request, retries included."), unit="s", gt=0, le=3600
     )
+    patience_s: float = option(
+        600.0,
+        title=_("Endpoint's patience"),
+        help=_(
+            "How long the run waits and tries again while the endpoint is down or too busy; then it pauses. 0 never "
+            "waits."
+        ),
+        unit=_("seconds"),
+        ge=0,
+        le=86400,
+    )
     price_in: float = option(
-        0.0, title=_("Price of input"), help=_("Per million prompt tokens, in your currency."), ge=0, le=1_000_000
+        0.0,
+        title=_("Price of input"),
+        help=_("Per million prompt tokens, in your currency; 0 in both says that no price is set."),
+        ge=0,
+        le=1_000_000,
     )
     price_out: float = option(
         0.0, title=_("Price of output"), help=_("Per million sampled tokens, in your currency."), ge=0, le=1_000_000
@@ -120,15 +159,20 @@ class EndpointConfig(Group):
     max_cost: float = option(
         0.0,
         title=_("Cost at most"),
-        help=_("The evaluation pauses once this much is spent; 0 sets no limit. Needs prices."),
+        help=_("The run pauses once this much is spent; 0 sets no limit. Needs prices."),
         ge=0,
         le=1_000_000,
     )
     max_tokens: int = option(
         0,
         title=_("Tokens at most"),
-        help=_("The evaluation pauses once so many tokens, prompts included, are used; 0 sets no limit."),
+        help=_("The run pauses once so many tokens, prompts included, are used; 0 sets no limit."),
         unit=_("tokens"),
         ge=0,
         le=10**12,
     )
+
+    @property
+    def priced(self) -> bool:
+        """Whether money can be counted: without a price nothing costs 0."""
+        return bool(self.price_in or self.price_out)

@@ -18,6 +18,7 @@ from training.config.rollout import Policy, RolloutConfig, SampleConfig
 from training.words import OptionError, _, sentence
 
 CONFIG_VERSION = 1
+ENDPOINT_REFERENCE = "endpoint:"
 
 
 class RunConfig(Group):
@@ -179,7 +180,12 @@ class JobConfig(Group):
     @property
     def asks_endpoint(self) -> bool:
         """Whether an OpenAI-compatible endpoint plays in the model's place."""
-        return self.method.evaluates and bool(self.endpoint.url) and not self.policies
+        return self.method.scripted and bool(self.endpoint.url or self.names_endpoint) and not self.policies
+
+    @property
+    def names_endpoint(self) -> bool:
+        """Whether the model is given as an endpoint of the project, which only the web can look up."""
+        return self.model.source.startswith(ENDPOINT_REFERENCE)
 
     @property
     def needs_model(self) -> bool:

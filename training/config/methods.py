@@ -15,6 +15,8 @@ from training.words import _
 
 Kind = Literal["grpo", "sft", "sample", "evaluate"]
 LearnsFrom = Literal["rollouts", "demonstrations", "nothing"]
+ENDPOINT_TILES = ("endpoint/tokens", "endpoint/cost")
+"""What a run uses of an endpoint; shown where one plays."""
 
 
 @dataclass(frozen=True)
@@ -22,9 +24,9 @@ class Method:
     """One method. ``groups`` are the config's groups that it reads, in the order of the form.
 
     ``plays``: rollouts against an environment, scored by rewards. ``trains``: weights move and a model comes out.
-    ``scripted``: policies may play in the model's place. ``draws_tasks``: an environment may draw its tasks, so the
-    dataset is optional. ``evaluates``: every task is played the same number of times, with seeds that hang on the task
-    alone, so that contestants can be compared task by task. ``tiles`` and ``curves`` name metrics of
+    ``scripted``: policies or an endpoint may play in the model's place. ``draws_tasks``: an environment may draw its
+    tasks, so the dataset is optional. ``evaluates``: every task is played the same number of times, with seeds that
+    hang on the task alone, so that contestants can be compared task by task. ``tiles`` and ``curves`` name metrics of
     ``training/metrics.py``, in order; ``components`` stands for one curve of each reward component.
     ``learning_rates``: where none is set, for all weights and for LoRA.
     ``entry`` is ``module:function``, taking a ``Job``.
@@ -102,7 +104,7 @@ METHODS: dict[str, Method] = {
     "sample": Method(
         title=_("Sample: play and score, no training"),
         short=_("Sample"),
-        groups=("model", "data", "environment", "rewards", "rollout", "sample", "run"),
+        groups=("model", "endpoint", "data", "environment", "rewards", "rollout", "sample", "run"),
         learns_from="nothing",
         entry="training.algorithms.sample:run_sample",
         plays=True,
@@ -116,6 +118,7 @@ METHODS: dict[str, Method] = {
             "groups/zero_variance_share",
             "completions/mean_length",
             "rollouts/excluded_share",
+            *ENDPOINT_TILES,
         ),
         curves=(
             "reward",
@@ -144,6 +147,7 @@ METHODS: dict[str, Method] = {
             "completions/mean_length",
             "rollouts/turns_mean",
             "rollouts/excluded_share",
+            *ENDPOINT_TILES,
         ),
         curves=(
             "rollouts/task_success",

@@ -25,7 +25,16 @@ from envs.wire import Message
 from training.chat_client import usage
 from training.config import JobConfig
 from training.data import Row
-from training.errors import Boundary, StopRequested, StorageFull, TiltyardError, TooManyFailures
+from training.errors import (
+    Boundary,
+    BudgetSpent,
+    EndpointAway,
+    EndpointRefused,
+    StopRequested,
+    StorageFull,
+    TiltyardError,
+    TooManyFailures,
+)
 from training.journal import (
     Event,
     GroupScored,
@@ -48,6 +57,8 @@ from training.rollout.trajectory import Player, Task, Trajectory
 WATCH_S = 0.05
 BAD_STEP_S = 20.0
 MAX_LOSSES = 3
+HOPELESS = (BudgetSpent, EndpointRefused, EndpointAway)
+"""Every further rollout would end so too: the run pauses at once."""
 TASK_TEXT_CHARS = 200
 
 
@@ -278,6 +289,8 @@ class Step:
 
     def _finish(self, rollout: Rollout, group: int, index: int) -> None:
         trajectory = rollout.trajectory
+        if isinstance(trajectory.error, HOPELESS):
+            self._c._fatal = trajectory.error
         calls, failed_calls = trajectory.tool_calls()
         self._c._write(
             RolloutFinished(

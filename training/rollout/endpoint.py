@@ -2,34 +2,54 @@
 
 The endpoint is sent the conversation and the tools as they are, and answers with a message. Structured tool calls are
 taken as they come, in the shapes that servers are known to write; a text without any is read by the job's dialect.
-Turns are counted in the tokens that the endpoint reports.
+One that knows no tool calls is told of tools in words (``endpoint.tool_format: text``). Turns are counted in the tokens
+that the endpoint reports.
+
+An endpoint that is down or too busy is waited for, with growing pauses that all rollouts share; after
+``endpoint.patience_s`` the run pauses. Episodes stand meanwhile where they are.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from envs.wire import Message, ToolCall
 from training.chat_client import Endpoint, Reply, complete
 from training.config import EndpointConfig, JobConfig
-from training.errors import BudgetSpent
+from training.errors import BudgetSpent, EndpointAway, TiltyardError
+from training.journal import Event
 from training.policy.engine import Sample
 from training.policy.scripted.words import HEARD, WordTemplate, count
 from training.rollout.dialects import ParsedTurn, choose_dialect
+from training.rollout.holding import Wait
 from training.rollout.replicas import Replicas
 from training.rollout.scripted import NoEngine
+from training.rollout.tokens import Tools
 from training.rollout.trajectory import Player, Task, Trajectory
+from training.words import _, sentence
 
 WHO = "The endpoint"
 MAX_CALLS = 64
+TELL_EVERY_S = 2.0
+RAISE_HINT = _("Raise the limit, then resume. One that stands in the run's own options is raised in a clone of it.")
+HELD_HINT = "Start the endpoint again, or ask it less at once, then press Resume."
+TOOLS_TOLD = (
+    "You can call these tools, given as JSON:\n{tools}\n\n"
+    "To call one, write\n<tool_call>\n"
+    '{{"name": "<the tool\'s name>", "arguments": {{<its arguments>}}}}\n</tool_call>\n'
+    "and stop; several calls are written one after another. What they answer comes in the next message."
+)
 
 
 @dataclass
 class Budget:
-    """What an evaluation has used and may use; tokens count prompts too. Prices are of a million tokens."""
+    """What a run has used of an endpoint and may use; tokens count prompts too. Prices are of a million tokens, in
+    ``currency``; without any nothing is said of money. ``tell`` is called now and then while something is used."""
 
     price_in: float = 0.0
     price_out: float = 0.0
@@ -37,11 +57,20 @@ class Budget:
     max_tokens: int = 0
     cost: float = 0.0
     tokens: int = 0
+    currency: str = ""
+    tell: Callable[[], None] = field(default=lambda: None, repr=False)
+    _told: float = field(default=-TELL_EVERY_S, repr=False)
+
+    @property
+    def priced(self) -> bool:
+        """Whether money can be counted."""
+        return bool(self.price_in or self.price_out)
 
     @property
     def figures(self) -> dict[str, float]:
         """What was used so far, as metrics: a later attempt goes on from there."""
-        return {"endpoint/cost": self.cost, "endpoint/tokens": float(self.tokens)}
+        used = {"endpoint/tokens": float(self.tokens)}
+        return used | {"endpoint/cost": self.cost} if self.priced else used
 
     def remember(self, figures: Mapping[str, float]) -> None:
         """Take over what an earlier attempt had used by then."""
@@ -51,22 +80,36 @@ class Budget:
     def check(self) -> None:
         """Raise ``BudgetSpent`` once a limit is reached."""
         if self.max_cost and self.cost >= self.max_cost:
-            raise BudgetSpent(
-                f"The evaluation has spent {self.cost:.4g}, and may spend {self.max_cost:.4g}.",
-                hint="Raise endpoint.max_cost and resume, or evaluate fewer tasks.",
-            )
+            spent, limit = (f"{value:.4g} {self.currency}".strip() for value in (self.cost, self.max_cost))
+            text = _("The run has spent {spent} at its endpoint, and may spend {limit}.")
+            raise BudgetSpent(sentence(text, spent=spent, limit=limit), hint=RAISE_HINT)
         if self.max_tokens and self.tokens >= self.max_tokens:
-            raise BudgetSpent(
-                f"The evaluation has used {self.tokens} tokens, and may use {self.max_tokens}.",
-                hint="Raise endpoint.max_tokens and resume, or evaluate fewer tasks.",
-            )
+            text = _("The run has used {used} tokens of its endpoint, and may use {limit}.")
+            raise BudgetSpent(sentence(text, used=self.tokens, limit=self.max_tokens), hint=RAISE_HINT)
 
-    def spend(self, prompt_tokens: int, completion_tokens: int) -> float:
-        """Count one request; gives what it cost."""
+    def spend(self, prompt_tokens: int, completion_tokens: int) -> float | None:
+        """Count one request; gives what it cost, ``None`` without prices. Told to the journal now and then."""
         cost = (prompt_tokens * self.price_in + completion_tokens * self.price_out) / 1e6
         self.cost += cost
         self.tokens += prompt_tokens + completion_tokens
-        return cost
+        if time.monotonic() - self._told >= TELL_EVERY_S:
+            self._told = time.monotonic()
+            self.tell()
+        return cost if self.priced else None
+
+
+class EndpointWait(Wait):
+    """The wait for an endpoint, and how many requests may be at it at once: whoever waits for a place is not late."""
+
+    def __init__(self, config: EndpointConfig, write: Callable[[Event], None]) -> None:
+        super().__init__(config.patience_s, write)
+        self.places = asyncio.Semaphore(config.concurrency)
+
+    def _spent(self, error: TiltyardError, waited_s: float) -> TiltyardError:
+        last = error.message.rstrip(".")
+        return type(error)(
+            f"The endpoint was waited for {self._tried(waited_s).removeprefix('for ')}: {last}.", hint=HELD_HINT
+        )
 
 
 @dataclass(frozen=True)
@@ -83,29 +126,51 @@ class EndpointPlayer(Player):
     template: WordTemplate
     endpoint: Endpoint
     budget: Budget
+    wait: EndpointWait
+    tells_tools: bool = False
 
     async def _sample(self, task: Task, trajectory: Trajectory) -> Sample:
         room = self.rollout.max_completion_tokens - len(trajectory.completion_ids)
         limit = min(self.rollout.max_turn_tokens, room)
-        self.budget.check()
         body: dict[str, Any] = {
-            "messages": [written(message) for message in trajectory.messages],
+            "messages": self._messages(trajectory),
             "temperature": self.rollout.temperature,
             "top_p": self.rollout.top_p,
             "max_tokens": limit,
             "seed": (task.sample_seed + trajectory.turns) % 2**31,
         }
-        if trajectory.tools:
+        if trajectory.tools and not self.tells_tools:
             body["tools"] = trajectory.tools
-        reply = await complete(self.endpoint, body)
+        reply = await self._ask(body)
         turn = self._turn_of(reply, f"call_{trajectory.turns}_")
         asked = reply.tokens["prompt_tokens"] or len(trajectory.prompt_ids) + len(trajectory.completion_ids)
         sampled = reply.tokens["completion_tokens"] or count(turn.text) + len(turn.tool_calls)
-        trajectory.cost = (trajectory.cost or 0.0) + self.budget.spend(asked, sampled)
+        cost = self.budget.spend(asked, sampled)
+        if cost is not None:
+            trajectory.cost = (trajectory.cost or 0.0) + cost
         finished = reply.finish != "length"
         size = max(1, min(sampled, limit))
         ids = [HEARD] * (size - 1) + [self.template.eos_id if finished else HEARD]
         return Answered(ids, [0.0] * size, finished, turn)
+
+    def _messages(self, trajectory: Trajectory) -> list[dict[str, Any]]:
+        if not self.tells_tools:
+            return [written(message) for message in trajectory.messages]
+        return in_words(trajectory.messages, trajectory.tools)
+
+    async def _ask(self, body: dict[str, Any]) -> Reply:
+        """One answer, waited for while the endpoint is away. Raises ``EndpointAway`` when the patience is spent."""
+        while True:
+            async with self.wait.places:
+                self.budget.check()
+                try:
+                    reply = await complete(self.endpoint, body)
+                except EndpointAway as error:
+                    pause = self.wait.pause(error)
+                else:
+                    self.wait.answered()
+                    return reply
+            await asyncio.sleep(pause)
 
     def _turn_of(self, reply: Reply, prefix: str) -> ParsedTurn:
         text = text_of(reply.message.get("content"))
@@ -135,6 +200,26 @@ def written(message: Message) -> dict[str, Any]:
         ]
     if message.role == "tool":
         found["tool_call_id"] = message.tool_call_id or ""
+    return found
+
+
+def in_words(messages: list[Message], tools: Tools | None) -> list[dict[str, Any]]:
+    """The conversation without structured calls: tools told in the first message, calls and answers as text."""
+    found: list[dict[str, Any]] = []
+    if tools:
+        told = TOOLS_TOLD.format(tools=json.dumps(tools, ensure_ascii=False))
+        found.append({"role": "system", "content": told})
+    for message in messages:
+        calls = [{"name": call.name, "arguments": call.arguments} for call in message.tool_calls or []]
+        parts = [message.content, *(f"<tool_call>\n{json.dumps(c, ensure_ascii=False)}\n</tool_call>" for c in calls)]
+        text = "\n".join(part for part in parts if part)
+        role = message.role
+        if role == "tool":
+            role, text = "user", f"<tool_response>\n{text}\n</tool_response>"
+        if found and found[-1]["role"] == role:  # many servers want the roles to alternate
+            found[-1]["content"] += f"\n\n{text}"
+        else:
+            found.append({"role": role, "content": text})
     return found
 
 
@@ -187,8 +272,19 @@ def endpoint_of(config: EndpointConfig) -> Endpoint:
     )
 
 
-def endpoint_player(config: JobConfig, budget: Budget) -> EndpointPlayer:
-    """The player of a job whose contestant is an endpoint."""
+def budget_of(config: EndpointConfig) -> Budget:
+    """What a job may use of its endpoint."""
+    return Budget(
+        price_in=config.price_in,
+        price_out=config.price_out,
+        max_cost=config.max_cost,
+        max_tokens=config.max_tokens,
+        currency=config.currency,
+    )
+
+
+def endpoint_player(config: JobConfig, budget: Budget, write: Callable[[Event], None]) -> EndpointPlayer:
+    """The player of a job whose contestant is an endpoint; waits are journalled by ``write``."""
     return EndpointPlayer(
         engine=NoEngine(),
         template=WordTemplate(),
@@ -198,4 +294,6 @@ def endpoint_player(config: JobConfig, budget: Budget) -> EndpointPlayer:
         open_session=Replicas(config.environment).open if config.environment.url else None,
         endpoint=endpoint_of(config.endpoint),
         budget=budget,
+        wait=EndpointWait(config.endpoint, write),
+        tells_tools=config.endpoint.tool_format == "text",
     )

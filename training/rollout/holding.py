@@ -42,20 +42,19 @@ def passing(error: TiltyardError) -> bool:
     return isinstance(error, EnvironmentUnreachable | EnvironmentFull | SessionLost)
 
 
-class Hold:
-    """The wait of one step, shared by its rollouts. Use from one thread."""
+class Wait:
+    """Growing pauses with an end, shared by the rollouts of one loop. Use from one thread."""
 
-    def __init__(self, config: EnvironmentConfig, write: Callable[[Event], None]) -> None:
-        self._config = config
+    def __init__(self, patience_s: float, write: Callable[[Event], None]) -> None:
+        self._patience_s = patience_s
         self._write = write
         self.step = 0
-        self._asking: asyncio.Task[bool] | None = None
         self._tries = 0
         self._since: float | None = None
         self._next = 0.0
 
     def answered(self) -> None:
-        """An episode began: it goes on."""
+        """It is back: the waiting is over."""
         if self._since is not None:
             self._since, self._tries, self._next = None, 0, 0.0
             self._write(Held(step=self.step))
@@ -67,7 +66,7 @@ class Hold:
             self._since = now
         if now < self._next:  # another rollout of the step has begun this pause
             return self._next - now
-        left = self._config.patience_s - (now - self._since)
+        left = self._patience_s - (now - self._since)
         if left <= 0:
             raise self._spent(error, now - self._since)
         self._tries += 1
@@ -78,6 +77,22 @@ class Hold:
             Held(step=self.step, error=error.info, tries=self._tries, next_try_s=pause, patience_left_s=left - pause)
         )
         return pause
+
+    def _spent(self, error: TiltyardError, waited_s: float) -> TiltyardError:
+        """What leaves when the patience is spent."""
+        return error
+
+    def _tried(self, waited_s: float) -> str:
+        return f"for {_duration(waited_s)} ({self._tries} tries)" if self._tries else "and the patience is 0"
+
+
+class Hold(Wait):
+    """The wait of one step for its environment."""
+
+    def __init__(self, config: EnvironmentConfig, write: Callable[[Event], None]) -> None:
+        super().__init__(config.patience_s, write)
+        self._config = config
+        self._asking: asyncio.Task[bool] | None = None
 
     async def away(self, error: TiltyardError) -> bool:
         """Whether an episode failed because the environment is away, and not by a fault of its own."""
@@ -109,8 +124,7 @@ class Hold:
     def _spent(self, error: TiltyardError, waited_s: float) -> TiltyardError:
         kind = EnvironmentFull if isinstance(error, EnvironmentFull) else EnvironmentUnreachable
         what = "was full" if kind is EnvironmentFull else "could not be reached"
-        tried = f"for {_duration(waited_s)} ({self._tries} tries)" if self._tries else "and the patience is 0"
-        return kind(f"The environment {what} {tried}. The last failure: {error.message}", hint=HINT)
+        return kind(f"The environment {what} {self._tried(waited_s)}. The last failure: {error.message}", hint=HINT)
 
 
 def _duration(seconds: float) -> str:

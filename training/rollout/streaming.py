@@ -12,15 +12,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 from training.chat_client import usage
-from training.errors import BudgetSpent, DataError, EndpointRefused, StopRequested
+from training.errors import DataError, StopRequested
 from training.journal import GroupScored, RolloutStarted
-from training.rollout.collector import BAD_STEP_S, Collector, Step, mix_seed
+from training.rollout.collector import BAD_STEP_S, HOPELESS, Collector, Step, mix_seed
 from training.rollout.figures import judge_figures, step_figures
 from training.rollout.finished import Rollout, StepRollouts
 from training.rollout.trajectory import Task
 
-HOPELESS = (BudgetSpent, EndpointRefused)
-"""Every further rollout would end so too: the run pauses at once."""
 Steps = Iterable[tuple[int, Sequence[int]]]
 OnStep = Callable[[int, StepRollouts], None]
 
@@ -129,8 +127,6 @@ class TaskStep(Step):
                 break
             self._c._write(started.model_copy(update={"again": replay}))
             rollout = await self._once(started, task)
-        if isinstance(rollout.trajectory.error, HOPELESS):
-            self._c._fatal = rollout.trajectory.error
         self._finish(rollout, started.group, started.index)
         return rollout
 

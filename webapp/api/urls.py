@@ -8,6 +8,7 @@ from django.urls import URLPattern, path, re_path
 from webapp.api import removal  # noqa: F401 - adds to the routers below
 from webapp.api.base import api, not_found, shaped
 from webapp.api.comparisons import router as comparisons
+from webapp.api.endpoints import router as endpoints
 from webapp.api.me import router as me
 from webapp.api.objects import router as objects
 from webapp.api.operations import router as operations
@@ -31,6 +32,7 @@ def _patterns() -> list[URLPattern]:
     api.add_router("", comparisons)
     api.add_router("", suites)
     api.add_router("", saved_comparisons)
+    api.add_router("", endpoints)
     api.add_router("", objects)
     api.add_router("", operations)
     found = []

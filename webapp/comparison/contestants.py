@@ -58,7 +58,7 @@ class Contestant:
         if self.config.policies:
             return ", ".join(dict.fromkeys(self.config.policies))
         if self.config.asks_endpoint:
-            return self.config.endpoint.model
+            return " · ".join(name for name in (self.config.endpoint.name, self.config.endpoint.model) if name)
         return str(self.run.config.get("model", {}).get("source", "")) or self.config.model.source
 
     @property

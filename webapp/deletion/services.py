@@ -21,13 +21,14 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from webapp.endpoints.models import Endpoint
 from webapp.environments.models import Environment
 from webapp.registry.models import Checkpoint, RegisteredModel
 from webapp.removal.files import bytes_of, files_delete, removal_add
 from webapp.removal.models import Removal, RemovalState
 from webapp.runs.models import Run
 from webapp.runs.states import LEASED, TERMINAL, RunState
-from webapp.storage import dataset_dir, environment_dir, import_dir, rollout_set_dir, run_dir
+from webapp.storage import dataset_dir, endpoint_dir, environment_dir, import_dir, rollout_set_dir, run_dir
 from webapp.teams.audit import audit
 from webapp.teams.models import AuditAction, Project
 from webapp.work import Claim
@@ -151,7 +152,7 @@ def _goes(item: Run | Checkpoint | Project) -> list[str]:
     return [
         ngettext("%(n)s run with all that it recorded", "%(n)s runs with all that they recorded", runs) % {"n": runs},
         ngettext("%(n)s dataset", "%(n)s datasets", datasets) % {"n": datasets},
-        _("its reward specs, rollout sets, environments and models"),
+        _("its reward specs, rollout sets, environments, endpoints and models"),
     ]
 
 
@@ -185,6 +186,8 @@ def _delete_project(claim: Claim[Removal], pk: str) -> None:
     environments = list(Environment.objects.filter(project_id=pk).values_list("pk", flat=True))
     Environment.objects.filter(pk__in=environments).delete()  # the keeper ends what still runs of them
     claim.item.paths += [f"environments/{environment_dir(found).name}" for found in environments]
+    endpoints = Endpoint.objects.filter(project_id=pk).values_list("pk", flat=True)
+    claim.item.paths += [f"endpoints/{endpoint_dir(found).name}" for found in endpoints]
     claim.keep(paths=claim.item.paths)
     Project.all_objects.filter(pk=pk).delete()
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid5
 
 from pydantic import ValidationError
+from django.utils.timezone import localdate
 
 from training import journal
 from training.evaluation.recorded import Report
@@ -70,6 +71,7 @@ class Batch:
         self.events: list[tuple[str, dict[str, Any], datetime]] = []
         self.run_changes: dict[str, Any] = {}
         self.attempt_changes: dict[str, Any] = {}
+        self.used: dict[date, tuple[int, float | None, datetime]] = {}
         self.begins = False
         self._known = {} if known is None else known
 
@@ -122,6 +124,8 @@ class Batch:
             self.points[clean_text(name)[:NAME_MAX], step] = value
         if "reward" in event.values:
             self.run_changes["last_reward"] = event.values["reward"]
+        if (tokens := event.values.get("endpoint/tokens")) is not None and math.isfinite(tokens):
+            self.used[localdate(at)] = (max(0, int(tokens)), event.values.get("endpoint/cost"), at)
         self._step_done(step, at)
         self.begins = True
 

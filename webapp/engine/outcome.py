@@ -21,7 +21,7 @@ from django.db import transaction
 from django.db.models.functions import Now
 from pydantic import ValidationError
 
-from training.errors import Boundary, ErrorInfo
+from training.errors import Boundary, BudgetSpent, ErrorInfo
 from training.evaluation.recorded import REPORT_NAME, Report
 from webapp.engine.history import Lease, LeaseLost, event_add, run_transition
 from webapp.engine.projection import rollouts_close
@@ -126,6 +126,8 @@ def _decide(run: Run, attempt: Attempt, error: ErrorInfo | None) -> tuple[RunSta
         return RunState.PAUSED, typed or _unnamed()
     if run.state == RunState.PAUSING:
         return RunState.PAUSED, None
+    if error is not None and error.code == BudgetSpent.code:
+        return RunState.PAUSED, error
     if error is not None and error.code == WORKER_CLOSING.code:
         return RunState.QUEUED, None
     lost = error or typed or _unnamed()

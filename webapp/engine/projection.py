@@ -26,6 +26,7 @@ from django.utils import timezone
 from pydantic import ValidationError
 
 from training.journal import JOURNAL_NAME, Event, parse_event
+from webapp.endpoints.spending import run_used
 from webapp.engine.batch import BadEvent, Batch
 from webapp.engine.history import Lease, LeaseLost, run_transition, seq_take
 from webapp.registry.models import Checkpoint
@@ -176,6 +177,7 @@ class Projector:
             first = seq_take(run_id, len(batch), lease=self.lease)
             seq = first + len(batch) - 1
             write_rows(batch, first)
+            _write_used(batch)
             if not Attempt.objects.filter(pk=row.pk, journal_offset=row.journal_offset).update(**changes):
                 raise LeaseLost("Another projector has moved on.")
             if self.number == self.lease.attempt:
@@ -196,6 +198,21 @@ class Projector:
         newest = max((rollout.step for rollout in batch.rollouts.values()), default=0)
         if newest:
             self._known = {key: rollout for key, rollout in self._known.items() if rollout.step >= newest - 1}
+
+
+def _write_used(batch: Batch) -> None:
+    """What the run used of its endpoint; the config says which, since a worker resolved it."""
+    run, name = batch.run, str(batch.run.resolved.get("endpoint", {}).get("name") or "")
+    for tokens, cost, at in batch.used.values() if name else ():
+        run_used(
+            project_id=run.project_id,
+            name=name,
+            run_id=run.pk,
+            run_name=run.name,
+            tokens=tokens,
+            cost=cost,
+            at=at,
+        )
 
 
 def parse_line(line: Line) -> Event | str:

@@ -1,9 +1,9 @@
 """From references to plain values: what a job's config means at launch.
 
 A person names registered objects (``dataset:<name>@<version>``, ``model:<name>``, ``run:<name>``,
-``environment:<name>``,
-``reward:<name>@<version>``); the trainer gets paths, addresses and components. Anything else a person could type (a
-folder, a URL) is refused here. Every ``ConfigError`` names the option it belongs to, so that a form can place it.
+``endpoint:<name>``, ``environment:<name>``, ``reward:<name>@<version>``); the trainer gets paths, addresses and
+components. Anything else a person could type (a folder, a URL) is refused here. Every ``ConfigError`` names the option
+it belongs to, so that a form can place it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from typing import Any, NoReturn
 from django.conf import settings
 from django.utils.translation import gettext as _
 
-from training.config import EnvironmentConfig, JobConfig, RewardComponent
+from training.config import ENDPOINT_REFERENCE, EnvironmentConfig, JobConfig, RewardComponent
 from training.errors import ConfigError
 from webapp.datasets.models import Dataset, DatasetState
+from webapp.endpoints.keys import KEY_VARIABLE, has_key
+from webapp.endpoints.models import Endpoint
 from webapp.environments.models import Environment
 from webapp.registry.models import Checkpoint, ModelKind, RegisteredModel
 from webapp.rewards.models import RewardSpec
@@ -46,6 +48,7 @@ def resolve(project: Project, config: JobConfig) -> Resolved:
     """Replace every reference of ``config`` by what it means now in ``project``."""
     plain = config.model_copy(deep=True)
     after = _model(project, plain) if plain.needs_model else None
+    _endpoint(project, plain)
     if not plain.draws_tasks:
         plain.data.train = _dataset(project, plain.data.train)
     if plain.evaluate.data and plain.method.learns_from == "rollouts":
@@ -94,6 +97,8 @@ def _model(project: Project, config: JobConfig) -> Run | None:
     option, source = "model.source", config.model.source
     if source == "starter":
         return None
+    if config.names_endpoint:
+        _refuse(option, _("an endpoint can be evaluated and sampled, not trained."))
     if source.startswith("run:"):
         return _model_of_run(project, config, source.removeprefix("run:"))
     if source.startswith("model:"):
@@ -108,6 +113,27 @@ def _model(project: Project, config: JobConfig) -> Run | None:
     if not HUB_ID.match(source) or (Path(settings.BASE_DIR) / source).exists():
         _refuse(option, _("choose a registered model, `starter` or a Hugging Face id; paths are not taken here."))
     return None
+
+
+def _endpoint(project: Project, config: JobConfig) -> None:
+    """An endpoint of the project in the model's place; of two limits the lower one counts."""
+    place = config.endpoint
+    if not (config.asks_endpoint and config.names_endpoint):
+        config.endpoint = place.model_copy(update={"name": "", "currency": ""})
+        return
+    if place.url:
+        _refuse("endpoint.url", _("an endpoint of the project is chosen as the model: leave the address empty."))
+    name = config.model.source.removeprefix(ENDPOINT_REFERENCE)
+    found = Endpoint.objects.filter(project=project, name=name).first()
+    if found is None:
+        _refuse("model.source", _("there is no endpoint “%s” in this project.") % name[:120])
+    if place.max_cost and not found.priced:
+        _refuse("endpoint.max_cost", _("a limit on cost needs prices, and endpoint “%s” has none.") % found.name)
+    values = found.job_values()
+    for limit in ("max_tokens", "max_cost"):
+        values[limit] = min((value for value in (values[limit], getattr(place, limit)) if value), default=0)
+    values["key_variable"] = KEY_VARIABLE if has_key(found.pk) else ""
+    config.endpoint = place.model_copy(update=values)
 
 
 def _registered(option: str, model: RegisteredModel) -> tuple[str, str]:

@@ -5,9 +5,9 @@
 2. Project what earlier attempts left in their journals and seal them. If one of them had already ended the run,
    conclude.
 3. Resolve the references again, write config.yaml, start the trainer (from the newest checkpoint, if there is one).
-4. Until the trainer has ended: project new journal lines; pass a stop, a pause or the worker's own shutdown on as
-   SIGTERM, and SIGKILL after a grace that lets it save once more (``stop_grace``). A database that is away is waited
-   for; training goes on meanwhile.
+4. Until the trainer has ended: project new journal lines; pass a stop, a pause, the worker's own shutdown or a day's
+   limit of an endpoint that is used up on as SIGTERM, and SIGKILL after a grace that lets it save once more
+   (``stop_grace``). A database that is away is waited for; training goes on meanwhile.
 5. Project the rest and decide (``outcome.attempt_end``).
 6. When the lease is lost (fenced, or not renewed for PARTITION_LIMIT_S): kill the trainer's group and leave without a
    word.
@@ -28,7 +28,9 @@ from django.conf import settings
 from django.db import InterfaceError, OperationalError, connection
 
 from training.config import JobConfig, config_to_yaml
-from training.errors import Boundary, ErrorInfo, TiltyardError
+from training.errors import Boundary, BudgetSpent, ErrorInfo, TiltyardError
+from webapp.endpoints.keys import trainer_key
+from webapp.endpoints.spending import day_over
 from webapp.engine import outbox
 from webapp.engine.history import Lease, LeaseLost, event_add
 from webapp.engine.lease import beat, beat_every_s, claim, state_of
@@ -132,6 +134,8 @@ class Supervisor:
         self.projector = Projector(lease)
         self.trainer: Trainer | None = None
         self._looked_at = 0.0
+        self._endpoint: tuple[UUID, str] = (lease.run_id, "")
+        self._over: BudgetSpent | None = None
         self._grace_s = float(settings.STOP_GRACE_S)
         self._log = logging.LoggerAdapter(logger, {"run_id": lease.run_id, "attempt": lease.attempt})
 
@@ -161,7 +165,7 @@ class Supervisor:
         except TiltyardError as exc:
             if isinstance(exc, LeaseLost):
                 raise
-            return self._refused(exc.info)
+            return self._refused(exc)
         try:
             self.trainer = Trainer(self.folder, arguments, access)
         except OSError as exc:
@@ -190,7 +194,10 @@ class Supervisor:
         config = JobConfig.model_validate(run.config)
         found = resolve(run.project, config)
         plain = found.config
-        access = trainer_access(run.project, config.environment.name)
+        if over := day_over(run.project_id, plain.endpoint.name):
+            raise over
+        self._endpoint = (run.project_id, plain.endpoint.name)
+        access = trainer_access(run.project, config.environment.name) | trainer_key(run.project, plain.endpoint)
         Run.objects.filter(pk=run.pk, attempt=self.lease.attempt, lease_owner=self.lease.owner).update(
             resolved=plain.model_dump(mode="json"),
             # A server that had just been started knew no baseline yet when the run was launched.
@@ -206,9 +213,10 @@ class Supervisor:
         source = resume_from(run)
         return [*arguments, *(["--resume-from", str(source)] if source else [])], access
 
-    def _refused(self, info: ErrorInfo) -> ErrorInfo:
-        """A config that cannot be run is a typed failure, not a death: it is written as the attempt's outcome."""
-        outcome = {"type": "run_finished", "status": "failed", "step": 0, "error": info.model_dump(mode="json")}
+    def _refused(self, error: TiltyardError) -> ErrorInfo:
+        """A config that cannot be run now is a typed end, not a death: it is written as the attempt's outcome."""
+        info, status = error.info, "paused" if error.pauses else "failed"
+        outcome = {"type": "run_finished", "status": status, "step": 0, "error": info.model_dump(mode="json")}
         rows = Attempt.objects.filter(run_id=self.lease.run_id, number=self.lease.attempt)
         self._patiently(lambda: rows.update(outcome=outcome))
         return info
@@ -239,7 +247,9 @@ class Supervisor:
         state = self._patiently(lambda: state_of(self.lease))
         if state is None:
             raise LeaseLost("The run has another owner.")
-        if state in {RunState.STOPPING, RunState.PAUSING}:
+        if state == RunState.RUNNING and self._endpoint[1]:
+            self._over = self._over or self._patiently(lambda: day_over(*self._endpoint))
+        if state in {RunState.STOPPING, RunState.PAUSING} or self._over is not None:
             self._ask_to_stop(trainer)
 
     def _ask_to_stop(self, trainer: Trainer) -> None:
@@ -254,6 +264,8 @@ class Supervisor:
         outcome = self._patiently(lambda: rows.values_list("outcome", flat=True).first())
         if _closing[0] and (outcome is None or outcome.get("status") == "stopped"):
             return WORKER_CLOSING
+        if self._over is not None and (outcome is None or outcome.get("status") == "stopped"):
+            return self._over.info
         if outcome is not None or self._patiently(lambda: state_of(self.lease)) == RunState.STOPPING:
             return None
         for line in output_tail(self.folder):

@@ -26,6 +26,7 @@ from training.config import DEFAULT_KIND, METHODS, JobConfig, Method, RewardComp
 from training.config.text import yaml_bounded
 from training.words import option_of
 from webapp.datasets.selectors import ready_datasets
+from webapp.endpoints.selectors import endpoints_of
 from webapp.engine.resolve import NO_ENVIRONMENT
 from webapp.environments.selectors import environments_of
 from webapp.fields import error_sentence, fields_of, help_text
@@ -51,7 +52,9 @@ GROUP_HELP = (
     gettext_noop("Supervised fine-tuning, used by jobs of kind `sft`."),
     gettext_noop("Playing and scoring without training, used by jobs of kind `sample`."),
     gettext_noop("Playing tasks that nothing is learned from: jobs of kind `evaluate`, and GRPO every few steps."),
-    gettext_noop("An OpenAI-compatible endpoint that plays in the model's place, used by jobs of kind `evaluate`."),
+    gettext_noop(
+        "An OpenAI-compatible endpoint that plays in the model's place; one of the project is chosen as the model."
+    ),
     gettext_noop("The optimiser (AdamW) and its batch."),
     gettext_noop("How long the job runs, how often it saves, and where."),
 )
@@ -331,6 +334,10 @@ def reference_choices(project: Project) -> dict[str, list[tuple[str, str]]]:
     models += [
         (f"run:{run.name}", _("%(name)s · final model of this run") % {"name": run.name})
         for run in unregistered_runs(project)[:MAX_OPTIONS]
+    ]
+    models += [
+        (item.reference, _("%(name)s · endpoint (%(model)s)") % {"name": item.name, "model": item.model})
+        for item in endpoints_of(project)[:MAX_OPTIONS]
     ]
     rewards = [(item.reference, str(item)) for item in specs_of(project).order_by("name", "-version")[:MAX_OPTIONS]]
     empty = ("", _("— choose —"))

@@ -28,6 +28,8 @@ from training.config import JobConfig, config_to_yaml
 from training.errors import ConfigError, TiltyardError
 from training.limited import limited_child
 from training.rewards.scoring import validate_components
+from webapp.endpoints.selectors import endpoint_named, endpoint_state
+from webapp.endpoints.spending import day_over
 from webapp.engine.resolve import resolve
 from webapp.engine.trainer import access_env
 from webapp.environments.capacity import Room, replicas_to_add, room_of
@@ -36,7 +38,7 @@ from webapp.environments.selectors import environment_named
 from webapp.environments.tokens import reach, trainer_access
 from webapp.failures import failure
 from webapp.launch.disk import disk_forecast, disk_sentence
-from webapp.outbound import OutboundRefused
+from webapp.outbound import OutboundRefused, target_of
 from webapp.runs.models import Run
 from webapp.teams.models import Project
 from webapp.text import in_words
@@ -149,6 +151,8 @@ def _quick(project: Project, config: JobConfig, resolved: JobConfig) -> Iterator
         yield from _check_pull(project, config)
     if environment is not None:
         yield _check_address(resolved, environment)
+    if resolved.asks_endpoint:
+        yield _check_endpoint(project, resolved)
     yield _check_disk(resolved)
 
 
@@ -209,6 +213,29 @@ def _check_address(config: JobConfig, environment: Environment) -> Check:
         return Check(title, False, exc.message, exc.hint, True, "environment.url")
     except TiltyardError as exc:
         return Check(title, False, exc.message, exc.hint, False, "environment.name")
+    return Check(title, True, _("The address is allowed."))
+
+
+def _check_endpoint(project: Project, config: JobConfig) -> Check:
+    """Whether the endpoint may be asked, and what its own page knows of it."""
+    title, place = _("Endpoint"), config.endpoint
+    try:
+        target_of(place.url)
+    except TiltyardError as exc:
+        hard = isinstance(exc, OutboundRefused)
+        return Check(title, False, exc.message, exc.hint, hard, "model.source" if place.name else "endpoint.url")
+    if over := day_over(project.pk, place.name):
+        return Check(title, False, in_words(over.message), in_words(over.hint), False, "model.source")
+    found = endpoint_named(project, place.name) if place.name else None
+    longest = config.rollout.max_prompt_tokens + config.rollout.max_completion_tokens
+    if found is not None and found.context_tokens and longest > found.context_tokens:
+        sentence = _("Its context has %(has)s tokens; prompt and episode may have %(needs)s together.")
+        values = {"has": found.context_tokens, "needs": longest}
+        hint = _("Longer episodes will be refused by it and are missing in the figures: lower the limits of tokens.")
+        return Check(title, False, sentence % values, hint, False, "rollout.max_completion_tokens", remark=True)
+    if found is not None and endpoint_state(found) != "ok":
+        sentence = _("It was not tested with success since it was last changed.")
+        return Check(title, False, sentence, _("Test it on its page."), False, "model.source", remark=True)
     return Check(title, True, _("The address is allowed."))
 
 

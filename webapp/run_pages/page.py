@@ -8,7 +8,7 @@ from django.conf import settings
 from django.templatetags.static import static
 from django.utils.translation import gettext as _
 
-from training.config import JobConfig, RewardComponent, config_to_yaml
+from training.config import ENDPOINT_TILES, JobConfig, RewardComponent, config_to_yaml
 from training.errors import ConfigError
 from training.metrics import METRICS
 from training.rewards.custom import CUSTOM
@@ -78,14 +78,17 @@ def tiles(run: Run) -> list[Tile]:
 
 def _shown_tiles(run: Run) -> list[str]:
     """The method's tiles, without those that its config leaves out: the KL divergence where no weight on it makes the
-    trainer compute it, held-out success where nothing is held out."""
+    trainer compute it, held-out success where nothing is held out, and of an endpoint's use what cannot be counted."""
     config = config_of(run)
-    left_out = set()
-    if config is not None and not run.imported_from and run.method.trains:
-        left_out = {"kl"} if not config.grpo.beta else set()
+    without_kl = config is not None and not run.imported_from and run.method.trains and not config.grpo.beta
+    hidden = {"kl"} if without_kl else set()
     if config is None or not config.evaluate.every:
-        left_out.add("heldout/success")
-    return [name for name in run.method.tiles if name not in left_out]
+        hidden.add("heldout/success")
+    if config is None or not config.asks_endpoint:
+        hidden |= set(ENDPOINT_TILES)
+    elif not config.endpoint.priced:
+        hidden.add("endpoint/cost")
+    return [name for name in run.method.tiles if name not in hidden]
 
 
 # What stands on the server, once resolved.

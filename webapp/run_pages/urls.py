@@ -15,6 +15,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("<uuid:pk>/held-out/<int:step>/", held_out.run_held_out_step, name="run-held-out-step"),
     path("<uuid:pk>/bfcl-scores.zip", views.run_score_files, name="run-score-files"),
     path("<uuid:pk>/parts/", views.run_parts, name="run-parts"),
+    path("<uuid:pk>/spend/", views.run_spending, name="run-spend"),
     path("<uuid:pk>/stop/", views.run_stop_view, name="run-stop"),
     path("<uuid:pk>/pause/", views.run_pause_view, name="run-pause"),
     path("<uuid:pk>/resume/", views.run_resume_view, name="run-resume"),

@@ -22,6 +22,7 @@ from training.config import METHODS
 from training.errors import ConfigError
 from webapp.comparison.boards import own_figures
 from webapp.comparison.official import bfcl_score_files, official_of
+from webapp.endpoints.selectors import run_spend
 from webapp.engine.services import run_pause, run_resume, run_stop
 from webapp.environments.selectors import baseline_short
 from webapp.failures import failure
@@ -140,6 +141,7 @@ def _by_state(project: Project, run: Run) -> dict[str, Any]:
         "evaluation": own_figures(run),
         "held_out": held_out_of(run),
         "official": official_of(run),
+        "spend": run_spend(run),
         "failure": failure(view["error"]),
         "stalled": stalled(view),
         "held": held_text(run.held),
@@ -175,6 +177,14 @@ def run_score_files(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 def run_parts(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """What an open page cannot draw by itself, as the run stands now: the buttons and the trainer's last output."""
     return render(request, "runs/_parts.html", {**_by_state(*own_run(request, slug, pk)), "fresh": True})
+
+
+@login_required
+@require_GET
+def run_spending(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """What the run uses of its endpoint, against the limits; the part asks for itself again while the run goes on."""
+    project, run = own_run(request, slug, pk)
+    return render(request, "runs/_spend.html", {"project": project, "run": run, "spend": run_spend(run)})
 
 
 def _seq(request: HttpRequest) -> int | None:

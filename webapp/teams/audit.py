@@ -32,6 +32,7 @@ PAGES = {
     "rewards.rolloutset": "lab-set",
     "environments.environment": "environment-detail",
     "sharing.savedcomparison": "compare-saved",
+    "endpoints.endpoint": "endpoint-detail",
 }
 _answered: ContextVar[HttpRequest | None] = ContextVar("audited_request", default=None)
 

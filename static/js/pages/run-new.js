@@ -14,6 +14,7 @@ function show() {
   for (const part of form?.querySelectorAll("[data-kinds]") ?? []) {
     /** @type {HTMLElement} */ (part).hidden = !(part.getAttribute("data-kinds") || "").split(" ").includes(kind);
   }
+  offerEndpoints(kind);
   const prompts = control("rollout.prompts_per_step")?.valueAsNumber ?? NaN;
   const scripted = form?.querySelectorAll("[data-kinds]:not([hidden]) [name='sample.policies']:checked").length ?? 0;
   const generations = scripted || (control("rollout.num_generations")?.valueAsNumber ?? NaN);
@@ -21,6 +22,16 @@ function show() {
   const product = prompts * generations;
   if (target) target.textContent = Number.isFinite(product) ? `${prompts} × ${generations} = ${product}` : "–";
   offerScale();
+}
+
+/** Endpoints of the project play where nothing is trained; elsewhere they are not offered. @param {string} kind */
+function offerEndpoints(kind) {
+  const source = /** @type {HTMLSelectElement | null} */ (form?.querySelector("select[name='model.source']"));
+  const plays = (form?.querySelector("[data-group='endpoint']")?.getAttribute("data-kinds") || "").split(" ");
+  for (const option of source?.options ?? []) {
+    if (!option.value.startsWith("endpoint:")) continue;
+    option.hidden = option.disabled = !plays.includes(kind) && !option.selected;
+  }
 }
 
 /** A choice that has no effect cannot be made, and says why. Its value still travels with the form. */

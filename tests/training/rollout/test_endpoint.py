@@ -3,76 +3,23 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from envs.wire import Message, ToolCall
+from tests.chat_stub import Stub, call, says, stub
 from tests.training.algorithms.conftest import MakeJob, job_maker
 from tests.training.helpers import TOOLS, of_type, scripted_server
 from training.algorithms.evaluate import run_evaluate
 from training.algorithms.job import Job
-from training.errors import BudgetSpent, EndpointFault, EndpointRefused
+from training.algorithms.sample import run_sample
+from training.errors import BudgetSpent, ConfigError, EndpointAway, EndpointBusy, EndpointFault, EndpointRefused
 from training.journal import Metrics, read_events
 from training.rollout.endpoint import Budget, calls_of, text_of, tool_call, written
 
-
-class Stub(ThreadingHTTPServer):
-    """An endpoint that answers as it is told: ``replies`` in turn, and the last one ever after."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.replies: list[tuple[int, bytes, dict[str, str]]] = [says("It is done.")]
-        self.asked: list[dict[str, Any]] = []
-        self.keys: list[str | None] = []
-        self.lock = threading.Lock()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}/v1"
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Stub
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        with self.server.lock:
-            self.server.keys.append(self.headers.get("Authorization"))
-            if body["messages"][0]["content"] == "Say OK.":
-                status, data, headers = self.server.replies[0] if self.server.replies[0][0] == 401 else says("OK")
-            else:
-                self.server.asked.append(body)
-                replies = self.server.replies
-                status, data, headers = replies.pop(0) if len(replies) > 1 else replies[0]
-        self.send_response(status)
-        for name, value in {"Content-Length": str(len(data)), **headers}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-
-def says(content: Any, finish: str = "stop", **message: Any) -> tuple[int, bytes, dict[str, str]]:
-    choice = {"message": {"role": "assistant", "content": content, **message}, "finish_reason": finish}
-    used = {"prompt_tokens": 100, "completion_tokens": 7}
-    return 200, json.dumps({"choices": [choice], "usage": used}).encode(), {}
-
-
-def call(text: str, **more: Any) -> dict[str, Any]:
-    return {
-        "id": "c9",
-        "type": "function",
-        "function": {"name": "echo", "arguments": json.dumps({"text": text})},
-    } | more
+__all__ = ["stub"]
 
 
 @pytest.fixture(autouse=True)
@@ -81,22 +28,18 @@ def _no_health(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def stub() -> Iterator[Stub]:
-    server = Stub()
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield server
-    server.shutdown()
-    server.server_close()
-
-
-@pytest.fixture
 def make(tmp_path: Path) -> MakeJob:
     return job_maker(tmp_path, tmp_path / "no-model-is-needed")
 
 
 def evaluation(make: MakeJob, stub: Stub, url: str, name: str = "run", **groups: Any) -> Job:
-    groups["endpoint"] = {"url": stub.url, "model": "gpt-oss", "timeout_s": 10, **groups.get("endpoint", {})}
+    groups["endpoint"] = {
+        "url": stub.url,
+        "model": "gpt-oss",
+        "timeout_s": 10,
+        "patience_s": 0.3,
+        **groups.get("endpoint", {}),
+    }
     groups["evaluate"] = {"tasks": 1, "replays": 0, **groups.get("evaluate", {})}
     groups["rollout"] = {"prompts_per_step": 1, "num_generations": 1, "max_turns": 3, **groups.get("rollout", {})}
     return make(name, kind="evaluate", environment={"url": url}, **groups)
@@ -153,7 +96,8 @@ def test_every_shape_of_an_answer(
         ((200, b'{"choices": []}', {}), "endpoint_fault", "is no chat completion"),
         ((200, b"", {}), "endpoint_fault", "is no chat completion"),
         ((500, b'{"error": {"message": "out of memory"}}', {}), "endpoint_fault", "HTTP 500: out of memory"),
-        ((429, b"", {"Retry-After": "600"}), "endpoint_fault", "it may be asked again in 600 s, beyond its limit"),
+        ((200, b"<!DOCTYPE html><html>", {}), "endpoint_fault", "is no chat completion: it is a web page (HTML)"),
+        ((200, b" ", {}), "endpoint_fault", "is no chat completion: it is empty"),
         ((200, b"x" * 1_100_000, {}), "endpoint_fault", "larger than 1 MB"),
     ],
 )
@@ -176,10 +120,82 @@ def test_a_wrong_key_pauses_the_run(make: MakeJob, stub: Stub, at_once: bool) ->
     with scripted_server() as url, pytest.raises(EndpointRefused, match="HTTP 401: Incorrect API key") as refused:
         run_evaluate(evaluation(make, stub, url, evaluate={"tasks": 20, "replays": 2}))
     assert refused.value.pauses and len(stub.asked) <= (0 if at_once else 3)
+    assert refused.value.code == "endpoint_key_refused"
+
+
+@pytest.mark.parametrize(
+    ("replies", "kind", "words"),
+    [
+        ([(429, b"", {"Retry-After": "600"})], EndpointBusy, "it may be asked again in"),
+        ([(503, b"", {})], EndpointAway, "HTTP 503"),
+    ],
+)
+def test_an_endpoint_that_stays_away_pauses_the_run(
+    make: MakeJob, stub: Stub, tmp_path: Path, replies: Any, kind: type[EndpointFault], words: str
+) -> None:
+    """The waiting is told, with what it waits for; nothing that it cut off is scored."""
+    stub.replies = replies
+    with scripted_server() as url, pytest.raises(kind) as away:
+        run_evaluate(evaluation(make, stub, url, evaluate={"tasks": 4, "replays": 2}))
+    assert away.value.pauses and words in away.value.message and "tries" in away.value.message
+    held = of_type(tmp_path / "run", "held")
+    assert held and {event.error.code for event in held if event.error} == {kind.code}
+    assert not [event for event in of_type(tmp_path / "run", "rollout_finished") if event.reward is not None]
+
+
+def test_an_outage_that_passes_costs_no_rollout(make: MakeJob, stub: Stub, tmp_path: Path) -> None:
+    stub.replies = [(503, b"", {})] * 3 + [says("It is done.")]
+    with scripted_server() as url:
+        run_evaluate(evaluation(make, stub, url, endpoint={"patience_s": 60}, evaluate={"tasks": 4, "replays": 0}))
+    finished = of_type(tmp_path / "run", "rollout_finished")
+    assert len(finished) == 4 and {event.status for event in finished} == {"completed"}
+    assert of_type(tmp_path / "run", "held")[-1].error is None  # and the page is told that it is over
+
+
+def test_the_key_is_taken_out_of_what_an_endpoint_repeats(
+    make: MakeJob, stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = "sk-a-key-that-is-long-enough"
+    monkeypatch.setenv("EVAL_KEY", key)
+    stub.replies = [says(f"Your key is {key}.")]
+    with scripted_server() as url:
+        run_evaluate(evaluation(make, stub, url, endpoint={"key_variable": "EVAL_KEY"}))
+    journal = (tmp_path / "run" / "journal.jsonl").read_text()
+    assert stub.keys == [f"Bearer {key}"] * 2 and "Your key is ***." in journal and key not in journal
+
+
+def test_tools_are_told_in_words_to_a_server_without_tool_calls(make: MakeJob, stub: Stub, tmp_path: Path) -> None:
+    called = '<tool_call>{"name": "echo", "arguments": {"text": "red"}}</tool_call>'
+    stub.replies = [says(called), says("It is red.")]
+    with scripted_server() as url:
+        run_evaluate(evaluation(make, stub, url, endpoint={"tool_format": "text"}))
+    (finished,) = of_type(tmp_path / "run", "rollout_finished")
+    assert (finished.status, finished.reward, finished.turns) == ("completed", 1.0, 2)
+    first, second = stub.asked
+    assert "tools" not in first and json.dumps(TOOLS) in first["messages"][0]["content"]
+    assert [message["role"] for message in second["messages"]] == ["system", "user", "assistant", "user"]
+    assert second["messages"][3]["content"] == "<tool_response>\nred\n</tool_response>"
+    assert '"name": "echo"' in second["messages"][2]["content"]
+
+
+def test_a_sample_plays_an_endpoint_too(make: MakeJob, stub: Stub, tmp_path: Path) -> None:
+    with scripted_server() as url:
+        groups = {"endpoint": {"url": stub.url, "model": "gpt-oss", "max_tokens": 500}, "run": {"max_steps": 3}}
+        rollout = {"prompts_per_step": 2, "num_generations": 1, "max_turns": 3}
+        with pytest.raises(BudgetSpent):
+            run_sample(make("run", kind="sample", environment={"url": url}, rollout=rollout, **groups))
+    assert len(stub.asked) == 4  # the first word counts as well
+    used = of_type(tmp_path / "run", "metrics")[-1].values
+    assert used["endpoint/tokens"] == 535 and "endpoint/cost" not in used  # no price is set, which is not 0
+
+
+def test_an_endpoint_of_a_project_is_known_only_there(make: MakeJob, stub: Stub) -> None:
+    with scripted_server() as url, pytest.raises(ConfigError, match="is known only in its project"):
+        run_evaluate(evaluation(make, stub, url, model={"source": "endpoint:gpt"}, endpoint={"url": "", "model": ""}))
 
 
 def test_nobody_there_says_so(make: MakeJob, stub: Stub) -> None:
-    with scripted_server() as url, pytest.raises(EndpointFault, match="The endpoint cannot be reached"):
+    with scripted_server() as url, pytest.raises(EndpointAway, match="The endpoint cannot be reached"):
         run_evaluate(evaluation(make, stub, url, endpoint={"url": "http://127.0.0.1:9/v1"}))
 
 
@@ -192,13 +208,13 @@ def test_a_spent_budget_pauses_and_a_second_attempt_remembers_it(
         with pytest.raises(BudgetSpent) as spent:
             run_evaluate(first)
         first.journal.close()
-        assert spent.value.pauses and len(stub.asked) == 5
+        assert spent.value.pauses and len(stub.asked) == 4
         second = evaluation(make, stub, url, "run/2", endpoint=limit, evaluate={"tasks": 20})
         second.attempt, second.earlier = 2, (tmp_path / "run" / "1",)
         with pytest.raises(BudgetSpent):
             run_evaluate(second)
-    assert len(stub.asked) == 5  # prompts, and rollouts that were cut off, count as well
-    used = [event.values for _n, event in read_events(tmp_path / "run/2/journal.jsonl") if isinstance(event, Metrics)]
+    assert len(stub.asked) == 4  # prompts, the first word, and rollouts that were cut off, count as well
+    used = [event.values for _n, event in read_events(tmp_path / "run/1/journal.jsonl") if isinstance(event, Metrics)]
     assert (used and used[-1]["endpoint/tokens"] >= 500) or "max_cost" in limit
 
 
@@ -215,5 +231,6 @@ def test_small_parts() -> None:
     assert text_of(None) == text_of(3) == "" and text_of(["a", {"text": "b"}, {"image": 1}]) == "ab"
     assert calls_of({"tool_calls": "x"}) == [] and tool_call({"name": "f"}, "n0") == ToolCall(id="n0", name="f")
     budget = Budget(price_in=1.0, price_out=3.0)
+    assert Budget().spend(1000, 1000) is None
     assert budget.spend(1_000_000, 2_000_000) == 7.0 and (budget.cost, budget.tokens) == (7.0, 3_000_000)
     budget.check()

@@ -1,0 +1,88 @@
+"""A real server that answers chat completions as a test tells it."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+
+class Stub(ThreadingHTTPServer):
+    """An endpoint that answers as it is told: ``replies`` in turn, and the last one ever after."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.replies: list[tuple[int, bytes, dict[str, str]]] = [says("It is done.")]
+        self.asked: list[dict[str, Any]] = []
+        self.keys: list[str | None] = []
+        self.models: list[str] = []
+        self.delay_s = 0.0
+        self.lock = threading.Lock()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/v1"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Stub
+
+    def do_GET(self) -> None:
+        """The list of models, where there is one."""
+        listed = json.dumps({"object": "list", "data": [{"id": name} for name in self.server.models]}).encode()
+        self._answer(*((200, listed, {}) if self.server.models else (404, b"", {})))
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        with self.server.lock:
+            self.server.keys.append(self.headers.get("Authorization"))
+            if body["messages"][0]["content"] == "Say OK.":
+                status, data, headers = self.server.replies[0] if self.server.replies[0][0] == 401 else says("OK")
+            else:
+                self.server.asked.append(body)
+                replies = self.server.replies
+                status, data, headers = replies.pop(0) if len(replies) > 1 else replies[0]
+        time.sleep(self.server.delay_s)
+        self._answer(status, data, headers)
+
+    def _answer(self, status: int, data: bytes, headers: dict[str, str]) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(data)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+def says(content: Any, finish: str = "stop", **message: Any) -> tuple[int, bytes, dict[str, str]]:
+    choice = {"message": {"role": "assistant", "content": content, **message}, "finish_reason": finish}
+    used = {"prompt_tokens": 100, "completion_tokens": 7}
+    return 200, json.dumps({"choices": [choice], "usage": used}).encode(), {}
+
+
+def call(text: str, **more: Any) -> dict[str, Any]:
+    return {
+        "id": "c9",
+        "type": "function",
+        "function": {"name": "echo", "arguments": json.dumps({"text": text})},
+    } | more
+
+
+@pytest.fixture
+def stub() -> Iterator[Stub]:
+    """A server that runs."""
+    server = Stub()
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()

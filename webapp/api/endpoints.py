@@ -1,0 +1,123 @@
+"""Endpoints over the API. Keys are only ever written: an answer says whether there is one."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+from uuid import UUID
+
+from django.http import HttpRequest
+from ninja import Router, Status
+from ninja.errors import HttpError
+from pydantic import Field
+
+from webapp.api.base import caller, page_of
+from webapp.api.schemas import Body
+from webapp.endpoints.models import Endpoint
+from webapp.endpoints.selectors import endpoints_of, row_of, with_use
+from webapp.endpoints.services import CHANGED, endpoint_change, endpoint_create, endpoint_delete
+from webapp.endpoints.spending import Used
+from webapp.endpoints.testing import endpoint_test, findings_of
+from webapp.pages import probe_allowed
+from webapp.teams.access import object_for, project_for
+from webapp.teams.models import Role
+
+router = Router(tags=["endpoints"])
+
+
+class EndpointPatch(Body):
+    """What may be changed; what is left out stays. `key` replaces the key, and an empty one removes it."""
+
+    url: str = Field(default="", max_length=500)
+    model: str = Field(default="", max_length=200)
+    key: str | None = Field(default=None, max_length=500)
+    tool_format: Literal["native", "text"] = "native"
+    context_tokens: int | None = None
+    concurrency: int = 8
+    timeout_s: float = 120.0
+    price_in: float | None = None
+    price_out: float | None = None
+    currency: str = Field(default="", max_length=3)
+    max_run_tokens: int | None = None
+    max_run_cost: float | None = None
+    max_day_tokens: int | None = None
+    max_day_cost: float | None = None
+
+
+class EndpointIn(EndpointPatch):
+    """A new endpoint; prices are of a million tokens, and what has no limit is left out."""
+
+    name: str = Field(min_length=1, max_length=80)
+    url: str = Field(min_length=1, max_length=500)
+    model: str = Field(min_length=1, max_length=200)
+
+
+def endpoint_out(endpoint: Endpoint) -> dict[str, Any]:
+    """An endpoint, its last test and what was used of it; never its key."""
+    row = row_of(endpoint)
+    return {
+        "id": str(endpoint.pk),
+        "name": endpoint.name,
+        "reference": endpoint.reference,
+        **{name: getattr(endpoint, name) for name in CHANGED},
+        "has_key": row.has_key,
+        "state": row.state,
+        "findings": [found._asdict() for found in findings_of(endpoint)],
+        "tested_at": endpoint.tested_at.isoformat() if endpoint.tested_at else None,
+        "used_today": _used(row.today),
+        "used": _used(row.total),
+        "created_at": endpoint.created_at.isoformat(),
+    }
+
+
+def _used(used: Used) -> dict[str, Any]:
+    return {"tokens": used.tokens, "cost": used.cost, "last_at": used.last_at.isoformat() if used.last_at else None}
+
+
+def _found(request: HttpRequest, endpoint_id: UUID, need: Role = Role.VIEWER) -> Endpoint:
+    return object_for(
+        caller(request), Endpoint, endpoint_id, need=need, within=Endpoint.objects.select_related("project")
+    )
+
+
+@router.get("/projects/{slug:slug}/endpoints")
+def endpoints_list(request: HttpRequest, slug: str, page: int = 1, per_page: int = 50) -> dict[str, Any]:
+    """The endpoints of a project by name, with what was used of them."""
+    return page_of(with_use(endpoints_of(project_for(caller(request), slug))), page, per_page, endpoint_out)
+
+
+@router.post("/projects/{slug:slug}/endpoints", response={201: dict[str, Any]})
+def endpoint_new(request: HttpRequest, slug: str, body: EndpointIn) -> Status[dict[str, Any]]:
+    """Add an endpoint. It is not asked yet."""
+    project = project_for(caller(request), slug, need=Role.EDITOR)
+    values = body.model_dump() | {"key": body.key or ""}
+    return Status(201, endpoint_out(endpoint_create(project=project, user=caller(request), **values)))
+
+
+@router.get("/endpoints/{uuid:endpoint_id}")
+def endpoint_get(request: HttpRequest, endpoint_id: UUID) -> dict[str, Any]:
+    """One endpoint."""
+    return endpoint_out(_found(request, endpoint_id))
+
+
+@router.patch("/endpoints/{uuid:endpoint_id}")
+def endpoint_patch(request: HttpRequest, endpoint_id: UUID, body: EndpointPatch) -> dict[str, Any]:
+    """Change what is given. With an address at another server the key must be given too."""
+    endpoint = _found(request, endpoint_id, Role.EDITOR)
+    return endpoint_out(endpoint_change(endpoint=endpoint, **body.model_dump(exclude_unset=True)))
+
+
+@router.delete("/endpoints/{uuid:endpoint_id}")
+def endpoint_remove(request: HttpRequest, endpoint_id: UUID) -> dict[str, str]:
+    """Delete an endpoint with its key. 409 while a run that asks it is queued or at work."""
+    endpoint = _found(request, endpoint_id, Role.EDITOR)
+    endpoint_delete(endpoint=endpoint)
+    return {"deleted": endpoint.reference}
+
+
+@router.post("/endpoints/{uuid:endpoint_id}/test")
+def endpoint_tested(request: HttpRequest, endpoint_id: UUID) -> dict[str, Any]:
+    """Ask it one tiny chat with a tool, and say what was found."""
+    endpoint = _found(request, endpoint_id, Role.EDITOR)
+    if not probe_allowed(caller(request)):
+        raise HttpError(429, "")
+    return endpoint_out(endpoint_test(endpoint))

@@ -1,0 +1,55 @@
+"""Keys of endpoints: files that only we can read, never columns, never shown.
+
+The trainer of a run gets its endpoint's key in its environment, beside the one host that it may be sent to.
+"""
+
+from __future__ import annotations
+
+import shutil
+from uuid import UUID
+
+from training.addresses import parse_place
+from training.config import EndpointConfig
+from webapp.endpoints.models import Endpoint
+from webapp.host.embedded import write_private
+from webapp.storage import endpoint_dir
+from webapp.teams.models import Project
+
+KEY_FILE = "key"
+KEY_VARIABLE = "TILTYARD_ENDPOINT_KEY"
+
+
+def key_write(endpoint_id: UUID, key: str) -> None:
+    """Keep this key in place of the one before; an empty one removes it."""
+    folder = endpoint_dir(endpoint_id)
+    if not key:
+        return files_forget(endpoint_id)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    write_private(folder / KEY_FILE, key)
+
+
+def key_of(endpoint_id: UUID) -> str:
+    """The key, or nothing."""
+    try:
+        return (endpoint_dir(endpoint_id) / KEY_FILE).read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
+
+
+def has_key(endpoint_id: UUID) -> bool:
+    """Whether there is a key."""
+    return (endpoint_dir(endpoint_id) / KEY_FILE).is_file()
+
+
+def files_forget(endpoint_id: UUID) -> None:
+    """Remove the key of an endpoint."""
+    shutil.rmtree(endpoint_dir(endpoint_id), ignore_errors=True)
+
+
+def trainer_key(project: Project, config: EndpointConfig) -> dict[str, str]:
+    """What a trainer needs in its environment to ask the endpoint that its resolved config names."""
+    if config.key_variable != KEY_VARIABLE:
+        return {}
+    found = Endpoint.objects.filter(project=project, name=config.name, url=config.url).first()
+    key = key_of(found.pk) if found is not None else ""
+    return {KEY_VARIABLE: key, f"{KEY_VARIABLE}_HOST": parse_place(config.url).host} if key else {}

@@ -1,0 +1,258 @@
+"""Testing an endpoint: does it list its models, answer one tiny chat, and call a tool?
+
+What is found is kept as codes with values, so that every reader has it in their language (``FINDINGS``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import Any, NamedTuple
+
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
+
+from envs.wire import Message
+from training.chat_client import Endpoint as Asked
+from training.chat_client import Reply, complete
+from training.connections import reaching
+from training.errors import (
+    EndpointAway,
+    EndpointBusy,
+    EndpointFault,
+    EndpointKeyRefused,
+    EndpointRefused,
+    EndpointTimeout,
+    TiltyardError,
+)
+from training.rollout.dialects import hermes
+from training.rollout.endpoint import calls_of, in_words, text_of, tool_call, written
+from webapp.endpoints.keys import key_of
+from webapp.endpoints.models import Endpoint, ToolFormat
+from webapp.endpoints.spending import spend_add
+from webapp.outbound import access, fetch, target_of
+from webapp.text import clean_text
+
+TEST_LIMIT_S = 25.0
+MODELS_LIMIT_S = 5.0
+MODELS_KEPT = 50
+REPLY_TOKENS = 256
+QUESTION = "What is 2 + 3? Use the tool `add`."
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "add",
+        "description": "Adds two numbers.",
+        "parameters": {
+            "type": "object",
+            "properties": {"a": {"type": "number"}, "b": {"type": "number"}},
+            "required": ["a", "b"],
+        },
+    },
+}
+OK, DOUBT, BAD = "ok", "doubt", "bad"
+
+
+class Words(NamedTuple):
+    """A finding in words: how it is shown, what was found, what to do."""
+
+    state: str
+    sentence: str
+    hint: str = ""
+
+
+FINDINGS: dict[str, Words] = {
+    "address": Words(
+        BAD,
+        gettext_noop("The address may not be reached: %(detail)s"),
+        gettext_noop("Correct the address, or ask the administrator to allow it."),
+    ),
+    "models": Words(OK, gettext_noop("It lists %(count)s models, and this one is among them.")),
+    "model_unlisted": Words(
+        DOUBT,
+        gettext_noop("It lists %(count)s models, and not this one: %(names)s."),
+        gettext_noop("Compare the name of the model with the list."),
+    ),
+    "no_models": Words(OK, gettext_noop("It does not list its models, which nothing needs.")),
+    "answers": Words(
+        OK, gettext_noop("It answered within %(seconds)s s: %(prompt)s tokens read, %(sampled)s written.")
+    ),
+    "uncounted": Words(
+        DOUBT,
+        gettext_noop("It answered within %(seconds)s s, and did not count its tokens."),
+        gettext_noop("Limits and costs of runs will rest on estimates."),
+    ),
+    "key": Words(BAD, gettext_noop("It refuses the key (401)."), gettext_noop("Enter the key again.")),
+    "no_key": Words(BAD, gettext_noop("It asks for a key (401)."), gettext_noop("Enter a key.")),
+    "forbidden": Words(
+        BAD,
+        gettext_noop("It refuses the request (%(status)s): %(detail)s"),
+        gettext_noop("Look at what the key may do there, and whether the account is paid for."),
+    ),
+    "unknown": Words(
+        BAD,
+        gettext_noop("It knows no such model or address (404): %(detail)s"),
+        gettext_noop("Correct the name of the model; the address ends with the version, such as /v1."),
+    ),
+    "busy": Words(
+        BAD,
+        gettext_noop("It takes no more requests now (429), and asks to wait %(seconds)s s."),
+        gettext_noop("Test again later; fewer requests at once may help runs."),
+    ),
+    "down": Words(
+        BAD, gettext_noop("It cannot be reached: %(detail)s"), gettext_noop("Start the server, or correct the address.")
+    ),
+    "slow": Words(
+        BAD,
+        gettext_noop("It did not answer within %(seconds)s s."),
+        gettext_noop("A model that is only now loaded takes long: test again in a minute."),
+    ),
+    "html": Words(
+        BAD,
+        gettext_noop("It answered with a web page (HTML) in place of JSON."),
+        gettext_noop("The address is that of a page: take the one of the API, which ends with the version."),
+    ),
+    "empty": Words(
+        BAD, gettext_noop("Its answer was empty."), gettext_noop("Look at the server's log; the address may be wrong.")
+    ),
+    "other": Words(
+        BAD,
+        gettext_noop("Its answer is no chat completion: %(detail)s"),
+        gettext_noop("Check that the address belongs to an OpenAI-compatible server."),
+    ),
+    "calls": Words(OK, gettext_noop("It called the tool, and the call can be read.")),
+    "no_call": Words(
+        DOUBT,
+        gettext_noop("It answered without calling the tool."),
+        gettext_noop("Try the other form of tool calls; a small model may just not have called it."),
+    ),
+    "bad_call": Words(
+        DOUBT,
+        gettext_noop("Its tool call cannot be read: %(detail)s"),
+        gettext_noop("In runs such calls count as format errors. Try the other form of tool calls."),
+    ),
+}
+
+
+class Finding(NamedTuple):
+    """One finding in the reader's words."""
+
+    state: str
+    sentence: str
+    hint: str
+
+
+def endpoint_test(endpoint: Endpoint) -> Endpoint:
+    """Ask it, keep what was found and what it used, and give the endpoint as it stands then."""
+    found, used = _examine(endpoint)
+    now = timezone.now()
+    states = {FINDINGS[item["code"]].state for item in found}
+    outcome = {"state": BAD if BAD in states else DOUBT if DOUBT in states else OK, "findings": found}
+    Endpoint.objects.filter(pk=endpoint.pk).update(test=outcome, tested_at=now)
+    if used is not None:
+        asked, sampled = used
+        cost = (asked * (endpoint.price_in or 0) + sampled * (endpoint.price_out or 0)) / 1e6
+        spend_add(endpoint, tokens=asked + sampled, cost=cost if endpoint.priced else None, at=now)
+    endpoint.refresh_from_db()
+    return endpoint
+
+
+def findings_of(endpoint: Endpoint) -> list[Finding]:
+    """What the last test found, in the reader's words."""
+    items = (endpoint.test or {}).get("findings", [])
+    return [_told(item["code"], item.get("values", {})) for item in items if item["code"] in FINDINGS]
+
+
+def _told(code: str, values: dict[str, Any]) -> Finding:
+    words = FINDINGS[code]
+    return Finding(words.state, _(words.sentence) % values, _(words.hint) if words.hint else "")
+
+
+def _finding(code: str, **values: Any) -> dict[str, Any]:
+    kept = {name: clean_text(value)[:300] if isinstance(value, str) else value for name, value in values.items()}
+    return {"code": code, "values": kept}
+
+
+def _examine(endpoint: Endpoint) -> tuple[list[dict[str, Any]], tuple[int, int] | None]:
+    """Findings in order, and the tokens that it read and wrote."""
+    key = key_of(endpoint.pk)
+    try:
+        target_of(endpoint.url)
+    except TiltyardError as exc:
+        return [_finding("address", detail=exc.message)], None
+    limit_s = min(endpoint.timeout_s, TEST_LIMIT_S)
+    asked = Asked(endpoint.url, endpoint.model, timeout_s=limit_s, attempts=1, key=key, who=_("The endpoint"))
+    began = time.monotonic()
+    try:
+        with reaching(access("")):
+            reply = asyncio.run(complete(asked, _body(endpoint)))
+    except EndpointFault as exc:
+        return [_fault(exc, key, limit_s)], None
+    seconds = round(time.monotonic() - began, 2)
+    tokens = reply.tokens["prompt_tokens"], reply.tokens["completion_tokens"]
+    answers = _finding("answers", seconds=seconds, prompt=tokens[0], sampled=tokens[1])
+    return [
+        answers if all(tokens) else _finding("uncounted", seconds=seconds),
+        _call(endpoint, reply),
+        _models(endpoint, key),
+    ], tokens
+
+
+def _body(endpoint: Endpoint) -> dict[str, Any]:
+    question = [Message(role="user", content=QUESTION)]
+    body: dict[str, Any] = {"temperature": 0, "max_tokens": REPLY_TOKENS}
+    if endpoint.tool_format == ToolFormat.TEXT:
+        return body | {"messages": in_words(question, [TOOL])}
+    return body | {"messages": [written(message) for message in question], "tools": [TOOL]}
+
+
+def _fault(exc: EndpointFault, key: str, limit_s: float) -> dict[str, Any]:
+    """What a failure means here."""
+    match exc:
+        case EndpointKeyRefused():
+            return _finding("key" if key else "no_key")
+        case EndpointRefused() if exc.status == 404:
+            return _finding("unknown", detail=exc.message)
+        case EndpointRefused() if exc.status:
+            return _finding("forbidden", status=exc.status, detail=exc.message)
+        case EndpointRefused():
+            return _finding("address", detail=exc.message)
+        case EndpointBusy():
+            return _finding("busy", seconds=round(exc.wait_s or 0))
+        case EndpointAway():
+            return _finding("down", detail=exc.message)
+        case EndpointTimeout():
+            return _finding("slow", seconds=round(limit_s))
+    return _finding(exc.instead or "other", **({"detail": exc.message} if exc.instead in ("", "other") else {}))
+
+
+def _call(endpoint: Endpoint, reply: Reply) -> dict[str, Any]:
+    """Whether the answer calls the tool so that a run could read it."""
+    text, calls = text_of(reply.message.get("content")), calls_of(reply.message)
+    if calls:
+        try:
+            names = [tool_call(found, "c").name for found in calls]
+        except ValueError as exc:
+            return _finding("bad_call", detail=str(exc))
+        return _finding("calls" if "add" in names else "no_call")
+    parsed = hermes.parse(text, "c")
+    if parsed.parse_error:
+        return _finding("bad_call", detail=parsed.parse_error)
+    return _finding("calls" if parsed.tool_calls else "no_call")
+
+
+def _models(endpoint: Endpoint, key: str) -> dict[str, Any]:
+    """What it lists, which many servers do not."""
+    try:
+        reply = fetch(f"{endpoint.url}/models", token=key, total_s=MODELS_LIMIT_S)
+        listed = json.loads(reply.body)["data"] if reply.status == 200 else []
+        names = [str(item["id"]) for item in listed]
+    except (TiltyardError, ValueError, KeyError, TypeError, RecursionError):
+        return _finding("no_models")
+    if not names:
+        return _finding("no_models")
+    if endpoint.model in names:
+        return _finding("models", count=len(names))
+    return _finding("model_unlisted", count=len(names), names=", ".join(names[:MODELS_KEPT]))
