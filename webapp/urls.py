@@ -19,6 +19,7 @@ urlpatterns = [
     path("p/<slug:slug>/environments/", include("webapp.environments.urls")),
     path("p/<slug:slug>/compare/", include("webapp.comparison.urls")),
     path("p/<slug:slug>/models/", include("webapp.registry.urls")),
+    path("p/<slug:slug>/models/", include("webapp.model_pages.urls")),
     path("p/<slug:slug>/", include("webapp.deletion.urls")),
     path("deletions/<uuid:pk>/retry/", removal_again, name="removal-retry"),
 ]

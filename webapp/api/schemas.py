@@ -70,6 +70,16 @@ class ScaleIn(Body):
     wanted: int = Field(ge=0, le=MAX_REPLICAS)
 
 
+class ModelIn(Body):
+    """What the team says of a model; what is left out stays as it is. `mark` is `candidate`, `production` or empty, and
+    `card` has the team's sections by name: `intended_use`, `limitations`, `licence`."""
+
+    mark: str | None = Field(default=None, max_length=10)
+    tags: list[str] | None = Field(default=None, max_length=100)
+    notes: str | None = Field(default=None, max_length=20_000)
+    card: dict[str, str] | None = Field(default=None, max_length=10)
+
+
 def project_out(project: Project) -> dict[str, Any]:
     """A project."""
     return {"slug": project.slug, "name": project.name, "team": project.team.name}
@@ -161,5 +171,8 @@ def model_out(model: RegisteredModel) -> dict[str, Any]:
         "run": str(checkpoint.run_id) if checkpoint else None,
         "step": checkpoint.step if checkpoint else None,
         "bytes": checkpoint.bytes if checkpoint else None,
+        "mark": model.mark,
+        "tags": model.tags,
+        "notes": model.notes,
         "created_at": model.created_at.isoformat(),
     }

@@ -9,6 +9,7 @@ from webapp.api import removal  # noqa: F401 - adds to the routers below
 from webapp.api.base import api, not_found, shaped
 from webapp.api.comparisons import router as comparisons
 from webapp.api.me import router as me
+from webapp.api.models import router as models
 from webapp.api.objects import router as objects
 from webapp.api.operations import router as operations
 from webapp.api.runs import router as runs
@@ -28,6 +29,7 @@ def _patterns() -> list[URLPattern]:
     api.add_router("", runs)
     api.add_router("", comparisons)
     api.add_router("", objects)
+    api.add_router("", models)
     api.add_router("", operations)
     found = []
     for item in api.urls[0]:

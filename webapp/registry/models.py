@@ -8,6 +8,7 @@ from django.conf import settings
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from training.algorithms.checkpoints import ADAPTER, FINAL
 from webapp.ids import UuidModel, name_validator
 from webapp.storage import inside, run_dir
 from webapp.teams.models import Project
@@ -22,6 +23,13 @@ class ModelKind(models.TextChoices):
     RUN = "run", _("trained here")
 
 
+class ModelMark(models.TextChoices):
+    """What the team thinks of a model. Of a project's models one at most is in production."""
+
+    CANDIDATE = "candidate", _("candidate")
+    PRODUCTION = "production", _("production")
+
+
 class RegisteredModel(UuidModel):
     """A model that a job can start from. ``source`` is a Hugging Face id, or the name of a folder under MODELS_DIR."""
 
@@ -33,9 +41,19 @@ class RegisteredModel(UuidModel):
     checkpoint = models.ForeignKey("Checkpoint", null=True, on_delete=models.CASCADE, related_name="models")
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
     created_at = models.DateTimeField(auto_now_add=True)
+    mark = models.CharField(max_length=10, choices=ModelMark.choices, blank=True)
+    marked_at = models.DateTimeField(null=True)
+    tags = models.JSONField(default=list, help_text="short words of the team, in its order")
+    notes = models.TextField(blank=True)
+    card = models.JSONField(default=dict, help_text="the team's own sections of the model card: {section: text}")
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["project", "name"], name="model_name_once")]
+        constraints = [
+            models.UniqueConstraint(fields=["project", "name"], name="model_name_once"),
+            models.UniqueConstraint(
+                fields=["project"], condition=models.Q(mark="production"), name="model_production_once"
+            ),
+        ]
         ordering = ["-created_at"]
 
     def __str__(self) -> str:
@@ -56,6 +74,15 @@ class RegisteredModel(UuidModel):
             return inside(Path(settings.MODELS_DIR), self.source) if self.kind == ModelKind.FOLDER else None
         except ValueError:
             return None
+
+    @property
+    def adapter(self) -> Path | None:
+        """The LoRA adapter that was saved with a run's finished model. A checkpoint on the way is an adapter itself."""
+        folder = self.folder
+        if self.kind != ModelKind.RUN or folder is None or folder.name != FINAL:
+            return None
+        beside = folder.parent / ADAPTER
+        return beside if beside.is_dir() else None
 
 
 class CheckpointState(models.TextChoices):
