@@ -91,7 +91,7 @@ def _full(model: RegisteredModel) -> dict[str, Any]:
         "lineage": [_node_out(node) for node in lineage(model, origins)],
         "children": [_node_out(node) for node in below.nodes],
         "more_children": below.more,
-        "scores": [_score_out(score) for score in scores(model, origins.ancestors)],
+        "scores": [_score_out(score) for score in scores(model, origins)],
     }
 
 
@@ -111,6 +111,7 @@ def _score_out(score: Score) -> dict[str, Any]:
         "success": found.model_dump() if found is not None else None,
         "tasks": score.report.tasks,
         "samples": score.report.most,
+        "trained_on": score.trained_on,
         "missing_tasks": score.report.missing_tasks,
         "excluded": score.report.excluded,
         "ended_at": score.at.isoformat() if score.at else None,

@@ -31,7 +31,7 @@ SHOWN_AS = {"figure": figure, "percent": percent, "duration": duration}
 def card_of(model: RegisteredModel) -> str:
     """The card of a model, read from the database."""
     origins = origins_of(model)
-    return card_text(model, origins, scores(model, origins.ancestors))
+    return card_text(model, origins, scores(model, origins))
 
 
 def card_text(model: RegisteredModel, origins: Origins, found: Sequence[Score]) -> str:
@@ -44,7 +44,7 @@ def card_text(model: RegisteredModel, origins: Origins, found: Sequence[Score]) 
         _about(model, origins),
         *_training(model, origins),
         _evaluation(found),
-        _limits(origins, found),
+        _limits(found),
         _own(model, "limitations"),
         _own(model, "licence"),
     ]
@@ -192,12 +192,10 @@ def _cell(score: Score, title: str) -> str:
     return f"{cell.text} ({cell.low} – {cell.high})" if cell.low else cell.text
 
 
-def _limits(origins: Origins, found: Sequence[Score]) -> str:
+def _limits(found: Sequence[Score]) -> str:
     """What the figures do not say."""
     lines = [score.left_out for score in found if score.left_out]
-    trained = {str(stage.dataset) for stage in origins.stages if stage.dataset is not None}
-    same = sorted({score.data for score in found} & trained)
-    if same:
+    if same := sorted({score.data for score in found if score.trained_on}):
         words = {"data": ", ".join(same)}
         lines.append(_("Evaluated on tasks that it was trained on: %(data)s. That says little about others.") % words)
     lines.append(

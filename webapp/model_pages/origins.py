@@ -91,15 +91,15 @@ def _walk(run: Run | None, step: int | None, gave: Weights | None) -> Origins:
 
 
 def _run_of(later: Run, weights: Weights) -> tuple[Run | None, int | None]:
-    """The run that left these weights, and the step of the checkpoint."""
-    rows = Run.objects.filter(project=later.project_id, pk=weights.name)
-    run = rows.select_related("parent", "resume_checkpoint").first()
+    """The run that left these weights, and the step of the checkpoint; the run alone where retention took it since."""
     attempt = weights.at.partition("/")[0]
-    checkpoint = Checkpoint.objects.filter(run=run, path=weights.at).order_by("-attempt") if run else None
-    if checkpoint is not None and attempt.isdigit():
-        checkpoint = checkpoint.filter(attempt=int(attempt))
-    found = checkpoint.first() if checkpoint is not None else None
-    return run, found.step if found is not None else None
+    kept = Checkpoint.objects.filter(run=weights.name, path=weights.at, project=later.project_id)
+    kept = kept.filter(attempt=int(attempt)) if attempt.isdigit() else kept
+    found = kept.select_related("run__parent", "run__resume_checkpoint").first()
+    if found is not None and found.run.removed_at is None:
+        return found.run, found.step
+    rows = Run.objects.filter(project=later.project_id, pk=weights.name)
+    return rows.select_related("parent", "resume_checkpoint").first(), None
 
 
 def _described(project: Project, stages: Sequence[Stage]) -> list[Stage]:

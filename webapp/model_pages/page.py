@@ -13,7 +13,7 @@ from webapp.model_pages.card import card_text
 from webapp.model_pages.forms import AboutForm, CardForm
 from webapp.model_pages.lineage import children, lineage
 from webapp.model_pages.origins import Origins, origins_of, origins_of_checkpoint
-from webapp.model_pages.scores import Score, scores, scores_of
+from webapp.model_pages.scores import Score, headline, scores, scores_of
 from webapp.model_pages.serving import ways
 from webapp.registry.models import Checkpoint, ModelKind, ModelMark, RegisteredModel
 from webapp.registry.weights import Weights, weights_of_checkpoint
@@ -28,7 +28,7 @@ EDITS = ("about", "card")
 def page_data(request: HttpRequest, project: Project, model: RegisteredModel) -> dict[str, Any]:
     """Everything that the page's templates need, but for forms that were sent with mistakes."""
     origins = origins_of(model)
-    found = scores(model, origins.ancestors)
+    found = scores(model, origins)
     editor = can_edit(project)
     edit = request.GET.get("edit", "")
     return {
@@ -39,12 +39,13 @@ def page_data(request: HttpRequest, project: Project, model: RegisteredModel) ->
         "nodes": lineage(model, origins),
         "children": children(model),
         "scores": found,
-        "score": found[0] if found else None,
+        "score": headline(found),
         "marks": ModelMark.choices,
         "bytes": model_bytes(model),
         "adapter": model.adapter is not None,
         "ways": ways(model, origins, request.build_absolute_uri("/").rstrip("/")),
-        "card": card_text(model, origins, found),
+        # The card is long and asks for more: only whoever wants to read it here has it made.
+        "card": card_text(model, origins, found) if request.GET.get("show") == "card" else "",
         "base_evaluate_url": base_evaluate_url(project, origins, found),
         "about_form": AboutForm.of(model),
         "card_form": CardForm.of(model),
@@ -108,7 +109,7 @@ def model_of_run(run: Run) -> RunModel | None:
     if checkpoint is None:
         return None
     model = RegisteredModel.objects.filter(checkpoint=checkpoint).order_by("created_at").first()
-    found = scores_of(run.project, weights_of_checkpoint(checkpoint), origins_of_checkpoint(checkpoint).ancestors)
+    found = scores_of(run.project, weights_of_checkpoint(checkpoint), origins_of_checkpoint(checkpoint))
     source = model.reference if model is not None else f"run:{run.name}"
     query = urlencode({"from": run.pk, "kind": "evaluate", "model": source})
     evaluate_url = f"{reverse('run-new', args=[run.project.slug])}?{query}"

