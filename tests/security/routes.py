@@ -116,7 +116,7 @@ TABLE: dict[str, dict[str, Who]] = {
     PROJECT + "models/new/": FORM,
     PROJECT + "models/" + OWN_PK + "delete/": WRITE,
     PROJECT + "models/" + OWN_PK: READ,
-    **{PROJECT + "models/" + OWN_PK + tail: WRITE for tail in ("mark/", "about/")},
+    **{PROJECT + "models/" + OWN_PK + tail: WRITE for tail in ("mark/", "about/", "push/")},
     PROJECT + "models/" + OWN_PK + "card/": {"GET": Who.READ, "POST": Who.WRITE},
     PROJECT + "models/<str:model_name>/": READ,
     API + "openapi.json": {"GET": Who.ANYONE},
@@ -136,6 +136,7 @@ TABLE: dict[str, dict[str, Who]] = {
     API + "models/<uuidstr:model_id>/download": READ,
     API + "models/<uuidstr:model_id>": {"GET": Who.READ, "PATCH": Who.WRITE, "DELETE": Who.WRITE},
     API + "models/<uuidstr:model_id>/card": READ,
+    API + "models/<uuidstr:model_id>/pushes": {"GET": Who.READ, "POST": Who.WRITE},
     API + "runs/<uuidstr:run_id>/stop": WRITE,
     API + "runs/<uuidstr:run_id>/metrics": READ,
     API + "runs/<uuidstr:run_id>/steps/<int:step>/rollouts": READ,
@@ -158,6 +159,7 @@ BODIES: dict[str, dict[str, object]] = {
     API + "datasets/<uuidstr:dataset_id>/make": {"operation": "split", "names": ["train", "val"]},
     API + "datasets/<uuidstr:dataset_id>/exports": {"to": "jsonl"},
     API + "environments/<uuidstr:environment_id>/scale": {"wanted": 1},
+    API + "models/<uuidstr:model_id>/pushes": {"repository": "team/model"},
 }
 # Sockets: the close code for a stranger and an anonymous visitor is checked with the socket's own policy.
 SOCKETS: dict[str, Who] = {

@@ -118,6 +118,8 @@ ACTS: dict[str, Act] = {
     ENVIRONMENTS + "datasets/new/": Act("dataset_ordered", {"command": "tasks", "name": "made"}),
     PROJECT + "models/new/": Act("model_added", {"name": "qwen", "kind": "hub", "source": "a/b", "revision": ""}),
     PROJECT + "models/" + OWN_PK + "delete/": Act("model_deleted"),
+    PROJECT + "models/" + OWN_PK + "push/": Act("model_pushed", {"repository": "team/small", "confirm": "on"}),
+    API + "models/<uuidstr:model_id>/pushes": Act("model_pushed", {"repository": "team/small", "confirm": True}),
     PROJECT + "models/" + OWN_PK + "mark/": Act("model_marked", {"mark": "production"}),
     PROJECT + "models/" + OWN_PK + "about/": Act("model_described", {"tags": "fast", "notes": ""}),
     PROJECT + "models/" + OWN_PK + "card/": Act("model_described", {"licence": "MIT"}),

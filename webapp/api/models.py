@@ -8,17 +8,18 @@ from uuid import UUID
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.utils.http import content_disposition_header
-from ninja import Router
+from ninja import Router, Status
 
 from webapp.api.base import caller, page_of
-from webapp.api.schemas import ModelIn, model_out
+from webapp.api.schemas import ModelIn, PushIn, model_out, push_out
 from webapp.model_pages.card import README, card_of
 from webapp.model_pages.lineage import Node, children, lineage
 from webapp.model_pages.origins import origins_of
 from webapp.model_pages.scores import Score, scores
 from webapp.registry.describing import model_describe, model_mark
 from webapp.registry.download import model_files, tar_bytes, tar_of, with_text
-from webapp.registry.models import RegisteredModel
+from webapp.registry.models import ModelPush, RegisteredModel
+from webapp.registry.pushing import push_order
 from webapp.registry.selectors import models_of
 from webapp.teams.access import object_for, project_for
 from webapp.teams.audit import audit
@@ -80,6 +81,27 @@ def model_download(
         "Content-Disposition": content_disposition_header(True, f"{name}.tar") or "attachment",
     }
     return StreamingHttpResponse(tar_of(files, name), content_type="application/x-tar", headers=headers)
+
+
+@router.get("/models/{uuid:model_id}/pushes", tags=["models"])
+def pushes_list(request: HttpRequest, model_id: UUID, page: int = 1, per_page: int = 50) -> dict[str, Any]:
+    """The pushes of a model to the hub, newest first."""
+    return page_of(ModelPush.objects.filter(model=_model(request, model_id)), page, per_page, push_out)
+
+
+@router.post("/models/{uuid:model_id}/pushes", tags=["models"], response={202: dict[str, Any]})
+def model_push(request: HttpRequest, model_id: UUID, body: PushIn) -> Status[dict[str, Any]]:
+    """Have the files of a model sent to the hub (409 while pushing is off, or one is under way)."""
+    model = _model(request, model_id, need=Role.EDITOR)
+    push = push_order(
+        model=model,
+        user=caller(request),
+        repository=body.repository,
+        private=body.private,
+        confirmed=body.confirm,
+        readme=card_of(model),
+    )
+    return Status(202, push_out(push))
 
 
 def _full(model: RegisteredModel) -> dict[str, Any]:

@@ -51,6 +51,26 @@ class AboutForm(forms.Form):
         return {"tags": re.split(r"[\s,，、]+", self.cleaned_data["tags"]), "notes": self.cleaned_data["notes"]}
 
 
+class PushForm(forms.Form):
+    """Where a model is pushed to."""
+
+    repository = forms.CharField(
+        label=gettext_lazy("Name on the hub"),
+        max_length=200,
+        help_text=gettext_lazy("owner/name: the account that the server's token may write to, and a name."),
+    )
+    private = forms.BooleanField(label=gettext_lazy("Private: only that account sees it"), required=False, initial=True)
+    confirm = forms.BooleanField(
+        label=gettext_lazy("These weights may leave this server, and so may what they learned from their data."),
+        required=False,
+    )
+
+    def values(self) -> dict[str, Any]:
+        """Arguments of ``push_order``."""
+        data = self.cleaned_data
+        return {"repository": data["repository"], "private": data["private"], "confirmed": data["confirm"]}
+
+
 class CardForm(forms.Form):
     """The team's own sections of the model card."""
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 from typing import Any, NamedTuple
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
+from django.conf import settings
 from django.http import HttpRequest
 from django.urls import reverse
 
+from webapp.failures import failure
 from webapp.model_pages.card import card_text
-from webapp.model_pages.forms import AboutForm, CardForm
+from webapp.model_pages.forms import AboutForm, CardForm, PushForm
 from webapp.model_pages.lineage import children, lineage
 from webapp.model_pages.origins import Origins, origins_of, origins_of_checkpoint
 from webapp.model_pages.scores import Score, headline, scores, scores_of
 from webapp.model_pages.serving import ways
 from webapp.registry.models import Checkpoint, ModelKind, ModelMark, RegisteredModel
+from webapp.registry.pushing import push_on
 from webapp.registry.weights import Weights, weights_of_checkpoint
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
@@ -29,7 +32,7 @@ def page_data(request: HttpRequest, project: Project, model: RegisteredModel) ->
     """Everything that the page's templates need, but for forms that were sent with mistakes."""
     origins = origins_of(model)
     found = scores(model, origins)
-    editor = can_edit(project)
+    editor, push = can_edit(project), model.pushes.first()
     edit = request.GET.get("edit", "")
     return {
         "project": project,
@@ -47,6 +50,11 @@ def page_data(request: HttpRequest, project: Project, model: RegisteredModel) ->
         # The card is long and asks for more: only whoever wants to read it here has it made.
         "card": card_text(model, origins, found) if request.GET.get("show") == "card" else "",
         "base_evaluate_url": base_evaluate_url(project, origins, found),
+        "push": push,
+        "push_failure": failure(push.error) if push is not None else None,
+        "push_on": push_on(),
+        "hub": urlsplit(settings.HUB_URL).netloc,
+        "push_form": PushForm(),
         "about_form": AboutForm.of(model),
         "card_form": CardForm.of(model),
     }

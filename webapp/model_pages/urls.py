@@ -11,5 +11,6 @@ urlpatterns: list[URLPattern] = [
     path("<uuid:pk>/mark/", views.model_mark_view, name="model-mark"),
     path("<uuid:pk>/about/", views.model_about, name="model-about"),
     path("<uuid:pk>/card/", views.model_card, name="model-card"),
+    path("<uuid:pk>/push/", views.model_push, name="model-push"),
     path("<str:model_name>/", views.model_named, name="model-named"),
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 from django import forms
@@ -11,19 +11,21 @@ from django.contrib.auth.decorators import login_required
 from django.core.exceptions import ValidationError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils.http import content_disposition_header
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from webapp.model_pages.card import README, card_of
-from webapp.model_pages.forms import AboutForm, CardForm
+from webapp.model_pages.forms import AboutForm, CardForm, PushForm
 from webapp.model_pages.page import page_data
 from webapp.pages import add_errors
 from webapp.registry.describing import model_describe, model_mark
 from webapp.registry.models import ModelMark, RegisteredModel
+from webapp.registry.pushing import push_order
 from webapp.registry.selectors import models_of
 from webapp.teams.access import object_for, project_for
-from webapp.teams.models import Project, Role
+from webapp.teams.models import Project, Role, User
 
 
 def own_model(
@@ -93,6 +95,23 @@ def model_card(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     answer["Content-Disposition"] = content_disposition_header(True, README) or "attachment"
     answer["X-Content-Type-Options"] = "nosniff"
     return answer
+
+
+@login_required
+@require_POST
+def model_push(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """Have the model's files sent to the hub."""
+    project, model = own_model(request, slug, pk, need=Role.EDITOR)
+    form = PushForm(request.POST)
+    if form.is_valid():
+        try:
+            push_order(model=model, user=cast(User, request.user), readme=card_of(model), **form.values())
+        except ValidationError as exc:
+            add_errors(form, exc)
+        else:
+            return redirect(reverse("model-detail", args=[slug, pk]) + "#push")
+    context = page_data(request, project, model) | {"push_form": form, "push_again": True}
+    return render(request, "model_pages/detail.html", context, status=422)
 
 
 def _described(request: HttpRequest, slug: str, pk: UUID, part: str, form: Any) -> HttpResponse:

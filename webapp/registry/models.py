@@ -12,6 +12,7 @@ from training.algorithms.checkpoints import ADAPTER, FINAL
 from webapp.ids import UuidModel, name_validator
 from webapp.storage import inside, run_dir
 from webapp.teams.models import Project
+from webapp.work import Work
 
 
 class ModelKind(models.TextChoices):
@@ -83,6 +84,46 @@ class RegisteredModel(UuidModel):
             return None
         beside = folder.parent / ADAPTER
         return beside if beside.is_dir() else None
+
+
+class PushState(models.TextChoices):
+    """Where the push of a model stands."""
+
+    WAITING = "waiting", _("waiting")
+    SENDING = "sending", _("being sent")
+    DONE = "done", _("pushed")
+    FAILED = "failed", _("failed")
+
+
+class ModelPush(UuidModel, Work):
+    """The files of a model on their way to a hub. ``readme`` is the model card as it stood when it was asked for."""
+
+    OPEN = (PushState.WAITING, PushState.SENDING)
+    LIMIT_S = 6 * 3600
+
+    model = models.ForeignKey(RegisteredModel, on_delete=models.CASCADE, related_name="pushes")
+    hub = models.CharField(max_length=200)
+    repository = models.CharField(max_length=200, help_text="owner/name on the hub")
+    private = models.BooleanField(default=True)
+    readme = models.TextField(blank=True)
+    state = models.CharField(max_length=10, choices=PushState.choices, default=PushState.WAITING)
+    error = models.JSONField(null=True, help_text="training.errors.ErrorInfo")
+    url = models.URLField(max_length=500, blank=True, help_text="of the commit")
+    commit = models.CharField(max_length=64, blank=True)
+    made = models.BooleanField(default=False, help_text="the repository is there, and this project made it")
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["-created_at"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["model"], condition=models.Q(state__in=("waiting", "sending")), name="model_push_once"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.model} → {self.repository}"
 
 
 class CheckpointState(models.TextChoices):

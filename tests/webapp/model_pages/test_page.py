@@ -14,7 +14,9 @@ from django.test import Client
 from tests.webapp.model_pages.conftest import COMMIT, Past
 from webapp.model_pages.lineage import children, lineage
 from webapp.model_pages.origins import origins_of
+from webapp.model_pages.scores import scores
 from webapp.registry.models import Checkpoint, ModelKind, RegisteredModel
+from webapp.registry.weights import weights_of_run
 from webapp.runs.models import Run
 from webapp.teams.models import Project, User
 
@@ -159,9 +161,6 @@ def test_without_an_evaluation_of_its_base_there_is_a_way_to_it(
 def test_a_policy_or_endpoint_that_played_is_no_score_of_the_starter(
     project: Project, evaluation: Callable[..., Run]
 ) -> None:
-    from webapp.model_pages.scores import scores
-    from webapp.registry.weights import weights_of_run
-
     evaluation("rule", {0: [1.0]}, evaluate={"policy": "empty"})
     asked = evaluation("asked", {0: [1.0]}, endpoint={"url": "http://127.0.0.1:1/v1", "model": "m"})
     starter = evaluation("starter", {0: [1.0]})
