@@ -12,6 +12,7 @@ import pytest
 from django.test import Client
 
 from tests.webapp.model_pages.conftest import COMMIT, Past
+from webapp.comparison.boards import boards
 from webapp.model_pages.lineage import children, lineage
 from webapp.model_pages.origins import origins_of
 from webapp.model_pages.scores import scores
@@ -209,7 +210,7 @@ def test_the_page_asks_few_questions(
         run.save(update_fields=["resolved"])
     client = client_for(bob)
     _page(client, past.model)
-    with django_assert_max_num_queries(16):
+    with django_assert_max_num_queries(17):
         _page(client, past.model)
 
 
@@ -226,3 +227,35 @@ def test_an_ended_run_links_its_model(
     assert "Register the model" not in client_for(rita).get(f"/p/joust/runs/{past.warm.pk}/").content.decode()
     Run.objects.filter(pk=past.warm.pk).update(state="failed")
     assert "not registered yet" not in client.get(f"/p/joust/runs/{past.warm.pk}/").content.decode()
+
+
+def test_leaderboards_show_the_mark_of_the_model_that_played(
+    past: Past, evaluation: Callable[..., Run], client_for: Any, rita: User
+) -> None:
+    marked = evaluation("eval", {0: [1.0]}, model={"source": "model:tool caller"})
+    other = evaluation("same-name", {0: [0.0]}, model={"source": "model:other"})
+    for run, source in ((marked, str(past.model.folder)), (other, "/elsewhere/runs/aa/1/model")):
+        run.resolved["model"]["source"] = source
+        run.save(update_fields=["resolved"])
+    RegisteredModel.objects.filter(pk=past.model.pk).update(mark="production")
+    lines = {line.contestant.run.name: line.mark for board in boards(past.model.project) for line in board.lines}
+    assert lines == {"eval": "production", "same-name": ""}
+    page = client_for(rita).get("/p/joust/compare/").content.decode()
+    assert page.count(">production</span>") == 1
+    run = client_for(rita).get(f"/p/joust/runs/{past.grpo.pk}/").content.decode()
+    assert ">production</span>" in run
+
+
+def test_over_the_api_a_model_tells_its_lineage(past: Past, client_for: Any, rita: User, charlie: User) -> None:
+    found = client_for(rita).get(f"/api/v1/models/{past.model.pk}").json()
+    assert [(node["kind"], node["title"], node["id"]) for node in found["lineage"]] == [
+        ("base", "Qwen/Qwen3-0.6B", None),
+        ("run", "warm-up", str(past.warm.pk)),
+        ("run", "first-grpo", str(past.grpo.pk)),
+        ("model", "tool caller", str(past.model.pk)),
+    ]
+    assert {"label": "Environment", "text": "tools 1.4.2", "url": f"/p/joust/environments/{past.place.pk}/"} in (
+        found["lineage"][2]["trained_on"]
+    )
+    assert (found["scores"], found["children"], found["mark"]) == ([], [], "")
+    assert client_for(charlie).get(f"/api/v1/models/{past.model.pk}").status_code == 404
