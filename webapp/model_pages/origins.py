@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from pydantic import ValidationError
 
@@ -23,7 +24,7 @@ from webapp.runs.models import Run, RunEvent
 from webapp.teams.models import Project
 
 MOST_STAGES = 16
-_OF_DATASET = re.compile(r"/datasets/([0-9a-f-]{36})/")
+_OF_DATASET = re.compile(r"/datasets/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})/")
 
 
 class Stage(NamedTuple):
@@ -93,7 +94,7 @@ def _walk(run: Run | None, step: int | None, gave: Weights | None) -> Origins:
 def _run_of(later: Run, weights: Weights) -> tuple[Run | None, int | None]:
     """The run that left these weights, and the step of the checkpoint; the run alone where retention took it since."""
     attempt = weights.at.partition("/")[0]
-    kept = Checkpoint.objects.filter(run=weights.name, path=weights.at, project=later.project_id)
+    kept = Checkpoint.objects.filter(run=UUID(weights.name), path=weights.at, project=later.project_id)
     kept = kept.filter(attempt=int(attempt)) if attempt.isdigit() else kept
     found = kept.select_related("run__parent", "run__resume_checkpoint").first()
     if found is not None and found.run.removed_at is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
+from uuid import UUID
 
 from django.conf import settings
 from django.http import HttpRequest
@@ -90,7 +91,7 @@ def reference_of(project: Project, weights: Weights) -> str:
         return "starter"
     rows = RegisteredModel.objects.filter(project=project)
     if weights.kind == ModelKind.RUN:
-        rows = rows.filter(checkpoint__run=weights.name, checkpoint__path=weights.at)
+        rows = rows.filter(checkpoint__run=UUID(weights.name), checkpoint__path=weights.at)
     else:
         rows = rows.filter(kind=weights.kind, source=weights.name, revision=weights.at)
     model = rows.first()

@@ -81,7 +81,7 @@ def _evaluations(project: Project, all_weights: Sequence[Weights]) -> list[Evalu
     for run in rows.filter(runs_with(all_weights)).order_by("-finished_at", "-created_at")[:READ]:
         weights, report = weights_of_run(run), report_of_run(run)
         played = Contestant(0, run, config_of(run)).played
-        if weights in all_weights and report is not None and played is not None:
+        if weights is not None and weights in all_weights and report is not None and played is not None:
             found.append(Evaluated(run, report, weights, played))
     return found
 

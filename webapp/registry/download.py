@@ -21,6 +21,7 @@ from django.utils.translation import gettext as _
 from webapp.registry.models import RegisteredModel
 
 PIECE = 1 << 20
+Content = bytes
 SUMS = "SHA256SUMS"
 
 
@@ -30,7 +31,7 @@ class ModelFile(NamedTuple):
     name: str
     path: Path | None
     bytes: int
-    content: bytes = b""
+    content: Content = b""
 
 
 def with_text(files: list[ModelFile], name: str, text: str) -> list[ModelFile]:

@@ -31,6 +31,7 @@ LFS = {"Accept": "application/vnd.git-lfs+json", "Content-Type": "application/vn
 BRANCH = "main"
 FULL = {402, 413, 507}
 OnSent = Callable[[int], None]
+Content = bytes
 
 
 class HubFault(TiltyardError):
@@ -70,7 +71,7 @@ class Sent(NamedTuple):
     path: Path | None
     bytes: int
     sha256: str
-    content: bytes = b""
+    content: Content = b""
 
 
 class Commit(NamedTuple):

@@ -21,7 +21,7 @@ from webapp.runs.models import Run
 from webapp.teams.models import Project
 
 STARTER = "starter"
-_OF_RUN = re.compile(r"/runs/([0-9a-f-]{36})/([^/]+/[^/]+)$")
+_OF_RUN = re.compile(r"/runs/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})/([^/]+/[^/]+)$")
 
 
 class Weights(NamedTuple):
