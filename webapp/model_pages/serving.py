@@ -84,12 +84,12 @@ def folder_name(model: RegisteredModel) -> str:
 def _download(model: RegisteredModel, name: str, address: str) -> Way:
     tar = shlex.quote(f"{name}.tar")
     text = (
-        f'curl --fail --header "Authorization: Bearer $TILTYARD_TOKEN" --output {tar} \\\n'
+        f'curl --fail --header "Authorization: Bearer $TOKEN" --output {tar} \\\n'
         f"  {address}/api/v1/models/{model.pk}/download\n"
         f"tar --extract --file {tar}\n"
         f"(cd {shlex.quote(name)} && sha256sum --check SHA256SUMS)\n"
     )
-    return Way("serve-download", _("1 · Download"), _("with a token of yours in TILTYARD_TOKEN"), text)
+    return Way("serve-download", _("1 · Download"), _("with an API token of yours in TOKEN"), text)
 
 
 def _vllm(source: str, more: str = "") -> Way:

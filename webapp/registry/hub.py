@@ -59,7 +59,7 @@ class HubFull(HubFault):
 
 
 class HubAway(HubFault):
-    """The hub was not reached, or broke off: time may mend it."""
+    """The hub was not reached, or broke off: a later try may succeed."""
 
     code = "hub_away"
 
