@@ -16,7 +16,7 @@ import asyncio
 import os
 import socket
 import ssl
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -209,7 +209,7 @@ class HttpClient:
         method: str,
         url: str,
         *,
-        content: bytes | None = None,
+        content: bytes | AsyncIterable[bytes] | None = None,
         params: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> HttpAnswer:

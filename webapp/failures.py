@@ -117,6 +117,26 @@ CODES: dict[str, Words] = {
         gettext_noop("Most rollouts failed outside the model, so nothing was left to learn from."),
         gettext_noop("Read some excluded rollouts: they name what failed. Fix it, then resume the run."),
     ),
+    "hub_refused": Words(
+        gettext_noop("The hub refuses the server's token."),
+        gettext_noop("It must be one that may write to this name: the operator sets TILTYARD_HUB_TOKEN."),
+    ),
+    "hub_taken": Words(
+        gettext_noop("The hub has a repository of this name already."),
+        gettext_noop("Choose another name; what was not pushed from this project is never overwritten."),
+    ),
+    "hub_full": Words(
+        gettext_noop("The hub has no room for these files."),
+        gettext_noop("Free room there, or push to another account, then try again."),
+    ),
+    "hub_away": Words(
+        gettext_noop("The hub cannot be reached, or broke off."),
+        gettext_noop("Try again later; files that arrived are not sent again."),
+    ),
+    "hub_answer": Words(
+        gettext_noop("The hub answered something unexpected."),
+        gettext_noop("Check that TILTYARD_HUB_URL is the address of a Hugging Face hub."),
+    ),
     "storage_full": Words(
         gettext_noop("The disk is full."),
         gettext_noop("Free space on the disk of the data folder; the run then continues by itself."),

@@ -16,10 +16,11 @@ import asyncio
 import contextlib
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from math import inf
+from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from django.conf import settings
@@ -27,13 +28,14 @@ from django.utils.translation import gettext as _
 
 from training.addresses import MAX_URL_CHARS as MAX_URL_CHARS  # the registration form's limit is this client's
 from training.addresses import Address, AddressRefused, AllowList, literal_address, parse_place, plain_address
-from training.connections import Access, HttpClient, HttpFailed, TooLarge, Why
+from training.connections import Access, HttpClient, HttpFailed, TooLarge, Why, reaching
 from training.errors import EnvironmentProtocolError, EnvironmentTimeout, EnvironmentUnreachable, TiltyardError
 from webapp.text import in_words
 
 CONNECT_LIMIT_S = 5.0
 TOTAL_LIMIT_S = 10.0
 MAX_BODY_BYTES = 1024**2
+TICK_S = 0.5
 
 CLOSING = {"Connection": "close"}
 Result = TypeVar("Result")
@@ -58,10 +60,11 @@ class Target(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """What a server answered, within the limits."""
+    """What a server answered, within the limits; ``headers`` by name in any case."""
 
     status: int
     body: bytes
+    headers: Mapping[str, str] = MappingProxyType({})
 
 
 def target_of(url: str, *, resolve: Resolver | None = None, ours: Pairs = NOTHING) -> Target:
@@ -186,6 +189,72 @@ class Exchange:
             raise _too_slow() from exc
         except HttpFailed as exc:
             raise _failure(exc.why) from exc
+
+
+class Caller:
+    """Requests of one piece of work, one after the other, also to several servers: each host passes the policy.
+
+    No redirects, no credentials but those that a request is given. Used as a context; not for several threads.
+    """
+
+    def __enter__(self) -> Caller:
+        self._loop = asyncio.Runner()
+        with reaching(access("")):
+            self._client = HttpClient(CONNECT_LIMIT_S)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        try:
+            self._loop.run(self._client.close())
+        finally:
+            self._loop.close()
+
+    def send(
+        self,
+        method: str,
+        url: str,
+        *,
+        content: bytes | AsyncIterable[bytes] | None = None,
+        headers: Mapping[str, str] | None = None,
+        limit_s: float = TOTAL_LIMIT_S,
+        tick: Callable[[], None] | None = None,
+    ) -> Reply:
+        """One request and its whole answer. ``tick`` is called meanwhile, about twice a second, outside of the loop:
+        it may use the database, and what it raises ends the request. Raises as ``fetch`` does."""
+
+        async def exchange() -> Reply:
+            async with (
+                asyncio.timeout(limit_s),
+                self._client.stream(method, url, content=content, headers=headers) as answer,
+            ):
+                body = b"".join([piece async for piece in answer.chunks(MAX_BODY_BYTES)])
+                return Reply(answer.status, body, dict(answer.headers))
+
+        try:
+            with translated_refusals():
+                return self._ticking(exchange(), tick) if tick is not None else self._loop.run(exchange())
+        except TimeoutError as exc:
+            raise _too_slow() from exc
+        except HttpFailed as exc:
+            raise _failure(exc.why) from exc
+        except TooLarge as exc:
+            raise EnvironmentProtocolError(_("The server's answer is larger than 1 MB.")) from exc
+
+    def _ticking(self, doing: Coroutine[object, object, Result], tick: Callable[[], None]) -> Result:
+        task = self._loop.get_loop().create_task(doing)
+        try:
+            while not task.done():
+                self._loop.run(_a_while(task))
+                tick()
+            return task.result()
+        finally:
+            if not task.done():
+                task.cancel()
+                self._loop.run(_a_while(task))
+
+
+async def _a_while(task: asyncio.Task[Result]) -> None:
+    await asyncio.wait({task}, timeout=TICK_S)
 
 
 async def _next(pieces: AsyncIterator[bytes]) -> bytes | None:

@@ -277,6 +277,8 @@ if _services.get("tools_address"):
     OUTBOUND_ALLOW.append(_services["tools_address"])
 # Where datasets of Hugging Face are fetched from: the hub itself, or a mirror of it.
 HUB_URL = env_str("TILTYARD_HUB_URL", "https://huggingface.co").rstrip("/")
+# With a token that may write there, models can be pushed to the hub; without one they cannot.
+HUB_TOKEN = env_str("TILTYARD_HUB_TOKEN")
 TOOLS_URL, TOOLS_TOKEN = _services.get("tools_url", ""), _services.get("tools_token", "")
 # Names of images (without tag) that editors may start as environments; `*` lets them start any that is on the machine.
 ENVIRONMENT_IMAGES = env_list("TILTYARD_ENVIRONMENT_IMAGES", ["tiltyard-env-*"])

@@ -149,6 +149,10 @@ TABLE: dict[str, dict[str, Who]] = {
     PROJECT + "models/": READ,
     PROJECT + "models/new/": FORM,
     PROJECT + "models/" + OWN_PK + "delete/": WRITE,
+    PROJECT + "models/" + OWN_PK: READ,
+    **{PROJECT + "models/" + OWN_PK + tail: WRITE for tail in ("mark/", "about/", "push/")},
+    PROJECT + "models/" + OWN_PK + "card/": {"GET": Who.READ, "POST": Who.WRITE},
+    PROJECT + "models/<str:model_name>/": READ,
     API + "openapi.json": {"GET": Who.ANYONE},
     API + "me": {"GET": Who.LOGIN},
     API + "suites/<uuidstr:suite_id>": {"GET": Who.READ, "DELETE": Who.WRITE},
@@ -172,7 +176,9 @@ TABLE: dict[str, dict[str, Who]] = {
     API + "runs/<uuidstr:run_id>": {"GET": Who.READ, "DELETE": Who.OWN},
     API + "checkpoints/<uuidstr:checkpoint_id>": {"DELETE": Who.OWN},
     API + "models/<uuidstr:model_id>/download": READ,
-    API + "models/<uuidstr:model_id>": {"DELETE": Who.WRITE},
+    API + "models/<uuidstr:model_id>": {"GET": Who.READ, "PATCH": Who.WRITE, "DELETE": Who.WRITE},
+    API + "models/<uuidstr:model_id>/card": READ,
+    API + "models/<uuidstr:model_id>/pushes": {"GET": Who.READ, "POST": Who.WRITE},
     API + "runs/<uuidstr:run_id>/stop": WRITE,
     API + "runs/<uuidstr:run_id>/metrics": READ,
     API + "runs/<uuidstr:run_id>/steps/<int:step>/rollouts": READ,
@@ -205,6 +211,7 @@ BODIES: dict[str, dict[str, object]] = {
     API + "comparisons/<uuidstr:comparison_id>/comments": {"text": "c"},
     API + "comparisons/<uuidstr:comparison_id>/links": {"days": 7},
     API + "comments/<uuidstr:comment_id>": {"text": "c"},
+    API + "models/<uuidstr:model_id>/pushes": {"repository": "team/model"},
 }
 # Sockets: the close code for a stranger and an anonymous visitor is checked with the socket's own policy.
 SOCKETS: dict[str, Who] = {

@@ -20,6 +20,7 @@ from tests.webapp.rewards.test_play_pages import _data as bed_form
 from tests.webapp.rewards.test_rewards import _data as reward_form
 from tests.working import at_once
 from webapp.datasets.models import Dataset
+from webapp.registry.models import RegisteredModel
 from webapp.rewards.models import RewardSpec
 from webapp.runs.models import Run
 from webapp.teams.models import AuditAction, AuditEntry, Membership, Project, User
@@ -146,6 +147,11 @@ ACTS: dict[str, Act] = {
     PROJECT + "endpoints/" + OWN_PK + "delete/": Act("endpoint_deleted"),
     PROJECT + "models/new/": Act("model_added", {"name": "qwen", "kind": "hub", "source": "a/b", "revision": ""}),
     PROJECT + "models/" + OWN_PK + "delete/": Act("model_deleted"),
+    PROJECT + "models/" + OWN_PK + "push/": Act("model_pushed", {"repository": "team/small", "confirm": "on"}),
+    API + "models/<uuidstr:model_id>/pushes": Act("model_pushed", {"repository": "team/small", "confirm": True}),
+    PROJECT + "models/" + OWN_PK + "mark/": Act("model_marked", {"mark": "production"}),
+    PROJECT + "models/" + OWN_PK + "about/": Act("model_described", {"tags": "fast", "notes": ""}),
+    PROJECT + "models/" + OWN_PK + "card/": Act("model_described", {"licence": "MIT"}),
     PROJECT + "models/checkpoints/" + OWN_PK + "delete/": Act(
         "checkpoint_deleted", lambda of: {"name": "run-1, step 1"}
     ),
@@ -208,7 +214,7 @@ def places(
     """The objects of the matrix, each in a state in which the act is possible."""
     shop = make_environment(kind="process", program="webshop", url="", name="mall", arguments={"products": 50})
     place = make_environment(url="http://127.0.0.1:65001")
-    settings.CUSTOM_REWARDS = True
+    settings.CUSTOM_REWARDS, settings.HUB_TOKEN = True, "token"
     return objects | {
         "project": project,
         "config": config,
@@ -234,6 +240,11 @@ def _prepare(route: str, places: dict[str, Any], alice: User, client: Client) ->
         Run.objects.exclude(pk=places["runs"]).delete()
         if tail in ("sample/", "test-bed/"):
             RewardSpec.objects.update(components=[{"name": "bfcl_stage_1", "weight": 1.0}])
+    elif getattr(ACTS.get(route), "action", "") == "model_pushed":
+        RegisteredModel.objects.update(kind="run", checkpoint=places["checkpoint_id"])
+        folder = RegisteredModel.objects.select_related("checkpoint").first().folder  # type: ignore[union-attr]
+        folder.mkdir(parents=True, exist_ok=True)  # type: ignore[union-attr]
+        (folder / "model.safetensors").write_bytes(b"weights")  # type: ignore[operator]
     elif route == "site/custom-rewards/":
         User.objects.filter(pk=alice.pk).update(is_superuser=True)
     elif route == PROJECT + "rewards/custom/":

@@ -80,6 +80,7 @@ def objects(
         "checkpoints": checkpoint.pk,
         "checkpoint_id": checkpoint.pk,
         "model_id": model.pk,
+        "model_name": model.name,
         "runs": run.pk,
         "run_id": run.pk,
         "datasets": (data := make_dataset()).pk,

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, cast
 from uuid import UUID
 
 from django.core.exceptions import ValidationError
 from django.core.files.uploadedfile import UploadedFile as DjangoFile
-from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
+from django.http import HttpRequest
 from django.utils.datastructures import MultiValueDict
-from django.utils.http import content_disposition_header
 from django.utils.translation import gettext as _
 from ninja import File, Form, Router, Status
 from ninja.errors import HttpError
 from ninja.files import UploadedFile
 
 from webapp.api.base import caller, page_of
-from webapp.api.schemas import EnvironmentIn, RewardSpecIn, ScaleIn, dataset_out, environment_out, model_out, reward_out
+from webapp.api.schemas import EnvironmentIn, RewardSpecIn, ScaleIn, dataset_out, environment_out, reward_out
 from webapp.datasets.choice_forms import companions_sent
 from webapp.datasets.choices import Choices
 from webapp.datasets.models import Dataset
@@ -32,15 +31,11 @@ from webapp.environments.services import (
     environment_scale,
 )
 from webapp.pages import probe_allowed
-from webapp.registry.download import model_files, tar_bytes, tar_of
-from webapp.registry.models import RegisteredModel
-from webapp.registry.selectors import models_of
 from webapp.rewards.models import RewardSpec
 from webapp.rewards.selectors import specs_of
 from webapp.rewards.services import reward_spec_save
 from webapp.teams.access import object_for, project_for
-from webapp.teams.audit import audit
-from webapp.teams.models import AuditAction, Role
+from webapp.teams.models import Role
 
 MAX_CHOICES_CHARS = 20_000
 router = Router()
@@ -118,32 +113,6 @@ def reward_save(request: HttpRequest, slug: str, body: RewardSpecIn) -> Status[d
 def reward_get(request: HttpRequest, spec_id: UUID) -> dict[str, Any]:
     """One version."""
     return reward_out(object_for(caller(request), RewardSpec, spec_id))
-
-
-@router.get("/projects/{slug:slug}/models", tags=["models"])
-def models_list(request: HttpRequest, slug: str, page: int = 1, per_page: int = 50) -> dict[str, Any]:
-    """The registered models of a project, newest first."""
-    return page_of(models_of(project_for(caller(request), slug)), page, per_page, model_out)
-
-
-@router.get("/models/{uuid:model_id}/download", tags=["models"])
-def model_download(
-    request: HttpRequest, model_id: UUID, part: Literal["model", "adapter"] = "model"
-) -> HttpResponseBase:
-    """The files of a model, or of its adapter, as a tar stream whose last member, `SHA256SUMS`, has their hashes."""
-    model = object_for(
-        caller(request),
-        RegisteredModel,
-        model_id,
-        within=RegisteredModel.objects.select_related("checkpoint", "project"),
-    )
-    files, name = model_files(model, part), model.name.replace(" ", "-")
-    audit(AuditAction.MODEL_DOWNLOADED, model)
-    headers = {
-        "Content-Length": str(tar_bytes(files, name)),
-        "Content-Disposition": content_disposition_header(True, f"{name}.tar") or "attachment",
-    }
-    return StreamingHttpResponse(tar_of(files, name), content_type="application/x-tar", headers=headers)
 
 
 @router.get("/projects/{slug:slug}/environments", tags=["environments"])

@@ -12,6 +12,7 @@ from django.db.models import Model
 from django.http import HttpRequest
 
 from webapp.api.base import caller
+from webapp.api.models import router as models
 from webapp.api.objects import router as objects
 from webapp.api.runs import router as runs
 from webapp.datasets.models import Dataset
@@ -56,7 +57,7 @@ def dataset_remove(request: HttpRequest, dataset_id: UUID) -> dict[str, str]:
     return {"deleted": dataset.reference}
 
 
-@runs.delete("/models/{uuid:model_id}")
+@models.delete("/models/{uuid:model_id}")
 def model_remove(request: HttpRequest, model_id: UUID) -> dict[str, str]:
     """Forget a registered model; its files stay. 409 while an open run starts from it."""
     model = _found(request, RegisteredModel, model_id, Role.EDITOR)

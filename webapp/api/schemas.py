@@ -12,7 +12,7 @@ from webapp.datasets.models import Dataset
 from webapp.datasets.operations.lineage import lineage_dict
 from webapp.environments.models import MAX_REPLICAS, Environment
 from webapp.records.selectors import run_view
-from webapp.registry.models import RegisteredModel
+from webapp.registry.models import ModelPush, RegisteredModel
 from webapp.rewards.models import RewardSpec
 from webapp.runs.models import Run
 from webapp.teams.models import Project
@@ -68,6 +68,40 @@ class ScaleIn(Body):
     """How many replicas are wanted."""
 
     wanted: int = Field(ge=0, le=MAX_REPLICAS)
+
+
+class ModelIn(Body):
+    """What the team says of a model; what is left out stays as it is. `mark` is `candidate`, `production` or empty, and
+    `card` has the team's sections by name: `intended_use`, `limitations`, `licence`."""
+
+    mark: str | None = Field(default=None, max_length=10)
+    tags: list[str] | None = Field(default=None, max_length=100)
+    notes: str | None = Field(default=None, max_length=20_000)
+    card: dict[str, str] | None = Field(default=None, max_length=10)
+
+
+class PushIn(Body):
+    """Where a model is pushed to: `owner/name` on the hub. `confirm` says that its weights may leave this server."""
+
+    repository: str = Field(min_length=3, max_length=200)
+    private: bool = True
+    confirm: bool = False
+
+
+def push_out(push: ModelPush) -> dict[str, Any]:
+    """A push and how far it is."""
+    return {
+        "id": str(push.pk),
+        "hub": push.hub,
+        "repository": push.repository,
+        "private": push.private,
+        "state": push.state,
+        "progress": push.progress,
+        "error": push.error,
+        "commit": push.commit,
+        "url": push.url,
+        "created_at": push.created_at.isoformat(),
+    }
 
 
 def project_out(project: Project) -> dict[str, Any]:
@@ -161,5 +195,8 @@ def model_out(model: RegisteredModel) -> dict[str, Any]:
         "run": str(checkpoint.run_id) if checkpoint else None,
         "step": checkpoint.step if checkpoint else None,
         "bytes": checkpoint.bytes if checkpoint else None,
+        "mark": model.mark,
+        "tags": model.tags,
+        "notes": model.notes,
         "created_at": model.created_at.isoformat(),
     }

@@ -10,6 +10,7 @@ from webapp.api.base import api, not_found, shaped
 from webapp.api.comparisons import router as comparisons
 from webapp.api.endpoints import router as endpoints
 from webapp.api.me import router as me
+from webapp.api.models import router as models
 from webapp.api.objects import router as objects
 from webapp.api.operations import router as operations
 from webapp.api.runs import router as runs
@@ -34,6 +35,7 @@ def _patterns() -> list[URLPattern]:
     api.add_router("", saved_comparisons)
     api.add_router("", endpoints)
     api.add_router("", objects)
+    api.add_router("", models)
     api.add_router("", operations)
     found = []
     for item in api.urls[0]:

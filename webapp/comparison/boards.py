@@ -10,6 +10,7 @@ from training.evaluation.intervals import Interval
 from training.evaluation.recorded import Report
 from webapp.comparison.contestants import Contestant, Played
 from webapp.comparison.figures import Cell, Column, cell, known_columns, left_out_text
+from webapp.registry.weights import Weights, marks_of, weights_of_run
 from webapp.runs.config import config_of
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
@@ -25,6 +26,7 @@ class BoardLine(NamedTuple):
     contestant: Contestant
     cells: list[Cell]
     report: Report
+    mark: str = ""
 
 
 class Board(NamedTuple):
@@ -51,10 +53,11 @@ def boards(project: Project) -> list[Board]:
         contestant, report = Contestant(number, run, config_of(run)), report_of_run(run)
         if report is not None and contestant.played is not None:
             found.setdefault(contestant.played, {}).setdefault(contestant.who, BoardLine(contestant, [], report))
-    return [_board(list(lines.values())) for lines in found.values()][:SHOWN]
+    marks = marks_of(project)
+    return [_board(list(lines.values()), marks) for lines in list(found.values())[:SHOWN]]
 
 
-def _board(lines: Sequence[BoardLine]) -> Board:
+def _board(lines: Sequence[BoardLine], marks: dict[Weights, str]) -> Board:
     most = min((line.report.most for line in lines if line.report.most), default=1)
     names = {name for line in lines for name in line.report.figures}
     columns = [column for column in known_columns(most) if column.name in names and column.name != "reward"]
@@ -65,11 +68,20 @@ def _board(lines: Sequence[BoardLine]) -> Board:
         str(config.get("environment", {}).get("name", "")).removeprefix("environment:"),
         columns,
         [
-            line._replace(cells=[cell(column, interval_of(line.report, column.name)) for column in columns])
+            line._replace(
+                cells=[cell(column, interval_of(line.report, column.name)) for column in columns],
+                mark=_mark(line.contestant.run, marks),
+            )
             for line in ranked
         ],
         list(lines[0].contestant.run.baselines or []),
     )
+
+
+def _mark(run: Run, marks: dict[Weights, str]) -> str:
+    """The mark of the model that played; empty where none has one."""
+    weights = weights_of_run(run) if marks else None
+    return marks.get(weights, "") if weights is not None else ""
 
 
 def _place(line: BoardLine) -> float:

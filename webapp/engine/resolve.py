@@ -37,11 +37,13 @@ HUB_ID = re.compile(r"^(?:[A-Za-z0-9][\w-]{0,95}/)?[A-Za-z0-9](?:[\w]|[.-](?![.-
 
 @dataclass(frozen=True)
 class Resolved:
-    """The config the trainer gets, the run whose final model it must wait for, and what simple policies reach."""
+    """The config the trainer gets, the run whose final model it must wait for, what simple policies reach, and the
+    version of the environment's server."""
 
     config: JobConfig
     after: Run | None = None
     baselines: list[dict[str, Any]] = field(default_factory=list)
+    environment_version: str = ""
 
 
 def resolve(project: Project, config: JobConfig) -> Resolved:
@@ -59,7 +61,9 @@ def resolve(project: Project, config: JobConfig) -> Resolved:
     if plain.draws_tasks and plain.environment.protocol != "openenv":
         _refuse("data.train", _("choose a dataset: this environment does not draw tasks by itself."))
     _rewards(project, plain)
-    return Resolved(plain, after, environment.baselines() if environment else [])
+    if environment is None:
+        return Resolved(plain, after)
+    return Resolved(plain, after, environment.baselines(), environment.version)
 
 
 def _refuse(option: str, sentence: str) -> NoReturn:

@@ -202,6 +202,7 @@ class Supervisor:
             resolved=plain.model_dump(mode="json"),
             # A server that had just been started knew no baseline yet when the run was launched.
             baselines=run.baselines or found.baselines,
+            environment_version=found.environment_version or run.environment_version,
         )
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         config_file = self.folder / "config.yaml"

@@ -110,6 +110,11 @@ class Environment(UuidModel):
             "deterministic": self.health.get("deterministic") is True,
         }
 
+    @property
+    def version(self) -> str:
+        """The version that its server last gave; empty where it gave none."""
+        return str(self.health.get("version") or "")[:80]
+
     def baselines(self) -> list[dict[str, Any]]:
         """What simple policies reach here, as the server last said (``envs.wire.Baseline``)."""
         return list(self.health.get("baselines") or [])

@@ -10,6 +10,7 @@ from uuid import UUID
 from django.db import connection
 
 from training.config import METHODS
+from webapp.metrics.models import MetricPoint
 from webapp.runs.models import Run
 from webapp.text import finite
 
@@ -137,6 +138,12 @@ def last_values(run: Run) -> dict[str, float | None]:
     with connection.cursor() as cursor:
         cursor.execute(_NEWEST.format(stands=_STANDS), [run.pk, run.pk])
         return {name: rounded(value) for name, value in cursor.fetchall()}
+
+
+def values_at(run: Run, names: Sequence[str], step: int) -> dict[str, float | None]:
+    """The newest figure of each of these metrics up to a step."""
+    rows = MetricPoint.objects.filter(run=run, name__in=names, step__lte=step).order_by("name", "-step", "-attempt")
+    return {name: rounded(value) for name, value in rows.distinct("name").values_list("name", "value")}
 
 
 def metric_names(run: Run) -> list[str]:

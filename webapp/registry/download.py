@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import io
 import os
 import stat
 import tarfile
@@ -17,19 +18,28 @@ from typing import NamedTuple
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 
-from training.algorithms.checkpoints import ADAPTER
 from webapp.registry.models import RegisteredModel
 
 PIECE = 1 << 20
+Content = bytes
 SUMS = "SHA256SUMS"
 
 
 class ModelFile(NamedTuple):
-    """One file of a model, as it is now."""
+    """One file of a model, as it is now: at ``path``, or where that is ``None``, ``content``."""
 
     name: str
-    path: Path
+    path: Path | None
     bytes: int
+    content: Content = b""
+
+
+def with_text(files: list[ModelFile], name: str, text: str) -> list[ModelFile]:
+    """The files and one more of this text, unless a file has its name."""
+    if any(file.name == name for file in files):
+        return files
+    content = text.encode()
+    return sorted([*files, ModelFile(name, None, len(content), content)], key=lambda file: file.name)
 
 
 def model_files(model: RegisteredModel, part: str = "model") -> list[ModelFile]:
@@ -37,9 +47,7 @@ def model_files(model: RegisteredModel, part: str = "model") -> list[ModelFile]:
 
     Raises ``ValidationError`` where there is nothing here to send.
     """
-    folder = model.folder
-    if part == "adapter" and folder is not None:
-        folder = folder.parent / ADAPTER
+    folder = model.adapter if part == "adapter" else model.folder
     if folder is None or not folder.is_dir():
         words = {
             "adapter": _("This model has no adapter: it was not trained with LoRA, or its files are gone."),
@@ -73,7 +81,7 @@ def _tar(files: list[ModelFile], folder: str) -> Iterator[bytes]:
     for file in files:
         yield _head(folder, file.name, file.bytes)
         digest, left = hashlib.sha256(), file.bytes
-        with file.path.open("rb") as source:
+        with io.BytesIO(file.content) if file.path is None else file.path.open("rb") as source:
             while left:
                 piece = source.read(min(PIECE, left))
                 if not piece:

@@ -8,9 +8,11 @@ from django.conf import settings
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from training.algorithms.checkpoints import ADAPTER, FINAL
 from webapp.ids import UuidModel, name_validator
 from webapp.storage import inside, run_dir
 from webapp.teams.models import Project
+from webapp.work import Work
 
 
 class ModelKind(models.TextChoices):
@@ -20,6 +22,13 @@ class ModelKind(models.TextChoices):
     HUB = "hub", _("Hugging Face")
     FOLDER = "folder", _("local folder")
     RUN = "run", _("trained here")
+
+
+class ModelMark(models.TextChoices):
+    """What the team thinks of a model. Of a project's models one at most is in production."""
+
+    CANDIDATE = "candidate", _("candidate")
+    PRODUCTION = "production", _("production")
 
 
 class RegisteredModel(UuidModel):
@@ -33,9 +42,19 @@ class RegisteredModel(UuidModel):
     checkpoint = models.ForeignKey("Checkpoint", null=True, on_delete=models.CASCADE, related_name="models")
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
     created_at = models.DateTimeField(auto_now_add=True)
+    mark = models.CharField(max_length=10, choices=ModelMark.choices, blank=True)
+    marked_at = models.DateTimeField(null=True)
+    tags = models.JSONField(default=list, help_text="short words of the team, in its order")
+    notes = models.TextField(blank=True)
+    card = models.JSONField(default=dict, help_text="the team's own sections of the model card: {section: text}")
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["project", "name"], name="model_name_once")]
+        constraints = [
+            models.UniqueConstraint(fields=["project", "name"], name="model_name_once"),
+            models.UniqueConstraint(
+                fields=["project"], condition=models.Q(mark="production"), name="model_production_once"
+            ),
+        ]
         ordering = ["-created_at"]
 
     def __str__(self) -> str:
@@ -56,6 +75,55 @@ class RegisteredModel(UuidModel):
             return inside(Path(settings.MODELS_DIR), self.source) if self.kind == ModelKind.FOLDER else None
         except ValueError:
             return None
+
+    @property
+    def adapter(self) -> Path | None:
+        """The LoRA adapter that was saved with a run's finished model. A checkpoint on the way is an adapter itself."""
+        folder = self.folder
+        if self.kind != ModelKind.RUN or folder is None or folder.name != FINAL:
+            return None
+        beside = folder.parent / ADAPTER
+        return beside if beside.is_dir() else None
+
+
+class PushState(models.TextChoices):
+    """Where the push of a model stands."""
+
+    WAITING = "waiting", _("waiting")
+    SENDING = "sending", _("being sent")
+    DONE = "done", _("pushed")
+    FAILED = "failed", _("failed")
+
+
+class ModelPush(UuidModel, Work):
+    """The files of a model on their way to a hub. ``readme`` is the model card as it stood when it was asked for."""
+
+    OPEN = (PushState.WAITING, PushState.SENDING)
+    LIMIT_S = 6 * 3600
+
+    model = models.ForeignKey(RegisteredModel, on_delete=models.CASCADE, related_name="pushes")
+    hub = models.CharField(max_length=200)
+    repository = models.CharField(max_length=200, help_text="owner/name on the hub")
+    private = models.BooleanField(default=True)
+    readme = models.TextField(blank=True)
+    state = models.CharField(max_length=10, choices=PushState.choices, default=PushState.WAITING)
+    error = models.JSONField(null=True, help_text="training.errors.ErrorInfo")
+    url = models.URLField(max_length=500, blank=True, help_text="of the commit")
+    commit = models.CharField(max_length=64, blank=True)
+    made = models.BooleanField(default=False, help_text="the repository is there, and this project made it")
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["-created_at"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["model"], condition=models.Q(state__in=("waiting", "sending")), name="model_push_once"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.model} → {self.repository}"
 
 
 class CheckpointState(models.TextChoices):

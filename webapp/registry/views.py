@@ -61,7 +61,7 @@ def model_new(request: HttpRequest, slug: str) -> HttpResponse:
             add_errors(form, exc)
         else:
             messages.success(request, _("%(name)s is registered.") % {"name": made.name})
-            return redirect("model-list", slug=slug)
+            return redirect("model-detail", slug=slug, pk=made.pk)
     return render(request, "registry/new.html", {"project": project, "form": form}, status=422)
 
 

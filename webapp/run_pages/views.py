@@ -30,6 +30,7 @@ from webapp.foreign.report import import_report
 from webapp.launch.checked import CHECKING, check_view
 from webapp.launch.preparing import preparation_lines
 from webapp.launch.testbed import policy_table
+from webapp.model_pages.page import model_of_run
 from webapp.pages import page_number, url_or_none
 from webapp.records.access import own_run
 from webapp.records.reports import held_text, report_lines
@@ -142,6 +143,7 @@ def _by_state(project: Project, run: Run) -> dict[str, Any]:
         "held_out": held_out_of(run),
         "official": official_of(run),
         "spend": run_spend(run),
+        "made": model_of_run(run),
         "failure": failure(view["error"]),
         "stalled": stalled(view),
         "held": held_text(run.held),

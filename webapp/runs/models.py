@@ -30,6 +30,9 @@ class Run(UuidModel):
     baselines = models.JSONField(
         default=list, help_text="envs.wire.Baseline of the environment at launch; later changes do not alter them"
     )
+    environment_version = models.CharField(
+        max_length=80, blank=True, help_text="what the environment's server said it was when a worker began"
+    )
     state = models.CharField(max_length=12, choices=RunState.choices, default=RunState.DRAFT, db_index=True)
     phase = models.CharField(max_length=12, blank=True)
     step = models.PositiveIntegerField(default=0)

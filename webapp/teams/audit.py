@@ -33,6 +33,7 @@ PAGES = {
     "environments.environment": "environment-detail",
     "sharing.savedcomparison": "compare-saved",
     "endpoints.endpoint": "endpoint-detail",
+    "registry.registeredmodel": "model-detail",
 }
 _answered: ContextVar[HttpRequest | None] = ContextVar("audited_request", default=None)
 

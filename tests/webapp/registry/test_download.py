@@ -63,7 +63,9 @@ def test_the_tar_has_every_file_and_proves_it(
     with tarfile.open(fileobj=io.BytesIO(content)) as tar:
         tar.extractall(tmp_path, filter="data")
     folder = tmp_path / "first-(2)"
-    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "SHA256SUMS"} == FILES
+    made = {"SHA256SUMS", "README.md"}  # tests/webapp/model_pages/test_card.py reads the card
+    assert {path.name for path in folder.iterdir()} == set(FILES) | made
+    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.name not in made} == FILES
     subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=folder, check=True, capture_output=True)
     sums = (folder / "SHA256SUMS").read_text().split()
     assert sums[sums.index("config.json") - 1] == hashlib.sha256(b"{}").hexdigest()
@@ -75,6 +77,17 @@ def test_the_adapter_alone(client_for: Callable[..., Client], rita: User, model:
     content = b"".join(_download(client_for(rita), model, "adapter"))
     with tarfile.open(fileobj=io.BytesIO(content)) as tar:
         assert tar.getnames() == ["first-(2)/adapter_model.safetensors", "first-(2)/SHA256SUMS"]
+
+
+def test_a_checkpoint_on_the_way_has_not_the_adapter_of_the_finished_model(
+    client_for: Callable[..., Client], rita: User, model: RegisteredModel
+) -> None:
+    """The adapter beside it was saved at the end: it is of another step."""
+    assert model.checkpoint is not None and model.adapter is not None
+    Checkpoint.objects.filter(pk=model.checkpoint.pk).update(path="1/checkpoint-5", final=False)
+    (model.checkpoint.folder.parent / "checkpoint-5").mkdir()
+    answer = _download(client_for(rita), model, "adapter")
+    assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
 
 
 def test_what_is_not_here_is_said(client_for: Callable[..., Client], rita: User, project: Project) -> None:

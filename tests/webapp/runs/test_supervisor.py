@@ -69,11 +69,11 @@ def test_baselines_that_were_not_known_at_launch_are_kept_when_the_run_starts(qu
     known = [{**rules, "reward": 0.5}]
     assert early.baselines == []
     Run.objects.filter(pk=late.pk).update(baselines=known)
-    Environment.objects.filter(project=early.project).update(health={"baselines": [rules]})
+    Environment.objects.filter(project=early.project).update(health={"baselines": [rules], "version": "1.4.2"})
     for run, wanted in ((early, [rules]), (late, known)):
         supervise(run.pk)
         run.refresh_from_db()
-        assert (run.state, run.baselines) == (RunState.SUCCEEDED, wanted)
+        assert (run.state, run.baselines, run.environment_version) == (RunState.SUCCEEDED, wanted, "1.4.2")
 
 
 def test_a_typed_failure_ends_the_run(queued: Any) -> None:

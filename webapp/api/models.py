@@ -1,0 +1,141 @@
+"""Registered models over the API."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+from uuid import UUID
+
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
+from django.utils.http import content_disposition_header
+from ninja import Router, Status
+
+from webapp.api.base import caller, page_of
+from webapp.api.schemas import ModelIn, PushIn, model_out, push_out
+from webapp.model_pages.card import README, card_of
+from webapp.model_pages.lineage import Node, children, lineage
+from webapp.model_pages.origins import origins_of
+from webapp.model_pages.scores import Score, scores
+from webapp.registry.describing import model_describe, model_mark
+from webapp.registry.download import model_files, tar_bytes, tar_of, with_text
+from webapp.registry.models import ModelPush, RegisteredModel
+from webapp.registry.pushing import push_order
+from webapp.registry.selectors import models_of
+from webapp.teams.access import object_for, project_for
+from webapp.teams.audit import audit
+from webapp.teams.models import AuditAction, Role
+
+router = Router()
+WITHIN = ("project", "checkpoint__run__parent", "checkpoint__run__resume_checkpoint")
+
+
+def _model(request: HttpRequest, model_id: UUID, *, need: Role = Role.VIEWER) -> RegisteredModel:
+    within = RegisteredModel.objects.select_related(*WITHIN)
+    return object_for(caller(request), RegisteredModel, model_id, need=need, within=within)
+
+
+@router.get("/projects/{slug:slug}/models", tags=["models"])
+def models_list(request: HttpRequest, slug: str, page: int = 1, per_page: int = 50) -> dict[str, Any]:
+    """The registered models of a project, newest first."""
+    return page_of(models_of(project_for(caller(request), slug)), page, per_page, model_out)
+
+
+@router.get("/models/{uuid:model_id}", tags=["models"])
+def model_get(request: HttpRequest, model_id: UUID) -> dict[str, Any]:
+    """A model with its lineage, what was trained from it, its scores, and the team's sections of its card."""
+    return _full(_model(request, model_id))
+
+
+@router.patch("/models/{uuid:model_id}", tags=["models"])
+def model_patch(request: HttpRequest, model_id: UUID, body: ModelIn) -> dict[str, Any]:
+    """Change mark, tags, notes or sections of the card: all that is sent, or nothing."""
+    model = _model(request, model_id, need=Role.EDITOR)
+    with transaction.atomic():
+        model_describe(model=model, tags=body.tags, notes=body.notes, card=body.card)
+        if body.mark is not None:
+            model_mark(model=model, mark=body.mark)
+    return _full(model)
+
+
+@router.get("/models/{uuid:model_id}/card", tags=["models"])
+def model_card(request: HttpRequest, model_id: UUID) -> HttpResponse:
+    """The model card as Markdown."""
+    return HttpResponse(card_of(_model(request, model_id)), content_type="text/markdown; charset=utf-8")
+
+
+@router.get("/models/{uuid:model_id}/download", tags=["models"])
+def model_download(
+    request: HttpRequest, model_id: UUID, part: Literal["model", "adapter"] = "model"
+) -> HttpResponseBase:
+    """The files of a model, or of its adapter, as a tar stream whose last member, `SHA256SUMS`, has their hashes.
+
+    A model that has no `README.md` gets its model card.
+    """
+    model = _model(request, model_id)
+    files, name = model_files(model, part), model.name.replace(" ", "-")
+    if part == "model":
+        files = with_text(files, README, card_of(model))
+    audit(AuditAction.MODEL_DOWNLOADED, model)
+    headers = {
+        "Content-Length": str(tar_bytes(files, name)),
+        "Content-Disposition": content_disposition_header(True, f"{name}.tar") or "attachment",
+    }
+    return StreamingHttpResponse(tar_of(files, name), content_type="application/x-tar", headers=headers)
+
+
+@router.get("/models/{uuid:model_id}/pushes", tags=["models"])
+def pushes_list(request: HttpRequest, model_id: UUID, page: int = 1, per_page: int = 50) -> dict[str, Any]:
+    """The pushes of a model to the hub, newest first."""
+    return page_of(ModelPush.objects.filter(model=_model(request, model_id)), page, per_page, push_out)
+
+
+@router.post("/models/{uuid:model_id}/pushes", tags=["models"], response={202: dict[str, Any]})
+def model_push(request: HttpRequest, model_id: UUID, body: PushIn) -> Status[dict[str, Any]]:
+    """Have the files of a model sent to the hub (409 while pushing is off, or one is under way)."""
+    model = _model(request, model_id, need=Role.EDITOR)
+    push = push_order(
+        model=model,
+        user=caller(request),
+        repository=body.repository,
+        private=body.private,
+        confirmed=body.confirm,
+        readme=card_of(model),
+    )
+    return Status(202, push_out(push))
+
+
+def _full(model: RegisteredModel) -> dict[str, Any]:
+    origins = origins_of(model)
+    below = children(model)
+    return model_out(model) | {
+        "marked_at": model.marked_at.isoformat() if model.marked_at else None,
+        "card": model.card,
+        "lineage": [_node_out(node) for node in lineage(model, origins)],
+        "children": [_node_out(node) for node in below.nodes],
+        "more_children": below.more,
+        "scores": [_score_out(score) for score in scores(model, origins)],
+    }
+
+
+def _node_out(node: Node) -> dict[str, Any]:
+    facts = [fact._asdict() for fact in node.facts]
+    return {"kind": node.kind, "id": node.id or None, "title": node.title, "about": node.about, "trained_on": facts}
+
+
+def _score_out(score: Score) -> dict[str, Any]:
+    found = score.report.figures.get("success")
+    return {
+        "run": str(score.run.pk),
+        "name": score.run.name,
+        "data": score.data,
+        "environment": score.environment,
+        "spec": score.spec,
+        "success": found.model_dump() if found is not None else None,
+        "tasks": score.report.tasks,
+        "samples": score.report.most,
+        "trained_on": score.trained_on,
+        "missing_tasks": score.report.missing_tasks,
+        "excluded": score.report.excluded,
+        "ended_at": score.at.isoformat() if score.at else None,
+        "compare_with_base": score.base_url or None,
+    }

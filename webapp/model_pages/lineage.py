@@ -1,0 +1,163 @@
+"""A model's lineage as a drawing: from what training began with, over its runs, to the model and what came of it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from django.db.models import Q
+from django.urls import reverse
+from django.utils.translation import gettext as _
+
+from training.config import METHODS
+from webapp.model_pages.origins import (
+    Origins,
+    Stage,
+    dataset_words,
+    environment_name,
+    spec_name,
+)
+from webapp.registry.models import ModelKind, RegisteredModel
+from webapp.registry.weights import Weights, runs_with, weights_of_model
+from webapp.runs.models import Run
+from webapp.teams.models import Project
+from webapp.text import translated
+
+CHILDREN_SHOWN = 6
+TRAINING = sorted(kind for kind, method in METHODS.items() if method.trains)
+
+
+class Fact(NamedTuple):
+    """One thing that a node says; ``url`` is empty where it leads nowhere (any more)."""
+
+    label: str
+    text: str
+    url: str = ""
+
+
+class Node(NamedTuple):
+    """A place of the drawing. ``kind`` is base, run, model or child; ``id`` that of a run or a model."""
+
+    kind: str
+    title: str
+    about: str
+    url: str
+    facts: list[Fact]
+    id: str = ""
+
+
+class Children(NamedTuple):
+    """Runs that were trained from a model, the newest first, and how many more there are."""
+
+    nodes: list[Node]
+    more: int
+
+
+def lineage(model: RegisteredModel, origins: Origins) -> list[Node]:
+    """The drawing's nodes, from what training began with to the model itself."""
+    nodes = [_run_node(model.project, stage) for stage in reversed(origins.stages)]
+    if origins.stages:
+        nodes.insert(0, _base_node(origins))
+    return [*nodes, _model_node(model)]
+
+
+def children(model: RegisteredModel) -> Children:
+    """What was trained from this model: runs that started from its weights, or went on from its checkpoint."""
+    weights = weights_of_model(model)
+    if weights is None:
+        return Children([], 0)
+    rows = Run.objects.filter(project=model.project, kind__in=TRAINING).filter(_began_with(model, weights))
+    found = list(rows.order_by("-created_at")[: CHILDREN_SHOWN + 1])
+    more = rows.count() - CHILDREN_SHOWN if len(found) > CHILDREN_SHOWN else 0
+    return Children([_child_node(model.project, run) for run in found[:CHILDREN_SHOWN]], more)
+
+
+def _began_with(model: RegisteredModel, weights: Weights) -> Q:
+    # A run that no worker has begun means the model by its name, or the name of the run that made it.
+    names = [model.reference]
+    if model.checkpoint is not None and model.checkpoint.final:
+        names.append(f"run:{model.checkpoint.run.name}")
+    waiting = Q(started_at=None, config__model__source__in=names)
+    # A run that went on from a parent has a model of its own config as well: that is where the parent began.
+    fresh = Q(resume_step=None) & (runs_with([weights]) | waiting)
+    return fresh | Q(resume_checkpoint=model.checkpoint) if model.checkpoint is not None else fresh
+
+
+def base_words(base: Weights | None, *, cut: bool = False) -> tuple[str, str]:
+    """What training began with, in a name and a sentence about it."""
+    if cut:
+        return "…", _("earlier stages are not shown")
+    match base:
+        case None:
+            return _("not recorded"), _("What this began with was deleted or never recorded.")
+        case Weights(ModelKind.STARTER):
+            return "starter", _("a tiny model built from scratch")
+        case Weights(ModelKind.HUB, name, at):
+            return name, _("Hugging Face, revision %(revision)s") % {"revision": at[:12]} if at else _("Hugging Face")
+    return base.name, _("a folder of this server")
+
+
+def revision_of(origins: Origins) -> str:
+    """The commit of the base model that was trained; empty where it has none, or none is recorded."""
+    if not origins.stages or origins.base is None or origins.base.kind != ModelKind.HUB:
+        return origins.base.at if origins.base is not None and origins.base.kind == ModelKind.HUB else ""
+    told = origins.stages[-1].started.get("resolved", {})
+    return str(told.get("model.revision") or "") or origins.base.at
+
+
+def _base_node(origins: Origins) -> Node:
+    base, commit = origins.base, revision_of(origins)
+    if base is not None and commit:
+        base = base._replace(at=commit)
+    title, about = base_words(base, cut=origins.cut)
+    return Node("base", title, about, "", [])
+
+
+def _run_node(project: Project, stage: Stage) -> Node:
+    run = stage.run
+    steps = {"step": stage.step, "total": run.total_steps}
+    about = translated(run.method.short)
+    if stage.step is not None:
+        about += " · " + (_("step %(step)s of %(total)s") if run.total_steps else _("step %(step)s")) % steps
+    return Node("run", run.name, about, _page(project, "run-detail", run.pk), trained_on(project, stage), str(run.pk))
+
+
+def trained_on(project: Project, stage: Stage) -> list[Fact]:
+    """Dataset, reward spec and environment of a run, each with its version, where it has them."""
+    run, facts = stage.run, []
+    if stage.dataset is not None:
+        facts.append(Fact(_("Dataset"), str(stage.dataset), _page(project, "dataset-detail", stage.dataset.pk)))
+    elif dataset_words(run):
+        facts.append(Fact(_("Dataset"), dataset_words(run)))
+    if not run.method.plays:
+        return facts
+    if stage.spec is not None:
+        facts.append(Fact(_("Reward spec"), str(stage.spec), _page(project, "reward-detail", stage.spec.pk)))
+    elif spec_name(run):
+        facts.append(Fact(_("Reward spec"), spec_name(run)))
+    elif not run.imported_from:
+        facts.append(Fact(_("Reward spec"), _("written in the config")))
+    if name := environment_name(run):
+        text = f"{name} {run.environment_version}".strip()
+        place = stage.environment
+        facts.append(
+            Fact(_("Environment"), text, _page(project, "environment-detail", place.pk) if place is not None else "")
+        )
+    return facts
+
+
+def _model_node(model: RegisteredModel) -> Node:
+    checkpoint = model.checkpoint
+    about = str(model.get_kind_display())
+    if checkpoint is not None:
+        about = _("step %(step)s") % {"step": checkpoint.step}
+        about += f" · {_('final')}" if checkpoint.final else ""
+    return Node("model", model.name, about, "", [], str(model.pk))
+
+
+def _child_node(project: Project, run: Run) -> Node:
+    about = f"{translated(run.method.short)} · {run.get_state_display()}"
+    return Node("child", run.name, about, _page(project, "run-detail", run.pk), [], str(run.pk))
+
+
+def _page(project: Project, name: str, pk: Any) -> str:
+    return reverse(name, args=[project.slug, pk])
