@@ -19,6 +19,7 @@ from training.config.learning import GrpoConfig, OptimConfig, SftConfig
 from training.config.methods import DEFAULT_KIND, METHODS, Kind, Method, method_of
 from training.config.model import DataConfig, ModelConfig
 from training.config.option import Group, option
+from training.config.report import TRACKERS, ReportConfig, Tracker, TrackerName
 from training.config.rewards import RewardComponent, RewardGate, RewardSchedule, RewardsConfig
 from training.config.rollout import Dialect, Policy, RolloutConfig, SampleConfig
 from training.config.text import config_from_yaml, config_load, config_to_yaml
@@ -27,6 +28,7 @@ __all__ = [
     "CONFIG_VERSION",
     "DEFAULT_KIND",
     "METHODS",
+    "TRACKERS",
     "DataConfig",
     "Dialect",
     "EndpointConfig",
@@ -41,6 +43,7 @@ __all__ = [
     "OptimConfig",
     "Policy",
     "Protocol",
+    "ReportConfig",
     "RewardComponent",
     "RewardGate",
     "RewardSchedule",
@@ -49,6 +52,8 @@ __all__ = [
     "RunConfig",
     "SampleConfig",
     "SftConfig",
+    "Tracker",
+    "TrackerName",
     "config_from_yaml",
     "config_load",
     "config_to_yaml",

@@ -27,7 +27,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import InterfaceError, OperationalError, connection
 
-from training.config import JobConfig, config_to_yaml
+from training.config import JobConfig, ReportConfig, config_to_yaml
 from training.errors import Boundary, ErrorInfo, TiltyardError
 from webapp.engine import outbox
 from webapp.engine.history import Lease, LeaseLost, event_add
@@ -37,7 +37,7 @@ from webapp.engine.output import output_trim
 from webapp.engine.projection import Projector, rollouts_close
 from webapp.engine.resolve import resolve
 from webapp.engine.resuming import earlier_folders, pin_used, resume_from
-from webapp.engine.trainer import OUTPUT_NAME, Trainer, kill_orphan, output_tail
+from webapp.engine.trainer import OUTPUT_NAME, Trainer, kill_orphan, output_tail, tracker_env
 from webapp.environments.tokens import trainer_access
 from webapp.runs.models import Attempt, Run
 from webapp.runs.states import RunState
@@ -190,7 +190,8 @@ class Supervisor:
         config = JobConfig.model_validate(run.config)
         found = resolve(run.project, config)
         plain = found.config
-        access = trainer_access(run.project, config.environment.name)
+        access = trainer_access(run.project, config.environment.name) | tracker_env(plain)
+        plain.report = named_there(plain, run)
         Run.objects.filter(pk=run.pk, attempt=self.lease.attempt, lease_owner=self.lease.owner).update(
             resolved=plain.model_dump(mode="json"),
             # A server that had just been started knew no baseline yet when the run was launched.
@@ -204,6 +205,8 @@ class Supervisor:
         for folder in earlier_folders(run.pk, self.lease.attempt):
             arguments += ["--earlier", str(folder)]
         source = resume_from(run)
+        if plain.report.to:
+            arguments += ["--run-id", str(run.pk)]
         return [*arguments, *(["--resume-from", str(source)] if source else [])], access
 
     def _refused(self, info: ErrorInfo) -> ErrorInfo:
@@ -300,6 +303,14 @@ class Supervisor:
             if self.trainer is not None:
                 self.trainer.poll()
             pause = min(pause * 2, RETRY_MAX_S)
+
+
+def named_there(config: JobConfig, run: Run) -> ReportConfig:
+    """What other trackers are told of the run: its own name and its project's, where the config gives no others."""
+    told = config.report
+    if not told.to:
+        return told
+    return told.model_copy(update={"name": told.name or run.name, "project": told.project or run.project.slug})
 
 
 def stop_grace(run: Run) -> float:

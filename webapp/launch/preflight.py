@@ -29,7 +29,7 @@ from training.errors import ConfigError, TiltyardError
 from training.limited import limited_child
 from training.rewards.scoring import validate_components
 from webapp.engine.resolve import resolve
-from webapp.engine.trainer import access_env
+from webapp.engine.trainer import access_env, tracker_env
 from webapp.environments.capacity import Room, replicas_to_add, room_of
 from webapp.environments.models import Environment
 from webapp.environments.selectors import environment_named
@@ -159,7 +159,8 @@ def _slow(project: Project, config: JobConfig, resolved: JobConfig, limit_s: flo
         room = room_of(environment)
         counted = room.free is not None or not room.answering
         yield _check_room(resolved, environment, room)
-    for check in _trainer_checks(resolved, trainer_access(project, config.environment.name), limit_s):
+    access = trainer_access(project, config.environment.name) | tracker_env(resolved)
+    for check in _trainer_checks(resolved, access, limit_s):
         if not (counted and check.title == _title(COUNTED_HERE)):
             yield check
 
@@ -311,6 +312,7 @@ def _title(name: str) -> str:
         "rewards": _("Rewards"),
         "batch": _("Batch size"),
         "template": _("Chat template"),
+        "trackers": _("Other trackers"),
         "memory": _("Memory"),
         "settings": _("Settings"),
     }
