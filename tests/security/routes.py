@@ -71,6 +71,8 @@ TABLE: dict[str, dict[str, Who]] = {
         PROJECT + "runs/" + OWN_PK + tail: READ
         for tail in ("", "parts/", "check/", "log/", "log/older/", "log/output/", "config/", "events/", "verl/")
     },
+    PROJECT + "runs/" + OWN_PK + "export/": {"GET": Who.READ, "POST": Who.READ},
+    **{PROJECT + "runs/" + OWN_PK + tail: READ for tail in ("exports/", "exports/<uuid:file_id>/")},
     **{PROJECT + "runs/" + OWN_PK + tail: WRITE for tail in ("launch/", "stop/", "pause/", "resume/")},
     PROJECT + "rollouts/" + OWN_PK: READ,
     PROJECT + "datasets/": READ,
@@ -135,6 +137,8 @@ TABLE: dict[str, dict[str, Who]] = {
     API + "runs/<uuidstr:run_id>/metrics": READ,
     API + "runs/<uuidstr:run_id>/steps/<int:step>/rollouts": READ,
     API + "runs/<uuidstr:run_id>/events": READ,
+    API + "runs/<uuidstr:run_id>/exports": {"GET": Who.READ, "POST": Who.READ},
+    **{API + "runs/<uuidstr:run_id>/exports/<uuidstr:file_id>" + tail: READ for tail in ("", "/file")},
     API + "datasets/<uuidstr:dataset_id>": {"GET": Who.READ, "DELETE": Who.WRITE},
     API + "datasets/<uuidstr:dataset_id>/make": WRITE,
     API + "datasets/<uuidstr:dataset_id>/exports": {"GET": Who.READ, "POST": Who.READ},
@@ -152,6 +156,7 @@ BODIES: dict[str, dict[str, object]] = {
     API + "projects/<slug:slug>/datasets": {"name": "d"},  # sent as a form
     API + "datasets/<uuidstr:dataset_id>/make": {"operation": "split", "names": ["train", "val"]},
     API + "datasets/<uuidstr:dataset_id>/exports": {"to": "jsonl"},
+    API + "runs/<uuidstr:run_id>/exports": {"to": "csv"},
     API + "environments/<uuidstr:environment_id>/scale": {"wanted": 1},
 }
 # Sockets: the close code for a stranger and an anonymous visitor is checked with the socket's own policy.

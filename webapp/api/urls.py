@@ -11,6 +11,7 @@ from webapp.api.comparisons import router as comparisons
 from webapp.api.me import router as me
 from webapp.api.objects import router as objects
 from webapp.api.operations import router as operations
+from webapp.api.run_exports import router as run_exports
 from webapp.api.runs import router as runs
 from webapp.errors import error_body
 
@@ -26,6 +27,7 @@ def _patterns() -> list[URLPattern]:
     """The operations, each wrapped so that a wrong method answers in the one shape too."""
     api.add_router("", me)
     api.add_router("", runs)
+    api.add_router("", run_exports)
     api.add_router("", comparisons)
     api.add_router("", objects)
     api.add_router("", operations)
