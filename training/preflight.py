@@ -106,9 +106,9 @@ def _tracker(name: TrackerName) -> Check:
         text = sentence(_("%(title)s: its package is not installed here."), title=tracker.title)
         found = _check("trackers", False, text, _INSTALL[name])
     elif tracker.needs and not alone and not os.environ.get(tracker.needs):
-        text = _("%(title)s: the variable %(variable)s is not set in the worker's environment.")
+        unset = _("%(title)s: the variable %(variable)s is not set in the worker's environment.")
         hint = _("Set it where the worker is started, then restart the worker.")
-        found = _check("trackers", False, sentence(text, title=tracker.title, variable=tracker.needs), hint)
+        found = _check("trackers", False, sentence(unset, title=tracker.title, variable=tracker.needs), hint)
     else:
         return _check("trackers", True, sentence(_("%(title)s is told every metric."), title=tracker.title))
     return found.model_copy(update={"option": "report.to"})

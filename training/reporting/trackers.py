@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from training.config import JobConfig, TrackerName
-from training.exports.tensorboard import EventFile
+from training.event_files import EventFile
 from training.reporting.feed import FOLDER_NAME, Figures
 
 MAX_TEXT_CHARS = 200
@@ -98,7 +98,7 @@ class TensorBoard:
         root = os.environ.get("TENSORBOARD_LOGGING_DIR", "")
         if not root:
             return identity.folder / FOLDER_NAME / "tensorboard"
-        plain = re.sub(r"[^A-Za-z0-9_-]+", "-", f"{identity.project}-{identity.name}").strip("-")[:100]
+        plain = re.sub(r"[^A-Za-z0-9_]+", "-", f"{identity.project}-{identity.name}").strip("-")[:100]
         here, end = Path(root).expanduser(), f"-{identity.run[:SHORT_ID]}"
         return next(here.glob(f"*{end}"), here / f"{plain}{end}")
 

@@ -14,7 +14,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from training.exports.tensorboard import EventFile
+from training.event_files import EventFile
 from training.journal import JOURNAL_NAME, Metrics, parse_event
 from webapp.csv_text import csv_lines
 

@@ -1,7 +1,8 @@
 """TensorBoard's event files, written without TensorFlow or TensorBoard: scalars, with the wall times of their steps.
 
-The counterpart of ``training.imports.tensorboard``, which reads the same few fields and has the checksum. A scalar is
-TensorBoard's ``simple_value``, a 32-bit float, as every other writer's is: the only form that all its readers show.
+``training.imports.tensorboard`` reads the same few fields. Checksums are CRC-32C, rotated and shifted by a constant. A
+scalar is TensorBoard's ``simple_value``, a 32-bit float, as every other writer's is: the only form that all its readers
+show.
 """
 
 from __future__ import annotations
@@ -10,11 +11,32 @@ import struct
 from collections.abc import Mapping
 from typing import BinaryIO
 
-from training.imports.tensorboard import masked_crc
-
 _VERSION = b"brain.Event:2"
 _START = 1  # SessionLog.START: what this folder holds of this step and later ones is void
 _FLOAT_MAX = 3.4028234663852886e38
+_DELTA = 0xA282EAD8
+_POLYNOMIAL = 0x82F63B78
+
+
+def _table() -> tuple[int, ...]:
+    made = []
+    for number in range(256):
+        for _bit in range(8):
+            number = number >> 1 ^ (_POLYNOMIAL if number & 1 else 0)
+        made.append(number)
+    return tuple(made)
+
+
+_TABLE = _table()
+
+
+def masked_crc(data: bytes) -> int:
+    """The checksum that TensorFlow writes of some bytes."""
+    table, crc = _TABLE, 0xFFFFFFFF
+    for byte in data:
+        crc = table[(crc ^ byte) & 0xFF] ^ crc >> 8
+    crc ^= 0xFFFFFFFF
+    return ((crc >> 15 | crc << 17) + _DELTA) & 0xFFFFFFFF
 
 
 class EventFile:
