@@ -57,7 +57,14 @@ def main(arguments: list[str] | None = None) -> int:
     if descriptor is not None:
         watch_parent(descriptor)
     run_dir = options.run_dir or Path("runs") / f"{options.config.stem}-{datetime.now():%Y%m%d-%H%M%S}"
-    return run_job(config, run_dir, attempt=options.attempt, resume_from=options.resume_from, earlier=options.earlier)
+    return run_job(
+        config,
+        run_dir,
+        attempt=options.attempt,
+        resume_from=options.resume_from,
+        earlier=options.earlier,
+        run_id=options.run_id,
+    )
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -87,6 +94,7 @@ def _parser() -> argparse.ArgumentParser:
         help="run directory of an earlier attempt; may be given several times, oldest first: what judges answered "
         "there is not asked again, and a run that only samples goes on after its last step",
     )
+    run.add_argument("--run-id", default="", help="what other trackers know the run by (default: made of its folder)")
     run.add_argument("--parent-pipe", type=int, help=f"exit when this pipe closes (or set {PARENT_VARIABLE})")
     check = commands.add_parser("preflight", help="check what a run needs, without training")
     check.add_argument("config", type=Path, help="YAML file of options")

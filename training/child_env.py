@@ -14,7 +14,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PLACES = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
 MODELS = ("HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "HF_ENDPOINT", "TRANSFORMERS_OFFLINE")
 _PROXIES = tuple(f"{kind}_proxy" for kind in ("http", "https", "all", "no"))
-HUB_ACCESS = ("HF_TOKEN", "HF_TOKEN_PATH", *_PROXIES, *(name.upper() for name in _PROXIES))
+PROXIES = (*_PROXIES, *(name.upper() for name in _PROXIES))
+HUB_ACCESS = ("HF_TOKEN", "HF_TOKEN_PATH", *PROXIES)
 DEVICES = (
     "CUDA_VISIBLE_DEVICES",
     "CUDA_HOME",
@@ -31,8 +32,12 @@ CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE")
 
 def child_env(*names: Iterable[str], **named: str) -> dict[str, str]:
     """The variables of ours that ``names`` list, our code, UTF-8, and ``named``, which wins."""
-    kept = {name: os.environ[name] for group in names for name in group if name in os.environ}
-    return {"LANG": "C.UTF-8", "PYTHONPATH": str(ROOT), **kept, **named}
+    return {"LANG": "C.UTF-8", "PYTHONPATH": str(ROOT), **known(*names), **named}
+
+
+def known(*names: Iterable[str]) -> dict[str, str]:
+    """Those variables of ours that ``names`` list and that are set."""
+    return {name: os.environ[name] for group in names for name in group if name in os.environ}
 
 
 def bare_env(**named: str) -> dict[str, str]:

@@ -28,6 +28,7 @@ from training.config import JobConfig, config_to_yaml
 from training.errors import Boundary, ErrorInfo, StopRequested, TiltyardError
 from training.journal import JOURNAL_NAME, Journal, LogLine, RunFinished
 from training.machine import DISK_FULL, disk_full
+from training.reporting.starting import Reports
 from training.tail import last_attempt
 
 EXIT_SUCCEEDED, EXIT_FAILED, EXIT_PARENT_DIED, EXIT_STOPPED, EXIT_PAUSED = 0, 1, 3, 4, 5
@@ -43,11 +44,13 @@ def run_job(
     resume_from: Sequence[Path] = (),
     earlier: Sequence[Path] = (),
     progress: bool = True,
+    run_id: str = "",
 ) -> int:
     """Do what the config says, in this process. Returns the exit code; the journal has the whole story.
 
     Without an ``attempt`` it is the one after the last that wrote into the folder's journal, so that no rollout takes
-    the name of an earlier one. ``earlier`` are the folders of the attempts before it, oldest first.
+    the name of an earlier one. ``earlier`` are the folders of the attempts before it, oldest first. ``run_id`` is what
+    other trackers know the run by; without it, what its folder makes of it.
     """
     run_dir.mkdir(parents=True, exist_ok=True)
     attempt = attempt or last_attempt(run_dir / JOURNAL_NAME) + 1
@@ -55,11 +58,17 @@ def run_job(
     journal: Journal = ProgressJournal(run_dir) if progress else Journal(run_dir)
     ending = _Ending(journal)
     _listen_for_stop(stop, ending)
+    reports: Reports | None = None
     try:
         (run_dir / CONFIG_NAME).write_text(config_to_yaml(config), encoding="utf-8")
         job = Job(config, run_dir, journal, stop, attempt, tuple(resume_from), tuple(earlier))
+        if config.report.to:
+            place = run_dir / CONFIG_NAME
+            reports = Reports(config, place, run_dir, journal, attempt=attempt, earlier=earlier, run_id=run_id)
         return _train(job, ending)
     finally:
+        if reports is not None:
+            reports.end(stopped=stop.is_set())
         journal.close()
 
 

@@ -8,12 +8,14 @@ What a check says is a sentence of ``training.words``; a failure that was raised
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 from pydantic import BaseModel
 
-from training.config import JobConfig
+from training.config import TRACKERS, JobConfig, TrackerName
 from training.errors import ConfigError, TiltyardError
 from training.model_check import check_model_folder
 from training.policy.families import sampling_path
@@ -21,6 +23,12 @@ from training.traps import Trap, traps
 from training.words import Sentence, _, sentence
 
 SAMPLE_ROWS = 1000
+_INSTALL: dict[TrackerName, str] = {
+    "wandb": _("Install it in the worker's environment: pip install wandb"),
+    "mlflow": _("Install it in the worker's environment: pip install mlflow-skinny"),
+    "trackio": _("Install it in the worker's environment: pip install trackio"),
+    "swanlab": _("Install it in the worker's environment: pip install swanlab"),
+}
 
 
 class _Problem(Exception):
@@ -68,6 +76,7 @@ def each_check(config: JobConfig, *, load_template: bool = True) -> Iterator[Che
     if load_template and config.needs_model and _local_folder(config) is not None:
         checks.append(("template", _template))
     yield from (_run(name, check, config) for name, check in checks)
+    yield from (_tracker(name) for name in config.report.to)
     yield from (_trap(item) for item in traps(config, load_template=load_template))
 
 
@@ -87,6 +96,22 @@ def _run(name: str, check: Callable[[JobConfig], Sentence], config: JobConfig) -
 
 def _check(name: str, ok: bool, text: Sentence, hint: str = "") -> Check:
     return Check(check=name, ok=ok, message=str(text), hint=hint, told=text)
+
+
+def _tracker(name: TrackerName) -> Check:
+    """Whether a tracker's package and keys are there. Both may be elsewhere, so a person may launch all the same."""
+    tracker = TRACKERS[name]
+    alone = os.environ.get(tracker.mode, "") in tracker.alone
+    if tracker.package and find_spec(tracker.package) is None:
+        text = sentence(_("%(title)s: its package is not installed here."), title=tracker.title)
+        found = _check("trackers", False, text, _INSTALL[name])
+    elif tracker.needs and not alone and not os.environ.get(tracker.needs):
+        unset = _("%(title)s: the variable %(variable)s is not set in the worker's environment.")
+        hint = _("Set it where the worker is started, then restart the worker.")
+        found = _check("trackers", False, sentence(unset, title=tracker.title, variable=tracker.needs), hint)
+    else:
+        return _check("trackers", True, sentence(_("%(title)s is told every metric."), title=tracker.title))
+    return found.model_copy(update={"option": "report.to"})
 
 
 def _local_folder(config: JobConfig) -> Path | None:

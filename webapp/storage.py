@@ -46,6 +46,11 @@ def attempt_dir(run_id: UUID, attempt: int) -> Path:
     return run_dir(run_id) / str(int(attempt))
 
 
+def run_export_file(run_id: UUID, export_id: UUID) -> Path:
+    """One file that was made of a run's metrics for downloading."""
+    return run_dir(run_id) / "exports" / str(UUID(str(export_id)))
+
+
 def trash_dir(removal_id: UUID) -> Path:
     """Folder of what is being deleted by one removal."""
     return Path(settings.DATA_DIR) / "trash" / str(UUID(str(removal_id)))

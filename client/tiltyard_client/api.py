@@ -149,6 +149,35 @@ class Tiltyard:
                 return
             time.sleep(pause_s)
 
+    def export(self, run_id: str, to: str, target: Callable[[str], Path]) -> tuple[Json, Path]:
+        """The metrics of an ended run as a file: ``csv``, ``csv_wide``, ``parquet`` or ``tensorboard``.
+
+        ``target`` makes a path of the name that the site gave it. Raises ``Refused`` where it could not be written.
+        """
+        made = self.call("POST", f"/runs/{run_id}/exports", json={"to": to})
+        while made["state"] in ("waiting", "writing"):
+            time.sleep(LOOK_S / 4)
+            made = self.call("GET", f"/runs/{run_id}/exports/{made['id']}")
+        if made["state"] != "done":
+            error = made.get("error") or {}
+            raise Refused(0, str(error.get("code", "failed")), str(error.get("message") or "It could not be written."))
+        path = target(made["file_name"])
+        part = path.with_name(f"{path.name}.part")
+        try:
+            with self._http.stream("GET", f"/runs/{run_id}/exports/{made['id']}/file") as answer:
+                if not answer.is_success:
+                    answer.read()
+                    self._read(answer)
+                with part.open("wb") as file:
+                    for piece in answer.iter_bytes(1 << 20):
+                        file.write(piece)
+            part.replace(path)
+        except httpx.HTTPError as exc:
+            raise Unreachable(f"The download broke off: {exc or type(exc).__name__}") from exc
+        finally:
+            part.unlink(missing_ok=True)
+        return made, path
+
     # --- Data and models -------------------------------------------------------------------------------------------
     def datasets(self) -> list[Json]:
         """All versions of all datasets, newest first."""

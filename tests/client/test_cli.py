@@ -16,13 +16,15 @@ from typing import Any
 
 import pytest
 import typer
-from tiltyard_client import cli, settings
+from tiltyard_client import cli, datasets, models, runs, settings
 from tiltyard_client.api import Refused, Tiltyard, Unreachable
 from typer.testing import CliRunner, Result
 
 from tests.working import done
 from webapp.datasets.models import Dataset
+from webapp.foreign.models import RunExport
 from webapp.host.embedded import free_port
+from webapp.metrics.models import MetricPoint
 from webapp.registry.models import Checkpoint, ModelKind, RegisteredModel
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
@@ -125,6 +127,41 @@ def test_a_run_is_launched_listed_and_stopped(tool: Tool, home: Path, make_datas
     assert unknown.exit_code == 1 and "no run 'nothing'" in unknown.stderr
 
 
+def test_metrics_of_an_ended_run_come_as_a_file(
+    tool: Tool, home: Path, make_run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = Tiltyard.call
+
+    def call(site: Tiltyard, method: str, path: str, **options: Any) -> Any:
+        """Between the order and the first look at it a worker has done it."""
+        made = order(site, method, path, **options)
+        for export in RunExport.objects.filter(state="waiting"):
+            done(export)
+        return made
+
+    monkeypatch.setattr(Tiltyard, "call", call)
+    run = make_run(name="night-1", state="succeeded", attempt=1, step=2)
+    for step in (1, 2):
+        MetricPoint.objects.create(run=run, attempt=1, step=step, name="reward", value=step / 4, seq=step)
+    made = _json(tool("run", "export", "night-1", "--to", "csv", "--json"))
+    assert (made["file"], made["figures"]) == ("night-1-metrics.csv", 2)
+    lines = (home / "night-1-metrics.csv").read_text(encoding="utf-8-sig").splitlines()
+    assert lines == ["step,time,attempt,name,value", "1,,1,reward,0.25", "2,,1,reward,0.5"]
+    (home / "there").mkdir()
+    told = tool("run", "export", "night-1", "--to", "tensorboard", "-o", "there").stdout
+    assert told.startswith("there/night-1-metrics.tensorboard.zip: 2 figures")
+    named = tool("run", "export", "night-1", "--to", "parquet", "--output", "curves.parquet")
+    assert named.exit_code == 0 and (home / "curves.parquet").read_bytes()[:4] == b"PAR1"
+    Run.objects.update(state="running")
+    refused = tool("run", "export", "night-1", "--to", "csv")
+    assert refused.exit_code == 1 and "still at work" in refused.stderr
+    MetricPoint.objects.all().delete()
+    Run.objects.update(state="succeeded")
+    empty = tool("run", "export", "night-1", "--to", "csv", "-o", "none.csv")
+    assert empty.exit_code == 1 and "no metrics" in empty.stderr and not (home / "none.csv").exists()
+    assert tool("run", "export", "night-1", "--to", "xlsx").exit_code == 2
+
+
 def test_a_refusal_names_the_option(tool: Tool, home: Path) -> None:
     (home / "job.yaml").write_text("run:\n  max_steps: -1\n")
     result = tool("run", "launch", "-f", "job.yaml")
@@ -179,13 +216,13 @@ def test_watching_outlives_a_site_that_is_away_for_a_moment(monkeypatch: pytest.
     ],
 )
 def test_changes_of_a_clone(change: str, expected: Any) -> None:
-    assert cli.changed({"run": {"seed": 1, "x": 2}}, [change]) == {"run": {"seed": expected, "x": 2}}
+    assert runs.changed({"run": {"seed": 1, "x": 2}}, [change]) == {"run": {"seed": expected, "x": 2}}
 
 
 @pytest.mark.parametrize("change", ["run.seed", "=1", ""])
 def test_a_change_that_is_none(change: str) -> None:
     with pytest.raises(Refused):
-        cli.changed({}, [change])
+        runs.changed({}, [change])
 
 
 # --- Evaluation and models ----------------------------------------------------------------------------------------
@@ -287,7 +324,7 @@ def test_it_needs_nothing_of_the_server() -> None:
 def test_every_command_has_help_and_json() -> None:
     """``--json`` everywhere but at the login, which asks."""
     commands = {}
-    for group, inner in {"": cli.app, "run": cli.run_app, "dataset": cli.dataset_app, "model": cli.model_app}.items():
+    for group, inner in {"": cli.app, "run": runs.app, "dataset": datasets.app, "model": models.app}.items():
         commands |= {(group, item.name or item.callback.__name__): item.callback for item in inner.registered_commands}
     assert len(commands) > 14
     for place, command in commands.items():

@@ -112,6 +112,7 @@ ACTS: dict[str, Act] = {
     DATASETS + "make/<slug:operation>/": Act(
         "dataset_added", {"name": "a", "validation_name": "b", "train_ratio": "0.5", "seed": "1"}
     ),
+    RUNS + "export/": Act("run_exported", {"to": "csv"}),
     DATASETS + "export/": Act("dataset_exported", {"to": "jsonl", "train_ratio": "0.9"}),
     PROJECT + "rewards/new/": Act("reward_saved", lambda of: reward_form()),
     PROJECT + "rewards/lab/": Act("set_added", {"kind": "pasted", "text": f"[{ROW}]", "name": "talk"}),
@@ -172,6 +173,7 @@ ACTS: dict[str, Act] = {
     API + "runs/<uuidstr:run_id>/pause": Act("run_paused"),
     API + "runs/<uuidstr:run_id>/resume": Act("run_resumed"),
     API + "datasets/<uuidstr:dataset_id>/make": Act("dataset_added", {"operation": "split", "names": ["a", "b"]}),
+    API + "runs/<uuidstr:run_id>/exports": Act("run_exported", {"to": "csv"}),
     API + "datasets/<uuidstr:dataset_id>/exports": Act("dataset_exported", {"to": "jsonl"}),
     API + "environments/<uuidstr:environment_id>/scale": Act("environment_scaled", {"wanted": 2}),
     API + "environments/<uuidstr:environment_id>/restart": Act("environment_restart"),
@@ -230,7 +232,7 @@ def _prepare(route: str, places: dict[str, Any], alice: User, client: Client) ->
     tail = f"{route.rstrip('/').rsplit('/', 1)[-1]}/"
     if "runs/<" in route and tail in states:
         Run.objects.update(state=states[tail], attempt=1, lease_owner="w", lease_beat_at=timezone.now())
-    elif route.startswith(PROJECT) and tail == "delete/":
+    elif (route.startswith(PROJECT) and tail == "delete/") or ("runs/<" in route and tail in ("export/", "exports/")):
         Run.objects.update(state="succeeded")
     elif route == RUNS + "launch/":
         Run.objects.update(state="draft", config=places["config"].model_dump(mode="json"))

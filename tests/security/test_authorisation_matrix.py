@@ -21,11 +21,12 @@ from tests.security.routes import API, BODIES, SOCKETS, TABLE, Who, routes
 from webapp.asgi import application
 from webapp.datasets.models import Dataset, DatasetExport
 from webapp.endpoints.models import Endpoint
+from webapp.foreign.models import RunExport
 from webapp.registry.models import Checkpoint, RegisteredModel
 from webapp.removal.models import Removal
 from webapp.rewards.models import RewardCase, RolloutSet
 from webapp.rollouts.models import Rollout
-from webapp.runs.models import Preparation, RunImport
+from webapp.runs.models import Preparation, Run, RunImport
 from webapp.sharing.models import Comment, SavedComparison, SharedLink
 from webapp.sockets import websocket_urlpatterns
 from webapp.suites.models import Suite
@@ -98,6 +99,7 @@ def objects(
         "cases": case.pk,
         "operation": "split",
         "export_id": _export(data).pk,
+        "file_id": _metrics(run).pk,
         "deletions": Removal.objects.create(team=project.team, name="gone", state="failed").pk,
         "imports": RunImport.objects.create(project=project, files=[{"name": "log", "bytes": 1}]).pk,
         "needs": Preparation.objects.create(project=project, preset="toolbench", size="test").pk,
@@ -147,6 +149,14 @@ def _export(dataset: Dataset) -> DatasetExport:
     export = DatasetExport.objects.create(dataset=dataset, file_name="rows.jsonl", state="done")
     export.path.parent.mkdir(parents=True, exist_ok=True)
     export.path.write_text("{}")
+    return export
+
+
+def _metrics(run: Run) -> RunExport:
+    """A file of metrics that can be downloaded; the run has ended."""
+    export = RunExport.objects.create(run=run, format="csv", file_name="metrics.csv", state="done")
+    export.path.parent.mkdir(parents=True, exist_ok=True)
+    export.path.write_text("step")
     return export
 
 

@@ -19,6 +19,7 @@ from training.config.learning import GrpoConfig, OptimConfig, SftConfig
 from training.config.methods import DEFAULT_KIND, ENDPOINT_TILES, METHODS, Kind, Method, method_of
 from training.config.model import DataConfig, ModelConfig
 from training.config.option import Group, option
+from training.config.report import TRACKERS, ReportConfig, Tracker, TrackerName
 from training.config.rewards import RewardComponent, RewardGate, RewardSchedule, RewardsConfig
 from training.config.rollout import Dialect, Policy, RolloutConfig, SampleConfig
 from training.config.text import config_from_yaml, config_load, config_to_yaml
@@ -29,6 +30,7 @@ __all__ = [
     "ENDPOINT_REFERENCE",
     "ENDPOINT_TILES",
     "METHODS",
+    "TRACKERS",
     "DataConfig",
     "Dialect",
     "EndpointConfig",
@@ -43,6 +45,7 @@ __all__ = [
     "OptimConfig",
     "Policy",
     "Protocol",
+    "ReportConfig",
     "RewardComponent",
     "RewardGate",
     "RewardSchedule",
@@ -51,6 +54,8 @@ __all__ = [
     "RunConfig",
     "SampleConfig",
     "SftConfig",
+    "Tracker",
+    "TrackerName",
     "config_from_yaml",
     "config_load",
     "config_to_yaml",

@@ -13,6 +13,7 @@ from training.config.learning import GrpoConfig, OptimConfig, SftConfig
 from training.config.methods import DEFAULT_KIND, METHODS, Kind, Method
 from training.config.model import DataConfig, ModelConfig
 from training.config.option import Group, option
+from training.config.report import ReportConfig
 from training.config.rewards import RewardsConfig
 from training.config.rollout import Policy, RolloutConfig, SampleConfig
 from training.words import OptionError, _, sentence
@@ -100,10 +101,13 @@ class JobConfig(Group):
     endpoint: EndpointConfig = Field(default_factory=EndpointConfig, title=_("Endpoint"))
     optim: OptimConfig = Field(default_factory=OptimConfig, title=_("Optimiser"))
     run: RunConfig = Field(default_factory=RunConfig, title=_("Run"))
+    report: ReportConfig = Field(default_factory=ReportConfig, title=_("Other trackers"))
 
     @model_validator(mode="after")
     def _check_together(self) -> JobConfig:
         """Rules that span options; each error names the one that a form shows it beside."""
+        if len(set(self.report.to)) != len(self.report.to):
+            raise OptionError("report.to", sentence(_("each tracker may appear once")))
         if not self.method.plays:
             return self
         if len(set(self.sample.policies)) != len(self.sample.policies):

@@ -61,7 +61,7 @@ METHODS: dict[str, Method] = {
     "grpo": Method(
         title=_("GRPO: learn from rewarded rollouts"),
         short="GRPO",
-        groups=("model", "data", "environment", "rewards", "rollout", "grpo", "evaluate", "optim", "run"),
+        groups=("model", "data", "environment", "rewards", "rollout", "grpo", "evaluate", "optim", "run", "report"),
         learns_from="rollouts",
         entry="training.algorithms.grpo:run_grpo",
         plays=True,
@@ -94,7 +94,7 @@ METHODS: dict[str, Method] = {
     "sft": Method(
         title=_("SFT: learn from demonstrations"),
         short="SFT",
-        groups=("model", "data", "sft", "optim", "run"),
+        groups=("model", "data", "sft", "optim", "run", "report"),
         learns_from="demonstrations",
         entry="training.algorithms.sft:run_sft",
         learning_rates=(2e-5, 2e-4),
@@ -104,7 +104,7 @@ METHODS: dict[str, Method] = {
     "sample": Method(
         title=_("Sample: play and score, no training"),
         short=_("Sample"),
-        groups=("model", "endpoint", "data", "environment", "rewards", "rollout", "sample", "run"),
+        groups=("model", "endpoint", "data", "environment", "rewards", "rollout", "sample", "run", "report"),
         learns_from="nothing",
         entry="training.algorithms.sample:run_sample",
         plays=True,
@@ -133,7 +133,7 @@ METHODS: dict[str, Method] = {
     "evaluate": Method(
         title=_("Evaluate: how good is it?"),
         short=_("Evaluation"),
-        groups=("model", "endpoint", "data", "environment", "rewards", "rollout", "evaluate", "run"),
+        groups=("model", "endpoint", "data", "environment", "rewards", "rollout", "evaluate", "run", "report"),
         learns_from="nothing",
         entry="training.algorithms.evaluate:run_evaluate",
         plays=True,

@@ -1,7 +1,7 @@
 """TensorBoard's event files, read without TensorFlow: records of protocol buffers, of which the scalars are taken.
 
-A file is a list of records: length (8 bytes), its checksum (4), the data, its checksum (4). Checksums are CRC-32C,
-rotated and shifted by a constant. Of an event: ``wall_time`` = 1, ``step`` = 2, ``file_version`` = 3, ``summary`` = 5;
+A file is a list of records: length (8 bytes), its checksum (4), the data, its checksum (4). Of an event:
+``wall_time`` = 1, ``step`` = 2, ``file_version`` = 3, ``summary`` = 5;
 of a summary's value: ``tag`` = 1, ``simple_value`` = 2, ``tensor`` = 8. Nothing is trusted: lengths are bounded,
 checksums compared, and every field that is not known is passed over.
 """
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from training.data.files.sniff import open_regular
+from training.event_files import masked_crc
 from training.imports.base import MAX_NAME_CHARS, MAX_STEP, BadRow, Figures, Item, Notes, Reader
 from training.words import _, sentence
 
@@ -22,35 +23,12 @@ MAX_RECORD_BYTES = 64 << 20
 _HEAD = struct.Struct("<QI")
 _SUM = struct.Struct("<I")
 _VERSION = b"brain.Event:"
-_DELTA = 0xA282EAD8
-_POLYNOMIAL = 0x82F63B78
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _FLOAT, _DOUBLE, _INT32, _INT64 = 1, 2, 3, 9
 """TensorFlow's numbers of the types that a scalar has."""
 _LAYOUT = {_FLOAT: "<f", _DOUBLE: "<d", _INT32: "<i", _INT64: "<q"}
 _LISTED = {5: "<f", 6: "<d"}
 """Fields of a tensor that list its numbers, packed or one by one."""
-
-
-def _table() -> tuple[int, ...]:
-    made = []
-    for number in range(256):
-        for _bit in range(8):
-            number = number >> 1 ^ (_POLYNOMIAL if number & 1 else 0)
-        made.append(number)
-    return tuple(made)
-
-
-_TABLE = _table()
-
-
-def masked_crc(data: bytes) -> int:
-    """The checksum that TensorFlow writes of some bytes."""
-    table, crc = _TABLE, 0xFFFFFFFF
-    for byte in data:
-        crc = table[(crc ^ byte) & 0xFF] ^ crc >> 8
-    crc ^= 0xFFFFFFFF
-    return ((crc >> 15 | crc << 17) + _DELTA) & 0xFFFFFFFF
 
 
 class Record(NamedTuple):

@@ -13,6 +13,7 @@ from webapp.api.me import router as me
 from webapp.api.models import router as models
 from webapp.api.objects import router as objects
 from webapp.api.operations import router as operations
+from webapp.api.run_exports import router as run_exports
 from webapp.api.runs import router as runs
 from webapp.api.suites import router as suites
 from webapp.api.saved_comparisons import router as saved_comparisons
@@ -30,6 +31,7 @@ def _patterns() -> list[URLPattern]:
     """The operations, each wrapped so that a wrong method answers in the one shape too."""
     api.add_router("", me)
     api.add_router("", runs)
+    api.add_router("", run_exports)
     api.add_router("", comparisons)
     api.add_router("", suites)
     api.add_router("", saved_comparisons)

@@ -27,7 +27,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import InterfaceError, OperationalError, connection
 
-from training.config import JobConfig, config_to_yaml
+from training.config import JobConfig, ReportConfig, config_to_yaml
 from training.errors import Boundary, BudgetSpent, ErrorInfo, TiltyardError
 from webapp.endpoints.keys import trainer_key
 from webapp.endpoints.spending import day_over
@@ -39,7 +39,7 @@ from webapp.engine.output import output_trim
 from webapp.engine.projection import Projector, rollouts_close
 from webapp.engine.resolve import resolve
 from webapp.engine.resuming import earlier_folders, pin_used, resume_from
-from webapp.engine.trainer import OUTPUT_NAME, Trainer, kill_orphan, output_tail
+from webapp.engine.trainer import OUTPUT_NAME, Trainer, kill_orphan, output_tail, tracker_env
 from webapp.environments.tokens import trainer_access
 from webapp.runs.models import Attempt, Run
 from webapp.runs.states import RunState
@@ -198,6 +198,8 @@ class Supervisor:
             raise over
         self._endpoint = (run.project_id, plain.endpoint.name)
         access = trainer_access(run.project, config.environment.name) | trainer_key(run.project, plain.endpoint)
+        access |= tracker_env(plain)
+        plain.report = named_there(plain, run)
         Run.objects.filter(pk=run.pk, attempt=self.lease.attempt, lease_owner=self.lease.owner).update(
             resolved=plain.model_dump(mode="json"),
             # A server that had just been started knew no baseline yet when the run was launched.
@@ -212,6 +214,8 @@ class Supervisor:
         for folder in earlier_folders(run.pk, self.lease.attempt):
             arguments += ["--earlier", str(folder)]
         source = resume_from(run)
+        if plain.report.to:
+            arguments += ["--run-id", str(run.pk)]
         return [*arguments, *(["--resume-from", str(source)] if source else [])], access
 
     def _refused(self, error: TiltyardError) -> ErrorInfo:
@@ -313,6 +317,14 @@ class Supervisor:
             if self.trainer is not None:
                 self.trainer.poll()
             pause = min(pause * 2, RETRY_MAX_S)
+
+
+def named_there(config: JobConfig, run: Run) -> ReportConfig:
+    """What other trackers are told of the run: its own name and its project's, where the config gives no others."""
+    told = config.report
+    if not told.to:
+        return told
+    return told.model_copy(update={"name": told.name or run.name, "project": told.project or run.project.slug})
 
 
 def stop_grace(run: Run) -> float:

@@ -22,7 +22,8 @@ from types import MappingProxyType
 
 from django.conf import settings
 
-from training.child_env import CERTIFICATES, DEVICES, HUB_ACCESS, MODELS, PLACES, child_env
+from training.child_env import CERTIFICATES, DEVICES, HUB_ACCESS, MODELS, PLACES, child_env, known
+from training.config import TRACKERS, JobConfig
 from training.errors import Boundary, ErrorInfo
 from training.machine import RESERVE_VARIABLE
 from training.rewards.custom import SWITCH_VARIABLE
@@ -55,6 +56,11 @@ def access_env(access: Mapping[str, str]) -> dict[str, str]:
     allow = ",".join(item for item in [*settings.OUTBOUND_ALLOW, ours] if item)
     custom = {SWITCH_VARIABLE: "true"} if custom_rewards_on() else {}
     return {**access, **custom, "TILTYARD_OUTBOUND_ALLOW": allow}
+
+
+def tracker_env(config: JobConfig) -> dict[str, str]:
+    """Keys and addresses of the trackers that the job reports to, and of no others."""
+    return known(*(TRACKERS[name].variables for name in config.report.to))
 
 
 class Trainer:

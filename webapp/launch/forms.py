@@ -57,6 +57,7 @@ GROUP_HELP = (
     ),
     gettext_noop("The optimiser (AdamW) and its batch."),
     gettext_noop("How long the job runs, how often it saves, and where."),
+    gettext_noop("Other trackers that hear of the run's metrics while it runs."),
 )
 
 

@@ -31,7 +31,7 @@ from training.rewards.scoring import validate_components
 from webapp.endpoints.selectors import endpoint_named, endpoint_state
 from webapp.endpoints.spending import day_over
 from webapp.engine.resolve import resolve
-from webapp.engine.trainer import access_env
+from webapp.engine.trainer import access_env, tracker_env
 from webapp.environments.capacity import Room, replicas_to_add, room_of
 from webapp.environments.models import Environment
 from webapp.environments.selectors import environment_named
@@ -163,7 +163,8 @@ def _slow(project: Project, config: JobConfig, resolved: JobConfig, limit_s: flo
         room = room_of(environment)
         counted = room.free is not None or not room.answering
         yield _check_room(resolved, environment, room)
-    for check in _trainer_checks(resolved, trainer_access(project, config.environment.name), limit_s):
+    access = trainer_access(project, config.environment.name) | tracker_env(resolved)
+    for check in _trainer_checks(resolved, access, limit_s):
         if not (counted and check.title == _title(COUNTED_HERE)):
             yield check
 
@@ -338,6 +339,7 @@ def _title(name: str) -> str:
         "rewards": _("Rewards"),
         "batch": _("Batch size"),
         "template": _("Chat template"),
+        "trackers": _("Other trackers"),
         "memory": _("Memory"),
         "settings": _("Settings"),
     }

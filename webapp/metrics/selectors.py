@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -20,6 +20,7 @@ FIRST_POINTS, FIRST_POINTS_EACH = 4_000, 400
 ASKED_POINTS = 20_000
 DIGITS = 9  # of a figure on its way to a screen: a float32 survives it, and a frame is half as long
 SPARKLINE_POINTS = 40
+CHUNK = 5_000
 # What a run page shows before anybody asks for more; a page that wants other curves asks for them.
 FIRST_NAMES = frozenset(name for method in METHODS.values() for name in (*method.curves, *method.tiles))
 FIRST_COMPONENTS = re.compile(r"rewards/.+/mean")
@@ -83,6 +84,19 @@ def points(run: Run, names: Sequence[str] | None = None, max_points: int = MAX_P
     with connection.cursor() as cursor:
         cursor.execute(sql, [*values, max_points, max(max_points // 2 - 1, 1)])
         return [Point(attempt, step, name, finite(value)) for name, step, attempt, value in cursor.fetchall()]
+
+
+def all_points(run: Run) -> Iterator[tuple[int, int, str, float]]:
+    """Step, attempt, name and value of every figure that counts, by step and name; NaN and infinities as they are.
+
+    They come from the database piece by piece, however many they are.
+    """
+    several = Run.objects.filter(pk=run.pk, attempt__gt=1).exists()
+    winners = (_WINNERS if several else _ALL).format(where="", stands=_STANDS)
+    with connection.chunked_cursor() as cursor:  # it holds without a transaction, in which progress would not be seen
+        cursor.execute(f"SELECT step, attempt, name, value FROM ({winners}) AS won ORDER BY step, name", [run.pk])  # noqa: S608
+        while rows := cursor.fetchmany(CHUNK):
+            yield from rows
 
 
 def curves(

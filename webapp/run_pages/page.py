@@ -19,6 +19,7 @@ from webapp.engine.room import disk_text
 from webapp.engine.trainer import output_tail
 from webapp.failures import failure
 from webapp.figures import duration, figure, percent
+from webapp.foreign.figure_exports import has_ended
 from webapp.foreign.report import import_report
 from webapp.metrics.selectors import curves, metric_names
 from webapp.records.reports import REPORT_KINDS, event_text, report_text
@@ -180,6 +181,7 @@ def actions(run: Run, *, editor: bool) -> dict[str, bool]:
         "resume": editor and can_resume(run),
         "branch": editor and branch_point(run) is not None,
         "clone": editor and not run.imported_from,  # nobody knows its config
+        "export": has_ended(run) and run.step > 0,
         "lab": run.method.plays and run.step > 0,
         "evaluate": editor and run.method.trains and state == RunState.SUCCEEDED and not run.imported_from,
     }

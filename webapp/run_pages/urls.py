@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import URLPattern, URLResolver, include, path
 
-from webapp.foreign import export_views
+from webapp.foreign import export_views, figure_views
 from webapp.run_pages import held_out, views
 
 urlpatterns: list[URLPattern | URLResolver] = [
@@ -24,5 +24,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("<uuid:pk>/log/output/", views.run_output, name="run-output"),
     path("<uuid:pk>/config/", views.run_config, name="run-config"),
     path("<uuid:pk>/verl/", export_views.run_verl, name="run-verl"),
+    path("<uuid:pk>/export/", figure_views.metrics_page, name="run-export"),
+    path("<uuid:pk>/exports/", figure_views.metrics_list, name="run-exports"),
+    path("<uuid:pk>/exports/<uuid:file_id>/", figure_views.metrics_file, name="run-export-file"),
     path("<uuid:pk>/events/", views.run_events, name="run-events"),
 ]

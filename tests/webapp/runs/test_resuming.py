@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from django.utils import timezone
 
 from training import journal as j
 from training.algorithms.checkpoints import write_whole
+from training.config import config_load
 from training.errors import ConfigError, ModelError
 from webapp.engine.lease import claim
 from webapp.engine.outcome import MAX_OTHER_DEATHS, attempt_end, worker_lost
@@ -321,6 +323,22 @@ def test_a_trainer_is_told_the_folders_of_the_attempts_before_it(queued: Any) ->
     told = [arguments[place + 1] for place, word in enumerate(arguments) if word == "--earlier"]
     assert told == [str(first)]
     assert arguments[1:5] == ["--run-dir", str(run_dir(run.pk) / "3"), "--attempt", "3"]
+
+
+def test_a_run_that_reports_goes_by_its_own_name_and_id(queued: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", "operators")
+    monkeypatch.setenv("SWANLAB_API_KEY", "not asked for")
+    run = queued()
+    run.config["report"] = {"to": ["wandb"]}
+    run.save(update_fields=["config"])
+    arguments, access = Supervisor(claim(run.pk))._prepare()
+    assert arguments[arguments.index("--run-id") + 1] == str(run.pk)
+    assert access["WANDB_API_KEY"] == "operators" and "SWANLAB_API_KEY" not in access
+    written = config_load(Path(arguments[0])).report
+    assert (written.to, written.name, written.project) == (["wandb"], run.name, run.project.slug)
+    assert "operators" not in Path(arguments[0]).read_text()
+    run.refresh_from_db()
+    assert "operators" not in str(run.resolved)
 
 
 @pytest.mark.django_db(transaction=True)  # beats come from a thread with its own connection

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from webapp.engine.trainer import trainer_env
+from training.config import JobConfig
+from webapp.engine.trainer import tracker_env, trainer_env
 
 
 def test_keys_of_judges_and_the_folder_of_reward_models_reach_the_trainer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,3 +23,14 @@ def test_keys_of_judges_and_the_folder_of_reward_models_reach_the_trainer(monkey
     env = trainer_env(3)
     assert {name: env.get(name) for name in set_by_operator} == set_by_operator
     assert "canary" not in str(env)
+
+
+def test_a_trainer_gets_the_keys_of_the_trackers_that_it_reports_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("WANDB_API_KEY", "SWANLAB_API_KEY", "MLFLOW_TRACKING_TOKEN", "MLFLOW_BACKEND_STORE_URI"):
+        monkeypatch.setenv(name, f"of {name}")
+    assert not {"WANDB_API_KEY", "SWANLAB_API_KEY", "MLFLOW_TRACKING_TOKEN"} & set(trainer_env(3))
+    asked = JobConfig.model_validate({"report": {"to": ["mlflow", "wandb"]}})
+    found = tracker_env(asked)
+    assert (found["WANDB_API_KEY"], found["MLFLOW_TRACKING_TOKEN"]) == ("of WANDB_API_KEY", "of MLFLOW_TRACKING_TOKEN")
+    assert not {"SWANLAB_API_KEY", "MLFLOW_BACKEND_STORE_URI"} & set(found)
+    assert trainer_env(3, found)["WANDB_API_KEY"] == "of WANDB_API_KEY" and tracker_env(JobConfig()) == {}

@@ -1,0 +1,67 @@
+"""What all commands share: the site of the login, its errors as exit codes, and common options."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import locale
+from collections.abc import Iterator
+from typing import Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+from rich.progress import DownloadColumn, Progress
+
+from tiltyard_client import settings
+from tiltyard_client.api import LoginNeeded, Refused, Tiltyard, Unreachable
+
+REFUSED, UNREACHABLE, LOGIN, NOT_SUCCEEDED = 1, 3, 4, 5
+errors = Console(stderr=True, highlight=False)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print what the server answered, as JSON, and nothing else.")]
+Project = Annotated[str, typer.Option("--project", "-p", help="The project's slug; else that of the login.")]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Stay until the run ends. Ctrl-C leaves it running.")]
+RunName = Annotated[str, typer.Argument(help="The run's name or id.")]
+
+
+@contextlib.contextmanager
+def site_of(project: str = "") -> Iterator[Tiltyard]:
+    """The site of the login. Whatever goes wrong inside ends the command with a sentence and an exit code."""
+    place = settings.place(project)
+    if not place.url or not place.token:
+        end("Log in first: tiltyard login http://your-site", LOGIN)
+    language = (locale.getlocale()[0] or "").replace("_", "-")
+    site = Tiltyard(place.url, place.token, place.project, language=language)
+    try:
+        yield site
+    except LoginNeeded:
+        end(f"{place.url} does not take this token (any more). Make another one there, then: tiltyard login", LOGIN)
+    except Refused as exc:
+        for item in exc.detail:
+            if item.get("path") and item.get("message"):
+                errors.print(f"[bold]{item['path']}[/]: {item['message']} {item.get('hint') or ''}".strip())
+        end(exc.message or exc.code, REFUSED)
+    except Unreachable as exc:
+        end(str(exc), UNREACHABLE)
+    except OSError as exc:
+        end(f"{exc.strerror or exc}: {exc.filename or ''}".rstrip(": "), REFUSED)
+    except KeyboardInterrupt:
+        end("Left; what was started on the site goes on there.", 130)
+    finally:
+        site.close()
+
+
+def end(text: str, code: int) -> NoReturn:
+    """Say why on the error output and leave."""
+    errors.print(text, style="red", markup=False)
+    raise typer.Exit(code)
+
+
+def progress_bar(*, quiet: bool) -> Progress:
+    """A bar of bytes on the error output, so that what is printed can be piped."""
+    return Progress(*Progress.get_default_columns(), DownloadColumn(), console=errors, disable=quiet)
+
+
+def print_json(found: Any) -> None:
+    """What the server answered, for programs."""
+    print(json.dumps(found, ensure_ascii=False, indent=1))

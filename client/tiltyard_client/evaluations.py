@@ -1,0 +1,67 @@
+"""``tiltyard evaluate`` and ``tiltyard compare``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tiltyard_client import show
+from tiltyard_client.api import Json
+from tiltyard_client.base import AsJson, Project, Watch, print_json, site_of
+from tiltyard_client.following import follow
+
+
+def evaluate(
+    model: Annotated[str, typer.Argument(help="A run whose model it is, or model:NAME.")],
+    like: Annotated[
+        str, typer.Option(help="Run whose dataset, environment and rewards are used; else those of the model's run.")
+    ] = "",
+    dataset: Annotated[str, typer.Option(help="NAME or NAME@VERSION in place of that run's.")] = "",
+    environment: Annotated[str, typer.Option(help="NAME in place of that run's.")] = "",
+    reward: Annotated[str, typer.Option(help="NAME or NAME@VERSION in place of that run's.")] = "",
+    tasks: Annotated[int, typer.Option(min=0, help="Tasks to play; 0 for all.")] = 0,
+    tries: Annotated[int, typer.Option(min=1, help="Tries of each task.")] = 4,
+    temperature: Annotated[float | None, typer.Option(min=0)] = None,
+    seed: Annotated[int, typer.Option(help="The same for all that shall be compared.")] = 42,
+    name: Annotated[str, typer.Option(help="Else the model's name and -evaluate.")] = "",
+    project: Project = "",
+    watch: Watch = False,
+    as_json: AsJson = False,
+) -> None:
+    """Play every task equally often and score it, so that models can be compared task by task."""
+    source = model if model.startswith(("model:", "run:")) or model == "starter" else f"run:{model}"
+    plain = source.partition(":")[2] or source
+    with site_of(project) as site:
+        origin = like or (plain if source.startswith("run:") else "")
+        config: Json = site.run(origin)["config"] if origin else {}
+        config = {key: config[key] for key in ("data", "environment", "rewards", "rollout") if key in config}
+        config |= {"kind": "evaluate", "model": {"source": source}, "evaluate": {"tasks": tasks}, "run": {"seed": seed}}
+        for group, option, word, value in (
+            ("data", "train", "dataset", dataset),
+            ("environment", "name", "environment", environment),
+            ("rewards", "spec", "reward", reward),
+        ):
+            if value:
+                config[group] = config.get(group, {}) | {option: f"{word}:{value}"}
+        if reward:
+            config["rewards"]["components"] = []
+        config["rollout"] = config.get("rollout", {}) | {"num_generations": tries}
+        if temperature is not None:
+            config["rollout"]["temperature"] = temperature
+        follow(site, site.launch(name or f"{plain}-evaluate", config=config), watch, as_json)
+
+
+def compare(
+    runs: Annotated[list[str], typer.Argument(help="Two to eight evaluations, by name or id.")],
+    spec: Annotated[
+        str, typer.Option(help="What rewards are weighed by: reward:NAME@VERSION, or a run of these.")
+    ] = "",
+    project: Project = "",
+    as_json: AsJson = False,
+) -> None:
+    """Which is better, by how much, and can it be told?"""
+    with site_of(project) as site:
+        ids = {name: site.run(name)["id"] for name in runs}
+        found = site.compare(list(ids.values()), ids.get(spec, spec))
+    print_json(found) if as_json else show.comparison(found)

@@ -1,0 +1,152 @@
+"""``tiltyard run``: launch, watch and end runs, and take their metrics along."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tiltyard_client import show
+from tiltyard_client.api import Json, Refused
+from tiltyard_client.base import AsJson, Project, RunName, Watch, print_json, site_of
+from tiltyard_client.following import follow
+
+app = typer.Typer(no_args_is_help=True, help="Launch, watch and end runs.")
+
+
+@app.command("list")
+def run_list(
+    project: Project = "",
+    state: Annotated[str, typer.Option(help="Such as running, succeeded, or active.")] = "",
+    kind: Annotated[str, typer.Option(help="grpo, sft, sample or evaluate.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Runs of the project, newest first."""
+    with site_of(project) as site:
+        rows = site.runs(state=state, kind=kind)
+    print_json(rows) if as_json else show.runs(rows)
+
+
+@app.command("show")
+def run_show(run: RunName, project: Project = "", as_json: AsJson = False) -> None:
+    """One run."""
+    with site_of(project) as site:
+        found = site.run(run)
+    print_json(found) if as_json else show.run(found, site.url)
+
+
+@app.command("launch")
+def run_launch(
+    file: Annotated[Path, typer.Option("--file", "-f", help="The job as YAML.", exists=True, dir_okay=False)],
+    name: Annotated[str, typer.Option(help="Else the file's name and the time.")] = "",
+    project: Project = "",
+    watch: Watch = False,
+    as_json: AsJson = False,
+) -> None:
+    """Launch a job."""
+    with site_of(project) as site:
+        text = file.read_text(encoding="utf-8")
+        made = site.launch(name or f"{file.stem}-{datetime.now():%m%d-%H%M%S}", yaml=text)
+        follow(site, made, watch, as_json)
+
+
+@app.command("clone")
+def run_clone(
+    run: RunName,
+    name: Annotated[str, typer.Option(help="Name of the new run.")],
+    change: Annotated[
+        list[str] | None, typer.Option("--set", help="An option that is another one, such as optim.learning_rate=1e-5.")
+    ] = None,
+    project: Project = "",
+    watch: Watch = False,
+    as_json: AsJson = False,
+) -> None:
+    """Launch a run again, with some options changed."""
+    with site_of(project) as site:
+        config = changed(site.run(run)["config"], change or [])
+        follow(site, site.launch(name, config=config), watch, as_json)
+
+
+@app.command("watch")
+def run_watch(run: RunName, project: Project = "", as_json: AsJson = False) -> None:
+    """Stay until the run ends. Exit code 5 where it does not succeed."""
+    with site_of(project) as site:
+        follow(site, site.run(run), True, as_json)
+
+
+def _act(run: str, act: str, project: str, as_json: bool) -> None:
+    with site_of(project) as site:
+        found = site.act(site.run(run)["id"], act)
+    print_json(found) if as_json else print(f"{found['name']}: {found['state']}")
+
+
+@app.command("stop")
+def run_stop(run: RunName, project: Project = "", as_json: AsJson = False) -> None:
+    """Stop a run; it saves first."""
+    _act(run, "stop", project, as_json)
+
+
+@app.command("pause")
+def run_pause(run: RunName, project: Project = "", as_json: AsJson = False) -> None:
+    """Pause a run: it saves and gives its device back."""
+    _act(run, "pause", project, as_json)
+
+
+@app.command("resume")
+def run_resume(run: RunName, project: Project = "", as_json: AsJson = False) -> None:
+    """Queue a run again from its newest whole checkpoint."""
+    _act(run, "resume", project, as_json)
+
+
+class Format(StrEnum):
+    """What metrics are written as."""
+
+    csv = "csv"
+    csv_wide = "csv_wide"
+    parquet = "parquet"
+    tensorboard = "tensorboard"
+
+
+@app.command("export")
+def run_export(
+    run: RunName,
+    to: Annotated[Format, typer.Option(help="A line a figure, a line a step, parquet, or event files in a zip.")],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="A file or a folder; else here.")] = None,
+    project: Project = "",
+    as_json: AsJson = False,
+) -> None:
+    """Download the metrics of an ended run as a file."""
+
+    def target(name: str) -> Path:
+        place = output or Path()
+        return place / Path(name).name if place.is_dir() else place
+
+    with site_of(project) as site:
+        made, path = site.export(site.run(run)["id"], to.value, target)
+    if as_json:
+        print_json({**made, "file": str(path)})
+    else:
+        print(f"{path}: {made['figures']} figures, {made['bytes']} bytes")
+
+
+def changed(config: Json, changes: list[str]) -> Json:
+    """The config with ``group.option=value`` put into it; values are JSON, else text."""
+    made: Json = json.loads(json.dumps(config))
+    for change in changes:
+        path, equals, text = change.partition("=")
+        group, _dot, option = path.strip().partition(".")
+        if not equals or not group:
+            raise Refused(400, "bad_option", f"Write group.option=value, not {change!r}.")
+        try:
+            value = json.loads(text)
+        except ValueError:
+            value = text
+        if option:
+            made.setdefault(group, {})[option] = value
+        else:
+            made[group] = value
+    return made

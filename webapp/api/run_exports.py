@@ -1,0 +1,73 @@
+"""Files of a run's metrics over the API."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from django.http import Http404, HttpRequest, HttpResponseBase
+from ninja import Router, Status
+from pydantic import Field
+
+from webapp.api.base import caller
+from webapp.api.schemas import Body
+from webapp.datasets.models import ExportState
+from webapp.foreign.figure_exports import metrics_order
+from webapp.foreign.figure_views import file_response
+from webapp.foreign.models import RunExport
+from webapp.runs.models import Run
+from webapp.teams.access import object_for
+
+router = Router(tags=["runs"])
+
+
+class MetricsIn(Body):
+    """What to write the metrics as."""
+
+    to: str = Field(max_length=12, description="csv, csv_wide, parquet or tensorboard")
+
+
+def _run(request: HttpRequest, run_id: UUID) -> Run:
+    return object_for(caller(request), Run, run_id, within=Run.objects.select_related("project"))
+
+
+def _out(export: RunExport) -> dict[str, Any]:
+    """A file; ``url`` serves it once it is written."""
+    address = f"/api/v1/runs/{export.run_id}/exports/{export.pk}/file"
+    return {
+        "id": str(export.pk),
+        "state": export.state,
+        "format": export.format,
+        "file_name": export.file_name,
+        "figures": export.figures,
+        "bytes": export.bytes,
+        "error": export.error,
+        "url": address if export.state == ExportState.DONE else None,
+    }
+
+
+@router.post("/runs/{uuid:run_id}/exports", response={201: dict[str, Any]})
+def run_export_new(request: HttpRequest, run_id: UUID, body: MetricsIn) -> Status[dict[str, Any]]:
+    """Have the metrics of an ended run written as a file."""
+    return Status(201, _out(metrics_order(run=_run(request, run_id), user=caller(request), to=body.to)))
+
+
+@router.get("/runs/{uuid:run_id}/exports")
+def run_exports_list(request: HttpRequest, run_id: UUID) -> list[dict[str, Any]]:
+    """The files of a run's metrics, newest first."""
+    return [_out(item) for item in RunExport.objects.filter(run=_run(request, run_id))[:20]]
+
+
+@router.get("/runs/{uuid:run_id}/exports/{uuid:file_id}")
+def run_export_get(request: HttpRequest, run_id: UUID, file_id: UUID) -> dict[str, Any]:
+    """One file, as far as it is written."""
+    found = RunExport.objects.filter(run=_run(request, run_id), pk=file_id).first()
+    if found is None:
+        raise Http404
+    return _out(found)
+
+
+@router.get("/runs/{uuid:run_id}/exports/{uuid:file_id}/file")
+def run_export_file(request: HttpRequest, run_id: UUID, file_id: UUID) -> HttpResponseBase:
+    """The file itself."""
+    return file_response(_run(request, run_id), file_id)

@@ -1,0 +1,51 @@
+"""Files of a run's metrics that somebody asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from django.conf import settings
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from webapp.datasets.models import ExportState
+from webapp.ids import UuidModel
+from webapp.runs.models import Run
+from webapp.storage import run_export_file
+from webapp.work import Work
+
+
+class MetricsFormat(models.TextChoices):
+    """What metrics can be written as."""
+
+    CSV = "csv", _("CSV, a line for each figure")
+    CSV_WIDE = "csv_wide", _("CSV, a line for each step")
+    PARQUET = "parquet", _("Parquet")
+    TENSORBOARD = "tensorboard", _("TensorBoard")
+
+
+class RunExport(UuidModel, Work):
+    """The metrics of a run as a file to download. The newest few of each run are kept."""
+
+    OPEN = (ExportState.WAITING, ExportState.WRITING)
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="exports")
+    format = models.CharField(max_length=12, choices=MetricsFormat.choices)
+    state = models.CharField(max_length=10, choices=ExportState.choices, default=ExportState.WAITING)
+    file_name = models.CharField(max_length=255)
+    bytes = models.BigIntegerField(default=0)
+    figures = models.PositiveIntegerField(default=0, help_text="written so far")
+    error = models.JSONField(null=True, help_text="training.errors.ErrorInfo")
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["-created_at"]
+
+    def __str__(self) -> str:
+        return f"{self.run} as {self.file_name}"
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return run_export_file(self.run_id, self.id)
