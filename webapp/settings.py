@@ -95,6 +95,7 @@ INSTALLED_APPS = [
     "webapp.engine",
     "webapp.foreign",
     "webapp.launch",
+    "webapp.votes",
     "webapp.run_pages",
     "webapp.deletion",
     "webapp.live",

@@ -23,9 +23,10 @@ from webapp.registry.models import Checkpoint, RegisteredModel
 from webapp.removal.models import Removal
 from webapp.rewards.models import RewardCase, RolloutSet
 from webapp.rollouts.models import Rollout
-from webapp.runs.models import Preparation, RunImport
+from webapp.runs.models import Preparation, Run, RunImport
 from webapp.sockets import websocket_urlpatterns
 from webapp.teams.models import ApiToken, Membership, Project, SiteSwitch, User
+from webapp.votes.models import Ballot, RoundContestant, RoundVoter, Vote, VoteRound
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 PERSONAS = ("alice", "bob", "rita", "charlie", None)
@@ -94,6 +95,9 @@ def objects(
         "rollout": rollout.pk,
         "members": newcomer.pk,
         "people": newcomer.user.pk,
+        "votes": (ballot := _ballot(run)).round_id,
+        "round_id": ballot.round_id,
+        "ballot_id": ballot.pk,
         "slug": project.slug,
         "token": "not-a-token",
         "tokens": ApiToken.objects.create(user=alice, name="t", role="viewer", token_hash="t", hint="t").pk,
@@ -101,6 +105,20 @@ def objects(
         "number": 1,
         "task": 0,
     }
+
+
+def _ballot(run: Run) -> Ballot:
+    """The only one of an open round of nobody's, in which the whole team has voted."""
+    made = VoteRound.objects.create(project=run.project, name="round", seed=1)
+    who = [RoundContestant.objects.create(round=made, number=n, run=run, name="c") for n in range(2)]
+    ids = {"first_rollout": uuid.uuid4(), "second_rollout": uuid.uuid4()}
+    ballot = Ballot.objects.create(
+        round=made, number=1, task=0, attempt=0, kind="both", first=who[0], second=who[1], **ids
+    )
+    for user in User.objects.filter(teams=run.project.team):
+        RoundVoter.objects.create(round=made, user=user)
+        Vote.objects.create(ballot=ballot, voter=user, answer="first", first_left=True, cast_at=timezone.now())
+    return ballot
 
 
 def _export(dataset: Dataset) -> DatasetExport:

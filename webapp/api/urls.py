@@ -12,6 +12,7 @@ from webapp.api.me import router as me
 from webapp.api.objects import router as objects
 from webapp.api.operations import router as operations
 from webapp.api.runs import router as runs
+from webapp.api.votes import router as votes
 from webapp.errors import error_body
 
 
@@ -27,6 +28,7 @@ def _patterns() -> list[URLPattern]:
     api.add_router("", me)
     api.add_router("", runs)
     api.add_router("", comparisons)
+    api.add_router("", votes)
     api.add_router("", objects)
     api.add_router("", operations)
     found = []

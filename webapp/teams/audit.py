@@ -31,6 +31,7 @@ PAGES = {
     "rewards.rewardspec": "reward-detail",
     "rewards.rolloutset": "lab-set",
     "environments.environment": "environment-detail",
+    "votes.voteround": "vote-round",
 }
 _answered: ContextVar[HttpRequest | None] = ContextVar("audited_request", default=None)
 

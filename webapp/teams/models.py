@@ -178,6 +178,10 @@ class AuditAction(models.TextChoices):
     MODEL_DOWNLOADED = "model_downloaded", _("model downloaded")
     MODEL_DELETED = "model_deleted", _("model deleted")
     CHECKPOINT_DELETED = "checkpoint_deleted", _("checkpoint deleted")
+    ROUND_MADE = "round_made", _("vote round made")
+    ROUND_CLOSED = "round_closed", _("vote round closed")
+    ROUND_REOPENED = "round_reopened", _("vote round reopened")
+    ROUND_DELETED = "round_deleted", _("vote round deleted")
 
 
 class AuditEntry(models.Model):
