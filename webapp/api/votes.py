@@ -50,17 +50,16 @@ class VoteIn(Body):
 
 def round_out(made: VoteRound, user: User) -> dict[str, Any]:
     """A round and how far the caller is; nothing of what was voted."""
-    asked = selectors.voter_in(made, user) is not None
-    progress = selectors.progress_of(made, user)
+    standing = selectors.standing_of(made, user)
     return {
         "id": str(made.pk),
         "name": made.name,
         "open": made.closed_at is None,
         "instructions": made.instructions,
         "seed": made.seed,
-        "asked": asked,
-        "done": progress.done if asked else 0,
-        "left": progress.left if asked else 0,
+        "asked": standing.asked,
+        "done": standing.progress.done,
+        "left": standing.progress.left,
         "created_at": made.created_at.isoformat(),
         "url": reverse("vote-round", args=[made.project.slug, made.pk]),
     }
@@ -150,7 +149,7 @@ def ballot_next(request: HttpRequest, round_id: UUID) -> dict[str, Any]:
     `ballot` is null where you have none left, were not asked, have seen the results, or the round is closed.
     """
     made, user = _found(request, round_id), caller(request)
-    ballot = selectors.next_ballot(made, user) if services.can_vote(made, user) else None
+    ballot = selectors.next_ballot(made, user) if selectors.standing_of(made, user).may_vote else None
     answer: dict[str, Any] = {**round_out(made, user), "ballot": None}
     if ballot is not None:
         ballot.round = made
@@ -191,7 +190,7 @@ def vote_round_results(request: HttpRequest, round_id: UUID) -> dict[str, Any]:
     Contestants are named by their place in `contestants`; intervals are of 95%, each with what it is of.
     """
     made, user = _found(request, round_id), caller(request)
-    if not selectors.results_open(made, user):
+    if not selectors.standing_of(made, user).may_look:
         raise PermissionDenied(_("The results are hidden until you have voted or the round is closed."))
     services.results_seen(made=made, user=user)
     return {**round_out(made, user), **results_out(results_of(made))}

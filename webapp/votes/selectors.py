@@ -34,6 +34,25 @@ class Progress(NamedTuple):
         return self.total - self.done
 
 
+class Standing(NamedTuple):
+    """What a person is in a round: ``asked``, has ``seen`` the results, how far, and whether the round is closed."""
+
+    asked: bool
+    seen: bool
+    progress: Progress
+    closed: bool
+
+    @property
+    def may_vote(self) -> bool:
+        """Whether they may vote now."""
+        return self.asked and not self.seen and not self.closed
+
+    @property
+    def may_look(self) -> bool:
+        """Whether they may see the results: no voter does before they are done, or the round is closed."""
+        return not self.may_vote or self.progress.left == 0
+
+
 class OpenRound(NamedTuple):
     """A round in which a person has ballots left."""
 
@@ -103,15 +122,18 @@ def open_rounds(project: Project, user: User) -> list[OpenRound]:
     return [OpenRound(*row) for row in rows.annotate(n=Count("pk"))]
 
 
-def voter_in(made: VoteRound, user: User) -> RoundVoter | None:
-    """The person as one who is asked; ``None`` for others."""
-    return RoundVoter.objects.filter(round=made, user=user).first()
-
-
 def progress_of(made: VoteRound, user: User) -> Progress:
     """How far a person is."""
     done = Vote.objects.filter(ballot__round=made, voter=user).count()
     return Progress(done, done + playable(made).filter(unanswered(user)).count())
+
+
+def standing_of(made: VoteRound, user: User) -> Standing:
+    """What a person is in this round."""
+    voter = RoundVoter.objects.filter(round=made, user=user).first()
+    if voter is None:
+        return Standing(False, False, Progress(0, 0), made.closed_at is not None)
+    return Standing(True, voter.seen_at is not None, progress_of(made, user), made.closed_at is not None)
 
 
 def next_ballot(made: VoteRound, user: User) -> Ballot | None:
@@ -127,13 +149,6 @@ def ballot_in(made: VoteRound, pk: str, *, only_playable: bool = False) -> Ballo
         return None
     ballots = playable(made) if only_playable else Ballot.objects.filter(round=made)
     return ballots.filter(pk=wanted).select_related("round").first()
-
-
-def results_open(made: VoteRound, user: User) -> bool:
-    """Whether a person may see the results: no voter does before they are done, or the round is closed."""
-    if made.closed_at is not None or (voter := voter_in(made, user)) is None:
-        return True
-    return voter.seen_at is not None or progress_of(made, user).left == 0
 
 
 class Shown(NamedTuple):

@@ -24,7 +24,7 @@ from webapp.text import clean_text
 from webapp.votes.drawing import Drawn, draw
 from webapp.votes.models import Answer, Ballot, RoundContestant, RoundVoter, Vote, VoteRound
 from webapp.votes.pool import Pool, Try, expected_of, pool_of
-from webapp.votes.selectors import playable, voter_in
+from webapp.votes.selectors import playable
 
 BALLOTS, MOST_BALLOTS, MOST_INSTRUCTIONS, SEEDS = 20, 200, 2_000, 2**31
 SIDES = ("left", "right", "tie", "both_bad")
@@ -194,12 +194,6 @@ def _open_for(made: VoteRound, user: User) -> VoteRound:
     if voter.seen_at is not None:
         raise ValidationError(_("You have seen the results, so your votes are final."), code="conflict")
     return fresh
-
-
-def can_vote(made: VoteRound, user: User) -> bool:
-    """Whether this person may vote in the round now."""
-    voter = voter_in(made, user)
-    return voter is not None and voter.seen_at is None and made.closed_at is None
 
 
 def results_seen(*, made: VoteRound, user: User) -> None:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -19,7 +19,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from webapp.comparison.contestants import contestants_of
 from webapp.comparison.rewards import evaluations
 from webapp.pages import add_errors
-from webapp.teams.access import can_edit, object_for, project_for
+from webapp.teams.access import object_for, project_for
 from webapp.teams.models import Project, Role, User
 from webapp.votes import selectors, services
 from webapp.votes.forms import VoteRoundForm
@@ -90,24 +90,21 @@ def vote_round(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """A round, and its results once the person may see them; from then on the person's own votes are final."""
     made, user = _found(request, slug, pk), cast(User, request.user)
     context = _round_context(made, user)
-    if context["open_results"]:
+    if context["standing"].may_look:
         services.results_seen(made=made, user=user)
         context["results"] = results_of(made)
     return render(request, "votes/round.html", context)
 
 
 def _round_context(made: VoteRound, user: User) -> dict[str, Any]:
-    voter = selectors.voter_in(made, user)
+    ballots = made.ballots.count()
     return {
         "project": made.project,
         "round": made,
         "can_manage": services.may_manage(made, user),
-        "can_edit": can_edit(made.project),
-        "asked": voter is not None,
-        "progress": selectors.progress_of(made, user) if voter is not None else None,
-        "open_results": selectors.results_open(made, user),
-        "ballots": made.ballots.count(),
-        "gone": made.ballots.count() - selectors.playable(made).count(),
+        "standing": selectors.standing_of(made, user),
+        "ballots": ballots,
+        "gone": ballots - selectors.playable(made).count(),
     }
 
 
@@ -121,8 +118,6 @@ def vote(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     if request.method == "GET":
         asked = selectors.ballot_in(made, request.GET.get("ballot", ""), only_playable=True)
         return _ballot_page(request, made, user, asked)
-    if selectors.voter_in(made, user) is None:
-        raise PermissionDenied(_("You were not asked to vote in this round."))
     ballot = selectors.ballot_in(made, request.POST.get("ballot", ""))
     if ballot is None:
         return _ballot_page(request, made, user, error=_("This ballot is not in this round (any more)."))
@@ -165,19 +160,10 @@ def _ballot_page(
     error: str = "",
 ) -> HttpResponse:
     """A ballot, the next one if none is given, or why there is none."""
-    voter = selectors.voter_in(made, user)
-    seen = voter is not None and voter.seen_at is not None
-    context: dict[str, Any] = {
-        "project": made.project,
-        "round": made,
-        "asked": voter is not None,
-        "seen": seen,
-        "progress": selectors.progress_of(made, user),
-        "note": note,
-        "error": error,
-    }
-    if services.can_vote(made, user):
-        context |= _shown(made, user, ballot or selectors.next_ballot(made, user), context["progress"].done)
+    standing = selectors.standing_of(made, user)
+    context = {"project": made.project, "round": made, "standing": standing, "note": note, "error": error}
+    if standing.may_vote:
+        context |= _shown(made, user, ballot or selectors.next_ballot(made, user), standing.progress.done)
     template = "votes/_ballot.html" if request.htmx else "votes/vote.html"  # type: ignore[attr-defined]
     return render(request, template, context, status=422 if error else 200)
 

@@ -117,7 +117,7 @@ def test_the_page_says_every_figure_with_its_n(
     page = client_for(alice).get(reverse("vote-round", args=["joust", voted.pk])).content.decode()
     text = re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", page))
     for said in (
-        "15 votes of 3 people on 6 ballots",
+        "votes: 15 · people: 3 · ballots: 6",
         "Of all votes 13.3% are ties and 13.3% are “both bad”.",
         "of 11 decided votes",
         "no majority: 2, equal figures: 1, figure missing: 0",
