@@ -27,6 +27,7 @@ RELEASE = {
     "rollouts": "0003",
     "runs": "0007",
     "teams": "0002",
+    "votes": "zero",
     "workers": "zero",
 }
 SCRIPT = """

@@ -8,7 +8,7 @@ from django import forms
 from django.utils.translation import gettext_lazy
 
 from webapp.ids import name_validator
-from webapp.teams.models import Project
+from webapp.teams.models import Project, User
 from webapp.votes.selectors import members_of, next_name
 from webapp.votes.services import BALLOTS, MOST_BALLOTS, MOST_INSTRUCTIONS
 
@@ -43,9 +43,9 @@ class VoteRoundForm(forms.Form):
             "Where the dataset has one. Without it people judge what they read, not whether it matches."
         ),
     )
-    voters = forms.ModelMultipleChoiceField(
+    voters: forms.ModelMultipleChoiceField[User] = forms.ModelMultipleChoiceField(
         label=gettext_lazy("Who is asked"),
-        queryset=None,
+        queryset=User.objects.none(),
         widget=forms.CheckboxSelectMultiple,
         error_messages={"required": gettext_lazy("Ask at least one person.")},
     )

@@ -23,7 +23,7 @@ from webapp.teams.access import object_for, project_for
 from webapp.teams.models import Project, Role, User
 from webapp.votes import selectors, services
 from webapp.votes.forms import VoteRoundForm
-from webapp.votes.models import Ballot, Vote, VoteRound
+from webapp.votes.models import Ballot, BallotKind, Vote, VoteRound
 from webapp.votes.pool import Pool, pool_of
 from webapp.votes.results import results_of
 
@@ -65,6 +65,7 @@ def vote_round_new(request: HttpRequest, slug: str) -> HttpResponse:
         "address": urlencode([*(("c", item.run.pk) for item in contestants), ("spec", asked.get("spec", "")[:200])]),
         "read": read,
         "piles": _piles(pool) if pool is not None else [],
+        "unknown": pool is not None and _unknown(pool),
         "tasks": pool.tasks if pool is not None else 0,
         "left_out": [item for item in contestants if read is None or item not in read.playing],
     }
@@ -72,15 +73,20 @@ def vote_round_new(request: HttpRequest, slug: str) -> HttpResponse:
 
 
 def _piles(pool: Pool) -> list[dict[str, Any]]:
-    """For each pair the tasks of each kind."""
+    """For each pair the tasks of each kind; those without a verdict only where there are some."""
+    kinds = [kind for kind in BallotKind.values if kind != BallotKind.UNKNOWN or _unknown(pool)]
     return [
         {
             "first": pool.contestants[a],
             "second": pool.contestants[b],
-            "counts": [len(piles[kind]) for kind in ("first", "second", "both", "neither", "unknown")],
+            "counts": [len(piles[kind]) for kind in kinds],
         }
         for (a, b), piles in pool.piles.items()
     ]
+
+
+def _unknown(pool: Pool) -> bool:
+    return any(piles[BallotKind.UNKNOWN] for piles in pool.piles.values())
 
 
 @never_cache
