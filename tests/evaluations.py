@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
@@ -11,13 +12,17 @@ from django.utils import timezone
 
 from training.config import JobConfig
 from training.evaluation.recorded import report_of
-from webapp.comparison.contestants import Contestant
+from webapp.comparison.contestants import Contestant, contestants_of
+from webapp.comparison.rewards import evaluations
 from webapp.comparison.sheets import sheet_for
 from webapp.datasets.models import Dataset
 from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.config import config_of
 from webapp.runs.models import Attempt, Run
 from webapp.runs.states import RunState
+from webapp.teams.models import Project, User
+from webapp.votes.models import VoteRound
+from webapp.votes.services import round_create
 
 COMPONENTS = [{"name": "env_success", "weight": 1.0, "params": {}}]
 Tries = Mapping[int, Sequence[float | None]]
@@ -69,6 +74,22 @@ def evaluation(make_run: Callable[..., Run], tasks: Dataset) -> Callable[..., Ru
             Run.objects.filter(pk=run.pk).update(evaluation=report, finished_at=now)
             run.refresh_from_db()
         return run
+
+    return make
+
+
+@pytest.fixture
+def make_vote_round(project: Project) -> Callable[..., VoteRound]:
+    """``make_vote_round(runs, voters, **fields)``: a round of these evaluations, made by the first voter, seed 7."""
+    numbers = itertools.count(1)
+
+    def make(runs: Sequence[Run], voters: Sequence[User], *, spec: str = "", **fields: Any) -> VoteRound:
+        contestants, _notes = contestants_of(project, [str(run.pk) for run in runs])
+        read = evaluations(project, contestants, spec)
+        over = {"name": f"round-{next(numbers)}", "user": voters[0], "seed": 7} | fields
+        made = round_create(project=project, read=read, voters=voters, **over)
+        made.project = project
+        return made
 
     return make
 

@@ -98,6 +98,7 @@ INSTALLED_APPS = [
     "webapp.launch",
     "webapp.suites",
     "webapp.sharing",
+    "webapp.votes",
     "webapp.run_pages",
     "webapp.deletion",
     "webapp.live",

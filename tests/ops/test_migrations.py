@@ -28,6 +28,7 @@ RELEASE = {
     "runs": "0007",
     "sharing": "zero",
     "teams": "0002",
+    "votes": "zero",
     "workers": "zero",
 }
 SCRIPT = """

@@ -24,6 +24,7 @@ from webapp.registry.models import RegisteredModel
 from webapp.rewards.models import RewardSpec
 from webapp.runs.models import Run
 from webapp.teams.models import AuditAction, AuditEntry, Membership, Project, User
+from webapp.votes.models import VoteRound
 
 __all__ = ["config", "objects", "trainer"]
 UNAUDITED = {
@@ -50,6 +51,12 @@ UNAUDITED = {
     API + "comparisons/<uuidstr:comparison_id>/comments": "a comment stands under its author's name",
     PROJECT + "endpoints/" + OWN_PK + "test/": "asks a server how it is",
     API + "endpoints/<uuidstr:endpoint_id>/test": "asks a server how it is",
+}
+UNAUDITED |= {
+    PROJECT + "votes/" + OWN_PK + "vote/": "the vote's own row says who and when",
+    PROJECT + "votes/" + OWN_PK + "undo/": "a person's own vote, while it is not final",
+    API + "vote-rounds/<uuidstr:round_id>/ballots/<uuidstr:ballot_id>/vote": "as on the page",
+    API + "vote-rounds/<uuidstr:round_id>/undo": "as on the page",
 }
 ROW = json.dumps({"messages": [{"role": "user", "content": "2 + 3?"}, {"role": "assistant", "content": "5"}]})
 COMPONENTS = [{"name": "final_answer", "weight": 0.5}]
@@ -185,7 +192,27 @@ ACTS: dict[str, Act] = {
         "endpoint_added", {"name": "new", "url": "https://93.184.216.34/v1", "model": "m"}
     ),
 }
+
+
+def _played(of: dict[str, Any]) -> list[str]:
+    """Two evaluations of the same tasks."""
+    return [str(of["evaluation"](name, {0: [1.0], 1: [0.0]}).pk) for name in ("x", "y")]
+
+
+ROUNDS, API_ROUNDS = PROJECT + "votes/" + OWN_PK, API + "vote-rounds/<uuidstr:round_id>/"
+ACTS |= {
+    PROJECT + "votes/new/": Act(
+        "round_made", lambda of: {"name": "v", "ballots": "2", "voters": [of["voter"]], "c": _played(of)}
+    ),
+    ROUNDS + "close/": Act("round_closed"),
+    ROUNDS + "reopen/": Act("round_reopened"),
+    ROUNDS + "delete/": Act("round_deleted"),
+    API + "projects/<slug:slug>/vote-rounds": Act("round_made", lambda of: {"name": "v", "runs": _played(of)}),
+    API_ROUNDS + "close": Act("round_closed"),
+    API_ROUNDS + "reopen": Act("round_reopened"),
+}
 DELETES = {
+    API + "vote-rounds/<uuidstr:round_id>": "round_deleted",
     API + "runs/<uuidstr:run_id>": "run_deleted",
     API + "checkpoints/<uuidstr:checkpoint_id>": "checkpoint_deleted",
     API + "models/<uuidstr:model_id>": "model_deleted",
@@ -212,6 +239,8 @@ def places(
     make_environment: Any,
     make_run: Any,
     settings: Any,
+    evaluation: Any,
+    alice: User,
 ) -> dict[str, Any]:
     """The objects of the matrix, each in a state in which the act is possible."""
     shop = make_environment(kind="process", program="webshop", url="", name="mall", arguments={"products": 50})
@@ -224,6 +253,8 @@ def places(
         "other": make_run().pk,
         "environments": shop.pk,
         "environment_id": shop.pk,
+        "evaluation": evaluation,
+        "voter": alice.pk,
     }
 
 
@@ -232,6 +263,8 @@ def _prepare(route: str, places: dict[str, Any], alice: User, client: Client) ->
     tail = f"{route.rstrip('/').rsplit('/', 1)[-1]}/"
     if "runs/<" in route and tail in states:
         Run.objects.update(state=states[tail], attempt=1, lease_owner="w", lease_beat_at=timezone.now())
+    elif tail == "reopen/":
+        VoteRound.objects.update(closed_at=timezone.now())
     elif (route.startswith(PROJECT) and tail == "delete/") or ("runs/<" in route and tail in ("export/", "exports/")):
         Run.objects.update(state="succeeded")
     elif route == RUNS + "launch/":

@@ -32,6 +32,7 @@ from webapp.sockets import websocket_urlpatterns
 from webapp.suites.models import Suite
 from webapp.suites.services import suite_create
 from webapp.teams.models import ApiToken, Membership, Project, SiteSwitch, User
+from webapp.votes.models import Ballot, RoundContestant, RoundVoter, Vote, VoteRound
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 PERSONAS = ("alice", "bob", "rita", "charlie", None)
@@ -107,6 +108,9 @@ def objects(
         "rollout": rollout.pk,
         "members": newcomer.pk,
         "people": newcomer.user.pk,
+        "votes": (ballot := _ballot(run)).round_id,
+        "round_id": ballot.round_id,
+        "ballot_id": ballot.pk,
         "slug": project.slug,
         "token": "not-a-token",
         "tokens": ApiToken.objects.create(user=alice, name="t", role="viewer", token_hash="t", hint="t").pk,
@@ -142,6 +146,18 @@ def _suite(project: Project, dataset: Dataset) -> Suite:
     return suite_create(project=project, user=None, name="exam", parts=[part]).suite
 def _endpoint(project: Project) -> Endpoint:
     return Endpoint.objects.create(project=project, name="gpt", url="https://127.0.0.1:1/v1", model="gpt")
+def _ballot(run: Run) -> Ballot:
+    """The only one of an open round of nobody's, in which the whole team has voted."""
+    made = VoteRound.objects.create(project=run.project, name="round", seed=1)
+    who = [RoundContestant.objects.create(round=made, number=n, run=run, name="c") for n in range(2)]
+    ids = {"first_rollout": uuid.uuid4(), "second_rollout": uuid.uuid4()}
+    ballot = Ballot.objects.create(
+        round=made, number=1, task=0, attempt=0, kind="both", first=who[0], second=who[1], **ids
+    )
+    for user in User.objects.filter(teams=run.project.team):
+        RoundVoter.objects.create(round=made, user=user)
+        Vote.objects.create(ballot=ballot, voter=user, answer="first", first_left=True, cast_at=timezone.now())
+    return ballot
 
 
 def _export(dataset: Dataset) -> DatasetExport:

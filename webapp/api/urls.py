@@ -17,6 +17,7 @@ from webapp.api.run_exports import router as run_exports
 from webapp.api.runs import router as runs
 from webapp.api.suites import router as suites
 from webapp.api.saved_comparisons import router as saved_comparisons
+from webapp.api.votes import router as votes
 from webapp.errors import error_body
 
 
@@ -36,6 +37,7 @@ def _patterns() -> list[URLPattern]:
     api.add_router("", suites)
     api.add_router("", saved_comparisons)
     api.add_router("", endpoints)
+    api.add_router("", votes)
     api.add_router("", objects)
     api.add_router("", models)
     api.add_router("", operations)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,14 @@ READ_BYTES = 256 << 20
 
 
 def categories_of(contestant: Contestant, tasks: Sequence[int]) -> dict[int, str]:
-    """What the dataset's rows say that they are, in the first field that one of them has. Empty where they say nothing.
+    """What the dataset's rows say that they are, in the first field that one of them has; empty where they do not."""
+    return texts_of_rows(contestant, tasks, _category)
 
-    Reading ends after ``READ_BYTES`` of a dataset; later tasks have no category.
+
+def texts_of_rows(contestant: Contestant, tasks: Sequence[int], read: Callable[[Any], str]) -> dict[int, str]:
+    """What ``read`` finds in the dataset's rows of these tasks; empty texts are left out.
+
+    Reading ends after ``READ_BYTES`` of a dataset; later tasks have none.
     """
     if contestant.config is None or not contestant.config.data.train or not tasks:
         return {}
@@ -30,17 +35,20 @@ def categories_of(contestant: Contestant, tasks: Sequence[int]) -> dict[int, str
                 left -= len(line)
                 if left < 0:
                     break
-                if place in wanted and (category := _category(line)):
-                    found[place] = category
+                if place in wanted and (text := read(_row(line))):
+                    found[place] = text
     except OSError:
         return {}
     return found
 
 
-def _category(line: bytes) -> str:
+def _row(line: bytes) -> Any:
     try:
-        row: Any = json.loads(line)
+        return json.loads(line)
     except (ValueError, RecursionError):
-        return ""
+        return None
+
+
+def _category(row: Any) -> str:
     values = (row_value(row, field) for field in CATEGORY_FIELDS)
     return next((value[:80] for value in values if isinstance(value, str) and value), "")

@@ -32,14 +32,13 @@ def sheet_for(contestant: Contestant, spec: Spec | None = None) -> Sheet:
 
     A try whose spec value is not on record has no reward under it.
     """
-    own = contestant.components
-    recorded = None if spec is None else known_to(spec, own)
+    recorded = None if spec is None else known_to(spec, contestant.components)
     tries = []
     for row in _newest(contestant):
         reward, parts = row["reward"], row["parts"]
         if spec is not None and recorded is not None:
             parts = {item.name: parts.get(item.name) for item in recorded}
-            reward = None if reward is None else _weighed(parts, spec, recorded)
+            reward = None if reward is None else weighed(parts, spec, recorded)
         tries.append(_try(row, reward, parts))
     return sheet_of(tries, tasks_set(contestant))
 
@@ -66,8 +65,9 @@ def _same(one: RewardComponent, other: RewardComponent) -> bool:
     return (one.registered, one.params, one.categories) == (other.registered, other.params, other.categories)
 
 
-def _weighed(parts: Mapping[str, float | None], spec: Spec, recorded: Sequence[RewardComponent]) -> float | None:
-    """The reward of one try; ``None`` where a component that counts has not been recorded."""
+def weighed(parts: Mapping[str, float | None], spec: Spec, recorded: Sequence[RewardComponent]) -> float | None:
+    """The reward of one try under a spec of which the components ``recorded`` are on record; ``None`` where one that
+    counts is not."""
     names = {item.name for item in recorded}
     if any(item.weight and item.name not in names for item in spec.components):
         return None

@@ -12,6 +12,8 @@ from webapp.rollouts.models import Rollout, RolloutStatus, Turn
 from webapp.rollouts.selectors import turn_view
 
 MOST_TRIES = 64
+Row = tuple[list[list[dict[str, Any]]], bool]
+"""A turn of several episodes: the messages of each, and whether all said the same."""
 
 
 class Played(NamedTuple):
@@ -50,10 +52,15 @@ def _played(contestant: Contestant, task: int, number: int) -> Played:
     return Played(contestant, tries, shown, [turn_view(turn) for turn in turns])
 
 
-def aligned(found: Sequence[Played]) -> list[tuple[list[list[dict[str, Any]]], bool]]:
-    """The turns side by side: for each turn the messages of each contestant, and whether all said the same."""
+def aligned(found: Sequence[Played]) -> list[Row]:
+    """The turns of contestants side by side."""
+    return side_by_side([item.turns for item in found])
+
+
+def side_by_side(episodes: Sequence[list[dict[str, Any]]]) -> list[Row]:
+    """For each turn the messages of each episode, and whether all said the same."""
     rows = []
-    for turns in zip_longest(*(item.turns for item in found)):
+    for turns in zip_longest(*episodes):
         said = [turn["messages"] if turn else [] for turn in turns]
         rows.append((said, all(messages == said[0] for messages in said)))
     return rows

@@ -34,6 +34,7 @@ PAGES = {
     "sharing.savedcomparison": "compare-saved",
     "endpoints.endpoint": "endpoint-detail",
     "registry.registeredmodel": "model-detail",
+    "votes.voteround": "vote-round",
 }
 _answered: ContextVar[HttpRequest | None] = ContextVar("audited_request", default=None)
 

@@ -194,6 +194,10 @@ class AuditAction(models.TextChoices):
     COMMENT_DELETED = "comment_deleted", _("comment deleted")
     COMPARISON_SHARED = "comparison_shared", _("comparison shared by a link")
     SHARE_REVOKED = "share_revoked", _("shared link revoked")
+    ROUND_MADE = "round_made", _("vote round made")
+    ROUND_CLOSED = "round_closed", _("vote round closed")
+    ROUND_REOPENED = "round_reopened", _("vote round reopened")
+    ROUND_DELETED = "round_deleted", _("vote round deleted")
 
 
 class AuditEntry(models.Model):

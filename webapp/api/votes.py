@@ -1,0 +1,228 @@
+"""Vote rounds over the API."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.http import Http404, HttpRequest
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from ninja import Router, Status
+from pydantic import Field
+
+from webapp.api.base import caller, page_of
+from webapp.api.schemas import Body
+from webapp.comparison.contestants import contestants_of
+from webapp.comparison.rewards import evaluations
+from webapp.teams.access import object_for, project_for
+from webapp.teams.models import Project, Role, User
+from webapp.text import clean_json
+from webapp.votes import selectors, services
+from webapp.votes.models import VoteRound
+from webapp.votes.results import Results, results_of
+
+router = Router(tags=["votes"])
+
+
+class VoteRoundIn(Body):
+    """A vote round of `runs` (ids of 2 to 8 evaluations). Without `voters` (user names) the whole team is asked.
+
+    `spec` is what rewards are weighed by where the runs' own differ; `seed` draws the ballots.
+    """
+
+    name: str = Field(min_length=1, max_length=80)
+    runs: list[str] = Field(min_length=2, max_length=8)
+    voters: list[str] | None = Field(default=None, max_length=500)
+    ballots: int = Field(default=services.BALLOTS, ge=1, le=services.MOST_BALLOTS)
+    instructions: str = Field(default="", max_length=services.MOST_INSTRUCTIONS)
+    show_expected: bool = False
+    spec: str = Field(default="", max_length=200)
+    seed: int | None = Field(default=None, ge=0, lt=services.SEEDS)
+
+
+class VoteIn(Body):
+    """An answer: `left`, `right`, `tie` or `both_bad`, of the episodes as `next` gave them."""
+
+    answer: str = Field(max_length=10)
+
+
+def round_out(made: VoteRound, user: User) -> dict[str, Any]:
+    """A round and how far the caller is; nothing of what was voted."""
+    standing = selectors.standing_of(made, user)
+    return {
+        "id": str(made.pk),
+        "name": made.name,
+        "open": made.closed_at is None,
+        "instructions": made.instructions,
+        "seed": made.seed,
+        "asked": standing.asked,
+        "done": standing.progress.done,
+        "left": standing.progress.left,
+        "created_at": made.created_at.isoformat(),
+        "url": reverse("vote-round", args=[made.project.slug, made.pk]),
+    }
+
+
+def _found(request: HttpRequest, round_id: UUID) -> VoteRound:
+    within = VoteRound.objects.select_related("project", "created_by")
+    made = object_for(caller(request), VoteRound, round_id, within=within)
+    made.project = project_for(caller(request), made.project.slug)
+    return made
+
+
+@router.get("/projects/{slug:slug}/vote-rounds")
+def vote_rounds(request: HttpRequest, slug: str, page: int = 1, per_page: int = 50) -> dict[str, Any]:
+    """The project's vote rounds, newest first."""
+    project = project_for(caller(request), slug)
+    return page_of(selectors.rounds_of(project), page, per_page, lambda made: round_out(made, caller(request)))
+
+
+@router.post("/projects/{slug:slug}/vote-rounds", response={201: dict[str, Any]})
+def vote_round_new(request: HttpRequest, slug: str, body: VoteRoundIn) -> Status[dict[str, Any]]:
+    """Make a vote round of evaluations that played the same tasks."""
+    project = project_for(caller(request), slug, need=Role.EDITOR)
+    contestants, notes = contestants_of(project, body.runs)
+    if notes:
+        raise ValidationError({"runs": notes})
+    made = services.round_create(
+        project=project,
+        user=caller(request),
+        read=evaluations(project, contestants, body.spec),
+        name=body.name,
+        voters=_voters(project, body.voters),
+        ballots=body.ballots,
+        instructions=body.instructions,
+        show_expected=body.show_expected,
+        seed=body.seed,
+    )
+    return Status(201, round_out(made, caller(request)))
+
+
+def _voters(project: Project, names: list[str] | None) -> list[User]:
+    members = list(selectors.members_of(project))
+    if names is None:
+        return members
+    if unknown := sorted(set(names) - {member.username for member in members}):
+        raise ValidationError({"voters": _("Not in this team: %(names)s.") % {"names": ", ".join(unknown)[:200]}})
+    return [member for member in members if member.username in names]
+
+
+@router.get("/vote-rounds/{uuid:round_id}")
+def vote_round(request: HttpRequest, round_id: UUID) -> dict[str, Any]:
+    """One round and how far you are."""
+    return round_out(_found(request, round_id), caller(request))
+
+
+@router.delete("/vote-rounds/{uuid:round_id}")
+def vote_round_remove(request: HttpRequest, round_id: UUID) -> dict[str, str]:
+    """Delete a round with its votes. Who made it, or an owner."""
+    made = _found(request, round_id)
+    services.require_manager(made, caller(request))
+    services.round_delete(made=made, user=caller(request))
+    return {"deleted": made.name}
+
+
+@router.post("/vote-rounds/{uuid:round_id}/close")
+def vote_round_close(request: HttpRequest, round_id: UUID) -> dict[str, Any]:
+    """End the voting; everybody may see the results. Who made it, or an owner."""
+    made = _found(request, round_id)
+    services.require_manager(made, caller(request))
+    services.round_close(made=made, user=caller(request))
+    return round_out(_found(request, round_id), caller(request))
+
+
+@router.post("/vote-rounds/{uuid:round_id}/reopen")
+def vote_round_reopen(request: HttpRequest, round_id: UUID) -> dict[str, Any]:
+    """Go on with those who have not seen the results. Who made it, or an owner."""
+    made = _found(request, round_id)
+    services.require_manager(made, caller(request))
+    services.round_reopen(made=made, user=caller(request))
+    return round_out(_found(request, round_id), caller(request))
+
+
+@router.get("/vote-rounds/{uuid:round_id}/next")
+def ballot_next(request: HttpRequest, round_id: UUID) -> dict[str, Any]:
+    """Your next ballot: what both were told, and the messages of the left and the right episode, turn by turn.
+
+    `ballot` is null where you have none left, were not asked, have seen the results, or the round is closed.
+    """
+    made, user = _found(request, round_id), caller(request)
+    ballot = selectors.next_ballot(made, user) if selectors.standing_of(made, user).may_vote else None
+    answer: dict[str, Any] = {**round_out(made, user), "ballot": None}
+    if ballot is not None:
+        ballot.round = made
+        shown = selectors.shown(ballot, left_first=services.first_left(made, ballot, user))
+        answer["ballot"] = {
+            "id": str(ballot.pk),
+            "text": ballot.text,
+            "expected": ballot.expected if made.show_expected else None,
+            "told": shown.told,
+            "turns": [{"left": said[0], "right": said[1]} for said, _same in shown.rows],
+        }
+    return answer
+
+
+@router.post("/vote-rounds/{uuid:round_id}/ballots/{uuid:ballot_id}/vote")
+def ballot_vote(request: HttpRequest, round_id: UUID, ballot_id: UUID, body: VoteIn) -> dict[str, Any]:
+    """Answer a ballot. Sent twice it is one vote; another answer replaces the earlier one while the round is open."""
+    made, user = _found(request, round_id), caller(request)
+    ballot = selectors.ballot_in(made, str(ballot_id))
+    if ballot is None:
+        raise Http404
+    cast = services.vote_cast(ballot=ballot, user=user, side=body.answer)
+    return {**round_out(made, user), "replaced": bool(cast.before)}
+
+
+@router.post("/vote-rounds/{uuid:round_id}/undo")
+def ballot_undo(request: HttpRequest, round_id: UUID) -> dict[str, Any]:
+    """Take your last vote back."""
+    made, user = _found(request, round_id), caller(request)
+    undone = services.vote_undo(made=made, user=user)
+    return {**round_out(made, user), "undone": str(undone.pk) if undone else None}
+
+
+@router.get("/vote-rounds/{uuid:round_id}/results")
+def vote_round_results(request: HttpRequest, round_id: UUID) -> dict[str, Any]:
+    """What the votes say. 403 for a voter with ballots left in an open round; from the first look your votes are final.
+
+    Contestants are named by their place in `contestants`; intervals are of 95%, each with what it is of.
+    """
+    made, user = _found(request, round_id), caller(request)
+    if not selectors.standing_of(made, user).may_look:
+        raise PermissionDenied(_("The results are hidden until you have voted or the round is closed."))
+    services.results_seen(made=made, user=user)
+    return {**round_out(made, user), **results_out(results_of(made))}
+
+
+def results_out(found: Results) -> dict[str, Any]:
+    """The figures as data."""
+    shown: dict[str, Any] = {
+        "votes": found.votes,
+        "decided": found.decided,
+        "ties": found.ties,
+        "both_bad": found.both_bad,
+        "contestants": [
+            {
+                "number": line.contestant.number,
+                "run": str(line.contestant.run_id) if line.contestant.run_id else None,
+                "name": line.contestant.name,
+                "score": line.score.chance if line.score.votes else None,
+                "low": line.score.low if line.score.votes else None,
+                "high": line.score.high if line.score.votes else None,
+                "votes": line.score.votes,
+                "ties": line.ties,
+                "both_bad": line.both_bad,
+            }
+            for line in found.lines
+        ],
+        "wins": [[cell._asdict() if cell else None for cell in cells] for _item, cells in found.matrix],
+        "voters": [{"username": item.user.username, "done": item.done, "total": item.total} for item in found.people],
+        "agreement": found.agreement._asdict(),
+        "left_preferred": found.left._asdict(),
+    }
+    for name, ranked in (("reward", found.reward), ("verdict", found.verdict)):
+        shown[f"agrees_with_{name}"] = {**ranked._asdict(), "share": ranked.share._asdict()}
+    cleaned: dict[str, Any] = clean_json(shown)
+    return cleaned

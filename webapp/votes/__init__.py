@@ -1,0 +1,1 @@
+"""Blind votes: people prefer one of two episodes of a task without knowing who played, and what their votes say."""

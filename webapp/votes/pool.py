@@ -1,0 +1,127 @@
+"""What can be voted on: the tries of a comparison's contestants, in piles by who solves what."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import numpy as np
+
+from training.rewards.facts import row_value
+from training.rollout.figures import SUCCESS_PART
+from webapp.comparison.categories import texts_of_rows
+from webapp.comparison.contestants import Contestant
+from webapp.comparison.numbers import same_tasks
+from webapp.comparison.rewards import Rewards
+from webapp.comparison.sheets import Spec, known_to, weighed
+from webapp.comparison.tasks import SOLVED_FROM
+from webapp.comparison.transcripts import MOST_TRIES
+from webapp.rollouts.models import Rollout, RolloutStatus
+from webapp.text import finite
+from webapp.votes.drawing import Candidate, Pair
+from webapp.votes.models import BallotKind
+
+TRUTH_FIELDS = ("ground_truth", "reward_model.ground_truth", "extra_info.answer", "answer")
+EXPECTED_CHARS = 4_000
+FIELDS = ("pk", "row", "step", "group", "index", "status", "reward", "parts", "env_parts")
+
+
+class Try(NamedTuple):
+    """One finished try of a task; no figures where it failed outside the policy."""
+
+    rollout: UUID
+    counts: bool
+    reward: float | None
+    success: float | None
+
+
+Tries = dict[int, list[Try]]
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Each contestant's tries by task, and for each pair that played the same tasks its piles of candidates."""
+
+    contestants: list[Contestant]
+    tries: list[Tries]
+    piles: dict[Pair, dict[str, list[Candidate]]]
+
+    @property
+    def tasks(self) -> int:
+        """Candidates over all pairs: as many ballots can be drawn."""
+        return sum(len(pile) for piles in self.piles.values() for pile in piles.values())
+
+
+def pool_of(contestants: Sequence[Contestant], rewards: Rewards, seed: int) -> Pool:
+    """Everything that a round can be made of. ``seed`` chooses the try of each pair and task."""
+    rng = np.random.default_rng(seed)
+    tries = [_tries(item, rewards) for item in contestants]
+    piles = {
+        (a, b): _piles(tries[a], tries[b], rng)
+        for a, b in combinations(range(len(contestants)), 2)
+        if same_tasks(contestants[a], contestants[b])
+    }
+    return Pool(list(contestants), tries, {pair: found for pair, found in piles.items() if any(found.values())})
+
+
+def _tries(contestant: Contestant, rewards: Rewards) -> Tries:
+    """As the comparison's page of one task counts them: of a place that two attempts played, the later one's."""
+    rows = Rollout.objects.filter(run=contestant.run).exclude(status=RolloutStatus.RUNNING).exclude(row=None)
+    newest = {(row["step"], row["group"], row["index"]): row for row in rows.order_by("attempt").values(*FIELDS)}
+    made: Tries = {}
+    for _place, row in sorted(newest.items()):
+        found = made.setdefault(row["row"], [])
+        if len(found) < MOST_TRIES:
+            found.append(_try(row, contestant, rewards))
+    return made
+
+
+def _try(row: dict[str, Any], contestant: Contestant, rewards: Rewards) -> Try:
+    if row["status"] == RolloutStatus.EXCLUDED:
+        return Try(row["pk"], False, None, None)
+    reward = finite(row["reward"]) if rewards.comparable else None
+    if reward is not None and rewards.chosen is not None:
+        reward = _under(rewards.chosen, contestant, row["parts"])
+    return Try(row["pk"], True, reward, finite(row["env_parts"].get(SUCCESS_PART)))
+
+
+def _under(spec: Spec, contestant: Contestant, parts: dict[str, float | None]) -> float | None:
+    recorded = known_to(spec, contestant.components)
+    return weighed({item.name: parts.get(item.name) for item in recorded}, spec, recorded)
+
+
+def _piles(first: Tries, second: Tries, rng: np.random.Generator) -> dict[str, list[Candidate]]:
+    piles: dict[str, list[Candidate]] = {kind: [] for kind in BallotKind.values}
+    for task in sorted(first.keys() & second.keys()):
+        both = [n for n, (a, b) in enumerate(zip(first[task], second[task], strict=False)) if a.counts and b.counts]
+        if both:
+            attempt = both[int(rng.integers(len(both)))]
+            piles[_kind(first[task][attempt], second[task][attempt])].append(Candidate(task, attempt))
+    return piles
+
+
+def _kind(first: Try, second: Try) -> str:
+    if first.success is None or second.success is None:
+        return BallotKind.UNKNOWN
+    solved = first.success > SOLVED_FROM, second.success > SOLVED_FROM
+    return {
+        (True, False): BallotKind.FIRST,
+        (False, True): BallotKind.SECOND,
+        (True, True): BallotKind.BOTH,
+        (False, False): BallotKind.NEITHER,
+    }[solved].value
+
+
+def expected_of(contestant: Contestant, tasks: Sequence[int]) -> dict[int, str]:
+    """The expected answers that the dataset's rows have."""
+    return texts_of_rows(contestant, tasks, _expected)
+
+
+def _expected(row: Any) -> str:
+    found = next((value for field in TRUTH_FIELDS if (value := row_value(row, field)) not in (None, "", [])), "")
+    text = found if isinstance(found, str) else json.dumps(found, ensure_ascii=False, indent=2)
+    return text[:EXPECTED_CHARS]
