@@ -12,7 +12,8 @@ from django.views.decorators.http import require_GET
 
 from webapp.home.selectors import home_projects, run_counts, shelves
 from webapp.pages import url_or_none
-from webapp.records.selectors import run_list
+from webapp.records.columns import SHORT, columns_named
+from webapp.records.listing import run_list
 from webapp.teams.access import project_for
 from webapp.teams.forms import MemberForm
 from webapp.teams.models import User
@@ -43,6 +44,7 @@ def project_page(request: HttpRequest, slug: str) -> HttpResponse:
         "project": project,
         "shelves": shelves(project),
         "rows": run_list(project, per_page=NEWEST_RUNS).rows,
+        "columns": columns_named(SHORT),
         "counts": counts,
         "new_url": url_or_none("run-new", slug),
         "refresh": counts["open"] > 0,
