@@ -25,7 +25,7 @@ from webapp.csv_text import csv_lines
 from webapp.launch.checked import CHECKING
 from webapp.launch.preparing import preparation_lines
 from webapp.pages import errors_by_field, page_number, url_or_none
-from webapp.records import columns, listing, marks
+from webapp.records import cells, columns, listing, marks
 from webapp.records.access import own_run
 from webapp.rewards.selectors import specs_of
 from webapp.runs.models import Run
@@ -63,11 +63,11 @@ def run_list_page(request: HttpRequest, slug: str) -> HttpResponse:
     filters, sort, asked = _filters(request), _sort(request), request.GET.get("cols", "")
     found = listing.run_list(project, filters, sort, page_number(request.GET.get("page")), PER_PAGE, user=user)
     preparations = preparation_lines(project)
-    shown = columns.columns_for(project, user, asked)
+    shown = cells.heads(columns.columns_for(project, user, asked))
     context = {
         "project": project,
-        "rows": found.rows,
-        "columns": shown,
+        "lines": cells.lines(found.rows, shown),
+        "heads": shown,
         "total": found.total,
         "filters": filters,
         "sort": sort,
@@ -80,7 +80,9 @@ def run_list_page(request: HttpRequest, slug: str) -> HttpResponse:
         "preparations": preparations,
     }
     if not part:
-        context |= _choices(project) | {"all_columns": columns.COLUMNS.values(), "asked": asked}
+        chosen = {head.key for head in shown}
+        offered = [(head, head.key in chosen) for head in cells.heads(columns.COLUMNS.values())]
+        context |= _choices(project) | {"offered": offered, "asked": asked}
     response = render(request, "runs/_list.html" if part else "runs/list.html", context)
     patch_vary_headers(response, ["HX-Request"])
     return response

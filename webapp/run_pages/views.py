@@ -61,7 +61,7 @@ def run_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     }
     context = {
         **_by_state(project, run),
-        **_labels(request, project, run),
+        **_labels(project, run),
         "tab": tab,
         "has_rollouts": has_rollouts,
         "read": import_report(run),
@@ -80,10 +80,10 @@ def run_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     return render(request, "runs/detail.html", context)
 
 
-def _labels(request: HttpRequest, project: Project, run: Run) -> dict[str, Any]:
+def _labels(project: Project, run: Run) -> dict[str, Any]:
     """What people wrote on the run, and what they may."""
     return {
-        "starred": run.stars.filter(user=cast(User, request.user)).exists(),
+        "starred": getattr(run, "starred", False),
         "project_tags": run_tags(project) if can_edit(project) else [],
         "archivable": run.archived_at is not None or run.state in ARCHIVABLE,
     }
