@@ -26,7 +26,7 @@ NAMES = (
     "sampler",
     "step",
 )
-LONG = ("chaos",)  # an hour or more: only by name
+LONG = ("chaos", "database")  # up to an hour, or 12 GB of disk: only by name
 LIMIT_S, LONG_LIMIT_S = 1800, 4 * 3600
 
 

@@ -49,7 +49,7 @@ def fill(origin: str) -> tuple[str, str]:
     dataset = Dataset.objects.create(project=project, name="tasks", file_name="t", rows=TASKS, state=DatasetState.READY)
     dataset.rows_path.parent.mkdir(parents=True, exist_ok=True)
     dataset.rows_path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    ids = [_evaluation(project, dataset, number) for number in range(CONTESTANTS)]
+    ids = [evaluation(project, dataset, number) for number in range(CONTESTANTS)]
     person = User.objects.create_user("reader")
     Membership.objects.create(team=team, user=person, role="viewer")
     client = Client()
@@ -58,7 +58,7 @@ def fill(origin: str) -> tuple[str, str]:
     return f"{origin}/p/bench/compare/?" + "&".join(f"c={pk}" for pk in ids), cookie
 
 
-def _evaluation(project: Any, dataset: Any, number: int) -> uuid.UUID:
+def evaluation(project: Any, dataset: Any, number: int) -> uuid.UUID:
     from django.utils import timezone
 
     from training.config import JobConfig

@@ -1,4 +1,7 @@
-"""Does twice the text take at most 2.5 times as long? Judged by processor time, which a busy machine disturbs least."""
+"""Does twice the text take at most 2.5 times as long? Judged by processor time, which a busy machine disturbs least.
+
+And does a page ask the database as few questions with many objects as with few?
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,13 @@ import gc
 import time
 from collections.abc import Callable
 
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
 GROWTH = 2.5
+MOST_QUERIES = 15
+"""Of one page."""
 SURE, MOST = 3, 12
 """Rounds at least, and rounds at most while the ratio is too large: a pause of the machine makes it so in some of them,
 a cost that grows with the square in all."""
@@ -49,3 +58,22 @@ def assert_linear(
         if count >= SURE and twice <= min(limit_s, GROWTH * once + quiet_s):
             return
     raise AssertionError(f"{once * 1000:.1f} ms, and {twice * 1000:.1f} ms for twice as much (limit {limit_s} s)")
+
+
+def queries_of(client: Client, address: str) -> int:
+    """How many questions a page asks the database, once what is kept for later is there."""
+    assert client.get(address).status_code == 200, address
+    with CaptureQueriesContext(connection) as caught:
+        client.get(address)
+    return len(caught)
+
+
+def assert_few_queries(
+    client: Client, addresses: list[str], more: Callable[[], object], most: int = MOST_QUERIES
+) -> None:
+    """No page asks more than ``most``, nor any more once ``more`` has added objects."""
+    before = {address: queries_of(client, address) for address in addresses}
+    more()
+    after = {address: queries_of(client, address) for address in addresses}
+    assert {address: count for address, count in after.items() if count > MOST_QUERIES} == {}
+    assert {address: (before[address], count) for address, count in after.items() if count > before[address]} == {}

@@ -34,8 +34,8 @@ def test_from_the_run_list_to_one_task(
     make_run(name="at-work", state="running")  # so that the list asks for itself again
     page = page_for(rita, viewport={"width": width, "height": 900})
     page.goto(reverse("run-list", args=[project.slug]))
-    page.get_by_label("Compare a", exact=True).check()
-    page.get_by_label("Compare b", exact=True).check()
+    page.get_by_label("Choose a", exact=True).check()
+    page.get_by_label("Choose b", exact=True).check()
     with page.expect_response(lambda answer: "/runs/" in answer.url and answer.request.headers.get("hx-request")):
         page.evaluate("document.dispatchEvent(new Event('live-tick'))")
     assert page.locator(".pick:checked").count() == 2, "the refreshed list forgot what was chosen"

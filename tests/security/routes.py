@@ -67,6 +67,12 @@ TABLE: dict[str, dict[str, Who]] = {
     PROJECT + "runs/imports/new/": FORM,
     **{PROJECT + "runs/imports/" + OWN_PK + tail: READ for tail in ("", "progress/")},
     PROJECT + "runs/": READ,
+    PROJECT + "runs/columns/": {"POST": Who.READ},
+    PROJECT + "runs/tag/": FORM,
+    PROJECT + "runs/archive/": FORM,
+    PROJECT + "runs/runs.csv": READ,
+    PROJECT + "runs/" + OWN_PK + "star/": {"POST": Who.READ},
+    PROJECT + "runs/" + OWN_PK + "label/": WRITE,
     **{
         PROJECT + "runs/" + OWN_PK + tail: READ
         for tail in (
@@ -189,7 +195,8 @@ TABLE: dict[str, dict[str, Who]] = {
         API + f"projects/<slug:slug>/{kind}": {"GET": Who.READ, "POST": Who.WRITE}
         for kind in ("runs", "datasets", "rewards", "environments", "suites", "endpoints")
     },
-    API + "runs/<uuidstr:run_id>": {"GET": Who.READ, "DELETE": Who.OWN},
+    API + "runs/<uuidstr:run_id>": {"GET": Who.READ, "PATCH": Who.WRITE, "DELETE": Who.OWN},
+    API + "runs/<uuidstr:run_id>/star": {"POST": Who.READ},
     API + "checkpoints/<uuidstr:checkpoint_id>": {"DELETE": Who.OWN},
     API + "models/<uuidstr:model_id>/download": READ,
     API + "models/<uuidstr:model_id>": {"GET": Who.READ, "PATCH": Who.WRITE, "DELETE": Who.WRITE},

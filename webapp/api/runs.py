@@ -13,13 +13,15 @@ from ninja.errors import HttpError
 from training.config import JobConfig
 from training.errors import ConfigError
 from webapp.api.base import MAX_PAGE_ROWS, caller
-from webapp.api.schemas import RunIn, project_out, run_out
+from webapp.api.schemas import RunIn, RunPatch, StarIn, project_out, run_out
 from webapp.engine.resuming import can_resume
 from webapp.engine.services import run_create, run_pause, run_resume, run_stop
 from webapp.launch.preflight import preflight
 from webapp.launch.yaml_text import YamlProblem, config_from_text
 from webapp.metrics.selectors import curves, metric_names
-from webapp.records.selectors import event_view, run_list, runs_with_ages
+from webapp.records.listing import list_view, run_list
+from webapp.records.marks import ARCHIVABLE, run_label, run_star, runs_archive
+from webapp.records.selectors import event_view, runs_with_ages
 from webapp.rollouts.selectors import step_rollouts
 from webapp.runs.models import Run, RunEvent
 from webapp.teams.access import object_for, project_for, projects_of
@@ -54,15 +56,23 @@ def runs_list(
     state: str = "",
     kind: str = "",
     q: str = "",
+    owner: str = "",
+    tag: Annotated[list[str] | None, Query(max_length=20)] = None,
+    spec: str = "",
+    starred: bool = False,
+    archived: bool = False,
     sort: str = "-created",
     page: int = 1,
     per_page: int = 50,
 ) -> dict[str, Any]:
-    """Runs of a project, newest first."""
+    """Runs of a project, newest first: those that are not archived, or only those that are."""
     project = project_for(caller(request), slug)
-    filters = {"state": state, "kind": kind, "q": q}
-    found = run_list(project, filters, sort[:40], max(1, page), max(1, min(per_page, MAX_PAGE_ROWS)))
-    return {"items": [row.view for row in found.rows], "page": found.page, "pages": found.pages, "total": found.total}
+    filters = {"state": state, "kind": kind, "q": q, "owner": owner, "tags": tag, "spec": spec.removeprefix("reward:")}
+    filters |= {"starred": starred, "archived": archived}
+    size = max(1, min(per_page, MAX_PAGE_ROWS))
+    found = run_list(project, filters, sort[:40], max(1, page), size, user=caller(request))
+    shown = {"page": found.page, "pages": found.pages, "total": found.total}
+    return {"items": [list_view(row) for row in found.rows], **shown}
 
 
 @router.post("/projects/{slug:slug}/runs", response={201: dict[str, Any]})
@@ -105,6 +115,25 @@ def _config(body: RunIn) -> JobConfig:
 def run_get(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
     """One run with its config."""
     return run_out(_run(request, run_id), full=True)
+
+
+@router.patch("/runs/{uuid:run_id}")
+def run_patch(request: HttpRequest, run_id: UUID, body: RunPatch) -> dict[str, Any]:
+    """Change what people write on a run: its tags, its notes, whether it is archived (409 while it has not ended)."""
+    run = _run(request, run_id, Role.EDITOR)
+    if body.archived and run.state not in ARCHIVABLE:
+        raise HttpError(409, _("A run that has not ended cannot be archived."))
+    run_label(run=run, user=caller(request), tags=body.tags, notes=body.notes)
+    if body.archived is not None:
+        runs_archive(runs=[run], user=caller(request), on=body.archived)
+    return run_out(_run(request, run_id))
+
+
+@router.post("/runs/{uuid:run_id}/star")
+def run_star_set(request: HttpRequest, run_id: UUID, body: StarIn) -> dict[str, Any]:
+    """Put your star on a run, or with `starred: false` take it away; only you see it."""
+    run_star(run=_run(request, run_id), user=caller(request), on=body.starred)
+    return {"starred": body.starred}
 
 
 @router.post("/runs/{uuid:run_id}/stop")

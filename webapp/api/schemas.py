@@ -11,6 +11,7 @@ from training.config import Protocol, RewardComponent
 from webapp.datasets.models import Dataset
 from webapp.datasets.operations.lineage import lineage_dict
 from webapp.environments.models import MAX_REPLICAS, Environment
+from webapp.records.listing import marks_view
 from webapp.records.selectors import run_view
 from webapp.registry.models import ModelPush, RegisteredModel
 from webapp.rewards.models import RewardSpec
@@ -32,6 +33,20 @@ class RunIn(Body):
     yaml: str | None = Field(default=None, max_length=65536)
     idempotency_key: str | None = Field(default=None, min_length=1, max_length=64)
     launch: bool = True
+
+
+class RunPatch(Body):
+    """What people write on a run; what is left out stays."""
+
+    tags: list[str] | None = Field(default=None, max_length=20)
+    notes: str | None = Field(default=None, max_length=8000)
+    archived: bool | None = None
+
+
+class StarIn(Body):
+    """Whether the caller's star is on a run."""
+
+    starred: bool = True
 
 
 class RewardSpecIn(Body):
@@ -111,7 +126,7 @@ def project_out(project: Project) -> dict[str, Any]:
 
 def run_out(run: Run, *, full: bool = False) -> dict[str, Any]:
     """A run as the live view shows it, with its address; ``full`` adds its config."""
-    shown = {**run_view(run), "url": reverse("run-detail", args=[run.project.slug, run.pk])}
+    shown = {**run_view(run), **marks_view(run), "url": reverse("run-detail", args=[run.project.slug, run.pk])}
     return {**shown, "config": run.config} if full else shown
 
 

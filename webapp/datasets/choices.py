@@ -32,6 +32,7 @@ UPLOADED = "file"
 BESIDE = ("answers", "documents", "ids")
 MAX_REFERENCE_CHARS = 200
 _TYPES = {"answers": "bfcl", "documents": "bfcl", "ids": "toolbench_queries"}
+COUNTABLE_MOST = 500  # models that are looked into, the newest
 
 
 @dataclass
@@ -137,29 +138,29 @@ def tokenizer_folder(project: Project, reference: Any) -> Path:
     """The folder of a registered model whose tokenizer counts. Raises ``ValidationError``."""
     name = str(reference).removeprefix("model:")
     model = RegisteredModel.objects.filter(project=project, name=name).select_related("checkpoint").first()
-    folder = None
-    try:
-        if model is not None and model.kind == ModelKind.RUN and model.checkpoint:
-            folder = model.checkpoint.folder
-        elif model is not None and model.kind == ModelKind.FOLDER:
-            folder = inside(Path(settings.MODELS_DIR), model.source)
-    except ValueError:
-        folder = None
-    if folder is None or not (folder / "tokenizer.json").is_file():
+    folder = _tokenizer_of(model) if model is not None else None
+    if folder is None:
         raise ValidationError({"model": _("The files of this model hold no tokenizer.json.")})
     return folder
 
 
+def _tokenizer_of(model: RegisteredModel) -> Path | None:
+    """The model's folder if there is a tokenizer in it."""
+    folder = None
+    try:
+        if model.kind == ModelKind.RUN and model.checkpoint:
+            folder = model.checkpoint.folder
+        elif model.kind == ModelKind.FOLDER:
+            folder = inside(Path(settings.MODELS_DIR), model.source)
+    except ValueError:
+        return None
+    return folder if folder is not None and (folder / "tokenizer.json").is_file() else None
+
+
 def countable_models(project: Project) -> list[RegisteredModel]:
     """Models of the project whose tokenizer is here, so that it can count."""
-    found = []
-    for model in RegisteredModel.objects.filter(project=project).select_related("checkpoint"):
-        try:
-            tokenizer_folder(project, f"model:{model.name}")
-        except ValidationError:
-            continue
-        found.append(model)
-    return found
+    models = RegisteredModel.objects.filter(project=project).select_related("checkpoint")[:COUNTABLE_MOST]
+    return [model for model in models if _tokenizer_of(model) is not None]
 
 
 def companions_of(dataset: Dataset) -> list[str]:

@@ -39,7 +39,9 @@ BAD_SHOWN = 10
 
 def _own(request: HttpRequest, slug: str, pk: UUID, *, need: Role = Role.VIEWER) -> tuple[Project, Dataset]:
     project = project_for(request.user, slug, need=need)
-    return project, object_for(request.user, Dataset, pk, need=need, within=selectors.datasets_of(project))
+    return project, object_for(
+        request.user, Dataset, pk, need=need, within=selectors.datasets_of(project), project=project
+    )
 
 
 @login_required

@@ -25,6 +25,8 @@ INT_MAX = 2**31 - 1
 NAME_MAX = 120
 LOG_MAX = 10_000
 STEP_SMOOTHING = 0.3
+NEWEST = {"reward": "last_reward", "rollouts/task_success": "success", "heldout/success": "heldout_success"}
+"""Metrics whose newest figure stands in the run's own row, so that lists need not look for it."""
 
 
 class BadEvent(Exception):
@@ -122,8 +124,9 @@ class Batch:
         step, at = _int(event.step, "step"), _time(event.t)
         for name, value in event.values.items():
             self.points[clean_text(name)[:NAME_MAX], step] = value
-        if "reward" in event.values:
-            self.run_changes["last_reward"] = event.values["reward"]
+        for name, column in NEWEST.items():
+            if name in event.values:
+                self.run_changes[column] = event.values[name]
         if (tokens := event.values.get("endpoint/tokens")) is not None and math.isfinite(tokens):
             self.used[localdate(at)] = (max(0, int(tokens)), event.values.get("endpoint/cost"), at)
         self._step_done(step, at)

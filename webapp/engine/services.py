@@ -106,7 +106,7 @@ def run_launch(*, run: Run, user: User | None = None, audited: bool = False) -> 
     ``audited``: the person's act has its row already.
     """
     config = JobConfig.model_validate(run.config)
-    fields = _resolved_fields(config, resolve(run.project, config))
+    fields = {**_resolved_fields(config, resolve(run.project, config)), "archived_at": None}
     drafts = frozenset({RunState.DRAFT})
     if run_transition(run.pk, RunState.QUEUED, sources=drafts, reason=_by("launched", user), **fields) and not audited:
         audit(AuditAction.RUN_LAUNCHED, run, by=user)
@@ -146,7 +146,7 @@ def run_resume(*, run: Run, user: User | None = None, reason: Sentence | None = 
     began is resolved as at its launch. Raises ``ConfigError`` as ``run_create`` does.
     """
     if can_resume(run):
-        fields: dict[str, Any] = {"attempts_forgiven": run.attempt}
+        fields: dict[str, Any] = {"attempts_forgiven": run.attempt, "archived_at": None}
         if run.attempt == 0:
             config = JobConfig.model_validate(run.config)
             fields |= _resolved_fields(config, resolve(run.project, config))

@@ -40,7 +40,9 @@ def own_environment(
 ) -> tuple[Project, Environment]:
     """The environment of an address, for a person whose role reaches ``need``."""
     project = project_for(request.user, slug, need=need)
-    return project, object_for(request.user, Environment, pk, need=need, within=environments_of(project))
+    return project, object_for(
+        request.user, Environment, pk, need=need, within=environments_of(project), project=project
+    )
 
 
 @login_required

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import Count, Max, Q, QuerySet
+from django.db.models import Count, Max, Model, OuterRef, Q, QuerySet, Subquery
 from django.utils.translation import gettext as _
 
 from training.config import RewardComponent
@@ -54,7 +54,9 @@ def run_counts(project: Project) -> dict[str, int]:
 
 def shelves(project: Project) -> list[Shelf]:
     """Datasets, rewards, environments and models of a project."""
-    return [_datasets(project), _rewards(project), _environments(project), _models(project)]
+    makers = {Dataset: _datasets, RewardSpec: _rewards, Environment: _environments, RegisteredModel: _models}
+    counts = Project.objects.filter(pk=project.pk).values_list(*(_named_in(model) for model in makers))[0]
+    return [make(project, count or 0) for make, count in zip(makers.values(), counts, strict=True)]
 
 
 def _shelf(
@@ -70,18 +72,19 @@ def _shelf(
     return Shelf(icon=f"{name}s", count=count, newest=newest, url=everything, new_url=new_url, **texts)
 
 
-def _versions(rows: QuerySet[Any]) -> int:
-    """How many things there are, each with however many versions."""
-    return rows.order_by().values("name").distinct().count()
+def _named_in(model: type[Model]) -> Subquery:
+    """How many names a project has of these, each with however many versions."""
+    rows = model._default_manager.filter(project=OuterRef("pk")).order_by().values("project")
+    return Subquery(rows.annotate(names=Count("name", distinct=True)).values("names"))
 
 
-def _datasets(project: Project) -> Shelf:
+def _datasets(project: Project, count: int) -> Shelf:
     rows = Dataset.objects.filter(project=project)
     return _shelf(
         project,
         "dataset",
         rows,
-        _versions(rows),
+        count,
         lambda d: _("%(n)s rows") % {"n": f"{d.rows:,}"},
         title=_("Datasets"),
         new_label=_("Upload a dataset"),
@@ -93,13 +96,13 @@ def _titles(components: list[dict[str, Any]]) -> list[str]:
     return [title_of(RewardComponent.model_validate(item)) for item in components]
 
 
-def _rewards(project: Project) -> Shelf:
+def _rewards(project: Project, count: int) -> Shelf:
     rows = RewardSpec.objects.filter(project=project)
     return _shelf(
         project,
         "reward",
         rows,
-        _versions(rows),
+        count,
         lambda r: " · ".join(_titles(r.components[:3])),
         title=_("Rewards"),
         new_label=_("Create a reward spec"),
@@ -107,13 +110,13 @@ def _rewards(project: Project) -> Shelf:
     )
 
 
-def _environments(project: Project) -> Shelf:
+def _environments(project: Project, count: int) -> Shelf:
     rows = Environment.objects.filter(project=project)
     return _shelf(
         project,
         "environment",
         rows,
-        rows.count(),
+        count,
         lambda e: str(e.server_name),
         title=_("Environments"),
         new_label=_("Register a server"),
@@ -121,13 +124,13 @@ def _environments(project: Project) -> Shelf:
     )
 
 
-def _models(project: Project) -> Shelf:
+def _models(project: Project, count: int) -> Shelf:
     rows = RegisteredModel.objects.filter(project=project)
     return _shelf(
         project,
         "model",
         rows,
-        rows.count(),
+        count,
         lambda m: str(m.get_kind_display()),
         title=_("Models"),
         new_label=_("Register a model"),

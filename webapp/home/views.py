@@ -12,7 +12,9 @@ from django.views.decorators.http import require_GET
 
 from webapp.home.selectors import home_projects, run_counts, shelves
 from webapp.pages import url_or_none
-from webapp.records.selectors import run_list
+from webapp.records.cells import heads, lines
+from webapp.records.columns import SHORT, columns_named
+from webapp.records.listing import run_list
 from webapp.teams.access import project_for
 from webapp.teams.forms import MemberForm
 from webapp.teams.models import User
@@ -38,11 +40,12 @@ def home(request: HttpRequest) -> HttpResponse:
 def project_page(request: HttpRequest, slug: str) -> HttpResponse:
     """What is going on in a project, and what it has."""
     project = project_for(request.user, slug)
-    counts = run_counts(project)
+    counts, shown = run_counts(project), heads(columns_named(SHORT))
     context = {
         "project": project,
         "shelves": shelves(project),
-        "rows": run_list(project, per_page=NEWEST_RUNS).rows,
+        "lines": lines(run_list(project, per_page=NEWEST_RUNS).rows, shown),
+        "heads": shown,
         "counts": counts,
         "new_url": url_or_none("run-new", slug),
         "refresh": counts["open"] > 0,

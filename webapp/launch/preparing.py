@@ -13,7 +13,7 @@ from uuid import UUID
 
 from django.contrib.auth.models import AnonymousUser
 from django.core.exceptions import PermissionDenied
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.http import Http404
 from django.urls import reverse
 from django.utils import timezone, translation
@@ -124,7 +124,8 @@ class PreparationLine(NamedTuple):
 def preparation_lines(project: Project) -> list[PreparationLine]:
     """All that are open, and what failed lately."""
     since = timezone.now() - SHOWN_FOR
-    opened, failed = _of(project).filter(state=OPEN), _of(project).filter(state=FAILED, created_at__gt=since)
+    found = _of(project).filter(Q(state=OPEN) | Q(state=FAILED, created_at__gt=since))
+    lines = sorted(found[: 2 * SHOWN], key=lambda item: item.state == FAILED)  # open ones first
     known = presets()
     return [
         PreparationLine(
@@ -132,7 +133,8 @@ def preparation_lines(project: Project) -> list[PreparationLine]:
             in_language(known[item.preset].title) if item.preset in known else item.preset,
             preset_page(project, item.preset, item.size),
         )
-        for item in [*opened[:SHOWN], *(item for item in failed[:SHOWN] if not _solved(item))]
+        for item in lines
+        if item.state == OPEN or not _solved(item)
     ]
 
 

@@ -109,7 +109,7 @@ def start_of(request: HttpRequest, project: Project) -> Start:
     source = request.GET.get("from") or request.GET.get("clone")
     if source:
         within = Run.objects.filter(project=project).select_related("project")
-        run = object_for(request.user, Run, source, within=within)
+        run = object_for(request.user, Run, source, within=within, project=project)
         config = config_of(run)
         _refer(config, request)
         base = f"{run.name}-{config.kind}" if config.kind != run.kind else run.name
@@ -153,7 +153,7 @@ def _train_with_spec(config: JobConfig) -> None:
 def _branch(request: HttpRequest, project: Project) -> Start:
     """A child of the run: its config, and its newest whole checkpoint."""
     within = Run.objects.filter(project=project).select_related("project")
-    run = object_for(request.user, Run, request.GET["resume"], within=within)
+    run = object_for(request.user, Run, request.GET["resume"], within=within, project=project)
     checkpoint = branch_point(run)
     if checkpoint is None:
         raise Http404("The run has no checkpoint to resume from.")
@@ -166,7 +166,7 @@ def _branch(request: HttpRequest, project: Project) -> Start:
 def _draft(request: HttpRequest, project: Project) -> Start:
     """A draft to be changed, under its own name."""
     within = Run.objects.filter(project=project, state=RunState.DRAFT).select_related("project", "resume_checkpoint")
-    run = object_for(request.user, Run, request.GET["edit"], within=within)
+    run = object_for(request.user, Run, request.GET["edit"], within=within, project=project)
     return Start(config_of(run), run.name, run.parent, checkpoint=run.resume_checkpoint, draft=run)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from django.db.models import Exists, OuterRef
 from django.http import HttpRequest
 
 from webapp.records.selectors import runs_with_ages
-from webapp.runs.models import Run
+from webapp.runs.models import Run, RunStar
 from webapp.teams.access import object_for, project_for
 from webapp.teams.models import Project, Role
 
@@ -16,4 +17,5 @@ def own_run(request: HttpRequest, slug: str, pk: UUID, *, need: Role = Role.VIEW
     """A run of the project, if the person may see it."""
     project = project_for(request.user, slug, need=need)
     within = runs_with_ages().filter(project=project).select_related("project", "after", "parent", "created_by")
-    return project, object_for(request.user, Run, pk, need=need, within=within)
+    within = within.annotate(starred=Exists(RunStar.objects.filter(run=OuterRef("pk"), user_id=request.user.pk)))
+    return project, object_for(request.user, Run, pk, need=need, within=within, project=project)

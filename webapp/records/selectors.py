@@ -5,35 +5,34 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, get_args
+from typing import Any
 from uuid import UUID
 
 from django.conf import settings
-from django.db.models import DurationField, ExpressionWrapper, F, Q, QuerySet
-from django.db.models.functions import Coalesce, Greatest, Now
+from django.db.models import DurationField, ExpressionWrapper, F, QuerySet
+from django.db.models.functions import Greatest, Now
 
-from training.config import Kind
-from webapp.failures import Failure, failure
 from webapp.metrics import selectors as metrics
 from webapp.metrics.models import MetricPoint
-from webapp.records.reports import held_text
 from webapp.registry.models import Checkpoint
 from webapp.rollouts.models import Rollout, RolloutGroup, Turn
 from webapp.rollouts.selectors import group_view, rollout_view, turn_view
 from webapp.runs.models import Run, RunEvent
-from webapp.runs.states import AT_WORK, LEASED, TERMINAL, RunState
-from webapp.teams.models import Project
+from webapp.runs.states import AT_WORK, LEASED, RunState
 from webapp.text import finite
 
 Rows = dict[str, list[dict[str, Any]]]
-PAGE_MAX = 200
-KINDS = frozenset(get_args(Kind))
 KEYS = ("points", "rollouts", "turns", "groups", "events", "checkpoints")
 
 
 def runs_with_ages() -> QuerySet[Run]:
-    """Runs with what ``run_view`` needs, in one query; ages are by the database's clock."""
-    return Run.objects.select_related("after").annotate(
+    """Runs with what ``run_view`` needs, in one query."""
+    return with_ages(Run.objects.select_related("after"))
+
+
+def with_ages(runs: QuerySet[Run]) -> QuerySet[Run]:
+    """The runs with their ages, by the database's clock."""
+    return runs.annotate(
         beat_age=ExpressionWrapper(Now() - F("lease_beat_at"), output_field=DurationField()),
         # Greatest passes over nulls: an attempt that has not said a word yet counts from its beginning.
         progress_age=ExpressionWrapper(
@@ -173,86 +172,3 @@ def run_changes_after(run: Run, seq: int, limit: int = 2000) -> Changes:
         found[key] = rows
     shown = {key: [view(row) for row in found[key] if row.seq <= upto] for key, _model, view in _SOURCES}
     return Changes(run, upto, shown, more=upto < run.seq)
-
-
-# --- The list -------------------------------------------------------------------------------------------------------
-SORTS: dict[str, Any] = {
-    "created": F("created_at"),
-    "name": F("name"),
-    "state": F("state"),
-    "step": F("step"),
-    "reward": F("last_reward"),
-    "duration": ExpressionWrapper(Coalesce("finished_at", Now()) - F("started_at"), output_field=DurationField()),
-}
-
-
-@dataclass(frozen=True)
-class RunRow:
-    """One line of the list of runs."""
-
-    run: Run
-    view: dict[str, Any]
-    owner: str
-    duration_seconds: float | None
-    sparkline: list[float | None]
-    failure: Failure | None
-    stalled: bool
-    held: str
-
-
-@dataclass(frozen=True)
-class RunPage:
-    """One page of the list, and how many runs there are on all."""
-
-    rows: list[RunRow]
-    total: int
-    page: int
-    pages: int
-
-
-def run_list(
-    project: Project,
-    filters: Mapping[str, str] | None = None,
-    sort: str = "-created",
-    page: int = 1,
-    per_page: int = 50,
-) -> RunPage:
-    """A page of the project's runs, in a constant number of queries.
-
-    ``filters`` knows ``state`` (a state, or ``active``), ``kind``, ``owner`` (user name) and ``q`` (part of the name);
-    ``sort`` is a key of ``SORTS``, with ``-`` for the highest first. Unknown ones are ignored.
-    """
-    rows = _filtered(runs_with_ages().filter(project=project).select_related("after", "created_by"), filters or {})
-    total = rows.count()
-    per_page = max(1, min(per_page, PAGE_MAX))
-    pages = max(1, -(-total // per_page))
-    page = max(1, min(page, pages))
-    key, down = sort.removeprefix("-"), sort.startswith("-")
-    by = SORTS.get(key, SORTS["created"])
-    order = by.desc(nulls_last=True) if down or key not in SORTS else by.asc(nulls_last=True)
-    found = list(rows.order_by(order, "-created_at", "pk")[(page - 1) * per_page : page * per_page])
-    lines = metrics.sparklines(run.pk for run in found)
-    return RunPage([_row(run, lines.get(run.pk, [])) for run in found], total, page, pages)
-
-
-def _filtered(rows: QuerySet[Run], filters: Mapping[str, str]) -> QuerySet[Run]:
-    state, kind, owner, text = (str(filters.get(key) or "")[:80] for key in ("state", "kind", "owner", "q"))
-    if state == "active":
-        rows = rows.exclude(state__in=TERMINAL).exclude(state=RunState.DRAFT, phase="")
-    elif state in RunState.values:
-        rows = rows.filter(state=state)
-    if kind in KINDS:
-        rows = rows.filter(kind=kind)
-    if owner:
-        rows = rows.filter(created_by__username=owner.replace("\x00", ""))
-    return rows.filter(Q(name__icontains=text.replace("\x00", ""))) if text else rows
-
-
-def _row(run: Run, line: list[float | None]) -> RunRow:
-    end = run.finished_at or getattr(run, "read_at", None)
-    seconds = (end - run.started_at).total_seconds() if run.started_at and end else None
-    owner = run.created_by.get_username() if run.created_by else ""
-    view = run_view(run)
-    return RunRow(
-        run, view, owner, seconds, line, failure(view["error"]), stalled(view), held_text(run.held, short=True)
-    )

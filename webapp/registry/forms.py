@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 from django import forms
 from django.utils.translation import gettext as _
@@ -12,6 +13,17 @@ from webapp.ids import name_validator
 from webapp.registry.models import Checkpoint, ModelKind
 from webapp.registry.selectors import checkpoints_of, model_folders
 from webapp.teams.models import Project
+
+OFFERED = 200
+"""Checkpoints that the form lists, the newest; the list of checkpoints has a button for each of the others."""
+
+
+def _named(initial: dict[str, Any] | None) -> list[UUID]:
+    """The checkpoint that the address asks for."""
+    try:
+        return [UUID(str((initial or {}).get("checkpoint")))]
+    except ValueError:
+        return []
 
 
 class CheckpointChoice(forms.ModelChoiceField):
@@ -57,7 +69,10 @@ class ModelForm(forms.Form):
         super().__init__(*args, **kwargs)
         folders = model_folders()
         fresh = checkpoints_of(project).filter(models=None)  # a second name for the same weights helps nobody
-        self.has_folders, self.has_checkpoints = bool(folders), fresh.exists()
+        newest = list(fresh.values_list("pk", flat=True)[:OFFERED])
+        if not self.is_bound:  # what was sent may be any of them
+            fresh = fresh.filter(pk__in={*newest, *_named(kwargs.get("initial"))})
+        self.has_folders, self.has_checkpoints = bool(folders), bool(newest)
         choices = [("", "—"), *((folder.name, folder.name) for folder in folders)]
         self.fields["folder"].choices = choices  # type: ignore[attr-defined]
         self.fields["folder"].help_text = _("Folders with a model that the administrator put on this server.")

@@ -16,6 +16,8 @@ from webapp.runs.states import TERMINAL
 from webapp.teams.models import Project
 
 MAX_FOLDERS = 200
+LARGE = ("config", "resolved", "baselines", "evaluation", "health")
+"""What a run's row holds and no list of models or checkpoints shows."""
 
 
 class ModelFolder(NamedTuple):
@@ -27,9 +29,9 @@ class ModelFolder(NamedTuple):
 
 def models_of(project: Project) -> QuerySet[RegisteredModel]:
     """The project's registered models, newest first."""
-    return RegisteredModel.objects.filter(project=project).select_related(
-        "project", "created_by", "checkpoint", "checkpoint__run"
-    )
+    rows = RegisteredModel.objects.filter(project=project)
+    rows = rows.select_related("project", "created_by", "checkpoint", "checkpoint__run")
+    return rows.defer(*(f"checkpoint__run__{name}" for name in LARGE))
 
 
 def checkpoints_of(project: Project) -> QuerySet[Checkpoint]:
@@ -38,6 +40,7 @@ def checkpoints_of(project: Project) -> QuerySet[Checkpoint]:
         Checkpoint.objects.filter(project=project, state=CheckpointState.WHOLE)
         .select_related("run", "project")
         .prefetch_related("models")
+        .defer(*(f"run__{name}" for name in LARGE))
         .order_by("-created_at")
     )
 

@@ -30,7 +30,9 @@ ROWS_PER_PAGE = 50
 def own_spec(request: HttpRequest, slug: str, pk: UUID, *, need: Role = Role.VIEWER) -> tuple[Project, RewardSpec]:
     """A spec of the project, for somebody who may do this with it."""
     project = project_for(request.user, slug, need=need)
-    return project, object_for(request.user, RewardSpec, pk, need=need, within=selectors.specs_of(project))
+    return project, object_for(
+        request.user, RewardSpec, pk, need=need, within=selectors.specs_of(project), project=project
+    )
 
 
 def _components(spec: RewardSpec) -> list[RewardComponent]:

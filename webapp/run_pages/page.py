@@ -23,7 +23,7 @@ from webapp.foreign.figure_exports import has_ended
 from webapp.foreign.report import import_report
 from webapp.metrics.selectors import curves, metric_names
 from webapp.records.reports import REPORT_KINDS, event_text, report_text
-from webapp.records.selectors import SORTS, event_view
+from webapp.records.selectors import event_view
 from webapp.runs.config import component_titles, config_of
 from webapp.runs.differences import Changed, differences
 from webapp.runs.models import Run, RunEvent
@@ -276,8 +276,3 @@ def _error_words(error: dict[str, Any] | None) -> str:
 def trainer_output(run: Run) -> list[str]:
     """The last lines that the trainer's process printed."""
     return output_tail(attempt_dir(run.pk, run.attempt)) if run.attempt else []
-
-
-def sort_key(raw: str) -> str:
-    """An order that the list knows; anything else is newest first."""
-    return raw if raw.removeprefix("-") in SORTS else "-created"

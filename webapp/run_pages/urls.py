@@ -5,11 +5,17 @@ from __future__ import annotations
 from django.urls import URLPattern, URLResolver, include, path
 
 from webapp.foreign import export_views, figure_views
-from webapp.run_pages import held_out, views
+from webapp.run_pages import held_out, list_views, views
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("webapp.launch.urls")),
-    path("", views.run_list_page, name="run-list"),
+    path("", list_views.run_list_page, name="run-list"),
+    path("columns/", list_views.run_columns, name="run-columns"),
+    path("tag/", list_views.runs_tag, name="run-tag"),
+    path("archive/", list_views.runs_archive, name="run-archive"),
+    path("runs.csv", list_views.runs_csv, name="run-csv"),
+    path("<uuid:pk>/star/", list_views.run_star, name="run-star"),
+    path("<uuid:pk>/label/", list_views.run_label, name="run-label"),
     path("<uuid:pk>/", views.run_detail, name="run-detail"),
     path("<uuid:pk>/held-out/", held_out.run_held_out, name="run-held-out"),
     path("<uuid:pk>/held-out/<int:step>/", held_out.run_held_out_step, name="run-held-out-step"),

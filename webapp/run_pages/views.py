@@ -1,4 +1,4 @@
-"""Pages of runs: the list, one run, and what can be done to it."""
+"""Pages of one run, and what can be done to it."""
 
 from __future__ import annotations
 
@@ -9,16 +9,13 @@ from uuid import UUID
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
-from django.utils.cache import patch_vary_headers
 from django.utils.text import slugify
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_POST
 
-from training.config import METHODS
 from training.errors import ConfigError
 from webapp.comparison.boards import own_figures
 from webapp.comparison.official import bfcl_score_files, official_of
@@ -27,72 +24,28 @@ from webapp.engine.services import run_pause, run_resume, run_stop
 from webapp.environments.selectors import baseline_short
 from webapp.failures import failure
 from webapp.foreign.report import import_report
-from webapp.launch.checked import CHECKING, check_view
-from webapp.launch.preparing import preparation_lines
+from webapp.launch.checked import check_view
 from webapp.launch.testbed import policy_table
 from webapp.model_pages.page import model_of_run
-from webapp.pages import page_number, url_or_none
+from webapp.pages import url_or_none
 from webapp.records.access import own_run
+from webapp.records.listing import run_tags
+from webapp.records.marks import ARCHIVABLE
 from webapp.records.reports import held_text, report_lines
-from webapp.records.selectors import run_list, run_view, stalled
+from webapp.records.selectors import run_view, stalled
 from webapp.rollouts.selectors import current_step, step_rollouts
 from webapp.run_pages import page
 from webapp.run_pages.held_out import held_out_of
 from webapp.runs.models import Run
-from webapp.runs.states import TERMINAL, RunState
-from webapp.teams.access import can_edit, project_for
+from webapp.teams.access import can_edit
 from webapp.teams.models import Project, Role, User
-from webapp.text import translated
 
-PER_PAGE = 50
 CHILDREN_SHOWN = 5
-FILTERS = ("state", "kind", "owner", "q")
-
-
-@login_required
-@require_GET
-def run_list_page(request: HttpRequest, slug: str) -> HttpResponse:
-    """All runs of the project; while one is at work, the table asks for itself again."""
-    project = project_for(request.user, slug)
-    filters = {key: request.GET.get(key, "").strip() for key in FILTERS}
-    sort = page.sort_key(request.GET.get("sort", "-created"))
-    found = run_list(project, filters, sort=sort, page=page_number(request.GET.get("page")), per_page=PER_PAGE)
-    preparations = preparation_lines(project)
-    context = {
-        "project": project,
-        "rows": found.rows,
-        "total": found.total,
-        "filters": filters,
-        "methods": [(kind, translated(method.short)) for kind, method in METHODS.items()],
-        "sort": sort,
-        "page_obj": Paginator(range(found.total), PER_PAGE).get_page(found.page),
-        "states": RunState.choices,
-        "filtered": any(filters.values()),
-        "owners": project.runs.exclude(created_by=None)
-        .order_by("created_by__username")
-        .values_list("created_by__username", flat=True)
-        .distinct(),
-        "refresh": any(_moves(row.view) for row in found.rows)
-        or any(line.item.state == "open" for line in preparations),
-        "new_url": url_or_none("run-new", slug),
-        "preparations": preparations,
-    }
-    htmx = getattr(request, "htmx", None)
-    response = render(
-        request, "runs/_list.html" if htmx and not htmx.history_restore_request else "runs/list.html", context
-    )
-    patch_vary_headers(response, ["HX-Request"])
-    return response
 
 
 def _owns(project: Project) -> bool:
     """Whether the reader may know where things lie on the server."""
     return str(getattr(project, "role", "")) == Role.OWNER
-
-
-def _moves(view: dict[str, Any]) -> bool:
-    """Whether a run of the list may change by itself."""
-    return view["state"] not in TERMINAL and (view["state"] != RunState.DRAFT or view["phase"] == CHECKING)
 
 
 @login_required
@@ -112,6 +65,7 @@ def run_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     }
     context = {
         **_by_state(project, run),
+        **_labels(project, run),
         "tab": tab,
         "has_rollouts": has_rollouts,
         "read": import_report(run),
@@ -128,6 +82,15 @@ def run_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         "step_rows": _step_rows(request, run) if tab == "rollouts" else None,
     }
     return render(request, "runs/detail.html", context)
+
+
+def _labels(project: Project, run: Run) -> dict[str, Any]:
+    """What people wrote on the run, and what they may."""
+    return {
+        "starred": getattr(run, "starred", False),
+        "project_tags": run_tags(project) if can_edit(project) else [],
+        "archivable": run.archived_at is not None or run.state in ARCHIVABLE,
+    }
 
 
 def _by_state(project: Project, run: Run) -> dict[str, Any]:

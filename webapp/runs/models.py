@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.conf import settings
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
@@ -38,6 +39,8 @@ class Run(UuidModel):
     step = models.PositiveIntegerField(default=0)
     total_steps = models.PositiveIntegerField(default=0)
     last_reward = models.FloatField(null=True)
+    success = models.FloatField(null=True, help_text="newest task success that its steps told")
+    heldout_success = models.FloatField(null=True, help_text="newest task success on the held-out tasks")
     step_seconds = models.FloatField(null=True, help_text="smoothed duration of one step, for the time left")
     last_step_at = models.DateTimeField(null=True)
     last_event_at = models.DateTimeField(
@@ -86,6 +89,9 @@ class Run(UuidModel):
     evaluation = models.JSONField(
         null=True, help_text="training.evaluation.recorded.Report of an evaluation that ended"
     )
+    tags = ArrayField(models.CharField(max_length=30), default=list, help_text="webapp.runs.tags says which may be")
+    notes = models.TextField(blank=True, help_text="plain text of the team")
+    archived_at = models.DateTimeField(null=True, help_text="since when the list hides it")
     imported = models.BooleanField(default=False)
     imported_from = models.CharField(max_length=60, blank=True, help_text="the trainer of a run that is not ours")
     idempotency_key = models.CharField(max_length=64, null=True)  # noqa: DJ001 - unique only where there is one
@@ -113,6 +119,33 @@ class Run(UuidModel):
     def method(self) -> Method:
         """What the run's kind means: whether it plays, trains, its tiles and curves."""
         return method_of(self.kind)
+
+
+class RunStar(models.Model):
+    """A person's star on a run."""
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="stars")
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["user", "run"], name="run_star_once")]
+
+    def __str__(self) -> str:
+        return f"{self.user} ★ {self.run}"
+
+
+class RunColumns(models.Model):
+    """Which columns a person chose for a project's list of runs; ``webapp.records.columns`` knows them."""
+
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="+")
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
+    columns = ArrayField(models.CharField(max_length=20))
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["user", "project"], name="run_columns_once")]
+
+    def __str__(self) -> str:
+        return f"columns of {self.user} in {self.project}"
 
 
 class Attempt(models.Model):

@@ -64,10 +64,12 @@ def object_for(
     *,
     need: Role = Role.VIEWER,
     within: QuerySet[Any] | None = None,
+    project: Project | None = None,
 ) -> M:
     """The object with this id, if the person's role in its project is at least ``need``.
 
-    ``within`` is a queryset to start from (for ``select_related``). The model has a ``project`` field.
+    ``within`` is a queryset to start from (for ``select_related``). The model has a ``project`` field. ``project`` is
+    what ``project_for`` just gave this person: an object of it needs no second look at who they are.
     """
     try:
         found = (within if within is not None else model._default_manager.all()).filter(pk=UUID(str(pk))).first()
@@ -75,6 +77,10 @@ def object_for(
         found = None
     if found is None:
         raise Http404
+    role = getattr(project, "role", None)
+    if project is not None and role is not None and found.project_id == project.pk:  # type: ignore[union-attr]
+        _require(role, need)
+        return found
     project_for(user, found.project.slug, need=need)  # type: ignore[union-attr]
     return found
 

@@ -12,7 +12,8 @@ from django.utils import timezone
 from training import journal as j
 from webapp.live.snapshot import snapshot_text
 from webapp.metrics.models import MetricPoint
-from webapp.records.selectors import SORTS, run_changes_after, run_list, run_read, run_view
+from webapp.records.listing import SORTS, run_list
+from webapp.records.selectors import run_changes_after, run_read, run_view
 from webapp.rollouts.models import Rollout, RolloutGroup
 from webapp.rollouts.selectors import current_step, step_rollouts
 from webapp.runs.states import RunState

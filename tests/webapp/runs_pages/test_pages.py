@@ -137,7 +137,7 @@ def test_the_list_costs_the_same_for_many_runs(
         for step in range(3):
             MetricPoint.objects.create(run=run, attempt=1, step=step, name="reward", value=step, seq=1)
     client = client_for(bob)
-    with django_assert_max_num_queries(14):
+    with django_assert_max_num_queries(15):
         page = client.get(reverse("run-list", args=[project.slug])).content.decode()
     assert page.count("<polyline") == 20
 

@@ -28,7 +28,7 @@ COUNT_LIMIT_S = 0.4
 
 def _own(request: HttpRequest, slug: str, pk: UUID, need: Role) -> tuple[Project, Dataset]:
     project = project_for(request.user, slug, need=need)
-    return project, object_for(request.user, Dataset, pk, need=need, within=datasets_of(project))
+    return project, object_for(request.user, Dataset, pk, need=need, within=datasets_of(project), project=project)
 
 
 @login_required

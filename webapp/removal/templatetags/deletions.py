@@ -27,10 +27,11 @@ class Failed(NamedTuple):
 def failed_deletions(context: Mapping[str, Any]) -> dict[str, Any]:
     """Those of the page's project's team; without a project, those of all the reader's teams."""
     request = context["request"]
-    memberships = Membership.objects.filter(user_id=request.user.pk)
     if (project := context.get("project")) is not None:
-        memberships = memberships.filter(team_id=project.team_id)
-    roles = {found.team_id: found.role for found in memberships}
+        roles = {project.team_id: project.role}
+    else:
+        memberships = Membership.objects.filter(user_id=request.user.pk)
+        roles = {found.team_id: found.role for found in memberships}
     rows = Removal.objects.filter(team_id__in=list(roles), state=RemovalState.FAILED)[:SHOWN] if roles else []
     failed = [
         Failed(item, failure(item.error), item.team_id is not None and roles[item.team_id] == Role.OWNER)

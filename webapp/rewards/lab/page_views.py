@@ -36,7 +36,9 @@ SETS_PER_PAGE = 50
 
 def _own(request: HttpRequest, slug: str, pk: UUID, *, need: Role = Role.VIEWER) -> tuple[Project, RolloutSet]:
     project = project_for(request.user, slug, need=need)
-    return project, object_for(request.user, RolloutSet, pk, need=need, within=selectors.rollout_sets_of(project))
+    return project, object_for(
+        request.user, RolloutSet, pk, need=need, within=selectors.rollout_sets_of(project), project=project
+    )
 
 
 @login_required

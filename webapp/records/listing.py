@@ -1,0 +1,255 @@
+"""The list of runs: which are shown, in which order, and what each line tells, for its page, its CSV and the API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, get_args
+from uuid import UUID
+
+from django.db.models import (
+    DurationField,
+    Exists,
+    ExpressionWrapper,
+    F,
+    FloatField,
+    OuterRef,
+    Q,
+    QuerySet,
+    Subquery,
+    Sum,
+)
+from django.db.models.fields.json import KeyTextTransform, KeyTransform
+from django.db.models.functions import Cast, Coalesce, Now
+
+from training.config import Kind
+from webapp.failures import Failure, failure
+from webapp.metrics.selectors import sparklines
+from webapp.records.reports import held_text
+from webapp.records.selectors import run_view, stalled, with_ages
+from webapp.runs.models import Attempt, Run, RunStar
+from webapp.runs.states import TERMINAL, RunState
+from webapp.runs.tags import tags_of_rows
+from webapp.teams.models import Project, User
+from webapp.text import finite
+
+PAGE_MAX = 200
+ALL_MAX = 10_000
+KINDS = frozenset(get_args(Kind))
+UNREAD = ("resolved", "baselines", "evaluation")
+"""Large columns that a line needs nothing of."""
+_SOLVED = KeyTransform("success", KeyTransform("figures", "evaluation"))
+_SUCCESS = Coalesce(Cast(KeyTextTransform("value", _SOLVED), FloatField()), F("success"))
+_WORKED = Coalesce("ended_at", Now()) - F("started_at")
+_DEVICE = Attempt.objects.filter(run=OuterRef("pk")).order_by().values("run").annotate(all=Sum(_WORKED)).values("all")
+
+
+def _option(group: str, name: str) -> KeyTextTransform:
+    return KeyTextTransform(name, KeyTransform(group, "config"))
+
+
+SORTS: dict[str, Any] = {
+    "created": F("created_at"),
+    "started": F("started_at"),
+    "name": F("name"),
+    "state": F("state"),
+    "step": F("step"),
+    "reward": F("last_reward"),
+    "success": _SUCCESS,
+    "heldout": F("heldout_success"),
+    "owner": F("created_by__username"),
+    "spec": _option("rewards", "spec"),
+    "model": _option("model", "source"),
+    "dataset": _option("data", "train"),
+    "duration": ExpressionWrapper(Coalesce("finished_at", Now()) - F("started_at"), output_field=DurationField()),
+    "device": Subquery(_DEVICE, output_field=DurationField()),
+}
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """One line of the list of runs. ``success`` is the newest step's, or of all tasks where an evaluation has ended;
+    then ``success_range`` is its interval. ``spec`` is empty where no saved spec rewards; then ``own_parts`` says
+    whether the config has components of its own."""
+
+    run: Run
+    view: dict[str, Any]
+    owner: str
+    starred: bool
+    success: float | None
+    success_range: tuple[float, float] | None
+    heldout: float | None
+    spec: str
+    own_parts: bool
+    model: str
+    dataset: str
+    duration_seconds: float | None
+    device_seconds: float | None
+    sparkline: list[float | None]
+    failure: Failure | None
+    stalled: bool
+    held: str
+
+
+@dataclass(frozen=True)
+class RunPage:
+    """One page of the list, and how many runs there are on all."""
+
+    rows: list[RunRow]
+    total: int
+    page: int
+    pages: int
+
+
+def run_list(
+    project: Project,
+    filters: Mapping[str, Any] | None = None,
+    sort: str = "-created",
+    page: int = 1,
+    per_page: int = 50,
+    *,
+    user: User | None = None,
+) -> RunPage:
+    """A page of the project's runs, in a constant number of queries, with the stars of ``user``.
+
+    ``filters`` knows ``state`` (a state, or ``active``), ``kind``, ``owner`` (user name), ``q`` (part of the name or of
+    the notes), ``tags`` (a list: all of them), ``spec`` (``name@version``), ``starred``, and ``archived``: without it
+    archived runs are left out, with it only they are shown. ``sort`` is a key of ``SORTS``, with ``-`` for the highest
+    first. Unknown ones are ignored.
+    """
+    rows = filtered(Run.objects.filter(project=project), filters or {}, user)
+    total = rows.count()
+    per_page = max(1, min(per_page, PAGE_MAX))
+    pages = max(1, -(-total // per_page))
+    page = max(1, min(page, pages))
+    found = list(_sorted(_read(rows, user), sort)[(page - 1) * per_page : page * per_page])
+    trends = sparklines(run.pk for run in found)
+    return RunPage([_line(run, trends.get(run.pk, [])) for run in found], total, page, pages)
+
+
+def run_rows(
+    project: Project, filters: Mapping[str, Any], sort: str, *, user: User, chosen: Sequence[UUID] | None = None
+) -> Iterator[RunRow]:
+    """Every line of the list, ``ALL_MAX`` at most, or those of the chosen runs, archived ones too."""
+    rows = Run.objects.filter(project=project)
+    rows = filtered(rows, filters, user) if chosen is None else rows.filter(pk__in=chosen)
+    ids = list(_sorted(rows, sort).values_list("pk", flat=True)[:ALL_MAX])
+    for first in range(0, len(ids), PAGE_MAX):
+        part = ids[first : first + PAGE_MAX]
+        found = {run.pk: run for run in _read(Run.objects.filter(pk__in=part), user)}
+        yield from (_line(found[pk], []) for pk in part if pk in found)  # one may go between the two looks
+
+
+def archived_count(project: Project) -> int:
+    """How many runs the list hides."""
+    return project.runs.filter(archived_at__isnull=False).count()
+
+
+def run_tags(project: Project) -> list[str]:
+    """Every tag that a run of the project has, by name."""
+    return tags_of_rows(Run.objects.filter(project=project))
+
+
+def filtered(rows: QuerySet[Run], filters: Mapping[str, Any], user: User | None = None) -> QuerySet[Run]:
+    """The runs that ``filters`` of ``run_list`` leave."""
+    state, kind, owner, text, spec = (_word(filters.get(key)) for key in ("state", "kind", "owner", "q", "spec"))
+    if state == "active":
+        rows = rows.exclude(state__in=TERMINAL).exclude(state=RunState.DRAFT, phase="")
+    elif state in RunState.values:
+        rows = rows.filter(state=state)
+    if kind in KINDS:
+        rows = rows.filter(kind=kind)
+    if owner:
+        rows = rows.filter(created_by__username=owner)
+    if spec:
+        rows = rows.filter(config__rewards__spec=f"reward:{spec}")
+    if tags := [tag for tag in map(_word, filters.get("tags") or []) if tag]:
+        rows = rows.filter(tags__contains=tags[:20])
+    if filters.get("starred") and user is not None:
+        rows = rows.filter(Exists(RunStar.objects.filter(run=OuterRef("pk"), user=user)))
+    rows = rows.filter(archived_at__isnull=not filters.get("archived"))
+    return rows.filter(Q(name__icontains=text) | Q(notes__icontains=text)) if text else rows
+
+
+def _word(value: Any) -> str:
+    return str(value or "")[:120].replace("\x00", "")
+
+
+def _sorted(rows: QuerySet[Run], sort: str) -> QuerySet[Run]:
+    key, down = sort.removeprefix("-"), sort.startswith("-")
+    by = SORTS.get(key, SORTS["created"])
+    order = by.desc(nulls_last=True) if down or key not in SORTS else by.asc(nulls_last=True)
+    return rows.order_by(order, "-created_at", "pk")
+
+
+def _read(rows: QuerySet[Run], user: User | None) -> QuerySet[Run]:
+    """The runs with all that their lines tell but the trend."""
+    starred = RunStar.objects.filter(run=OuterRef("pk"), user=user) if user else RunStar.objects.none()
+    return (
+        with_ages(rows)
+        .select_related("after", "created_by")
+        .defer(*UNREAD)
+        .annotate(solved=_SOLVED, starred=Exists(starred), device=SORTS["device"])
+    )
+
+
+def _line(run: Run, trend: list[float | None]) -> RunRow:
+    end = run.finished_at or getattr(run, "read_at", None)
+    seconds = (end - run.started_at).total_seconds() if run.started_at and end else None
+    view = run_view(run)
+    solved: dict[str, Any] = getattr(run, "solved", None) or {}
+    device: timedelta | None = getattr(run, "device", None)
+    low, high = solved.get("low"), solved.get("high")
+    whole = solved.get("value")
+    return RunRow(
+        run=run,
+        view=view,
+        owner=run.created_by.get_username() if run.created_by else "",
+        starred=getattr(run, "starred", False),
+        success=finite(run.success if whole is None else whole),
+        success_range=None if low is None or high is None else (low, high),
+        heldout=finite(run.heldout_success),
+        spec=_named(run, "rewards", "spec", "reward:"),
+        own_parts=bool((run.config.get("rewards") or {}).get("components")),
+        model=_named(run, "model", "source", "model:"),
+        dataset=_named(run, "data", "train", "dataset:"),
+        duration_seconds=seconds,
+        device_seconds=None if device is None else device.total_seconds(),
+        sparkline=trend,
+        failure=failure(view["error"]),
+        stalled=stalled(view),
+        held=held_text(run.held, short=True),
+    )
+
+
+def _named(run: Run, group: str, option: str, before: str) -> str:
+    """What the config names, as people say it."""
+    return str((run.config.get(group) or {}).get(option) or "").removeprefix(before)
+
+
+def list_view(row: RunRow) -> dict[str, Any]:
+    """A line as the API tells it."""
+    run = row.run
+    return (
+        row.view
+        | marks_view(run)
+        | {
+            "starred": row.starred,
+            "owner": row.owner,
+            "created_at": run.created_at.isoformat(),
+            "success": row.success,
+            "success_range": row.success_range,
+            "heldout_success": row.heldout,
+            "reward_spec": row.spec,
+            "model": row.model,
+            "dataset": row.dataset,
+            "duration_seconds": row.duration_seconds,
+            "device_seconds": row.device_seconds,
+        }
+    )
+
+
+def marks_view(run: Run) -> dict[str, Any]:
+    """What people wrote on a run."""
+    return {"tags": run.tags, "notes": run.notes, "archived": run.archived_at is not None}

@@ -1,0 +1,92 @@
+"""What people write on runs: tags, notes, the archive, and each one's own stars."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.db.models.functions import Now
+from django.utils.translation import gettext as _
+
+from webapp.runs.models import Run, RunStar
+from webapp.runs.states import TERMINAL, RunState
+from webapp.runs.tags import checked, tags_of
+from webapp.teams.audit import audit
+from webapp.teams.models import AuditAction, User
+
+NOTES_MAX = 4000
+ARCHIVABLE = TERMINAL | {RunState.DRAFT}
+
+
+class Archived(NamedTuple):
+    """What became of the runs that were to be archived; ``active`` ones are left where they are seen."""
+
+    done: int
+    active: int
+
+
+def run_label(*, run: Run, user: User, tags: str | Iterable[str] | None = None, notes: str | None = None) -> Run:
+    """Give a run these tags and notes; what is ``None`` stays. Raises ``ValidationError``."""
+    changes: dict[str, object] = {}
+    if tags is not None:
+        changes["tags"] = checked(tags_of(tags))
+    if notes is not None:
+        changes["notes"] = _notes(notes)
+    changes = {name: value for name, value in changes.items() if value != getattr(run, name)}
+    if changes:
+        with transaction.atomic():
+            Run.objects.filter(pk=run.pk).update(**changes)
+            audit(AuditAction.RUN_LABELLED, run, by=user)
+        for name, value in changes.items():
+            setattr(run, name, value)
+    return run
+
+
+def _notes(text: str) -> str:
+    text = text.replace("\r\n", "\n").replace("\x00", "").strip()
+    if len(text) > NOTES_MAX:
+        raise ValidationError({"notes": _("Notes have at most %(n)d characters.") % {"n": NOTES_MAX}})
+    return text
+
+
+def runs_tag(*, runs: Sequence[Run], user: User, add: str, remove: str) -> int:
+    """Add tags to runs and take others from them, all or none; how many changed. Raises ``ValidationError``."""
+    more, less = tags_of(add), set(tags_of(remove))
+    changed = 0
+    with transaction.atomic():
+        for run in Run.objects.select_for_update().filter(pk__in=[run.pk for run in runs]).order_by("pk"):
+            tags = [tag for tag in dict.fromkeys([*run.tags, *more]) if tag not in less]
+            if tags == run.tags:
+                continue
+            try:
+                run.tags = checked(tags)
+            except ValidationError as exc:
+                words = {"name": run.name, "why": " ".join(exc.messages)}
+                raise ValidationError({"tags": _("%(name)s: %(why)s") % words}) from exc
+            run.save(update_fields=["tags"])
+            audit(AuditAction.RUN_LABELLED, run, by=user)
+            changed += 1
+    return changed
+
+
+def runs_archive(*, runs: Sequence[Run], user: User, on: bool = True) -> Archived:
+    """Hide runs from the list, or show them again. Whatever may still change by itself is not hidden."""
+    done = 0
+    for run in runs:
+        with transaction.atomic():
+            rows = Run.objects.filter(pk=run.pk, archived_at__isnull=on)
+            rows = rows.filter(state__in=ARCHIVABLE) if on else rows
+            if rows.update(archived_at=Now() if on else None):
+                audit(AuditAction.RUN_ARCHIVED if on else AuditAction.RUN_RESTORED, run, by=user)
+                done += 1
+    return Archived(done, sum(on and run.state not in ARCHIVABLE for run in runs))
+
+
+def run_star(*, run: Run, user: User, on: bool) -> None:
+    """Put a person's star on a run, or take it away."""
+    if on:
+        RunStar.objects.get_or_create(run=run, user=user)
+    else:
+        RunStar.objects.filter(run=run, user=user).delete()

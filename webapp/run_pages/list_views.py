@@ -1,0 +1,281 @@
+"""The list of runs as a team's list: filters, columns, stars, and what is done to several at once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+from urllib.parse import urlsplit, urlunsplit
+from uuid import UUID
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.core.exceptions import ValidationError
+from django.core.paginator import Paginator
+from django.http import HttpRequest, HttpResponse, QueryDict, StreamingHttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils.cache import patch_vary_headers
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from training.config import METHODS
+from webapp.csv_text import csv_lines
+from webapp.launch.checked import CHECKING
+from webapp.launch.preparing import preparation_lines
+from webapp.pages import errors_by_field, page_number, url_or_none
+from webapp.records import cells, columns, listing, marks
+from webapp.records.access import own_run
+from webapp.rewards.selectors import specs_of
+from webapp.runs.models import Run
+from webapp.runs.states import TERMINAL, RunState
+from webapp.runs.tags import LONGEST, MOST
+from webapp.teams.access import project_for
+from webapp.teams.models import Project, Role, User
+from webapp.text import translated
+
+PER_PAGE = 50
+CHOSEN_MOST = 200
+SPECS_MOST = 200
+WORDS = ("state", "kind", "owner", "q", "spec", "starred", "archived")
+
+
+def _filters(request: HttpRequest) -> dict[str, Any]:
+    """What the address asks for."""
+    filters: dict[str, Any] = {key: request.GET.get(key, "").strip() for key in WORDS}
+    return filters | {"tags": [tag for tag in request.GET.getlist("tag") if tag]}
+
+
+def _sort(request: HttpRequest) -> str:
+    """An order that the list knows; anything else is newest first."""
+    raw = request.GET.get("sort", "")
+    return raw if raw.removeprefix("-") in listing.SORTS else "-created"
+
+
+@login_required
+@require_GET
+def run_list_page(request: HttpRequest, slug: str) -> HttpResponse:
+    """The runs of the project; while one is at work, the table asks for itself again."""
+    project, user = project_for(request.user, slug), cast(User, request.user)
+    htmx = getattr(request, "htmx", None)
+    part = bool(htmx and not htmx.history_restore_request)
+    filters, sort, asked = _filters(request), _sort(request), request.GET.get("cols", "")
+    found = listing.run_list(project, filters, sort, page_number(request.GET.get("page")), PER_PAGE, user=user)
+    preparations = preparation_lines(project)
+    shown = cells.heads(columns.columns_for(project, user, asked))
+    context = {
+        "project": project,
+        "lines": cells.lines(found.rows, shown),
+        "heads": shown,
+        "total": found.total,
+        "filters": filters,
+        "sort": sort,
+        "page_obj": Paginator(range(found.total), PER_PAGE).get_page(found.page),
+        "filtered": any(value for key, value in filters.items() if key != "archived"),
+        "archived": listing.archived_count(project),
+        "refresh": any(_moves(row.view) for row in found.rows)
+        or any(line.item.state == "open" for line in preparations),
+        "new_url": url_or_none("run-new", slug),
+        "preparations": preparations,
+    }
+    if not part:
+        chosen = {head.key for head in shown}
+        offered = [(head, head.key in chosen) for head in cells.heads(columns.COLUMNS.values())]
+        context |= _choices(project) | {"offered": offered, "asked": asked}
+    response = render(request, "runs/_list.html" if part else "runs/list.html", context)
+    patch_vary_headers(response, ["HX-Request"])
+    return response
+
+
+def _choices(project: Project) -> dict[str, Any]:
+    """What the toolbar offers."""
+    people = project.runs.exclude(created_by=None).order_by("created_by__username")
+    specs = specs_of(project).order_by("name", "-version")[:SPECS_MOST]
+    return {
+        "states": RunState.choices,
+        "methods": [(kind, translated(method.short)) for kind, method in METHODS.items()],
+        "owners": list(people.values_list("created_by__username", flat=True).distinct()),
+        "tags": listing.run_tags(project),
+        "specs": [spec.reference.removeprefix("reward:") for spec in specs],
+    }
+
+
+def _moves(view: dict[str, Any]) -> bool:
+    """Whether a run of the list may change by itself."""
+    return view["state"] not in TERMINAL and (view["state"] != RunState.DRAFT or view["phase"] == CHECKING)
+
+
+def _back(request: HttpRequest, slug: str) -> str:
+    """The view of the list, or the run, that somebody acted from."""
+    given = urlsplit(request.POST.get("next") or request.headers.get("Referer", ""))
+    home = reverse("run-list", args=[slug])
+    known = re.fullmatch(re.escape(home) + r"([0-9a-f-]{36}/)?", given.path)
+    if known is None or given.netloc not in ("", request.get_host()):
+        return home
+    return urlunsplit(("", "", given.path, given.query, ""))
+
+
+@login_required
+@require_POST
+def run_columns(request: HttpRequest, slug: str) -> HttpResponse:
+    """Keep which columns the person wants to see in this project."""
+    project = project_for(request.user, slug)
+    keys = [] if "usual" in request.POST else request.POST.getlist("column")
+    found = columns.columns_keep(project=project, user=cast(User, request.user), keys=keys)
+    address, _mark, query = _back(request, slug).partition("?")
+    view = QueryDict(query, mutable=True)
+    view.pop("cols", None)
+    if tuple(column.key for column in found) != columns.USUAL:  # whoever gets the address sees the same columns
+        view["cols"] = ",".join(column.key for column in found)
+    return redirect(f"{address}?{view.urlencode(safe=',')}" if view else address)
+
+
+@login_required
+@require_POST
+def run_star(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """Put the person's star on a run (``on=1``) or take it away; scripts get the button as it is now."""
+    project, run = own_run(request, slug, pk)
+    starred = request.POST.get("on") == "1"
+    marks.run_star(run=run, user=cast(User, request.user), on=starred)
+    if getattr(request, "htmx", None):
+        return render(request, "runs/_star.html", {"project": project, "run": run, "starred": starred})
+    return redirect(_back(request, slug))
+
+
+@login_required
+@require_POST
+def run_label(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """Change a run's tags and notes."""
+    _project, run = own_run(request, slug, pk, need=Role.EDITOR)
+    given = {key: request.POST[key] for key in ("tags", "notes") if key in request.POST}
+    try:
+        marks.run_label(run=run, user=cast(User, request.user), **given)
+        messages.success(request, _("Tags and notes were saved."))
+    except ValidationError as exc:
+        messages.error(request, _sentence(exc))
+    return redirect("run-detail", slug=slug, pk=pk)
+
+
+def _sentence(exc: ValidationError) -> str:
+    return " ".join(text for texts in errors_by_field(exc).values() for text in texts)
+
+
+# --- Several at once ------------------------------------------------------------------------------------------------
+def _chosen(request: HttpRequest, project: Project) -> list[Run]:
+    """The runs whose boxes were ticked, by name."""
+    given = request.POST if request.method == "POST" else request.GET
+    ids = []
+    for text in given.getlist("c")[:CHOSEN_MOST]:
+        try:
+            ids.append(UUID(text))
+        except ValueError:
+            continue
+    return list(project.runs.filter(pk__in=ids).select_related("project").defer(*listing.UNREAD).order_by("name"))
+
+
+def _none_chosen(request: HttpRequest, slug: str) -> HttpResponse:
+    messages.info(request, _("Tick the boxes of the runs that you mean first."))
+    return redirect(_back(request, slug))
+
+
+@login_required
+@require_http_methods(["GET", "POST"])
+def runs_tag(request: HttpRequest, slug: str) -> HttpResponse:
+    """Add tags to the chosen runs, or take some away."""
+    project = project_for(request.user, slug, need=Role.EDITOR)
+    chosen = _chosen(request, project)
+    if not chosen:
+        return _none_chosen(request, slug)
+    context: dict[str, Any] = {"project": project, "chosen": chosen, "tags": listing.run_tags(project)}
+    context["back"] = _back(request, slug)
+    context |= {"add": request.POST.get("add", ""), "remove": request.POST.getlist("remove"), "most": MOST}
+    context["theirs"] = sorted({tag for run in chosen for tag in run.tags})
+    if request.method == "GET":
+        return render(request, "runs/tag.html", context | {"longest": LONGEST})
+    try:
+        number = marks.runs_tag(
+            runs=chosen, user=cast(User, request.user), add=context["add"], remove=" ".join(context["remove"])
+        )
+    except ValidationError as exc:
+        return render(request, "runs/tag.html", context | {"longest": LONGEST, "problem": _sentence(exc)}, status=422)
+    told = ngettext("The tags of %(n)d run were changed.", "The tags of %(n)d runs were changed.", number)
+    messages.success(request, told % {"n": number})
+    return redirect(context["back"])
+
+
+@login_required
+@require_http_methods(["GET", "POST"])
+def runs_archive(request: HttpRequest, slug: str) -> HttpResponse:
+    """Hide the chosen runs from the list, or (``on=0``) show them again."""
+    project = project_for(request.user, slug, need=Role.EDITOR)
+    chosen = _chosen(request, project)
+    if not chosen:
+        return _none_chosen(request, slug)
+    if request.method == "GET":
+        context = {
+            "project": project,
+            "chosen": chosen,
+            "back": _back(request, slug),
+            "active": [run for run in chosen if run.state not in marks.ARCHIVABLE],
+            "restore": all(run.archived_at for run in chosen),
+        }
+        return render(request, "runs/archive.html", context)
+    on = request.POST.get("on") != "0"
+    outcome = marks.runs_archive(runs=chosen, user=cast(User, request.user), on=on)
+    _tell_archived(request, outcome, on)
+    return redirect(_back(request, slug))
+
+
+def _tell_archived(request: HttpRequest, outcome: marks.Archived, on: bool) -> None:
+    archived = ngettext("%(n)d run was archived.", "%(n)d runs were archived.", outcome.done)
+    restored = ngettext("%(n)d run is in the list again.", "%(n)d runs are in the list again.", outcome.done)
+    messages.success(request, (archived if on else restored) % {"n": outcome.done})
+    if outcome.active:
+        left = ngettext(
+            "%(n)d run has not ended and stays in the list.",
+            "%(n)d runs have not ended and stay in the list.",
+            outcome.active,
+        )
+        messages.warning(request, left % {"n": outcome.active})
+
+
+@login_required
+@require_GET
+def runs_csv(request: HttpRequest, slug: str) -> HttpResponse | StreamingHttpResponse:
+    """The chosen runs, or all that the filters leave, as a table with the columns of the list."""
+    project, user = project_for(request.user, slug), cast(User, request.user)
+    chosen = [run.pk for run in _chosen(request, project)] if "c" in request.GET else None
+    if chosen is None and "all" not in request.GET:
+        return _none_chosen(request, slug)
+    shown = [
+        column for column in columns.columns_for(project, user, request.GET.get("cols", "")) if column.key != "trend"
+    ]
+    rows = listing.run_rows(project, _filters(request), _sort(request), user=user, chosen=chosen)
+    header = ["name", "kind", *(column.key for column in shown), "notes"]
+    lines = csv_lines(header, (_cells(row, shown) for row in rows))
+    response = StreamingHttpResponse(lines, content_type="text/csv; charset=utf-8")
+    response["Content-Disposition"] = f'attachment; filename="{slug}-runs.csv"'
+    response["X-Content-Type-Options"] = "nosniff"
+    return response
+
+
+def _cells(row: listing.RunRow, shown: Sequence[columns.Column]) -> Iterator[object]:
+    run = row.run
+    known: dict[str, object] = {
+        "state": run.state,
+        "success": row.success,
+        "heldout": row.heldout,
+        "reward": row.view["last_reward"],
+        "spec": row.spec,
+        "model": row.model,
+        "dataset": row.dataset,
+        "tags": " ".join(run.tags),
+        "owner": row.owner,
+        "step": run.step,
+        "duration": row.duration_seconds,
+        "device": row.device_seconds,
+        "started": row.view["started_at"],
+        "created": run.created_at.isoformat(),
+    }
+    yield from (run.name, run.kind, *(known[column.key] for column in shown), run.notes)
