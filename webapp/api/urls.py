@@ -9,6 +9,7 @@ from webapp.api import removal  # noqa: F401 - adds to the routers below
 from webapp.api.base import api, not_found, shaped
 from webapp.api.comparisons import router as comparisons
 from webapp.api.me import router as me
+from webapp.api.notifications import router as notifications
 from webapp.api.objects import router as objects
 from webapp.api.operations import router as operations
 from webapp.api.runs import router as runs
@@ -29,6 +30,7 @@ def _patterns() -> list[URLPattern]:
     api.add_router("", comparisons)
     api.add_router("", objects)
     api.add_router("", operations)
+    api.add_router("", notifications)
     found = []
     for item in api.urls[0]:
         if isinstance(item, URLPattern) and item.name != "api-root":

@@ -178,6 +178,9 @@ class AuditAction(models.TextChoices):
     MODEL_DOWNLOADED = "model_downloaded", _("model downloaded")
     MODEL_DELETED = "model_deleted", _("model deleted")
     CHECKPOINT_DELETED = "checkpoint_deleted", _("checkpoint deleted")
+    CHANNEL_ADDED = "channel_added", _("notification channel added")
+    CHANNEL_RESUMED = "channel_resumed", _("notification channel resumed")
+    CHANNEL_DELETED = "channel_deleted", _("notification channel deleted")
 
 
 class AuditEntry(models.Model):

@@ -47,7 +47,7 @@ RAIL = [
     (gettext_lazy("Environments"), "environments", "environment-list", ("environment",)),
     (gettext_lazy("Models"), "models", "model-list", ("model", "checkpoint")),
     (gettext_lazy("Compare"), "compare", "compare", ("compare",)),
-    (gettext_lazy("Settings"), "settings", "team-settings", ("team", "member")),
+    (gettext_lazy("Settings"), "settings", "team-settings", ("team", "member", "channel")),
 ]
 
 
