@@ -26,9 +26,9 @@ BUSY = 429
 DELIVERED = _("Delivered.")
 PAGE = _("a web page")
 NOTHING_SAID = _("nothing")
-NOT_OK = _("Slack answers “ok” to what it takes; check the address. This server said: {said}")
+NOT_OK = _("Slack answers “ok” to what it accepts; check the address. This server said: {said}")
 STRANGE = _("This is no answer of this service; check the kind and the address. It said: {said}")
-OTHER_CODE = _("The service did not take the message (code {code}). It said: {said}")
+OTHER_CODE = _("The service did not accept the message (code {code}). It said: {said}")
 
 
 class Verdict(NamedTuple):
@@ -75,7 +75,7 @@ def _refused(reply: Reply, said: Sentence) -> Verdict:
     elif status in (404, 410):
         template = _("No such webhook (HTTP {status}): it was deleted, or the address is wrong. It said: {said}")
     else:
-        template = _("The server does not take the message (HTTP {status}). It said: {said}")
+        template = _("The server did not accept the message (HTTP {status}). It said: {said}")
     return Verdict(False, sentence(template, status=status, said=said))
 
 
@@ -99,8 +99,8 @@ def _slack(reply: Reply, said: Sentence) -> Verdict:
 # Codes of the two services that put them into the body of a 200: what to do about each.
 FEISHU_CODES = {
     19021: _("Feishu does not accept the signature: the secret is wrong, or this server's clock is. It said: {said}"),
-    19022: _("Feishu takes messages of this robot only from listed IP addresses. It said: {said}"),
-    19024: _("Feishu takes only messages with the robot's keywords; sign them instead. It said: {said}"),
+    19022: _("Feishu accepts messages for this robot only from listed IP addresses. It said: {said}"),
+    19024: _("Feishu accepts only messages with the robot's keywords; use signing instead. It said: {said}"),
     19001: _("Feishu knows no such robot: it was removed, or the address is wrong. It said: {said}"),
 }
 FEISHU_BUSY = {11232, 11233}

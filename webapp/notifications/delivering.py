@@ -35,7 +35,7 @@ PAUSES_S = (30.0, 120.0, 600.0, 3600.0, 10800.0)
 MOST_ATTEMPTS = len(PAUSES_S) + 1
 LONGEST_PAUSE_S = 6 * 3600.0
 PAUSE_AFTER = 8
-GONE = _("Nobody is left to tell: the person left the team, or the project was deleted.")
+GONE = _("Not sent: the person left the team, or the project was deleted.")
 NO_FILE = _("The address of this channel is missing on the server; delete the channel and add it again.")
 
 

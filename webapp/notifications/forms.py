@@ -35,7 +35,9 @@ class SettingsForm(forms.Form):
         label=_("Events"), choices=Kind.choices, widget=forms.CheckboxSelectMultiple, required=False
     )
     language = forms.ChoiceField(
-        label=_("Language of your mail"), choices=settings.LANGUAGES, help_text=_("Pages stay in the language above.")
+        label=_("Language of your mail"),
+        choices=settings.LANGUAGES,
+        help_text=_("Pages keep the language that you chose in the top bar."),
     )
 
     def __init__(self, data: Any, *, reader: Reader, choices: list[Choice]) -> None:
@@ -74,7 +76,7 @@ class ChannelForm(forms.Form):
         label=_("Name"),
         max_length=80,
         validators=[name_validator],
-        help_text=_("What your team calls it, such as the room that it posts to."),
+        help_text=_("What your team calls it, such as the chat that it posts to."),
     )
     kind = forms.ChoiceField(label=_("Service"), choices=ChannelKind.choices)
     url = forms.CharField(

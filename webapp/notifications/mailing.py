@@ -9,18 +9,18 @@ from django.core.mail import EmailMultiAlternatives
 from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from training.words import Sentence, sentence
-from training.words import _ as marked
 from webapp.notifications.answers import Verdict
 from webapp.notifications.words import Message, absolute
 from webapp.teams.models import User
 
 MAX_SAID_CHARS = 200
 PERMANENT = range(500, 600)
-TAKEN = marked("The mail server took the message.")
-NO_SERVER = marked("No mail server is set up: the administrator names one in EMAIL_HOST.")
-NO_ADDRESS = marked("Your account has no mail address.")
+TAKEN = gettext_noop("The mail server accepted the message.")
+NO_SERVER = gettext_noop("No mail server is set up: the administrator names one in EMAIL_HOST.")
+NO_ADDRESS = gettext_noop("Your account has no mail address.")
 
 
 def has_server() -> bool:
@@ -54,7 +54,7 @@ test_mail.__test__ = False  # type: ignore[attr-defined]  # not pytest's
 def _mail(user: User, message: Message) -> EmailMultiAlternatives:
     """The mail; its ``Message-ID`` is the delivery's, so that one that is sent twice is shown once."""
     settings_url = absolute(reverse("notification-settings"))
-    more = _("What you are told, and by mail or not:")
+    more = _("Notification settings:")
     text = "\n\n".join([message.title, *message.lines, message.url, f"{more} {settings_url}"])
     subject = f"[{message.project}] {message.title}" if message.project else message.title
     host = settings.DEFAULT_FROM_EMAIL.rpartition("@")[2].strip("<> ") or "tiltyard"
@@ -75,7 +75,7 @@ def _refused(exc: SMTPException | OSError) -> Verdict:
     code, said = _answer(exc)
     text = said.decode("utf-8", "replace") if isinstance(said, bytes) else said
     shown = Sentence("{text}", {"text": " ".join(text.split())[:MAX_SAID_CHARS] or type(exc).__name__})
-    told = sentence(marked("The mail server did not take the message. It said: {said}"), said=shown)
+    told = sentence(gettext_noop("The mail server did not accept the message. It said: {said}"), said=shown)
     return Verdict(False, told, again=code not in PERMANENT)
 
 

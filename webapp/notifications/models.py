@@ -18,12 +18,12 @@ from webapp.work import Work
 class Kind(models.TextChoices):
     """What can happen."""
 
-    RUN_SUCCEEDED = "run_succeeded", _("run succeeded")
-    RUN_FAILED = "run_failed", _("run failed")
-    RUN_PAUSED = "run_paused", _("run paused")
-    EVALUATION_READY = "evaluation_ready", _("evaluation ready")
-    VOTE_ASKED = "vote_asked", _("votes asked for")
-    MODEL_PRODUCTION = "model_production", _("model in production")
+    RUN_SUCCEEDED = "run_succeeded", _("Run succeeded")
+    RUN_FAILED = "run_failed", _("Run failed")
+    RUN_PAUSED = "run_paused", _("Run paused")
+    EVALUATION_READY = "evaluation_ready", _("Evaluation ready")
+    VOTE_ASKED = "vote_asked", _("Vote asked for")
+    MODEL_PRODUCTION = "model_production", _("Model in production")
 
 
 class EventState(models.TextChoices):

@@ -210,9 +210,7 @@ def test_a_worker_killed_while_it_sends_costs_one_attempt_and_the_message_comes_
     happened()
     work_off(Event)
     delivery = one()
-    env = make_child_env(
-        TILTYARD_OUTBOUND_ALLOW=f"127.0.0.1:{service.port}", DJANGO_SETTINGS_MODULE="webapp.settings"
-    )
+    env = make_child_env(TILTYARD_OUTBOUND_ALLOW=f"127.0.0.1:{service.port}", DJANGO_SETTINGS_MODULE="webapp.settings")
     child = subprocess.Popen([sys.executable, "-c", DYING, str(delivery.pk)], env=env, start_new_session=True)
     try:
         wait_until(lambda: len(service.got) == 1, 60, what="the first post")

@@ -64,7 +64,7 @@ class Migration(migrations.Migration):
                 ('heard_at', models.DateTimeField(help_text='last sign of its worker, or when one was last asked for', null=True)),
                 ('tries', models.PositiveSmallIntegerField(default=0, help_text='workers that have taken it')),
                 ('progress', models.JSONField(default=dict, help_text='how far its worker is, for people')),
-                ('kind', models.CharField(choices=[('run_succeeded', 'run succeeded'), ('run_failed', 'run failed'), ('run_paused', 'run paused'), ('evaluation_ready', 'evaluation ready'), ('vote_asked', 'votes asked for'), ('model_production', 'model in production')], max_length=20)),
+                ('kind', models.CharField(choices=[('run_succeeded', 'Run succeeded'), ('run_failed', 'Run failed'), ('run_paused', 'Run paused'), ('evaluation_ready', 'Evaluation ready'), ('vote_asked', 'Vote asked for'), ('model_production', 'Model in production')], max_length=20)),
                 ('key', models.CharField(help_text='the same happening has the same key, and one event', max_length=120, unique=True)),
                 ('people', models.JSONField(default=list, help_text='ids of the only people whom it concerns; empty: all')),
                 ('object_kind', models.CharField(blank=True, help_text='model of what it is about, as app.model', max_length=40)),
