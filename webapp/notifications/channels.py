@@ -70,7 +70,7 @@ def channel_create(
             audit(AuditAction.CHANNEL_ADDED, channel, by=user)
     except IntegrityError as exc:
         webhook_forget(channel.pk)
-        raise ValidationError({"name": _("This project has a channel with this name.")}, code="conflict") from exc
+        raise ValidationError({"name": _("This project has a channel with this name.")}) from exc
     return channel
 
 
