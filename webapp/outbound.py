@@ -20,7 +20,6 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mappin
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from math import inf
-from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
@@ -61,11 +60,18 @@ class Target(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """What a server answered, within the limits; ``headers`` by name in any case."""
+    """What a server answered, within the limits."""
 
     status: int
     body: bytes
-    headers: Mapping[str, str] = MappingProxyType({})
+
+
+class Answer(NamedTuple):
+    """What a server answered to a POST; header names are in lower case."""
+
+    status: int
+    body: bytes
+    headers: dict[str, str]
 
 
 def target_of(url: str, *, resolve: Resolver | None = None, ours: Pairs = NOTHING) -> Target:
@@ -131,7 +137,7 @@ def fetch(
             raise EnvironmentProtocolError(_("The server's answer is larger than 1 MB.")) from exc
 
 
-def post(url: str, content: bytes, headers: Mapping[str, str], *, total_s: float = TOTAL_LIMIT_S) -> Reply:
+def post(url: str, content: bytes, headers: Mapping[str, str], *, total_s: float = TOTAL_LIMIT_S) -> Answer:
     """POST a small document to an address that may have a query. A redirect is an answer like any other.
 
     Raises ``OutboundRefused``, or an environment error that says what went wrong. Of a long body the beginning is read.
@@ -142,7 +148,8 @@ def post(url: str, content: bytes, headers: Mapping[str, str], *, total_s: float
         with contextlib.suppress(TooLarge):
             for piece in exchange.body(MAX_ANSWER_BYTES):
                 body.append(piece)
-        return Reply(exchange.status, b"".join(body), dict(exchange.headers))
+        answered = {name.lower(): value for name, value in exchange.headers.items()}
+        return Answer(exchange.status, b"".join(body), answered)
 
 
 def _system_resolve(host: str, port: int) -> list[str]:

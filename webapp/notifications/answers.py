@@ -18,7 +18,7 @@ from training.errors import TiltyardError
 from training.words import Sentence, _, sentence
 from webapp.notifications.models import ChannelKind
 from webapp.notifications.secret_files import Webhook
-from webapp.outbound import OutboundRefused, Reply
+from webapp.outbound import Answer, OutboundRefused
 from webapp.text import clean_text
 
 MAX_SAID_CHARS = 200
@@ -41,7 +41,7 @@ class Verdict(NamedTuple):
     busy: bool = False
 
 
-def verdict_of(kind: str, reply: Reply, webhook: Webhook) -> Verdict:
+def verdict_of(kind: str, reply: Answer, webhook: Webhook) -> Verdict:
     """What a service of this kind means by its answer."""
     said = _said(reply.body, webhook)
     if 200 <= reply.status < 300:
@@ -61,7 +61,7 @@ def verdict_of_failure(error: TiltyardError) -> Verdict:
     return Verdict(False, told, again=not isinstance(error, OutboundRefused))
 
 
-def _refused(reply: Reply, said: Sentence) -> Verdict:
+def _refused(reply: Answer, said: Sentence) -> Verdict:
     status = reply.status
     if status == BUSY:
         return _too_many(_after_s(reply))
@@ -88,11 +88,11 @@ def _delivered() -> Verdict:
     return Verdict(True, sentence(DELIVERED))
 
 
-def _any(_reply: Reply, _said: Sentence) -> Verdict:
+def _any(_reply: Answer, _said: Sentence) -> Verdict:
     return _delivered()
 
 
-def _slack(reply: Reply, said: Sentence) -> Verdict:
+def _slack(reply: Answer, said: Sentence) -> Verdict:
     return _delivered() if reply.body.strip() == b"ok" else Verdict(False, sentence(NOT_OK, said=said))
 
 
@@ -113,12 +113,12 @@ DINGTALK_BUSY = {130101, 410100}
 SYSTEM_BUSY = -1
 
 
-def _feishu(reply: Reply, said: Sentence) -> Verdict:
+def _feishu(reply: Answer, said: Sentence) -> Verdict:
     answer = _object(reply.body)
     return _coded(answer.get("code", answer.get("StatusCode")), said, FEISHU_CODES, FEISHU_BUSY)
 
 
-def _dingtalk(reply: Reply, said: Sentence) -> Verdict:
+def _dingtalk(reply: Answer, said: Sentence) -> Verdict:
     return _coded(_object(reply.body).get("errcode"), said, DINGTALK_CODES, DINGTALK_BUSY)
 
 
@@ -133,7 +133,7 @@ def _coded(code: Any, said: Sentence, codes: Mapping[int, str], busy: set[int]) 
     return Verdict(False, told, again=code == SYSTEM_BUSY)
 
 
-_JUDGES: dict[ChannelKind, Callable[[Reply, Sentence], Verdict]] = {
+_JUDGES: dict[ChannelKind, Callable[[Answer, Sentence], Verdict]] = {
     ChannelKind.SLACK: _slack,
     ChannelKind.FEISHU: _feishu,
     ChannelKind.DINGTALK: _dingtalk,
@@ -160,10 +160,9 @@ def _said(body: bytes, webhook: Webhook) -> Sentence:
     return Sentence("{text}", {"text": text[:MAX_SAID_CHARS]}) if text else sentence(NOTHING_SAID)
 
 
-def _after_s(reply: Reply) -> float | None:
+def _after_s(reply: Answer) -> float | None:
     """Seconds to wait: ``Retry-After`` as a number or a date, or the ``retry_after`` of Discord's body."""
-    headers = {name.lower(): value for name, value in reply.headers.items()}
-    raw: Any = headers.get("retry-after", _object(reply.body).get("retry_after"))
+    raw: Any = reply.headers.get("retry-after", _object(reply.body).get("retry_after"))
     try:
         found = float(raw)
     except (TypeError, ValueError):
