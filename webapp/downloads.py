@@ -1,7 +1,7 @@
 """Large files from addresses that the outbound policy allows, followed through redirects that are each checked.
 
-1. Every address, the first and those that it redirects to, passes ``webapp.outbound.target_of``; a redirect may carry a
-   query, because signed addresses of file stores do.
+1. Every address, the first and those that it redirects to, passes ``webapp.outbound.target_with_query``; a redirect may
+   carry a query, because signed addresses of file stores do.
 2. The body goes to a file piece by piece, at most so many bytes; the file is whole or not there.
 3. Silence ends it after ``SILENCE_LIMIT_S``, and the whole after the limit that is given.
 """
@@ -13,13 +13,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
-from urllib.parse import urljoin, urlsplit, urlunsplit
+from urllib.parse import urljoin
 
 from django.utils.translation import gettext as _
 
 from training.connections import TooLarge
 from training.errors import EnvironmentProtocolError
-from webapp.outbound import Exchange, Target, target_of
+from webapp.outbound import Exchange, Target, target_with_query
 
 MAX_REDIRECTS = 5
 MAX_ADDRESS_CHARS = 8000
@@ -44,12 +44,10 @@ def download(url: str, path: Path, *, most: int, limit_s: float, on_progress: On
 
 
 def _target(url: str) -> Target:
-    """A checked address; its query takes no part in the check, as it names neither host nor port."""
+    """A checked address."""
     if len(url) > MAX_ADDRESS_CHARS or any(mark <= " " or mark == "\x7f" for mark in url):
         raise EnvironmentProtocolError(_("The server redirects to an address that cannot be used."))
-    parts = urlsplit(url)
-    place = target_of(urlunsplit(parts._replace(query="", fragment="", path="/")))
-    return place._replace(path=urlunsplit(("", "", parts.path or "/", parts.query, "")))
+    return target_with_query(url)
 
 
 def _keep(exchange: Exchange, path: Path, most: int, on_progress: OnProgress | None) -> None:

@@ -22,6 +22,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from math import inf
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
+from urllib.parse import urlsplit, urlunsplit
 
 from django.conf import settings
 from django.utils.translation import gettext as _
@@ -37,6 +38,7 @@ TOTAL_LIMIT_S = 10.0
 MAX_BODY_BYTES = 1024**2
 TICK_S = 0.5
 
+MAX_ANSWER_BYTES = 64 * 1024  # of a POST; a longer answer is an error page, whose beginning tells enough
 CLOSING = {"Connection": "close"}
 Result = TypeVar("Result")
 Resolver = Callable[[str, int], list[str]]
@@ -67,6 +69,14 @@ class Reply(NamedTuple):
     headers: Mapping[str, str] = MappingProxyType({})
 
 
+class Answer(NamedTuple):
+    """What a server answered to a POST; header names are in lower case."""
+
+    status: int
+    body: bytes
+    headers: dict[str, str]
+
+
 def target_of(url: str, *, resolve: Resolver | None = None, ours: Pairs = NOTHING) -> Target:
     """Check an address without connecting to it. Raises ``OutboundRefused`` with a sentence.
 
@@ -79,6 +89,16 @@ def target_of(url: str, *, resolve: Resolver | None = None, ours: Pairs = NOTHIN
         for address in found:
             allowed.check(address, host, port)
     return Target(scheme, host, port, path, found)
+
+
+def target_with_query(url: str) -> Target:
+    """As ``target_of``, for an address with a query: it takes no part in the check, as it names neither host nor port.
+
+    The caller has refused white space and control characters.
+    """
+    parts = urlsplit(url)
+    place = target_of(urlunsplit(parts._replace(query="", fragment="", path="/")))
+    return place._replace(path=urlunsplit(("", "", parts.path or "/", parts.query, "")))
 
 
 def access(token: str, ours: Pairs = NOTHING) -> Access:
@@ -120,6 +140,21 @@ def fetch(
             raise EnvironmentProtocolError(_("The server's answer is larger than 1 MB.")) from exc
 
 
+def post(url: str, content: bytes, headers: Mapping[str, str], *, total_s: float = TOTAL_LIMIT_S) -> Answer:
+    """POST a small document to an address that may have a query. A redirect is an answer like any other.
+
+    Raises ``OutboundRefused``, or an environment error that says what went wrong. Of a long body the beginning is read.
+    """
+    deadline = time.monotonic() + total_s
+    body: list[bytes] = []
+    with Exchange(target_with_query(url), dict(headers), deadline, content=content) as exchange:
+        with contextlib.suppress(TooLarge):
+            for piece in exchange.body(MAX_ANSWER_BYTES):
+                body.append(piece)
+        answered = {name.lower(): value for name, value in exchange.headers.items()}
+        return Answer(exchange.status, b"".join(body), answered)
+
+
 def _system_resolve(host: str, port: int) -> list[str]:
     return [str(found[4][0]) for found in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
 
@@ -145,20 +180,30 @@ def _too_slow() -> EnvironmentTimeout:
 
 
 class Exchange:
-    """One GET at a checked address, and its answer. Every step ends by the deadline, or after ``silence_s`` of silence.
+    """One request at a checked address (a POST where there is ``content``), and its answer.
 
-    Raises ``OutboundRefused``, or an environment error that says what went wrong in the reader's language.
+    Every step ends by the deadline, or after ``silence_s`` of silence. Raises ``OutboundRefused``, or an
+    environment error that says what went wrong in the reader's language.
     """
 
-    def __init__(self, target: Target, headers: dict[str, str], deadline: float, silence_s: float = inf) -> None:
-        self._deadline, self._silence_s = deadline, silence_s
+    def __init__(
+        self,
+        target: Target,
+        headers: dict[str, str],
+        deadline: float,
+        silence_s: float = inf,
+        *,
+        content: bytes | None = None,
+    ) -> None:
+        self._deadline, self._silence_s, self._content = deadline, silence_s, content
         self._loop = asyncio.Runner()
         self._client = HttpClient(CONNECT_LIMIT_S, headers=CLOSING | headers, pinned=target.addresses)
         self._target = target
 
     def __enter__(self) -> Exchange:
         try:
-            self._answer = self._step(self._client.open("GET", url_of(self._target)))
+            method = "GET" if self._content is None else "POST"
+            self._answer = self._step(self._client.open(method, url_of(self._target), content=self._content))
         except BaseException:
             self.__exit__()
             raise

@@ -83,6 +83,7 @@ DEFAULT_FROM_EMAIL = env_str("EMAIL_FROM", f"tiltyard@{ALLOWED_HOSTS[0]}")
 INSTALLED_APPS = [
     "webapp.ui",
     "webapp.teams",
+    "webapp.notifications",
     "webapp.datasets",
     "webapp.rewards",
     "webapp.environments",

@@ -81,6 +81,11 @@ def replica_log(environment_id: UUID, number: int) -> Path:
     return environment_dir(environment_id) / f"replica-{int(number)}.log"
 
 
+def channel_dir(channel_id: UUID) -> Path:
+    """Folder of one channel of notifications: its address and its secret."""
+    return Path(settings.DATA_DIR) / "channels" / str(UUID(str(channel_id)))
+
+
 def environment_data_root() -> Path:
     """Folder of the operator's data files that servers which we start may be given."""
     return Path(settings.ENVIRONMENT_DATA_DIR)

@@ -10,6 +10,7 @@ handler500 = "webapp.errors.server_error"
 urlpatterns = [
     path("", include("webapp.home.urls")),
     path("", include("webapp.teams.urls")),
+    path("", include("webapp.notifications.urls")),
     path("api/v1/", include("webapp.api.urls")),
     path("p/<slug:slug>/runs/", include("webapp.run_pages.urls")),
     path("p/<slug:slug>/rollouts/", include("webapp.rollouts.urls")),

@@ -80,7 +80,7 @@ class Claim(Generic[W]):
 
     def keep(self, **columns: Any) -> None:
         """Write columns. Raises ``Lost``, as all that follow do."""
-        if not self.mine().update(heard_at=Now(), **columns):
+        if not self.mine().update(**({"heard_at": Now()} | columns)):
             raise Lost
 
     def report(self, values: dict[str, Any], *, at_once: bool = False) -> None:
@@ -101,9 +101,10 @@ class Claim(Generic[W]):
         """Write the outcome, with a state that is not open."""
         self.keep(token="", tries=0, progress={}, **columns)
 
-    def wait(self) -> None:
-        """Give it back for now: there is more to do after ``AGAIN_AFTER_S``."""
-        self.keep(token="", tries=0)
+    def wait(self, seconds: float | None = None, **columns: Any) -> None:
+        """Give it back for now: there is more to do after ``seconds``, by default ``AGAIN_AFTER_S``."""
+        later = timedelta(seconds=0 if seconds is None else seconds - self.item.AGAIN_AFTER_S)
+        self.keep(token="", tries=0, heard_at=Now() + later, **columns)
 
 
 @dataclass(frozen=True)

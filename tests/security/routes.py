@@ -38,6 +38,13 @@ TABLE: dict[str, dict[str, Who]] = {
     "password/mail/": {"POST": Who.LOGIN},
     "tokens/": {"GET": Who.LOGIN, "POST": Who.LOGIN},
     "tokens/<uuid:pk>/revoke/": {"POST": Who.HOLDER},
+    "notifications/": {"GET": Who.LOGIN},
+    "notifications/bell/": {"GET": Who.LOGIN},
+    "notifications/read/": {"POST": Who.LOGIN},
+    "notifications/settings/": {"GET": Who.LOGIN, "POST": Who.LOGIN},
+    "notifications/settings/mail/": {"GET": Who.LOGIN, "POST": Who.LOGIN},
+    "notifications/<int:pk>/open/": {"GET": Who.HOLDER},
+    "notifications/<int:pk>/read/": {"POST": Who.HOLDER},
     "confirm/": {"GET": Who.LOGIN, "POST": Who.LOGIN},
     "site/": {"GET": Who.ADMIN},
     "site/custom-rewards/": {"POST": Who.ADMIN},
@@ -54,6 +61,8 @@ TABLE: dict[str, dict[str, Who]] = {
     PROJECT + "delete/": OWNERS,
     PROJECT + "runs/" + OWN_PK + "delete/": OWNERS,
     PROJECT + "models/checkpoints/" + OWN_PK + "delete/": OWNERS,
+    PROJECT + "settings/channels/": {"GET": Who.READ, "POST": Who.OWN},
+    **{PROJECT + "settings/channels/" + OWN_PK + tail: {"POST": Who.OWN} for tail in ("test/", "resume/", "delete/")},
     PROJECT + "settings/members/": {"POST": Who.OWN},
     PROJECT + "settings/members/<int:pk>/role/": {"POST": Who.OWN},
     PROJECT + "settings/members/<int:pk>/remove/": {"POST": Who.OWN},
@@ -217,6 +226,11 @@ TABLE: dict[str, dict[str, Who]] = {
     API + "environments/<uuidstr:environment_id>/restart": WRITE,
     API + "endpoints/<uuidstr:endpoint_id>": {"GET": Who.READ, "PATCH": Who.WRITE, "DELETE": Who.WRITE},
     API + "endpoints/<uuidstr:endpoint_id>/test": WRITE,
+    API + "notifications": {"GET": Who.LOGIN},
+    API + "notifications/read": {"POST": Who.LOGIN},
+    API + "projects/<slug:slug>/channels": {"GET": Who.READ, "POST": Who.OWN},
+    API + "channels/<uuidstr:channel_id>": {"DELETE": Who.OWN},
+    **{API + f"channels/<uuidstr:channel_id>/{act}": {"POST": Who.OWN} for act in ("test", "resume")},
     API + "^.*$": dict.fromkeys(("GET", "POST", "PUT", "PATCH", "DELETE"), Who.NOBODY),
 }
 # The least body that an operation of the API understands; who may not write must hear so before anything else.
@@ -240,6 +254,12 @@ BODIES: dict[str, dict[str, object]] = {
     API + "models/<uuidstr:model_id>/pushes": {"repository": "team/model"},
     API + "projects/<slug:slug>/vote-rounds": {"name": "v", "runs": ["a", "b"]},
     API + "vote-rounds/<uuidstr:round_id>/ballots/<uuidstr:ballot_id>/vote": {"answer": "tie"},
+    API + "projects/<slug:slug>/channels": {
+        "name": "c",
+        "kind": "json",
+        "url": "http://10.0.0.1",
+        "events": ["run_failed"],
+    },
 }
 # Sockets: the close code for a stranger and an anonymous visitor is checked with the socket's own policy.
 SOCKETS: dict[str, Who] = {

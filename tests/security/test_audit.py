@@ -36,6 +36,13 @@ UNAUDITED = {
     "site/people/<uuid:pk>/active/": "an administrator's; tests/security/test_logins.py looks at its row",
     "tokens/": "asks for the password first; tests/webapp/teams/test_tokens.py looks at its row",
     "deletions/<uuid:pk>/retry/": "goes on with a deletion whose row stands already",
+    "notifications/read/": "marks the person's own list",
+    "notifications/<int:pk>/read/": "marks the person's own list",
+    "notifications/settings/": "what the person themself is told",
+    "notifications/settings/mail/": "sends the person a mail",
+    PROJECT + "settings/channels/" + OWN_PK + "test/": "posts a test message and changes nothing",
+    API + "notifications/read": "marks the person's own list",
+    API + "channels/<uuidstr:channel_id>/test": "posts a test message and changes nothing",
     "logout/": "ends nothing but the person's own session",
     "language/": "a cookie of the person's own",
     "theme/": "a cookie of the person's own",
@@ -89,6 +96,8 @@ def _file(text: str = ROW, name: str = "rows.jsonl") -> SimpleUploadedFile:
 
 RUNS, DATASETS, REWARDS = PROJECT + "runs/" + OWN_PK, PROJECT + "datasets/" + OWN_PK, PROJECT + "rewards/" + OWN_PK
 ENVIRONMENTS, MEMBERS = PROJECT + "environments/" + OWN_PK, PROJECT + "settings/members/"
+CHANNELS = PROJECT + "settings/channels/"
+CHANNEL = {"name": "ops", "kind": "json", "url": "http://8.8.8.8/hook", "events": ["run_failed"], "language": "en"}
 ACTS: dict[str, Act] = {
     "password/": Act(
         "password_set",
@@ -102,6 +111,11 @@ ACTS: dict[str, Act] = {
     "tokens/<uuid:pk>/revoke/": Act("token_revoked"),
     "site/custom-rewards/": Act("custom_off", {"on": "no"}),
     "projects/new/": Act("project_added", lambda of: {"name": "New", "team": of["project"].team_id}),
+    CHANNELS: Act("channel_added", CHANNEL),
+    CHANNELS + OWN_PK + "resume/": Act("channel_resumed"),
+    CHANNELS + OWN_PK + "delete/": Act("channel_deleted"),
+    API + "projects/<slug:slug>/channels": Act("channel_added", CHANNEL),
+    API + "channels/<uuidstr:channel_id>/resume": Act("channel_resumed"),
     MEMBERS: Act("member_added", {"username": "dora", "role": "editor"}),
     MEMBERS + "<int:pk>/role/": Act("member_role", {"role": "editor"}),
     MEMBERS + "<int:pk>/remove/": Act("member_removed"),
@@ -226,6 +240,7 @@ DELETES = {
     API + "comparisons/<uuidstr:comparison_id>": "comparison_deleted",
     API + "comments/<uuidstr:comment_id>": "comment_deleted",
     API + "shared-links/<uuidstr:link_id>": "share_revoked",
+    API + "channels/<uuidstr:channel_id>": "channel_deleted",
     API + "datasets/<uuidstr:dataset_id>": "dataset_deleted",
     API + "projects/<slug:slug>": "project_deleted",
     API + "endpoints/<uuidstr:endpoint_id>": "endpoint_deleted",

@@ -22,6 +22,8 @@ from webapp.asgi import application
 from webapp.datasets.models import Dataset, DatasetExport
 from webapp.endpoints.models import Endpoint
 from webapp.foreign.models import RunExport
+from webapp.notifications.models import Channel, Event, Notification
+from webapp.notifications.secret_files import Webhook, webhook_write
 from webapp.registry.models import Checkpoint, RegisteredModel
 from webapp.removal.models import Removal
 from webapp.rewards.models import RewardCase, RolloutSet
@@ -104,6 +106,9 @@ def objects(
         "deletions": Removal.objects.create(team=project.team, name="gone", state="failed").pk,
         "imports": RunImport.objects.create(project=project, files=[{"name": "log", "bytes": 1}]).pk,
         "needs": Preparation.objects.create(project=project, preset="toolbench", size="test").pk,
+        "channels": (channel := _channel(project)).pk,
+        "channel_id": channel.pk,
+        "notifications": _notification(alice, run).pk,
         "lab": RolloutSet.objects.create(project=project, name="set", kind="run").pk,
         "rollout": rollout.pk,
         "members": newcomer.pk,
@@ -158,6 +163,20 @@ def _ballot(run: Run) -> Ballot:
         RoundVoter.objects.create(round=made, user=user)
         Vote.objects.create(ballot=ballot, voter=user, answer="first", first_left=True, cast_at=timezone.now())
     return ballot
+def _channel(project: Project) -> Channel:
+    """One that is paused, so that it can be resumed; what it was given is at no address that may be reached."""
+    channel = Channel.objects.create(
+        project=project, name="room", kind="json", host="10.0.0.1", events=["run_failed"], paused_at=timezone.now()
+    )
+    webhook_write(channel.pk, Webhook("http://10.0.0.1/hook", ""))
+    return channel
+
+
+def _notification(user: User, run: Run) -> Notification:
+    event = Event.objects.create(
+        project=run.project, kind="run_failed", key="k", object_kind="runs.run", object_id=str(run.pk), subject="r"
+    )
+    return Notification.objects.create(event=event, user=user)
 
 
 def _export(dataset: Dataset) -> DatasetExport:

@@ -270,6 +270,17 @@ def test_rows_of_an_older_database_stay_and_go_on(project: Project, make_dataset
     assert (whole.state, whole.rows, whole.tries) == ("ready", 3, 0)
 
 
+def test_work_that_is_given_back_for_a_time_is_asked_for_when_that_is_over(item: RunImport) -> None:
+    taken = work.claim(RunImport, item.pk)
+    assert taken is not None
+    taken.wait(120, name="later")
+    assert list(work.waiting(RunImport)) == []
+    row = RunImport.objects.get()
+    assert (row.name, row.token, row.tries) == ("later", "", 0)
+    RunImport.objects.update(heard_at=row.heard_at - timedelta(seconds=121))
+    assert list(work.waiting(RunImport)) == [row]
+
+
 def test_every_kind_has_its_columns_and_one_beat_entry_looks_after_all(settings: Any) -> None:
     assert set(work.KINDS) == {
         "datasets.dataset",
@@ -280,6 +291,9 @@ def test_every_kind_has_its_columns_and_one_beat_entry_looks_after_all(settings:
         "runs.preparation",
         "runs.launchcheck",
         "removal.removal",
+        "notifications.event",
+        "notifications.delivery",
+        "notifications.reader",
     }
     for kind in work.KINDS.values():
         states = {value for value, _label in kind.model._meta.get_field("state").choices}

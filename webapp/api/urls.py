@@ -11,6 +11,7 @@ from webapp.api.comparisons import router as comparisons
 from webapp.api.endpoints import router as endpoints
 from webapp.api.me import router as me
 from webapp.api.models import router as models
+from webapp.api.notifications import router as notifications
 from webapp.api.objects import router as objects
 from webapp.api.operations import router as operations
 from webapp.api.run_exports import router as run_exports
@@ -41,6 +42,7 @@ def _patterns() -> list[URLPattern]:
     api.add_router("", objects)
     api.add_router("", models)
     api.add_router("", operations)
+    api.add_router("", notifications)
     found = []
     for item in api.urls[0]:
         if isinstance(item, URLPattern) and item.name != "api-root":

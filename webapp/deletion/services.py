@@ -28,7 +28,15 @@ from webapp.removal.files import bytes_of, files_delete, removal_add
 from webapp.removal.models import Removal, RemovalState
 from webapp.runs.models import Run
 from webapp.runs.states import LEASED, TERMINAL, RunState
-from webapp.storage import dataset_dir, endpoint_dir, environment_dir, import_dir, rollout_set_dir, run_dir
+from webapp.storage import (
+    channel_dir,
+    dataset_dir,
+    endpoint_dir,
+    environment_dir,
+    import_dir,
+    rollout_set_dir,
+    run_dir,
+)
 from webapp.teams.audit import audit
 from webapp.teams.models import AuditAction, Project
 from webapp.work import Claim
@@ -161,7 +169,12 @@ def _paths(item: Run | Checkpoint | Project) -> list[Path]:
         return [run_dir(item.run_id) / item.path] if item.folder else []  # ``folder`` has checked the path
     if isinstance(item, Run):
         return [run_dir(item.pk)]
-    folders = {"datasets": dataset_dir, "rollout_sets": rollout_set_dir, "imports": import_dir}
+    folders = {
+        "datasets": dataset_dir,
+        "rollout_sets": rollout_set_dir,
+        "imports": import_dir,
+        "channels": channel_dir,
+    }
     found = [run_dir(pk) for pk in Run.all_objects.filter(project=item).values_list("pk", flat=True)]
     for name, folder in folders.items():
         found += [folder(pk) for pk in getattr(item, name).values_list("pk", flat=True)]

@@ -16,6 +16,7 @@ from django.db.models.functions import Now
 from training.errors import Boundary, ErrorInfo, TiltyardError
 from training.words import Sentence
 from webapp.engine import outbox
+from webapp.engine.announcing import announce
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.nudge import nudge
 from webapp.runs.states import TERMINAL, RunState, sources_of
@@ -81,7 +82,7 @@ def run_transition(
 
     1. Lock the row, if its state is a source of ``target`` (and one of ``sources``) and the lease stands.
     2. Write the state, its times and ``changes``; queued, paused and terminal runs hold no lease.
-    3. Write the event with the next ``seq`` in the same transaction.
+    3. Write the event with the next ``seq`` in the same transaction, and what people are told of it (``announce``).
     4. A terminal state wakes the runs that waited for this one, or fails them.
 
     The event says ``reason``, a sentence, and ``error``, which the run keeps; or ``why``, which only the attempt keeps.
@@ -115,6 +116,7 @@ def run_transition(
         )
         seq = run.seq
         transaction.on_commit(lambda: nudge(run_id, seq))
+        announce(run, shown)
         if target == RunState.QUEUED:
             outbox.add(run_id)
         if target in TERMINAL:

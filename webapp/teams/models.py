@@ -201,6 +201,9 @@ class AuditAction(models.TextChoices):
     ROUND_CLOSED = "round_closed", _("vote round closed")
     ROUND_REOPENED = "round_reopened", _("vote round reopened")
     ROUND_DELETED = "round_deleted", _("vote round deleted")
+    CHANNEL_ADDED = "channel_added", _("notification channel added")
+    CHANNEL_RESUMED = "channel_resumed", _("notification channel resumed")
+    CHANNEL_DELETED = "channel_deleted", _("notification channel deleted")
 
 
 class AuditEntry(models.Model):

@@ -48,7 +48,7 @@ RAIL = [
     (gettext_lazy("Models"), "models", "model-list", ("model", "checkpoint")),
     (gettext_lazy("Endpoints"), "link", "endpoint-list", ("endpoint",)),
     (gettext_lazy("Compare"), "compare", "compare", ("compare", "suite", "vote")),
-    (gettext_lazy("Settings"), "settings", "team-settings", ("team", "member")),
+    (gettext_lazy("Settings"), "settings", "team-settings", ("team", "member", "channel")),
 ]
 
 

@@ -1,0 +1,133 @@
+"""Notifications and channels over the API."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from django.http import HttpRequest
+from django.utils.translation import gettext as _
+from ninja import Router, Status
+from ninja.errors import HttpError
+from pydantic import Field
+
+from webapp.api.base import caller, page_of
+from webapp.api.schemas import Body
+from webapp.notifications import channels, selectors, services
+from webapp.notifications.models import Channel, Notification
+from webapp.notifications.words import path_of, words_of
+from webapp.pages import probe_allowed
+from webapp.teams.access import object_for, project_for
+from webapp.teams.models import Role
+from webapp.text import in_words
+
+router = Router(tags=["notifications"])
+
+
+class ReadIn(Body):
+    """What to call read: notifications by id, all of one project, or (without either) all."""
+
+    ids: list[int] | None = Field(default=None, max_length=1000)
+    project: str = Field(default="", max_length=80)
+
+
+class ChannelIn(Body):
+    """A new channel. `url` and `secret` are never given back."""
+
+    name: str = Field(min_length=1, max_length=80)
+    kind: str = Field(max_length=10, description="slack, feishu, dingtalk, discord or json")
+    url: str = Field(min_length=1, max_length=channels.MAX_ADDRESS_CHARS)
+    secret: str = Field(default="", max_length=channels.MAX_SECRET_CHARS)
+    events: list[str] = Field(min_length=1, max_length=20)
+    language: str = Field(default="", max_length=10)
+
+
+def notification_out(item: Notification) -> dict[str, Any]:
+    """A notification in the caller's language."""
+    words = words_of(item.event)
+    return {
+        "id": item.pk,
+        "event": item.event.kind,
+        "project": item.event.project.slug,
+        "title": words.title,
+        "text": "\n".join(words.lines),
+        "url": path_of(item.event),
+        "at": item.event.created_at.isoformat(),
+        "read_at": item.read_at.isoformat() if item.read_at else None,
+    }
+
+
+def channel_out(channel: Channel) -> dict[str, Any]:
+    """A channel without its address and secret."""
+    return {
+        "id": str(channel.pk),
+        "name": channel.name,
+        "kind": channel.kind,
+        "host": channel.host,
+        "signed": channel.signed,
+        "events": channel.events,
+        "language": channel.language,
+        "failures": channel.failures,
+        "paused_at": channel.paused_at.isoformat() if channel.paused_at else None,
+    }
+
+
+@router.get("/notifications")
+def notifications(
+    request: HttpRequest, project: str = "", unread: bool = False, page: int = 1, per_page: int = 50
+) -> dict[str, Any]:
+    """Your notifications, newest first; of one project or unread alone on demand."""
+    rows = selectors.notifications_of(caller(request), slug=project, unread=unread)
+    return page_of(rows, page, per_page, notification_out)
+
+
+@router.post("/notifications/read")
+def notifications_read(request: HttpRequest, body: ReadIn) -> dict[str, int]:
+    """Call notifications read; `read` is how many were not."""
+    rows = selectors.notifications_of(caller(request), slug=body.project)
+    if body.ids is not None:
+        rows = rows.filter(pk__in=[number for number in body.ids if 0 < number < 1 << 62])
+    return {"read": services.notifications_read(rows)}
+
+
+@router.get("/projects/{slug:slug}/channels")
+def channel_list(request: HttpRequest, slug: str) -> list[dict[str, Any]]:
+    """Where a project's events are posted."""
+    return [channel_out(channel) for channel in channels.channels_of(project_for(caller(request), slug))]
+
+
+@router.post("/projects/{slug:slug}/channels", response={201: dict[str, Any]})
+def channel_new(request: HttpRequest, slug: str, body: ChannelIn) -> Status[dict[str, Any]]:
+    """Add a channel (owners)."""
+    project = project_for(caller(request), slug, need=Role.OWNER)
+    made = channels.channel_create(project=project, user=caller(request), **body.model_dump())
+    return Status(201, channel_out(made))
+
+
+def _channel(request: HttpRequest, channel_id: UUID) -> Channel:
+    return object_for(
+        caller(request), Channel, channel_id, need=Role.OWNER, within=Channel.objects.select_related("project")
+    )
+
+
+@router.delete("/channels/{uuid:channel_id}")
+def channel_delete(request: HttpRequest, channel_id: UUID) -> dict[str, bool]:
+    """Delete a channel and forget its address (owners)."""
+    channels.channel_delete(_channel(request, channel_id))
+    return {"deleted": True}
+
+
+@router.post("/channels/{uuid:channel_id}/test")
+def channel_test(request: HttpRequest, channel_id: UUID) -> dict[str, Any]:
+    """Post a test message now; `text` is what came of it (owners)."""
+    channel = _channel(request, channel_id)
+    if not probe_allowed(request.user):
+        raise HttpError(429, _("Too many tests in one minute; wait a moment."))
+    verdict = channels.channel_test(channel)
+    return {"ok": verdict.ok, "text": in_words(verdict.told)}
+
+
+@router.post("/channels/{uuid:channel_id}/resume")
+def channel_resume(request: HttpRequest, channel_id: UUID) -> dict[str, int]:
+    """Post to a paused channel again; `sent` is how many messages that were held follow (owners)."""
+    return {"sent": channels.channel_resume(_channel(request, channel_id))}

@@ -1,0 +1,102 @@
+"""Forms of a person's settings and of a project's channels."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from django import forms
+from django.conf import settings
+from django.utils.translation import get_language
+from django.utils.translation import gettext_lazy as _
+
+from webapp.ids import name_validator
+from webapp.notifications.channels import MAX_ADDRESS_CHARS, MAX_SECRET_CHARS
+from webapp.notifications.models import ChannelKind, Kind, Reader, Scope
+from webapp.notifications.selectors import Choice
+from webapp.teams.models import Project
+
+USUAL = [Kind.RUN_SUCCEEDED, Kind.RUN_FAILED, Kind.RUN_PAUSED, Kind.EVALUATION_READY]
+SCOPE_LABEL, MAIL_LABEL = _("Runs"), _("Also by mail")
+
+
+class ProjectFields(NamedTuple):
+    """The two fields of one project."""
+
+    project: Project
+    scope: forms.BoundField
+    mail: forms.BoundField
+
+
+class SettingsForm(forms.Form):
+    """What a person hears of: kinds of events everywhere, and for each project whose runs, and whether by mail."""
+
+    told = forms.MultipleChoiceField(
+        label=_("Events"), choices=Kind.choices, widget=forms.CheckboxSelectMultiple, required=False
+    )
+    language = forms.ChoiceField(
+        label=_("Language of your mail"),
+        choices=settings.LANGUAGES,
+        help_text=_("Pages keep the language that you chose in the top bar."),
+    )
+
+    def __init__(self, data: Any, *, reader: Reader, choices: list[Choice]) -> None:
+        muted = set(reader.muted)
+        initial: dict[str, Any] = {"told": [kind for kind in Kind.values if kind not in muted]}
+        super().__init__(data, initial=initial | {"language": reader.language})
+        self._choices = choices
+        for choice in choices:
+            scope = forms.ChoiceField(label=SCOPE_LABEL, choices=Scope.choices, initial=choice.scope)
+            mail = forms.BooleanField(label=MAIL_LABEL, required=False, initial=choice.mail)
+            self.fields[f"scope-{choice.project.pk}"] = scope
+            self.fields[f"mail-{choice.project.pk}"] = mail
+
+    @property
+    def projects(self) -> list[ProjectFields]:
+        """The fields by project."""
+        return [
+            ProjectFields(item.project, self[f"scope-{item.project.pk}"], self[f"mail-{item.project.pk}"])
+            for item in self._choices
+        ]
+
+    def values(self) -> dict[str, Any]:
+        """Arguments of ``settings_save``."""
+        data = self.cleaned_data
+        chosen: dict[UUID, tuple[str, bool]] = {
+            item.project.pk: (data[f"scope-{item.project.pk}"], data[f"mail-{item.project.pk}"])
+            for item in self._choices
+        }
+        return {"told": data["told"], "language": data["language"], "choices": chosen}
+
+
+class ChannelForm(forms.Form):
+    """A new channel. Its address and secret are typed once and never shown again."""
+
+    name = forms.CharField(
+        label=_("Name"),
+        max_length=80,
+        validators=[name_validator],
+        help_text=_("What your team calls it, such as the chat that it posts to."),
+    )
+    kind = forms.ChoiceField(label=_("Service"), choices=ChannelKind.choices)
+    url = forms.CharField(
+        label=_("Address of the webhook"),
+        max_length=MAX_ADDRESS_CHARS,
+        help_text=_("The service shows it with an incoming webhook or a custom robot. It is not shown again here."),
+        widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false", "inputmode": "url"}),
+    )
+    secret = forms.CharField(
+        label=_("Secret"),
+        required=False,
+        max_length=MAX_SECRET_CHARS,
+        help_text=_("Feishu, DingTalk and JSON: what messages are signed with. Slack and Discord have none."),
+        widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
+    )
+    events = forms.MultipleChoiceField(
+        label=_("Events"), choices=Kind.choices, widget=forms.CheckboxSelectMultiple, initial=USUAL
+    )
+    language = forms.ChoiceField(label=_("Language of the messages"), choices=settings.LANGUAGES)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["language"].initial = get_language()

@@ -1,0 +1,12 @@
+"""What workers do for notifications."""
+
+from __future__ import annotations
+
+from webapp.notifications.delivering import delivery_failed, delivery_run, reader_failed, reader_test
+from webapp.notifications.models import Delivery, Event, Reader
+from webapp.notifications.spreading import event_failed, event_spread
+from webapp.work import Kind, register
+
+register(Kind(Event, event_spread, event_failed))
+register(Kind(Delivery, delivery_run, delivery_failed))
+register(Kind(Reader, reader_test, reader_failed))
