@@ -18,7 +18,7 @@ from training.config import EndpointConfig, JobConfig
 from training.errors import BudgetSpent
 from training.policy.engine import Sample
 from training.policy.scripted.words import HEARD, WordTemplate, count
-from training.rollout.dialects import ParsedTurn, choose_dialect
+from training.rollout.dialects import Parse, ParsedTurn, choose_dialect
 from training.rollout.replicas import Replicas
 from training.rollout.scripted import NoEngine
 from training.rollout.trajectory import Player, Task, Trajectory
@@ -98,7 +98,7 @@ class EndpointPlayer(Player):
         if trajectory.tools:
             body["tools"] = trajectory.tools
         reply = await complete(self.endpoint, body)
-        turn = self._turn_of(reply, f"call_{trajectory.turns}_")
+        turn = turn_of(reply, self.parse, f"call_{trajectory.turns}_")
         asked = reply.tokens["prompt_tokens"] or len(trajectory.prompt_ids) + len(trajectory.completion_ids)
         sampled = reply.tokens["completion_tokens"] or count(turn.text) + len(turn.tool_calls)
         trajectory.cost = (trajectory.cost or 0.0) + self.budget.spend(asked, sampled)
@@ -107,18 +107,20 @@ class EndpointPlayer(Player):
         ids = [HEARD] * (size - 1) + [self.template.eos_id if finished else HEARD]
         return Answered(ids, [0.0] * size, finished, turn)
 
-    def _turn_of(self, reply: Reply, prefix: str) -> ParsedTurn:
-        text = text_of(reply.message.get("content"))
-        calls = calls_of(reply.message)
-        if not calls:
-            return self.parse(text, prefix)
-        try:
-            return ParsedTurn(text, [tool_call(call, f"{prefix}{number}") for number, call in enumerate(calls)])
-        except ValueError as exc:
-            return ParsedTurn(text, [], str(exc))
-
     def _read(self, sample: Sample, prefix: str) -> ParsedTurn:
         return sample.turn if isinstance(sample, Answered) else super()._read(sample, prefix)
+
+
+def turn_of(reply: Reply, parse: Parse, prefix: str) -> ParsedTurn:
+    """An endpoint's reply as a turn; ``parse`` reads a text without structured calls."""
+    text = text_of(reply.message.get("content"))
+    calls = calls_of(reply.message)
+    if not calls:
+        return parse(text, prefix)
+    try:
+        return ParsedTurn(text, [tool_call(call, f"{prefix}{number}") for number, call in enumerate(calls)])
+    except ValueError as exc:
+        return ParsedTurn(text, [], str(exc))
 
 
 def written(message: Message) -> dict[str, Any]:
