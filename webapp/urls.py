@@ -18,6 +18,7 @@ urlpatterns = [
     path("p/<slug:slug>/rewards/", include("webapp.launch.play_urls")),
     path("p/<slug:slug>/environments/", include("webapp.environments.urls")),
     path("p/<slug:slug>/compare/", include("webapp.comparison.urls")),
+    path("p/<slug:slug>/chats/", include("webapp.chat.urls")),
     path("p/<slug:slug>/models/", include("webapp.registry.urls")),
     path("p/<slug:slug>/", include("webapp.deletion.urls")),
     path("deletions/<uuid:pk>/retry/", removal_again, name="removal-retry"),

@@ -20,11 +20,13 @@ from typing import BinaryIO
 
 from pydantic import ValidationError
 
+from envs.wire import Message
 from training.chat.answering import Answering
-from training.chat.speakers import EndpointSpeaker, ModelSpeaker, Speaker
+from training.chat.speakers import EndpointSpeaker, ModelSpeaker, Speaker, Wish
 from training.chat.wire import LINE_BYTES, Ask, Failed, Line, Open, Ready, Stop, heard_adapter
 from training.config import JobConfig
 from training.errors import ConfigError, PolicyFault, TiltyardError
+from training.rollout.dialects import hermes
 from training.rollout.endpoint import endpoint_of
 
 EXIT_FAILED = 1
@@ -112,9 +114,10 @@ def _speaker(opened: Open) -> Iterator[tuple[Speaker, Ready]]:
 
 
 async def _warm(speaker: ModelSpeaker) -> None:
-    """Sample one token, so that the first person does not wait for what every library does once."""
-    ids = [speaker.template.eos_id]
-    await speaker.engine.generate(ids, max_tokens=1, seed=0)
+    """Answer a greeting, so that the first person does not wait for what every library does once."""
+    greeting = [Message(role="user", content="Hello")]
+    wish = Wish(temperature=1.0, max_tokens=2, seed=0)
+    await speaker.speak(greeting, None, wish, hermes.parse, "", lambda _text: None)
 
 
 def _log(text: str) -> None:

@@ -7,6 +7,7 @@ from django.urls import URLPattern, path, re_path
 
 from webapp.api import removal  # noqa: F401 - adds to the routers below
 from webapp.api.base import api, not_found, shaped
+from webapp.api.chats import router as chats
 from webapp.api.comparisons import router as comparisons
 from webapp.api.me import router as me
 from webapp.api.objects import router as objects
@@ -27,6 +28,7 @@ def _patterns() -> list[URLPattern]:
     api.add_router("", me)
     api.add_router("", runs)
     api.add_router("", comparisons)
+    api.add_router("", chats)
     api.add_router("", objects)
     api.add_router("", operations)
     found = []

@@ -178,6 +178,8 @@ class AuditAction(models.TextChoices):
     MODEL_DOWNLOADED = "model_downloaded", _("model downloaded")
     MODEL_DELETED = "model_deleted", _("model deleted")
     CHECKPOINT_DELETED = "checkpoint_deleted", _("checkpoint deleted")
+    CHAT_ADDED = "chat_added", _("chat started")
+    CHAT_DELETED = "chat_deleted", _("chat deleted")
 
 
 class AuditEntry(models.Model):

@@ -46,6 +46,7 @@ RAIL = [
     (gettext_lazy("Rewards"), "rewards", "reward-list", ("reward", "lab")),
     (gettext_lazy("Environments"), "environments", "environment-list", ("environment",)),
     (gettext_lazy("Models"), "models", "model-list", ("model", "checkpoint")),
+    (gettext_lazy("Chat"), "chat", "chat-list", ("chat",)),
     (gettext_lazy("Compare"), "compare", "compare", ("compare",)),
     (gettext_lazy("Settings"), "settings", "team-settings", ("team", "member")),
 ]
