@@ -112,6 +112,10 @@ TABLE: dict[str, dict[str, Who]] = {
     PROJECT + "compare/report.html": READ,
     PROJECT + "compare/figures.csv": READ,
     PROJECT + "compare/tasks.csv": READ,
+    PROJECT + "chats/": READ,
+    PROJECT + "chats/new/": FORM,
+    PROJECT + "chats/" + OWN_PK: READ,
+    PROJECT + "chats/" + OWN_PK + "delete/": WRITE,
     PROJECT + "models/": READ,
     PROJECT + "models/new/": FORM,
     PROJECT + "models/" + OWN_PK + "delete/": WRITE,
@@ -125,8 +129,10 @@ TABLE: dict[str, dict[str, Who]] = {
     API + "projects/<slug:slug>": {"GET": Who.READ, "DELETE": Who.OWN},
     **{
         API + f"projects/<slug:slug>/{kind}": {"GET": Who.READ, "POST": Who.WRITE}
-        for kind in ("runs", "datasets", "rewards", "environments")
+        for kind in ("runs", "datasets", "rewards", "environments", "chats")
     },
+    API + "chats/<uuidstr:chat_id>": {"GET": Who.READ, "DELETE": Who.WRITE},
+    **{API + f"chats/<uuidstr:chat_id>/{act}": WRITE for act in ("messages", "again", "stop", "save")},
     API + "runs/<uuidstr:run_id>": {"GET": Who.READ, "DELETE": Who.OWN},
     API + "checkpoints/<uuidstr:checkpoint_id>": {"DELETE": Who.OWN},
     API + "models/<uuidstr:model_id>/download": READ,
@@ -150,6 +156,10 @@ BODIES: dict[str, dict[str, object]] = {
     API + "projects/<slug:slug>/rewards": {"name": "r", "components": [{"name": "coherence", "weight": 1}]},
     API + "projects/<slug:slug>/environments": {"name": "e", "url": "http://10.0.0.1"},
     API + "projects/<slug:slug>/datasets": {"name": "d"},  # sent as a form
+    API + "projects/<slug:slug>/chats": {"contestants": [{"source": "Qwen/Qwen3-0.6B"}]},
+    API + "chats/<uuidstr:chat_id>/messages": {"text": "Hello"},
+    API + "chats/<uuidstr:chat_id>/again": {"answer": "00000000-0000-0000-0000-000000000000"},
+    API + "chats/<uuidstr:chat_id>/save": {"kind": "row", "name": "talks"},
     API + "datasets/<uuidstr:dataset_id>/make": {"operation": "split", "names": ["train", "val"]},
     API + "datasets/<uuidstr:dataset_id>/exports": {"to": "jsonl"},
     API + "environments/<uuidstr:environment_id>/scale": {"wanted": 1},
@@ -158,6 +168,7 @@ BODIES: dict[str, dict[str, object]] = {
 SOCKETS: dict[str, Who] = {
     "ws/runs/<uuid:run_id>/": Who.READ,
     "ws/environments/<uuid:environment_id>/play/": Who.WRITE,
+    "ws/chats/<uuid:chat_id>/": Who.READ,
     "": Who.NOBODY,
 }
 

@@ -45,6 +45,11 @@ UNAUDITED = {
     PROJECT + "rewards/lab/" + OWN_PK + "rollouts/<uuid:rollout>/": "reads one rollout",
     PROJECT + "environments/" + OWN_PK + "check/": "asks a server how it is",
 }
+UNAUDITED |= {
+    API + f"chats/<uuidstr:chat_id>/{act}": "stands in the chat itself, by whom and when"
+    for act in ("messages", "again", "stop")
+}
+UNAUDITED[API + "chats/<uuidstr:chat_id>/save"] = "refused while nothing was answered"
 ROW = json.dumps({"messages": [{"role": "user", "content": "2 + 3?"}, {"role": "assistant", "content": "5"}]})
 COMPONENTS = [{"name": "final_answer", "weight": 0.5}]
 PARTS = {"name": "mine", "components": COMPONENTS}
@@ -116,6 +121,9 @@ ACTS: dict[str, Act] = {
     ENVIRONMENTS + "delete/": Act("environment_deleted"),
     ENVIRONMENTS + "edit/": Act("environment_changed", SHOP | {"slots": "9"}),
     ENVIRONMENTS + "datasets/new/": Act("dataset_ordered", {"command": "tasks", "name": "made"}),
+    PROJECT + "chats/new/": Act("chat_added", {"model": "hub", "hub": "a/b"}),
+    PROJECT + "chats/" + OWN_PK + "delete/": Act("chat_deleted"),
+    API + "projects/<slug:slug>/chats": Act("chat_added", {"contestants": [{"source": "a/b"}]}),
     PROJECT + "models/new/": Act("model_added", {"name": "qwen", "kind": "hub", "source": "a/b", "revision": ""}),
     PROJECT + "models/" + OWN_PK + "delete/": Act("model_deleted"),
     PROJECT + "models/checkpoints/" + OWN_PK + "delete/": Act(
@@ -141,6 +149,7 @@ DELETES = {
     API + "runs/<uuidstr:run_id>": "run_deleted",
     API + "checkpoints/<uuidstr:checkpoint_id>": "checkpoint_deleted",
     API + "models/<uuidstr:model_id>": "model_deleted",
+    API + "chats/<uuidstr:chat_id>": "chat_deleted",
     API + "datasets/<uuidstr:dataset_id>": "dataset_deleted",
     API + "projects/<slug:slug>": "project_deleted",
 }

@@ -12,7 +12,7 @@ from pydantic import ValidationError as ShapeError
 
 from training.chat.wire import Open
 from training.config import EndpointConfig, ModelConfig
-from training.errors import ConfigError, ModelError
+from training.errors import ConfigError, ModelError, TiltyardError
 from webapp.engine.resolve import model_meant
 from webapp.outbound import target_of
 from webapp.registry.models import Checkpoint, ModelKind
@@ -71,7 +71,7 @@ def contestant_of(project: Project, values: dict[str, Any]) -> Contestant:
         opened = open_of(project, found)
         if opened.endpoint.url:
             target_of(opened.endpoint.url)
-    except (ConfigError, ModelError) as exc:
+    except TiltyardError as exc:
         sentence = exc.sentence if isinstance(exc, ConfigError) else exc.message
         raise ValidationError({"contestants": sentence[:1].upper() + sentence[1:]}) from exc
     return found.model_copy(update={"title": _called(project, found)})

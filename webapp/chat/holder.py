@@ -106,9 +106,9 @@ class Desk:
         if self._leave_at is not None:
             return
         if closing():
-            self._give_way(ErrorInfo(**CLOSING))
-        elif (run := waiting_run()) is not None:
-            self._give_way(ErrorInfo(**GAVE_WAY, message=f"The run “{run.name}” needed the device."))
+            self._give_way(CLOSING)
+        elif waiting_run() is not None:
+            self._give_way(GAVE_WAY)
 
     def _give_way(self, why: ErrorInfo) -> None:
         self._why, self._leave_at = why, time.monotonic() + YIELD_S
@@ -117,7 +117,7 @@ class Desk:
         """Leave nothing behind."""
         for child in self._children.values():
             child.end()
-        why = self._why or ErrorInfo(**CLOSING)
+        why = self._why or CLOSING
         try:
             for live in list(self._live.values()):
                 self._cut(live, why)
@@ -290,12 +290,9 @@ class Desk:
         self._live.pop(str(live.claim.item.pk), None)
 
 
-CLOSING: dict[str, Any] = {
-    "code": "chat_cut",
-    "boundary": Boundary.LEASE,
-    "message": "The worker was shut down.",
-}
-GAVE_WAY: dict[str, Any] = {"code": "chat_gave_way", "boundary": Boundary.LEASE}
+CLOSING = ErrorInfo(code="chat_cut", boundary=Boundary.LEASE, message="The worker was shut down.")
+# Without the run's name: it may be one of another project.
+GAVE_WAY = ErrorInfo(code="chat_gave_way", boundary=Boundary.LEASE, message="A run needed the device.")
 
 
 def waiting_run() -> Run | None:

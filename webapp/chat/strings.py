@@ -38,7 +38,6 @@ def _states() -> dict[str, str]:
         "chat.tokens": _("{n} tokens"),
         "chat.first": _("first after {t}"),
         "chat.reward": _("reward {n}"),
-        "chat.seed": _("seed {n}"),
         "chat.said.done": _("{name} has answered."),
         "chat.said.other": _("{name}: {state}."),
     }
@@ -56,6 +55,7 @@ def _waits() -> dict[str, str]:
             "Waiting for {t}: a run of another project has the device, for about {left} more."
         ),
         "chat.wait.no_worker": _("No worker is there to answer. Waiting for {t}."),
+        "chat.wait.open_run": _("Open the run"),
         "chat.wait.workers": _("Look at the workers"),
         "chat.wait.kept": _("Your message is kept; you may leave this page."),
     }
@@ -72,7 +72,6 @@ def _acts() -> dict[str, str]:
         "chat.try_before": _("Earlier answer"),
         "chat.try_next": _("Later answer"),
         "chat.versions": _("Earlier versions ({n})"),
-        "chat.call": _("calls {name}"),
         "chat.no_answer": _("nobody answered this call"),
         "chat.arguments": _("Arguments"),
         "chat.result": _("Answer"),

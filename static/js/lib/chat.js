@@ -120,6 +120,7 @@ export function waitWords(wait, time, now) {
   const values = { t: time(Math.floor(passed)), n: wait.before };
   if (wait.why !== "run") return { key: `chat.wait.${wait.why}`, values };
   const name = wait.run ? "run" : "other_run";
-  if (wait.left === null || wait.left === undefined) return { key: `chat.wait.${name}`, values: { ...values, run: wait.run } };
+  if (wait.left === null || wait.left === undefined)
+    return { key: `chat.wait.${name}`, values: { ...values, run: wait.run } };
   return { key: `chat.wait.${name}_left`, values: { ...values, run: wait.run, left: time(Math.ceil(wait.left)) } };
 }

@@ -139,7 +139,10 @@ class ChatPage {
     const name = plain(this.page.contestants[answer.contestant]);
     const key = `chat.${answer.state}`;
     const state = has(key) ? t(key) : plain(answer.state);
-    setText($("chat-told"), answer.state === "done" ? t("chat.said.done", { name }) : t("chat.said.other", { name, state }));
+    setText(
+      $("chat-told"),
+      answer.state === "done" ? t("chat.said.done", { name }) : t("chat.said.other", { name, state }),
+    );
   }
 
   /** @param {string} status */

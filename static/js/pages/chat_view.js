@@ -1,9 +1,10 @@
 // @ts-check
 /** The turns of a chat on the page. Everything that was said is only ever text. */
-import { cardsOf, OPEN, waitWords } from "../lib/chat.js";
-import { h, has, icon, keyed, setAttr, setText, t } from "../lib/dom.js";
-import { duration, figure, plain, pretty } from "../lib/format.js";
-import { failure, folded, said } from "../lib/transcript.js";
+import { cardsOf, OPEN } from "../lib/chat.js";
+import { h, icon, keyed, setAttr, t } from "../lib/dom.js";
+import { duration, figure, plain } from "../lib/format.js";
+import { folded, said } from "../lib/transcript.js";
+import { cardNode, grow, headNode, showWait, tailNodes } from "./chat_cards.js";
 
 /** @typedef {Record<string, any>} Row */
 /**
@@ -76,7 +77,12 @@ export class ChatView {
    */
   person(turn, earlier) {
     const name = turn.by || t("chat.you");
-    const edit = h("button", { class: "button button-small button-quiet", type: "button" }, icon("edit"), t("chat.edit"));
+    const edit = h(
+      "button",
+      { class: "button button-small button-quiet", type: "button" },
+      icon("edit"),
+      t("chat.edit"),
+    );
     edit.addEventListener("click", () => {
       this.editing.set(turn.id, turn.text);
       if (this.state) this.draw(this.state);
@@ -98,16 +104,30 @@ export class ChatView {
       const texts = this.page.contestants.map((title, place) => {
         const answer = this.state?.answersTo(turn, place).at(-1);
         const words = answer ? cardsOf(answer).filter((card) => card.kind === "text") : [];
-        return words.length ? h("div", {}, h("p", { class: "eyebrow" }, plain(title)), folded(words.map((card) => card.text).join("\n"), "chat-said muted")) : "";
+        return words.length
+          ? h(
+              "div",
+              {},
+              h("p", { class: "eyebrow" }, plain(title)),
+              folded(words.map((card) => card.text).join("\n"), "chat-said muted"),
+            )
+          : "";
       });
       return h("div", { class: "chat-version" }, said(turn.text || t("chat.begins"), "chat-said"), ...texts);
     });
-    return h("details", { class: "chat-versions small" }, h("summary", {}, t("chat.versions", { n: earlier.length })), ...lines);
+    return h(
+      "details",
+      { class: "chat-versions small" },
+      h("summary", {}, t("chat.versions", { n: earlier.length })),
+      ...lines,
+    );
   }
 
   /** @param {Row} turn */
   editor(turn) {
-    const area = /** @type {HTMLTextAreaElement} */ (h("textarea", { class: "input chat-text", "aria-label": t("chat.edit") }));
+    const area = /** @type {HTMLTextAreaElement} */ (
+      h("textarea", { class: "input chat-text", "aria-label": t("chat.edit") })
+    );
     area.value = this.editing.get(turn.id) ?? turn.text;
     area.addEventListener("input", () => this.editing.set(turn.id, area.value));
     const leave = () => {
@@ -115,8 +135,18 @@ export class ChatView {
       if (this.state) this.draw(this.state);
     };
     const send = h("button", { class: "button button-small button-primary" }, t("chat.edit_send"));
-    const cancel = h("button", { class: "button button-small button-quiet", type: "button", onclick: leave }, t("chat.cancel"));
-    const form = h("form", { class: "form" }, area, h("p", { class: "muted small" }, t("chat.edit_note")), h("div", { class: "form-actions" }, send, cancel));
+    const cancel = h(
+      "button",
+      { class: "button button-small button-quiet", type: "button", onclick: leave },
+      t("chat.cancel"),
+    );
+    const form = h(
+      "form",
+      { class: "form" },
+      area,
+      h("p", { class: "muted small" }, t("chat.edit_note")),
+      h("div", { class: "form-actions" }, send, cancel),
+    );
     form.addEventListener("submit", async (event) => {
       event.preventDefault();
       if (await this.acts.edit(turn, area.value)) leave();
@@ -142,49 +172,28 @@ export class ChatView {
     const at = Math.min(this.shown.get(key) ?? tries.length - 1, tries.length - 1);
     const answer = tries[at];
     if (!answer) return;
-    const mark = JSON.stringify([answer.state, answer.phase, answer.messages.length, at, tries.length, last, this.state?.busy]);
+    const mark = JSON.stringify([
+      answer.state,
+      answer.phase,
+      answer.messages.length,
+      at,
+      tries.length,
+      last,
+      this.state?.busy,
+    ]);
     if (box.dataset.mark !== mark) {
       box.dataset.mark = mark;
       box.dataset.state = answer.state;
       setAttr(box, "aria-busy", OPEN.has(answer.state) ? "true" : null);
       const cards = cardsOf(answer).map(cardNode);
-      box.replaceChildren(this.head(title, answer), ...cards, ...this.tail(answer), this.foot(key, answer, at, tries, last));
+      box.replaceChildren(
+        headNode(title, answer),
+        ...cards,
+        ...tailNodes(answer),
+        this.foot(key, answer, at, tries, last),
+      );
     } else if (answer.state === "answering") grow(box, answer);
-    this.wait(box, answer);
-  }
-
-  /**
-   * @param {string} title
-   * @param {Row} answer
-   */
-  head(title, answer) {
-    const states = { answering: "chat.answering", stopped: "chat.stopped", cut: "chat.cut" };
-    const word = states[/** @type {keyof states} */ (answer.state)];
-    return h(
-      "header",
-      { class: "message-head" },
-      h("span", { class: "message-role" }, plain(title)),
-      word && h("span", { class: "muted" }, t(word)),
-    );
-  }
-
-  /**
-   * What is to be said below the text.
-   * @param {Row} answer
-   * @returns {HTMLElement[]}
-   */
-  tail(answer) {
-    const nodes = [h("p", { class: "muted small chat-wait", hidden: true })];
-    const ending = answer.ending ?? {};
-    if (answer.error) nodes.push(failure(answer.error, answer.state));
-    if (ending.why === "length") nodes.push(h("p", { class: "small chat-note" }, t("chat.length", { n: answer.parameters.max_tokens })));
-    if (ending.why === "turns") {
-      const turns = answer.messages.filter((/** @type {Row} */ message) => message.role === "assistant").length;
-      nodes.push(h("p", { class: "small chat-note" }, t("chat.turns", { n: turns })));
-    }
-    if (ending.differs) nodes.push(h("p", { class: "small chat-note" }, t("chat.differs")));
-    if (answer.state === "done" && !cardsOf(answer).length) nodes.push(h("p", { class: "muted" }, t("chat.nothing")));
-    return nodes;
+    showWait(box, answer, this.state?.waits[answer.id], this.page);
   }
 
   /**
@@ -206,75 +215,39 @@ export class ChatView {
       if (this.state) this.draw(this.state);
     };
     const arrow = (/** @type {string} */ name, /** @type {string} */ label, /** @type {number} */ to) =>
-      h("button", { class: "button button-small button-quiet button-icon", type: "button", "aria-label": t(label), disabled: to < 0 || to >= tries.length, onclick: step(to) }, icon(name));
+      h(
+        "button",
+        {
+          class: "button button-small button-quiet button-icon",
+          type: "button",
+          "aria-label": t(label),
+          disabled: to < 0 || to >= tries.length,
+          onclick: step(to),
+        },
+        icon(name),
+      );
     const several = tries.length > 1 && [
       arrow("left", "chat.try_before", at - 1),
       h("span", { class: "muted" }, t("chat.try", { n: at + 1, all: tries.length })),
       arrow("right", "chat.try_next", at + 1),
     ];
-    const again = h("button", { class: "button button-small button-quiet", type: "button" }, icon("refresh"), t("chat.again"));
+    const again = h(
+      "button",
+      { class: "button button-small button-quiet", type: "button" },
+      icon("refresh"),
+      t("chat.again"),
+    );
     again.addEventListener("click", () => {
       this.shown.delete(key);
       this.acts.again(answer);
     });
     const may = this.page.may && last && !this.state?.busy;
-    return h("footer", { class: "chat-foot small" }, h("span", { class: "muted" }, figures.join(" · ")), ...(several || []), may && again);
+    return h(
+      "footer",
+      { class: "chat-foot small" },
+      h("span", { class: "muted" }, figures.join(" · ")),
+      ...(several || []),
+      may && again,
+    );
   }
-
-  /**
-   * What an answer waits for, with the seconds.
-   * @param {HTMLElement} box
-   * @param {Row} answer
-   */
-  wait(box, answer) {
-    const line = /** @type {HTMLElement | null} */ (box.querySelector(".chat-wait"));
-    const wait = this.state?.waits[answer.id];
-    if (!line) return;
-    line.hidden = !(wait && OPEN.has(answer.state));
-    if (line.hidden) return;
-    const { key, values } = waitWords(wait, (seconds) => duration(seconds, t), Date.now());
-    const words = `${t(has(key) ? key : "chat.wait.starting", values)} ${wait.why === "loading" ? "" : t("chat.wait.kept")}`;
-    if (!line.firstElementChild) line.replaceChildren(h("span"), " ", h("a", {}));
-    const [text, link] = [...line.children];
-    setText(text, words.trim());
-    const workers = wait.why === "no_worker";
-    setText(link, workers ? t("chat.wait.workers") : wait.run || "");
-    setAttr(link, "href", workers ? this.page.workers : wait.run ? `${this.page.runs}${wait.run_id}/` : null);
-  }
-}
-
-/**
- * Add to the text that is being written, without making its node anew.
- * @param {HTMLElement} box
- * @param {Row} answer
- */
-function grow(box, answer) {
-  const growing = box.querySelector(".chat-growing");
-  if (growing) setText(growing, answer.partial);
-  else if (answer.partial) box.querySelector(".chat-wait")?.before(cardNode({ kind: "text", text: answer.partial, growing: true }));
-}
-
-/**
- * @param {Row} card
- * @returns {HTMLElement}
- */
-function cardNode(card) {
-  if (card.kind === "text") {
-    if (card.growing) return h("div", { class: "chat-said chat-growing", dir: "auto" }, card.text);
-    return said(card.text, "chat-said");
-  }
-  if (card.kind === "environment")
-    return h("div", { class: "chat-card" }, h("p", { class: "eyebrow" }, t("chat.environment")), folded(card.text, "chat-said"));
-  const given = pretty(card.arguments);
-  const result = card.result ?? "";
-  const short = result.split("\n")[0].slice(0, 80);
-  return h(
-    "details",
-    { class: "chat-card" },
-    h("summary", {}, icon("tool"), h("code", {}, plain(card.name)), h("span", { class: "muted truncate" }, card.result === null ? "" : ` → ${plain(short)}`)),
-    h("p", { class: "eyebrow" }, t("chat.arguments")),
-    said(given || "{}", "said"),
-    h("p", { class: "eyebrow" }, t("chat.result")),
-    card.result === null ? h("p", { class: "muted small" }, t("chat.no_answer")) : folded(result, "said"),
-  );
 }
