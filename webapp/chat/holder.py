@@ -42,7 +42,7 @@ from webapp.workers.beating import NAME_VARIABLE
 
 logger = logging.getLogger(__name__)
 LOADED_MAX = 2
-FLUSH_S, WAIT_S, POLL_S, LOOK_S, BEAT_S = 0.05, 0.02, 0.1, 0.5, 3.0
+FLUSH_S, WAIT_S, POLL_S, LOOK_S, BEAT_S = 0.05, 0.02, 0.04, 0.5, 3.0
 YIELD_S = 4.0
 QUEUED_FOR = timedelta(seconds=1)  # a free worker would have taken it by then
 TAKE_AT_ONCE = 16

@@ -1,7 +1,7 @@
 // @ts-check
 /** A chat: one socket that tells, and the API for what a person does. The server keeps all that was said. */
 import { ChatState, OPEN } from "../lib/chat.js";
-import { $, batched, data, has, maybe, setAttr, setText, t } from "../lib/dom.js";
+import { $, batched, data, has, maybe, one, setAttr, setText, t } from "../lib/dom.js";
 import { plain } from "../lib/format.js";
 import { Live } from "../lib/live.js";
 import { KeepPanel } from "./chat_keep.js";
@@ -165,7 +165,8 @@ class ChatPage {
   }
 
   show() {
-    const near = document.documentElement.scrollHeight - scrollY - innerHeight < NEAR_PX;
+    const end = one(document, ".chat-end", HTMLElement);
+    const near = end.getBoundingClientRect().bottom - innerHeight < NEAR_PX;
     this.view.draw(this.state);
     $("chat-empty").hidden = !this.ready || this.state.current().length > 0;
     if (this.page.may) {
@@ -176,7 +177,9 @@ class ChatPage {
       $("chat-stop").hidden = !this.state.busy;
       this.keep?.show(may && this.state.said);
     }
-    if (this.follow || (near && this.state.busy)) scrollTo({ top: document.documentElement.scrollHeight });
+    const title = document.querySelector(".crumbs [aria-current]");
+    if (this.state.chat.title) setText(title, plain(this.state.chat.title));
+    if (this.follow || (near && this.state.busy)) end.scrollIntoView({ block: "end" });
     this.follow = false;
   }
 }

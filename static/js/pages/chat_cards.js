@@ -30,7 +30,11 @@ export function headNode(title, answer) {
 export function tailNodes(answer) {
   const nodes = [h("p", { class: "muted small chat-wait", hidden: true })];
   const ending = answer.ending ?? {};
-  if (answer.error) nodes.push(failure(answer.error, answer.state));
+  if (answer.error) {
+    const notice = failure(answer.error, answer.state);
+    if (answer.state === "cut") setAttr(notice, "data-kind", "warning");
+    nodes.push(notice);
+  }
   if (ending.why === "length")
     nodes.push(h("p", { class: "small chat-note" }, t("chat.length", { n: answer.parameters.max_tokens })));
   if (ending.why === "turns") {
