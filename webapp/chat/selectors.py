@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -104,7 +105,7 @@ def _why(chat: Chat) -> dict[str, Any]:
         return {"why": "no_worker"}
     runs = [worker.run for worker in workers if worker.run is not None and worker.run.state in LEASED]
     if len(runs) == len(workers):
-        return _run(chat, min(runs, key=lambda run: _left(run) if _left(run) is not None else float("inf")))
+        return _run(chat, min(runs, key=lambda run: math.inf if (left := _left(run)) is None else left))
     if (queued := waiting_run()) is not None:
         return _run(chat, queued)
     return {"why": "busy" if holders_live() else "starting"}

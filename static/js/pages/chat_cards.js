@@ -31,8 +31,10 @@ export function tailNodes(answer) {
   const nodes = [h("p", { class: "muted small chat-wait", hidden: true })];
   const ending = answer.ending ?? {};
   if (answer.error) {
-    const notice = failure(answer.error, answer.state);
-    if (answer.state === "cut") setAttr(notice, "data-kind", "warning");
+    // Why an answer was cut off is said by its code alone.
+    const cut = answer.state === "cut";
+    const notice = failure(cut ? { ...answer.error, message: "" } : answer.error, answer.state);
+    if (cut) setAttr(notice, "data-kind", "warning");
     nodes.push(notice);
   }
   if (ending.why === "length")
