@@ -22,6 +22,7 @@ NAMES = (
     "lab",
     "tabs",
     "comparison",
+    "chat",
     "truth",
     "sampler",
     "step",

@@ -46,6 +46,7 @@ STARTERS = {
     "training/limited.py",  # every short-lived program, with its limits
     "training/sandbox/process.py",  # a worker that is spoken to over both its pipes, call after call
     "webapp/engine/trainer.py",  # the trainer, which a supervisor watches
+    "webapp/chat/child.py",  # a model that is talked with over both its pipes
     "webapp/environments/launchers/process.py",  # servers of environments
     "webapp/host/embedded.py",  # PostgreSQL and Redis
     "webapp/ops/manager.py",  # supervisord

@@ -35,6 +35,8 @@ def main(arguments: list[str] | None = None) -> int:
 
         return import_main(words[1:])
     options = _parser().parse_args(words)
+    if options.command == "chat":
+        return _chat()
     if options.command == "schema":
         print(json.dumps(JobConfig.model_json_schema(), ensure_ascii=False, indent=2))
         return 0
@@ -102,12 +104,22 @@ def _parser() -> argparse.ArgumentParser:
     export = commands.add_parser("export-verl", help="write a job for verl: its rows as parquet, its options as YAML")
     export.add_argument("config", type=Path, help="YAML file of options")
     export.add_argument("--output", type=Path, required=True, help="folder for train.parquet and config.yaml")
+    commands.add_parser("chat", help="answer a chat: JSON lines on stdin and stdout (training/chat/wire.py)")
     commands.add_parser("schema", help="print the JSON schema of the config")
     commands.add_parser("data", help="check and convert datasets: data --help", add_help=False)
     commands.add_parser("import", help="read runs of other trainers: import --help", add_help=False)
     docs = commands.add_parser("docs", help="print docs/configuration.md or docs/metrics.md")
     docs.add_argument("page", nargs="?", choices=["configuration", "metrics"], default="configuration")
     return parser
+
+
+def _chat() -> int:
+    from training.chat.serve import serve
+    from training.main import watch_parent
+
+    if (descriptor := _descriptor_from_environment()) is not None:
+        watch_parent(descriptor)
+    return serve()
 
 
 def _preflight(config: JobConfig, *, as_json: bool) -> int:

@@ -168,6 +168,12 @@ class PolicyFault(TiltyardError):
     code, boundary = "policy_fault", Boundary.POLICY
 
 
+class ContextFull(TiltyardError):
+    """A conversation is longer than what the model can hold."""
+
+    code, boundary = "context_full", Boundary.POLICY
+
+
 class EndpointFault(TiltyardError):
     """An OpenAI-compatible endpoint failed, or answered something that is no chat completion.
 

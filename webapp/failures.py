@@ -180,6 +180,22 @@ CODES: dict[str, Words] = {
         gettext_noop("The worker was shut down."),
         gettext_noop("The run continues with the next free worker."),
     ),
+    "context_full": Words(
+        gettext_noop("The conversation is too long for this model."),
+        gettext_noop("Edit an earlier message to begin from there, lower “Tokens at most”, or start another chat."),
+    ),
+    "chat_died": Words(
+        gettext_noop("The process that held the model ended."),
+        gettext_noop("Regenerate; if it ends again, the model may need more memory than the worker has."),
+    ),
+    "chat_cut": Words(
+        gettext_noop("Cut off: the worker that wrote this answer is gone."),
+        gettext_noop("What was written is kept. Regenerate, and another worker answers."),
+    ),
+    "chat_gave_way": Words(
+        gettext_noop("A run needed the device."),
+        gettext_noop("What was written is kept. Regenerate: the answer waits until a device is free."),
+    ),
     "supervisor_fault": Words(
         gettext_noop("The worker failed while it supervised the trainer."),
         gettext_noop("The worker's log has the details; give it to your administrator."),

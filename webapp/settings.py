@@ -95,6 +95,7 @@ INSTALLED_APPS = [
     "webapp.rollouts",
     "webapp.removal",
     "webapp.engine",
+    "webapp.chat",
     "webapp.foreign",
     "webapp.launch",
     "webapp.suites",
@@ -231,11 +232,12 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
     "socket_connect_timeout": 5,
 }
 CELERY_TASK_DEFAULT_QUEUE = "short"
-CELERY_TASK_ROUTES = {"runs.supervise": {"queue": "train"}}
+CELERY_TASK_ROUTES = {"runs.supervise": {"queue": "train"}, "chat.hold": {"queue": "train"}}
 CELERY_BEAT_SCHEDULE = {
     "reap": {"task": "runs.reap", "schedule": 5.0, "options": {"expires": 5}},
     "room": {"task": "runs.look_for_room", "schedule": 15.0, "options": {"expires": 15}},
     "outbox": {"task": "runs.send_outbox", "schedule": 2.0, "options": {"expires": 5}},
+    "chat": {"task": "chat.look", "schedule": 5.0, "options": {"expires": 5}},
     "work": {"task": "work.look", "schedule": 5.0, "options": {"expires": 30}},
 }
 CELERY_BEAT_SCHEDULE_FILENAME = str(DATA_DIR / "celerybeat-schedule")
@@ -247,6 +249,8 @@ LEASE_TTL_S = env_int("TILTYARD_LEASE_TTL_S", 20)
 MAX_ATTEMPTS_WITHOUT_PROGRESS = 3
 STALL_AFTER_S = env_int("TILTYARD_STALL_AFTER_S", 300)
 STOP_GRACE_S = 8
+# A worker that answers chats gives its device back after so long without a question.
+CHAT_IDLE_S = env_int("TILTYARD_CHAT_IDLE_S", 120)
 STOP_GRACE_MAX_S = 300  # however long the last save took: programs.TRAIN_STOP_WAIT_S and docker-compose.yml allow it
 
 # --- Live view (Channels) -------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from channels.generic.websocket import AsyncWebsocketConsumer
 from channels.security.websocket import OriginValidator
 from django.urls import URLPattern, path, re_path
 
+from webapp.chat.consumer import ChatConsumer
 from webapp.environments.playground.consumer import PlayConsumer
 from webapp.live.consumers import FORBIDDEN, GONE, RunConsumer
 
@@ -49,5 +50,6 @@ class TrustedOrigins(OriginValidator):
 websocket_urlpatterns: list[URLPattern] = [
     path("ws/runs/<uuid:run_id>/", RunConsumer.as_asgi()),  # type: ignore[list-item, arg-type]
     path("ws/environments/<uuid:environment_id>/play/", PlayConsumer.as_asgi()),  # type: ignore[list-item, arg-type]
+    path("ws/chats/<uuid:chat_id>/", ChatConsumer.as_asgi()),  # type: ignore[list-item, arg-type]
     re_path(r"", Unknown.as_asgi()),  # type: ignore[list-item, arg-type]
 ]

@@ -24,6 +24,7 @@ urlpatterns = [
     path("p/<slug:slug>/compare/", include("webapp.sharing.urls")),
     path("s/", include("webapp.sharing.public_urls")),
     path("p/<slug:slug>/votes/", include("webapp.votes.urls")),
+    path("p/<slug:slug>/chats/", include("webapp.chat.urls")),
     path("p/<slug:slug>/models/", include("webapp.registry.urls")),
     path("p/<slug:slug>/models/", include("webapp.model_pages.urls")),
     path("p/<slug:slug>/", include("webapp.deletion.urls")),

@@ -169,6 +169,10 @@ TABLE: dict[str, dict[str, Who]] = {
     PROJECT + "votes/" + OWN_PK + "vote/": {"GET": Who.READ, "POST": Who.READ},
     PROJECT + "votes/" + OWN_PK + "undo/": {"POST": Who.READ},
     **{PROJECT + "votes/" + OWN_PK + tail: {"POST": Who.OWN} for tail in ("close/", "reopen/", "delete/")},
+    PROJECT + "chats/": READ,
+    PROJECT + "chats/new/": FORM,
+    PROJECT + "chats/" + OWN_PK: READ,
+    PROJECT + "chats/" + OWN_PK + "delete/": WRITE,
     PROJECT + "models/": READ,
     PROJECT + "models/new/": FORM,
     PROJECT + "models/" + OWN_PK + "delete/": WRITE,
@@ -202,8 +206,10 @@ TABLE: dict[str, dict[str, Who]] = {
     API + "projects/<slug:slug>": {"GET": Who.READ, "DELETE": Who.OWN},
     **{
         API + f"projects/<slug:slug>/{kind}": {"GET": Who.READ, "POST": Who.WRITE}
-        for kind in ("runs", "datasets", "rewards", "environments", "suites", "endpoints")
+        for kind in ("runs", "datasets", "rewards", "environments", "suites", "endpoints", "chats")
     },
+    API + "chats/<uuidstr:chat_id>": {"GET": Who.READ, "DELETE": Who.WRITE},
+    **{API + f"chats/<uuidstr:chat_id>/{act}": WRITE for act in ("messages", "again", "stop", "save")},
     API + "runs/<uuidstr:run_id>": {"GET": Who.READ, "PATCH": Who.WRITE, "DELETE": Who.OWN},
     API + "runs/<uuidstr:run_id>/star": {"POST": Who.READ},
     API + "checkpoints/<uuidstr:checkpoint_id>": {"DELETE": Who.OWN},
@@ -242,6 +248,10 @@ BODIES: dict[str, dict[str, object]] = {
     API + "projects/<slug:slug>/datasets": {"name": "d"},  # sent as a form
     API + "projects/<slug:slug>/suites": {"name": "s", "parts": [{"title": "a", "config": {}}]},
     API + "suites/<uuidstr:suite_id>/evaluations": {"contestant": "policy:empty"},
+    API + "projects/<slug:slug>/chats": {"contestants": [{"source": "Qwen/Qwen3-0.6B"}]},
+    API + "chats/<uuidstr:chat_id>/messages": {"text": "Hello"},
+    API + "chats/<uuidstr:chat_id>/again": {"answer": "00000000-0000-0000-0000-000000000000"},
+    API + "chats/<uuidstr:chat_id>/save": {"kind": "row", "name": "talks"},
     API + "datasets/<uuidstr:dataset_id>/make": {"operation": "split", "names": ["train", "val"]},
     API + "datasets/<uuidstr:dataset_id>/exports": {"to": "jsonl"},
     API + "runs/<uuidstr:run_id>/exports": {"to": "csv"},
@@ -265,6 +275,7 @@ BODIES: dict[str, dict[str, object]] = {
 SOCKETS: dict[str, Who] = {
     "ws/runs/<uuid:run_id>/": Who.READ,
     "ws/environments/<uuid:environment_id>/play/": Who.WRITE,
+    "ws/chats/<uuid:chat_id>/": Who.READ,
     "": Who.NOBODY,
 }
 

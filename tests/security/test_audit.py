@@ -68,6 +68,11 @@ UNAUDITED |= {
     API + "vote-rounds/<uuidstr:round_id>/ballots/<uuidstr:ballot_id>/vote": "as on the page",
     API + "vote-rounds/<uuidstr:round_id>/undo": "as on the page",
 }
+UNAUDITED |= {
+    API + f"chats/<uuidstr:chat_id>/{act}": "stands in the chat itself, by whom and when"
+    for act in ("messages", "again", "stop")
+}
+UNAUDITED[API + "chats/<uuidstr:chat_id>/save"] = "refused while nothing was answered"
 ROW = json.dumps({"messages": [{"role": "user", "content": "2 + 3?"}, {"role": "assistant", "content": "5"}]})
 COMPONENTS = [{"name": "final_answer", "weight": 0.5}]
 PARTS = {"name": "mine", "components": COMPONENTS}
@@ -173,6 +178,9 @@ ACTS: dict[str, Act] = {
     PROJECT + "endpoints/new/": Act("endpoint_added", ASKED | {"name": "new"}),
     PROJECT + "endpoints/" + OWN_PK + "edit/": Act("endpoint_changed", ASKED),
     PROJECT + "endpoints/" + OWN_PK + "delete/": Act("endpoint_deleted"),
+    PROJECT + "chats/new/": Act("chat_added", {"model": "hub", "hub": "a/b"}),
+    PROJECT + "chats/" + OWN_PK + "delete/": Act("chat_deleted"),
+    API + "projects/<slug:slug>/chats": Act("chat_added", {"contestants": [{"source": "a/b"}]}),
     PROJECT + "models/new/": Act("model_added", {"name": "qwen", "kind": "hub", "source": "a/b", "revision": ""}),
     PROJECT + "models/" + OWN_PK + "delete/": Act("model_deleted"),
     PROJECT + "models/" + OWN_PK + "push/": Act("model_pushed", {"repository": "team/small", "confirm": "on"}),
@@ -241,6 +249,7 @@ DELETES = {
     API + "comments/<uuidstr:comment_id>": "comment_deleted",
     API + "shared-links/<uuidstr:link_id>": "share_revoked",
     API + "channels/<uuidstr:channel_id>": "channel_deleted",
+    API + "chats/<uuidstr:chat_id>": "chat_deleted",
     API + "datasets/<uuidstr:dataset_id>": "dataset_deleted",
     API + "projects/<slug:slug>": "project_deleted",
     API + "endpoints/<uuidstr:endpoint_id>": "endpoint_deleted",

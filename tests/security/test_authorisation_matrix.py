@@ -19,6 +19,7 @@ from django.utils import timezone
 
 from tests.security.routes import API, BODIES, SOCKETS, TABLE, Who, routes
 from webapp.asgi import application
+from webapp.chat.models import Chat
 from webapp.datasets.models import Dataset, DatasetExport
 from webapp.endpoints.models import Endpoint
 from webapp.foreign.models import RunExport
@@ -80,7 +81,10 @@ def objects(
     checkpoint = Checkpoint.objects.create(
         project=project, run=run, attempt=1, step=1, path="1/checkpoint-1", bytes=1, seq=1, created_at=timezone.now()
     )
+    chat = Chat.objects.create(project=project, contestants=[{"source": "a/b", "title": "a/b"}])
     return {
+        "chats": chat.pk,
+        "chat_id": chat.pk,
         "checkpoints": checkpoint.pk,
         "checkpoint_id": checkpoint.pk,
         "model_id": model.pk,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
+
+from training.policy.sampling import SamplingParams
 
 
 @dataclass(frozen=True)
@@ -19,6 +22,16 @@ class Sample:
     ids: list[int]
     logprobs: list[float]
     finished: bool
+
+
+@dataclass(frozen=True)
+class Watch:
+    """A turn that somebody watches: ``on_token`` is called with each id as it is drawn, from the engine's own thread,
+    so it must be quick and raise nothing. ``params`` draw this turn in the place of the engine's own.
+    """
+
+    on_token: Callable[[int], None]
+    params: SamplingParams
 
 
 @dataclass(frozen=True)
@@ -75,4 +88,14 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """End what the engine started. Calling it twice does nothing."""
+        ...
+
+
+class WatchedEngine(Engine, Protocol):
+    """An engine whose turns can be watched while they are sampled. Watching changes nothing of what is drawn."""
+
+    async def generate(
+        self, prompt_ids: list[int], *, max_tokens: int, seed: int, episode: str = "", watch: Watch | None = None
+    ) -> Sample:
+        """See ``Engine.generate``."""
         ...

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from training.config import JobConfig
-from training.policy.engine import Engine
+from training.policy.engine import WatchedEngine
 from training.policy.families import known_path
 from training.policy.sampling import SamplingParams
 from training.policy.transformers_engine import TransformersEngine
@@ -28,7 +28,7 @@ def make_engine(
     *,
     autocast: torch.dtype | None,
     log: Callable[[str], None],
-) -> Engine:
+) -> WatchedEngine:
     """The engine that plays a job's model. Raises ``ModelError`` for a family that cannot be sampled right.
 
     ``autocast`` is the precision that the loss is computed in, if it is another than the weights'.

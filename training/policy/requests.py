@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from training.errors import PolicyFault
-from training.policy.engine import Sample
+from training.policy.engine import Sample, Watch
 from training.policy.parking import Place
 
 
@@ -21,6 +21,7 @@ class Request:
     episode: str
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[Sample]
+    watch: Watch | None = None
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     done: bool = False
@@ -47,6 +48,8 @@ class Request:
         """Take a drawn token; the whole turn if it is over."""
         self.ids.append(token)
         self.logprobs.append(logprob)
+        if self.watch is not None:
+            self.watch.on_token(token)
         if ends or len(self.ids) >= self.max_tokens:
             return Sample(self.ids, self.logprobs, ends)
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -36,6 +37,19 @@ def draw(logits: Tensor, uniforms: Tensor, params: SamplingParams) -> tuple[Tens
     cumulative = logprobs.exp().cumsum(dim=-1)
     ids = _pick(cumulative, uniforms)
     return ids, logprobs.gather(-1, ids.unsqueeze(-1)).squeeze(-1)
+
+
+def draw_rows(logits: Tensor, uniforms: Tensor, params: Sequence[SamplingParams]) -> tuple[Tensor, Tensor]:
+    """``draw`` with parameters of each row's own, (batch,) of them; rows do not hang on each other."""
+    kinds = set(params)
+    if len(kinds) == 1:
+        return draw(logits, uniforms, params[0])
+    ids = torch.empty(len(params), dtype=torch.long, device=logits.device)
+    logprobs = torch.empty(len(params), device=logits.device)
+    for kind in kinds:
+        rows = torch.tensor([row for row, own in enumerate(params) if own == kind], device=logits.device)
+        ids[rows], logprobs[rows] = draw(logits[rows], uniforms[rows], kind)
+    return ids, logprobs
 
 
 def _draw_cut(logprobs: Tensor, uniforms: Tensor, params: SamplingParams) -> tuple[Tensor, Tensor]:

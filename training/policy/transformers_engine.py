@@ -30,7 +30,7 @@ import torch
 from training.errors import PolicyFault
 from training.policy.attention import sampling_attention
 from training.policy.batch import DecodeBatch
-from training.policy.engine import EngineFigures, Sample
+from training.policy.engine import EngineFigures, Sample, Watch
 from training.policy.memory import (
     BATCH_SHARE,
     PARKED_SHARE,
@@ -41,7 +41,7 @@ from training.policy.memory import (
 )
 from training.policy.parking import Parking, restore
 from training.policy.requests import Request, answer, chunks
-from training.policy.sampling import SamplingParams, draw, uniform_draws
+from training.policy.sampling import SamplingParams, draw_rows, uniform_draws
 
 GATHER_S = 0.002
 ADMIT_AFTER_STEPS = 6
@@ -121,11 +121,14 @@ class TransformersEngine:
                 for module in training:
                     module.training = True
 
-    async def generate(self, prompt_ids: list[int], *, max_tokens: int, seed: int, episode: str = "") -> Sample:
-        """See ``Engine.generate``."""
+    async def generate(
+        self, prompt_ids: list[int], *, max_tokens: int, seed: int, episode: str = "", watch: Watch | None = None
+    ) -> Sample:
+        """See ``WatchedEngine.generate``."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Sample] = loop.create_future()
-        request = Request(prompt_ids, max_tokens, uniform_draws(seed, max_tokens).tolist(), episode, loop, future)
+        uniforms = uniform_draws(seed, max_tokens).tolist()
+        request = Request(prompt_ids, max_tokens, uniforms, episode, loop, future, watch)
         with self._lock:
             self._queue.append(request)
             start = self._began is None
@@ -321,7 +324,8 @@ class TransformersEngine:
     def _advance(self, batch: DecodeBatch, rows: list[Request]) -> None:
         """Draw one token for each row, answer the rows that end with it, and feed it to the model."""
         uniforms = torch.tensor([r.uniforms[min(len(r.ids), r.max_tokens - 1)] for r in rows])
-        ids, logprobs = draw(batch.logits, uniforms.to(batch.logits.device), self._params)
+        params = [request.watch.params if request.watch is not None else self._params for request in rows]
+        ids, logprobs = draw_rows(batch.logits, uniforms.to(batch.logits.device), params)
         answers: list[tuple[Request, Sample]] = []
         for request, token, logprob in zip(rows, ids.tolist(), logprobs.tolist(), strict=True):
             if request.done:

@@ -25,7 +25,7 @@ from training.errors import BudgetSpent, EndpointAway, TiltyardError
 from training.journal import Event
 from training.policy.engine import Sample
 from training.policy.scripted.words import HEARD, WordTemplate, count
-from training.rollout.dialects import ParsedTurn, choose_dialect
+from training.rollout.dialects import Parse, ParsedTurn, choose_dialect
 from training.rollout.holding import Wait
 from training.rollout.replicas import Replicas
 from training.rollout.scripted import NoEngine
@@ -142,7 +142,7 @@ class EndpointPlayer(Player):
         if trajectory.tools and not self.tells_tools:
             body["tools"] = trajectory.tools
         reply = await self._ask(body)
-        turn = self._turn_of(reply, f"call_{trajectory.turns}_")
+        turn = turn_of(reply, self.parse, f"call_{trajectory.turns}_")
         asked = reply.tokens["prompt_tokens"] or len(trajectory.prompt_ids) + len(trajectory.completion_ids)
         sampled = reply.tokens["completion_tokens"] or count(turn.text) + len(turn.tool_calls)
         cost = self.budget.spend(asked, sampled)
@@ -172,18 +172,21 @@ class EndpointPlayer(Player):
                     return reply
             await asyncio.sleep(pause)
 
-    def _turn_of(self, reply: Reply, prefix: str) -> ParsedTurn:
-        text = text_of(reply.message.get("content"))
-        calls = calls_of(reply.message)
-        if not calls:
-            return self.parse(text, prefix)
-        try:
-            return ParsedTurn(text, [tool_call(call, f"{prefix}{number}") for number, call in enumerate(calls)])
-        except ValueError as exc:
-            return ParsedTurn(text, [], str(exc))
 
     def _read(self, sample: Sample, prefix: str) -> ParsedTurn:
         return sample.turn if isinstance(sample, Answered) else super()._read(sample, prefix)
+
+
+def turn_of(reply: Reply, parse: Parse, prefix: str) -> ParsedTurn:
+    """An endpoint's reply as a turn; ``parse`` reads a text without structured calls."""
+    text = text_of(reply.message.get("content"))
+    calls = calls_of(reply.message)
+    if not calls:
+        return parse(text, prefix)
+    try:
+        return ParsedTurn(text, [tool_call(call, f"{prefix}{number}") for number, call in enumerate(calls)])
+    except ValueError as exc:
+        return ParsedTurn(text, [], str(exc))
 
 
 def written(message: Message) -> dict[str, Any]:

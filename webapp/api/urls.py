@@ -7,6 +7,7 @@ from django.urls import URLPattern, path, re_path
 
 from webapp.api import removal  # noqa: F401 - adds to the routers below
 from webapp.api.base import api, not_found, shaped
+from webapp.api.chats import router as chats
 from webapp.api.comparisons import router as comparisons
 from webapp.api.endpoints import router as endpoints
 from webapp.api.me import router as me
@@ -39,6 +40,7 @@ def _patterns() -> list[URLPattern]:
     api.add_router("", saved_comparisons)
     api.add_router("", endpoints)
     api.add_router("", votes)
+    api.add_router("", chats)
     api.add_router("", objects)
     api.add_router("", models)
     api.add_router("", operations)

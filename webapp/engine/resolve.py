@@ -212,6 +212,14 @@ def _rewards(project: Project, config: JobConfig) -> None:
     config.rewards.spec, config.rewards.components = "", with_hashes(components)
 
 
+def model_meant(project: Project, source: str) -> tuple[str, str]:
+    """The folder or Hugging Face id that a source means now, and its revision. Raises ``ConfigError``."""
+    config = JobConfig.model_validate({"model": {"source": source}})
+    if (run := _model(project, config)) is not None and run.state != RunState.SUCCEEDED:
+        _refuse("model.source", _("run “%s” has not ended, so it has no final model yet.") % run.name)
+    return config.model.source, config.model.revision
+
+
 def dataset_path(project: Project, reference: str) -> Path:
     """The rows that a reference means now. Raises ``ConfigError``."""
     return Path(_dataset(project, reference))

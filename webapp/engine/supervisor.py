@@ -66,6 +66,11 @@ def worker_closing() -> None:
     _closing[0] = 1
 
 
+def closing() -> bool:
+    """Whether this worker shuts down."""
+    return bool(_closing[0])
+
+
 def supervise(run_id: UUID) -> None:
     """Try to claim the run and see one attempt at it through. Safe to call any number of times.
 
@@ -79,10 +84,10 @@ def supervise(run_id: UUID) -> None:
     if lease is not None:
         with at_work_on(run_id):
             Supervisor(lease).run()
-        _nudge_next()
+        nudge_next()
 
 
-def _nudge_next() -> None:
+def nudge_next() -> None:
     """Messages for waiting runs may have expired while this worker was busy."""
     try:
         waiting = Run.objects.filter(state=RunState.QUEUED).order_by("queued_at").values_list("pk", flat=True)

@@ -14,9 +14,8 @@ from django.utils.translation import gettext_noop
 from webapp.runs.states import LEASED
 from webapp.teams.access import projects_of
 from webapp.teams.models import User
-from webapp.workers.models import Worker
+from webapp.workers.models import GONE_AFTER, Worker
 
-GONE_AFTER = timedelta(seconds=35)  # three beats
 PROBLEMS = {
     "no_identity": gettext_noop("Its data folder carries no identity, so it is not this installation's folder."),
     "other_identity": gettext_noop("Its data folder belongs to another installation."),

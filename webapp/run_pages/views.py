@@ -119,6 +119,7 @@ def _by_state(project: Project, run: Run) -> dict[str, Any]:
         "can": page.actions(run, editor=can_edit(project)),
         "output": page.trainer_output(run),
         "clone_url": f"{clone}?from={run.pk}" if clone else None,
+        "chat_url": f"{reverse('chat-new', args=[project.slug])}?{urlencode({'model': f'run:{run.name}'})}",
         "evaluate_url": f"{clone}?{urlencode({'from': run.pk, 'kind': 'evaluate', 'model': f'run:{run.name}'})}",
     }
 

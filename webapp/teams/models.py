@@ -204,6 +204,8 @@ class AuditAction(models.TextChoices):
     CHANNEL_ADDED = "channel_added", _("notification channel added")
     CHANNEL_RESUMED = "channel_resumed", _("notification channel resumed")
     CHANNEL_DELETED = "channel_deleted", _("notification channel deleted")
+    CHAT_ADDED = "chat_added", _("chat started")
+    CHAT_DELETED = "chat_deleted", _("chat deleted")
 
 
 class AuditEntry(models.Model):

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import uuid
+from datetime import timedelta
 
 from django.db import models
+
+GONE_AFTER = timedelta(seconds=35)
+"""A worker that was silent for three beats is taken for gone."""
 
 
 class DataFolder(models.Model):

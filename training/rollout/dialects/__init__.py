@@ -22,7 +22,7 @@ DIALECTS: dict[str, Parse] = {
 }
 TEXT_PROTOCOLS = frozenset({"openenv-text", "agentgym"})
 
-__all__ = ["DIALECTS", "ParsedTurn", "choose_dialect", "dialect_name"]
+__all__ = ["DIALECTS", "Parse", "ParsedTurn", "choose_dialect", "dialect_name"]
 
 
 def dialect_name(config: JobConfig) -> str:

@@ -47,6 +47,7 @@ RAIL = [
     (gettext_lazy("Environments"), "environments", "environment-list", ("environment",)),
     (gettext_lazy("Models"), "models", "model-list", ("model", "checkpoint")),
     (gettext_lazy("Endpoints"), "link", "endpoint-list", ("endpoint",)),
+    (gettext_lazy("Chat"), "chat", "chat-list", ("chat",)),
     (gettext_lazy("Compare"), "compare", "compare", ("compare", "suite", "vote")),
     (gettext_lazy("Settings"), "settings", "team-settings", ("team", "member", "channel")),
 ]

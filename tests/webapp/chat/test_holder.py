@@ -1,0 +1,118 @@
+"""The worker's side with a real chat process, in this process: it ends by itself once nobody asks any more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from webapp.chat.holder import Desk, waiting_run
+from webapp.chat.models import Answer, AnswerState, Chat, Holder
+from webapp.chat.saving import chat_save
+from webapp.chat.services import answer_again, chat_stop, turn_send
+from webapp.chat.tasks import hold
+from webapp.datasets.models import Dataset
+from webapp.environments.models import Environment
+from webapp.registry.models import RegisteredModel
+from webapp.rewards.models import RewardCase
+from webapp.runs.models import Run
+from webapp.runs.states import RunState
+
+pytestmark = [pytest.mark.django_db, pytest.mark.timeout(120)]
+Maker = Callable[..., Chat]
+
+
+@pytest.fixture(autouse=True)
+def _soon_idle(settings: Any) -> None:
+    settings.CHAT_IDLE_S = 0.2
+
+
+def _send(chat: Chat, text: str, **parameters: Any) -> list[Answer]:
+    chat.refresh_from_db()
+    return list(turn_send(chat=chat, user=chat.created_by, text=text, parameters=parameters).answers.all())
+
+
+def _after(answers: list[Answer]) -> list[Answer]:
+    for answer in answers:
+        answer.refresh_from_db()
+    return answers
+
+
+def test_two_contestants_answer_and_what_was_said_can_be_kept(make_chat: Maker, make_environment: Any) -> None:
+    chat = make_chat([{"source": "model:tiny"}, {"source": "model:tiny"}], parameters={"max_tokens": 12})
+    answers = _send(chat, "Say red please.")
+    other = _send(make_chat(parameters={"max_tokens": 5}), "Say green.")
+    Desk().run()
+    assert [answer.state for answer in _after([*answers, *other])] == ["done"] * 3
+    assert answers[0].messages == answers[1].messages, "one model, one seed"
+    assert answers[0].ending["tokens"] <= 12 and other[0].ending["tokens"] <= 5
+    assert not Holder.objects.exists()
+    row = chat_save(chat=chat, user=chat.created_by, kind="row", name="talks", contestant=1)
+    assert (row.kind, Dataset.objects.get(name="talks").lineage["operation"]) == ("row", "append")
+    case = chat_save(chat=chat, user=chat.created_by, kind="case", name="talk", total=[0.0, 1.0])
+    assert case.label == "talk"
+    assert [m["role"] for m in RewardCase.objects.get().messages] == ["user", "assistant"]
+    again = answer_again(chat=chat, answer=answers[0].pk)
+    Desk().run()
+    assert _after([again])[0].state == "done" and again.messages != answers[0].messages
+
+
+def test_the_tools_of_an_environment_are_there(make_chat: Maker, make_environment: Any, tools_server: str) -> None:
+    place = make_environment(name="bed")
+    chat = make_chat(environment=place.name, parameters={"max_tokens": 8, "seed": 4})
+    (answer,) = _send(chat, "")
+    Desk().run()
+    _after([answer])
+    assert answer.state == "done", answer.error
+    assert [message["role"] for message in answer.messages][:2] == ["user", "assistant"]
+    Environment.objects.all().delete()
+    (answer,) = _send(chat, "And now?")
+    Desk().run()
+    _after([answer])
+    assert (answer.state, answer.error["code"]) == ("failed", "environment_unreachable")
+    assert "bed" in answer.error["message"]
+
+
+def test_a_model_whose_files_went_is_a_sentence(make_chat: Maker) -> None:
+    (answer,) = _send(make_chat(), "Hello")
+    RegisteredModel.objects.update(source="gone")
+    Desk().run()
+    _after([answer])
+    assert answer.state == "failed" and "gone" in answer.error["message"]
+
+
+def test_a_process_that_dies_costs_its_answers_alone(make_chat: Maker, settings: Any) -> None:
+    settings.CHAT_COMMAND = ["/bin/false"]
+    (answer,) = _send(make_chat(), "Hello")
+    Desk().run()
+    _after([answer])
+    assert (answer.state, answer.error["code"]) == ("failed", "chat_died")
+
+
+def test_a_run_that_waits_goes_first(make_chat: Maker, make_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    (answer,) = _send(make_chat(), "Hello")
+    before = make_run(state=RunState.RUNNING)
+    follower = make_run(state=RunState.QUEUED, after=before)
+    old = timezone.now() - timedelta(seconds=5)
+    Run.objects.filter(pk=follower.pk).update(queued_at=old)
+    assert waiting_run() is None, "it waits for another run, not for a device"
+    run = make_run(state=RunState.QUEUED)
+    Run.objects.filter(pk=run.pk).update(queued_at=old)
+    assert waiting_run() == run
+    nudged: list[int] = []
+    monkeypatch.setattr("webapp.chat.tasks.nudge_next", lambda: nudged.append(1))
+    hold()
+    assert (_after([answer])[0].state, nudged) == ("waiting", [1])
+    Desk().run()
+    assert (_after([answer])[0].state, answer.token) == (AnswerState.WAITING, "")
+
+
+def test_what_was_stopped_before_is_not_begun(make_chat: Maker) -> None:
+    chat = make_chat()
+    (answer,) = _send(chat, "Hello")
+    chat_stop(chat=chat)
+    Desk().run()
+    assert _after([answer])[0].state == "stopped" and answer.messages == []

@@ -1,0 +1,128 @@
+"""Who answers in a chat: a model in this process, or an endpoint that is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from envs.wire import Message
+from training.chat.pieces import Pieces
+from training.chat_client import Endpoint, complete
+from training.errors import ContextFull, DataError, PolicyFault, boundary
+from training.policy.engine import Watch, WatchedEngine
+from training.policy.sampling import SamplingParams
+from training.rollout.dialects import Parse, ParsedTurn
+from training.rollout.endpoint import turn_of, written
+from training.rollout.tokens import ChatTemplate, Tools
+from training.words import _, sentence
+
+LEAST_ROOM = 16
+"""Tokens that an answer must have room for, unless fewer are asked for."""
+OnText = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Wish:
+    """How one turn is to be drawn."""
+
+    temperature: float
+    max_tokens: int
+    seed: int
+
+    @property
+    def params(self) -> SamplingParams:
+        """Temperature 0 takes the likeliest token."""
+        return SamplingParams(self.temperature) if self.temperature > 0 else SamplingParams(top_k=1)
+
+
+@dataclass
+class Spoken:
+    """One turn of whoever answers. ``first_s``: seconds until its first token; ``cut``: by the limit of tokens."""
+
+    turn: ParsedTurn
+    tokens: int
+    first_s: float | None
+    cut: bool
+
+
+class Speaker(Protocol):
+    """Writes one turn after a conversation; ``on_text`` hears its pieces as they come."""
+
+    async def speak(
+        self, messages: list[Message], tools: Tools | None, wish: Wish, parse: Parse, prefix: str, on_text: OnText
+    ) -> Spoken: ...
+
+
+@dataclass(frozen=True)
+class ModelSpeaker:
+    """A model that is sampled here. ``context`` is how many tokens it can hold, 0 where nobody knows."""
+
+    engine: WatchedEngine
+    template: ChatTemplate
+    context: int
+
+    async def speak(
+        self, messages: list[Message], tools: Tools | None, wish: Wish, parse: Parse, prefix: str, on_text: OnText
+    ) -> Spoken:
+        """See ``Speaker``. Raises ``ContextFull``, ``PolicyFault``."""
+        began, loop = time.monotonic(), asyncio.get_running_loop()
+        with boundary(DataError, "rendering the conversation"):
+            prompt = self.template.prompt_ids(messages, tools)
+        room = self._room(len(prompt), wish.max_tokens)
+        pieces, first = Pieces(self.template.decode), [0.0]
+
+        def hear(token: int) -> None:
+            first[0] = first[0] or time.monotonic() - began
+            if piece := pieces.add(token):
+                on_text(piece)
+
+        def on_token(token: int) -> None:
+            with suppress(RuntimeError):  # the loop is gone: nobody listens any more
+                loop.call_soon_threadsafe(hear, token)
+
+        watch = Watch(on_token, wish.params)
+        with boundary(PolicyFault, "sampling"):
+            sample = await self.engine.generate(prompt, max_tokens=room, seed=wish.seed, watch=watch)
+        if piece := pieces.rest():
+            on_text(piece)
+        cut = not sample.finished or sample.ids[-1] != self.template.eos_id
+        return Spoken(parse(self.template.decode(sample.ids), prefix), len(sample.ids), first[0] or None, cut)
+
+    def _room(self, prompt: int, wanted: int) -> int:
+        """Tokens that the turn may have. Raises ``ContextFull``."""
+        if not self.context:
+            return wanted
+        room = self.context - prompt
+        if room < min(LEAST_ROOM, wanted):
+            text = _("The conversation has {prompt} tokens, and this model holds {context} with its answer.")
+            raise ContextFull(sentence(text, prompt=f"{prompt:,}", context=f"{self.context:,}"))
+        return min(wanted, room)
+
+
+@dataclass(frozen=True)
+class EndpointSpeaker:
+    """An OpenAI-compatible endpoint. Its turn comes in one piece."""
+
+    endpoint: Endpoint
+
+    async def speak(
+        self, messages: list[Message], tools: Tools | None, wish: Wish, parse: Parse, prefix: str, on_text: OnText
+    ) -> Spoken:
+        """See ``Speaker``. Raises ``EndpointFault``."""
+        began = time.monotonic()
+        body: dict[str, Any] = {
+            "messages": [written(message) for message in messages],
+            "temperature": wish.temperature,
+            "max_tokens": wish.max_tokens,
+            "seed": wish.seed,
+            **({"tools": tools} if tools else {}),
+        }
+        reply = await complete(self.endpoint, body)
+        turn = turn_of(reply, parse, prefix)
+        if turn.text:
+            on_text(turn.text)
+        return Spoken(turn, reply.tokens["completion_tokens"], time.monotonic() - began, cut=reply.finish == "length")

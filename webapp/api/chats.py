@@ -1,0 +1,150 @@
+"""Chats over the API. The page does the same through these addresses."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+from uuid import UUID
+
+from django.http import HttpRequest
+from ninja import Router, Status
+from pydantic import Field
+
+from webapp.api.base import caller, page_of
+from webapp.api.schemas import Body
+from webapp.chat.models import Chat
+from webapp.chat.saving import chat_save
+from webapp.chat.selectors import answer_view, chat_view, chats_of, turn_view, waits
+from webapp.chat.services import MAX_TEXT_CHARS, answer_again, chat_create, chat_delete, chat_stop, turn_send
+from webapp.teams.access import object_for, project_for
+from webapp.teams.models import Role
+
+router = Router(tags=["chats"])
+Range = list[float]
+
+
+class ContestantIn(Body):
+    """Whom to talk with: `model:<name>`, `run:<name>`, `checkpoint:<id>`, an id of Hugging Face, or `endpoint`."""
+
+    source: str = Field(min_length=1, max_length=300)
+    url: str = Field(default="", max_length=500)
+    model: str = Field(default="", max_length=200)
+    key_variable: str = Field(default="", max_length=100)
+
+
+class ChatIn(Body):
+    """A new chat with one contestant or two. `environment` is a name; `parameters` has `temperature`, `max_tokens`,
+    `seed` and `system`."""
+
+    contestants: list[ContestantIn] = Field(min_length=1, max_length=2)
+    environment: str = Field(default="", max_length=80)
+    parameters: dict[str, Any] = Field(default_factory=dict)
+
+
+class MessageIn(Body):
+    """Something to say. `edited` is the turn that it replaces, with all that came after."""
+
+    text: str = Field(default="", max_length=2 * MAX_TEXT_CHARS)
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    edited: UUID | None = None
+
+
+class AgainIn(Body):
+    """The answer that shall be drawn once more."""
+
+    answer: UUID
+    parameters: dict[str, Any] = Field(default_factory=dict)
+
+
+class SaveIn(Body):
+    """What to keep: a row of the dataset `name`, or a test case of that name with what rewards should say of it."""
+
+    kind: Literal["row", "case"]
+    name: str = Field(max_length=200)
+    contestant: int = Field(default=0, ge=0, le=1)
+    expected: dict[str, Range] = Field(default_factory=dict, max_length=50)
+    total: Range | None = Field(default=None, min_length=2, max_length=2)
+
+
+def _line(chat: Chat) -> dict[str, Any]:
+    return {
+        "id": str(chat.pk),
+        "title": chat.title,
+        "contestants": [one["title"] for one in chat.contestants],
+        "environment": chat.environment_name,
+        "created_by": chat.created_by.username if chat.created_by else "",
+        "created_at": chat.created_at.isoformat(),
+        "used_at": chat.used_at.isoformat(),
+    }
+
+
+def _chat(request: HttpRequest, chat_id: UUID, need: Role = Role.EDITOR) -> Chat:
+    within = Chat.objects.select_related("project", "created_by", "environment")
+    return object_for(caller(request), Chat, chat_id, need=need, within=within)
+
+
+@router.get("/projects/{slug:slug}/chats")
+def chats_list(request: HttpRequest, slug: str, page: int = 1, per_page: int = 50) -> dict[str, Any]:
+    """The project's chats, the one used last first."""
+    return page_of(chats_of(project_for(caller(request), slug)), page, per_page, _line)
+
+
+@router.post("/projects/{slug:slug}/chats", response={201: dict[str, Any]})
+def chat_add(request: HttpRequest, slug: str, body: ChatIn) -> Status[dict[str, Any]]:
+    """Start a chat."""
+    project = project_for(caller(request), slug, need=Role.EDITOR)
+    chat = chat_create(
+        project=project,
+        user=caller(request),
+        contestants=[one.model_dump() for one in body.contestants],
+        environment=body.environment,
+        parameters=body.parameters,
+    )
+    return Status(201, chat_view(chat))
+
+
+@router.get("/chats/{uuid:chat_id}")
+def chat_get(request: HttpRequest, chat_id: UUID) -> dict[str, Any]:
+    """A chat with all that was said; `waits` says what answers wait for that have not begun."""
+    chat = _chat(request, chat_id, Role.VIEWER)
+    return {**chat_view(chat), "waits": waits(chat)}
+
+
+@router.delete("/chats/{uuid:chat_id}")
+def chat_remove(request: HttpRequest, chat_id: UUID) -> dict[str, str]:
+    """Delete a chat with all that was said."""
+    chat = _chat(request, chat_id)
+    chat_delete(chat=chat)
+    return {"deleted": str(chat)}
+
+
+@router.post("/chats/{uuid:chat_id}/messages", response={202: dict[str, Any]})
+def chat_message(request: HttpRequest, chat_id: UUID, body: MessageIn) -> Status[dict[str, Any]]:
+    """Say something. It is kept before this answers; read the answer with `GET`, or over the socket."""
+    turn = turn_send(
+        chat=_chat(request, chat_id),
+        user=caller(request),
+        text=body.text,
+        parameters=body.parameters,
+        edited=body.edited,
+    )
+    return Status(202, {**turn_view(turn), "answers": [answer_view(answer) for answer in turn.answers.all()]})
+
+
+@router.post("/chats/{uuid:chat_id}/again", response={202: dict[str, Any]})
+def chat_again(request: HttpRequest, chat_id: UUID, body: AgainIn) -> Status[dict[str, Any]]:
+    """Draw an answer to the last message once more, with the next seed."""
+    made = answer_again(chat=_chat(request, chat_id), answer=body.answer, parameters=body.parameters)
+    return Status(202, answer_view(made))
+
+
+@router.post("/chats/{uuid:chat_id}/stop")
+def chat_halt(request: HttpRequest, chat_id: UUID) -> dict[str, Any]:
+    """Stop what is being written; what there is stays."""
+    return {"stopped": chat_stop(chat=_chat(request, chat_id))}
+
+
+@router.post("/chats/{uuid:chat_id}/save", response={201: dict[str, Any]})
+def chat_keep(request: HttpRequest, chat_id: UUID, body: SaveIn) -> Status[dict[str, Any]]:
+    """Keep the conversation as a row of a dataset or as a test case of rewards."""
+    saved = chat_save(chat=_chat(request, chat_id), user=caller(request), **body.model_dump())
+    return Status(201, saved._asdict())

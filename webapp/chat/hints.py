@@ -1,0 +1,29 @@
+"""Asking for a worker that answers chats."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+
+from celery import current_app
+from django.db.models.functions import Now
+
+from webapp.chat.models import Holder
+
+logger = logging.getLogger(__name__)
+HINT = "chat.hold"
+EXPIRES_S = 20  # ``chat.look`` asks again
+LIVES_FOR = timedelta(seconds=8)
+
+
+def holders_live() -> bool:
+    """Whether a worker answers chats now: it finds what waits by itself."""
+    return Holder.objects.filter(heard_at__gt=Now() - LIVES_FOR).exists()
+
+
+def hint() -> None:
+    """Ask for a worker. A broker that is down costs only time."""
+    try:
+        current_app.send_task(HINT, retry=False, expires=EXPIRES_S)
+    except Exception as exc:  # the boundary to the broker: kombu, redis and socket errors alike
+        logger.warning("broker away, chat waits", extra={"action": "chat", "error": repr(exc)[:200]})

@@ -1,0 +1,302 @@
+"""The worker's side of all chats: it holds a device while people talk, and gives it back.
+
+1. A hint (``chat.hold``) finds a free worker of the queue ``train``; it takes the oldest answers that wait.
+2. At most ``LOADED_MAX`` models are in memory, each in a process of its own; answers of one model are made together.
+   A further model takes the place of one that nobody talks with at the moment, or waits.
+3. What is written goes into the answer's row, every ``FLUSH_S`` while it grows; open pages read it there.
+4. A run that waits for a device and a worker that shuts down are heard within ``LOOK_S``: answers get ``YIELD_S`` to
+   end, then they are cut off, and those that had not begun wait again. So is the device given back once nobody has
+   asked anything for ``CHAT_IDLE_S``.
+5. Who is killed falls silent: ``chat.look`` cuts off what it was writing (``webapp/chat/tasks.py``).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from dataclasses import dataclass, field
+from datetime import timedelta
+from queue import Empty, Queue
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db import DatabaseError, InterfaceError, connection
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from training.chat.wire import Ended, Failed, Open, Ready, Said, Stop, Text
+from training.errors import Boundary, ErrorInfo, TiltyardError
+from webapp.chat.child import Child, Told
+from webapp.chat.contestants import Contestant, open_of
+from webapp.chat.conversation import ask_of
+from webapp.chat.models import Answer, AnswerState, Holder
+from webapp.chat.writing import answer_finish, answer_keep
+from webapp.engine.lease import new_owner
+from webapp.engine.supervisor import closing
+from webapp.runs.models import Run
+from webapp.runs.states import RunState
+from webapp.work import Claim, Lost, claim
+from webapp.workers.beating import NAME_VARIABLE
+
+logger = logging.getLogger(__name__)
+LOADED_MAX = 2
+FLUSH_S, WAIT_S, POLL_S, LOOK_S, BEAT_S = 0.05, 0.02, 0.04, 0.5, 3.0
+YIELD_S = 4.0
+QUEUED_FOR = timedelta(seconds=1)  # a free worker would have taken it by then
+TAKE_AT_ONCE = 16
+
+
+@dataclass
+class Live:
+    """An answer that is being made."""
+
+    claim: Claim[Answer]
+    chat_id: UUID
+    child: Child
+    text: str = ""
+    messages: list[dict[str, Any]] = field(default_factory=list)
+    dirty: bool = False
+    written: float = 0.0
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def begun(self) -> bool:
+        """Whether anybody could have read something of it."""
+        return bool(self.text or self.messages)
+
+
+class Desk:
+    """All that one worker has in hand."""
+
+    def __init__(self) -> None:
+        self.owner = new_owner("chat:")
+        self._lines: Queue[tuple[Child, Told | None]] = Queue()
+        self._children: dict[str, Child] = {}
+        self._titles: dict[str, str] = {}
+        self._live: dict[str, Live] = {}
+        self._used = time.monotonic()
+        self._leave_at: float | None = None
+        self._why: ErrorInfo | None = None
+        self._next = dict.fromkeys(("poll", "look", "beat"), 0.0)
+
+    def run(self) -> None:
+        """Until there is nothing more to do, or somebody else needs the device."""
+        try:
+            while not self._over():
+                self._hear()
+                self._flush()
+                self._work()
+        except (DatabaseError, InterfaceError) as exc:  # away: what is in hand falls silent and is cut off
+            logger.warning("chats given up", extra={"action": "chat", "error": repr(exc)[:200]})
+            connection.close()
+        finally:
+            self._close()
+
+    # --- When to leave -------------------------------------------------------------------------------------------
+    def _over(self) -> bool:
+        now = time.monotonic()
+        if self._leave_at is not None:
+            return not self._live or now >= self._leave_at
+        return not self._live and now - self._used >= settings.CHAT_IDLE_S
+
+    def _look(self) -> None:
+        """Does somebody else need this device?"""
+        if self._leave_at is not None:
+            return
+        if closing():
+            self._give_way(CLOSING)
+        elif waiting_run() is not None:
+            self._give_way(GAVE_WAY)
+
+    def _give_way(self, why: ErrorInfo) -> None:
+        self._why, self._leave_at = why, time.monotonic() + YIELD_S
+
+    def _close(self) -> None:
+        """Leave nothing behind."""
+        for child in self._children.values():
+            child.end()
+        why = self._why or CLOSING
+        try:
+            for live in list(self._live.values()):
+                self._cut(live, why)
+            Holder.objects.filter(owner=self.owner).delete()
+        except (DatabaseError, InterfaceError):
+            connection.close()
+
+    def _cut(self, live: Live, why: ErrorInfo) -> None:
+        """An answer that had not begun waits again; another keeps what it has."""
+        try:
+            if live.begun:
+                self._end(live, AnswerState.CUT, error=why)
+            else:
+                answer_keep(live.claim, live.chat_id, state=AnswerState.WAITING, token="", tries=0, progress={})
+        except Lost:
+            return
+
+    # --- What waits ----------------------------------------------------------------------------------------------
+    def _work(self) -> None:
+        """What is due: take what waits, hear who wants a stop, say that we live."""
+        now = time.monotonic()
+        if now >= self._next["look"]:
+            self._next["look"] = now + LOOK_S
+            self._look()
+        if now >= self._next["beat"]:
+            self._next["beat"] = now + BEAT_S
+            self._beat()
+        if now >= self._next["poll"]:
+            self._next["poll"] = now + POLL_S
+            self._stops()
+            if self._leave_at is None:
+                self._take()
+
+    def _beat(self) -> None:
+        fields = {"heard_at": Now(), "loaded": sorted(self._titles.values())}
+        worker = os.environ.get(NAME_VARIABLE, "")[:120]
+        Holder.objects.update_or_create(owner=self.owner, defaults=fields, create_defaults={**fields, "worker": worker})
+        for live in list(self._live.values()):
+            try:
+                live.claim.keep()
+            except Lost:
+                self._forget(live)
+
+    def _stops(self) -> None:
+        for pk in Answer.objects.filter(pk__in=list(self._live), stop=True).values_list("pk", flat=True):
+            live = self._live[str(pk)]
+            live.child.send(Stop(id=str(pk)))
+            self._end(live, AnswerState.STOPPED)
+
+    def _take(self) -> None:
+        rows = Answer.objects.filter(state=AnswerState.WAITING, token="").order_by("created_at")
+        related = rows.select_related("turn__chat__project", "turn__chat__environment")
+        for answer in related[:TAKE_AT_ONCE]:
+            self._used = time.monotonic()
+            self._begin(answer)
+
+    def _begin(self, answer: Answer) -> None:
+        """Ask for this answer, unless there is no room for its model."""
+        chat = answer.turn.chat
+        try:
+            contestant = Contestant.model_validate(chat.contestants[answer.contestant])
+            opened, ask = open_of(chat.project, contestant), ask_of(answer)
+        except TiltyardError as exc:
+            if (taken := claim(Answer, answer.pk)) is not None:
+                answer_finish(taken, chat.pk, state=AnswerState.FAILED, error=exc.info.model_dump(mode="json"))
+            return
+        child = self._child(opened, contestant.title)
+        if child is None or (taken := claim(Answer, answer.pk, at_work=AnswerState.ANSWERING)) is None:
+            return
+        live = self._live[str(answer.pk)] = Live(taken, chat.pk, child)
+        child.send(ask)
+        self._keep(live, progress={} if child.ready else {"phase": "loading"})
+
+    def _child(self, opened: Open, title: str) -> Child | None:
+        """The process of a model, started if there is room for one more; ``None`` where there is not."""
+        key = opened.model_dump_json()
+        if key not in self._children:
+            if len(self._children) >= LOADED_MAX:
+                busy = {live.child for live in self._live.values()}
+                idle = next((name for name, child in self._children.items() if child not in busy), None)
+                if idle is None:
+                    return None
+                self._drop(idle)
+            self._children[key], self._titles[key] = Child(opened, self._lines), title
+            self._next["beat"] = 0.0
+        # The one that was talked with last is the last to go.
+        self._children[key] = child = self._children.pop(key)
+        return child
+
+    def _drop(self, key: str) -> None:
+        self._titles.pop(key)
+        self._children.pop(key).end()
+
+    # --- What is told --------------------------------------------------------------------------------------------
+    def _hear(self) -> None:
+        """All lines that have come; waits a moment for the first."""
+        try:
+            self._heard(*self._lines.get(timeout=WAIT_S))
+            while True:
+                self._heard(*self._lines.get_nowait())
+        except Empty:
+            return
+
+    def _heard(self, child: Child, line: Told | None) -> None:
+        if line is None or (isinstance(line, Failed) and not line.id):
+            self._lost(child, line.error if line is not None else None)
+            return
+        if isinstance(line, Ready):
+            child.loaded()
+            for live in self._of(child):
+                self._keep(live, progress={})
+            return
+        live_now = self._live.get(line.id)
+        if live_now is not None:
+            self._told(live_now, line)
+
+    def _told(self, live: Live, line: Text | Said | Ended | Failed) -> None:
+        self._used = time.monotonic()
+        if isinstance(line, Text):
+            live.text += line.text
+            live.dirty = True
+        elif isinstance(line, Said):
+            live.messages.append(line.message.model_dump(mode="json", exclude_none=True))
+            live.text, live.dirty, live.written = "", True, 0.0
+        elif isinstance(line, Ended):
+            state = AnswerState.STOPPED if line.why == "stopped" else AnswerState.DONE
+            self._end(live, state, ending=line.model_dump(mode="json", exclude={"id", "type"}))
+        else:
+            self._end(live, AnswerState.FAILED, error=line.error)
+
+    def _lost(self, child: Child, error: ErrorInfo | None) -> None:
+        """A process ended: by itself, or because it could not load its model."""
+        key = next((name for name, other in self._children.items() if other is child), None)
+        if key is None:
+            return  # we ended it ourselves
+        error = error or child.last_word()
+        self._drop(key)
+        for live in self._of(child):
+            self._end(live, AnswerState.FAILED, error=error)
+
+    def _of(self, child: Child) -> list[Live]:
+        return [live for live in self._live.values() if live.child is child]
+
+    # --- Rows ----------------------------------------------------------------------------------------------------
+    def _flush(self) -> None:
+        now = time.monotonic()
+        for live in list(self._live.values()):
+            if live.dirty and now - live.written >= FLUSH_S:
+                live.written, live.dirty = now, False
+                self._keep(live, messages=live.messages, partial=live.text)
+
+    def _keep(self, live: Live, **columns: Any) -> None:
+        try:
+            answer_keep(live.claim, live.chat_id, **columns)
+        except Lost:
+            self._forget(live)
+
+    def _end(self, live: Live, state: AnswerState, error: ErrorInfo | None = None, ending: Any = None) -> None:
+        self._forget(live)
+        told = error.model_dump(mode="json") if error is not None else None
+        ending = ending or {"why": str(state), "seconds": time.monotonic() - live.began}
+        columns = {"messages": live.messages, "partial": live.text, "error": told, "ending": ending}
+        try:
+            answer_finish(live.claim, live.chat_id, state=state, **columns)
+        except Lost:
+            return
+
+    def _forget(self, live: Live) -> None:
+        self._used = time.monotonic()
+        self._live.pop(str(live.claim.item.pk), None)
+
+
+CLOSING = ErrorInfo(code="chat_cut", boundary=Boundary.LEASE, message="The worker was shut down.")
+# Without the run's name: it may be one of another project.
+GAVE_WAY = ErrorInfo(code="chat_gave_way", boundary=Boundary.LEASE, message="A run needed the device.")
+
+
+def waiting_run() -> Run | None:
+    """The first run that waits for nothing but a device."""
+    free = Q(after=None) | Q(after__state=RunState.SUCCEEDED)
+    waiting = Run.objects.filter(free, state=RunState.QUEUED, queued_at__lt=Now() - QUEUED_FOR)
+    return waiting.order_by("queued_at").first()

@@ -1,0 +1,122 @@
+"""Chats with models: what a person said, and what each contestant answered.
+
+Nothing that was said is thrown away: an edited turn is replaced together with all that followed it, and an answer that
+is drawn again stands beside the earlier one.
+"""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from webapp.environments.models import Environment
+from webapp.ids import UuidModel
+from webapp.teams.models import Project
+from webapp.work import Work
+
+
+class Chat(UuidModel):
+    """A conversation with one or two contestants. ``seq`` numbers every change of it, for the open pages."""
+
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="chats")
+    title = models.CharField(max_length=80, blank=True, help_text="the beginning of the first message")
+    contestants = models.JSONField(help_text="webapp.chat.contestants.Contestant, one or two")
+    environment = models.ForeignKey(Environment, null=True, on_delete=models.SET_NULL, related_name="+")
+    environment_name = models.CharField(max_length=80, blank=True, help_text="stays when the environment goes")
+    parameters = models.JSONField(default=dict, help_text="webapp.chat.parameters.Parameters")
+    seq = models.BigIntegerField(default=0)
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    created_at = models.DateTimeField(auto_now_add=True)
+    used_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["-used_at"]
+        indexes = [models.Index(fields=["project", "-used_at"], name="chat_used")]
+
+    def __str__(self) -> str:
+        return self.title or str(_("new chat"))
+
+
+class Turn(UuidModel):
+    """What a person said, in its place of the conversation. ``replaced_at``: edited, it or one before it."""
+
+    chat = models.ForeignKey(Chat, on_delete=models.CASCADE, related_name="turns")
+    number = models.PositiveIntegerField()
+    text = models.TextField(blank=True, help_text="empty where the environment begins")
+    said_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    replaced_at = models.DateTimeField(null=True)
+    seq = models.BigIntegerField(default=0)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["number", "created_at"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["chat", "number"], condition=models.Q(replaced_at=None), name="chat_turn_once"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.chat} #{self.number}"
+
+
+class AnswerState(models.TextChoices):
+    """Where an answer stands."""
+
+    WAITING = "waiting", _("waiting")
+    ANSWERING = "answering", _("being written")
+    DONE = "done", _("done")
+    STOPPED = "stopped", _("stopped")
+    CUT = "cut", _("cut off")
+    FAILED = "failed", _("failed")
+
+
+class Answer(UuidModel, Work):
+    """What one contestant answers to one turn. ``messages`` are whole; ``partial`` is the text being written.
+
+    It is work for whoever has a device (``webapp.chat.holder``), and no kind of ``work.KINDS``: its messages go to
+    another queue, and what was begun is never begun again by itself.
+    """
+
+    OPEN = (AnswerState.WAITING, AnswerState.ANSWERING)
+    SILENT_AFTER_S = 12
+
+    turn = models.ForeignKey(Turn, on_delete=models.CASCADE, related_name="answers")
+    contestant = models.PositiveSmallIntegerField()
+    number = models.PositiveIntegerField(default=0, help_text="how often it was drawn before")
+    state = models.CharField(max_length=10, choices=AnswerState.choices, default=AnswerState.WAITING)
+    stop = models.BooleanField(default=False, help_text="a person wants no more of it")
+    parameters = models.JSONField(default=dict, help_text="those it is drawn with")
+    messages = models.JSONField(default=list, help_text="envs.wire.Message")
+    partial = models.TextField(blank=True)
+    ending = models.JSONField(null=True, help_text="training.chat.wire.Ended without its id")
+    error = models.JSONField(null=True, help_text="training.errors.ErrorInfo")
+    seq = models.BigIntegerField(default=0)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["contestant", "number"]
+        indexes = [
+            models.Index(
+                fields=["created_at"], condition=models.Q(state__in=["waiting", "answering"]), name="chat_answer_open"
+            )
+        ]
+        constraints = [
+            models.UniqueConstraint(fields=["turn", "contestant", "number"], name="chat_answer_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"answer to {self.turn}"
+
+
+class Holder(models.Model):
+    """A worker that answers chats now, and so has its device. Its row is renewed while it lives."""
+
+    owner = models.CharField(max_length=120, primary_key=True)
+    worker = models.CharField(max_length=120, blank=True)
+    loaded = models.JSONField(default=list, help_text="names of the models in memory")
+    heard_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return self.owner

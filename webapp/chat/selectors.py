@@ -1,0 +1,124 @@
+"""Reading chats: for pages, sockets and the API."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db.models import QuerySet
+from django.db.models.functions import Now
+from django.utils.timezone import now
+
+from webapp.chat.hints import holders_live
+from webapp.chat.holder import waiting_run
+from webapp.chat.models import Answer, AnswerState, Chat, Turn
+from webapp.runs.models import Run
+from webapp.runs.states import LEASED
+from webapp.teams.models import Project
+from webapp.workers.models import GONE_AFTER, Worker
+
+
+def chats_of(project: Project) -> QuerySet[Chat]:
+    """The project's chats, the one used last first."""
+    return Chat.objects.filter(project=project).select_related("project", "created_by").order_by("-used_at")
+
+
+def chat_read(chat_id: UUID) -> Chat | None:
+    """A chat by its id, for a socket that was let in."""
+    return Chat.objects.select_related("project").filter(pk=chat_id).first()
+
+
+def chat_view(chat: Chat, *, after: int = -1) -> dict[str, Any]:
+    """A chat with all of its turns and answers, or only those that changed after ``after``."""
+    turns = Turn.objects.filter(chat=chat, seq__gt=after).select_related("said_by").order_by("number", "created_at")
+    answers = Answer.objects.filter(turn__chat=chat, seq__gt=after).order_by("created_at")
+    return {
+        "id": str(chat.pk),
+        "title": chat.title,
+        "contestants": [{"title": one["title"], "source": one["source"]} for one in chat.contestants],
+        "environment": chat.environment_name,
+        "environment_gone": bool(chat.environment_name) and chat.environment_id is None,
+        "parameters": chat.parameters,
+        "created_by": chat.created_by.username if chat.created_by else "",
+        "created_at": chat.created_at.isoformat(),
+        "used_at": chat.used_at.isoformat(),
+        "seq": chat.seq,
+        "turns": [turn_view(turn) for turn in turns],
+        "answers": [answer_view(answer) for answer in answers],
+    }
+
+
+def turn_view(turn: Turn) -> dict[str, Any]:
+    """What a person said."""
+    return {
+        "id": str(turn.pk),
+        "number": turn.number,
+        "text": turn.text,
+        "by": turn.said_by.username if turn.said_by else "",
+        "replaced": turn.replaced_at is not None,
+    }
+
+
+def answer_view(answer: Answer) -> dict[str, Any]:
+    """What a contestant answered, or is answering."""
+    parameters = {name: value for name, value in answer.parameters.items() if name != "system"}
+    return {
+        "id": str(answer.pk),
+        "turn": str(answer.turn_id),
+        "contestant": answer.contestant,
+        "number": answer.number,
+        "state": answer.state,
+        "phase": answer.progress.get("phase", ""),
+        "messages": answer.messages,
+        "partial": answer.partial,
+        "ending": answer.ending,
+        "error": answer.error,
+        "parameters": parameters,
+    }
+
+
+def waits(chat: Chat) -> dict[str, dict[str, Any]]:
+    """For each answer of a chat that has not begun: for how long, its place in the queue, and what it waits for."""
+    mine = Answer.objects.filter(turn__chat=chat, state__in=Answer.OPEN, messages=[], partial="").order_by("created_at")
+    found = list(mine)
+    if not found:
+        return {}
+    at, why = now(), _why(chat)
+    return {str(answer.pk): {**_place(answer, at), **(LOADING if answer.token else why)} for answer in found}
+
+
+LOADING: dict[str, Any] = {"why": "loading"}
+
+
+def _place(answer: Answer, at: datetime) -> dict[str, Any]:
+    before = Answer.objects.filter(state=AnswerState.WAITING, created_at__lt=answer.created_at)
+    return {"seconds": max(0.0, (at - answer.created_at).total_seconds()), "before": before.count()}
+
+
+def _why(chat: Chat) -> dict[str, Any]:
+    """What an answer waits for that no worker has taken."""
+    living = Worker.objects.filter(queues__contains=["train"], beat_at__gt=Now() - GONE_AFTER, problem="")
+    workers = list(living.select_related("run"))
+    if not workers:
+        return {"why": "no_worker"}
+    runs = [worker.run for worker in workers if worker.run is not None and worker.run.state in LEASED]
+    if len(runs) == len(workers):
+        return _run(chat, min(runs, key=lambda run: math.inf if (left := _left(run)) is None else left))
+    if (queued := waiting_run()) is not None:
+        return _run(chat, queued)
+    return {"why": "busy" if holders_live() else "starting"}
+
+
+def _run(chat: Chat, run: Run) -> dict[str, Any]:
+    """A run that has the device, or gets it next. One of another project has no name here."""
+    own = run.project_id == chat.project_id
+    return {"why": "run", "run": run.name if own else "", "run_id": str(run.pk) if own else "", "left": _left(run)}
+
+
+def _left(run: Run) -> float | None:
+    """Seconds that a run still takes, where that can be told."""
+    if run.step_seconds is None or not run.total_steps:
+        return None
+    return max(0.0, run.step_seconds * (run.total_steps - run.step))

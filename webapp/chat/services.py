@@ -1,0 +1,157 @@
+"""Writing chats: what people do. What answers them is in ``holder``."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+from uuid import UUID
+
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.db.models.functions import Now
+from django.utils.translation import gettext as _
+
+from webapp.chat.contestants import MOST, contestant_of
+from webapp.chat.conversation import turns_of
+from webapp.chat.hints import hint, holders_live
+from webapp.chat.models import Answer, AnswerState, Chat, Turn
+from webapp.chat.parameters import parameters_of
+from webapp.chat.writing import seq_take
+from webapp.environments.models import Environment
+from webapp.teams.audit import audit
+from webapp.teams.models import AuditAction, Project, User
+from webapp.text import clean_text
+
+logger = logging.getLogger(__name__)
+MAX_TEXT_CHARS = 200_000
+MAX_TURNS = 200
+MAX_TRIES = 50
+MAX_CHATS = 2_000
+TITLE_CHARS = 80
+
+
+def chat_create(
+    *,
+    project: Project,
+    user: User | None,
+    contestants: list[dict[str, Any]],
+    environment: str = "",
+    parameters: dict[str, Any] | None = None,
+) -> Chat:
+    """A chat without a turn. ``environment`` is a name of the project's. Raises ``ValidationError`` by field."""
+    if not 1 <= len(contestants) <= MOST:
+        raise ValidationError({"contestants": _("Choose one model, or two.")})
+    found = [contestant_of(project, values).model_dump() for values in contestants]
+    given = parameters_of(parameters or {}).model_dump()
+    place = None
+    if environment:
+        place = Environment.objects.filter(project=project, name=environment.removeprefix("environment:")).first()
+        if place is None:
+            raise ValidationError({"environment": _("This environment is not in this project.")})
+    if Chat.objects.filter(project=project).count() >= MAX_CHATS:
+        raise ValidationError(_("This project has reached its limit of chats. Delete some."))
+    with transaction.atomic():
+        chat = Chat.objects.create(
+            project=project,
+            contestants=found,
+            environment=place,
+            environment_name=place.name if place else "",
+            parameters=given,
+            created_by=user,
+        )
+        audit(AuditAction.CHAT_ADDED, chat, by=user, subject=", ".join(one["title"] for one in found))
+    return chat
+
+
+def turn_send(
+    *, chat: Chat, user: User | None, text: str, parameters: dict[str, Any] | None = None, edited: UUID | None = None
+) -> Turn:
+    """Say something; each contestant is to answer. ``edited`` names the turn that this one replaces, with all after it.
+
+    Raises ``ValidationError`` with a sentence; its code is ``conflict`` where an answer is still being written.
+    """
+    text = clean_text(text.strip())
+    if len(text) > MAX_TEXT_CHARS:
+        sentence = _("This message has %(n)s characters; at most %(most)s fit.")
+        raise ValidationError({"text": sentence % {"n": f"{len(text):,}", "most": f"{MAX_TEXT_CHARS:,}"}})
+    given = parameters_of({**chat.parameters, **(parameters or {})}).model_dump()
+    with transaction.atomic():
+        seq = _begin(chat)
+        turns = turns_of(chat)
+        number = _place_of(turns, edited) if edited is not None else len(turns)
+        if not text and (number or not chat.environment_name):
+            raise ValidationError({"text": _("Write a message.")})
+        if number >= MAX_TURNS:
+            raise ValidationError(_("A chat has at most %(n)s turns. Start another one.") % {"n": MAX_TURNS})
+        replaced = [turn.pk for turn in turns[number:]]
+        Turn.objects.filter(pk__in=replaced).update(replaced_at=Now(), seq=seq)
+        turn = Turn.objects.create(chat=chat, number=number, text=text, said_by=user, seq=seq)
+        for place in range(len(chat.contestants)):
+            Answer.objects.create(turn=turn, contestant=place, parameters=given, seq=seq)
+        columns: dict[str, Any] = {"used_at": Now(), "parameters": given}
+        if number == 0:
+            columns["title"] = " ".join(text.split())[:TITLE_CHARS]
+        Chat.objects.filter(pk=chat.pk).update(**columns)
+        _ask()
+    return turn
+
+
+def answer_again(*, chat: Chat, answer: UUID, parameters: dict[str, Any] | None = None) -> Answer:
+    """Draw an answer of the last turn once more, with the next seed. The earlier one stays. Raises
+    ``ValidationError``."""
+    given = parameters_of({**chat.parameters, **(parameters or {})}).model_dump()
+    with transaction.atomic():
+        seq = _begin(chat)
+        turns = turns_of(chat)
+        before = next((one for one in turns[-1].answers.all() if one.pk == answer), None) if turns else None
+        if before is None:
+            raise ValidationError(_("Only an answer to the last message can be drawn again."))
+        number = 1 + max(one.number for one in turns[-1].answers.all() if one.contestant == before.contestant)
+        if number >= MAX_TRIES:
+            raise ValidationError(_("An answer can be drawn %(n)s times. Change the message.") % {"n": MAX_TRIES})
+        made = Answer.objects.create(
+            turn=turns[-1], contestant=before.contestant, number=number, parameters=given, seq=seq
+        )
+        Chat.objects.filter(pk=chat.pk).update(used_at=Now(), parameters=given)
+        _ask()
+    return made
+
+
+def chat_stop(*, chat: Chat) -> int:
+    """Stop what is being written, and what waits for it; how many answers. Stopping twice changes nothing."""
+    with transaction.atomic():
+        seq = seq_take(chat.pk)
+        open_ = Answer.objects.filter(turn__chat=chat, state__in=Answer.OPEN, stop=False).order_by()
+        waiting = open_.filter(state=AnswerState.WAITING, token="").update(
+            state=AnswerState.STOPPED, stop=True, ending={"why": "stopped", "seconds": 0.0}, seq=seq
+        )
+        return waiting + open_.update(stop=True)
+
+
+def chat_delete(*, chat: Chat) -> None:
+    """Forget a chat with all that was said. Whatever is being written for it is given up."""
+    with transaction.atomic():
+        audit(AuditAction.CHAT_DELETED, chat)
+        chat.delete()
+
+
+def _begin(chat: Chat) -> int:
+    """Lock the chat for a change, and take its number. Raises ``ValidationError`` while an answer is open."""
+    seq = seq_take(chat.pk)
+    if Answer.objects.filter(turn__chat=chat, turn__replaced_at=None, state__in=Answer.OPEN).exists():
+        sentence = _("An answer is still being written. Stop it, or wait for it.")
+        raise ValidationError(sentence, code="conflict")
+    return seq
+
+
+def _place_of(turns: list[Turn], edited: UUID) -> int:
+    place = next((turn.number for turn in turns if turn.pk == edited), None)
+    if place is None:
+        raise ValidationError(_("This message was edited already. Reload the page."), code="conflict")
+    return place
+
+
+def _ask() -> None:
+    """Ask for a worker after the transaction, unless one answers chats already."""
+    if not holders_live():
+        transaction.on_commit(hint, robust=True)

@@ -1,0 +1,34 @@
+"""Every write to a chat takes the chat's next ``seq`` in the same transaction, and wakes its open pages after it."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import F
+
+from webapp.chat.models import Answer, Chat
+from webapp.runs.nudge import nudge
+from webapp.text import clean_json
+from webapp.work import Claim
+
+
+def seq_take(chat_id: UUID) -> int:
+    """The chat's next number; holds its row until the transaction ends, so numbers are seen in their order."""
+    Chat.objects.filter(pk=chat_id).update(seq=F("seq") + 1)
+    seq: int = Chat.objects.values_list("seq", flat=True).get(pk=chat_id)
+    transaction.on_commit(lambda: nudge(chat_id, seq))
+    return seq
+
+
+def answer_keep(claim: Claim[Answer], chat_id: UUID, **columns: Any) -> None:
+    """Write an answer that is still this worker's. Raises ``Lost``."""
+    with transaction.atomic():
+        claim.keep(seq=seq_take(chat_id), **clean_json(columns))
+
+
+def answer_finish(claim: Claim[Answer], chat_id: UUID, **columns: Any) -> None:
+    """Write its end. Raises ``Lost``."""
+    with transaction.atomic():
+        claim.finish(seq=seq_take(chat_id), **clean_json(columns))
