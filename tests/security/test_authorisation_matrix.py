@@ -153,8 +153,12 @@ def _suite(project: Project, dataset: Dataset) -> Suite:
     config = {"data": {"train": dataset.reference}, "environment": {"name": "none"}}
     part = {"title": "all", "weight": 1.0, "config": config}
     return suite_create(project=project, user=None, name="exam", parts=[part]).suite
+
+
 def _endpoint(project: Project) -> Endpoint:
     return Endpoint.objects.create(project=project, name="gpt", url="https://127.0.0.1:1/v1", model="gpt")
+
+
 def _ballot(run: Run) -> Ballot:
     """The only one of an open round of nobody's, in which the whole team has voted."""
     made = VoteRound.objects.create(project=run.project, name="round", seed=1)
@@ -167,6 +171,8 @@ def _ballot(run: Run) -> Ballot:
         RoundVoter.objects.create(round=made, user=user)
         Vote.objects.create(ballot=ballot, voter=user, answer="first", first_left=True, cast_at=timezone.now())
     return ballot
+
+
 def _channel(project: Project) -> Channel:
     """One that is paused, so that it can be resumed; what it was given is at no address that may be reached."""
     channel = Channel.objects.create(

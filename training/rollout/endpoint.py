@@ -172,7 +172,6 @@ class EndpointPlayer(Player):
                     return reply
             await asyncio.sleep(pause)
 
-
     def _read(self, sample: Sample, prefix: str) -> ParsedTurn:
         return sample.turn if isinstance(sample, Answered) else super()._read(sample, prefix)
 

@@ -12,7 +12,7 @@ from django.db.models import Model
 from django.http import HttpRequest
 
 from webapp.api.base import caller
-from webapp.api.models import router as models
+from webapp.api.model_pages import router as models
 from webapp.api.objects import router as objects
 from webapp.api.runs import router as runs
 from webapp.datasets.models import Dataset

@@ -11,14 +11,14 @@ from webapp.api.chats import router as chats
 from webapp.api.comparisons import router as comparisons
 from webapp.api.endpoints import router as endpoints
 from webapp.api.me import router as me
-from webapp.api.models import router as models
+from webapp.api.model_pages import router as models
 from webapp.api.notifications import router as notifications
 from webapp.api.objects import router as objects
 from webapp.api.operations import router as operations
 from webapp.api.run_exports import router as run_exports
 from webapp.api.runs import router as runs
-from webapp.api.suites import router as suites
 from webapp.api.saved_comparisons import router as saved_comparisons
+from webapp.api.suites import router as suites
 from webapp.api.votes import router as votes
 from webapp.errors import error_body
 

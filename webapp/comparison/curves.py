@@ -40,7 +40,7 @@ def overlay(contestants: Sequence[Contestant]) -> dict[str, Any] | None:
     comparable = all(same_rewards(training[0].components, item.components) for item in training)
     names = [name for name in SHOWN if name != "reward" or comparable]
     settings: list[str] = []
-    runs = []
+    runs: list[dict[str, Any]] = []
     for item in training:
         key = _setting(item)
         if key not in settings:
@@ -60,7 +60,7 @@ def overlay(contestants: Sequence[Contestant]) -> dict[str, Any] | None:
                 },
             }
         )
-    shown = [name for name in names if sum(name in run["curves"] for run in runs) >= 1]
+    shown = [name for name in names if any(name in run["curves"] for run in runs)]
     return {
         "runs": runs,
         "charts": [{"name": name, "title": translated(METRICS[name].title)} for name in shown],

@@ -8,8 +8,8 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid5
 
-from pydantic import ValidationError
 from django.utils.timezone import localdate
+from pydantic import ValidationError
 
 from training import journal
 from training.evaluation.recorded import Report

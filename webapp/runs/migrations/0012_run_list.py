@@ -8,7 +8,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("runs", "0011_evaluation"),
+        ("runs", "0012_environment_version"),
         ("teams", "0006_api_tokens"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]

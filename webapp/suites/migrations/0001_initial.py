@@ -13,7 +13,7 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ('runs', '0011_evaluation'),
-        ('teams', '0007_alter_auditentry_action'),
+        ("teams", "0006_api_tokens"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 

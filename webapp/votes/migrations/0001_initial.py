@@ -13,7 +13,7 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ('runs', '0011_evaluation'),
-        ('teams', '0007_vote_round_audit'),
+        ("teams", "0006_api_tokens"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 

@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('registry', '0003_checkpoint_states'),
+        ('registry', '0004_marks_card_and_pushes'),
     ]
 
     operations = [
