@@ -35,7 +35,8 @@ class _Hub(BaseHTTPRequestHandler):
         server.asked.append((self.path, self.headers.get("Authorization")))
         if self.path in server.answers:
             return self._answer(*server.answers[self.path])
-        if self.headers.get("Authorization") != f"Bearer {TOKEN}":
+        elsewhere = self.headers["Host"].startswith("127.0.0.2:")
+        if not elsewhere and self.headers.get("Authorization") != f"Bearer {TOKEN}":
             return self._answer(401, {"error": "Invalid token"})
         if self.path == "/api/repos/create":
             return self._create(json.loads(body))
@@ -85,7 +86,7 @@ class _Hub(BaseHTTPRequestHandler):
         server: Any = self.server
         if item["oid"] in server.store:
             return dict(item)
-        verify = {"href": f"{server.url}/verify"}
+        verify = {"href": f"{server.verify}/verify"}
         if not server.chunk:
             return item | {"actions": {"upload": {"href": f"{server.url}/store/{item['oid']}"}, "verify": verify}}
         count = -(-item["size"] // server.chunk)
@@ -109,13 +110,13 @@ class _Hub(BaseHTTPRequestHandler):
 @pytest.fixture
 def hub(settings: Any) -> Iterator[Any]:
     """A hub on this machine that the outbound policy allows, and whose token the operator has set."""
-    server: Any = ThreadingHTTPServer(("127.0.0.1", 0), _Hub)
-    server.url = f"http://127.0.0.1:{server.server_port}"
+    server: Any = ThreadingHTTPServer(("0.0.0.0", 0), _Hub)
+    server.url = server.verify = f"http://127.0.0.1:{server.server_port}"
     server.asked, server.answers, server.repositories = [], {}, {}
     server.store, server.parts, server.commits, server.chunk = {}, {}, [], 0
     threading.Thread(target=server.serve_forever, daemon=True).start()
     settings.HUB_URL, settings.HUB_TOKEN = server.url, TOKEN
-    settings.OUTBOUND_ALLOW = [f"127.0.0.1:{server.server_port}"]
+    settings.OUTBOUND_ALLOW = [f"{host}:{server.server_port}" for host in ("127.0.0.1", "127.0.0.2")]
     yield server
     server.shutdown()
     server.server_close()
@@ -167,6 +168,12 @@ def test_the_hub_has_the_files_in_one_commit(hub: Any, model: RegisteredModel, b
     assert {path for path, token in hub.asked if token is None} == {
         path for path, _token in hub.asked if path.startswith(("/store/", "/part/"))
     }, "the store is not shown the hub's token"
+
+
+def test_another_host_that_the_hub_names_is_not_shown_the_token(hub: Any, model: RegisteredModel, bob: User) -> None:
+    hub.verify = hub.url.replace("127.0.0.1", "127.0.0.2")
+    assert done(_order(model, bob)).state == "done"
+    assert [token for path, token in hub.asked if path == "/verify"] == [None]
 
 
 def test_a_second_push_goes_into_the_same_repository_and_sends_only_what_changed(
