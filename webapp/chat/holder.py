@@ -27,7 +27,7 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from training.chat.wire import Ended, Failed, Open, Ready, Said, Stop, Text
-from training.errors import Boundary, ErrorInfo, TiltyardError
+from training.errors import Boundary, ErrorInfo, PolicyFault, TiltyardError, boundary
 from webapp.chat.child import Child, Told
 from webapp.chat.contestants import Contestant, open_of
 from webapp.chat.conversation import ask_of
@@ -159,7 +159,7 @@ class Desk:
             try:
                 live.claim.keep()
             except Lost:
-                self._forget(live)
+                self._give_up(live)
 
     def _stops(self) -> None:
         for pk in Answer.objects.filter(pk__in=list(self._live), stop=True).values_list("pk", flat=True):
@@ -178,8 +178,9 @@ class Desk:
         """Ask for this answer, unless there is no room for its model."""
         chat = answer.turn.chat
         try:
-            contestant = Contestant.model_validate(chat.contestants[answer.contestant])
-            opened, ask = open_of(chat.project, contestant), ask_of(answer)
+            with boundary(PolicyFault, "preparing the answer"):  # one row of nonsense must not cost the others
+                contestant = Contestant.model_validate(chat.contestants[answer.contestant])
+                opened, ask = open_of(chat.project, contestant), ask_of(answer)
         except TiltyardError as exc:
             if (taken := claim(Answer, answer.pk)) is not None:
                 answer_finish(taken, chat.pk, state=AnswerState.FAILED, error=exc.info.model_dump(mode="json"))
@@ -273,7 +274,7 @@ class Desk:
         try:
             answer_keep(live.claim, live.chat_id, **columns)
         except Lost:
-            self._forget(live)
+            self._give_up(live)
 
     def _end(self, live: Live, state: AnswerState, error: ErrorInfo | None = None, ending: Any = None) -> None:
         self._forget(live)
@@ -284,6 +285,11 @@ class Desk:
             answer_finish(live.claim, live.chat_id, state=state, **columns)
         except Lost:
             return
+
+    def _give_up(self, live: Live) -> None:
+        """Its row is gone, or another's: nobody wants the rest."""
+        live.child.send(Stop(id=str(live.claim.item.pk)))
+        self._forget(live)
 
     def _forget(self, live: Live) -> None:
         self._used = time.monotonic()

@@ -11,13 +11,18 @@ from django.db.models import F
 from webapp.chat.models import Answer, Chat
 from webapp.runs.nudge import nudge
 from webapp.text import clean_json
-from webapp.work import Claim
+from webapp.work import Claim, Lost
 
 
 def seq_take(chat_id: UUID) -> int:
-    """The chat's next number; holds its row until the transaction ends, so numbers are seen in their order."""
+    """The chat's next number; holds its row until the transaction ends, so numbers are seen in their order.
+
+    Raises ``Lost`` where the chat was deleted.
+    """
     Chat.objects.filter(pk=chat_id).update(seq=F("seq") + 1)
-    seq: int = Chat.objects.values_list("seq", flat=True).get(pk=chat_id)
+    seq = Chat.objects.filter(pk=chat_id).values_list("seq", flat=True).first()
+    if seq is None:
+        raise Lost
     transaction.on_commit(lambda: nudge(chat_id, seq))
     return seq
 

@@ -12,7 +12,7 @@ from django.utils import timezone
 from webapp.chat.holder import Desk, waiting_run
 from webapp.chat.models import Answer, AnswerState, Chat, Holder
 from webapp.chat.saving import chat_save
-from webapp.chat.services import answer_again, chat_stop, turn_send
+from webapp.chat.services import answer_again, chat_delete, chat_stop, turn_send
 from webapp.chat.tasks import hold
 from webapp.datasets.models import Dataset
 from webapp.environments.models import Environment
@@ -116,3 +116,20 @@ def test_what_was_stopped_before_is_not_begun(make_chat: Maker) -> None:
     chat_stop(chat=chat)
     Desk().run()
     assert _after([answer])[0].state == "stopped" and answer.messages == []
+
+
+def test_a_chat_that_is_deleted_takes_nobody_with_it(make_chat: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone, stays = make_chat(), make_chat(parameters={"max_tokens": 6})
+    _send(gone, "Go on for long.", max_tokens=3000, temperature=5.0)
+    (answer,) = _send(stays, "Hello")
+    told = Desk._told
+
+    def delete_then(desk: Desk, live: Any, line: Any) -> None:
+        told(desk, live, line)
+        if live.chat_id == gone.pk and live.text:
+            chat_delete(chat=gone)
+
+    monkeypatch.setattr(Desk, "_told", delete_then)
+    Desk().run()
+    assert _after([answer])[0].state == "done"
+    assert not Chat.objects.filter(pk=gone.pk).exists()
