@@ -67,8 +67,16 @@ def runs_list(
 ) -> dict[str, Any]:
     """Runs of a project, newest first: those that are not archived, or only those that are."""
     project = project_for(caller(request), slug)
-    filters = {"state": state, "kind": kind, "q": q, "owner": owner, "tags": tag, "spec": spec.removeprefix("reward:")}
-    filters |= {"starred": starred, "archived": archived}
+    filters: dict[str, Any] = {
+        "state": state,
+        "kind": kind,
+        "q": q,
+        "owner": owner,
+        "tags": tag,
+        "spec": spec.removeprefix("reward:"),
+        "starred": starred,
+        "archived": archived,
+    }
     size = max(1, min(per_page, MAX_PAGE_ROWS))
     found = run_list(project, filters, sort[:40], max(1, page), size, user=caller(request))
     shown = {"page": found.page, "pages": found.pages, "total": found.total}
