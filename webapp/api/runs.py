@@ -74,8 +74,9 @@ def runs_list(
         "owner": owner,
         "tags": tag,
         "spec": spec.removeprefix("reward:"),
+        "starred": starred,
+        "archived": archived,
     }
-    filters |= {"starred": starred, "archived": archived}
     size = max(1, min(per_page, MAX_PAGE_ROWS))
     found = run_list(project, filters, sort[:40], max(1, page), size, user=caller(request))
     shown = {"page": found.page, "pages": found.pages, "total": found.total}

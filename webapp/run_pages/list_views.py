@@ -260,7 +260,7 @@ def runs_csv(request: HttpRequest, slug: str) -> HttpResponse | StreamingHttpRes
     return response
 
 
-def _cells(row: listing.RunRow, shown: Sequence[columns.Column]) -> Sequence[object]:
+def _cells(row: listing.RunRow, shown: Sequence[columns.Column]) -> list[object]:
     run = row.run
     known: dict[str, object] = {
         "state": run.state,
@@ -278,4 +278,4 @@ def _cells(row: listing.RunRow, shown: Sequence[columns.Column]) -> Sequence[obj
         "started": row.view["started_at"],
         "created": run.created_at.isoformat(),
     }
-    return run.name, run.kind, *(known[column.key] for column in shown), run.notes
+    return [run.name, run.kind, *(known[column.key] for column in shown), run.notes]

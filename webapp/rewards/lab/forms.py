@@ -23,6 +23,9 @@ EXAMPLE = '[{"role": "user", "content": "2 + 3?"}, {"role": "assistant", "conten
 PLACE = "__id__"
 """Stands in the names of template fields where a script puts the number of the component."""
 
+OFFERED = 200
+"""Runs that the form lists, the newest; a run's own page has a button that opens it here."""
+
 
 class SetForm(forms.Form):
     """What a rollout set is made of; the service judges whether it can be."""
@@ -64,8 +67,12 @@ class SetForm(forms.Form):
 
     def __init__(self, *args: Any, runs: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["run"].queryset = runs  # type: ignore[attr-defined]
-        self.has_runs = runs.exists()
+        newest = list(runs.values_list("pk", flat=True)[:OFFERED])
+        asked = (kwargs.get("initial") or {}).get("run")
+        if not self.is_bound:  # what was sent may be any of them
+            runs = runs.filter(pk__in={*newest, asked} - {None})
+        self.fields["run"].queryset = runs.defer("config", "resolved", "baselines", "evaluation", "health")  # type: ignore[attr-defined]
+        self.has_runs = bool(newest)
         if not self.has_runs:
             self.initial.setdefault("kind", SetKind.PASTED)
 
