@@ -141,7 +141,7 @@ class ChannelKind(models.TextChoices):
     FEISHU = "feishu", _("Feishu")
     DINGTALK = "dingtalk", _("DingTalk")
     DISCORD = "discord", "Discord"
-    JSON = "json", _("JSON, signed")
+    JSON = "json", "JSON"
 
 
 class Channel(UuidModel):

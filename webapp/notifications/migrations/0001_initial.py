@@ -41,7 +41,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
                 ('name', models.CharField(max_length=80, validators=[django.core.validators.RegexValidator('^[\\w][\\w .()+-]{0,79}$', 'Use letters, digits, spaces and . ( ) + - _, at most 80 characters, starting with a letter or digit.')], verbose_name='name')),
-                ('kind', models.CharField(choices=[('slack', 'Slack'), ('feishu', 'Feishu'), ('dingtalk', 'DingTalk'), ('discord', 'Discord'), ('json', 'JSON, signed')], max_length=10)),
+                ('kind', models.CharField(choices=[('slack', 'Slack'), ('feishu', 'Feishu'), ('dingtalk', 'DingTalk'), ('discord', 'Discord'), ('json', 'JSON')], max_length=10)),
                 ('host', models.CharField(help_text='of its address, whose rest is a secret', max_length=260)),
                 ('signed', models.BooleanField(default=False, help_text='whether it has a secret to sign with')),
                 ('events', models.JSONField(default=list, help_text='kinds of events that are posted')),
