@@ -44,7 +44,7 @@ class SuiteIn(BaseModel):
 
 
 class ContestantIn(BaseModel):
-    """Who plays: `model:<name>`, `run:<name>`, `starter` or `policy:<name>`."""
+    """Who plays: `model:<name>`, `run:<name>`, `endpoint:<name>`, `starter` or `policy:<name>`."""
 
     model_config = ConfigDict(extra="forbid")
 

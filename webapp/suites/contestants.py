@@ -1,4 +1,4 @@
-"""Who can play a suite, by one reference each: a model, the model of a run, a scripted policy."""
+"""Who can play a suite, by one reference each: a model, the model of a run, an endpoint, a scripted policy."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def with_contestant(config: JobConfig, reference: str) -> JobConfig:
 
 
 def contestants_offered(project: Project) -> list[tuple[str, str]]:
-    """What a form offers: the project's models first, then a few policies as a floor."""
+    """What a form offers: the project's models and endpoints, then a few policies as a floor."""
     models = [(value, str(label)) for value, label in reference_choices(project)["model.source"]]
     return models + [(POLICY + name, title_of_contestant(POLICY + name)) for name in FLOOR]
 
@@ -37,7 +37,7 @@ def title_of_contestant(reference: str) -> str:
     """A contestant as a table names it."""
     if reference.startswith(POLICY):
         return _("policy: %(name)s") % {"name": translated(_policy(reference))}
-    return reference.removeprefix("model:").removeprefix("run:")
+    return reference.removeprefix("model:").removeprefix("run:").removeprefix("endpoint:")
 
 
 def _policy(reference: str) -> str:

@@ -50,7 +50,8 @@ class SuiteVersion(UuidModel):
 
 
 class SuiteEvaluation(UuidModel):
-    """One contestant on all parts of a version. ``contestant`` is its reference: `model:…`, `run:…`, `policy:…`.
+    """One contestant on all parts of a version. ``contestant`` is its reference: `model:…`, `run:…`,
+    `endpoint:…`, `policy:…`.
 
     ``environments`` is what the servers said of themselves at the launch, one for each part.
     """

@@ -12,9 +12,11 @@ from django.urls import reverse
 
 from training.config import JobConfig
 from training.errors import ConfigError
+from webapp.endpoints.models import Endpoint
 from webapp.environments.models import Environment
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
+from webapp.suites.contestants import contestants_offered
 from webapp.suites.models import Suite, SuiteEvaluation, SuiteRun, SuiteVersion
 from webapp.suites.results import board_of
 from webapp.suites.services import suite_change, suite_create, suite_delete, suite_evaluate
@@ -109,6 +111,16 @@ def test_a_contestant_plays_every_part_with_the_same_seeds(suite: SuiteVersion, 
     assert [run.config["evaluate"]["policy"] for run in runs] == ["claim_success"] * 2
     assert {run.config["run"]["seed"] for run in runs} == {42}
     assert [run.name for run in runs] == ["exam-claim_success-easy-1", "exam-claim_success-hard-1"]
+
+
+def test_an_endpoint_of_the_project_plays_like_a_model(suite: SuiteVersion, alice: Any) -> None:
+    project = suite.suite.project
+    Endpoint.objects.create(project=project, name="hosted", url="https://127.0.0.1:1/v1", model="gpt-oss-20b")
+    assert "endpoint:hosted" in dict(contestants_offered(project))
+    made = suite_evaluate(version=suite, contestant="endpoint:hosted", user=alice)
+    run = made.runs.all()[0].run
+    assert (run.config["model"]["source"], run.resolved["endpoint"]["model"]) == ("endpoint:hosted", "gpt-oss-20b")
+    assert [line.title for line in board_of(suite).waiting] == ["hosted"]
 
 
 def test_a_part_that_cannot_be_played_queues_none(suite: SuiteVersion, alice: Any, tasks: Any) -> None:
