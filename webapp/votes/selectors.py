@@ -164,7 +164,7 @@ def shown(ballot: Ballot, *, left_first: bool) -> Shown:
     ids = [ballot.first_rollout, ballot.second_rollout]
     turns: dict[UUID, list[dict[str, Any]]] = {pk: [] for pk in ids}
     for turn in Turn.objects.filter(rollout__in=ids, run__project=ballot.round.project_id).order_by("number"):
-        turns[turn.rollout_id].append({"messages": turn_view(turn)["messages"]})
+        turns[turn.rollout_id].append(turn_view(turn))
     rows = side_by_side([turns[pk] for pk in (ids if left_first else reversed(ids))])
     told: list[dict[str, Any]] = []
     while rows and rows[0][1] and all(message.get("role") != "assistant" for message in rows[0][0][0]):

@@ -18,7 +18,7 @@ from webapp.rollouts.models import Rollout
 from webapp.runs.models import Run
 from webapp.teams.models import Project, User
 from webapp.votes.models import Vote, VoteRound
-from webapp.votes.selectors import next_ballot, progress_of, round_rows
+from webapp.votes.selectors import next_ballot, progress_of, round_rows, shown
 from webapp.votes.services import first_left, vote_cast
 
 __all__ = ["two"]
@@ -63,6 +63,9 @@ def test_the_two_sides_show_the_right_episodes(
         first = "left" if first_left(made, ballot, user) else "right"
         assert "given up" in said[first] and "solved" not in said[first].split("ballot-bar")[0]
         assert page.count("task 1") == 2, "what both were told is shown once, and as the summary"
+    for left_first, said in ((True, ["given up", "solved"]), (False, ["solved", "given up"])):
+        ((messages, same),) = shown(ballot, left_first=left_first).rows
+        assert [side[0]["content"] for side in messages] == said and not same
 
 
 def test_votes_come_in_through_the_page(

@@ -78,6 +78,15 @@ def test_the_side_is_counted_as_it_was_shown(voted: VoteRound) -> None:
     assert found.tasks == 11 and found.value == pytest.approx(left / 11)
 
 
+def test_a_ballot_counts_by_its_weight(evaluation: Evaluation, make_vote_round: Maker, alice: User) -> None:
+    runs = [evaluation(name, {0: [1.0], 1: [1.0]}) for name in ("alpha", "beta")]
+    made = make_vote_round(runs, [alice])
+    made.ballots.filter(task=0).update(weight=3.0)
+    say(made, alice, {0: "first", 1: "second"})
+    chance = results_of(made).lines[0].score.chance
+    assert (chance / (1 - chance)) ** 2 == pytest.approx((3 + 0.25) / (1 + 0.25))  # each has a quarter of a win before
+
+
 def test_simulated_voters_give_back_what_was_planted(
     evaluation: Evaluation, make_vote_round: Maker, make_dataset: Any, project: Project, team: Any
 ) -> None:
