@@ -22,6 +22,7 @@ NAMES = (
     "lab",
     "tabs",
     "comparison",
+    "evaluation",
     "chat",
     "truth",
     "sampler",

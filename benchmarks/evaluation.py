@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.environment import environment_server  # noqa: E402
-from benchmarks.learning import TASKS as DEMO_TASKS
+from benchmarks.learning import TASKS as DEMO_TASKS  # noqa: E402
 from benchmarks.learning import make_data, run_chain  # noqa: E402
 
 TASKS, TRIES, PARTS = 256, 4, 8
@@ -100,9 +100,7 @@ def measure(model_folder: Path, folder: Path, url: str) -> dict[str, Any]:
             played: list[Any] = []
             places = [place for place in range((part % PARTS) * size, (part % PARTS + 1) * size) for _ in range(TRIES)]
             began = time.monotonic()
-            collector.stream(
-                [(part + 1, places)], in_flight=in_flight, finished=lambda _s, r: played.extend(r.rollouts)
-            )
+            collector.stream([(part + 1, places)], in_flight=in_flight, finished=partial(keep, played))
             took = time.monotonic() - began
             tokens = sum(rollout.trajectory.sampled_tokens for rollout in played)
             began = time.monotonic()
