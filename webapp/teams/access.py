@@ -11,7 +11,7 @@ from uuid import UUID
 
 from django.contrib.auth.models import AnonymousUser
 from django.core.exceptions import PermissionDenied
-from django.db.models import Model, QuerySet
+from django.db.models import Model, OuterRef, QuerySet, Subquery
 from django.http import Http404
 from django.utils.translation import gettext as _
 
@@ -25,11 +25,14 @@ def role_in(user: User | AnonymousUser, project: Project) -> Role | None:
     """The person's role in the project's team; ``None`` for strangers and anonymous visitors."""
     if not user.is_authenticated or not user.is_active:
         return None
-    token = token_of(user)
-    if token is not None and token.project_id not in {None, project.pk}:
-        return None
     found = Membership.objects.filter(team_id=project.team_id, user_id=user.pk).values_list("role", flat=True).first()
-    if not found:
+    return _within_token(user, project, found)
+
+
+def _within_token(user: User | AnonymousUser, project: Project, found: str | None) -> Role | None:
+    """A membership's role, as far as the token that the person's script came with lets it reach."""
+    token = token_of(user)
+    if not found or (token is not None and token.project_id not in {None, project.pk}):
         return None
     return Role(found) if token is None else min(Role(found), Role(token.role), key=lambda role: RANK[role])
 
@@ -48,8 +51,11 @@ def _require(role: Role, need: Role) -> None:
 
 def project_for(user: User | AnonymousUser, slug: str, *, need: Role = Role.VIEWER) -> Project:
     """The project with this slug, if the person's role is at least ``need``. Its ``role`` attribute is that role."""
-    project = Project.objects.select_related("team").filter(slug=slug).first()
-    role = role_in(user, project) if project else None
+    if not user.is_authenticated or not user.is_active:
+        raise Http404
+    own = Membership.objects.filter(team_id=OuterRef("team_id"), user_id=user.pk).values("role")[:1]
+    project = Project.objects.select_related("team").annotate(membership=Subquery(own)).filter(slug=slug).first()
+    role = _within_token(user, project, project.membership) if project else None  # type: ignore[attr-defined]
     if project is None or role is None:
         raise Http404
     _require(role, need)
