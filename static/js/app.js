@@ -135,11 +135,18 @@ function liveTick() {
   }
 }
 
+/** Times grow older on every page; the bell asks whether there is news, but only while someone looks. */
+function slowTick() {
+  freshenTimes();
+  if (document.visibilityState === "visible") document.dispatchEvent(new CustomEvent("slow-tick"));
+}
+
 document.addEventListener("change", (event) => {
   const field = /** @type {HTMLSelectElement} */ (event.target);
   if (field.matches("[data-autosubmit]")) field.form?.requestSubmit();
 });
 document.addEventListener("visibilitychange", liveTick);
+document.addEventListener("visibilitychange", slowTick);
 setInterval(liveTick, 4000);
 document.addEventListener("click", onClick);
 document.addEventListener("keydown", onKey);
@@ -147,6 +154,6 @@ document.addEventListener("submit", onSubmit);
 document.addEventListener("htmx:responseError", onHtmxError);
 document.addEventListener("htmx:sendError", onHtmxError);
 document.addEventListener("htmx:afterSettle", freshenTimes);
-setInterval(freshenTimes, 30000);
+setInterval(slowTick, 30000);
 freshenTimes();
 if (location.hash === "#rail") history.replaceState(null, "", location.pathname + location.search);

@@ -34,7 +34,7 @@ def test_the_bell_counts_by_itself_and_leads_to_the_run(
     assert page.locator(".bell-count").count() == 0
     run = make_run(name="grpo-night")
     told(run, alice)
-    page.locator(".bell-count", has_text="1").wait_for(timeout=45_000)  # asked for at most every 30 s
+    page.locator(".bell-count", has_text="1").wait_for(timeout=45_000)  # asked for every 30 s
     page.locator("#bell").click()
     page.get_by_role("link", name="Run “grpo-night” failed").click()
     page.wait_for_url(f"**/runs/{run.pk}/")

@@ -59,7 +59,7 @@ def _line(channel: Channel, last: dict[UUID, Any]) -> dict[str, Any]:
     delivery = last.get(channel.pk)
     kinds = [str(Kind(kind).label) for kind in channel.events if kind in Kind.values]
     told = in_words(delivery.told) if delivery else ""
-    return {"channel": channel, "kinds": ", ".join(kinds), "last": delivery, "told": told}
+    return {"channel": channel, "kinds": kinds, "last": delivery, "told": told}
 
 
 def _own(request: HttpRequest, slug: str, pk: UUID) -> tuple[Project, Channel]:
