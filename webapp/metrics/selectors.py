@@ -12,6 +12,7 @@ from django.db import connection
 from training.config import METHODS
 from webapp.metrics.models import MetricPoint
 from webapp.runs.models import Run
+from webapp.runs.states import TERMINAL
 from webapp.text import finite
 
 MAX_POINTS = 2000
@@ -77,8 +78,9 @@ def points(run: Run, names: Sequence[str] | None = None, max_points: int = MAX_P
     if names is not None:
         where = "AND name = ANY(%s)"
         values.append(list(names))
-    # Asked of the database: ``run`` may have been read before its second attempt began.
-    several = Run.objects.filter(pk=run.pk, attempt__gt=1).exists()
+    # Asked of the database while it goes on: ``run`` may have been read before its second attempt began.
+    ended = run.state in TERMINAL
+    several = run.attempt > 1 if ended else Run.objects.filter(pk=run.pk, attempt__gt=1).exists()
     winners, hint = (_WINNERS, "MATERIALIZED") if several else (_ALL, "NOT MATERIALIZED")
     sql = _THINNED.format(winners=winners.format(where=where, stands=_STANDS), hint=hint)
     with connection.cursor() as cursor:

@@ -113,13 +113,20 @@ def model_of_run(run: Run) -> RunModel | None:
     """The finished model of a run that succeeded; ``None`` where it left none."""
     if run.state != RunState.SUCCEEDED or not run.method.trains or run.imported_from:
         return None
-    rows = Checkpoint.objects.filter(run=run, final=True).select_related("run__parent", "run__resume_checkpoint")
-    checkpoint = rows.order_by("-attempt", "-step").first()
+    known = RegisteredModel.objects.filter(checkpoint__run=run, checkpoint__final=True).order_by(
+        "-checkpoint__attempt", "-checkpoint__step", "created_at"
+    )
+    model = known.select_related("checkpoint__run__parent", "checkpoint__run__resume_checkpoint").first()
+    checkpoint = model.checkpoint if model is not None else _final(run)
     if checkpoint is None:
         return None
-    model = RegisteredModel.objects.filter(checkpoint=checkpoint).order_by("created_at").first()
     found = scores_of(run.project, weights_of_checkpoint(checkpoint), origins_of_checkpoint(checkpoint))
     source = model.reference if model is not None else f"run:{run.name}"
     query = urlencode({"from": run.pk, "kind": "evaluate", "model": source})
     evaluate_url = f"{reverse('run-new', args=[run.project.slug])}?{query}"
     return RunModel(checkpoint, model, next((item.base_url for item in found if item.base_url), ""), evaluate_url)
+
+
+def _final(run: Run) -> Checkpoint | None:
+    rows = Checkpoint.objects.filter(run=run, final=True).select_related("run__parent", "run__resume_checkpoint")
+    return rows.order_by("-attempt", "-step").first()

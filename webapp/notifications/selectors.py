@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from django.apps import apps
 from django.contrib.auth.models import AnonymousUser
-from django.db.models import QuerySet
+from django.db.models import Count, OuterRef, QuerySet, Subquery
+from django.db.models.functions import Coalesce
 
 from webapp.notifications.models import Delivery, Kind, Notification, Reader, Scope, Watch
 from webapp.notifications.words import PAGES, Words, path_of, words_of
@@ -46,9 +47,14 @@ def notifications_of(user: User | AnonymousUser, *, slug: str = "", unread: bool
     return rows.select_related("event__project")
 
 
-def unread_count(user: User | AnonymousUser) -> int:
-    """How many are unread, counted up to ``MOST_COUNTED``."""
-    return len(notifications_of(user, unread=True).order_by().values_list("pk")[:MOST_COUNTED])
+def projects_and_unread(user: User | AnonymousUser) -> tuple[Sequence[Project], int]:
+    """A person's projects, and how many of their notifications of these are unread: one query for every page."""
+    if user.pk is None:
+        return [], 0
+    own = Notification.objects.filter(user_id=user.pk, read_at=None, event__project=OuterRef("pk")).order_by()
+    count = own.values("user_id").annotate(n=Count("pk")).values("n")
+    projects = list(projects_of(user).annotate(unread=Coalesce(Subquery(count), 0)))
+    return projects, sum(project.unread for project in projects)
 
 
 def lines_of(rows: Iterable[Notification]) -> list[Line]:

@@ -36,7 +36,7 @@ def notification_list(request: HttpRequest) -> HttpResponse:
     context = {
         "page": page,
         "lines": selectors.lines_of(page.object_list),
-        "unread": selectors.unread_count(request.user),
+        "unread": selectors.projects_and_unread(request.user)[1],
         "projects": projects_of(request.user),
         "slug": slug,
         "only_unread": unread,

@@ -66,6 +66,9 @@ def test_models(project: Project, bobs: Client) -> None:
         "step": None,
         "bytes": None,
         "created_at": model.created_at.isoformat(),
+        "mark": "",
+        "tags": [],
+        "notes": "",
     }
 
 

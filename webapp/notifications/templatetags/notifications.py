@@ -6,7 +6,8 @@ from typing import Any
 
 from django import template
 
-from webapp.notifications.selectors import MOST_COUNTED, unread_count
+from webapp.notifications.reader import reader_of_page
+from webapp.notifications.selectors import MOST_COUNTED
 from webapp.text import in_words
 
 register = template.Library()
@@ -16,9 +17,5 @@ register.filter("in_words", in_words)
 @register.simple_tag(takes_context=True)
 def unread(context: dict[str, Any]) -> str:
     """How many notifications the reader has not read, as the bell shows it; empty for none."""
-    request = context.get("request")
-    user = getattr(request, "user", None)
-    if user is None or not user.is_authenticated:
-        return ""
-    count = unread_count(user)
+    count = reader_of_page(context).unread
     return f"{MOST_COUNTED - 1}+" if count >= MOST_COUNTED else str(count or "")

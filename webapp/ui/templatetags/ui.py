@@ -15,9 +15,9 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from webapp.figures import NOTHING, duration, figure, percent
+from webapp.notifications.reader import reader_of_page
 from webapp.pages import url_or_none
 from webapp.strings import strings_for
-from webapp.teams.access import projects_of
 from webapp.teams.models import Project, Role
 from webapp.text import code_marks
 
@@ -79,8 +79,7 @@ def nav(context: dict[str, Any], project: Project) -> list[NavItem]:
 @register.simple_tag(takes_context=True)
 def my_projects(context: dict[str, Any]) -> list[Project]:
     """The projects that the reader may open."""
-    request = context.get("request")
-    return list(projects_of(request.user)) if request is not None and hasattr(request, "user") else []
+    return list(reader_of_page(context).projects)
 
 
 @register.simple_tag
