@@ -202,14 +202,16 @@ def test_a_run_without_progress_is_marked(client_for: Clients, make_run: Make, r
         (4.5, {}),
         (30, {"state": RunState.QUEUED}),
         (30, {"state": RunState.FAILED}),
-        (30, {"lease_started_at": timezone.now()}),  # a new attempt that has not said a word yet
+        (30, {"lease_started_at": timezone.now}),  # a new attempt that has not said a word yet
         (30, {"last_event_at": None, "lease_started_at": None}),
     ],
 )
 def test_a_run_that_gets_on_is_not_marked(
     minutes: float, over: dict[str, Any], client_for: Clients, make_run: Make, rita: User
 ) -> None:
-    run = _silent_run(make_run, minutes, **over)
+    run = _silent_run(
+        make_run, minutes, **{name: value() if callable(value) else value for name, value in over.items()}
+    )
     for url in (_url("run-detail", run), reverse("run-list", args=[run.project.slug])):
         text = client_for(rita).get(url).content.decode().split('id="strings-base"')[0]
         assert "No progress for" not in text
