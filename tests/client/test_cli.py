@@ -276,7 +276,11 @@ def test_a_model_arrives_whole_or_not_at_all(tool: Tool, home: Path, project: Pr
     result = tool("model", "download", "small")
     assert result.exit_code == 0, result.output
     assert (home / "small/model.safetensors").read_bytes() == weights
-    assert sorted(path.name for path in (home / "small").iterdir()) == ["config.json", "model.safetensors"]
+    assert sorted(path.name for path in (home / "small").iterdir()) == [
+        "README.md",
+        "config.json",
+        "model.safetensors",
+    ]
     assert "LoRA" in tool("model", "download", "small", "--adapter").stderr
     assert tool("model", "download", "nothing").exit_code == 1
 
@@ -285,7 +289,7 @@ def test_a_download_that_was_changed_on_its_way_is_refused(home: Path) -> None:
     import io
     import tarfile
 
-    from tiltyard_client.api import _unpack
+    from tiltyard_client.archives import unpack
 
     archive = home / "x.tar"
     with tarfile.open(archive, "w") as tar:
@@ -294,11 +298,11 @@ def test_a_download_that_was_changed_on_its_way_is_refused(home: Path) -> None:
             member.size = len(content)
             tar.addfile(member, io.BytesIO(content))
     with pytest.raises(Refused, match="weights"):
-        _unpack(archive, home)
+        unpack(archive, home)
     assert not (home / "weights").exists()
     archive.write_bytes(archive.read_bytes()[:600])
     with pytest.raises(Refused):
-        _unpack(archive, home)
+        unpack(archive, home)
 
 
 # --- Data -----------------------------------------------------------------------------------------------------------
