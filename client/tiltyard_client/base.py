@@ -40,10 +40,12 @@ def site_of(project: str = "") -> Iterator[Tiltyard]:
         sentence = _("{url} does not take this token (any more). Make another one there, then: tiltyard login")
         end(sentence.format(url=place.url), LOGIN)
     except Refused as exc:
-        for item in exc.detail:
-            if item.get("path") and item.get("message"):
-                said = escape(f"{item['message']} {item.get('hint') or ''}".strip())
-                errors.print(f"[bold]{escape(item['path'])}[/]: {said}")
+        named = [item for item in exc.detail if item.get("path") and item.get("message")]
+        for item in named:
+            said = escape(f"{item['message']} {item.get('hint') or ''}".strip())
+            errors.print(f"[bold]{escape(item['path'])}[/]: {said}")
+        if exc.message in (item["message"] for item in named):
+            raise typer.Exit(REFUSED) from exc
         end(exc.message or exc.code, REFUSED)
     except Unreachable as exc:
         end(str(exc), UNREACHABLE)

@@ -87,7 +87,7 @@ def compare(
         ids = {name: site.run(name)["id"] for name in runs}
         weighed = ids.get(spec, spec)
         found = site.compare(list(ids.values()), weighed)
-        name = save or f"{' – '.join(runs)[:60]} {datetime.now():%m%d-%H%M%S}"
+        name = save or f"{' - '.join(runs)[:60]} {datetime.now():%m%d-%H%M%S}"
         kept = _kept(site, name, list(ids.values()), weighed, share) if save or share else {}
     if as_json:
         return print_json(found | kept)

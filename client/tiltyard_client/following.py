@@ -16,9 +16,8 @@ from tiltyard_client.base import NOT_SUCCEEDED, print_json
 def follow(site: Tiltyard, run: Json, watch: bool, as_json: bool) -> None:
     """Say what was launched and, with ``watch``, stay until it ends."""
     if not watch:
-        return (
-            print_json(run) if as_json else print(f"{run['name']}: {show.state(run['state'])} {site.url}{run['url']}")
-        )
+        told = f"{run['name']}: {show.state(run['state'])} {site.url}{run['url']}"
+        return print_json(run) if as_json else print(told)
     last = stay(site, [run], as_json)[0]
     if as_json:
         print_json(last)

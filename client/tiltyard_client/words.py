@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -15,7 +16,6 @@ import typer
 
 VARIABLES = ("TILTYARD_LANG", "LC_ALL", "LC_MESSAGES", "LANG")
 CHINESE, ENGLISH = "zh-hans", "en"
-OPTIONS, ARGUMENTS, COMMANDS = "Options", "Arguments", "Commands"
 
 
 def language() -> str:
@@ -45,13 +45,18 @@ def translated(command: Any) -> Any:
     helped = command.get_help_option(typer.Context(command))
     for param in [*command.params, *([helped] if helped is not None else [])]:
         if getattr(param, "help", None):
-            param.help = gettext(param.help)
-        param.rich_help_panel = gettext(ARGUMENTS if param.param_type_name == "argument" else OPTIONS)
+            param.help = _breakable(gettext(param.help))
+        param.rich_help_panel = gettext("Arguments") if param.param_type_name == "argument" else gettext("Options")
     if command.help:
-        command.help = gettext(command.help)
+        command.help = _breakable(gettext(command.help))
     for below in getattr(command, "commands", {}).values():
-        translated(below).rich_help_panel = gettext(COMMANDS)
+        translated(below).rich_help_panel = gettext("Commands")
     return command
+
+
+def _breakable(text: str) -> str:
+    """Tables of help break lines at spaces alone and cut what is longer than a line: Chinese gets some."""
+    return re.sub(r"(?<=[，。；：、）])(?=\w)", " ", text)
 
 
 @cache
