@@ -6,9 +6,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from webapp.ops.messages import Message, catalogue_problems, catalogue_update, messages_of_python
+import typer
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "client"))  # pytest has it there already
+from tiltyard_client import cli  # noqa: E402
+
+from webapp.ops.messages import Message, catalogue_problems, catalogue_update, messages_of_python  # noqa: E402
+
 PACKAGE = ROOT / "client" / "tiltyard_client"
 PATH = PACKAGE / "locale" / "zh_Hans" / "LC_MESSAGES" / "tiltyard.po"
 
@@ -19,15 +24,13 @@ def client_messages() -> dict[Message, list[str]]:
     for path in sorted(PACKAGE.glob("*.py")):
         for message in messages_of_python(path.read_text(encoding="utf-8")):
             found.setdefault(message, []).append(path.name)
-    for text in sorted(help_texts(_command())):
+    for text in sorted(help_texts(typer.main.get_command(cli.app))):
         found.setdefault(Message(None, text), []).append("--help")
     return {message: sorted(set(places)) for message, places in found.items()}
 
 
 def help_texts(command: Any) -> set[str]:
     """The help of a command, of its options and arguments, and of all commands below it."""
-    import typer
-
     params = [*command.params, command.get_help_option(typer.Context(command))]
     found = {command.help, *(getattr(param, "help", None) for param in params)}
     for below in getattr(command, "commands", {}).values():
@@ -35,15 +38,7 @@ def help_texts(command: Any) -> set[str]:
     return {text for text in found if text}
 
 
-def _command() -> Any:
-    import typer
-    from tiltyard_client import cli
-
-    return typer.main.get_command(cli.app)
-
-
 if __name__ == "__main__":
-    sys.path.insert(0, str(ROOT / "client"))
     texts = client_messages()
     new, gone = catalogue_update(PATH, texts)
     print(f"{PATH}: {len(texts)} texts, {new} new, {gone} gone, {len(catalogue_problems(PATH, texts))} to do")

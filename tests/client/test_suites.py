@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tiltyard_client.suites import suite_of
 
 from tests.client.conftest import Tool, answered, refused
+from tests.servers import ROOT
+from training.config import JobConfig
 from webapp.datasets.models import Dataset
 from webapp.environments.models import Environment
 from webapp.runs.models import Run
@@ -79,6 +82,14 @@ def test_a_file_that_is_no_text_is_refused(tool: Tool, home: Path) -> None:
     (home / "suite.yaml").write_bytes(b"\xff\xfe\x00")
     refused(tool("suite", "save", "-f", "suite.yaml"), "cannot be read as YAML")
     assert tool("suite", "save", "-f", "gone.yaml").exit_code == 2
+
+
+def test_the_documented_file_is_a_suite(home: Path) -> None:
+    page = (ROOT / "client" / "README.md").read_text(encoding="utf-8")
+    (home / "suite.yaml").write_text(page.partition("```yaml\n")[2].partition("```")[0])
+    found = suite_of(home / "suite.yaml")
+    assert found["name"] == "exam" and [part["title"] for part in found["parts"]] == ["easy"]
+    assert JobConfig.model_validate(found["parts"][0]["config"] | {"kind": "evaluate"}).rollout.num_generations == 4
 
 
 def test_a_contestant_plays_all_parts(tool: Tool, exam: Path) -> None:
