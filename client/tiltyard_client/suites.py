@@ -58,7 +58,10 @@ def suite_show(suite: SuiteName, project: Project = "", as_json: AsJson = False)
 def suite_evaluate(
     suite: SuiteName,
     contestant: Annotated[
-        str, typer.Option(help="Who plays: model:NAME, run:NAME, endpoint:NAME, starter or policy:NAME.")
+        str,
+        typer.Option(
+            help="A model's name, endpoint:NAME, starter, policy:NAME, or run:NAME of a model that is not registered."
+        ),
     ],
     project: Project = "",
     watch: Annotated[
@@ -69,7 +72,8 @@ def suite_evaluate(
     """Have a contestant play every part of a suite: one run for each, all or none."""
     with site_of(project) as site:
         found = site.suite(suite)
-        made = site.suite_play(found["id"], contestant)
+        known = ":" in contestant or contestant == "starter"
+        made = site.suite_play(found["id"], contestant if known else f"model:{contestant}")
         runs = [site.run(run_id) for run_id in made["runs"]]
         if watch:
             runs = stay(site, runs, as_json)

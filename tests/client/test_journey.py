@@ -85,9 +85,9 @@ def test_which_model_is_better_from_a_terminal(
     assert "plain-evaluate" in httpx.get(link, follow_redirects=True).text
     (tmp_path / "suite.yaml").write_text(SUITE.format(environment=environment.reference))
     assert terminal("suite", "save", "-f", "suite.yaml")["version"] == 1
-    line = terminal("suite", "evaluate", "exam", "--contestant", "run:plain", "--watch")
+    line = terminal("suite", "evaluate", "exam", "--contestant", "plain", "--watch")
     assert [part["state"] for part in line["parts"]] == ["succeeded"] and line["score"]["tasks"] == 3
-    assert [line["contestant"] for line in terminal("suite", "show", "exam")["lines"]] == ["run:plain"]
+    assert [line["contestant"] for line in terminal("suite", "show", "exam")["lines"]] == ["model:plain"]
     files = terminal("model", "download", "plain")["files"]
     assert any(name.endswith(".safetensors") for name in files) and all((tmp_path / name).is_file() for name in files)
     assert terminal("model", "mark", "plain", "production")["mark"] == "production"

@@ -16,8 +16,10 @@ from tests.servers import ROOT
 from training.config import JobConfig
 from webapp.datasets.models import Dataset
 from webapp.environments.models import Environment
+from webapp.registry.models import ModelKind, RegisteredModel
 from webapp.runs.models import Run
 from webapp.suites.models import Suite, SuiteEvaluation, SuiteRun, SuiteVersion
+from webapp.teams.models import Project
 
 pytestmark = pytest.mark.django_db(transaction=True)
 FILE = """
@@ -102,6 +104,8 @@ def test_a_contestant_plays_all_parts(tool: Tool, exam: Path) -> None:
     assert Run.objects.count() == 4 and all(run.name in shown for run in Run.objects.order_by("-created_at")[:2])
     board = tool("suite", "show", "exam").stdout
     assert "policy:empty" in board and "queued" in board and "exam @1" in board
+    RegisteredModel.objects.create(project=Project.objects.get(slug="joust"), name="small", kind=ModelKind.STARTER)
+    assert answered(tool("suite", "evaluate", "exam", "--contestant", "small", "--json"))["contestant"] == "model:small"
     refused(tool("suite", "evaluate", "exam", "--contestant", "model:nobody"), "Choose who plays.")
     refused(tool("suite", "evaluate", "nothing", "--contestant", "starter"), "There is no suite 'nothing' in joust.")
     refused(tool("suite", "show", "nothing"), "There is no suite 'nothing' in joust.")
