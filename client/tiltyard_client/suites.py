@@ -60,7 +60,7 @@ def suite_evaluate(
     contestant: Annotated[
         str,
         typer.Option(
-            help="A model's name, endpoint:NAME, starter, policy:NAME, or run:NAME of a model that is not registered."
+            help="A model's name, endpoint:NAME, starter, policy:NAME, or run:NAME of a model that is not registered.",
         ),
     ],
     project: Project = "",
