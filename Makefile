@@ -56,7 +56,7 @@ bench: $(VENV)/.setup-test ## the benchmarks of docs/performance.md
 	$(PY) -m benchmarks
 
 messages: $(VENV)/.setup-test ## collect texts for translation into locale/ and compile them
-	$(PY) manage.py collect_messages && $(PY) manage.py compile_catalogues
+	$(PY) manage.py collect_messages && $(PY) manage.py compile_catalogues && $(PY) -m tests.client.catalogue
 
 lock: $(VENV)/.setup-test ## pin the newest versions that requirements*.in allow
 	$(COMPILE) --upgrade -o requirements.lock requirements.in && $(COMPILE) --upgrade -o requirements-test.lock requirements-test.in \

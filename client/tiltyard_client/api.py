@@ -2,87 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
-import tarfile
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import httpx
+from tiltyard_client.archives import unpack
+from tiltyard_client.connection import Connection, Json, LoginNeeded, Refused, Unreachable
+from tiltyard_client.words import gettext as _
 
+__all__ = ["Json", "LoginNeeded", "Refused", "Tiltyard", "Unreachable"]
 ENDED = frozenset({"succeeded", "failed", "cancelled", "paused"})
-TIMEOUT = httpx.Timeout(30.0, read=120.0)
+WRITING = frozenset({"waiting", "answering"})
 LOOK_S, PATIENCE_S = 2.0, 120.0
-PER_PAGE = 200
-Json = dict[str, Any]
 
 
-class Refused(Exception):
-    """The server said no. ``code`` is one of docs/errors.md, ``detail`` names the option that it is about."""
-
-    def __init__(self, status: int, code: str, message: str, detail: list[Json] | None = None) -> None:
-        super().__init__(message)
-        self.status, self.code, self.message, self.detail = status, code, message, detail or []
-
-
-class LoginNeeded(Refused):
-    """There is no token, or it does not hold (any more)."""
-
-
-class Unreachable(Exception):
-    """Nobody answered, or something that is no Tiltyard did."""
-
-
-class Tiltyard:
+class Tiltyard(Connection):
     """One site, as one token sees it. ``project`` is the slug that calls about a project mean."""
-
-    def __init__(self, url: str, token: str, project: str = "", *, language: str = "") -> None:
-        headers = {"Authorization": f"Bearer {token}"} | ({"Accept-Language": language} if language else {})
-        self.url, self.project = url.rstrip("/"), project
-        self._http = httpx.Client(base_url=f"{self.url}/api/v1", headers=headers, timeout=TIMEOUT)
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._http.close()
-
-    def call(self, method: str, path: str, **options: Any) -> Json:
-        """One request. Raises ``Refused``, ``LoginNeeded`` and ``Unreachable``."""
-        try:
-            answer = self._http.request(method, path, **options)
-        except httpx.HTTPError as exc:
-            raise Unreachable(f"{self.url} does not answer: {exc or type(exc).__name__}") from exc
-        return self._read(answer)
-
-    def _read(self, answer: httpx.Response) -> Json:
-        try:
-            found = answer.json()
-        except ValueError:
-            found = None
-        if not isinstance(found, dict):
-            raise Unreachable(f"{self.url} answers {answer.status_code}, but not as a Tiltyard site does.")
-        if answer.is_success:
-            return found
-        detail = found.get("detail") if isinstance(found.get("detail"), list) else []
-        kind = LoginNeeded if answer.status_code == 401 else Refused
-        raise kind(answer.status_code, str(found.get("code", "")), str(found.get("message", "")), detail)
-
-    def pages(self, path: str, **query: Any) -> list[Json]:
-        """All rows of a list."""
-        rows: list[Json] = []
-        page = 1
-        while True:
-            found = self.call("GET", path, params={**query, "page": page, "per_page": PER_PAGE})
-            rows += found["items"]
-            if page >= found["pages"]:
-                return rows
-            page += 1
-
-    def _in_project(self, rest: str) -> str:
-        if not self.project:
-            raise Refused(400, "no_project", "Say which project is meant: --project, or TILTYARD_PROJECT.")
-        return f"/projects/{self.project}/{rest}"
 
     def me(self) -> Json:
         """Who the token acts as, and what it may do."""
@@ -93,20 +30,23 @@ class Tiltyard:
         return list(self.call("GET", "/projects")["items"])
 
     # --- Runs ------------------------------------------------------------------------------------------------------
-    def runs(self, **filters: str) -> list[Json]:
-        """Runs of the project, newest first; ``state``, ``kind`` and ``q`` choose among them."""
-        return self.pages(self._in_project("runs"), **filters)
+    def runs(self, **filters: Any) -> list[Json]:
+        """Runs of the project, newest first; ``state``, ``kind``, ``q`` and the others of docs/api.md choose among
+        them."""
+        return self.pages(self.in_project("runs"), **filters)
 
     def run(self, name: str) -> Json:
-        """One run with its config, by its id or its name."""
+        """One run with its config, by its id or its name; an archived one too."""
         try:
             return self.call("GET", f"/runs/{uuid.UUID(name)}")
         except ValueError:
             pass
-        found = [row for row in self.runs(q=name) if row["name"] == name]
-        if not found:
-            raise Refused(404, "not_found", f"There is no run {name!r} in {self.project}.")
-        return self.call("GET", f"/runs/{found[0]['id']}")
+        for archived in (False, True):
+            for row in self.runs(q=name, archived=archived):
+                if row["name"] == name:
+                    return self.call("GET", f"/runs/{row['id']}")
+        sentence = _("There is no run '{name}' in {project}.")
+        raise Refused(404, "not_found", sentence.format(name=name, project=self.project))
 
     def launch(
         self, name: str, *, yaml: str | None = None, config: Json | None = None, launch: bool = True, key: str = ""
@@ -121,32 +61,44 @@ class Tiltyard:
         }
         send = {name: value for name, value in body.items() if value is not None}
         try:
-            return self.call("POST", self._in_project("runs"), json=send)
+            return self.call("POST", self.in_project("runs"), json=send)
         except Unreachable:  # it may have been made: the key finds it
-            return self.call("POST", self._in_project("runs"), json=send)
+            return self.call("POST", self.in_project("runs"), json=send)
 
     def act(self, run_id: str, act: str) -> Json:
         """``stop``, ``pause`` or ``resume`` a run."""
         return self.call("POST", f"/runs/{run_id}/{act}")
 
+    def label(self, run_id: str, **changes: Any) -> Json:
+        """Change what people write on a run: ``tags``, ``notes``, ``archived``."""
+        return self.call("PATCH", f"/runs/{run_id}", json=changes)
+
+    def star(self, run_id: str, starred: bool = True) -> Json:
+        """Put your star on a run, or take it away."""
+        return self.call("POST", f"/runs/{run_id}/star", json={"starred": starred})
+
     def watch(self, run_id: str, *, every_s: float | None = None) -> Iterator[Json]:
         """The run as it changes, until it ends or pauses. A server that is away is asked again for two minutes."""
-        heard, last = time.monotonic(), -1
-        pause_s = LOOK_S if every_s is None else every_s
-        while True:
-            try:
-                run = self.call("GET", f"/runs/{run_id}")
-            except Unreachable:
-                if time.monotonic() - heard > PATIENCE_S:
-                    raise
-                time.sleep(pause_s)
-                continue
-            heard = time.monotonic()
+        last = -1
+        for run in self._asked(f"/runs/{run_id}", LOOK_S if every_s is None else every_s):
             if run["seq"] != last:
                 last = run["seq"]
                 yield run
             if run["state"] in ENDED:
                 return
+
+    def _asked(self, path: str, pause_s: float) -> Iterator[Json]:
+        """The same question again and again. Raises ``Unreachable`` once the site was away for too long."""
+        heard = time.monotonic()
+        while True:
+            try:
+                found = self.call("GET", path)
+            except Unreachable:
+                if time.monotonic() - heard > PATIENCE_S:
+                    raise
+            else:
+                heard = time.monotonic()
+                yield found
             time.sleep(pause_s)
 
     def export(self, run_id: str, to: str, target: Callable[[str], Path]) -> tuple[Json, Path]:
@@ -160,33 +112,21 @@ class Tiltyard:
             made = self.call("GET", f"/runs/{run_id}/exports/{made['id']}")
         if made["state"] != "done":
             error = made.get("error") or {}
-            raise Refused(0, str(error.get("code", "failed")), str(error.get("message") or "It could not be written."))
+            message = str(error.get("message") or _("It could not be written."))
+            raise Refused(0, str(error.get("code", "failed")), message)
         path = target(made["file_name"])
-        part = path.with_name(f"{path.name}.part")
-        try:
-            with self._http.stream("GET", f"/runs/{run_id}/exports/{made['id']}/file") as answer:
-                if not answer.is_success:
-                    answer.read()
-                    self._read(answer)
-                with part.open("wb") as file:
-                    for piece in answer.iter_bytes(1 << 20):
-                        file.write(piece)
-            part.replace(path)
-        except httpx.HTTPError as exc:
-            raise Unreachable(f"The download broke off: {exc or type(exc).__name__}") from exc
-        finally:
-            part.unlink(missing_ok=True)
+        self.fetch(f"/runs/{run_id}/exports/{made['id']}/file", path)
         return made, path
 
     # --- Data and models -------------------------------------------------------------------------------------------
     def datasets(self) -> list[Json]:
         """All versions of all datasets, newest first."""
-        return self.pages(self._in_project("datasets"))
+        return self.pages(self.in_project("datasets"))
 
     def upload(self, file: BinaryIO, file_name: str, name: str) -> Json:
         """Upload a file as the next version under a name; it is checked in the background."""
         return self.call(
-            "POST", self._in_project("datasets"), data={"name": name}, files={"file": (file_name, file)}, timeout=None
+            "POST", self.in_project("datasets"), data={"name": name}, files={"file": (file_name, file)}, timeout=None
         )
 
     def dataset(self, dataset_id: str) -> Json:
@@ -195,7 +135,20 @@ class Tiltyard:
 
     def models(self) -> list[Json]:
         """The registered models, newest first."""
-        return self.pages(self._in_project("models"))
+        return self.pages(self.in_project("models"))
+
+    def model(self, name: str) -> Json:
+        """One registered model with its lineage, scores and card, by its name or ``model:NAME``."""
+        sentence = _("There is no model '{name}' in {project}.")
+        return self.call("GET", f"/models/{self._id(self.models(), name.removeprefix('model:'), sentence)}")
+
+    def model_change(self, model_id: str, **changes: Any) -> Json:
+        """Change what the team says of a model: ``mark``, ``tags``, ``notes``, ``card``."""
+        return self.call("PATCH", f"/models/{model_id}", json=changes)
+
+    def model_card(self, model_id: str) -> str:
+        """The model card as Markdown."""
+        return self.text(f"/models/{model_id}/card")
 
     def download(
         self, model_id: str, target: Path, *, part: str = "model", seen: Callable[[int, int], None] | None = None
@@ -207,59 +160,105 @@ class Tiltyard:
         target.mkdir(parents=True, exist_ok=True)
         archive = target / ".download.tar"
         try:
-            with self._http.stream("GET", f"/models/{model_id}/download", params={"part": part}) as answer:
-                if not answer.is_success:
-                    answer.read()
-                    self._read(answer)
-                total = int(answer.headers.get("Content-Length", 0))
-                with archive.open("wb") as file:
-                    for piece in answer.iter_bytes(1 << 20):
-                        file.write(piece)
-                        if seen is not None:
-                            seen(file.tell(), total)
-            return _unpack(archive, target)
-        except httpx.HTTPError as exc:
-            raise Unreachable(f"The download broke off: {exc or type(exc).__name__}") from exc
+            self.fetch(f"/models/{model_id}/download", archive, params={"part": part}, seen=seen)
+            return unpack(archive, target)
         finally:
             archive.unlink(missing_ok=True)
 
-    def compare(self, runs: list[str], spec: str = "") -> Json:
+    def _id(self, rows: Sequence[Json], name: str, sentence: str) -> str:
+        """The id of the row with this name. Raises ``Refused`` with the sentence."""
+        for row in rows:
+            if name in (row["name"], row["id"]):
+                return str(row["id"])
+        raise Refused(404, "not_found", sentence.format(name=name, project=self.project))
+
+    # --- Evaluation ------------------------------------------------------------------------------------------------
+    def compare(self, runs: Sequence[str], spec: str = "") -> Json:
         """Evaluations side by side: figures, a verdict for each pair, and what is left out."""
-        return self.call("GET", self._in_project("compare"), params={"c": runs, "spec": spec})
+        return self.call("GET", self.in_project("compare"), params={"c": list(runs), "spec": spec})
 
+    def comparison_save(self, name: str, runs: Sequence[str], spec: str = "") -> Json:
+        """Keep a comparison under a name."""
+        body = {"name": name, "runs": list(runs), "spec": spec}
+        return self.call("POST", self.in_project("comparisons"), json=body)
 
-def _unpack(archive: Path, target: Path) -> list[Path]:
-    """The members of the tar as files directly under ``target``, held against its ``SHA256SUMS``."""
-    sent: dict[str, str] = {}
-    arrived: dict[str, str] = {}
-    try:
-        with tarfile.open(archive) as tar:
-            for member in tar:
-                name = Path(member.name).name
-                source = tar.extractfile(member)
-                if source is None or not name:
-                    continue
-                if name == "SHA256SUMS":
-                    sent = {line[66:]: line[:64] for line in source.read().decode().splitlines()}
-                    continue
-                digest, path = hashlib.sha256(), target / name
-                arrived[name] = ""  # begun: what is cut off goes with the others
-                with path.open("wb") as file:
-                    while piece := source.read(1 << 20):
-                        digest.update(piece)
-                        file.write(piece)
-                arrived[name] = digest.hexdigest()
-    except tarfile.TarError as exc:
-        _remove(target / name for name in arrived)
-        raise Refused(0, "damaged", f"The download is not whole: {exc}") from exc
-    wrong = sorted(name for name in sent.keys() | arrived.keys() if sent.get(name) != arrived.get(name))
-    if wrong or not arrived:
-        _remove(target / name for name in arrived)
-        raise Refused(0, "damaged", f"These files did not arrive as they were sent: {', '.join(wrong) or 'all'}.")
-    return [target / name for name in arrived]
+    def comparison_share(self, comparison_id: str, days: int) -> Json:
+        """A link that opens its report without an account. ``url`` is in this answer and never again."""
+        return self.call("POST", f"/comparisons/{comparison_id}/links", json={"days": days})
 
+    def suites(self) -> list[Json]:
+        """The evaluation suites, each with its newest version."""
+        return list(self.call("GET", self.in_project("suites"))["items"])
 
-def _remove(files: Iterable[Path]) -> None:
-    """What did not arrive whole must not be taken for a model."""
-    for path in files:
-        path.unlink(missing_ok=True)
+    def suite(self, name: str) -> Json:
+        """The newest version of a suite with its leaderboard."""
+        sentence = _("There is no suite '{name}' in {project}.")
+        return self.call("GET", f"/suites/{self._id(self.suites(), name, sentence)}")
+
+    def suite_save(self, body: Json) -> Json:
+        """Save a suite (docs/api.md); a name that exists gets its next version."""
+        return self.call("POST", self.in_project("suites"), json=body)
+
+    def suite_play(self, suite_id: str, contestant: str) -> Json:
+        """Have a contestant play every part; ``runs`` are the ids of what was queued."""
+        return self.call("POST", f"/suites/{suite_id}/evaluations", json={"contestant": contestant})
+
+    def vote_rounds(self) -> list[Json]:
+        """The blind votes, newest first, each with how many ballots you have left."""
+        return self.pages(self.in_project("vote-rounds"))
+
+    # --- Endpoints -------------------------------------------------------------------------------------------------
+    def endpoints(self) -> list[Json]:
+        """The endpoints by name, with what was used of them."""
+        return self.pages(self.in_project("endpoints"))
+
+    def endpoint(self, name: str) -> Json:
+        """One endpoint, by its name or ``endpoint:NAME``."""
+        sentence = _("There is no endpoint '{name}' in {project}.")
+        return self.call("GET", f"/endpoints/{self._id(self.endpoints(), name.removeprefix('endpoint:'), sentence)}")
+
+    def endpoint_add(self, **values: Any) -> Json:
+        """Add an endpoint: ``name``, ``url``, ``model``, and if wanted ``key`` and the others of docs/api.md."""
+        return self.call("POST", self.in_project("endpoints"), json=values)
+
+    def endpoint_test(self, endpoint_id: str) -> Json:
+        """Ask it one tiny chat with a tool."""
+        return self.call("POST", f"/endpoints/{endpoint_id}/test")
+
+    def endpoint_delete(self, endpoint_id: str) -> Json:
+        """Delete it with its key."""
+        return self.call("DELETE", f"/endpoints/{endpoint_id}")
+
+    # --- Chats and news --------------------------------------------------------------------------------------------
+    def chat(self, source: str, *, environment: str = "", **parameters: Any) -> Json:
+        """Start a chat with ``model:NAME``, ``run:NAME``, ``checkpoint:ID`` or an id of Hugging Face."""
+        body = {"contestants": [{"source": source}], "environment": environment, "parameters": parameters}
+        return self.call("POST", self.in_project("chats"), json=body)
+
+    def say(self, chat_id: str, text: str) -> Json:
+        """Say something in a chat; the answers follow."""
+        return self.call("POST", f"/chats/{chat_id}/messages", json={"text": text})
+
+    def listen(self, chat_id: str, *, every_s: float | None = None) -> Iterator[Json]:
+        """The chat as it changes, until nothing more is being written in it."""
+        for chat in self._asked(f"/chats/{chat_id}", LOOK_S / 4 if every_s is None else every_s):
+            yield chat
+            if not any(answer["state"] in WRITING for answer in chat["answers"]):
+                return
+
+    def chat_stop(self, chat_id: str) -> Json:
+        """Stop what is being written; what there is stays."""
+        return self.call("POST", f"/chats/{chat_id}/stop")
+
+    def chat_delete(self, chat_id: str) -> Json:
+        """Delete a chat with all that was said."""
+        return self.call("DELETE", f"/chats/{chat_id}")
+
+    def notifications(self, *, project: str = "", unread: bool = False, most: int = 50) -> list[Json]:
+        """The newest ``most`` (200 at the most) of your notifications."""
+        query = {"project": project, "unread": unread, "per_page": most}
+        return list(self.call("GET", "/notifications", params=query)["items"])
+
+    def notifications_read(self, ids: Sequence[int] | None = None, *, project: str = "") -> Json:
+        """Call notifications read: these, or all of a project, or without either all."""
+        return self.call("POST", "/notifications/read", json={"ids": ids, "project": project})

@@ -7,15 +7,33 @@ from typing import Annotated
 
 import typer
 
-from tiltyard_client import datasets, evaluations, models, runs, settings, show
+from tiltyard_client import (
+    chats,
+    datasets,
+    endpoints,
+    evaluations,
+    models,
+    notifications,
+    runs,
+    settings,
+    show,
+    suites,
+    votes,
+    words,
+)
 from tiltyard_client.api import LoginNeeded, Refused, Tiltyard, Unreachable
 from tiltyard_client.base import LOGIN, REFUSED, UNREACHABLE, AsJson, Project, end, print_json, site_of
+from tiltyard_client.words import gettext as _
 
 app = typer.Typer(no_args_is_help=True, help="Tiltyard from the command line.", pretty_exceptions_enable=False)
 project_app = typer.Typer(no_args_is_help=True, help="Projects.")
 app.add_typer(runs.app, name="run")
 app.add_typer(datasets.app, name="dataset")
 app.add_typer(models.app, name="model")
+app.add_typer(suites.app, name="suite")
+app.add_typer(endpoints.app, name="endpoint")
+app.add_typer(votes.app, name="vote")
+app.add_typer(notifications.app, name="notify")
 app.add_typer(project_app, name="project")
 
 
@@ -26,24 +44,28 @@ def login(
     project: Project = "",
 ) -> None:
     """Remember a site, a token and a project for later commands."""
-    text = token or (typer.prompt("Token", hide_input=True) if sys.stdin.isatty() else sys.stdin.readline())
+    text = token or (typer.prompt(_("Token"), hide_input=True) if sys.stdin.isatty() else sys.stdin.readline())
     if not text.strip():
-        end("No token was given.", LOGIN)
+        end(_("No token was given."), LOGIN)
     place = settings.Place(url.rstrip("/"), text.strip(), project)
-    site = Tiltyard(place.url, place.token)
+    site = Tiltyard(place.url, place.token, language=words.language())
     try:
         me, projects = site.me(), [item["slug"] for item in site.projects()]
     except LoginNeeded:
-        end("The site does not take this token.", LOGIN)
+        end(_("The site does not take this token."), LOGIN)
     except (Refused, Unreachable) as exc:
         end(str(exc), UNREACHABLE)
     finally:
         site.close()
     if project and project not in projects:
-        end(f"There is no project {project!r} for you. There are: {', '.join(projects) or 'none'}.", REFUSED)
+        sentence = _("There is no project '{name}' for you. There are: {names}.")
+        end(sentence.format(name=project, names=", ".join(projects) or _("none")), REFUSED)
     chosen = project or (projects[0] if len(projects) == 1 else "")
     kept = settings.store(place._replace(project=chosen))
-    print(f"Logged in as {me['username']}" + (f", project {chosen}" if chosen else "") + f". Kept in {kept}.")
+    sentence = _("Logged in as {user}, project {project}. Kept in {file}.")
+    if not chosen:
+        sentence = _("Logged in as {user}. Kept in {file}.")
+    print(sentence.format(user=me["username"], project=chosen, file=kept))
 
 
 @app.command("token")
@@ -56,12 +78,12 @@ def token_shown(as_json: AsJson = False) -> None:
     token = me["token"] or {}
     show.pairs(
         {
-            "site": site.url,
-            "you": me["username"],
-            "token": token.get("name", "–"),
-            "may": token.get("role", "–"),
-            "only in": token.get("project") or "all your projects",
-            "until": (token.get("expires_at") or "no limit")[:10],
+            _("site"): site.url,
+            _("you"): me["username"],
+            _("token"): token.get("name"),
+            _("may"): token.get("role"),
+            _("only in"): token.get("project") or _("all your projects"),
+            _("until"): (token.get("expires_at") or "")[:10] or _("no limit"),
         }
     )
 
@@ -71,13 +93,15 @@ def project_list(as_json: AsJson = False) -> None:
     """The projects that you may see."""
     with site_of() as site:
         rows = site.projects()
-    print_json(rows) if as_json else show.table(rows, {"slug": "project", "name": "name", "team": "team"})
+    columns = {"slug": _("project"), "name": _("name"), "team": _("team")}
+    print_json(rows) if as_json else show.table(rows, columns)
 
 
 app.command()(evaluations.evaluate)
 app.command()(evaluations.compare)
+app.command()(chats.chat)
 
 
 def main() -> None:
-    """The entry point of ``tiltyard``."""
-    app()
+    """The entry point of ``tiltyard``: its help, too, is in the reader's language."""
+    words.translated(typer.main.get_command(app))()

@@ -9,6 +9,7 @@ import typer
 
 from tiltyard_client import show
 from tiltyard_client.base import REFUSED, AsJson, Project, print_json, progress_bar, site_of
+from tiltyard_client.words import gettext as _
 
 app = typer.Typer(no_args_is_help=True, help="Datasets.")
 
@@ -18,19 +19,16 @@ def dataset_list(project: Project = "", as_json: AsJson = False) -> None:
     """All versions of all datasets, newest first."""
     with site_of(project) as site:
         rows = site.datasets()
-    columns = {
-        "reference": "dataset",
-        "state": "state",
-        "rows": "rows",
-        "bad_rows": "bad rows",
-        "created_at": "uploaded",
-    }
-    print_json(rows) if as_json else show.table(rows, columns)
+    if as_json:
+        return print_json(rows)
+    columns = {"reference": _("dataset"), "state": _("state"), "rows": _("rows"), "bad_rows": _("bad rows")}
+    shown = [row | {"state": show.state(row["state"])} for row in rows]
+    show.table(shown, columns | {"created_at": _("uploaded")})
 
 
 @app.command("upload")
 def dataset_upload(
-    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False)],
+    file: Annotated[Path, typer.Argument(help="A file of rows.", exists=True, dir_okay=False)],
     name: Annotated[str, typer.Option(help="Else the file's name.")] = "",
     project: Project = "",
     wait: Annotated[bool, typer.Option(help="Stay until it is checked.")] = True,
@@ -40,7 +38,7 @@ def dataset_upload(
     with site_of(project) as site, progress_bar(quiet=as_json) as progress:
         with progress.open(file, "rb", description=file.name) as source:
             made = site.upload(source, file.name, name or file.stem)  # type: ignore[arg-type]
-        checked = progress.add_task("checking", total=None, visible=wait)
+        checked = progress.add_task(_("checking"), total=None, visible=wait)
         while wait and made["state"] == "checking":
             progress.update(checked, advance=1)
             show.pause()
@@ -48,6 +46,7 @@ def dataset_upload(
     if as_json:
         print_json(made)
     else:
-        print(f"{made['reference']}: {made['state']}, {made['rows']} rows, {made['bad_rows']} bad")
+        text = _("{reference}: {state}, {rows} rows, {bad_rows} bad")
+        print(text.format(**made | {"state": show.state(made["state"])}))
     if wait and made["state"] != "ready":
         raise typer.Exit(REFUSED)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+from enum import StrEnum
 from typing import Annotated
 
 import typer
 
-from tiltyard_client import show
-from tiltyard_client.api import Json
+from tiltyard_client import completing, show
+from tiltyard_client.api import Json, Tiltyard
 from tiltyard_client.base import AsJson, Project, Watch, print_json, site_of
 from tiltyard_client.following import follow
+from tiltyard_client.words import gettext as _
 
 
 def evaluate(
-    model: Annotated[str, typer.Argument(help="A run whose model it is, or model:NAME.")],
+    model: Annotated[
+        str, typer.Argument(help="A run whose model it is, or model:NAME.", autocompletion=completing.runs)
+    ],
     like: Annotated[
         str, typer.Option(help="Run whose dataset, environment and rewards are used; else those of the model's run.")
     ] = "",
@@ -22,7 +27,7 @@ def evaluate(
     reward: Annotated[str, typer.Option(help="NAME or NAME@VERSION in place of that run's.")] = "",
     tasks: Annotated[int, typer.Option(min=0, help="Tasks to play; 0 for all.")] = 0,
     tries: Annotated[int, typer.Option(min=1, help="Tries of each task.")] = 4,
-    temperature: Annotated[float | None, typer.Option(min=0)] = None,
+    temperature: Annotated[float | None, typer.Option(min=0, help="0 takes the likeliest token.")] = None,
     seed: Annotated[int, typer.Option(help="The same for all that shall be compared.")] = 42,
     name: Annotated[str, typer.Option(help="Else the model's name and -evaluate.")] = "",
     project: Project = "",
@@ -52,16 +57,52 @@ def evaluate(
         follow(site, site.launch(name or f"{plain}-evaluate", config=config), watch, as_json)
 
 
+class Days(StrEnum):
+    """How long a link may open a report."""
+
+    day = "1"
+    week = "7"
+    month = "30"
+    quarter = "90"
+
+
 def compare(
-    runs: Annotated[list[str], typer.Argument(help="Two to eight evaluations, by name or id.")],
+    runs: Annotated[
+        list[str],
+        typer.Argument(help="Two to eight evaluations, by name or id.", autocompletion=completing.runs),
+    ],
     spec: Annotated[
         str, typer.Option(help="What rewards are weighed by: reward:NAME@VERSION, or a run of these.")
     ] = "",
+    save: Annotated[str, typer.Option(metavar="NAME", help="Keep the comparison under this name.")] = "",
+    share: Annotated[
+        Days | None,
+        typer.Option(metavar="DAYS", help="Make a link that opens its report without an account: 1, 7, 30 or 90 days."),
+    ] = None,
     project: Project = "",
     as_json: AsJson = False,
 ) -> None:
     """Which is better, by how much, and can it be told?"""
     with site_of(project) as site:
         ids = {name: site.run(name)["id"] for name in runs}
-        found = site.compare(list(ids.values()), ids.get(spec, spec))
-    print_json(found) if as_json else show.comparison(found)
+        weighed = ids.get(spec, spec)
+        found = site.compare(list(ids.values()), weighed)
+        name = save or f"{' - '.join(runs)[:60]} {datetime.now():%m%d-%H%M%S}"
+        kept = _kept(site, name, list(ids.values()), weighed, share) if save or share else {}
+    if as_json:
+        return print_json(found | kept)
+    show.comparison(found)
+    if kept:
+        print(_("Saved as {name}.").format(name=kept["saved"]["name"]))
+    if "link" in kept:
+        until = kept["link"]["expires_at"][:10]
+        print(_("Whoever has this link sees its report until {day}. It is shown this once:").format(day=until))
+        print(kept["link"]["url"])
+
+
+def _kept(site: Tiltyard, name: str, runs: list[str], spec: str, days: Days | None) -> Json:
+    """The comparison saved and, with ``days``, shared: ``saved`` and ``link`` as the server answered."""
+    saved = site.comparison_save(name, runs, spec)
+    if days is None:
+        return {"saved": saved}
+    return {"saved": saved, "link": site.comparison_share(saved["id"], int(days.value))}

@@ -1,17 +1,32 @@
-"""``tiltyard model``: list and download."""
+"""``tiltyard model``: list, look at, describe and download."""
 
 from __future__ import annotations
 
+import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
+from rich.table import Table
 
 from tiltyard_client import show
-from tiltyard_client.api import Refused
-from tiltyard_client.base import AsJson, Project, print_json, progress_bar, site_of
+from tiltyard_client.api import Json
+from tiltyard_client.base import MISUSED, AsJson, ModelName, Project, end, print_json, progress_bar, site_of
+from tiltyard_client.words import gettext as _
+from tiltyard_client.words import ngettext
 
 app = typer.Typer(no_args_is_help=True, help="Models.")
+Remove = Annotated[list[str] | None, typer.Option("--remove", help="A tag to take away.")]
+
+
+class Mark(StrEnum):
+    """What the team thinks of a model."""
+
+    candidate = "candidate"
+    production = "production"
+    none = "none"
 
 
 @app.command("list")
@@ -19,13 +34,82 @@ def model_list(project: Project = "", as_json: AsJson = False) -> None:
     """The registered models, newest first."""
     with site_of(project) as site:
         rows = site.models()
-    columns = {"reference": "model", "kind": "weights", "step": "step", "bytes": "bytes", "created_at": "registered"}
-    print_json(rows) if as_json else show.table(rows, columns)
+    if as_json:
+        return print_json(rows)
+    columns = {"reference": _("model"), "kind": _("weights"), "step": _("step"), "bytes": _("bytes")}
+    columns |= {"mark": _("mark"), "tags": _("tags"), "created_at": _("registered")}
+    show.table([row | {"mark": show.state(row["mark"])} for row in rows], columns)
+
+
+@app.command("show")
+def model_show(model: ModelName, project: Project = "", as_json: AsJson = False) -> None:
+    """A model: where it comes from, its scores, and what the team says of it."""
+    with site_of(project) as site:
+        found = site.model(model)
+    print_json(found) if as_json else _shown(found)
+
+
+@app.command("mark")
+def model_mark(model: ModelName, mark: Mark, project: Project = "", as_json: AsJson = False) -> None:
+    """Mark a model as candidate or production, or take its mark away. One is in production; the former loses it."""
+    with site_of(project) as site:
+        found = site.model_change(site.model(model)["id"], mark="" if mark is Mark.none else mark.value)
+    word = show.state(found["mark"]) if found["mark"] else _("no mark")
+    print_json(found) if as_json else print(f"{found['name']}: {word}")
+
+
+@app.command("tag")
+def model_tag(
+    model: ModelName,
+    tags: Annotated[list[str] | None, typer.Argument(help="Tags to add.")] = None,
+    remove: Remove = None,
+    project: Project = "",
+    as_json: AsJson = False,
+) -> None:
+    """Add tags to a model, or take some away."""
+    with site_of(project) as site:
+        found = site.model(model)
+        found = site.model_change(found["id"], tags=retagged(found["tags"], tags, remove))
+    print_json(found) if as_json else print(f"{found['name']}: {', '.join(found['tags']) or _('no tags')}")
+
+
+@app.command("note")
+def model_note(
+    model: ModelName,
+    text: Annotated[str, typer.Argument(help="In place of the notes so far; - reads it from the input.")],
+    project: Project = "",
+    as_json: AsJson = False,
+) -> None:
+    """Write the notes of a model."""
+    notes = sys.stdin.read() if text == "-" else text
+    with site_of(project) as site:
+        found = site.model_change(site.model(model)["id"], notes=notes)
+    print_json(found) if as_json else print(f"{found['name']}: {found['notes'] or _('no notes')}")
+
+
+@app.command("card")
+def model_card(
+    model: ModelName,
+    intended_use: Annotated[str | None, typer.Option(help="Write this section first.")] = None,
+    limitations: Annotated[str | None, typer.Option(help="Write this section first.")] = None,
+    licence: Annotated[str | None, typer.Option(help="Write this section first.")] = None,
+    project: Project = "",
+    as_json: AsJson = False,
+) -> None:
+    """Print the model card as Markdown; with --json the team's own sections of it."""
+    sections = {"intended_use": intended_use, "limitations": limitations, "licence": licence}
+    changed = {name: text for name, text in sections.items() if text is not None}
+    with site_of(project) as site:
+        found = site.model(model)
+        if changed:
+            found = site.model_change(found["id"], card=changed)
+        text = "" if as_json else site.model_card(found["id"])
+    print_json(found["card"]) if as_json else print(text)
 
 
 @app.command("download")
 def model_download(
-    model: Annotated[str, typer.Argument(help="The model's name.")],
+    model: ModelName,
     to: Annotated[Path | None, typer.Option(help="A folder; else one of the model's name here.")] = None,
     adapter: Annotated[bool, typer.Option("--adapter", help="Only the LoRA adapter.")] = False,
     project: Project = "",
@@ -33,13 +117,10 @@ def model_download(
 ) -> None:
     """Download a model's files and prove each by its hash."""
     with site_of(project) as site:
-        name = model.removeprefix("model:")
-        found = next((row for row in site.models() if row["name"] == name), None)
-        if found is None:
-            raise Refused(404, "not_found", f"There is no model {name!r} in {site.project}.")
-        target = to or Path(name.replace("/", "-"))
+        found = site.model(model)
+        target = to or Path(found["name"].replace("/", "-"))
         with progress_bar(quiet=as_json) as progress:
-            bar = progress.add_task(name, total=None)
+            bar = progress.add_task(found["name"], total=None)
             part = "adapter" if adapter else "model"
             files = site.download(
                 found["id"],
@@ -50,4 +131,44 @@ def model_download(
     if as_json:
         print_json({"folder": str(target), "files": [str(path) for path in files]})
     else:
-        print(f"{len(files)} files in {target}, each as it was sent.")
+        told = ngettext(
+            "{n} file in {folder}, as it was sent.", "{n} files in {folder}, each as it was sent.", len(files)
+        )
+        print(told.format(n=len(files), folder=target))
+
+
+def retagged(tags: list[str], more: list[str] | None, less: list[str] | None) -> list[str]:
+    """The tags with others added and some taken away."""
+    if not more and not less:
+        end(_("Say which tags: to add, or with --remove."), MISUSED)
+    return [tag for tag in dict.fromkeys([*tags, *(more or [])]) if tag not in (less or [])]
+
+
+def _shown(found: Json) -> None:
+    show.pairs(
+        {
+            _("model"): found["reference"],
+            _("weights"): found["kind"],
+            _("source"): found["source"],
+            _("step"): found["step"],
+            _("mark"): show.state(found["mark"]),
+            _("tags"): found["tags"],
+            _("notes"): found["notes"],
+        }
+    )
+    for title, nodes in ((_("It comes from"), found["lineage"]), (_("Trained from it"), found["children"])):
+        if nodes:
+            show.console.print(title, style="bold")
+        for node in nodes:
+            show.console.print(f"  {node['title']} · {node['about']}".rstrip(" ·"), markup=False)
+    if not found["scores"]:
+        show.console.print(_("It was not evaluated yet: tiltyard evaluate model:NAME"))
+        return
+    made = Table(
+        _("evaluation"), _("success"), _("tasks"), _("dataset"), _("environment"), box=None, header_style="dim"
+    )
+    for score in found["scores"]:
+        values = (score["name"], str(score["tasks"]), score["data"], score["environment"])
+        name, tasks, data, environment = (escape(value or "–") for value in values)
+        made.add_row(name, show.interval("success", score["success"]), tasks, data, environment)
+    show.console.print(made)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -13,9 +14,13 @@ import typer
 from tiltyard_client import show
 from tiltyard_client.api import Json, Refused
 from tiltyard_client.base import AsJson, Project, RunName, Watch, print_json, site_of
+from tiltyard_client.completing import runs as run_names
 from tiltyard_client.following import follow
+from tiltyard_client.models import Remove, retagged
+from tiltyard_client.words import gettext as _
 
-app = typer.Typer(no_args_is_help=True, help="Launch, watch and end runs.")
+app = typer.Typer(no_args_is_help=True, help="Launch, watch and end runs, and keep their list in order.")
+RunNames = Annotated[list[str], typer.Argument(help="Names or ids of runs.", autocompletion=run_names)]
 
 
 @app.command("list")
@@ -23,11 +28,15 @@ def run_list(
     project: Project = "",
     state: Annotated[str, typer.Option(help="Such as running, succeeded, or active.")] = "",
     kind: Annotated[str, typer.Option(help="grpo, sft, sample or evaluate.")] = "",
+    search: Annotated[str, typer.Option("--search", "-q", help="Text in names and notes.")] = "",
+    tag: Annotated[list[str] | None, typer.Option(help="Those that have this tag; all of them where repeated.")] = None,
+    starred: Annotated[bool, typer.Option("--starred", help="Those with your star.")] = False,
+    archived: Annotated[bool, typer.Option("--archived", help="Those in the archive.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Runs of the project, newest first."""
     with site_of(project) as site:
-        rows = site.runs(state=state, kind=kind)
+        rows = site.runs(state=state, kind=kind, q=search, tag=tag or [], starred=starred, archived=archived)
     print_json(rows) if as_json else show.runs(rows)
 
 
@@ -81,7 +90,7 @@ def run_watch(run: RunName, project: Project = "", as_json: AsJson = False) -> N
 def _act(run: str, act: str, project: str, as_json: bool) -> None:
     with site_of(project) as site:
         found = site.act(site.run(run)["id"], act)
-    print_json(found) if as_json else print(f"{found['name']}: {found['state']}")
+    print_json(found) if as_json else print(f"{found['name']}: {show.state(found['state'])}")
 
 
 @app.command("stop")
@@ -130,7 +139,74 @@ def run_export(
     if as_json:
         print_json({**made, "file": str(path)})
     else:
-        print(f"{path}: {made['figures']} figures, {made['bytes']} bytes")
+        text = _("{path}: {figures} figures, {bytes} bytes")
+        print(text.format(path=path, figures=made["figures"], bytes=made["bytes"]))
+
+
+@app.command("tag")
+def run_tag(
+    run: RunName,
+    tags: Annotated[list[str] | None, typer.Argument(help="Tags to add.")] = None,
+    remove: Remove = None,
+    project: Project = "",
+    as_json: AsJson = False,
+) -> None:
+    """Add tags to a run, or take some away."""
+    with site_of(project) as site:
+        found = site.run(run)
+        found = site.label(found["id"], tags=retagged(found["tags"], tags, remove))
+    print_json(found) if as_json else print(f"{found['name']}: {', '.join(found['tags']) or _('no tags')}")
+
+
+@app.command("note")
+def run_note(
+    run: RunName,
+    text: Annotated[str, typer.Argument(help="In place of the notes so far; - reads it from the input.")],
+    project: Project = "",
+    as_json: AsJson = False,
+) -> None:
+    """Write the notes of a run."""
+    notes = sys.stdin.read() if text == "-" else text
+    with site_of(project) as site:
+        found = site.label(site.run(run)["id"], notes=notes)
+    print_json(found) if as_json else print(f"{found['name']}: {found['notes'] or _('no notes')}")
+
+
+@app.command("archive")
+def run_archive(
+    runs: RunNames,
+    undo: Annotated[bool, typer.Option("--undo", help="Back into the list.")] = False,
+    project: Project = "",
+    as_json: AsJson = False,
+) -> None:
+    """Hide ended runs from the list."""
+    with site_of(project) as site:
+        ids = [site.run(run)["id"] for run in runs]  # all are known before the first one changes
+        found = [site.label(run_id, archived=not undo) for run_id in ids]
+    if as_json:
+        return print_json(found)
+    text = _("{name}: back in the list") if undo else _("{name}: archived")
+    for row in found:
+        print(text.format(name=row["name"]))
+
+
+@app.command("star")
+def run_star(
+    runs: RunNames,
+    undo: Annotated[bool, typer.Option("--undo", help="Take your star away.")] = False,
+    project: Project = "",
+    as_json: AsJson = False,
+) -> None:
+    """Put your star on runs; only you see it."""
+    with site_of(project) as site:
+        found = [site.run(run) for run in runs]
+        made = [site.star(row["id"], not undo) for row in found]
+    if as_json:
+        return print_json(
+            [{"id": row["id"], "name": row["name"], **star} for row, star in zip(found, made, strict=True)]
+        )
+    for row in found:
+        print(row["name"] if undo else f"★ {row['name']}")
 
 
 def changed(config: Json, changes: list[str]) -> Json:
@@ -140,7 +216,7 @@ def changed(config: Json, changes: list[str]) -> Json:
         path, equals, text = change.partition("=")
         group, _dot, option = path.strip().partition(".")
         if not equals or not group:
-            raise Refused(400, "bad_option", f"Write group.option=value, not {change!r}.")
+            raise Refused(400, "bad_option", _("Write group.option=value, not '{text}'.").format(text=change))
         try:
             value = json.loads(text)
         except ValueError:

@@ -7,19 +7,57 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from tiltyard_client.api import Json
+from tiltyard_client.connection import Json
+from tiltyard_client.words import gettext as _
+from tiltyard_client.words import gettext_noop
 
 console = Console(highlight=False)
-FIGURES = ("success", "reward", "turns", "tokens", "tool_errors", "cost")
+FIGURES = {
+    "success": gettext_noop("success"),
+    "reward": gettext_noop("reward"),
+    "turns": gettext_noop("turns"),
+    "tokens": gettext_noop("tokens"),
+    "tool_errors": gettext_noop("tool errors"),
+    "cost": gettext_noop("cost"),
+}
 SHARES = frozenset({"success", "tool_errors"})
+STATES = {
+    "draft": gettext_noop("draft"),
+    "queued": gettext_noop("queued"),
+    "preparing": gettext_noop("preparing"),
+    "running": gettext_noop("running"),
+    "pausing": gettext_noop("pausing"),
+    "paused": gettext_noop("paused"),
+    "stopping": gettext_noop("stopping"),
+    "succeeded": gettext_noop("succeeded"),
+    "failed": gettext_noop("failed"),
+    "cancelled": gettext_noop("cancelled"),
+    "checking": gettext_noop("checking"),
+    "needs_choice": gettext_noop("has bad rows"),
+    "needs_mapping": gettext_noop("format not recognised"),
+    "ready": gettext_noop("ready"),
+    "rejected": gettext_noop("rejected"),
+    "untested": gettext_noop("not tested"),
+    "ok": gettext_noop("works"),
+    "doubt": gettext_noop("works in part"),
+    "bad": gettext_noop("does not work"),
+    "candidate": gettext_noop("candidate"),
+    "production": gettext_noop("production"),
+}
+
+
+def state(code: str) -> str:
+    """A state's or a mark's word; one that this client does not know is shown as it came."""
+    return _(STATES.get(code, code))
 
 
 def table(rows: Sequence[Json], columns: Mapping[str, str]) -> None:
     """Some columns of rows; a word where there is none."""
     if not rows:
-        console.print("nothing yet")
+        console.print(_("nothing yet"))
         return
     made = Table(*columns.values(), box=None, header_style="dim")
     for row in rows:
@@ -28,39 +66,55 @@ def table(rows: Sequence[Json], columns: Mapping[str, str]) -> None:
 
 
 def cell(name: str, value: Any) -> str:
-    """One value; nothing is a dash."""
-    if value is None or value == "":
+    """One value as text for a table; nothing is a dash."""
+    if value is None or value == "" or value == []:
         return "–"
     if name.endswith("_at"):
         return str(value)[:16].replace("T", " ")
     if name == "bytes":
         return f"{value / 1e6:,.1f} MB"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    if isinstance(value, bool):
+        return _("yes") if value else _("no")
+    if isinstance(value, list):
+        return escape(", ".join(map(str, value)))
+    return f"{value:.4g}" if isinstance(value, float) else escape(str(value))
 
 
 def pairs(values: Mapping[str, Any]) -> None:
-    """Names and values."""
+    """Names and values, a line each."""
     made = Table.grid(padding=(0, 2))
     made.add_column()
     made.add_column(overflow="fold")
     for name, value in values.items():
-        made.add_row(f"[dim]{name}[/]", cell(name, value))
+        made.add_row(f"[dim]{name}[/]", cell("", value))
     console.print(made)
 
 
 def runs(rows: Sequence[Json]) -> None:
     """The list of runs."""
-    shown = [{**row, "steps": f"{row['step']}/{row['total_steps']}", "state": status(row)} for row in rows]
-    columns = {"name": "run", "kind": "kind", "state": "state", "steps": "step", "last_reward": "reward"}
-    table(shown, columns | {"started_at": "started"})
+    shown = [
+        {
+            **row,
+            "name": f"★ {row['name']}" if row.get("starred") else row["name"],
+            "steps": f"{row['step']}/{row['total_steps']}",
+            "state": status(row),
+        }
+        for row in rows
+    ]
+    columns = {"name": _("run"), "kind": _("kind"), "state": _("state"), "steps": _("step"), "last_reward": _("reward")}
+    if any(row.get("tags") for row in rows):
+        columns["tags"] = _("tags")
+    table(shown, columns | {"started_at": _("started")})
 
 
 def status(row: Json) -> str:
     """A run's state with why it waits or failed."""
     error = row.get("error") or {}
     if row.get("held"):
-        return f"{row['state']}, waiting for its environment"
-    return f"{row['state']}: {error['code']}" if error.get("code") else str(row["state"])
+        return _("{state}, waiting for its environment").format(state=state(row["state"]))
+    if error.get("code"):
+        return f"{state(row['state'])}: {error['code']}"
+    return state(row["state"])
 
 
 def run(row: Json, url: str) -> None:
@@ -68,12 +122,14 @@ def run(row: Json, url: str) -> None:
     error = row.get("error") or {}
     pairs(
         {
-            "run": row["name"],
-            "state": status(row),
-            "step": f"{row['step']} of {row['total_steps']}",
-            "reward": row["last_reward"],
-            "why": error.get("message"),
-            "page": f"{url}{row['url']}" if row.get("url") else None,
+            _("run"): row["name"],
+            _("state"): status(row),
+            _("step"): _("{step} of {total}").format(step=row["step"], total=row["total_steps"]),
+            _("reward"): row["last_reward"],
+            _("why"): error.get("message"),
+            _("tags"): row.get("tags"),
+            _("notes"): row.get("notes"),
+            _("page"): f"{url}{row['url']}" if row.get("url") else None,
         }
     )
 
@@ -81,19 +137,25 @@ def run(row: Json, url: str) -> None:
 def comparison(found: Json) -> None:
     """The verdicts, then the figures."""
     for verdict in found["verdicts"]:
-        console.print(verdict["text"], style="bold" if verdict["told_apart"] else "")
+        console.print(verdict["text"], style="bold" if verdict["told_apart"] else "", markup=False)
     names = [name for name in FIGURES if any(name in item["figures"] for item in found["items"])]
-    made = Table("run", *names, "tasks", "missing", box=None, header_style="dim")
+    headings = [_("run"), *(_(FIGURES[name]) for name in names), _("tasks"), _("missing")]
+    made = Table(*headings, box=None, header_style="dim")
     for item in found["items"]:
         values = [interval(name, item["figures"].get(name)) for name in names]
-        made.add_row(item["name"], *values, str(item["tasks"]), str(item["missing_tasks"]))
+        made.add_row(escape(item["name"]), *values, str(item["tasks"]), str(item["missing_tasks"]))
     console.print(made)
-    for note in found["notes"]:
-        console.print(note, style="dim")
+    notes(found["notes"])
     if found["specs_differ"]:
-        console.print("Their rewards were made of different specs; --spec weighs all by one.", style="dim")
+        notes([_("Their rewards were made of different specs; --spec weighs all by one.")])
     if not found["items"]:
-        console.print("None of these runs is an evaluation: tiltyard evaluate RUN")
+        console.print(_("None of these runs is an evaluation: tiltyard evaluate RUN"))
+
+
+def notes(lines: Sequence[str]) -> None:
+    """What the figures above leave out."""
+    for line in lines:
+        console.print(line, style="dim", markup=False)
 
 
 def interval(name: str, figure: Json | None) -> str:
@@ -104,7 +166,8 @@ def interval(name: str, figure: Json | None) -> str:
     text = f"{scale * figure['value']:.3g}{unit}"
     if figure["low"] is None or figure["low"] == figure["high"]:
         return text
-    return f"{text} ({scale * figure['low']:.3g} to {scale * figure['high']:.3g})"
+    low, high = f"{scale * figure['low']:.3g}", f"{scale * figure['high']:.3g}"
+    return _("{value} ({low} to {high})").format(value=text, low=low, high=high)
 
 
 def pause() -> None:

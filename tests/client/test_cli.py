@@ -16,10 +16,11 @@ from typing import Any
 
 import pytest
 import typer
-from tiltyard_client import cli, datasets, models, runs, settings
+from tiltyard_client import cli, runs, settings
 from tiltyard_client.api import Refused, Tiltyard, Unreachable
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 
+from tests.client.conftest import Tool, answered
 from tests.working import done
 from webapp.datasets.models import Dataset
 from webapp.foreign.models import RunExport
@@ -32,32 +33,7 @@ from webapp.teams.models import Project, User
 from webapp.teams.tokens import token_create
 
 pytestmark = pytest.mark.django_db(transaction=True)
-Tool = Callable[..., Result]
 ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A person's settings and present folder."""
-    for name in ("TILTYARD_URL", "TILTYARD_TOKEN", "TILTYARD_PROJECT"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
-def tool(home: Path, site: str, bob: User, project: Project, monkeypatch: pytest.MonkeyPatch) -> Tool:
-    """``tool("run", "list")``: the command of a person who is logged in."""
-    monkeypatch.setattr("tiltyard_client.api.LOOK_S", 0.1)
-    text = token_create(user=bob, name="laptop", role="editor")[1]
-    assert CliRunner().invoke(cli.app, ["login", site, "--token", text]).exit_code == 0
-    return lambda *words, **options: CliRunner().invoke(cli.app, list(words), **options)
-
-
-def _json(result: Result, code: int = 0) -> Any:
-    assert result.exit_code == code, result.output
-    return json.loads(result.stdout)
 
 
 # --- Login ----------------------------------------------------------------------------------------------------------
@@ -68,7 +44,7 @@ def test_a_login_is_kept_for_its_owner_alone(home: Path, site: str, bob: User, p
     kept = home / "config/tiltyard/client.json"
     assert kept.stat().st_mode & 0o777 == 0o600 and settings.stored() == (site, text, "joust")
     shown = CliRunner().invoke(cli.app, ["token", "--json"])
-    assert _json(shown)["token"]["role"] == "viewer"
+    assert answered(shown)["token"]["role"] == "viewer"
     assert "laptop" in CliRunner().invoke(cli.app, ["token"]).stdout
 
 
@@ -112,11 +88,11 @@ def test_a_run_is_launched_listed_and_stopped(tool: Tool, home: Path, make_datas
     data, environment = make_dataset(), make_environment()
     job = f"data:\n  train: {data.reference}\nenvironment:\n  name: {environment.reference}\nrun:\n  max_steps: 7\n"
     (home / "job.yaml").write_text(job)
-    made = _json(tool("run", "launch", "-f", "job.yaml", "--name", "night-1", "--json"))
+    made = answered(tool("run", "launch", "-f", "job.yaml", "--name", "night-1", "--json"))
     assert Run.objects.get().name == made["name"] == "night-1" and made["total_steps"] == 7
-    assert [row["name"] for row in _json(tool("run", "list", "--json"))] == ["night-1"]
+    assert [row["name"] for row in answered(tool("run", "list", "--json"))] == ["night-1"]
     assert "night-1" in tool("run", "list").stdout and "0 of 7" in tool("run", "show", "night-1").stdout
-    cloned = _json(tool("run", "clone", "night-1", "--name", "n2", "--set", "run.max_steps=9", "--json"))
+    cloned = answered(tool("run", "clone", "night-1", "--name", "n2", "--set", "run.max_steps=9", "--json"))
     assert Run.objects.get(pk=cloned["id"]).config["run"]["max_steps"] == 9
     assert tool("run", "stop", "night-1").stdout == "night-1: cancelled\n"
     assert tool("run", "resume", "night-1").stdout == "night-1: queued\n"
@@ -143,7 +119,7 @@ def test_metrics_of_an_ended_run_come_as_a_file(
     run = make_run(name="night-1", state="succeeded", attempt=1, step=2)
     for step in (1, 2):
         MetricPoint.objects.create(run=run, attempt=1, step=step, name="reward", value=step / 4, seq=step)
-    made = _json(tool("run", "export", "night-1", "--to", "csv", "--json"))
+    made = answered(tool("run", "export", "night-1", "--to", "csv", "--json"))
     assert (made["file"], made["figures"]) == ("night-1-metrics.csv", 2)
     lines = (home / "night-1-metrics.csv").read_text(encoding="utf-8-sig").splitlines()
     assert lines == ["step,time,attempt,name,value", "1,,1,reward,0.25", "2,,1,reward,0.5"]
@@ -185,7 +161,7 @@ def test_watching_ends_with_the_run(tool: Tool, make_run: Any, end: str, code: i
     thread.join()
     assert result.exit_code == code, result.output
     assert "running 1/3" in result.stdout and end in result.stdout
-    assert _json(tool("run", "watch", "seen", "--json"), code)["state"] == end
+    assert answered(tool("run", "watch", "seen", "--json"), code)["state"] == end
 
 
 def test_watching_outlives_a_site_that_is_away_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,7 +218,7 @@ def test_a_model_is_evaluated_as_it_was_trained(
         project=trained.project, run=trained, attempt=1, step=5, path="1/model", bytes=1, final=True, seq=1,
         created_at="2026-01-01T00:00Z",
     ).folder.mkdir(parents=True)  # fmt: skip
-    made = _json(tool("evaluate", "first", "--tasks", "2", "--tries", "3", "--json"))
+    made = answered(tool("evaluate", "first", "--tasks", "2", "--tries", "3", "--json"))
     found = Run.objects.get(pk=made["id"]).config
     assert (made["name"], made["kind"]) == ("first-evaluate", "evaluate")
     assert (found["model"]["source"], found["data"]["train"]) == ("run:first", data.reference)
@@ -254,7 +230,7 @@ def test_evaluations_are_compared(tool: Tool, evaluation: Callable[..., Run]) ->
     evaluation("b", {0: [1, 1], 1: [1, 1], 2: [1, 0], 3: [1, 1]})
     shown = tool("compare", "a", "b")
     assert shown.exit_code == 0 and "cannot be told apart" in shown.stdout and "37.5%" in shown.stdout
-    assert len(_json(tool("compare", "a", "b", "--json"))["verdicts"]) == 1
+    assert len(answered(tool("compare", "a", "b", "--json"))["verdicts"]) == 1
 
 
 def test_a_model_arrives_whole_or_not_at_all(tool: Tool, home: Path, project: Project, make_run: Any) -> None:
@@ -276,7 +252,11 @@ def test_a_model_arrives_whole_or_not_at_all(tool: Tool, home: Path, project: Pr
     result = tool("model", "download", "small")
     assert result.exit_code == 0, result.output
     assert (home / "small/model.safetensors").read_bytes() == weights
-    assert sorted(path.name for path in (home / "small").iterdir()) == ["config.json", "model.safetensors"]
+    assert sorted(path.name for path in (home / "small").iterdir()) == [
+        "README.md",
+        "config.json",
+        "model.safetensors",
+    ]
     assert "LoRA" in tool("model", "download", "small", "--adapter").stderr
     assert tool("model", "download", "nothing").exit_code == 1
 
@@ -285,7 +265,7 @@ def test_a_download_that_was_changed_on_its_way_is_refused(home: Path) -> None:
     import io
     import tarfile
 
-    from tiltyard_client.api import _unpack
+    from tiltyard_client.archives import unpack
 
     archive = home / "x.tar"
     with tarfile.open(archive, "w") as tar:
@@ -294,17 +274,17 @@ def test_a_download_that_was_changed_on_its_way_is_refused(home: Path) -> None:
             member.size = len(content)
             tar.addfile(member, io.BytesIO(content))
     with pytest.raises(Refused, match="weights"):
-        _unpack(archive, home)
+        unpack(archive, home)
     assert not (home / "weights").exists()
     archive.write_bytes(archive.read_bytes()[:600])
     with pytest.raises(Refused):
-        _unpack(archive, home)
+        unpack(archive, home)
 
 
 # --- Data -----------------------------------------------------------------------------------------------------------
 def test_a_file_is_uploaded(tool: Tool, home: Path) -> None:
     (home / "tasks.jsonl").write_text(json.dumps({"messages": [{"role": "user", "content": "2+3?"}]}) + "\n")
-    made = _json(tool("dataset", "upload", "tasks.jsonl", "--no-wait", "--json"))
+    made = answered(tool("dataset", "upload", "tasks.jsonl", "--no-wait", "--json"))
     assert (made["reference"], made["state"]) == ("dataset:tasks@1", "checking")
     done(Dataset.objects.get())
     assert "dataset:tasks@1" in tool("dataset", "list").stdout
@@ -321,12 +301,14 @@ def test_it_needs_nothing_of_the_server() -> None:
     assert made.stdout.strip() == "[]", made.stderr
 
 
-def test_every_command_has_help_and_json() -> None:
+def test_every_command_has_help_andanswered() -> None:
     """``--json`` everywhere but at the login, which asks."""
     commands = {}
-    for group, inner in {"": cli.app, "run": runs.app, "dataset": datasets.app, "model": models.app}.items():
+    groups = {"": cli.app} | {item.name: item.typer_instance for item in cli.app.registered_groups}
+    assert set(groups) == {"", "run", "dataset", "model", "suite", "endpoint", "vote", "notify", "project"}
+    for group, inner in groups.items():
         commands |= {(group, item.name or item.callback.__name__): item.callback for item in inner.registered_commands}
-    assert len(commands) > 14
+    assert len(commands) > 38
     for place, command in commands.items():
         assert command.__doc__, place
         assert "as_json" in command.__annotations__ or place == ("", "login"), place
@@ -338,10 +320,9 @@ def test_it_is_installed_from_the_repository(tmp_path: Path) -> None:
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--target"]
     subprocess.run([*pip, str(tmp_path / "there"), str(source)], check=True, timeout=60, capture_output=True)
     command = tmp_path / "there/bin/tiltyard"
-    made = subprocess.run(
-        [command, "--help"], env={"PYTHONPATH": str(tmp_path / "there")}, capture_output=True, text=True
-    )
-    assert made.returncode == 0 and "evaluate" in made.stdout, made.stderr
+    env = {"PYTHONPATH": str(tmp_path / "there"), "TILTYARD_LANG": "zh"}
+    made = subprocess.run([command, "--help"], env=env, capture_output=True, text=True)
+    assert made.returncode == 0 and "evaluate" in made.stdout and "训练任务" in made.stdout, made.stderr
 
 
 @pytest.mark.parametrize("page", ["README.md", "README.zh.md", "client/README.md"])

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.servers import ROOT
@@ -28,6 +29,18 @@ environment: {{name: "{environment}"}}
 rewards: {{components: [{{name: task_success, weight: 1.0}}]}}
 rollout: {{prompts_per_step: 4, num_generations: 4, max_turns: 2, max_turn_tokens: 24, max_completion_tokens: 64}}
 run: {{max_steps: 2, seed: 3, threads: 1}}
+"""
+SUITE = """
+name: exam
+parts:
+  - title: few
+    config:
+      data: {{train: "dataset:tasks@1"}}
+      environment: {{name: "{environment}"}}
+      rewards: {{components: [{{name: task_success, weight: 1.0}}]}}
+      rollout: {{num_generations: 1, max_turns: 2, max_turn_tokens: 24, max_completion_tokens: 64}}
+      evaluate: {{tasks: 3}}
+      run: {{threads: 1}}
 """
 SHAPED = [{"name": "task_success", "weight": 0.7}, {"name": "tool_call_correctness", "weight": 0.3}]
 
@@ -68,7 +81,16 @@ def test_which_model_is_better_from_a_terminal(
     assert all(item["figures"]["success"]["tasks"] == 6 for item in found["items"]) and not found["specs_differ"]
     assert len(found["verdicts"]) == 1 and "n = 6 tasks × 2" in found["verdicts"][0]["text"]
     assert Run.objects.get(name="plain-evaluate").evaluation["tries"] == 12
+    link = terminal("compare", "plain-evaluate", "shaped-evaluate", "--save", "which", "--share", "1")["link"]["url"]
+    assert "plain-evaluate" in httpx.get(link, follow_redirects=True).text
+    (tmp_path / "suite.yaml").write_text(SUITE.format(environment=environment.reference))
+    assert terminal("suite", "save", "-f", "suite.yaml")["version"] == 1
+    line = terminal("suite", "evaluate", "exam", "--contestant", "plain", "--watch")
+    assert [part["state"] for part in line["parts"]] == ["succeeded"] and line["score"]["tasks"] == 3
+    assert [line["contestant"] for line in terminal("suite", "show", "exam")["lines"]] == ["model:plain"]
     files = terminal("model", "download", "plain")["files"]
     assert any(name.endswith(".safetensors") for name in files) and all((tmp_path / name).is_file() for name in files)
+    assert terminal("model", "mark", "plain", "production")["mark"] == "production"
     states = {row["name"]: row["state"] for row in terminal("run", "list")}
-    assert states == dict.fromkeys(("plain", "shaped", "plain-evaluate", "shaped-evaluate"), "succeeded")
+    played = Run.objects.get(pk=line["runs"][0]).name
+    assert states == dict.fromkeys(("plain", "shaped", "plain-evaluate", "shaped-evaluate", played), "succeeded")

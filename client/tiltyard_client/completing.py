@@ -1,0 +1,42 @@
+"""Names of the site for the shell's completion. A shell that is being typed in never hears of an error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import typer
+
+from tiltyard_client import settings
+from tiltyard_client.connection import Connection, Json
+
+PATIENCE_S = 2.0
+MOST = 100
+
+
+def _names(ctx: typer.Context, rest: str, begun: str, **query: str) -> list[str]:
+    place = settings.place(str(ctx.params.get("project") or ""))
+    if not (place.url and place.token and place.project):
+        return []
+    site = Connection(place.url, place.token, place.project, timeout=PATIENCE_S)
+    try:
+        found: Json = site.call("GET", site.in_project(rest), params={**query, "per_page": MOST})
+        return [row["name"] for row in found["items"] if row["name"].startswith(begun)]
+    finally:
+        site.close()
+
+
+def _completion(rest: str, **query: str) -> Callable[[typer.Context, str], list[str]]:
+    def complete(ctx: typer.Context, incomplete: str) -> list[str]:
+        try:
+            chosen = dict.fromkeys(query, incomplete) if incomplete else {}
+            return _names(ctx, rest, incomplete, **chosen)
+        except Exception:
+            return []
+
+    return complete
+
+
+runs = _completion("runs", q="")
+models = _completion("models")
+suites = _completion("suites")
+endpoints = _completion("endpoints")

@@ -1,0 +1,122 @@
+"""Requests to a Tiltyard site, and what can go wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tiltyard_client.words import gettext as _
+
+TIMEOUT = httpx.Timeout(30.0, read=120.0)
+PER_PAGE = 200
+Json = dict[str, Any]
+
+
+class Refused(Exception):
+    """The server said no. ``code`` is one of docs/errors.md, ``detail`` names the option that it is about."""
+
+    def __init__(self, status: int, code: str, message: str, detail: list[Json] | None = None) -> None:
+        super().__init__(message)
+        self.status, self.code, self.message, self.detail = status, code, message, detail or []
+
+
+class LoginNeeded(Refused):
+    """There is no token, or it does not hold (any more)."""
+
+
+class Unreachable(Exception):
+    """Nobody answered, or something that is no Tiltyard did."""
+
+
+class Connection:
+    """One site, as one token sees it. Raises ``Refused``, ``LoginNeeded`` and ``Unreachable``."""
+
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        project: str = "",
+        *,
+        language: str = "",
+        timeout: httpx.Timeout | float = TIMEOUT,
+    ) -> None:
+        headers = {"Authorization": f"Bearer {token}"} | ({"Accept-Language": language} if language else {})
+        self.url, self.project = url.rstrip("/"), project
+        self._http = httpx.Client(base_url=f"{self.url}/api/v1", headers=headers, timeout=timeout)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def call(self, method: str, path: str, **options: Any) -> Json:
+        """One request and its JSON."""
+        return self._read(self._sent(method, path, **options))
+
+    def text(self, path: str) -> str:
+        """One request whose answer is no JSON."""
+        answer = self._sent("GET", path)
+        if not answer.is_success:
+            self._read(answer)
+        return answer.text
+
+    def _sent(self, method: str, path: str, **options: Any) -> httpx.Response:
+        try:
+            return self._http.request(method, path, **options)
+        except httpx.HTTPError as exc:
+            why = str(exc) or type(exc).__name__
+            raise Unreachable(_("{url} does not answer: {why}").format(url=self.url, why=why)) from exc
+
+    def _read(self, answer: httpx.Response) -> Json:
+        try:
+            found = answer.json()
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            sentence = _("{url} answers {status}, but not as a Tiltyard site does.")
+            raise Unreachable(sentence.format(url=self.url, status=answer.status_code))
+        if answer.is_success:
+            return found
+        detail = found.get("detail") if isinstance(found.get("detail"), list) else []
+        kind = LoginNeeded if answer.status_code == 401 else Refused
+        raise kind(answer.status_code, str(found.get("code", "")), str(found.get("message", "")), detail)
+
+    def fetch(self, path: str, target: Path, *, seen: Callable[[int, int], None] | None = None, **options: Any) -> None:
+        """A file of the site at ``target``, only once it is here whole. ``seen`` hears the bytes so far and in all."""
+        part = target.with_name(f"{target.name}.part")
+        try:
+            with self._http.stream("GET", path, **options) as answer:
+                if not answer.is_success:
+                    answer.read()
+                    self._read(answer)
+                total = int(answer.headers.get("Content-Length", 0))
+                with part.open("wb") as file:
+                    for piece in answer.iter_bytes(1 << 20):
+                        file.write(piece)
+                        if seen is not None:
+                            seen(file.tell(), total)
+            part.replace(target)
+        except httpx.HTTPError as exc:
+            why = str(exc) or type(exc).__name__
+            raise Unreachable(_("The download broke off: {why}").format(why=why)) from exc
+        finally:
+            part.unlink(missing_ok=True)
+
+    def pages(self, path: str, **query: Any) -> list[Json]:
+        """All rows of a list."""
+        rows: list[Json] = []
+        page = 1
+        while True:
+            found = self.call("GET", path, params={**query, "page": page, "per_page": PER_PAGE})
+            rows += found["items"]
+            if page >= found["pages"]:
+                return rows
+            page += 1
+
+    def in_project(self, rest: str) -> str:
+        """A path of the project that calls mean. Raises ``Refused`` where none was named."""
+        if not self.project:
+            raise Refused(400, "no_project", _("Say which project is meant: --project, or TILTYARD_PROJECT."))
+        return f"/projects/{self.project}/{rest}"
