@@ -22,7 +22,7 @@ router = Router(tags=["chats"])
 Range = list[float]
 
 
-class ContestantIn(Body):
+class ChatContestantIn(Body):
     """Whom to talk with: `model:<name>`, `run:<name>`, `checkpoint:<id>`, an id of Hugging Face, or `endpoint`."""
 
     source: str = Field(min_length=1, max_length=300)
@@ -35,7 +35,7 @@ class ChatIn(Body):
     """A new chat with one contestant or two. `environment` is a name; `parameters` has `temperature`, `max_tokens`,
     `seed` and `system`."""
 
-    contestants: list[ContestantIn] = Field(min_length=1, max_length=2)
+    contestants: list[ChatContestantIn] = Field(min_length=1, max_length=2)
     environment: str = Field(default="", max_length=80)
     parameters: dict[str, Any] = Field(default_factory=dict)
 

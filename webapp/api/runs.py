@@ -13,7 +13,7 @@ from ninja.errors import HttpError
 from training.config import JobConfig
 from training.errors import ConfigError
 from webapp.api.base import MAX_PAGE_ROWS, caller
-from webapp.api.schemas import RunIn, RunPatch, StarIn, project_out, run_out
+from webapp.api.schemas import ConfigIn, RunIn, RunPatch, StarIn, project_out, run_out
 from webapp.engine.resuming import can_resume
 from webapp.engine.services import run_create, run_pause, run_resume, run_stop
 from webapp.launch.preflight import preflight
@@ -25,7 +25,7 @@ from webapp.records.selectors import event_view, runs_with_ages
 from webapp.rollouts.selectors import step_rollouts
 from webapp.runs.models import Run, RunEvent
 from webapp.teams.access import object_for, project_for, projects_of
-from webapp.teams.models import Role
+from webapp.teams.models import Project, Role
 
 router = Router(tags=["runs"])
 MAX_METRICS = 100
@@ -89,12 +89,9 @@ def run_new(
 ) -> Status[dict[str, Any]]:
     """Create a run and, unless `launch` is false, queue it. The same idempotency key gives the same run back."""
     project = project_for(caller(request), slug, need=Role.EDITOR)
-    config = _config(body)
+    config = config_sent(body)
     if body.launch:
-        outcome = preflight(project, config, full=False)
-        for check in outcome.checks:
-            if check.hard and not check.ok:
-                raise ConfigError(check.sentence, option=check.path, hint=check.hint)
+        require_possible(project, config)
     run = run_create(
         project=project,
         user=caller(request),
@@ -106,7 +103,15 @@ def run_new(
     return Status(201, run_out(run, full=True))
 
 
-def _config(body: RunIn) -> JobConfig:
+def require_possible(project: Project, config: JobConfig) -> None:
+    """The fast checks before a launch; a hard one that fails raises ``ConfigError`` with its option."""
+    for check in preflight(project, config, full=False).checks:
+        if check.hard and not check.ok:
+            raise ConfigError(check.sentence, option=check.path, hint=check.hint)
+
+
+def config_sent(body: ConfigIn) -> JobConfig:
+    """The config that a body has as an object or as YAML. Raises ``ConfigError``."""
     if body.yaml is not None and body.config is not None:
         raise ConfigError("Send `config` or `yaml`, not both.")
     if body.yaml is None:

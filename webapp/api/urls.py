@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.http import HttpRequest, JsonResponse
 from django.urls import URLPattern, path, re_path
 
-from webapp.api import removal  # noqa: F401 - adds to the routers below
+from webapp.api import environment_acts, projects, removal, rewards  # noqa: F401 - they add to the routers below
 from webapp.api.base import api, not_found, shaped
 from webapp.api.chats import router as chats
 from webapp.api.comparisons import router as comparisons
@@ -16,6 +16,7 @@ from webapp.api.notifications import router as notifications
 from webapp.api.objects import router as objects
 from webapp.api.operations import router as operations
 from webapp.api.run_exports import router as run_exports
+from webapp.api.run_launch import router as run_launch
 from webapp.api.runs import router as runs
 from webapp.api.saved_comparisons import router as saved_comparisons
 from webapp.api.suites import router as suites
@@ -34,6 +35,7 @@ def _patterns() -> list[URLPattern]:
     """The operations, each wrapped so that a wrong method answers in the one shape too."""
     api.add_router("", me)
     api.add_router("", runs)
+    api.add_router("", run_launch)
     api.add_router("", run_exports)
     api.add_router("", comparisons)
     api.add_router("", suites)
