@@ -14,6 +14,8 @@ from ninja import Status
 from ninja.errors import HttpError
 from pydantic import Field
 
+from webapp.api.answers import data as data_answers
+from webapp.api.answers.base import Deleted, Items
 from webapp.api.base import caller
 from webapp.api.objects import router
 from webapp.api.schemas import Body, environment_out
@@ -27,6 +29,7 @@ from webapp.teams.models import Role
 
 LIMITS = ("arguments", "slots", "cpus", "memory_mb", "pids")
 ORDERS_SHOWN = 20
+ORDERS = "/environments/{uuid:environment_id}/dataset-orders"
 
 
 class EnvironmentPatch(Body):
@@ -66,7 +69,7 @@ def _found(request: HttpRequest, environment_id: UUID, need: Role = Role.EDITOR)
     return object_for(caller(request), Environment, environment_id, need=need, within=within)
 
 
-@router.patch("/environments/{uuid:environment_id}", tags=["environments"])
+@router.patch("/environments/{uuid:environment_id}", tags=["environments"], response=data_answers.Environment)
 def environment_patch(request: HttpRequest, environment_id: UUID, body: EnvironmentPatch) -> dict[str, Any]:
     """Change options and limits; every replica starts again with them. 409 while an open run plays on it."""
     environment = _found(request, environment_id)
@@ -77,7 +80,7 @@ def environment_patch(request: HttpRequest, environment_id: UUID, body: Environm
     return environment_out(environment)
 
 
-@router.delete("/environments/{uuid:environment_id}", tags=["environments"])
+@router.delete("/environments/{uuid:environment_id}", tags=["environments"], response=Deleted)
 def environment_remove(request: HttpRequest, environment_id: UUID) -> dict[str, str]:
     """Forget an environment; its servers end. 409 while an open run plays on it."""
     environment = _found(request, environment_id)
@@ -85,7 +88,7 @@ def environment_remove(request: HttpRequest, environment_id: UUID) -> dict[str, 
     return {"deleted": environment.reference}
 
 
-@router.post("/environments/{uuid:environment_id}/check", tags=["environments"])
+@router.post("/environments/{uuid:environment_id}/check", tags=["environments"], response=data_answers.Environment)
 def environment_checked(request: HttpRequest, environment_id: UUID) -> dict[str, Any]:
     """Ask its servers now, and have it prove itself."""
     environment = _found(request, environment_id)
@@ -95,7 +98,11 @@ def environment_checked(request: HttpRequest, environment_id: UUID) -> dict[str,
     return environment_out(_found(request, environment_id))
 
 
-@router.get("/environments/{uuid:environment_id}/dataset-orders", tags=["environments"])
+@router.get(
+    "/environments/{uuid:environment_id}/dataset-orders",
+    tags=["environments"],
+    response=Items[data_answers.DatasetOrder],
+)
 def orders_list(request: HttpRequest, environment_id: UUID) -> dict[str, Any]:
     """The datasets that were asked of it, newest first."""
     environment = _found(request, environment_id, Role.VIEWER)
@@ -103,7 +110,9 @@ def orders_list(request: HttpRequest, environment_id: UUID) -> dict[str, Any]:
 
 
 @router.post(
-    "/environments/{uuid:environment_id}/dataset-orders", tags=["environments"], response={201: dict[str, Any]}
+    "/environments/{uuid:environment_id}/dataset-orders",
+    tags=["environments"],
+    response={201: data_answers.DatasetOrder},
 )
 def order_new(request: HttpRequest, environment_id: UUID, body: OrderIn) -> Status[dict[str, Any]]:
     """Have a built-in environment write a dataset in the background."""

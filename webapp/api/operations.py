@@ -12,6 +12,7 @@ from django.utils.translation import gettext as _
 from ninja import Router, Status
 from pydantic import Field
 
+from webapp.api.answers import data as data_answers
 from webapp.api.base import caller
 from webapp.api.schemas import Body, dataset_out
 from webapp.datasets.choices import Choices
@@ -38,7 +39,7 @@ class OperationIn(Body):
     others: list[str] = Field(default_factory=list, max_length=19, description="references such as dataset:tasks@1")
 
 
-class ReadIn(Body):
+class RereadIn(Body):
     """How a file that is here is read and checked: options as docs/data.md has them."""
 
     reading: dict[str, Any] = Field(default_factory=dict)
@@ -79,7 +80,7 @@ def _found(request: HttpRequest, dataset_id: UUID, need: Role = Role.EDITOR) -> 
     return object_for(caller(request), Dataset, dataset_id, need=need, within=within)
 
 
-@router.post("/projects/{slug:slug}/datasets/fetch", tags=["datasets"], response={201: dict[str, Any]})
+@router.post("/projects/{slug:slug}/datasets/fetch", tags=["datasets"], response={201: data_answers.Dataset})
 def dataset_fetched(request: HttpRequest, slug: str, body: FetchIn) -> Status[dict[str, Any]]:
     """Have a dataset of Hugging Face fetched and checked in the background, as the next version under a name."""
     project = project_for(caller(request), slug, need=Role.EDITOR)
@@ -89,21 +90,21 @@ def dataset_fetched(request: HttpRequest, slug: str, body: FetchIn) -> Status[di
     return Status(201, dataset_out(made))
 
 
-@router.post("/datasets/{uuid:dataset_id}/keep", tags=["datasets"])
+@router.post("/datasets/{uuid:dataset_id}/keep", tags=["datasets"], response=data_answers.DatasetWhole)
 def dataset_kept(request: HttpRequest, dataset_id: UUID) -> dict[str, Any]:
     """Go on with a dataset without its bad rows. 422 where its check does not ask that."""
     return dataset_out(dataset_keep_good_rows(dataset=_found(request, dataset_id)), full=True)
 
 
-@router.post("/datasets/{uuid:dataset_id}/read", tags=["datasets"])
-def dataset_read(request: HttpRequest, dataset_id: UUID, body: ReadIn) -> dict[str, Any]:
+@router.post("/datasets/{uuid:dataset_id}/read", tags=["datasets"], response=data_answers.DatasetWhole)
+def dataset_read(request: HttpRequest, dataset_id: UUID, body: RereadIn) -> dict[str, Any]:
     """Read its file again under other options. Answers the version that is checked now: a ready one gets its next."""
     choices = Choices(reading=body.reading, checking=body.checking)
     made = dataset_read_again(dataset=_found(request, dataset_id), user=caller(request), choices=choices)
     return dataset_out(made, full=True)
 
 
-@router.post("/datasets/{uuid:dataset_id}/make", tags=["datasets"], response={201: list[dict[str, Any]]})
+@router.post("/datasets/{uuid:dataset_id}/make", tags=["datasets"], response={201: list[data_answers.DatasetWhole]})
 def dataset_make(request: HttpRequest, dataset_id: UUID, body: OperationIn) -> Status[list[dict[str, Any]]]:
     """Make one dataset of this one and maybe others, or two by a split; they are made and checked in the background."""
     dataset = _found(request, dataset_id)
@@ -127,14 +128,14 @@ def _other(dataset: Dataset, reference: str) -> Dataset:
     return found
 
 
-@router.post("/datasets/{uuid:dataset_id}/exports", tags=["datasets"], response={201: dict[str, Any]})
+@router.post("/datasets/{uuid:dataset_id}/exports", tags=["datasets"], response={201: data_answers.DatasetFile})
 def export_new(request: HttpRequest, dataset_id: UUID, body: ExportOptions) -> Status[dict[str, Any]]:
     """Have a file written in another format; with `split`, two in a zip."""
     dataset = _found(request, dataset_id, Role.VIEWER)
     return Status(201, export_out(export_order(dataset=dataset, user=caller(request), options=body)))
 
 
-@router.get("/datasets/{uuid:dataset_id}/exports", tags=["datasets"])
+@router.get("/datasets/{uuid:dataset_id}/exports", tags=["datasets"], response=list[data_answers.DatasetFile])
 def exports_list(request: HttpRequest, dataset_id: UUID) -> list[dict[str, Any]]:
     """The files of a dataset, newest first."""
     dataset = _found(request, dataset_id, Role.VIEWER)

@@ -10,6 +10,8 @@ from django.utils.translation import gettext as _
 from ninja import Status
 from pydantic import Field
 
+from webapp.api.answers import people as people_answers
+from webapp.api.answers.base import Items
 from webapp.api.base import caller
 from webapp.api.runs import router
 from webapp.api.schemas import Body, project_out
@@ -27,7 +29,7 @@ class ProjectIn(Body):
     team: str = Field(default="", max_length=80)
 
 
-@router.post("/projects", tags=["projects"], response={201: dict[str, Any]})
+@router.post("/projects", tags=["projects"], response={201: people_answers.Project})
 def project_new(request: HttpRequest, body: ProjectIn) -> Status[dict[str, Any]]:
     """Start a project in a team that you own; its address is made of its name."""
     user = caller(request)
@@ -48,7 +50,7 @@ def _team(user: User, name: str) -> Team:
     return found[0]
 
 
-@router.get("/projects/{slug:slug}/members", tags=["projects"])
+@router.get("/projects/{slug:slug}/members", tags=["projects"], response=Items[people_answers.Member])
 def members_list(request: HttpRequest, slug: str) -> dict[str, Any]:
     """The members of the project's team, owners first. People and roles are changed on the page of the settings."""
     rows = member_rows(project_for(caller(request), slug), caller(request))

@@ -12,6 +12,8 @@ from django.http import HttpRequest
 from pydantic import Field
 
 from training.config import RewardComponent
+from webapp.api.answers import data as data_answers
+from webapp.api.answers.base import Deleted, Page
 from webapp.api.base import caller, page_of
 from webapp.api.objects import router
 from webapp.api.schemas import Body
@@ -43,7 +45,7 @@ def case_out(case: RewardCase) -> dict[str, Any]:
     }
 
 
-@router.delete("/rewards/{uuid:spec_id}", tags=["rewards"])
+@router.delete("/rewards/{uuid:spec_id}", tags=["rewards"], response=Deleted)
 def reward_remove(request: HttpRequest, spec_id: UUID) -> dict[str, str]:
     """Delete one version of a reward spec. 409 while a run that has not ended uses it."""
     within = RewardSpec.objects.select_related("project")
@@ -52,7 +54,7 @@ def reward_remove(request: HttpRequest, spec_id: UUID) -> dict[str, str]:
     return {"deleted": spec.reference}
 
 
-@router.post("/rewards/{uuid:spec_id}/try", tags=["rewards"])
+@router.post("/rewards/{uuid:spec_id}/try", tags=["rewards"], response=data_answers.Tried)
 def reward_tried(request: HttpRequest, spec_id: UUID, body: TryIn) -> dict[str, Any]:
     """Score a conversation with a spec; nothing is stored. Parts that ask a judge are left out."""
     spec = object_for(caller(request), RewardSpec, spec_id)
@@ -62,13 +64,13 @@ def reward_tried(request: HttpRequest, spec_id: UUID, body: TryIn) -> dict[str, 
     return {"parts": [dict(zip(names, part, strict=True)) for part in tried.parts], "total": tried.total}
 
 
-@router.get("/projects/{slug:slug}/reward-cases", tags=["rewards"])
+@router.get("/projects/{slug:slug}/reward-cases", tags=["rewards"], response=Page[data_answers.RewardCase])
 def cases_list(request: HttpRequest, slug: str, page: int = 1, per_page: int = 50) -> dict[str, Any]:
     """The reward test cases of a project by name, with the ranges that they expect."""
     return page_of(cases_of(project_for(caller(request), slug)), page, per_page, case_out)
 
 
-@router.delete("/reward-cases/{uuid:case_id}", tags=["rewards"])
+@router.delete("/reward-cases/{uuid:case_id}", tags=["rewards"], response=Deleted)
 def case_remove(request: HttpRequest, case_id: UUID) -> dict[str, str]:
     """Delete a reward test case."""
     within = RewardCase.objects.select_related("project")

@@ -13,6 +13,7 @@ from ninja.errors import HttpError
 from pydantic import Field
 
 from training.config import JobConfig
+from webapp.api.answers import runs as runs_answers
 from webapp.api.base import caller
 from webapp.api.runs import config_sent, require_possible
 from webapp.api.schemas import Body, ConfigIn, run_out
@@ -60,7 +61,7 @@ def _check_out(check: Check) -> dict[str, Any]:
     }
 
 
-@router.post("/projects/{slug:slug}/preflight")
+@router.post("/projects/{slug:slug}/preflight", response=runs_answers.Preflight)
 def config_check(request: HttpRequest, slug: str, body: ConfigIn) -> dict[str, Any]:
     """Check a config as a launch would, without making a run. It asks the environment and the trainer: some seconds."""
     project = project_for(caller(request), slug, need=Role.EDITOR)
@@ -74,7 +75,7 @@ def config_check(request: HttpRequest, slug: str, body: ConfigIn) -> dict[str, A
     return {"ok": not outcome.problems, "blocked": outcome.blocked, "checks": checks}
 
 
-@router.get("/runs/{uuid:run_id}/check")
+@router.get("/runs/{uuid:run_id}/check", response=runs_answers.LaunchCheck)
 def run_check(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
     """The check before a run's launch: `state` is `open` while it lasts, `passed`, `stopped`, or empty without one."""
     found = check_view(_run(request, run_id, Role.VIEWER))
@@ -83,7 +84,7 @@ def run_check(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
     return {"state": found.state, "blocked": found.blocked, "checks": [_check_out(check) for check in found.findings]}
 
 
-@router.post("/runs/{uuid:run_id}/launch")
+@router.post("/runs/{uuid:run_id}/launch", response=runs_answers.Run)
 def run_launch(request: HttpRequest, run_id: UUID, body: LaunchIn) -> dict[str, Any]:
     """Check a draft in the background and queue it. What the check found is at `/check`; 409 for any other run."""
     run = _run(request, run_id, Role.EDITOR)
@@ -93,7 +94,7 @@ def run_launch(request: HttpRequest, run_id: UUID, body: LaunchIn) -> dict[str, 
     return run_out(_run(request, run_id, Role.EDITOR))
 
 
-@router.post("/runs/{uuid:run_id}/clone", response={201: dict[str, Any]})
+@router.post("/runs/{uuid:run_id}/clone", response={201: runs_answers.RunWhole})
 def run_clone(request: HttpRequest, run_id: UUID, body: CloneIn) -> Status[dict[str, Any]]:
     """Make a run with the config of this one, some options of it changed, and queue it unless `launch` is false."""
     source = _run(request, run_id, Role.EDITOR)

@@ -99,7 +99,7 @@ def test_a_ready_dataset_is_read_again_as_its_next_version(
 ) -> None:
     at_once(monkeypatch)
     ready, rejected = make_dataset(name="talks"), make_dataset(name="other", state=DatasetState.REJECTED)
-    made = _post(bobs, f"/datasets/{ready.pk}/read", {"checking": {"max_tokens": 100}})
+    made = _post(bobs, f"/datasets/{ready.pk}/read", {"checking": {"window": 100}})
     assert made.status_code == 200, made.content
     assert (made.json()["reference"], made.json()["state"]) == ("dataset:talks@2", "checking")
     same = _post(bobs, f"/datasets/{rejected.pk}/read", {})

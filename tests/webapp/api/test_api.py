@@ -65,6 +65,9 @@ def test_models(project: Project, bobs: Client) -> None:
         "run": None,
         "step": None,
         "bytes": None,
+        "mark": "",
+        "tags": [],
+        "notes": "",
         "created_at": model.created_at.isoformat(),
     }
 
