@@ -181,6 +181,7 @@ TABLE: dict[str, dict[str, Who]] = {
     PROJECT + "models/" + OWN_PK + "card/": {"GET": Who.READ, "POST": Who.WRITE},
     PROJECT + "models/<str:model_name>/": READ,
     API + "openapi.json": {"GET": Who.ANYONE},
+    API + "docs": {"GET": Who.ANYONE},
     API + "me": {"GET": Who.LOGIN},
     API + "suites/<uuidstr:suite_id>": {"GET": Who.READ, "DELETE": Who.WRITE},
     API + "suites/<uuidstr:suite_id>/evaluations": WRITE,

@@ -117,7 +117,7 @@ class Environment(BaseModel):
     replicas: list[Replica]
     validation: Object | None = Field(description="what it proved when it was last asked to")
     server_name: str
-    healthy: bool
+    healthy: bool | None = Field(description="null before the first check")
     health: Object
     checked_at: datetime | None
 
