@@ -79,6 +79,7 @@ UNAUDITED[API + "chats/<uuidstr:chat_id>/save"] = "refused while nothing was ans
 ROW = json.dumps({"messages": [{"role": "user", "content": "2 + 3?"}, {"role": "assistant", "content": "5"}]})
 COMPONENTS = [{"name": "final_answer", "weight": 0.5}]
 PARTS = {"name": "mine", "components": COMPONENTS}
+ORDER = {"command": "tasks", "name": "made"}
 SHOP = {"name": "shop", "kind": "process", "program": "webshop", "wanted": "1", "slots": "8"}
 SHOP |= {"memory_mb": "768", "cpus": "1.0", "webshop-products": "60"}
 ASKED = {"url": "https://93.184.216.34/v1", "model": "m", "tool_format": "native", "concurrency": 4, "timeout_s": 60}
@@ -165,7 +166,7 @@ ACTS: dict[str, Act] = {
     ENVIRONMENTS + "restart/": Act("environment_restart"),
     ENVIRONMENTS + "delete/": Act("environment_deleted"),
     ENVIRONMENTS + "edit/": Act("environment_changed", SHOP | {"slots": "9"}),
-    ENVIRONMENTS + "datasets/new/": Act("dataset_ordered", {"command": "tasks", "name": "made"}),
+    ENVIRONMENTS + "datasets/new/": Act("dataset_ordered", ORDER),
     PROJECT + "suites/new/": Act("suite_saved", lambda of: suite_form(of["config"])),
     PROJECT + "suites/" + OWN_PK + "edit/": Act("suite_saved", lambda of: suite_form(of["config"])),
     PROJECT + "suites/" + OWN_PK + "evaluate/": Act("run_launched", {"contestant": "policy:empty"}),
@@ -214,9 +215,7 @@ ACTS: dict[str, Act] = {
     API + "projects/<slug:slug>/datasets/fetch": Act("dataset_added", {"name": "d", "id": "openai/gsm8k"}),
     API + "datasets/<uuidstr:dataset_id>/keep": Act("dataset_kept"),
     API + "datasets/<uuidstr:dataset_id>/read": Act("dataset_added"),
-    API + "environments/<uuidstr:environment_id>/dataset-orders": Act(
-        "dataset_ordered", {"command": "tasks", "name": "made"}
-    ),
+    API + "environments/<uuidstr:environment_id>/dataset-orders": Act("dataset_ordered", ORDER),
     API + "runs/<uuidstr:run_id>/stop": Act("run_stopped"),
     API + "runs/<uuidstr:run_id>/pause": Act("run_paused"),
     API + "runs/<uuidstr:run_id>/resume": Act("run_resumed"),

@@ -198,7 +198,7 @@ def _fields(shape: Schema, shapes: Schema, depth: int = 0) -> Iterator[FieldRow]
 def _example(method: str, path: str, content: Schema, shapes: Schema) -> tuple[str, str, str]:
     """A call for a shell: what stands before the server's address, the path, and what is sent."""
     ask = "" if method == "GET" else f"--request {method} "
-    head = f'curl {ask}--header "Authorization: Bearer $TILTYARD_TOKEN" '
+    head = f'curl {ask}--header "Authorization: Bearer $TOKEN" '
     if JSON in content:
         body = json.dumps(_value(content[JSON]["schema"], shapes), ensure_ascii=False)
         return head, path, f" --header 'Content-Type: application/json' --data '{body}'"

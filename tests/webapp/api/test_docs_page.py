@@ -17,10 +17,11 @@ from webapp.teams.models import Project, User
 pytestmark = pytest.mark.django_db
 
 
+OPERATIONS = [item for subject in subjects() for item in subject.operations]
+
+
 def _operation(method: str, path: str) -> Operation:
-    (found,) = [
-        item for subject in subjects() for item in subject.operations if (item.method, item.path) == (method, path)
-    ]
+    (found,) = [item for item in OPERATIONS if (item.method, item.path) == (method, path)]
     return found
 
 
