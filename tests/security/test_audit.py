@@ -61,6 +61,9 @@ UNAUDITED = {
     API + "comparisons/<uuidstr:comparison_id>/comments": "a comment stands under its author's name",
     PROJECT + "endpoints/" + OWN_PK + "test/": "asks a server how it is",
     API + "endpoints/<uuidstr:endpoint_id>/test": "asks a server how it is",
+    API + "projects/<slug:slug>/preflight": "checks, and changes nothing",
+    API + "rewards/<uuidstr:spec_id>/try": "scores a pasted text",
+    API + "environments/<uuidstr:environment_id>/check": "asks a server how it is",
 }
 UNAUDITED |= {
     PROJECT + "votes/" + OWN_PK + "vote/": "the vote's own row says who and when",
@@ -76,6 +79,7 @@ UNAUDITED[API + "chats/<uuidstr:chat_id>/save"] = "refused while nothing was ans
 ROW = json.dumps({"messages": [{"role": "user", "content": "2 + 3?"}, {"role": "assistant", "content": "5"}]})
 COMPONENTS = [{"name": "final_answer", "weight": 0.5}]
 PARTS = {"name": "mine", "components": COMPONENTS}
+ORDER = {"command": "tasks", "name": "made"}
 SHOP = {"name": "shop", "kind": "process", "program": "webshop", "wanted": "1", "slots": "8"}
 SHOP |= {"memory_mb": "768", "cpus": "1.0", "webshop-products": "60"}
 ASKED = {"url": "https://93.184.216.34/v1", "model": "m", "tool_format": "native", "concurrency": 4, "timeout_s": 60}
@@ -162,7 +166,7 @@ ACTS: dict[str, Act] = {
     ENVIRONMENTS + "restart/": Act("environment_restart"),
     ENVIRONMENTS + "delete/": Act("environment_deleted"),
     ENVIRONMENTS + "edit/": Act("environment_changed", SHOP | {"slots": "9"}),
-    ENVIRONMENTS + "datasets/new/": Act("dataset_ordered", {"command": "tasks", "name": "made"}),
+    ENVIRONMENTS + "datasets/new/": Act("dataset_ordered", ORDER),
     PROJECT + "suites/new/": Act("suite_saved", lambda of: suite_form(of["config"])),
     PROJECT + "suites/" + OWN_PK + "edit/": Act("suite_saved", lambda of: suite_form(of["config"])),
     PROJECT + "suites/" + OWN_PK + "evaluate/": Act("run_launched", {"contestant": "policy:empty"}),
@@ -204,6 +208,14 @@ ACTS: dict[str, Act] = {
         lambda of: {"name": "new", "parts": [{"title": "a", "config": of["config"].model_dump(mode="json")}]},
     ),
     API + "suites/<uuidstr:suite_id>/evaluations": Act("run_launched", {"contestant": "policy:empty"}),
+    API + "runs/<uuidstr:run_id>/launch": Act("run_launched"),
+    API + "runs/<uuidstr:run_id>/clone": Act("run_added", {"launch": False}),
+    API + "projects": Act("project_added", {"name": "New"}),
+    API + "projects/<slug:slug>/models": Act("model_added", {"name": "qwen", "kind": "hub", "source": "a/b"}),
+    API + "projects/<slug:slug>/datasets/fetch": Act("dataset_added", {"name": "d", "id": "openai/gsm8k"}),
+    API + "datasets/<uuidstr:dataset_id>/keep": Act("dataset_kept"),
+    API + "datasets/<uuidstr:dataset_id>/read": Act("dataset_added"),
+    API + "environments/<uuidstr:environment_id>/dataset-orders": Act("dataset_ordered", ORDER),
     API + "runs/<uuidstr:run_id>/stop": Act("run_stopped"),
     API + "runs/<uuidstr:run_id>/pause": Act("run_paused"),
     API + "runs/<uuidstr:run_id>/resume": Act("run_resumed"),
@@ -251,6 +263,9 @@ DELETES = {
     API + "channels/<uuidstr:channel_id>": "channel_deleted",
     API + "chats/<uuidstr:chat_id>": "chat_deleted",
     API + "datasets/<uuidstr:dataset_id>": "dataset_deleted",
+    API + "rewards/<uuidstr:spec_id>": "reward_deleted",
+    API + "reward-cases/<uuidstr:case_id>": "case_deleted",
+    API + "environments/<uuidstr:environment_id>": "environment_deleted",
     API + "projects/<slug:slug>": "project_deleted",
     API + "endpoints/<uuidstr:endpoint_id>": "endpoint_deleted",
 }
@@ -297,9 +312,9 @@ def _prepare(route: str, places: dict[str, Any], alice: User, client: Client) ->
         VoteRound.objects.update(closed_at=timezone.now())
     elif (route.startswith(PROJECT) and tail == "delete/") or ("runs/<" in route and tail in ("export/", "exports/")):
         Run.objects.update(state="succeeded")
-    elif route == RUNS + "launch/":
+    elif route in (RUNS + "launch/", API + "runs/<uuidstr:run_id>/launch"):
         Run.objects.update(state="draft", config=places["config"].model_dump(mode="json"))
-    elif route == DATASETS + "keep/":
+    elif route in (DATASETS + "keep/", API + "datasets/<uuidstr:dataset_id>/keep"):
         Dataset.objects.update(state="needs_choice")
     elif "rewards/<uuid:pk>/" in route or "runs/new" in route or "projects/<slug:slug>/runs" in route:
         Run.objects.exclude(pk=places["runs"]).delete()

@@ -104,6 +104,7 @@ def objects(
         "suite_id": suite.pk,
         "rollouts": rollout.pk,
         "cases": case.pk,
+        "case_id": case.pk,
         "operation": "split",
         "export_id": _export(data).pk,
         "file_id": _metrics(run).pk,

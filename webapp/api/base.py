@@ -14,7 +14,7 @@ from django.core.exceptions import ValidationError as FieldError
 from django.core.paginator import Paginator
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
-from ninja import NinjaAPI
+from ninja import NinjaAPI, Status
 from ninja.errors import AuthenticationError, HttpError
 from ninja.errors import ValidationError as RequestError
 from ninja.openapi.docs import Swagger
@@ -100,6 +100,24 @@ api = NinjaAPI(
     openapi_url=None,
     renderer=StrictJson(),
 )
+
+
+def as_it_is(view: Callable[..., Any]) -> Callable[..., HttpResponseBase]:
+    """Send what an operation answers without reading it through its schema: that describes it, and tests hold it to
+    that; somebody whose old run has an odd row shall see the row rather than a 500."""
+
+    @functools.wraps(view)
+    def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        made = view(request, *args, **kwargs)
+        if isinstance(made, HttpResponseBase):
+            return made
+        status, body = (made.status_code, made.value) if isinstance(made, Status) else (200, made)
+        return api.create_response(request, body, status=status)
+
+    return answer
+
+
+api.add_decorator(as_it_is)
 
 
 def caller(request: HttpRequest) -> User:

@@ -9,6 +9,8 @@ from django.http import HttpRequest
 from ninja import Router, Status
 from pydantic import Field
 
+from webapp.api.answers import chats as chats_answers
+from webapp.api.answers.base import Deleted, Page
 from webapp.api.base import caller, page_of
 from webapp.api.schemas import Body
 from webapp.chat.models import Chat
@@ -22,7 +24,7 @@ router = Router(tags=["chats"])
 Range = list[float]
 
 
-class ContestantIn(Body):
+class ChatContestantIn(Body):
     """Whom to talk with: `model:<name>`, `run:<name>`, `checkpoint:<id>`, an id of Hugging Face, or `endpoint`."""
 
     source: str = Field(min_length=1, max_length=300)
@@ -35,7 +37,7 @@ class ChatIn(Body):
     """A new chat with one contestant or two. `environment` is a name; `parameters` has `temperature`, `max_tokens`,
     `seed` and `system`."""
 
-    contestants: list[ContestantIn] = Field(min_length=1, max_length=2)
+    contestants: list[ChatContestantIn] = Field(min_length=1, max_length=2)
     environment: str = Field(default="", max_length=80)
     parameters: dict[str, Any] = Field(default_factory=dict)
 
@@ -82,13 +84,13 @@ def _chat(request: HttpRequest, chat_id: UUID, need: Role = Role.EDITOR) -> Chat
     return object_for(caller(request), Chat, chat_id, need=need, within=within)
 
 
-@router.get("/projects/{slug:slug}/chats")
+@router.get("/projects/{slug:slug}/chats", response=Page[chats_answers.ChatLine])
 def chats_list(request: HttpRequest, slug: str, page: int = 1, per_page: int = 50) -> dict[str, Any]:
     """The project's chats, the one used last first."""
     return page_of(chats_of(project_for(caller(request), slug)), page, per_page, _line)
 
 
-@router.post("/projects/{slug:slug}/chats", response={201: dict[str, Any]})
+@router.post("/projects/{slug:slug}/chats", response={201: chats_answers.Chat})
 def chat_add(request: HttpRequest, slug: str, body: ChatIn) -> Status[dict[str, Any]]:
     """Start a chat."""
     project = project_for(caller(request), slug, need=Role.EDITOR)
@@ -102,14 +104,14 @@ def chat_add(request: HttpRequest, slug: str, body: ChatIn) -> Status[dict[str, 
     return Status(201, chat_view(chat))
 
 
-@router.get("/chats/{uuid:chat_id}")
+@router.get("/chats/{uuid:chat_id}", response=chats_answers.ChatWhole)
 def chat_get(request: HttpRequest, chat_id: UUID) -> dict[str, Any]:
     """A chat with all that was said; `waits` says what answers wait for that have not begun."""
     chat = _chat(request, chat_id, Role.VIEWER)
     return {**chat_view(chat), "waits": waits(chat)}
 
 
-@router.delete("/chats/{uuid:chat_id}")
+@router.delete("/chats/{uuid:chat_id}", response=Deleted)
 def chat_remove(request: HttpRequest, chat_id: UUID) -> dict[str, str]:
     """Delete a chat with all that was said."""
     chat = _chat(request, chat_id)
@@ -117,7 +119,7 @@ def chat_remove(request: HttpRequest, chat_id: UUID) -> dict[str, str]:
     return {"deleted": str(chat)}
 
 
-@router.post("/chats/{uuid:chat_id}/messages", response={202: dict[str, Any]})
+@router.post("/chats/{uuid:chat_id}/messages", response={202: chats_answers.ChatSaid})
 def chat_message(request: HttpRequest, chat_id: UUID, body: MessageIn) -> Status[dict[str, Any]]:
     """Say something. It is kept before this answers; read the answer with `GET`, or over the socket."""
     turn = turn_send(
@@ -130,20 +132,20 @@ def chat_message(request: HttpRequest, chat_id: UUID, body: MessageIn) -> Status
     return Status(202, {**turn_view(turn), "answers": [answer_view(answer) for answer in turn.answers.all()]})
 
 
-@router.post("/chats/{uuid:chat_id}/again", response={202: dict[str, Any]})
+@router.post("/chats/{uuid:chat_id}/again", response={202: chats_answers.ChatAnswer})
 def chat_again(request: HttpRequest, chat_id: UUID, body: AgainIn) -> Status[dict[str, Any]]:
     """Draw an answer to the last message once more, with the next seed."""
     made = answer_again(chat=_chat(request, chat_id), answer=body.answer, parameters=body.parameters)
     return Status(202, answer_view(made))
 
 
-@router.post("/chats/{uuid:chat_id}/stop")
+@router.post("/chats/{uuid:chat_id}/stop", response=chats_answers.ChatStopped)
 def chat_halt(request: HttpRequest, chat_id: UUID) -> dict[str, Any]:
     """Stop what is being written; what there is stays."""
     return {"stopped": chat_stop(chat=_chat(request, chat_id))}
 
 
-@router.post("/chats/{uuid:chat_id}/save", response={201: dict[str, Any]})
+@router.post("/chats/{uuid:chat_id}/save", response={201: chats_answers.ChatSaved})
 def chat_keep(request: HttpRequest, chat_id: UUID, body: SaveIn) -> Status[dict[str, Any]]:
     """Keep the conversation as a row of a dataset or as a test case of rewards."""
     saved = chat_save(chat=_chat(request, chat_id), user=caller(request), **body.model_dump())

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from django.http import HttpRequest
 from ninja import Query, Router
 
+from webapp.api.answers import comparing as comparing_answers
 from webapp.api.base import caller
 from webapp.comparison.contestants import contestants_of
 from webapp.comparison.rewards import evaluations
@@ -17,7 +18,7 @@ from webapp.text import clean_json
 router = Router(tags=["comparisons"])
 
 
-@router.get("/projects/{slug:slug}/compare")
+@router.get("/projects/{slug:slug}/compare", response=comparing_answers.Comparison)
 def compare(
     request: HttpRequest, slug: str, c: Annotated[list[str] | None, Query(max_length=100)] = None, spec: str = ""
 ) -> dict[str, Any]:

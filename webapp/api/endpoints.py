@@ -10,6 +10,8 @@ from ninja import Router, Status
 from ninja.errors import HttpError
 from pydantic import Field
 
+from webapp.api.answers import models as models_answers
+from webapp.api.answers.base import Deleted, Page
 from webapp.api.base import caller, page_of
 from webapp.api.schemas import Body
 from webapp.endpoints.models import Endpoint
@@ -79,13 +81,13 @@ def _found(request: HttpRequest, endpoint_id: UUID, need: Role = Role.VIEWER) ->
     )
 
 
-@router.get("/projects/{slug:slug}/endpoints")
+@router.get("/projects/{slug:slug}/endpoints", response=Page[models_answers.Endpoint])
 def endpoints_list(request: HttpRequest, slug: str, page: int = 1, per_page: int = 50) -> dict[str, Any]:
     """The endpoints of a project by name, with what was used of them."""
     return page_of(with_use(endpoints_of(project_for(caller(request), slug))), page, per_page, endpoint_out)
 
 
-@router.post("/projects/{slug:slug}/endpoints", response={201: dict[str, Any]})
+@router.post("/projects/{slug:slug}/endpoints", response={201: models_answers.Endpoint})
 def endpoint_new(request: HttpRequest, slug: str, body: EndpointIn) -> Status[dict[str, Any]]:
     """Add an endpoint. It is not asked yet."""
     project = project_for(caller(request), slug, need=Role.EDITOR)
@@ -93,20 +95,20 @@ def endpoint_new(request: HttpRequest, slug: str, body: EndpointIn) -> Status[di
     return Status(201, endpoint_out(endpoint_create(project=project, user=caller(request), **values)))
 
 
-@router.get("/endpoints/{uuid:endpoint_id}")
+@router.get("/endpoints/{uuid:endpoint_id}", response=models_answers.Endpoint)
 def endpoint_get(request: HttpRequest, endpoint_id: UUID) -> dict[str, Any]:
     """One endpoint."""
     return endpoint_out(_found(request, endpoint_id))
 
 
-@router.patch("/endpoints/{uuid:endpoint_id}")
+@router.patch("/endpoints/{uuid:endpoint_id}", response=models_answers.Endpoint)
 def endpoint_patch(request: HttpRequest, endpoint_id: UUID, body: EndpointPatch) -> dict[str, Any]:
     """Change what is given. With an address at another server the key must be given too."""
     endpoint = _found(request, endpoint_id, Role.EDITOR)
     return endpoint_out(endpoint_change(endpoint=endpoint, **body.model_dump(exclude_unset=True)))
 
 
-@router.delete("/endpoints/{uuid:endpoint_id}")
+@router.delete("/endpoints/{uuid:endpoint_id}", response=Deleted)
 def endpoint_remove(request: HttpRequest, endpoint_id: UUID) -> dict[str, str]:
     """Delete an endpoint with its key. 409 while a run that asks it is queued or at work."""
     endpoint = _found(request, endpoint_id, Role.EDITOR)
@@ -114,7 +116,7 @@ def endpoint_remove(request: HttpRequest, endpoint_id: UUID) -> dict[str, str]:
     return {"deleted": endpoint.reference}
 
 
-@router.post("/endpoints/{uuid:endpoint_id}/test")
+@router.post("/endpoints/{uuid:endpoint_id}/test", response=models_answers.Endpoint)
 def endpoint_tested(request: HttpRequest, endpoint_id: UUID) -> dict[str, Any]:
     """Ask it one tiny chat with a tool, and say what was found."""
     endpoint = _found(request, endpoint_id, Role.EDITOR)

@@ -7,13 +7,14 @@ from typing import Any
 from django.http import HttpRequest
 from ninja import Router
 
+from webapp.api.answers import people as people_answers
 from webapp.api.base import caller
 from webapp.teams.access import token_of
 
 router = Router(tags=["me"])
 
 
-@router.get("/me")
+@router.get("/me", response=people_answers.Me)
 def me(request: HttpRequest) -> dict[str, Any]:
     """Who you are, and what the token that you came with may do (`null` in a browser)."""
     user = caller(request)

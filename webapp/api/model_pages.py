@@ -5,22 +5,27 @@ from __future__ import annotations
 from typing import Any, Literal
 from uuid import UUID
 
+from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.utils.http import content_disposition_header
+from django.utils.translation import gettext as _
 from ninja import Router, Status
 
+from webapp.api.answers import models as models_answers
+from webapp.api.answers.base import Page
 from webapp.api.base import caller, page_of
-from webapp.api.schemas import ModelIn, PushIn, model_out, push_out
+from webapp.api.schemas import ModelIn, ModelNew, PushIn, model_out, push_out
 from webapp.model_pages.card import README, card_of
 from webapp.model_pages.lineage import Node, children, lineage
 from webapp.model_pages.origins import origins_of
 from webapp.model_pages.scores import Score, scores
 from webapp.registry.describing import model_describe, model_mark
 from webapp.registry.download import model_files, tar_bytes, tar_of, with_text
-from webapp.registry.models import ModelPush, RegisteredModel
+from webapp.registry.models import ModelKind, ModelPush, RegisteredModel
 from webapp.registry.pushing import push_order
-from webapp.registry.selectors import models_of
+from webapp.registry.selectors import checkpoints_of, models_of
+from webapp.registry.services import model_register
 from webapp.teams.access import object_for, project_for
 from webapp.teams.audit import audit
 from webapp.teams.models import AuditAction, Role
@@ -34,19 +39,32 @@ def _model(request: HttpRequest, model_id: UUID, *, need: Role = Role.VIEWER) ->
     return object_for(caller(request), RegisteredModel, model_id, need=need, within=within)
 
 
-@router.get("/projects/{slug:slug}/models", tags=["models"])
+@router.get("/projects/{slug:slug}/models", tags=["models"], response=Page[models_answers.Model])
 def models_list(request: HttpRequest, slug: str, page: int = 1, per_page: int = 50) -> dict[str, Any]:
     """The registered models of a project, newest first."""
     return page_of(models_of(project_for(caller(request), slug)), page, per_page, model_out)
 
 
-@router.get("/models/{uuid:model_id}", tags=["models"])
+@router.post("/projects/{slug:slug}/models", tags=["models"], response={201: models_answers.Model})
+def model_new(request: HttpRequest, slug: str, body: ModelNew) -> Status[dict[str, Any]]:
+    """Register a model under a name: one of the hub, a folder of the server, or a checkpoint of a run."""
+    project = project_for(caller(request), slug, need=Role.EDITOR)
+    checkpoint = checkpoints_of(project).filter(pk=body.checkpoint).first() if body.checkpoint else None
+    if (body.kind == ModelKind.RUN) != (checkpoint is not None):
+        sentence = _("Name a checkpoint of this project for the kind run, and for no other.")
+        raise ValidationError({"checkpoint": sentence})
+    values = body.model_dump(include={"name", "kind", "source", "revision"})
+    made = model_register(project=project, user=caller(request), checkpoint=checkpoint, **values)
+    return Status(201, model_out(made))
+
+
+@router.get("/models/{uuid:model_id}", tags=["models"], response=models_answers.ModelWhole)
 def model_get(request: HttpRequest, model_id: UUID) -> dict[str, Any]:
     """A model with its lineage, what was trained from it, its scores, and the team's sections of its card."""
     return _full(_model(request, model_id))
 
 
-@router.patch("/models/{uuid:model_id}", tags=["models"])
+@router.patch("/models/{uuid:model_id}", tags=["models"], response=models_answers.ModelWhole)
 def model_patch(request: HttpRequest, model_id: UUID, body: ModelIn) -> dict[str, Any]:
     """Change mark, tags, notes or sections of the card: all that is sent, or nothing."""
     model = _model(request, model_id, need=Role.EDITOR)
@@ -83,13 +101,13 @@ def model_download(
     return StreamingHttpResponse(tar_of(files, name), content_type="application/x-tar", headers=headers)
 
 
-@router.get("/models/{uuid:model_id}/pushes", tags=["models"])
+@router.get("/models/{uuid:model_id}/pushes", tags=["models"], response=Page[models_answers.ModelPush])
 def pushes_list(request: HttpRequest, model_id: UUID, page: int = 1, per_page: int = 50) -> dict[str, Any]:
     """The pushes of a model to the hub, newest first."""
     return page_of(ModelPush.objects.filter(model=_model(request, model_id)), page, per_page, push_out)
 
 
-@router.post("/models/{uuid:model_id}/pushes", tags=["models"], response={202: dict[str, Any]})
+@router.post("/models/{uuid:model_id}/pushes", tags=["models"], response={202: models_answers.ModelPush})
 def model_push(request: HttpRequest, model_id: UUID, body: PushIn) -> Status[dict[str, Any]]:
     """Have the files of a model sent to the hub (409 while pushing is off, or one is under way)."""
     model = _model(request, model_id, need=Role.EDITOR)

@@ -11,6 +11,8 @@ from ninja import Router, Status
 from ninja.errors import HttpError
 from pydantic import Field
 
+from webapp.api.answers import people as people_answers
+from webapp.api.answers.base import Gone, Page
 from webapp.api.base import caller, page_of
 from webapp.api.schemas import Body
 from webapp.notifications import channels, selectors, services
@@ -72,7 +74,7 @@ def channel_out(channel: Channel) -> dict[str, Any]:
     }
 
 
-@router.get("/notifications")
+@router.get("/notifications", response=Page[people_answers.Notification])
 def notifications(
     request: HttpRequest, project: str = "", unread: bool = False, page: int = 1, per_page: int = 50
 ) -> dict[str, Any]:
@@ -81,7 +83,7 @@ def notifications(
     return page_of(rows, page, per_page, notification_out)
 
 
-@router.post("/notifications/read")
+@router.post("/notifications/read", response=people_answers.Read)
 def notifications_read(request: HttpRequest, body: ReadIn) -> dict[str, int]:
     """Call notifications read; `read` is how many were not."""
     rows = selectors.notifications_of(caller(request), slug=body.project)
@@ -90,13 +92,13 @@ def notifications_read(request: HttpRequest, body: ReadIn) -> dict[str, int]:
     return {"read": services.notifications_read(rows)}
 
 
-@router.get("/projects/{slug:slug}/channels")
+@router.get("/projects/{slug:slug}/channels", response=list[people_answers.Channel])
 def channel_list(request: HttpRequest, slug: str) -> list[dict[str, Any]]:
     """Where a project's events are posted."""
     return [channel_out(channel) for channel in channels.channels_of(project_for(caller(request), slug))]
 
 
-@router.post("/projects/{slug:slug}/channels", response={201: dict[str, Any]})
+@router.post("/projects/{slug:slug}/channels", response={201: people_answers.Channel})
 def channel_new(request: HttpRequest, slug: str, body: ChannelIn) -> Status[dict[str, Any]]:
     """Add a channel (owners)."""
     project = project_for(caller(request), slug, need=Role.OWNER)
@@ -110,14 +112,14 @@ def _channel(request: HttpRequest, channel_id: UUID) -> Channel:
     )
 
 
-@router.delete("/channels/{uuid:channel_id}")
+@router.delete("/channels/{uuid:channel_id}", response=Gone)
 def channel_delete(request: HttpRequest, channel_id: UUID) -> dict[str, bool]:
     """Delete a channel and forget its address (owners)."""
     channels.channel_delete(_channel(request, channel_id))
     return {"deleted": True}
 
 
-@router.post("/channels/{uuid:channel_id}/test")
+@router.post("/channels/{uuid:channel_id}/test", response=people_answers.Tested)
 def channel_test(request: HttpRequest, channel_id: UUID) -> dict[str, Any]:
     """Post a test message now; `text` is what came of it (owners)."""
     channel = _channel(request, channel_id)
@@ -127,7 +129,7 @@ def channel_test(request: HttpRequest, channel_id: UUID) -> dict[str, Any]:
     return {"ok": verdict.ok, "text": in_words(verdict.told)}
 
 
-@router.post("/channels/{uuid:channel_id}/resume")
+@router.post("/channels/{uuid:channel_id}/resume", response=people_answers.Resumed)
 def channel_resume(request: HttpRequest, channel_id: UUID) -> dict[str, int]:
     """Post to a paused channel again; `sent` is how many messages that were held follow (owners)."""
     return {"sent": channels.channel_resume(_channel(request, channel_id))}

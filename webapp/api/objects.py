@@ -15,6 +15,8 @@ from ninja import File, Form, Router, Status
 from ninja.errors import HttpError
 from ninja.files import UploadedFile
 
+from webapp.api.answers import data as data_answers
+from webapp.api.answers.base import Page
 from webapp.api.base import caller, page_of
 from webapp.api.schemas import EnvironmentIn, RewardSpecIn, ScaleIn, dataset_out, environment_out, reward_out
 from webapp.datasets.choice_forms import companions_sent
@@ -41,13 +43,13 @@ MAX_CHOICES_CHARS = 20_000
 router = Router()
 
 
-@router.get("/projects/{slug:slug}/datasets", tags=["datasets"])
+@router.get("/projects/{slug:slug}/datasets", tags=["datasets"], response=Page[data_answers.Dataset])
 def datasets_list(request: HttpRequest, slug: str, page: int = 1, per_page: int = 50) -> dict[str, Any]:
     """All versions of all datasets of a project, newest first."""
     return page_of(datasets_of(project_for(caller(request), slug)), page, per_page, dataset_out)
 
 
-@router.post("/projects/{slug:slug}/datasets", tags=["datasets"], response={201: dict[str, Any]})
+@router.post("/projects/{slug:slug}/datasets", tags=["datasets"], response={201: data_answers.Dataset})
 def dataset_upload(
     request: HttpRequest,
     slug: str,
@@ -88,20 +90,20 @@ def _beside(request: HttpRequest) -> dict[str, Any]:
     return dict(companions_sent(cast("MultiValueDict[str, DjangoFile]", request.FILES)))
 
 
-@router.get("/datasets/{uuid:dataset_id}", tags=["datasets"])
+@router.get("/datasets/{uuid:dataset_id}", tags=["datasets"], response=data_answers.DatasetWhole)
 def dataset_get(request: HttpRequest, dataset_id: UUID) -> dict[str, Any]:
     """One version with the report of its check."""
     within = Dataset.objects.select_related("project")
     return dataset_out(object_for(caller(request), Dataset, dataset_id, within=within), full=True)
 
 
-@router.get("/projects/{slug:slug}/rewards", tags=["rewards"])
+@router.get("/projects/{slug:slug}/rewards", tags=["rewards"], response=Page[data_answers.RewardSpec])
 def rewards_list(request: HttpRequest, slug: str, page: int = 1, per_page: int = 50) -> dict[str, Any]:
     """All versions of all reward specs of a project, newest first."""
     return page_of(specs_of(project_for(caller(request), slug)), page, per_page, reward_out)
 
 
-@router.post("/projects/{slug:slug}/rewards", tags=["rewards"], response={201: dict[str, Any]})
+@router.post("/projects/{slug:slug}/rewards", tags=["rewards"], response={201: data_answers.RewardSpec})
 def reward_save(request: HttpRequest, slug: str, body: RewardSpecIn) -> Status[dict[str, Any]]:
     """Save a reward spec; unchanged content gives the newest version back."""
     project = project_for(caller(request), slug, need=Role.EDITOR)
@@ -109,19 +111,19 @@ def reward_save(request: HttpRequest, slug: str, body: RewardSpecIn) -> Status[d
     return Status(201, reward_out(spec))
 
 
-@router.get("/rewards/{uuid:spec_id}", tags=["rewards"])
+@router.get("/rewards/{uuid:spec_id}", tags=["rewards"], response=data_answers.RewardSpec)
 def reward_get(request: HttpRequest, spec_id: UUID) -> dict[str, Any]:
     """One version."""
     return reward_out(object_for(caller(request), RewardSpec, spec_id))
 
 
-@router.get("/projects/{slug:slug}/environments", tags=["environments"])
+@router.get("/projects/{slug:slug}/environments", tags=["environments"], response=Page[data_answers.Environment])
 def environments_list(request: HttpRequest, slug: str, page: int = 1, per_page: int = 50) -> dict[str, Any]:
     """The servers of a project with their last checks."""
     return page_of(environments_of(project_for(caller(request), slug)), page, per_page, environment_out)
 
 
-@router.post("/projects/{slug:slug}/environments", tags=["environments"], response={201: dict[str, Any]})
+@router.post("/projects/{slug:slug}/environments", tags=["environments"], response={201: data_answers.Environment})
 def environment_new(request: HttpRequest, slug: str, body: EnvironmentIn) -> Status[dict[str, Any]]:
     """Register a server, which is asked who it is first, or have servers started."""
     project, user = project_for(caller(request), slug, need=Role.EDITOR), caller(request)
@@ -139,20 +141,20 @@ def environment_new(request: HttpRequest, slug: str, body: EnvironmentIn) -> Sta
     return Status(201, environment_out(environment_launch(project=project, user=user, kind=kind, **values)))
 
 
-@router.get("/environments/{uuid:environment_id}", tags=["environments"])
+@router.get("/environments/{uuid:environment_id}", tags=["environments"], response=data_answers.Environment)
 def environment_get(request: HttpRequest, environment_id: UUID) -> dict[str, Any]:
     """One environment, its last check and its replicas."""
     return environment_out(object_for(caller(request), Environment, environment_id))
 
 
-@router.post("/environments/{uuid:environment_id}/scale", tags=["environments"])
+@router.post("/environments/{uuid:environment_id}/scale", tags=["environments"], response=data_answers.Environment)
 def environment_scaled(request: HttpRequest, environment_id: UUID, body: ScaleIn) -> dict[str, Any]:
     """Say how many replicas are wanted; 0 stops all. They start and stop within seconds."""
     environment = object_for(caller(request), Environment, environment_id, need=Role.EDITOR)
     return environment_out(environment_scale(environment=environment, wanted=body.wanted))
 
 
-@router.post("/environments/{uuid:environment_id}/restart", tags=["environments"])
+@router.post("/environments/{uuid:environment_id}/restart", tags=["environments"], response=data_answers.Environment)
 def environment_restarted(request: HttpRequest, environment_id: UUID) -> dict[str, Any]:
     """Restart every replica."""
     environment = object_for(caller(request), Environment, environment_id, need=Role.EDITOR)

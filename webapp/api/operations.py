@@ -12,14 +12,19 @@ from django.utils.translation import gettext as _
 from ninja import Router, Status
 from pydantic import Field
 
+from webapp.api.answers import data as data_answers
 from webapp.api.base import caller
 from webapp.api.schemas import Body, dataset_out
+from webapp.datasets.choices import Choices
+from webapp.datasets.hub import source_clean
 from webapp.datasets.models import Dataset, DatasetExport, ExportState
 from webapp.datasets.operations.exports import export_order
 from webapp.datasets.operations.services import operation_order
 from webapp.datasets.operations.targets import ExportOptions
+from webapp.datasets.rereading import dataset_read_again
 from webapp.datasets.selectors import datasets_of
-from webapp.teams.access import object_for
+from webapp.datasets.services import dataset_fetch, dataset_keep_good_rows
+from webapp.teams.access import object_for, project_for
 from webapp.teams.models import Role
 
 router = Router()
@@ -32,6 +37,25 @@ class OperationIn(Body):
     options: dict[str, Any] = Field(default_factory=dict)
     names: list[str] = Field(min_length=1, max_length=2)
     others: list[str] = Field(default_factory=list, max_length=19, description="references such as dataset:tasks@1")
+
+
+class RereadIn(Body):
+    """How a file that is here is read and checked: options as docs/data.md has them."""
+
+    reading: dict[str, Any] = Field(default_factory=dict)
+    checking: dict[str, Any] = Field(default_factory=dict)
+
+
+class FetchIn(Body):
+    """A dataset of Hugging Face: its id, and if wanted a revision and a split or part of a file's name."""
+
+    name: str = Field(min_length=1, max_length=80)
+    id: str = Field(min_length=1, max_length=200)
+    revision: str = Field(default="", max_length=100)
+    split: str = Field(default="", max_length=100)
+    reading: dict[str, Any] = Field(default_factory=dict)
+    checking: dict[str, Any] = Field(default_factory=dict)
+    look: bool = False
 
 
 def export_out(export: DatasetExport) -> dict[str, Any]:
@@ -51,11 +75,39 @@ def export_out(export: DatasetExport) -> dict[str, Any]:
     }
 
 
-@router.post("/datasets/{uuid:dataset_id}/make", tags=["datasets"], response={201: list[dict[str, Any]]})
+def _found(request: HttpRequest, dataset_id: UUID, need: Role = Role.EDITOR) -> Dataset:
+    within = Dataset.objects.select_related("project")
+    return object_for(caller(request), Dataset, dataset_id, need=need, within=within)
+
+
+@router.post("/projects/{slug:slug}/datasets/fetch", tags=["datasets"], response={201: data_answers.Dataset})
+def dataset_fetched(request: HttpRequest, slug: str, body: FetchIn) -> Status[dict[str, Any]]:
+    """Have a dataset of Hugging Face fetched and checked in the background, as the next version under a name."""
+    project = project_for(caller(request), slug, need=Role.EDITOR)
+    hub = source_clean(body.id, body.revision, body.split)
+    choices = Choices(reading=body.reading, checking=body.checking, look=body.look)
+    made = dataset_fetch(project=project, user=caller(request), name=body.name, hub=hub, choices=choices)
+    return Status(201, dataset_out(made))
+
+
+@router.post("/datasets/{uuid:dataset_id}/keep", tags=["datasets"], response=data_answers.DatasetWhole)
+def dataset_kept(request: HttpRequest, dataset_id: UUID) -> dict[str, Any]:
+    """Go on with a dataset without its bad rows. 422 where its check does not ask that."""
+    return dataset_out(dataset_keep_good_rows(dataset=_found(request, dataset_id)), full=True)
+
+
+@router.post("/datasets/{uuid:dataset_id}/read", tags=["datasets"], response=data_answers.DatasetWhole)
+def dataset_read(request: HttpRequest, dataset_id: UUID, body: RereadIn) -> dict[str, Any]:
+    """Read its file again under other options. Answers the version that is checked now: a ready one gets its next."""
+    choices = Choices(reading=body.reading, checking=body.checking)
+    made = dataset_read_again(dataset=_found(request, dataset_id), user=caller(request), choices=choices)
+    return dataset_out(made, full=True)
+
+
+@router.post("/datasets/{uuid:dataset_id}/make", tags=["datasets"], response={201: list[data_answers.DatasetWhole]})
 def dataset_make(request: HttpRequest, dataset_id: UUID, body: OperationIn) -> Status[list[dict[str, Any]]]:
     """Make one dataset of this one and maybe others, or two by a split; they are made and checked in the background."""
-    within = Dataset.objects.select_related("project")
-    dataset = object_for(caller(request), Dataset, dataset_id, need=Role.EDITOR, within=within)
+    dataset = _found(request, dataset_id)
     others = [_other(dataset, reference) for reference in body.others]
     made = operation_order(
         parents=[dataset, *others],
@@ -76,17 +128,15 @@ def _other(dataset: Dataset, reference: str) -> Dataset:
     return found
 
 
-@router.post("/datasets/{uuid:dataset_id}/exports", tags=["datasets"], response={201: dict[str, Any]})
+@router.post("/datasets/{uuid:dataset_id}/exports", tags=["datasets"], response={201: data_answers.DatasetFile})
 def export_new(request: HttpRequest, dataset_id: UUID, body: ExportOptions) -> Status[dict[str, Any]]:
     """Have a file written in another format; with `split`, two in a zip."""
-    within = Dataset.objects.select_related("project")
-    dataset = object_for(caller(request), Dataset, dataset_id, within=within)
+    dataset = _found(request, dataset_id, Role.VIEWER)
     return Status(201, export_out(export_order(dataset=dataset, user=caller(request), options=body)))
 
 
-@router.get("/datasets/{uuid:dataset_id}/exports", tags=["datasets"])
+@router.get("/datasets/{uuid:dataset_id}/exports", tags=["datasets"], response=list[data_answers.DatasetFile])
 def exports_list(request: HttpRequest, dataset_id: UUID) -> list[dict[str, Any]]:
     """The files of a dataset, newest first."""
-    within = Dataset.objects.select_related("project")
-    dataset = object_for(caller(request), Dataset, dataset_id, within=within)
+    dataset = _found(request, dataset_id, Role.VIEWER)
     return [export_out(item) for item in dataset.exports.select_related("dataset__project")[:20]]

@@ -11,6 +11,7 @@ from uuid import UUID
 from django.db.models import Model
 from django.http import HttpRequest
 
+from webapp.api.answers.base import Deleted
 from webapp.api.base import caller
 from webapp.api.model_pages import router as models
 from webapp.api.objects import router as objects
@@ -33,7 +34,7 @@ def _found(request: HttpRequest, model: type[M], pk: UUID, need: Role, *related:
     return object_for(caller(request), model, pk, need=need, within=within)
 
 
-@runs.delete("/runs/{uuid:run_id}")
+@runs.delete("/runs/{uuid:run_id}", response=Deleted)
 def run_remove(request: HttpRequest, run_id: UUID) -> dict[str, str]:
     """Delete a run that has ended, with all that it recorded. Owners only; 409 while something uses it."""
     run = _found(request, Run, run_id, Role.OWNER)
@@ -41,7 +42,7 @@ def run_remove(request: HttpRequest, run_id: UUID) -> dict[str, str]:
     return {"deleted": run.name}
 
 
-@runs.delete("/checkpoints/{uuid:checkpoint_id}")
+@runs.delete("/checkpoints/{uuid:checkpoint_id}", tags=["models"], response=Deleted)
 def checkpoint_remove(request: HttpRequest, checkpoint_id: UUID) -> dict[str, str]:
     """Delete a checkpoint's files. Owners only; 409 while a model or an open run uses it."""
     checkpoint = _found(request, Checkpoint, checkpoint_id, Role.OWNER, "run")
@@ -49,7 +50,7 @@ def checkpoint_remove(request: HttpRequest, checkpoint_id: UUID) -> dict[str, st
     return {"deleted": str(checkpoint)}
 
 
-@objects.delete("/datasets/{uuid:dataset_id}")
+@objects.delete("/datasets/{uuid:dataset_id}", tags=["datasets"], response=Deleted)
 def dataset_remove(request: HttpRequest, dataset_id: UUID) -> dict[str, str]:
     """Delete one version of a dataset. 409 while an open run uses it."""
     dataset = _found(request, Dataset, dataset_id, Role.EDITOR)
@@ -57,7 +58,7 @@ def dataset_remove(request: HttpRequest, dataset_id: UUID) -> dict[str, str]:
     return {"deleted": dataset.reference}
 
 
-@models.delete("/models/{uuid:model_id}")
+@models.delete("/models/{uuid:model_id}", tags=["models"], response=Deleted)
 def model_remove(request: HttpRequest, model_id: UUID) -> dict[str, str]:
     """Forget a registered model; its files stay. 409 while an open run starts from it."""
     model = _found(request, RegisteredModel, model_id, Role.EDITOR)
@@ -65,7 +66,7 @@ def model_remove(request: HttpRequest, model_id: UUID) -> dict[str, str]:
     return {"deleted": model.reference}
 
 
-@runs.delete("/projects/{slug:slug}")
+@runs.delete("/projects/{slug:slug}", tags=["projects"], response=Deleted)
 def project_remove(request: HttpRequest, slug: str) -> dict[str, str]:
     """Delete a project with all that is in it. Owners only; 409 while one of its runs is at work."""
     project = project_for(caller(request), slug, need=Role.OWNER)

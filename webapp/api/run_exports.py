@@ -9,6 +9,7 @@ from django.http import Http404, HttpRequest, HttpResponseBase
 from ninja import Router, Status
 from pydantic import Field
 
+from webapp.api.answers import runs as runs_answers
 from webapp.api.base import caller
 from webapp.api.schemas import Body
 from webapp.datasets.models import ExportState
@@ -46,19 +47,19 @@ def _out(export: RunExport) -> dict[str, Any]:
     }
 
 
-@router.post("/runs/{uuid:run_id}/exports", response={201: dict[str, Any]})
+@router.post("/runs/{uuid:run_id}/exports", response={201: runs_answers.RunFile})
 def run_export_new(request: HttpRequest, run_id: UUID, body: MetricsIn) -> Status[dict[str, Any]]:
     """Have the metrics of an ended run written as a file."""
     return Status(201, _out(metrics_order(run=_run(request, run_id), user=caller(request), to=body.to)))
 
 
-@router.get("/runs/{uuid:run_id}/exports")
+@router.get("/runs/{uuid:run_id}/exports", response=list[runs_answers.RunFile])
 def run_exports_list(request: HttpRequest, run_id: UUID) -> list[dict[str, Any]]:
     """The files of a run's metrics, newest first."""
     return [_out(item) for item in RunExport.objects.filter(run=_run(request, run_id))[:20]]
 
 
-@router.get("/runs/{uuid:run_id}/exports/{uuid:file_id}")
+@router.get("/runs/{uuid:run_id}/exports/{uuid:file_id}", response=runs_answers.RunFile)
 def run_export_get(request: HttpRequest, run_id: UUID, file_id: UUID) -> dict[str, Any]:
     """One file, as far as it is written."""
     found = RunExport.objects.filter(run=_run(request, run_id), pk=file_id).first()

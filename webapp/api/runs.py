@@ -12,8 +12,11 @@ from ninja.errors import HttpError
 
 from training.config import JobConfig
 from training.errors import ConfigError
+from webapp.api.answers import people as people_answers
+from webapp.api.answers import runs as runs_answers
+from webapp.api.answers.base import Items, Page
 from webapp.api.base import MAX_PAGE_ROWS, caller
-from webapp.api.schemas import RunIn, RunPatch, StarIn, project_out, run_out
+from webapp.api.schemas import ConfigIn, RunIn, RunPatch, StarIn, project_out, run_out
 from webapp.engine.resuming import can_resume
 from webapp.engine.services import run_create, run_pause, run_resume, run_stop
 from webapp.launch.preflight import preflight
@@ -25,7 +28,7 @@ from webapp.records.selectors import event_view, runs_with_ages
 from webapp.rollouts.selectors import step_rollouts
 from webapp.runs.models import Run, RunEvent
 from webapp.teams.access import object_for, project_for, projects_of
-from webapp.teams.models import Role
+from webapp.teams.models import Project, Role
 
 router = Router(tags=["runs"])
 MAX_METRICS = 100
@@ -36,20 +39,20 @@ def _run(request: HttpRequest, run_id: UUID, need: Role = Role.VIEWER) -> Run:
     return object_for(caller(request), Run, run_id, need=need, within=within)
 
 
-@router.get("/projects")
+@router.get("/projects", tags=["projects"], response=Items[people_answers.Project])
 def projects_list(request: HttpRequest) -> dict[str, Any]:
     """The projects that you may see."""
     return {"items": [project_out(project) for project in projects_of(caller(request))[:MAX_PAGE_ROWS]]}
 
 
-@router.get("/projects/{slug:slug}")
+@router.get("/projects/{slug:slug}", tags=["projects"], response=people_answers.ProjectWithRole)
 def project_get(request: HttpRequest, slug: str) -> dict[str, Any]:
     """One project and your role in it."""
     project = project_for(caller(request), slug)
     return {**project_out(project), "role": str(getattr(project, "role", ""))}
 
 
-@router.get("/projects/{slug:slug}/runs")
+@router.get("/projects/{slug:slug}/runs", response=Page[runs_answers.RunLine])
 def runs_list(
     request: HttpRequest,
     slug: str,
@@ -83,18 +86,15 @@ def runs_list(
     return {"items": [list_view(row) for row in found.rows], **shown}
 
 
-@router.post("/projects/{slug:slug}/runs", response={201: dict[str, Any]})
+@router.post("/projects/{slug:slug}/runs", response={201: runs_answers.RunWhole})
 def run_new(
     request: HttpRequest, slug: str, body: RunIn, idempotency_key: Annotated[str | None, Header(max_length=64)] = None
 ) -> Status[dict[str, Any]]:
     """Create a run and, unless `launch` is false, queue it. The same idempotency key gives the same run back."""
     project = project_for(caller(request), slug, need=Role.EDITOR)
-    config = _config(body)
+    config = config_sent(body)
     if body.launch:
-        outcome = preflight(project, config, full=False)
-        for check in outcome.checks:
-            if check.hard and not check.ok:
-                raise ConfigError(check.sentence, option=check.path, hint=check.hint)
+        require_possible(project, config)
     run = run_create(
         project=project,
         user=caller(request),
@@ -106,7 +106,15 @@ def run_new(
     return Status(201, run_out(run, full=True))
 
 
-def _config(body: RunIn) -> JobConfig:
+def require_possible(project: Project, config: JobConfig) -> None:
+    """The fast checks before a launch; a hard one that fails raises ``ConfigError`` with its option."""
+    for check in preflight(project, config, full=False).checks:
+        if check.hard and not check.ok:
+            raise ConfigError(check.sentence, option=check.path, hint=check.hint)
+
+
+def config_sent(body: ConfigIn) -> JobConfig:
+    """The config that a body has as an object or as YAML. Raises ``ConfigError``."""
     if body.yaml is not None and body.config is not None:
         raise ConfigError("Send `config` or `yaml`, not both.")
     if body.yaml is None:
@@ -119,13 +127,13 @@ def _config(body: RunIn) -> JobConfig:
         raise ConfigError(first.message, option=first.path, hint=hint) from exc
 
 
-@router.get("/runs/{uuid:run_id}")
+@router.get("/runs/{uuid:run_id}", response=runs_answers.RunWhole)
 def run_get(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
     """One run with its config."""
     return run_out(_run(request, run_id), full=True)
 
 
-@router.patch("/runs/{uuid:run_id}")
+@router.patch("/runs/{uuid:run_id}", response=runs_answers.Run)
 def run_patch(request: HttpRequest, run_id: UUID, body: RunPatch) -> dict[str, Any]:
     """Change what people write on a run: its tags, its notes, whether it is archived (409 while it has not ended)."""
     run = _run(request, run_id, Role.EDITOR)
@@ -137,28 +145,28 @@ def run_patch(request: HttpRequest, run_id: UUID, body: RunPatch) -> dict[str, A
     return run_out(_run(request, run_id))
 
 
-@router.post("/runs/{uuid:run_id}/star")
+@router.post("/runs/{uuid:run_id}/star", response=runs_answers.Starred)
 def run_star_set(request: HttpRequest, run_id: UUID, body: StarIn) -> dict[str, Any]:
     """Put your star on a run, or with `starred: false` take it away; only you see it."""
     run_star(run=_run(request, run_id), user=caller(request), on=body.starred)
     return {"starred": body.starred}
 
 
-@router.post("/runs/{uuid:run_id}/stop")
+@router.post("/runs/{uuid:run_id}/stop", response=runs_answers.Run)
 def run_stop_now(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
     """Stop a run; stopping one that has ended changes nothing."""
     run = _run(request, run_id, Role.EDITOR)
     return run_out(run_stop(run=run, user=caller(request)))
 
 
-@router.post("/runs/{uuid:run_id}/pause")
+@router.post("/runs/{uuid:run_id}/pause", response=runs_answers.Run)
 def run_pause_now(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
     """Pause a run that is at work: it saves and gives its device back. Any other run stays as it is."""
     run = _run(request, run_id, Role.EDITOR)
     return run_out(run_pause(run=run, user=caller(request)))
 
 
-@router.post("/runs/{uuid:run_id}/resume")
+@router.post("/runs/{uuid:run_id}/resume", response=runs_answers.Run)
 def run_resume_now(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
     """Queue a run again that was paused or ended, from its newest whole checkpoint; 409 where it has none."""
     run = _run(request, run_id, Role.EDITOR)
@@ -167,7 +175,7 @@ def run_resume_now(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
     return run_out(run_resume(run=run, user=caller(request)))
 
 
-@router.get("/runs/{uuid:run_id}/metrics")
+@router.get("/runs/{uuid:run_id}/metrics", response=runs_answers.Curves)
 def run_metrics(
     request: HttpRequest,
     run_id: UUID,
@@ -181,7 +189,7 @@ def run_metrics(
     return {"curves": curves(run, names, max(2, min(points, 2000)))}
 
 
-@router.get("/runs/{uuid:run_id}/steps/{int:step}/rollouts")
+@router.get("/runs/{uuid:run_id}/steps/{int:step}/rollouts", response=runs_answers.Rollouts)
 def run_rollouts(request: HttpRequest, run_id: UUID, step: int, page: int = 1, per_page: int = 50) -> dict[str, Any]:
     """Rollouts of one step with their turns, a page at a time."""
     run = _run(request, run_id)
@@ -200,7 +208,7 @@ def run_rollouts(request: HttpRequest, run_id: UUID, step: int, page: int = 1, p
     }
 
 
-@router.get("/runs/{uuid:run_id}/events")
+@router.get("/runs/{uuid:run_id}/events", response=runs_answers.Events)
 def run_events(request: HttpRequest, run_id: UUID, after: int = 0, limit: int = 100) -> dict[str, Any]:
     """What happened to a run after a `seq`; ask again from the last one for more."""
     run = _run(request, run_id)

@@ -12,6 +12,8 @@ from django.utils.translation import gettext as _
 from ninja import Router, Status
 from pydantic import Field
 
+from webapp.api.answers import comparing as comparing_answers
+from webapp.api.answers.base import Deleted, Items, Page, Revoked
 from webapp.api.base import caller, page_of
 from webapp.api.schemas import Body
 from webapp.sharing import services
@@ -102,13 +104,13 @@ def _saved(request: HttpRequest, pk: UUID, need: Role = Role.VIEWER) -> SavedCom
     return object_for(caller(request), SavedComparison, pk, need=need, within=SAVED.all())
 
 
-@router.get("/projects/{slug:slug}/comparisons")
+@router.get("/projects/{slug:slug}/comparisons", response=Page[comparing_answers.SavedComparison])
 def comparisons_list(request: HttpRequest, slug: str, page: int = 1, per_page: int = 50) -> dict[str, Any]:
     """The saved comparisons of a project, newest first."""
     return page_of(comparisons_of(project_for(caller(request), slug)), page, per_page, comparison_out)
 
 
-@router.post("/projects/{slug:slug}/comparisons", response={201: dict[str, Any]})
+@router.post("/projects/{slug:slug}/comparisons", response={201: comparing_answers.SavedComparison})
 def comparison_save(request: HttpRequest, slug: str, body: ComparisonIn) -> Status[dict[str, Any]]:
     """Save a comparison under a name that the project does not have yet."""
     project = project_for(caller(request), slug, need=Role.EDITOR)
@@ -117,13 +119,13 @@ def comparison_save(request: HttpRequest, slug: str, body: ComparisonIn) -> Stat
     return Status(201, comparison_out(saved))
 
 
-@router.get("/comparisons/{uuid:comparison_id}")
+@router.get("/comparisons/{uuid:comparison_id}", response=comparing_answers.SavedComparison)
 def comparison_get(request: HttpRequest, comparison_id: UUID) -> dict[str, Any]:
     """One saved comparison; its figures are those of `/projects/{slug}/compare` with its runs and spec."""
     return comparison_out(_saved(request, comparison_id))
 
 
-@router.patch("/comparisons/{uuid:comparison_id}")
+@router.patch("/comparisons/{uuid:comparison_id}", response=comparing_answers.SavedComparison)
 def comparison_rename(request: HttpRequest, comparison_id: UUID, body: NameIn) -> dict[str, Any]:
     """Give it another name (whoever saved it, and owners)."""
     saved = _saved(request, comparison_id)
@@ -132,7 +134,7 @@ def comparison_rename(request: HttpRequest, comparison_id: UUID, body: NameIn) -
     return comparison_out(saved)
 
 
-@router.delete("/comparisons/{uuid:comparison_id}")
+@router.delete("/comparisons/{uuid:comparison_id}", response=Deleted)
 def comparison_delete(request: HttpRequest, comparison_id: UUID) -> dict[str, Any]:
     """Delete it with its comments and links (whoever saved it, and owners)."""
     saved = _saved(request, comparison_id)
@@ -141,20 +143,20 @@ def comparison_delete(request: HttpRequest, comparison_id: UUID) -> dict[str, An
     return {"deleted": str(comparison_id)}
 
 
-@router.get("/comparisons/{uuid:comparison_id}/comments")
+@router.get("/comparisons/{uuid:comparison_id}/comments", response=Page[comparing_answers.Comment])
 def comments_list(request: HttpRequest, comparison_id: UUID, page: int = 1, per_page: int = 50) -> dict[str, Any]:
     """What was said below it, the newest last."""
     return page_of(comments_of(_saved(request, comparison_id)), page, per_page, _comment_out)
 
 
-@router.post("/comparisons/{uuid:comparison_id}/comments", response={201: dict[str, Any]})
+@router.post("/comparisons/{uuid:comparison_id}/comments", response={201: comparing_answers.Comment})
 def comment_add(request: HttpRequest, comparison_id: UUID, body: CommentIn) -> Status[dict[str, Any]]:
     """Say something below it."""
     saved = _saved(request, comparison_id, Role.EDITOR)
     return Status(201, _comment_out(services.comment_add(saved=saved, user=caller(request), text=body.text)))
 
 
-@router.patch("/comments/{uuid:comment_id}")
+@router.patch("/comments/{uuid:comment_id}", response=comparing_answers.Comment)
 def comment_edit(request: HttpRequest, comment_id: UUID, body: CommentIn) -> dict[str, Any]:
     """Put your own comment into other words."""
     services.comment_edit(_own_comment(request, comment_id), body.text)
@@ -168,7 +170,7 @@ def _own_comment(request: HttpRequest, pk: UUID) -> Comment:
     return comment
 
 
-@router.delete("/comments/{uuid:comment_id}")
+@router.delete("/comments/{uuid:comment_id}", response=Deleted)
 def comment_delete(request: HttpRequest, comment_id: UUID) -> dict[str, Any]:
     """Take a comment away (whoever wrote it, and owners)."""
     comment = object_for(caller(request), Comment, comment_id, within=COMMENTS.all())
@@ -177,7 +179,7 @@ def comment_delete(request: HttpRequest, comment_id: UUID) -> dict[str, Any]:
     return {"deleted": str(comment_id)}
 
 
-@router.get("/comparisons/{uuid:comparison_id}/links")
+@router.get("/comparisons/{uuid:comparison_id}/links", response=Items[comparing_answers.LinkLine])
 def links_list(request: HttpRequest, comparison_id: UUID) -> dict[str, Any]:
     """The links that share it, newest first; `state` is `open`, `expired`, `revoked`, or `left` where whoever made it
     may not share any more."""
@@ -185,7 +187,7 @@ def links_list(request: HttpRequest, comparison_id: UUID) -> dict[str, Any]:
     return {"items": [{**_link_out(line.link), "state": line.state} for line in lines]}
 
 
-@router.post("/comparisons/{uuid:comparison_id}/links", response={201: dict[str, Any]})
+@router.post("/comparisons/{uuid:comparison_id}/links", response={201: comparing_answers.LinkMade})
 def link_make(request: HttpRequest, comparison_id: UUID, body: LinkIn) -> Status[dict[str, Any]]:
     """Make a link that opens its report without an account. `url` is in this answer and never again."""
     saved = _saved(request, comparison_id, Role.EDITOR)
@@ -194,7 +196,7 @@ def link_make(request: HttpRequest, comparison_id: UUID, body: LinkIn) -> Status
     return Status(201, {**_link_out(link), "url": url})
 
 
-@router.delete("/shared-links/{uuid:link_id}")
+@router.delete("/shared-links/{uuid:link_id}", response=Revoked)
 def link_end(request: HttpRequest, link_id: UUID) -> dict[str, Any]:
     """Revoke a link (whoever made it, and owners)."""
     link = object_for(caller(request), SharedLink, link_id, within=LINKS.all())

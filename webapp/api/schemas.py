@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
+from uuid import UUID
 
 from django.urls import reverse
 from pydantic import BaseModel, ConfigDict, Field
@@ -25,12 +26,17 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class RunIn(Body):
+class ConfigIn(Body):
+    """A config as an object or as YAML text; what is left out stands at its default."""
+
+    config: dict[str, Any] | None = None
+    yaml: str | None = Field(default=None, max_length=65536)
+
+
+class RunIn(ConfigIn):
     """A new run: its config as an object or as YAML text; what is left out stands at its default."""
 
     name: str = Field(min_length=1, max_length=80)
-    config: dict[str, Any] | None = None
-    yaml: str | None = Field(default=None, max_length=65536)
     idempotency_key: str | None = Field(default=None, min_length=1, max_length=64)
     launch: bool = True
 
@@ -93,6 +99,16 @@ class ModelIn(Body):
     tags: list[str] | None = Field(default=None, max_length=100)
     notes: str | None = Field(default=None, max_length=20_000)
     card: dict[str, str] | None = Field(default=None, max_length=10)
+
+
+class ModelNew(Body):
+    """A model to register: `source` is an id of the hub or the name of a folder, `checkpoint` one of a run's."""
+
+    name: str = Field(min_length=1, max_length=80)
+    kind: Literal["hub", "folder", "run"]
+    source: str = Field(default="", max_length=200)
+    revision: str = Field(default="", max_length=64)
+    checkpoint: UUID | None = None
 
 
 class PushIn(Body):

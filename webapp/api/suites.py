@@ -12,6 +12,8 @@ from ninja import Router, Status
 from ninja.errors import HttpError
 from pydantic import BaseModel, ConfigDict, Field
 
+from webapp.api.answers import comparing as comparing_answers
+from webapp.api.answers.base import Deleted, Items
 from webapp.api.base import caller
 from webapp.suites.contestants import contestants_offered
 from webapp.suites.models import Suite, SuiteEvaluation, SuiteVersion
@@ -66,7 +68,7 @@ def _suite_out(suite: Suite, version: SuiteVersion) -> dict[str, Any]:
     return {"id": str(suite.pk), "name": suite.name, "note": suite.note, "version": version.number}
 
 
-@router.get("/projects/{slug:slug}/suites")
+@router.get("/projects/{slug:slug}/suites", response=Items[comparing_answers.Suite])
 def suites_list(request: HttpRequest, slug: str) -> dict[str, Any]:
     """The project's suites, each with its newest version."""
     project = project_for(caller(request), slug)
@@ -76,7 +78,7 @@ def suites_list(request: HttpRequest, slug: str) -> dict[str, Any]:
     }
 
 
-@router.post("/projects/{slug:slug}/suites", response={200: dict[str, Any], 201: dict[str, Any]})
+@router.post("/projects/{slug:slug}/suites", response={200: comparing_answers.Suite, 201: comparing_answers.Suite})
 def suite_new(request: HttpRequest, slug: str, body: SuiteIn) -> Status[dict[str, Any]]:
     """Save a suite: 201 where that made a version, 200 where its parts are those of the newest one."""
     project = project_for(caller(request), slug, need=Role.EDITOR)
@@ -89,7 +91,7 @@ def suite_new(request: HttpRequest, slug: str, body: SuiteIn) -> Status[dict[str
     return Status(201 if new else 200, _suite_out(suite, version))
 
 
-@router.get("/suites/{uuid:suite_id}")
+@router.get("/suites/{uuid:suite_id}", response=comparing_answers.SuiteWhole)
 def suite_get(request: HttpRequest, suite_id: UUID) -> dict[str, Any]:
     """A suite's newest version with its leaderboard, the best first, and the evaluations that have no score (yet)."""
     suite = _suite(request, suite_id)
@@ -103,7 +105,7 @@ def suite_get(request: HttpRequest, suite_id: UUID) -> dict[str, Any]:
     }
 
 
-@router.delete("/suites/{uuid:suite_id}")
+@router.delete("/suites/{uuid:suite_id}", response=Deleted)
 def suite_remove(request: HttpRequest, suite_id: UUID) -> dict[str, str]:
     """Forget a suite; the runs that played it stay."""
     suite = _suite(request, suite_id, Role.EDITOR)
@@ -111,7 +113,7 @@ def suite_remove(request: HttpRequest, suite_id: UUID) -> dict[str, str]:
     return {"deleted": suite.name}
 
 
-@router.post("/suites/{uuid:suite_id}/evaluations", response={201: dict[str, Any]})
+@router.post("/suites/{uuid:suite_id}/evaluations", response={201: comparing_answers.SuiteEvaluation})
 def suite_play(request: HttpRequest, suite_id: UUID, body: ContestantIn) -> Status[dict[str, Any]]:
     """Have a contestant play the newest version: one evaluation is queued for each part, or none."""
     suite = _suite(request, suite_id, Role.EDITOR)

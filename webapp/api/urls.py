@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from django.http import HttpRequest, JsonResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import render
 from django.urls import URLPattern, path, re_path
+from django.utils.translation import gettext as _
 
-from webapp.api import removal  # noqa: F401 - adds to the routers below
+from webapp.api import environment_acts, projects, removal, rewards  # noqa: F401 - they add to the routers below
 from webapp.api.base import api, not_found, shaped
 from webapp.api.chats import router as chats
 from webapp.api.comparisons import router as comparisons
@@ -15,12 +17,28 @@ from webapp.api.model_pages import router as models
 from webapp.api.notifications import router as notifications
 from webapp.api.objects import router as objects
 from webapp.api.operations import router as operations
+from webapp.api.reference import subjects
 from webapp.api.run_exports import router as run_exports
+from webapp.api.run_launch import router as run_launch
 from webapp.api.runs import router as runs
 from webapp.api.saved_comparisons import router as saved_comparisons
 from webapp.api.suites import router as suites
 from webapp.api.votes import router as votes
 from webapp.errors import error_body
+
+
+def docs(request: HttpRequest) -> HttpResponse:
+    """The schema as a page, for whoever writes a script; like the schema it tells nothing of what is here."""
+    if request.method not in ("GET", "HEAD"):
+        return JsonResponse(error_body(request, "method_not_allowed"), status=405, headers={"Allow": "GET, HEAD"})
+    found = subjects()
+    context = {
+        "subjects": found,
+        "count": sum(len(subject.operations) for subject in found),
+        "strings": {"api.found": _("{n} of {all} operations")},
+        "address": request.build_absolute_uri("/").rstrip("/"),
+    }
+    return render(request, "api/docs.html", context)
 
 
 def openapi(request: HttpRequest) -> JsonResponse:
@@ -34,6 +52,7 @@ def _patterns() -> list[URLPattern]:
     """The operations, each wrapped so that a wrong method answers in the one shape too."""
     api.add_router("", me)
     api.add_router("", runs)
+    api.add_router("", run_launch)
     api.add_router("", run_exports)
     api.add_router("", comparisons)
     api.add_router("", suites)
@@ -55,6 +74,7 @@ def _patterns() -> list[URLPattern]:
 
 urlpatterns: list[URLPattern] = [
     path("openapi.json", openapi, name="api-openapi"),
+    path("docs", docs, name="api-docs"),
     *_patterns(),
     re_path(r"^.*$", not_found, name="api-not-found"),
 ]

@@ -12,6 +12,8 @@ from django.utils.translation import gettext as _
 from ninja import Router, Status
 from pydantic import Field
 
+from webapp.api.answers import comparing as comparing_answers
+from webapp.api.answers.base import Deleted, Page
 from webapp.api.base import caller, page_of
 from webapp.api.schemas import Body
 from webapp.comparison.contestants import contestants_of
@@ -72,14 +74,14 @@ def _found(request: HttpRequest, round_id: UUID) -> VoteRound:
     return made
 
 
-@router.get("/projects/{slug:slug}/vote-rounds")
+@router.get("/projects/{slug:slug}/vote-rounds", response=Page[comparing_answers.VoteRound])
 def vote_rounds(request: HttpRequest, slug: str, page: int = 1, per_page: int = 50) -> dict[str, Any]:
     """The project's vote rounds, newest first."""
     project = project_for(caller(request), slug)
     return page_of(selectors.rounds_of(project), page, per_page, lambda made: round_out(made, caller(request)))
 
 
-@router.post("/projects/{slug:slug}/vote-rounds", response={201: dict[str, Any]})
+@router.post("/projects/{slug:slug}/vote-rounds", response={201: comparing_answers.VoteRound})
 def vote_round_new(request: HttpRequest, slug: str, body: VoteRoundIn) -> Status[dict[str, Any]]:
     """Make a vote round of evaluations that played the same tasks."""
     project = project_for(caller(request), slug, need=Role.EDITOR)
@@ -109,13 +111,13 @@ def _voters(project: Project, names: list[str] | None) -> list[User]:
     return [member for member in members if member.username in names]
 
 
-@router.get("/vote-rounds/{uuid:round_id}")
+@router.get("/vote-rounds/{uuid:round_id}", response=comparing_answers.VoteRound)
 def vote_round(request: HttpRequest, round_id: UUID) -> dict[str, Any]:
     """One round and how far you are."""
     return round_out(_found(request, round_id), caller(request))
 
 
-@router.delete("/vote-rounds/{uuid:round_id}")
+@router.delete("/vote-rounds/{uuid:round_id}", response=Deleted)
 def vote_round_remove(request: HttpRequest, round_id: UUID) -> dict[str, str]:
     """Delete a round with its votes. Who made it, or an owner."""
     made = _found(request, round_id)
@@ -124,7 +126,7 @@ def vote_round_remove(request: HttpRequest, round_id: UUID) -> dict[str, str]:
     return {"deleted": made.name}
 
 
-@router.post("/vote-rounds/{uuid:round_id}/close")
+@router.post("/vote-rounds/{uuid:round_id}/close", response=comparing_answers.VoteRound)
 def vote_round_close(request: HttpRequest, round_id: UUID) -> dict[str, Any]:
     """End the voting; everybody may see the results. Who made it, or an owner."""
     made = _found(request, round_id)
@@ -133,7 +135,7 @@ def vote_round_close(request: HttpRequest, round_id: UUID) -> dict[str, Any]:
     return round_out(_found(request, round_id), caller(request))
 
 
-@router.post("/vote-rounds/{uuid:round_id}/reopen")
+@router.post("/vote-rounds/{uuid:round_id}/reopen", response=comparing_answers.VoteRound)
 def vote_round_reopen(request: HttpRequest, round_id: UUID) -> dict[str, Any]:
     """Go on with those who have not seen the results. Who made it, or an owner."""
     made = _found(request, round_id)
@@ -142,7 +144,7 @@ def vote_round_reopen(request: HttpRequest, round_id: UUID) -> dict[str, Any]:
     return round_out(_found(request, round_id), caller(request))
 
 
-@router.get("/vote-rounds/{uuid:round_id}/next")
+@router.get("/vote-rounds/{uuid:round_id}/next", response=comparing_answers.VoteNext)
 def ballot_next(request: HttpRequest, round_id: UUID) -> dict[str, Any]:
     """Your next ballot: what both were told, and the messages of the left and the right episode, turn by turn.
 
@@ -164,7 +166,7 @@ def ballot_next(request: HttpRequest, round_id: UUID) -> dict[str, Any]:
     return answer
 
 
-@router.post("/vote-rounds/{uuid:round_id}/ballots/{uuid:ballot_id}/vote")
+@router.post("/vote-rounds/{uuid:round_id}/ballots/{uuid:ballot_id}/vote", response=comparing_answers.VoteCast)
 def ballot_vote(request: HttpRequest, round_id: UUID, ballot_id: UUID, body: VoteIn) -> dict[str, Any]:
     """Answer a ballot. Sent twice it is one vote; another answer replaces the earlier one while the round is open."""
     made, user = _found(request, round_id), caller(request)
@@ -175,7 +177,7 @@ def ballot_vote(request: HttpRequest, round_id: UUID, ballot_id: UUID, body: Vot
     return {**round_out(made, user), "replaced": bool(cast.before)}
 
 
-@router.post("/vote-rounds/{uuid:round_id}/undo")
+@router.post("/vote-rounds/{uuid:round_id}/undo", response=comparing_answers.VoteUndone)
 def ballot_undo(request: HttpRequest, round_id: UUID) -> dict[str, Any]:
     """Take your last vote back."""
     made, user = _found(request, round_id), caller(request)
@@ -183,7 +185,7 @@ def ballot_undo(request: HttpRequest, round_id: UUID) -> dict[str, Any]:
     return {**round_out(made, user), "undone": str(undone.pk) if undone else None}
 
 
-@router.get("/vote-rounds/{uuid:round_id}/results")
+@router.get("/vote-rounds/{uuid:round_id}/results", response=comparing_answers.VoteResults)
 def vote_round_results(request: HttpRequest, round_id: UUID) -> dict[str, Any]:
     """What the votes say. 403 for a voter with ballots left in an open round; from the first look your votes are final.
 

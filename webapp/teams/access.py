@@ -42,6 +42,12 @@ def token_of(user: User | AnonymousUser) -> ApiToken | None:
     return getattr(user, "api_token", None)
 
 
+def may_start_projects(user: User) -> bool:
+    """Whether this request may: in a browser always, with a token that may do everything everywhere."""
+    token = token_of(user)
+    return token is None or (token.role == Role.OWNER and token.project_id is None)
+
+
 def _require(role: Role, need: Role) -> None:
     if RANK[role] < RANK[need]:
         raise PermissionDenied(

@@ -1,0 +1,51 @@
+"""What answers of all kinds have in common."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel, Field
+
+T = TypeVar("T")
+Object = dict[str, Any]
+
+
+class Items(BaseModel, Generic[T]):
+    """A list that is given whole."""
+
+    items: list[T]
+
+
+class Page(Items[T], Generic[T]):
+    """One page of a list."""
+
+    page: int = Field(description="this page, from 1")
+    pages: int
+    total: int = Field(description="rows on all pages")
+
+
+class Deleted(BaseModel):
+    """What was deleted, by its name, reference or id."""
+
+    deleted: str
+
+
+class Revoked(BaseModel):
+    """The id of the link that leads nowhere any more."""
+
+    revoked: str
+
+
+class Gone(BaseModel):
+    """That it is gone."""
+
+    deleted: bool
+
+
+class Interval(BaseModel):
+    """A mean over tasks and where it lies with 95% confidence."""
+
+    value: float | None = Field(description="null without a task")
+    low: float | None
+    high: float | None
+    tasks: int

@@ -1,0 +1,250 @@
+"""Answers about comparisons, suites and votes."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+from pydantic import BaseModel, Field
+
+from webapp.api.answers.base import Interval, Object
+
+
+class Contestant(BaseModel):
+    """One evaluation with its figures."""
+
+    id: UUID
+    name: str
+    figures: dict[str, Interval]
+    tasks: int
+    missing_tasks: int
+    excluded: int
+
+
+class Verdict(BaseModel):
+    """How two evaluations stand to each other."""
+
+    better: UUID
+    worse: UUID
+    told_apart: bool
+    p_value: float | None
+    text: str
+
+
+class Comparison(BaseModel):
+    """Evaluations side by side."""
+
+    notes: list[str]
+    specs_differ: bool
+    items: list[Contestant]
+    verdicts: list[Verdict]
+
+
+class ComparedRun(BaseModel):
+    """A run of a comparison, and its name when that was saved."""
+
+    id: UUID
+    name: str
+
+
+class SavedComparison(BaseModel):
+    """A comparison under a name."""
+
+    id: UUID
+    name: str
+    runs: list[ComparedRun]
+    spec: str
+    pair: list[str]
+    tasks: str
+    category: str
+    created_by: str | None
+    created_at: datetime
+
+
+class Comment(BaseModel):
+    """A comment on a comparison."""
+
+    id: UUID
+    text: str
+    created_by: str | None
+    created_at: datetime
+    edited_at: datetime | None
+
+
+class Link(BaseModel):
+    """A link that shares a comparison, without its address."""
+
+    id: UUID
+    hint: str
+    created_by: str | None
+    created_at: datetime
+    expires_at: datetime
+    opened: int
+    opened_at: datetime | None
+
+
+class LinkLine(Link):
+    """A link and whether it leads somewhere."""
+
+    state: str = Field(description="open, expired, revoked or left")
+
+
+class LinkMade(Link):
+    """A link with its address, in this answer alone."""
+
+    url: str
+
+
+class Suite(BaseModel):
+    """A suite and the number of its newest version."""
+
+    id: UUID
+    name: str
+    note: str
+    version: int
+
+
+class SuiteEvaluation(BaseModel):
+    """A contestant on all parts of a suite."""
+
+    id: UUID
+    contestant: str
+    runs: list[UUID]
+
+
+class SuitePart(BaseModel):
+    """How a contestant did in one part."""
+
+    title: str
+    success: Interval | None
+    state: str | None = Field(description="of the run that plays it")
+
+
+class SuiteLine(SuiteEvaluation):
+    """A line of the leaderboard."""
+
+    score: Interval | None
+    parts: list[SuitePart]
+    notes: list[str]
+    verdict: str = Field(description="how it stands to the first")
+
+
+class SuiteWhole(Suite):
+    """A suite's newest version with its leaderboard."""
+
+    parts: list[Object] = Field(description="title, weight, config, environment")
+    lines: list[SuiteLine]
+    waiting: list[SuiteLine] = Field(description="evaluations without a score (yet)")
+    baselines: list[Object]
+
+
+class VoteRound(BaseModel):
+    """A vote round and how far you are."""
+
+    id: UUID
+    name: str
+    open: bool
+    instructions: str
+    seed: int
+    asked: bool
+    done: int
+    left: int
+    created_at: datetime
+    url: str
+
+
+class VoteCast(VoteRound):
+    """The round after your vote."""
+
+    replaced: bool
+
+
+class VoteUndone(VoteRound):
+    """The round after your vote was taken back."""
+
+    undone: UUID | None
+
+
+class BallotTurn(BaseModel):
+    """The messages of one turn of both episodes."""
+
+    left: list[Object] | None
+    right: list[Object] | None
+
+
+class Ballot(BaseModel):
+    """Two episodes of one task, without names."""
+
+    id: UUID
+    text: str
+    expected: str | None
+    told: list[Object]
+    turns: list[BallotTurn]
+
+
+class VoteNext(VoteRound):
+    """The round with your next ballot."""
+
+    ballot: Ballot | None
+
+
+class VotedOn(BaseModel):
+    """A contestant's score."""
+
+    number: int
+    run: UUID | None
+    name: str
+    score: float | None
+    low: float | None
+    high: float | None
+    votes: int
+    ties: int
+    both_bad: int
+
+
+class Wins(BaseModel):
+    """How often the row was preferred to the column."""
+
+    wins: int
+    votes: int
+
+
+class Voter(BaseModel):
+    """A voter's progress."""
+
+    username: str
+    done: int
+    total: int
+
+
+class Agreement(BaseModel):
+    """How much voters agree."""
+
+    alpha: float | None = Field(description="Krippendorff's α")
+    share: float | None
+    questions: int
+
+
+class AgreesWith(BaseModel):
+    """How often people preferred the higher figure."""
+
+    share: Interval
+    undecided: int
+    equal: int
+    unknown: int
+
+
+class VoteResults(VoteRound):
+    """What the votes say."""
+
+    votes: int
+    decided: int
+    ties: int
+    both_bad: int
+    contestants: list[VotedOn]
+    wins: list[list[Wins | None]]
+    voters: list[Voter]
+    agreement: Agreement
+    left_preferred: Interval
+    agrees_with_reward: AgreesWith
+    agrees_with_verdict: AgreesWith

@@ -1,0 +1,135 @@
+"""Answers about datasets, rewards and environments."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+from pydantic import BaseModel, Field
+
+from webapp.api.answers.base import Object
+
+
+class Dataset(BaseModel):
+    """A dataset version."""
+
+    id: UUID
+    name: str
+    version: int
+    reference: str = Field(description="dataset:<name>@<version>, as configs name it")
+    state: str = Field(description="checking, ready, needs_choice, needs_mapping or rejected")
+    file_name: str
+    bytes: int
+    sha256: str = Field(description="of its checked rows; empty before")
+    rows: int
+    bad_rows: int
+    created_at: datetime
+
+
+class DatasetWhole(Dataset):
+    """A dataset version with the report of its check (docs/data.md)."""
+
+    progress: Object
+    report: Object
+    lineage: Object = Field(description="what it was made of, and how")
+    reading: Object
+    checking: Object
+
+
+class DatasetFile(BaseModel):
+    """A dataset written in another format."""
+
+    id: UUID
+    state: str
+    file_name: str
+    options: Object
+    rows: int
+    left_out: int
+    bytes: int
+    error: Object | None
+    url: str | None = Field(description="null until it is written")
+
+
+class RewardSpec(BaseModel):
+    """A reward spec version."""
+
+    id: UUID
+    name: str
+    version: int
+    reference: str = Field(description="reward:<name>@<version>")
+    components: list[Object] = Field(description="name, weight, params of each (docs/rewards.md)")
+    created_at: datetime
+
+
+class TriedPart(BaseModel):
+    """One component's score."""
+
+    title: str
+    value: float
+    weight: float
+    weighted: float
+
+
+class Tried(BaseModel):
+    """Scores of a conversation."""
+
+    parts: list[TriedPart]
+    total: float
+
+
+class RewardCase(BaseModel):
+    """A reward test case without its episode."""
+
+    id: UUID
+    name: str
+    environment: str
+    expected: dict[str, list[float]] = Field(description="lowest and highest of each component")
+    total: list[float] | None = Field(description="lowest and highest of the weighted sum")
+    created_by: str | None
+    created_at: datetime
+
+
+class Replica(BaseModel):
+    """One server of an environment."""
+
+    number: int
+    url: str
+    state: str
+    health: Object
+    error: Object | None
+    restarts: int
+
+
+class Environment(BaseModel):
+    """An environment, its last check, and the servers that play it now."""
+
+    id: UUID
+    name: str
+    reference: str = Field(description="environment:<name>")
+    kind: str = Field(description="url, process or docker")
+    url: str
+    program: str
+    image: str
+    arguments: Object
+    protocol: str
+    options: Object
+    wanted: int = Field(description="replicas")
+    replicas: list[Replica]
+    validation: Object | None = Field(description="what it proved when it was last asked to")
+    server_name: str
+    healthy: bool | None = Field(description="null before the first check")
+    health: Object
+    checked_at: datetime | None
+
+
+class DatasetOrder(BaseModel):
+    """A dataset that an environment was asked for."""
+
+    id: UUID
+    name: str
+    command: str
+    arguments: Object
+    state: str
+    dataset: UUID | None = Field(description="null until it is written")
+    error: Object | None
+    created_at: datetime

@@ -1,0 +1,134 @@
+"""Answers about models and endpoints."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+from pydantic import BaseModel, Field
+
+from webapp.api.answers.base import Interval
+
+
+class Model(BaseModel):
+    """A registered model and where its weights come from."""
+
+    id: UUID
+    name: str
+    reference: str = Field(description="model:<name>")
+    kind: str = Field(description="hub, folder, run or starter")
+    source: str
+    revision: str
+    run: UUID | None
+    step: int | None
+    bytes: int | None
+    mark: str = Field(description="candidate, production or empty")
+    tags: list[str]
+    notes: str
+    created_at: datetime
+
+
+class Fact(BaseModel):
+    """One thing that a place of the lineage says."""
+
+    label: str
+    text: str
+    url: str
+
+
+class Node(BaseModel):
+    """A place of the lineage."""
+
+    kind: str = Field(description="base, run, model or child")
+    id: str | None
+    title: str
+    about: str
+    trained_on: list[Fact]
+
+
+class ModelScore(BaseModel):
+    """One evaluation of a model."""
+
+    run: UUID
+    name: str
+    data: str
+    environment: str
+    spec: str
+    success: Interval | None
+    tasks: int
+    samples: int
+    trained_on: bool = Field(description="whether it was trained on some of these tasks")
+    missing_tasks: int
+    excluded: int
+    ended_at: datetime | None
+    compare_with_base: str | None = Field(description="address of a comparison")
+
+
+class ModelWhole(Model):
+    """A model with its lineage, what was trained from it, and its scores."""
+
+    marked_at: datetime | None
+    card: dict[str, str] = Field(description="the team's sections: intended_use, limitations, licence")
+    lineage: list[Node]
+    children: list[Node]
+    more_children: int
+    scores: list[ModelScore]
+
+
+class ModelPush(BaseModel):
+    """A push to the hub and how far it is."""
+
+    id: UUID
+    hub: str
+    repository: str
+    private: bool
+    state: str
+    progress: dict[str, object]
+    error: dict[str, object] | None
+    commit: str
+    url: str
+    created_at: datetime
+
+
+class EndpointFinding(BaseModel):
+    """What a test found."""
+
+    state: str
+    sentence: str
+    hint: str
+
+
+class EndpointUse(BaseModel):
+    """What was used of an endpoint."""
+
+    tokens: int
+    cost: float | None = Field(description="null where no price is set")
+    last_at: datetime | None
+
+
+class Endpoint(BaseModel):
+    """An endpoint, its last test and what was used of it; never its key."""
+
+    id: UUID
+    name: str
+    reference: str = Field(description="endpoint:<name>")
+    url: str
+    model: str
+    tool_format: str
+    context_tokens: int | None
+    concurrency: int
+    timeout_s: float
+    price_in: float | None = Field(description="of a million tokens")
+    price_out: float | None
+    currency: str
+    max_run_tokens: int | None
+    max_run_cost: float | None
+    max_day_tokens: int | None
+    max_day_cost: float | None
+    has_key: bool
+    state: str
+    findings: list[EndpointFinding]
+    tested_at: datetime | None
+    used_today: EndpointUse
+    used: EndpointUse
+    created_at: datetime

@@ -1,0 +1,91 @@
+"""Answers about projects and people, and what they are told."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+from pydantic import BaseModel, Field
+
+
+class Project(BaseModel):
+    """A project."""
+
+    slug: str = Field(description="its name in addresses")
+    name: str
+    team: str
+
+
+class ProjectWithRole(Project):
+    """A project and what you may do in it."""
+
+    role: str = Field(description="viewer, editor or owner; with a token at most the token's")
+
+
+class Member(BaseModel):
+    """A member of the project's team."""
+
+    username: str
+    role: str = Field(description="viewer, editor or owner")
+
+
+class TokenAbout(BaseModel):
+    """What a token may do."""
+
+    name: str
+    role: str
+    project: str | None = Field(description="slug of the only project; null: all of yours")
+    expires_at: datetime | None
+
+
+class Me(BaseModel):
+    """Who you are."""
+
+    username: str
+    token: TokenAbout | None = Field(description="null in a browser")
+
+
+class Notification(BaseModel):
+    """Something that happened, in your language."""
+
+    id: int
+    event: str
+    project: str
+    title: str
+    text: str
+    url: str
+    at: datetime
+    read_at: datetime | None
+
+
+class Read(BaseModel):
+    """How many were not read before."""
+
+    read: int
+
+
+class Channel(BaseModel):
+    """Where a project's events are posted, without address and secret."""
+
+    id: UUID
+    name: str
+    kind: str = Field(description="slack, feishu, dingtalk, discord or json")
+    host: str
+    signed: bool
+    events: list[str]
+    language: str
+    failures: int = Field(description="messages that failed in a row")
+    paused_at: datetime | None
+
+
+class Tested(BaseModel):
+    """What came of a test message."""
+
+    ok: bool
+    text: str
+
+
+class Resumed(BaseModel):
+    """How many messages that were held follow."""
+
+    sent: int

@@ -1,0 +1,199 @@
+"""Answers about runs. Fields of the live view are described in docs/live.md."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+from pydantic import BaseModel, Field
+
+from webapp.api.answers.base import Object, Page
+
+
+class RunState(BaseModel):
+    """A run as the live view shows it, and what people wrote on it."""
+
+    id: UUID
+    name: str
+    kind: str = Field(description="grpo, sft, sample or evaluate")
+    state: str
+    phase: str
+    step: int
+    total_steps: int
+    attempt: int = Field(description="0 before it was ever at work")
+    last_reward: float | None
+    seq: int = Field(description="number of its newest event")
+    queued_at: datetime | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    step_seconds: float | None
+    eta_seconds: float | None
+    error: Object | None = Field(description="why it failed or paused: code, message, hint")
+    held: Object | None = Field(description="what it waits for")
+    health: Object = Field(description="what its trainer last said of sampler, skipped updates and saving")
+    beat_age_seconds: float | None = Field(description="since its worker was last heard")
+    progress_age_seconds: float | None = Field(description="since its trainer was last heard")
+    waiting_for: str | None = Field(description="name of the run that must end first")
+    tags: list[str]
+    notes: str
+    archived: bool
+
+
+class Run(RunState):
+    """A run with the address of its page."""
+
+    url: str
+
+
+class RunWhole(Run):
+    """A run with its config."""
+
+    config: Object = Field(description="as it was written; options: docs/configuration.md")
+
+
+class RunLine(RunState):
+    """A run of the list."""
+
+    starred: bool = Field(description="by you")
+    owner: str = Field(description="user name, or empty")
+    created_at: datetime
+    success: float | None
+    success_range: tuple[float, float] | None = Field(description="95% interval, of evaluations that have ended")
+    heldout_success: float | None
+    reward_spec: str
+    model: str
+    dataset: str
+    duration_seconds: float | None
+    device_seconds: float | None
+
+
+class Starred(BaseModel):
+    """Whether your star is on it now."""
+
+    starred: bool
+
+
+class Curve(BaseModel):
+    """Points of one metric, lists of the same length."""
+
+    steps: list[int]
+    values: list[float | None] = Field(description="null: not a finite number")
+    attempts: list[int]
+
+
+class Curves(BaseModel):
+    """Curves by the name of their metric (docs/metrics.md)."""
+
+    curves: dict[str, Curve]
+
+
+class Rollout(BaseModel):
+    """One episode."""
+
+    id: UUID
+    attempt: int
+    step: int
+    group: int
+    index: int = Field(description="place in its group")
+    row: int | None = Field(description="row of the dataset")
+    task: str
+    policy: str = Field(description="who played, where it was not the run's model")
+    status: str
+    reward: float | None
+    parts: Object = Field(description="value of each reward component")
+    advantage: float | None
+    error: Object | None
+    turns: int
+    tokens: int
+    seconds: float | None
+    started_at: datetime
+    seq: int
+
+
+class Turn(BaseModel):
+    """One turn of a rollout."""
+
+    rollout: UUID
+    number: int
+    messages: list[Object] = Field(description="role, content, tool_calls; `shortened` where content was cut")
+    tokens: int
+    seconds: float | None
+    seq: int
+
+
+class Group(BaseModel):
+    """Statistics of a group."""
+
+    attempt: int
+    step: int
+    group: int
+    reward_mean: float | None
+    reward_std: float | None
+    zero_variance: bool
+    seq: int
+
+
+class Rollouts(Page[Rollout]):
+    """Rollouts of a step; turns are those of this page, groups all of the step."""
+
+    turns: list[Turn]
+    groups: list[Group]
+
+
+class Event(BaseModel):
+    """Something that happened to a run."""
+
+    seq: int
+    attempt: int
+    kind: str
+    payload: Object
+    at: datetime
+
+
+class Events(BaseModel):
+    """Events after a `seq`."""
+
+    items: list[Event]
+    seq: int = Field(description="number of the run's newest event")
+    more: bool = Field(description="ask again after the last one")
+
+
+class RunFile(BaseModel):
+    """A file of a run's metrics."""
+
+    id: UUID
+    state: str
+    format: str
+    file_name: str
+    figures: int = Field(description="written so far")
+    bytes: int
+    error: Object | None
+    url: str | None = Field(description="null until it is written")
+
+
+class Finding(BaseModel):
+    """One finding of a check."""
+
+    title: str
+    level: str = Field(description="ok, remark or problem")
+    hard: bool = Field(description="a problem that needs a change of the config")
+    message: str
+    detail: str = Field(description="in the words of whatever reported it")
+    hint: str
+    path: str = Field(description="option that it belongs to")
+
+
+class Preflight(BaseModel):
+    """What a launch would run into."""
+
+    ok: bool
+    blocked: bool = Field(description="there is a hard problem")
+    checks: list[Finding]
+
+
+class LaunchCheck(BaseModel):
+    """The check before a launch."""
+
+    state: str = Field(description="open, passed, stopped, or empty where there was none")
+    blocked: bool
+    checks: list[Finding]

@@ -1,0 +1,228 @@
+"""The schema as people read it: operations by subject, their fields in rows, an example for a shell."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, NamedTuple
+
+from webapp.api.base import api
+
+PREFIX = "/api/v1/"
+METHODS = ("get", "post", "patch", "put", "delete")
+# Subjects in the order in which somebody meets them; others follow by name.
+SUBJECTS = (
+    "me",
+    "projects",
+    "runs",
+    "datasets",
+    "rewards",
+    "environments",
+    "endpoints",
+    "models",
+    "comparisons",
+    "saved comparisons",
+    "suites",
+    "votes",
+    "chats",
+    "notifications",
+)
+MOST_DEEP = 4
+JSON, FORM = "application/json", "multipart/form-data"
+CODE = re.compile(r"`([^`]+)`")
+Schema = dict[str, Any]
+
+
+class Piece(NamedTuple):
+    """A part of a sentence; ``code`` is set in the type of code."""
+
+    text: str
+    code: bool
+
+
+class FieldRow(NamedTuple):
+    """A parameter or a field. ``depth`` counts the objects around it."""
+
+    name: str
+    kind: str
+    required: bool
+    about: list[Piece]
+    depth: int = 0
+
+
+class Answer(NamedTuple):
+    """What comes back with a status: fields, or ``kind`` alone where it is no JSON object."""
+
+    status: int
+    kind: str
+    fields: list[FieldRow]
+
+
+class Operation(NamedTuple):
+    """One method of one path."""
+
+    id: str
+    method: str
+    path: str
+    summary: list[Piece]
+    about: list[Piece]
+    parameters: list[FieldRow]
+    body: list[FieldRow]
+    form: bool
+    answers: list[Answer]
+    example: tuple[str, str, str]
+    words: str
+
+
+class Subject(NamedTuple):
+    """The operations on one kind of thing."""
+
+    id: str
+    title: str
+    operations: list[Operation]
+
+
+def pieces(text: str) -> list[Piece]:
+    """A sentence cut at its backticks."""
+    parts = CODE.split(" ".join(text.split()))
+    return [Piece(part, bool(place % 2)) for place, part in enumerate(parts) if part]
+
+
+@cache
+def subjects() -> list[Subject]:
+    """Every operation of the API, by subject. The schema does not change while the process lives."""
+    schema: Schema = dict(api.get_openapi_schema(path_prefix=PREFIX))
+    shapes = schema["components"]["schemas"]
+    found: dict[str, list[Operation]] = {}
+    for path, methods in schema["paths"].items():
+        for method in METHODS:
+            if method in methods:
+                said = methods[method]
+                found.setdefault(said["tags"][0], []).append(_operation(method.upper(), path, said, shapes))
+    order = [*(name for name in SUBJECTS if name in found), *sorted(set(found) - set(SUBJECTS))]
+    return [Subject(name.replace(" ", "-"), name.capitalize(), found[name]) for name in order]
+
+
+def _operation(method: str, path: str, said: Schema, shapes: Schema) -> Operation:
+    summary, _dot, about = re.sub(r"\s+", " ", said.get("description", "")).partition(". ")
+    content = said.get("requestBody", {}).get("content", {})
+    kind = next(iter(content), "")
+    body = list(_fields(content[kind]["schema"], shapes)) if kind else []
+    parameters = [
+        FieldRow(item["name"], _kind(item["schema"], shapes), bool(item.get("required")), _about(item["schema"], item))
+        for item in said.get("parameters", [])
+        if item["in"] in ("path", "query")
+    ]
+    shown = "/" + path.removeprefix(PREFIX)
+    return Operation(
+        id=f"{method.lower()}{re.sub(r'[^a-z0-9]+', '-', shown.lower())}".rstrip("-"),
+        method=method,
+        path=shown,
+        summary=pieces(summary.rstrip(".")),
+        about=pieces(about),
+        parameters=parameters,
+        body=body,
+        form=kind == FORM,
+        answers=[_answer(int(status), answer, shapes) for status, answer in said["responses"].items()],
+        example=_example(method, path, content, shapes),
+        words=" ".join([method, shown, said.get("description", ""), *said["tags"]]).lower(),
+    )
+
+
+def _answer(status: int, answer: Schema, shapes: Schema) -> Answer:
+    shape = answer.get("content", {}).get(JSON, {}).get("schema")
+    if shape is None:
+        return Answer(status, "file", [])
+    return Answer(status, _kind(shape, shapes), list(_fields(shape, shapes)))
+
+
+# --- Shapes ---------------------------------------------------------------------------------------------------------
+def _whole(shape: Schema, shapes: Schema) -> Schema:
+    """The shape itself where it is named elsewhere, and what is not null where it may be null."""
+    if "$ref" in shape:
+        return _whole(shapes[shape["$ref"].rpartition("/")[2]], shapes)
+    some = [item for item in shape.get("anyOf", []) if item.get("type") != "null"]
+    return _whole(some[0], shapes) if len(some) == 1 else shape
+
+
+def _kind(shape: Schema, shapes: Schema) -> str:
+    """What a value is, in a word or two."""
+    if "anyOf" in shape:
+        kinds = [_kind(item, shapes) for item in shape["anyOf"]]
+        return " | ".join(dict.fromkeys(kinds))
+    whole = _whole(shape, shapes)
+    if "enum" in whole or "const" in whole:
+        return " | ".join(json.dumps(item) for item in whole.get("enum", [whole.get("const")]))
+    kind = str(whole.get("type", "any"))
+    if kind == "array":
+        return f"list of {_kind(whole.get('items', {}), shapes)}"
+    return str({"uuid": "id", "date-time": "time", "binary": "file"}.get(str(whole.get("format")), kind))
+
+
+def _about(whole: Schema, shape: Schema) -> list[Piece]:
+    """What a field says of itself, and its limits."""
+    limits = []
+    for key, words in (
+        ("minimum", "at least {}"),
+        ("maximum", "at most {}"),
+        ("maxLength", "at most {} characters"),
+        ("minItems", "at least {} items"),
+        ("maxItems", "at most {} items"),
+    ):
+        if key in whole:
+            limits.append(words.format(whole[key]))
+    default = shape.get("default", whole.get("default"))
+    if default not in (None, "", [], {}):
+        limits.append(f"default `{json.dumps(default)}`")
+    told = shape.get("description") or ("" if "properties" in whole else whole.get("description", ""))
+    return pieces("; ".join(part for part in (told, ", ".join(limits)) if part))
+
+
+def _fields(shape: Schema, shapes: Schema, depth: int = 0) -> Iterator[FieldRow]:
+    """The fields of an object, those of objects in it below them."""
+    inner = _whole(shape, shapes)
+    while inner.get("type") == "array":
+        inner = _whole(inner.get("items", {}), shapes)
+    if isinstance(inner.get("additionalProperties"), dict) and "properties" not in inner:
+        inner = _whole(inner["additionalProperties"], shapes)
+    required = inner.get("required", [])
+    for name, field in inner.get("properties", {}).items():
+        yield FieldRow(name, _kind(field, shapes), name in required, _about(_whole(field, shapes), field), depth)
+        if depth < MOST_DEEP:
+            yield from _fields(field, shapes, depth + 1)
+
+
+# --- Examples -------------------------------------------------------------------------------------------------------
+def _example(method: str, path: str, content: Schema, shapes: Schema) -> tuple[str, str, str]:
+    """A call for a shell: what stands before the server's address, the path, and what is sent."""
+    ask = "" if method == "GET" else f"--request {method} "
+    head = f'curl {ask}--header "Authorization: Bearer $TOKEN" '
+    if JSON in content:
+        body = json.dumps(_value(content[JSON]["schema"], shapes), ensure_ascii=False)
+        return head, path, f" --header 'Content-Type: application/json' --data '{body}'"
+    if FORM in content:
+        names = _whole(content[FORM]["schema"], shapes).get("required", [])
+        parts = [f"--form {name}=…" for name in names if name != "file"]
+        return head, path, " " + " ".join([*parts, "--form file=@rows.jsonl"])
+    return head, path, ""
+
+
+def _value(shape: Schema, shapes: Schema) -> Any:
+    """The least value that a shape takes; of a body without anything required, one field to show how."""
+    whole = _whole(shape, shapes)
+    if "enum" in whole or "const" in whole:
+        return whole.get("enum", [whole.get("const")])[0]
+    kind = whole.get("type")
+    if kind == "object":
+        fields = whole.get("properties", {})
+        names = whole.get("required") or list(fields)[:1]
+        return {name: _value(fields[name], shapes) for name in names if name in fields}
+    if kind == "array":
+        return [_value(whole.get("items", {}), shapes)] * max(1, int(whole.get("minItems", 1)))
+    if kind in ("integer", "number"):
+        return whole.get("default", whole.get("minimum", 1))
+    if kind == "boolean":
+        return not whole.get("default", False)
+    return "00000000-0000-0000-0000-000000000000" if whole.get("format") == "uuid" else "…"

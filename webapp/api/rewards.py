@@ -1,0 +1,79 @@
+"""What people do with reward specs and their test cases over the API, beside saving and reading specs.
+
+The operations stand in the router of their addresses: one address belongs to one router.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from django.http import HttpRequest
+from pydantic import Field
+
+from training.config import RewardComponent
+from webapp.api.answers import data as data_answers
+from webapp.api.answers.base import Deleted, Page
+from webapp.api.base import caller, page_of
+from webapp.api.objects import router
+from webapp.api.schemas import Body
+from webapp.rewards.cases import cases_of, reward_case_delete
+from webapp.rewards.models import RewardCase, RewardSpec
+from webapp.rewards.services import reward_spec_delete, reward_try
+from webapp.teams.access import object_for, project_for
+from webapp.teams.models import Role
+
+MAX_TALK_CHARS = 200_000
+
+
+class TryIn(Body):
+    """A conversation as JSON: a list of messages, or an object with `messages`."""
+
+    conversation: str = Field(min_length=1, max_length=MAX_TALK_CHARS)
+
+
+def case_out(case: RewardCase) -> dict[str, Any]:
+    """A test case without its episode."""
+    return {
+        "id": str(case.pk),
+        "name": case.name,
+        "environment": case.environment,
+        "expected": case.expected,
+        "total": case.total,
+        "created_by": case.created_by.username if case.created_by else None,
+        "created_at": case.created_at.isoformat(),
+    }
+
+
+@router.delete("/rewards/{uuid:spec_id}", tags=["rewards"], response=Deleted)
+def reward_remove(request: HttpRequest, spec_id: UUID) -> dict[str, str]:
+    """Delete one version of a reward spec. 409 while a run that has not ended uses it."""
+    within = RewardSpec.objects.select_related("project")
+    spec = object_for(caller(request), RewardSpec, spec_id, need=Role.EDITOR, within=within)
+    reward_spec_delete(spec=spec)
+    return {"deleted": spec.reference}
+
+
+@router.post("/rewards/{uuid:spec_id}/try", tags=["rewards"], response=data_answers.Tried)
+def reward_tried(request: HttpRequest, spec_id: UUID, body: TryIn) -> dict[str, Any]:
+    """Score a conversation with a spec; nothing is stored. Parts that ask a judge are left out."""
+    spec = object_for(caller(request), RewardSpec, spec_id)
+    components = [RewardComponent.model_validate(part) for part in spec.components]
+    tried = reward_try(components=components, text=body.conversation)
+    names = ("title", "value", "weight", "weighted")
+    return {"parts": [dict(zip(names, part, strict=True)) for part in tried.parts], "total": tried.total}
+
+
+@router.get("/projects/{slug:slug}/reward-cases", tags=["rewards"], response=Page[data_answers.RewardCase])
+def cases_list(request: HttpRequest, slug: str, page: int = 1, per_page: int = 50) -> dict[str, Any]:
+    """The reward test cases of a project by name, with the ranges that they expect."""
+    return page_of(cases_of(project_for(caller(request), slug)), page, per_page, case_out)
+
+
+@router.delete("/reward-cases/{uuid:case_id}", tags=["rewards"], response=Deleted)
+def case_remove(request: HttpRequest, case_id: UUID) -> dict[str, str]:
+    """Delete a reward test case."""
+    within = RewardCase.objects.select_related("project")
+    case = object_for(caller(request), RewardCase, case_id, need=Role.EDITOR, within=within)
+    reward_case_delete(case=case)
+    return {"deleted": case.name}

@@ -1,0 +1,115 @@
+"""Before a run is at work, over the API: checking a config, launching a draft, cloning a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+from django.http import HttpRequest
+from django.utils.translation import gettext as _
+from ninja import Router, Status
+from ninja.errors import HttpError
+from pydantic import Field
+
+from training.config import JobConfig
+from webapp.api.answers import runs as runs_answers
+from webapp.api.base import caller
+from webapp.api.runs import config_sent, require_possible
+from webapp.api.schemas import Body, ConfigIn, run_out
+from webapp.engine.services import run_create
+from webapp.launch.checked import check_begin, check_record, check_view
+from webapp.launch.forms import config_of, suggested_name
+from webapp.launch.preflight import Check, preflight
+from webapp.pages import probe_allowed
+from webapp.records.selectors import runs_with_ages
+from webapp.runs.models import Run
+from webapp.teams.access import object_for, project_for
+from webapp.teams.models import Role
+
+router = Router(tags=["runs"])
+
+
+class LaunchIn(Body):
+    """How a draft is launched: with `anyway` only what needs a change stops it."""
+
+    anyway: bool = False
+
+
+class CloneIn(Body):
+    """A run like another one. `config` has only the options that differ; without `name` one is made of its name."""
+
+    name: str = Field(default="", max_length=80)
+    config: dict[str, Any] = Field(default_factory=dict)
+    launch: bool = True
+
+
+def _run(request: HttpRequest, run_id: UUID, need: Role) -> Run:
+    within = runs_with_ages().select_related("project", "after")
+    return object_for(caller(request), Run, run_id, need=need, within=within)
+
+
+def _check_out(check: Check) -> dict[str, Any]:
+    return {
+        "title": check.title,
+        "level": check.level,
+        "hard": check.hard,
+        "message": check.message,
+        "detail": check.detail,
+        "hint": check.hint,
+        "path": check.path,
+    }
+
+
+@router.post("/projects/{slug:slug}/preflight", response=runs_answers.Preflight)
+def config_check(request: HttpRequest, slug: str, body: ConfigIn) -> dict[str, Any]:
+    """Check a config as a launch would, without making a run. It asks the environment and the trainer: some seconds."""
+    project = project_for(caller(request), slug, need=Role.EDITOR)
+    config = config_sent(body)
+    if not probe_allowed(caller(request)):
+        raise HttpError(429, _("Too many checks in one minute; wait a moment."))
+    outcome = preflight(project, config)
+    if outcome.resolved is not None:
+        check_record(project=project, user=caller(request), config=config, outcome=outcome)
+    checks = [_check_out(check) for check in outcome.checks]
+    return {"ok": not outcome.problems, "blocked": outcome.blocked, "checks": checks}
+
+
+@router.get("/runs/{uuid:run_id}/check", response=runs_answers.LaunchCheck)
+def run_check(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
+    """The check before a run's launch: `state` is `open` while it lasts, `passed`, `stopped`, or empty without one."""
+    found = check_view(_run(request, run_id, Role.VIEWER))
+    if found is None:
+        return {"state": "", "blocked": False, "checks": []}
+    return {"state": found.state, "blocked": found.blocked, "checks": [_check_out(check) for check in found.findings]}
+
+
+@router.post("/runs/{uuid:run_id}/launch", response=runs_answers.Run)
+def run_launch(request: HttpRequest, run_id: UUID, body: LaunchIn) -> dict[str, Any]:
+    """Check a draft in the background and queue it. What the check found is at `/check`; 409 for any other run."""
+    run = _run(request, run_id, Role.EDITOR)
+    if check_begin(run=run, user=caller(request), anyway=body.anyway) is None:
+        sentence = _("That is not possible now: the run is %(state)s.")
+        raise HttpError(409, sentence % {"state": run.get_state_display()})
+    return run_out(_run(request, run_id, Role.EDITOR))
+
+
+@router.post("/runs/{uuid:run_id}/clone", response={201: runs_answers.RunWhole})
+def run_clone(request: HttpRequest, run_id: UUID, body: CloneIn) -> Status[dict[str, Any]]:
+    """Make a run with the config of this one, some options of it changed, and queue it unless `launch` is false."""
+    source = _run(request, run_id, Role.EDITOR)
+    config = JobConfig.model_validate(_merged(config_of(source).model_dump(mode="json"), body.config))
+    if body.launch:
+        require_possible(source.project, config)
+    name = body.name or suggested_name(source.project, config, source.name)
+    run = run_create(project=source.project, user=caller(request), name=name, config=config, launch=body.launch)
+    return Status(201, run_out(run, full=True))
+
+
+def _merged(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The config with the changes laid over it, group by group; lists are replaced whole."""
+    made = dict(config)
+    for name, value in changes.items():
+        old = made.get(name)
+        made[name] = _merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return made
