@@ -30,6 +30,10 @@ class Stub(ThreadingHTTPServer):
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}/v1"
 
+    def reply(self, _body: dict[str, Any]) -> tuple[int, bytes, dict[str, str]]:
+        """What it answers to this request."""
+        return self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
+
 
 class _Handler(BaseHTTPRequestHandler):
     server: Stub
@@ -47,8 +51,7 @@ class _Handler(BaseHTTPRequestHandler):
                 status, data, headers = self.server.replies[0] if self.server.replies[0][0] == 401 else says("OK")
             else:
                 self.server.asked.append(body)
-                replies = self.server.replies
-                status, data, headers = replies.pop(0) if len(replies) > 1 else replies[0]
+                status, data, headers = self.server.reply(body)
         time.sleep(self.server.delay_s)
         self._answer(status, data, headers)
 

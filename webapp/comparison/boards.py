@@ -30,11 +30,13 @@ class BoardLine(NamedTuple):
 
 
 class Board(NamedTuple):
-    """A set of tasks. ``data`` and ``environment`` say which, as configs name them. ``baselines`` is what the newest
-    evaluation heard of the environment: simple policies with their mean reward and share of successes."""
+    """A set of tasks. ``data`` and ``environment`` say which, as configs name them, ``share`` that only this held-out
+    part of it was played. ``baselines`` is what the newest evaluation heard of the environment: simple policies with
+    their mean reward and share of successes."""
 
     data: str
     environment: str
+    share: float
     columns: list[Column]
     lines: list[BoardLine]
     baselines: list[dict[str, Any]]
@@ -48,11 +50,13 @@ def report_of_run(run: Run) -> Report | None:
 def boards(project: Project) -> list[Board]:
     """The boards of a project, the one that was played last first."""
     rows = Run.objects.filter(project=project, state=RunState.SUCCEEDED, evaluation__isnull=False)
-    found: dict[Played, dict[str, BoardLine]] = {}
+    found: dict[tuple[Played, float, int], dict[str, BoardLine]] = {}
     for number, run in enumerate(rows.order_by("-finished_at", "-created_at")[:READ]):
         contestant, report = Contestant(number, run, config_of(run)), report_of_run(run)
-        if report is not None and contestant.played is not None:
-            found.setdefault(contestant.played, {}).setdefault(contestant.who, BoardLine(contestant, [], report))
+        if report is not None and contestant.config is not None and contestant.played is not None:
+            part = contestant.config.evaluate  # figures of a part of the tasks say nothing of figures of all
+            tasks = (contestant.played, part.share, part.tasks)
+            found.setdefault(tasks, {}).setdefault(contestant.who, BoardLine(contestant, [], report))
     marks = marks_of(project)
     return [_board(list(lines.values()), marks) for lines in list(found.values())[:SHOWN]]
 
@@ -63,14 +67,16 @@ def _board(lines: Sequence[BoardLine], marks: dict[Weights, str]) -> Board:
     columns = [column for column in known_columns(most) if column.name in names and column.name != "reward"]
     ranked = sorted(lines, key=_place)
     config = lines[0].contestant.run.config
+    read = lines[0].contestant.config
     return Board(
         str(config.get("data", {}).get("train", "")).removeprefix("dataset:"),
         str(config.get("environment", {}).get("name", "")).removeprefix("environment:"),
+        read.evaluate.share if read is not None else 0.0,
         columns,
         [
             line._replace(
                 cells=[cell(column, interval_of(line.report, column.name)) for column in columns],
-                mark=_mark(line.contestant.run, marks),
+                mark=mark_of(line.contestant.run, marks),
             )
             for line in ranked
         ],
@@ -78,7 +84,7 @@ def _board(lines: Sequence[BoardLine], marks: dict[Weights, str]) -> Board:
     )
 
 
-def _mark(run: Run, marks: dict[Weights, str]) -> str:
+def mark_of(run: Run, marks: dict[Weights, str]) -> str:
     """The mark of the model that played; empty where none has one."""
     weights = weights_of_run(run) if marks else None
     return marks.get(weights, "") if weights is not None else ""

@@ -14,7 +14,7 @@ from training.evaluation.recorded import Report
 from webapp.comparison.boards import interval_of, report_of_run
 from webapp.comparison.contestants import LEAST, MOST, Contestant, Played
 from webapp.comparison.figures import Cell, Column, cell, known_columns, left_out_text
-from webapp.model_pages.origins import Origins, dataset_words, environment_name
+from webapp.model_pages.origins import Origins, Stage, dataset_words, environment_name
 from webapp.registry.models import RegisteredModel
 from webapp.registry.weights import Weights, runs_with, weights_of_model, weights_of_run
 from webapp.runs.config import config_of
@@ -89,7 +89,6 @@ def _evaluations(project: Project, all_weights: Sequence[Weights]) -> list[Evalu
 def _score(project: Project, item: Evaluated, found: Sequence[Evaluated], origins: Origins) -> Score:
     report = item.report
     same = [_newest(found, weights, item.played) for weights in origins.ancestors]
-    trained = {str(stage.dataset.rows_path) for stage in origins.stages if stage.dataset is not None}
     others = [other for other in same if other is not None]
     return Score(
         run=item.run,
@@ -102,8 +101,18 @@ def _score(project: Project, item: Evaluated, found: Sequence[Evaluated], origin
         at=item.run.finished_at,
         base_url=compare_url(project, [others[0].run, item.run]) if others else "",
         all_url=compare_url(project, [*(other.run for other in reversed(others)), item.run]) if others[1:] else "",
-        trained_on=item.played.data in trained,
+        trained_on=any(_trained_on(stage, item) for stage in origins.stages),
     )
+
+
+def _trained_on(stage: Stage, item: Evaluated) -> bool:
+    """Whether a stage learned from tasks that the evaluation plays: rows that it held out are none of them."""
+    if stage.dataset is None or str(stage.dataset.rows_path) != item.played.data:
+        return False
+    played, trained = config_of(item.run), config_of(stage.run)
+    share = played.evaluate.share if played is not None else 0.0
+    held_out = trained.evaluate.share if trained is not None and trained.kind == "grpo" else 0.0
+    return not 0 < share <= held_out
 
 
 def _newest(found: Sequence[Evaluated], weights: Weights, played: Played) -> Evaluated | None:

@@ -36,7 +36,7 @@ def own_model(
     within = models_of(project).select_related(
         "project", "created_by", "checkpoint__run__parent", "checkpoint__run__resume_checkpoint"
     )
-    return project, object_for(request.user, RegisteredModel, pk, need=need, within=within)
+    return project, object_for(request.user, RegisteredModel, pk, need=need, within=within.defer(None), project=project)
 
 
 @login_required

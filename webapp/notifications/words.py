@@ -16,7 +16,7 @@ from webapp.figures import figure, percent
 from webapp.notifications.models import Channel, Event, Kind
 
 MAX_DETAIL_CHARS = 300
-PAGES = {"runs.run": "run-detail"}
+PAGES = {"runs.run": "run-detail", "votes.voteround": "vote-round", "registry.registeredmodel": "model-detail"}
 # Facts of an event → lines; the title has the name in it.
 Lines = Callable[[dict[str, Any]], list[str]]
 

@@ -11,6 +11,8 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from webapp.notifications.events import notify
+from webapp.notifications.models import Kind
 from webapp.registry.models import ModelMark, RegisteredModel
 from webapp.teams.audit import audit
 from webapp.teams.models import AuditAction, Project
@@ -52,7 +54,10 @@ def _set(model: RegisteredModel, mark: str) -> None:
     RegisteredModel.objects.filter(pk=model.pk).update(mark=mark, marked_at=Now() if mark else None)
     model.refresh_from_db(fields=["mark", "marked_at"])
     action = AuditAction.MODEL_MARKED if mark else AuditAction.MODEL_UNMARKED
-    audit(action, model, subject=f"{model.name}: {ModelMark(mark).label if mark else before}")
+    entry = audit(action, model, subject=f"{model.name}: {ModelMark(mark).label if mark else before}")
+    if mark == ModelMark.PRODUCTION:
+        key = f"production:{model.pk}:{model.marked_at.isoformat() if model.marked_at else ''}"
+        notify(Kind.MODEL_PRODUCTION, model, key=key, facts={"by": entry.username if entry else ""})
 
 
 def model_describe(

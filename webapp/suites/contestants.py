@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from django.db.models import Model
+from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from training.config import EndpointConfig, JobConfig, ModelConfig
 from training.config.rollout import POLICY_CHOICES
+from webapp.endpoints.models import Endpoint
 from webapp.launch.forms import reference_choices
+from webapp.registry.models import RegisteredModel
+from webapp.runs.models import Run
 from webapp.teams.models import Project
 from webapp.text import translated
 
-POLICY = "policy:"
+POLICY, MODEL, RUN, ENDPOINT = "policy:", "model:", "run:", "endpoint:"
 FLOOR = ("claim_success", "empty", "copy_prompt", "one_tool")
 
 
@@ -37,7 +44,29 @@ def title_of_contestant(reference: str) -> str:
     """A contestant as a table names it."""
     if reference.startswith(POLICY):
         return _("policy: %(name)s") % {"name": translated(_policy(reference))}
-    return reference.removeprefix("model:").removeprefix("run:").removeprefix("endpoint:")
+    if reference.startswith(ENDPOINT):
+        return _("%(name)s (endpoint)") % {"name": reference.removeprefix(ENDPOINT)}
+    return reference.removeprefix(MODEL).removeprefix(RUN)
+
+
+def pages_of(project: Project, references: Iterable[str]) -> dict[str, str]:
+    """The addresses of those contestants that have a page of their own here."""
+    names: dict[str, set[str]] = {MODEL: set(), RUN: set(), ENDPOINT: set()}
+    for reference in references:
+        kind, colon, name = reference.partition(":")
+        names.get(kind + colon, set()).add(name)
+    pages: tuple[tuple[str, type[Model], str], ...] = (
+        (MODEL, RegisteredModel, "model-detail"),
+        (RUN, Run, "run-detail"),
+        (ENDPOINT, Endpoint, "endpoint-detail"),
+    )
+    found = {}
+    for kind, model, page in pages:
+        if not names[kind]:
+            continue
+        rows = model._default_manager.filter(project=project, name__in=names[kind]).values_list("name", "pk")
+        found |= {kind + name: reverse(page, args=[project.slug, pk]) for name, pk in rows}
+    return found
 
 
 def _policy(reference: str) -> str:

@@ -65,6 +65,13 @@ class PartForm(forms.Form):
     tasks = forms.IntegerField(
         label=gettext_lazy("Tasks"), min_value=0, max_value=1_000_000, required=False, help_text=gettext_lazy("0: all")
     )
+    share = forms.FloatField(
+        label=gettext_lazy("Held-out share"),
+        min_value=0,
+        max_value=0.5,
+        required=False,
+        help_text=gettext_lazy("Only the rows that runs with this share held out; 0: all rows."),
+    )
 
     def __init__(self, *args: Any, project: Project, choices: dict[str, Any], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -152,6 +159,7 @@ def _row(config: JobConfig, base: str, title: str, weight: float) -> dict[str, A
         "environment": config.environment.name,
         "spec": config.rewards.spec,
         "tasks": config.evaluate.tasks,
+        "share": config.evaluate.share,
     }
 
 
@@ -175,7 +183,10 @@ def parts_from(
             "temperature": common["temperature"],
             "max_turns": common["max_turns"],
         }
-        config["evaluate"] = config.get("evaluate", {}) | {"tasks": row["tasks"] or 0}
+        config["evaluate"] = config.get("evaluate", {}) | {
+            "tasks": row["tasks"] or 0,
+            "share": row["share"] or 0.0,
+        }
         config["run"] = config.get("run", {}) | {"seed": common["seed"]}
         weight = 1.0 if row["weight"] is None else row["weight"]
         title = row["title"] or _title(JobConfig.model_validate(config))

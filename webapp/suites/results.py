@@ -13,16 +13,18 @@ from django.utils.translation import gettext as _
 from training.evaluation.intervals import Interval
 from training.evaluation.paired import ALPHA, holm
 from training.evaluation.suites import Score, Values, better_by, joined
-from webapp.comparison.boards import interval_of, report_of_run
+from webapp.comparison.boards import interval_of, mark_of, report_of_run
 from webapp.comparison.contestants import Contestant
 from webapp.comparison.figures import Cell, Column, cell, known_columns, left_out_text
 from webapp.comparison.numbers import numbers_of, same_tasks
 from webapp.comparison.verdicts import p_text
+from webapp.registry.weights import marks_of
 from webapp.runs.config import config_of
 from webapp.runs.models import Run
 from webapp.runs.states import TERMINAL, RunState
-from webapp.suites.contestants import title_of_contestant
+from webapp.suites.contestants import pages_of, title_of_contestant
 from webapp.suites.models import SuiteEvaluation, SuiteVersion
+from webapp.teams.models import Project
 
 MOST_COMPARED = 8
 READ = 200
@@ -40,7 +42,8 @@ class Part(NamedTuple):
 
 @dataclass
 class Line:
-    """A contestant's evaluation. ``verdict`` says how it stands to the first of the board."""
+    """A contestant's evaluation. ``verdict`` says how it stands to the first of the board, ``page`` is the contestant's
+    own, ``mark`` the one of the model that played."""
 
     evaluation: SuiteEvaluation
     title: str
@@ -49,6 +52,8 @@ class Line:
     score_cell: Cell | None
     notes: list[str]
     verdict: str = ""
+    page: str = ""
+    mark: str = ""
 
     @property
     def runs(self) -> list[Run]:
@@ -101,8 +106,18 @@ def board_of(version: SuiteVersion) -> SuiteBoard:
     shown = {line.evaluation.pk for line in scored}
     board.waiting = [line for line in lines if line.evaluation.pk not in shown]
     board.baselines = _baselines(board.lines)
+    _introduce(version.suite.project, [*board.lines, *board.waiting])
     board.corrected = _judge(version, board.lines[:MOST_COMPARED])
     return board
+
+
+def _introduce(project: Project, lines: Sequence[Line]) -> None:
+    """Lead to each contestant's page, and say which models are marked."""
+    pages = pages_of(project, {line.evaluation.contestant for line in lines})
+    marks = marks_of(project)
+    for line in lines:
+        line.page = pages.get(line.evaluation.contestant, "")
+        line.mark = mark_of(line.runs[0], marks) if line.runs else ""
 
 
 def _value(line: Line) -> float:

@@ -16,6 +16,8 @@ from django.utils.translation import gettext as _
 from webapp.comparison.contestants import LEAST, Contestant
 from webapp.comparison.rewards import Evaluations
 from webapp.comparison.tasks import texts_of
+from webapp.notifications.events import notify
+from webapp.notifications.models import Kind
 from webapp.pages import clean_name
 from webapp.teams.access import RANK
 from webapp.teams.audit import audit
@@ -81,9 +83,18 @@ def round_create(
             RoundVoter.objects.bulk_create(RoundVoter(round=made, user=voter) for voter in voters)
             _ballots_add(made, pool, drawn)
             audit(AuditAction.ROUND_MADE, made, by=user)
+            _ask(made, voters)
     except IntegrityError as exc:
         raise ValidationError({"name": _("A vote round with this name exists already.")}) from exc
     return made
+
+
+def _ask(made: VoteRound, voters: Sequence[User]) -> None:
+    """Tell the people who are asked, but for whoever asks."""
+    asked = [voter for voter in voters if voter.pk != made.created_by_id]
+    if asked:
+        by = made.created_by.username if made.created_by else ""
+        notify(Kind.VOTE_ASKED, made, key=f"round:{made.pk}", people=asked, facts={"by": by})
 
 
 def _ballots_add(made: VoteRound, pool: Pool, drawn: Sequence[Drawn]) -> None:

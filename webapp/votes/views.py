@@ -16,7 +16,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from webapp.comparison.contestants import contestants_of
+from webapp.comparison.contestants import LEAST, contestants_of
 from webapp.comparison.rewards import evaluations
 from webapp.pages import add_errors
 from webapp.teams.access import object_for, project_for
@@ -111,7 +111,14 @@ def _round_context(made: VoteRound, user: User) -> dict[str, Any]:
         "standing": selectors.standing_of(made, user),
         "ballots": ballots,
         "gone": ballots - selectors.playable(made).count(),
+        "compare": _compare_query(made),
     }
+
+
+def _compare_query(made: VoteRound) -> str:
+    """The comparison of the round's contestants; empty where fewer than two are left."""
+    ids = [item.run_id for item in made.contestants.select_related("run") if item.present]
+    return urlencode([("c", pk) for pk in ids]) if len(ids) >= LEAST else ""
 
 
 @never_cache

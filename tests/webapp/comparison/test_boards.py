@@ -46,6 +46,18 @@ def test_the_newest_of_each_the_best_first(
     assert "pass@2" in {column.name for column in first.columns}
 
 
+def test_a_part_of_the_tasks_is_a_board_of_its_own(
+    client: Client, project: Project, rita: User, evaluation: Evaluation
+) -> None:
+    evaluation("all", {0: [1], 1: [0]}, **_of("model:a"))
+    evaluation("held-out", {0: [1]}, **_of("model:a"), evaluate={"share": 0.25})
+    evaluation("some", {0: [1]}, **_of("model:a"), evaluate={"tasks": 1})
+    found = {line.contestant.run.name: board.share for board in boards(project) for line in board.lines}
+    assert found == {"all": 0.0, "held-out": 0.25, "some": 0.0} and len(boards(project)) == 3
+    client.force_login(rita)
+    assert "the 25% held out" in client.get(reverse("compare", args=[project.slug])).content.decode()
+
+
 def test_who_has_no_verdict_stands_last(project: Project, evaluation: Evaluation) -> None:
     evaluation("none", {0: [None], 1: [None]}, **_of("model:none"))
     evaluation("zero", {0: [0], 1: [0]}, **_of("model:zero"))

@@ -184,6 +184,19 @@ def test_the_headline_is_of_tasks_that_it_was_not_trained_on(
     assert re.search(r'class="glance-figure">\s*50%', page) and page.count("trained on") == 2  # tag and its title
 
 
+@pytest.mark.parametrize(("held_out", "played", "told"), [(0.25, 0.25, False), (0.25, 0.5, True), (0.0, 0.25, True)])
+def test_rows_that_were_held_out_were_not_trained_on(
+    past: Past, evaluation: Callable[..., Run], held_out: float, played: float, told: bool
+) -> None:
+    past.grpo.resolved = (past.grpo.resolved or past.grpo.config) | {"evaluate": {"every": 5, "share": held_out}}
+    past.grpo.save(update_fields=["resolved"])
+    run = evaluation("seen", {0: [1.0]}, dataset=past.tasks, evaluate={"share": played})
+    run.resolved["model"]["source"] = str(past.model.folder)
+    run.save(update_fields=["resolved"])
+    (score,) = scores(past.model, origins_of(past.model))
+    assert score.trained_on == told
+
+
 def test_an_empty_model_says_what_to_do(project: Project, client_for: Any, bob: User, rita: User) -> None:
     model = RegisteredModel.objects.create(
         project=project, name="qwen", kind=ModelKind.HUB, source="a/b", revision="v1"

@@ -9,6 +9,8 @@ import pytest
 from django.db import IntegrityError, transaction
 from django.test import Client
 
+from webapp.notifications.models import Event
+from webapp.notifications.words import path_of, words_of
 from webapp.registry.models import ModelKind, RegisteredModel
 from webapp.teams.models import AuditEntry, Project, Team, User
 
@@ -52,6 +54,20 @@ def test_one_model_is_in_production_and_the_former_loses_the_mark(pair: Any, cli
     assert old.marked_at is None
     with pytest.raises(IntegrityError), transaction.atomic():
         RegisteredModel.objects.filter(pk=old.pk).update(mark="production")
+
+
+def test_a_model_in_production_is_told_once_for_each_time(pair: Any, client_for: Any, bob: User) -> None:
+    old, new = pair
+    client = client_for(bob)
+    for model, mark in ((old, "candidate"), (old, "production"), (old, "production"), (new, "production")):
+        _mark(client, model, mark)
+    events = list(Event.objects.order_by("created_at"))
+    assert [(event.kind, event.subject) for event in events] == [
+        ("model_production", "old"),
+        ("model_production", "new"),
+    ]
+    assert words_of(events[0]) == ("Model “old” is in production", ["Marked by bob."])
+    assert path_of(events[0]) == f"/p/joust/models/{old.pk}/"
 
 
 def test_candidates_are_as_many_as_the_team_likes(pair: Any, client_for: Any, bob: User) -> None:

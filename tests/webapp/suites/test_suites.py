@@ -14,6 +14,7 @@ from training.config import JobConfig
 from training.errors import ConfigError
 from webapp.endpoints.models import Endpoint
 from webapp.environments.models import Environment
+from webapp.registry.models import RegisteredModel
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
 from webapp.suites.contestants import contestants_offered
@@ -120,7 +121,7 @@ def test_an_endpoint_of_the_project_plays_like_a_model(suite: SuiteVersion, alic
     made = suite_evaluate(version=suite, contestant="endpoint:hosted", user=alice)
     run = made.runs.all()[0].run
     assert (run.config["model"]["source"], run.resolved["endpoint"]["model"]) == ("endpoint:hosted", "gpt-oss-20b")
-    assert [line.title for line in board_of(suite).waiting] == ["hosted"]
+    assert [line.title for line in board_of(suite).waiting] == ["hosted (endpoint)"]
 
 
 def test_a_part_that_cannot_be_played_queues_none(suite: SuiteVersion, alice: Any, tasks: Any) -> None:
@@ -240,6 +241,42 @@ def test_evaluations_become_a_suite(
     assert f'value="run:{run.pk}"' in page and re.search(r'name="samples"[^>]*value="3"', page)
     assert re.search(r'name="max_turns"[^>]*value="7"', page)
     assert client_for(alice).get(url(suite, "suite-new"), {"c": ["x", "\x00"]}).status_code == 200
+
+
+def test_a_suite_on_what_runs_held_out(
+    suite: SuiteVersion, evaluation: Callable[..., Run], client_for: Any, alice: Any, tasks: Any, place: Environment
+) -> None:
+    client = client_for(alice)
+    run = evaluation("seen", {0: [1]}, evaluate={"share": 0.25})
+    assert re.search(
+        r'name="part0-share"[^>]*value="0.25"', client.get(url(suite, "suite-new"), {"c": run.pk}).content.decode()
+    )
+    assert client.post(url(suite, "suite-new"), fields(tasks, place, **{"part0-share": "0.6"})).status_code == 422
+    assert client.post(url(suite, "suite-new"), fields(tasks, place, **{"part0-share": "0.2"})).status_code == 302
+    made = Suite.objects.get(name="fresh").versions.get()
+    assert JobConfig.model_validate(made.parts[0]["config"]).evaluate.share == 0.2
+    assert "of the 20% held out" in re.sub(r"\s+", " ", client.get(url(made, "suite-detail")).content.decode())
+
+
+def test_contestants_lead_to_their_pages_and_the_marked_are_marked(
+    suite: SuiteVersion, evaluation: Callable[..., Run], project: Any, client_for: Any, alice: Any
+) -> None:
+    one = {"name": "gpt", "url": "http://127.0.0.1:1/v1", "model": "gpt-oss"}
+    endpoint = Endpoint.objects.create(project=project, **one)
+    model = RegisteredModel.objects.create(project=project, name="a", kind="hub", source="x/y", mark="production")
+    made = played(suite, evaluation, "model:a", {0: [1, 1]}, {0: [1, 1]})
+    Run.objects.filter(pk=made.runs.get(part=0).run_id).update(resolved={"model": {"source": "x/y", "revision": ""}})
+    played(suite, evaluation, "endpoint:gpt", {0: [1, 0]}, {0: [1, 1]})
+    played(suite, evaluation, "policy:empty", {0: [0, 0]}, {0: [0, 0]})
+    lines = board_of(suite).lines
+    pages = [f"/p/joust/models/{model.pk}/", f"/p/joust/endpoints/{endpoint.pk}/", ""]
+    assert [(line.title, line.page) for line in lines[:2]] == [("a", pages[0]), ("gpt (endpoint)", pages[1])]
+    assert lines[2].page == "" and [line.mark for line in lines] == ["production", "", ""]
+    for page, contestant in zip(pages[:2], ("model%3Aa", "endpoint%3Agpt"), strict=True):
+        address = f"{url(suite, 'suite-detail')}?contestant={contestant}"
+        assert address in client_for(alice).get(page).content.decode()
+        chosen = client_for(alice).get(address).content.decode()
+        assert re.search(rf'value="{contestant.replace("%3A", ":")}" selected', chosen)
 
 
 def test_nobody_plays_who_is_not_offered(suite: SuiteVersion, client_for: Any, alice: Any) -> None:

@@ -14,6 +14,8 @@ from django.utils import timezone
 from tests.evaluations import play
 from webapp.comparison.contestants import contestants_of
 from webapp.comparison.rewards import evaluations
+from webapp.notifications.models import Event
+from webapp.notifications.words import path_of, words_of
 from webapp.rollouts.models import Rollout
 from webapp.runs.models import Run
 from webapp.teams.models import Project, User
@@ -34,6 +36,18 @@ def two(evaluation: Evaluation) -> list[Run]:
         evaluation("alpha-7b", {0: [1.0], 1: [0.0], 2: [1.0], 3: [0.0]}),
         evaluation("beta-7b", {0: [1.0], 1: [1.0], 2: [0.0], 3: [0.0]}),
     ]
+
+
+def test_who_is_asked_is_told_but_for_whoever_asks(
+    two: list[Run], make_vote_round: Maker, alice: User, bob: User
+) -> None:
+    made = make_vote_round(two, [alice, bob], ballots=4, name="taste")
+    event = Event.objects.get()
+    assert (event.kind, event.people, event.subject) == ("vote_asked", [str(bob.pk)], "taste")
+    assert path_of(event) == f"/p/joust/votes/{made.pk}/"
+    assert words_of(event) == ("Votes are asked for: taste", ["alice asks which answers are better."])
+    make_vote_round(two, [alice], ballots=4)
+    assert Event.objects.count() == 1  # nobody else was asked
 
 
 # --- Making ----------------------------------------------------------------------------------------------------------
