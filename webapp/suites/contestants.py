@@ -60,7 +60,7 @@ def pages_of(project: Project, references: Iterable[str]) -> dict[str, str]:
         (RUN, Run, "run-detail"),
         (ENDPOINT, Endpoint, "endpoint-detail"),
     )
-    found = {}
+    found: dict[str, str] = {}
     for kind, model, page in pages:
         if not names[kind]:
             continue

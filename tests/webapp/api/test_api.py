@@ -69,9 +69,6 @@ def test_models(project: Project, bobs: Client) -> None:
         "tags": [],
         "notes": "",
         "created_at": model.created_at.isoformat(),
-        "mark": "",
-        "tags": [],
-        "notes": "",
     }
 
 
