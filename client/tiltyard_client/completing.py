@@ -30,7 +30,7 @@ def _completion(rest: str, **query: str) -> Callable[[typer.Context, str], list[
         try:
             chosen = dict.fromkeys(query, incomplete) if incomplete else {}
             return _names(ctx, rest, incomplete, **chosen)
-        except Exception:
+        except Exception:  # whatever it is, the line that is being typed stays whole
             return []
 
     return complete
