@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from webapp.api.answers import comparing as comparing_answers
 from webapp.api.answers.base import Deleted, Items
 from webapp.api.base import caller
-from webapp.suites.contestants import contestants_offered
+from webapp.suites.contestants import may_play
 from webapp.suites.models import Suite, SuiteEvaluation, SuiteVersion
 from webapp.suites.results import Line, board_of
 from webapp.suites.services import suite_change, suite_create, suite_delete, suite_evaluate
@@ -117,7 +117,7 @@ def suite_remove(request: HttpRequest, suite_id: UUID) -> dict[str, str]:
 def suite_play(request: HttpRequest, suite_id: UUID, body: ContestantIn) -> Status[dict[str, Any]]:
     """Have a contestant play the newest version: one evaluation is queued for each part, or none."""
     suite = _suite(request, suite_id, Role.EDITOR)
-    if body.contestant not in dict(contestants_offered(suite.project)):
+    if not may_play(body.contestant):
         raise ValidationError({"contestant": _("Choose who plays.")})
     made = suite_evaluate(version=_version(suite), contestant=body.contestant, user=caller(request))
     return Status(201, _evaluation_out(made))

@@ -40,6 +40,15 @@ def contestants_offered(project: Project) -> list[tuple[str, str]]:
     return models + [(POLICY + name, title_of_contestant(POLICY + name)) for name in FLOOR]
 
 
+def may_play(reference: str) -> bool:
+    """Whether a reference has the form of a contestant's; launching looks up whether there is such a one."""
+    if reference.startswith(POLICY):
+        return reference.removeprefix(POLICY) in POLICY_CHOICES
+    return reference == "starter" or any(
+        reference.startswith(kind) and reference != kind for kind in (MODEL, RUN, ENDPOINT)
+    )
+
+
 def title_of_contestant(reference: str) -> str:
     """A contestant as a table names it."""
     if reference.startswith(POLICY):

@@ -18,7 +18,7 @@ from training.errors import ConfigError
 from webapp.pages import add_errors
 from webapp.runs.models import Run
 from webapp.suites import forms, services
-from webapp.suites.contestants import contestants_offered
+from webapp.suites.contestants import contestants_offered, may_play
 from webapp.suites.models import Suite, SuiteVersion
 from webapp.suites.results import SuiteBoard, board_of
 from webapp.teams.access import can_edit, object_for, project_for
@@ -157,7 +157,7 @@ def suite_evaluate_view(request: HttpRequest, slug: str, pk: UUID) -> HttpRespon
     contestant = request.POST.get("contestant", "")[:200]
     version = _version(suite, "")
     try:
-        if contestant not in dict(contestants_offered(project)):
+        if not may_play(contestant):
             raise ValidationError(_("Choose who plays."))
         made = services.suite_evaluate(version=version, contestant=contestant, user=cast(User, request.user))
     except ValidationError as exc:

@@ -280,8 +280,13 @@ def test_contestants_lead_to_their_pages_and_the_marked_are_marked(
 
 
 def test_nobody_plays_who_is_not_offered(suite: SuiteVersion, client_for: Any, alice: Any) -> None:
-    page = client_for(alice).post(url(suite, "suite-evaluate"), {"contestant": "model:gone"}, follow=True)
-    assert "Choose who plays." in page.content.decode() and not Run.objects.exists()
+    for wrong, said in (
+        ("model:gone", "there is no model “gone”"),
+        ("policy:cheat", "Choose who plays."),
+        ("", "Choose"),
+    ):
+        page = client_for(alice).post(url(suite, "suite-evaluate"), {"contestant": wrong}, follow=True)
+        assert said in page.content.decode() and not Run.objects.exists()
 
 
 def test_the_page_says_who_is_first_and_links_to_the_comparison(
@@ -326,7 +331,7 @@ def test_a_script_saves_a_suite_has_it_played_and_reads_the_board(
     played_now = client.post(f"{one}/evaluations", {"contestant": "policy:empty"}, content_type="application/json")
     assert played_now.status_code == 201 and len(played_now.json()["runs"]) == 1
     wrong = client.post(f"{one}/evaluations", {"contestant": "model:gone"}, content_type="application/json")
-    assert wrong.status_code == 422 and wrong.json()["code"] == "invalid"
+    assert wrong.status_code == 422 and wrong.json()["code"] == "config_invalid"
     played(SuiteVersion.objects.get(number=2), evaluation, "model:a", {0: [1, 1], 1: [0, 0], 2: [1, 1], 3: [1, 1]})
     board = client.get(one).json()
     assert [line["contestant"] for line in board["lines"]] == ["model:a"]
