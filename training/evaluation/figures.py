@@ -18,6 +18,8 @@ from training.evaluation.intervals import Interval, mean_intervals
 
 Values = NDArray[np.float64]
 PART = "rewards/"
+COUNTED = {"turns", "tokens", "seconds", "cost"}
+"""Figures that may be above 1: a mean of ones is no share."""
 
 
 class Try(NamedTuple):
@@ -87,7 +89,8 @@ def intervals_of(sheets: Sequence[Sheet], *, seed: int = 0) -> list[dict[str, In
             for name, values in sheet.columns.items()
         ]
         if columns:
-            intervals = mean_intervals(np.column_stack([values for _place, _name, values in columns]), seed=seed)
+            stacked = np.column_stack([values for _place, _name, values in columns])
+            intervals = mean_intervals(stacked, seed=seed, shares=[name not in COUNTED for _place, name, _v in columns])
             for (place, name, _values), interval in zip(columns, intervals, strict=True):
                 found[place][name] = interval
     return found

@@ -8,6 +8,7 @@ value is 0 or 1 it is Wilson's (1927): of so coarse values a bootstrap gives too
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -35,8 +36,12 @@ def mean_interval(values: Values, *, seed: int = 0) -> Interval:
     return mean_intervals(values[:, None], seed=seed)[0]
 
 
-def mean_intervals(columns: Values, *, seed: int = 0) -> list[Interval]:
-    """The same for several figures of the same tasks, as columns; the tasks are drawn once for all of them."""
+def mean_intervals(columns: Values, *, seed: int = 0, shares: Sequence[bool] | None = None) -> list[Interval]:
+    """The same for several figures of the same tasks, as columns; the tasks are drawn once for all of them.
+
+    ``shares`` tells which columns lie between 0 and 1 by their nature (all, unless given): Wilson's interval is for
+    those alone.
+    """
     known = ~np.isnan(columns)
     filled = np.where(known, columns, 0.0)
     tasks = columns.shape[0]
@@ -49,10 +54,35 @@ def mean_intervals(columns: Values, *, seed: int = 0) -> list[Interval]:
         drawn = rng.multinomial(tasks, np.full(tasks, 1 / tasks), size=size).astype(np.float64)
         with np.errstate(invalid="ignore"):
             means[start : start + size] = (drawn @ filled) / (drawn @ known.astype(np.float64))
-    return [_interval(columns[known[:, k], k], means[:, k]) for k in range(columns.shape[1])]
+    share = [True] * columns.shape[1] if shares is None else shares
+    return [_interval(columns[known[:, k], k], means[:, k], share[k]) for k in range(columns.shape[1])]
 
 
-def _interval(values: Values, resampled: Values) -> Interval:
+def change_intervals(columns: Values, *, seed: int = 0) -> list[Interval]:
+    """The same for differences of two contestants' values, which lie between -1 and 1.
+
+    Where whole tasks changed in one direction alone, or none did, a bootstrap has nothing to vary; the interval is then
+    that of Agresti and Min (2005) for paired shares: half a task is added to each of the four cells.
+    """
+    found = mean_intervals(columns, seed=seed, shares=[False] * columns.shape[1])
+    for place in range(len(found)):
+        values = columns[~np.isnan(columns[:, place]), place]
+        one_sided = np.isin(values, (0.0, 1.0)).all() or np.isin(values, (0.0, -1.0)).all()
+        if values.size > 1 and one_sided:
+            found[place] = _one_sided(values)
+    return found
+
+
+def _one_sided(values: Values) -> Interval:
+    count, mean = int(values.size), float(values.mean())
+    wins, losses = float(np.sum(values > 0)) + 0.5, float(np.sum(values < 0)) + 0.5
+    middle = (wins - losses) / (count + 2)
+    half = _NORMAL.inv_cdf((1 + CONFIDENCE) / 2) * math.sqrt(wins + losses - (wins - losses) ** 2 / (count + 2))
+    half /= count + 2
+    return Interval(mean, min(mean, max(-1.0, middle - half)), max(mean, min(1.0, middle + half)), count)
+
+
+def _interval(values: Values, resampled: Values, share: bool = True) -> Interval:
     count = int(values.size)
     if not count:
         return Interval(None, None, None, 0)
@@ -60,7 +90,7 @@ def _interval(values: Values, resampled: Values) -> Interval:
     if count == 1:
         return Interval(mean, None, None, 1)
     resampled = resampled[~np.isnan(resampled)]
-    if np.isin(values, (0.0, 1.0)).all():
+    if share and np.isin(values, (0.0, 1.0)).all():
         return Interval(mean, *_wilson(mean, count), count)
     if np.ptp(values) < 1e-12:  # all tasks alike: there is nothing to resample
         return Interval(mean, mean, mean, count)

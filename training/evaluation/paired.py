@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from training.evaluation.intervals import Interval, mean_intervals
+from training.evaluation.intervals import Interval, change_intervals
 
 Values = NDArray[np.float64]
 ALPHA, POWER = 0.05, 0.8
@@ -56,7 +56,7 @@ def paired_columns(
 ) -> list[Paired]:
     """``paired`` for several pairs ``(a, b)`` of columns; tasks and signs are drawn once for all of them."""
     changes = np.column_stack([columns[:, b] - columns[:, a] for a, b in pairs])
-    intervals = mean_intervals(changes, seed=seed)
+    intervals = change_intervals(changes, seed=seed)
     p_values = _p_values(columns, changes, pairs, seed)
     found = []
     for place, (a, b) in enumerate(pairs):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from training.evaluation.intervals import Interval, mean_interval
+from training.evaluation.intervals import Interval, change_intervals
 from training.evaluation.paired import paired, sign_flip
 
 Values = NDArray[np.float64]
@@ -54,7 +54,7 @@ def better_by(parts: Sequence[tuple[Values, Values]], weights: Sequence[float], 
         return Score(found.difference, found.p_value)
     changes = [second - first for first, second in parts]
     changes = [change[~np.isnan(change)] for change in changes]
-    difference = joined([mean_interval(change, seed=seed) for change in changes], weights)
+    difference = joined([change_intervals(change[:, None], seed=seed)[0] for change in changes], weights)
     if difference.value is None:
         return Score(difference, None)
     # A task of a small set with a large weight moves the score more: its sign is flipped with all that it moves.

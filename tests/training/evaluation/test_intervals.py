@@ -7,7 +7,14 @@ import math
 import numpy as np
 import pytest
 
-from training.evaluation.intervals import RESAMPLES, Interval, _interval, mean_interval, mean_intervals
+from training.evaluation.intervals import (
+    RESAMPLES,
+    Interval,
+    _interval,
+    change_intervals,
+    mean_interval,
+    mean_intervals,
+)
 
 Z = 1.959963984540054
 
@@ -69,3 +76,26 @@ def test_nineteen_of_twenty_intervals_hold_the_truth(tasks: int, tries: int, sha
         assert found.low is not None and found.high is not None
         held += found.low <= share <= found.high
     assert 0.93 <= held / rounds <= 0.97
+
+
+def test_a_mean_of_ones_is_a_share_only_where_it_is_one() -> None:
+    ones = np.ones((7, 2))
+    share, turns = mean_intervals(ones, shares=[True, False])
+    assert share.low == pytest.approx(0.6457, abs=1e-4)
+    assert tuple(turns) == (1.0, 1.0, 1.0, 7)
+
+
+@pytest.mark.parametrize(
+    ("wins", "losses", "low", "high"),
+    # Agresti and Min: half a task in each cell, n + 2; by hand for 7 of 7: 7/9 -+ 1.96 sqrt(8 - 49/9) / 9.
+    [(0, 0, -0.2178, 0.2178), (7, 0, 0.4297, 1.0), (0, 7, -1.0, -0.4297), (1, 0, -0.1882, 0.4104)],
+)
+def test_tasks_that_change_in_one_direction_leave_room_for_the_other(
+    wins: int, losses: int, low: float, high: float
+) -> None:
+    change = np.array([1.0] * wins + [-1.0] * losses + [0.0] * (7 - wins - losses))
+    found = change_intervals(change[:, None])[0]
+    assert (found.low, found.high) == pytest.approx((low, high), abs=1e-3)
+    assert found.value == pytest.approx((wins - losses) / 7)
+    mirrored = change_intervals(-change[:, None])[0]
+    assert (mirrored.low, mirrored.high) == pytest.approx((-high, -low), abs=1e-3)
