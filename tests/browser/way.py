@@ -51,6 +51,7 @@ class Way(Journey):
 
     def __init__(self, page: Page, slug: str) -> None:
         super().__init__(page, slug)
+        page.set_default_timeout(90_000)  # workers start beside it, on few cores
         self.seen: dict[str, str] = {}
         self.best: dict[str, str] = {}
 
