@@ -84,6 +84,14 @@ def test_the_weights_decide_who_is_better() -> None:
     assert better_by(first, [1.0, 1.0]).p_value == pytest.approx(1.0, abs=0.02)
 
 
+def test_a_difference_of_none_has_an_interval_for_both_directions() -> None:
+    """A bootstrap of values that are all 0 has no width; 40 tasks do not tell so much."""
+    same = (np.zeros(20), np.zeros(20)), (np.ones(20), np.ones(20))
+    found = better_by(same, [1.0, 1.0]).difference
+    assert found.value == 0.0 and found.low is not None and found.high is not None
+    assert -0.1 < found.low < -0.03 and 0.03 < found.high < 0.1
+
+
 def test_tasks_that_only_one_has_played_are_left_out() -> None:
     a, b = np.array([0.0, np.nan, 1.0]), np.array([1.0, 1.0, np.nan])
     assert better_by([(a, b), (np.zeros(2), np.zeros(2))], [1, 1]).difference.tasks == 3
