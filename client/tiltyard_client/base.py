@@ -44,7 +44,7 @@ def site_of(project: str = "") -> Iterator[Tiltyard]:
         for item in named:
             said = escape(f"{item['message']} {item.get('hint') or ''}".strip())
             errors.print(f"[bold]{escape(item['path'])}[/]: {said}")
-        if exc.message in (item["message"] for item in named):
+        if exc.message in {text for item in named for text in (item["message"], f"{item['path']}: {item['message']}")}:
             raise typer.Exit(REFUSED) from exc
         end(exc.message or exc.code, REFUSED)
     except Unreachable as exc:
