@@ -14,7 +14,7 @@ from tests.training.policy import families
 from training.algorithms.grpo import run_grpo
 from training.algorithms.sample import run_sample
 from training.errors import SamplerDisagrees
-from training.policy import transformers_engine
+from training.policy import sampling
 from training.rewards.base import Episode, Score
 
 GAP = "sampling/logprob_gap_max"
@@ -30,13 +30,13 @@ def _no_health(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def wrong_logprobs(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sampler that draws right and says log-probabilities of another distribution."""
-    draw = transformers_engine.draw
+    draw = sampling.draw
 
     def drawn(*args: Any) -> Any:
         ids, logprobs = draw(*args)
         return ids, logprobs * 1.1
 
-    monkeypatch.setattr(transformers_engine, "draw", drawn)
+    monkeypatch.setattr(sampling, "draw", drawn)
 
 
 def by_length(episode: Episode) -> Score:
