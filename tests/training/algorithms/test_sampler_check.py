@@ -14,7 +14,7 @@ from tests.training.policy import families
 from training.algorithms.grpo import run_grpo
 from training.algorithms.sample import run_sample
 from training.errors import SamplerDisagrees
-from training.policy import sampling
+from training.policy import sampling, transformers_engine
 from training.rewards.base import Episode, Score
 
 GAP = "sampling/logprob_gap_max"
