@@ -113,7 +113,7 @@ def _here(host: str, port: int) -> list[str]:
 def test_the_request_is_this_and_nothing_else(serve: Serve, heard: list[bytes]) -> None:
     port = serve()
     reply = fetch(f"http://127.0.0.1:{port}/health", token="secret")
-    assert reply == (200, b"ok")
+    assert reply[:2] == (200, b"ok")
     assert heard == [
         f"GET /health HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAccept-Encoding: identity\r\n"
         "User-Agent: tiltyard\r\nConnection: close\r\nAccept: application/json\r\n"
@@ -138,14 +138,14 @@ def test_the_host_is_named_with_its_port_where_it_is_unusual(
     url: str, host: str, asked: list[httpx.Request], settings: Any
 ) -> None:
     settings.OUTBOUND_ALLOW = ["[::1]:80", "[::1]:8000"]
-    assert fetch(url, resolve=lambda host, port: ["93.184.215.14"]) == (200, b"ok")
+    assert fetch(url, resolve=lambda host, port: ["93.184.215.14"])[:2] == (200, b"ok")
     assert asked[0].headers["host"] == host and asked[0].url.host in ("93.184.215.14", "::1")
 
 
 @pytest.mark.parametrize(("status", "body"), [(400, b"what"), (404, b"gone"), (500, b""), (200, b"x" * 1024**2)])
 def test_what_a_server_answers_is_given_back(serve: Serve, status: int, body: bytes) -> None:
     port = serve(f"HTTP/1.1 {status} X\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
-    assert fetch(f"http://127.0.0.1:{port}/") == (status, body)
+    assert fetch(f"http://127.0.0.1:{port}/")[:2] == (status, body)
 
 
 REDIRECTS = "The server redirects elsewhere, and redirects are not followed."

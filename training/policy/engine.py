@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from training.policy.sampling import SamplingParams
+if TYPE_CHECKING:  # it loads torch, which scripted policies and endpoints do without
+    from training.policy.sampling import SamplingParams
 
 
 @dataclass(frozen=True)

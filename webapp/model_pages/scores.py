@@ -111,7 +111,7 @@ def _trained_on(stage: Stage, item: Evaluated) -> bool:
         return False
     played, trained = config_of(item.run), config_of(stage.run)
     share = played.evaluate.share if played is not None else 0.0
-    held_out = trained.evaluate.share if trained is not None and trained.kind == "grpo" else 0.0
+    held_out = trained.evaluate.share if trained is not None and trained.method.learns_from == "rollouts" else 0.0
     return not 0 < share <= held_out
 
 
