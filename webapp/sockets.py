@@ -11,7 +11,8 @@ from django.urls import URLPattern, path, re_path
 
 from webapp.chat.consumer import ChatConsumer
 from webapp.environments.playground.consumer import PlayConsumer
-from webapp.live.consumers import FORBIDDEN, GONE, RunConsumer
+from webapp.live.consumers import RunConsumer
+from webapp.live.watching import FORBIDDEN, GONE
 
 
 class Unknown(AsyncWebsocketConsumer):

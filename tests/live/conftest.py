@@ -16,7 +16,7 @@ from django.utils import timezone
 from training import journal as j
 from webapp.engine import lease as leases
 from webapp.engine.projection import Projector
-from webapp.live import consumers, feed
+from webapp.live import consumers, feed, watching
 from webapp.records.selectors import KEYS
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
@@ -142,8 +142,10 @@ class Watched:
 def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Short rhythms, no messages to workers, and no connections left behind."""
     monkeypatch.setattr("webapp.engine.outbox._send", lambda row: False)
-    for name, seconds in {"FRAME_S": 0.05, "LOOK_S": 0.4, "BEAT_S": 0.5, "RECHECK_S": 0.3}.items():
-        monkeypatch.setattr(consumers, name, seconds)
+    for name, seconds in {"frame_s": 0.05, "look_s": 0.4}.items():
+        monkeypatch.setattr(consumers.RunConsumer, name, seconds)
+    for name, seconds in {"BEAT_S": 0.5, "RECHECK_S": 0.3}.items():
+        monkeypatch.setattr(watching, name, seconds)
     monkeypatch.setattr(feed, "SNAPSHOT_KEEP_S", 0.0)  # a test's next tab expects what it has just written
     yield
     feed.close_connections()

@@ -18,7 +18,7 @@ from django.db import DatabaseError
 from tests.live.conftest import Socket, Tab, Watched, Wire, in_db
 from training import journal as j
 from webapp.asgi import application
-from webapp.live import consumers, feed
+from webapp.live import consumers, feed, watching
 from webapp.live.frames import encode, frames
 from webapp.runs.models import Run
 from webapp.teams.models import Membership
@@ -100,7 +100,7 @@ async def test_a_deleted_run_closes_its_sockets(watched: Watched, alice: Any) ->
 
 
 async def test_the_twenty_first_socket_is_one_too_many(watched: Watched, alice: Any) -> None:
-    sockets = [await _open(watched, alice) for _ in range(consumers.SOCKETS_MAX)]
+    sockets = [await _open(watched, alice) for _ in range(watching.SOCKETS_MAX)]
     assert await Socket(watched.run.pk, alice).connect() == (False, 4429)
     for socket in sockets:
         await socket.disconnect()
@@ -287,8 +287,8 @@ async def test_sockets_share_their_reads(watched: Watched, alice: Any, rita: Any
 
 async def test_a_nudge_becomes_a_frame_quickly(watched: Watched, alice: Any, monkeypatch: Any) -> None:
     """L2 on an idle machine: from the commit to the tab in well under a second (measured: see docs/live.md)."""
-    monkeypatch.setattr(consumers, "LOOK_S", 30.0)
-    monkeypatch.setattr(consumers, "BEAT_S", 30.0)
+    monkeypatch.setattr(consumers.RunConsumer, "look_s", 30.0)
+    monkeypatch.setattr(watching, "BEAT_S", 30.0)
     socket = await _open(watched, alice)
     await socket.frame()
     took = []

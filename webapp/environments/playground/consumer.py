@@ -35,9 +35,9 @@ from webapp.environments.playground.saves import save
 from webapp.environments.playground.seats import authorise, leave, take
 from webapp.environments.playground.tasks import start_of
 from webapp.failures import failure
-from webapp.live.consumers import BAD_FRAME, TOO_MANY, Closed
 from webapp.live.feed import in_database
 from webapp.live.frames import encode
+from webapp.live.watching import BAD_FRAME, TOO_MANY, Closed
 
 logger = logging.getLogger(__name__)
 IDLE_S, KEEP_S, RECHECK_S, WATCH_S, SEND_LIMIT_S = 600.0, 3600.0, 25.0, 1.0, 30.0

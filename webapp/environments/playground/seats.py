@@ -10,7 +10,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404
 
 from webapp.environments.models import Environment
-from webapp.live.consumers import FORBIDDEN, GONE, LOGIN, Closed, _user_now
+from webapp.live.watching import FORBIDDEN, GONE, LOGIN, Closed, user_now
 from webapp.teams.access import object_for
 from webapp.teams.models import Role, User
 
@@ -21,7 +21,7 @@ _taken: set[tuple[UUID, UUID]] = set()
 
 def authorise(scope: dict[str, Any], environment_id: UUID, *, again: bool) -> tuple[User, Environment]:
     """The person and the environment, or ``Closed`` with the code that says why not."""
-    user = _user_now(scope)
+    user = user_now(scope)
     if not user.is_authenticated:
         raise Closed(LOGIN)
     try:
