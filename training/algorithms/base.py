@@ -142,12 +142,12 @@ class JournalCallback(TrainerCallback):
             control.should_training_stop = True
 
     def _evaluate(self, step: int) -> bool:
-        """Play the held-out tasks if that is due; whether no weights before were as good."""
+        """Play the held-out tasks if that is due; whether no weights that were trained were as good."""
         if self.held_out is None or not self.held_out.due(step):
             return False
-        before, success = self.held_out.best, self.held_out.evaluate(step)
+        best = self.held_out.evaluate(step)
         self._mark = time.monotonic()
-        return step > 0 and success is not None and (before is None or success > before)
+        return best and step > 0  # before the first step there is nothing to save
 
     def _figures(self) -> dict[str, float]:
         """Our own figures of the step, with where its time went."""

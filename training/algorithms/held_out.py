@@ -135,8 +135,8 @@ class HeldOut:
         last = max(self._done, default=-1)
         return step > last and (step // every > last // every or step == run.max_steps)
 
-    def evaluate(self, step: int) -> float | None:
-        """Play every task once or as often as is set; the success, if the environment tells of it.
+    def evaluate(self, step: int) -> bool:
+        """Play every task once or as often as is set; whether no weights before had as high a success.
 
         Journals the rollouts, the figures and the report. Raises as ``Collector.collect`` does.
         """
@@ -157,7 +157,7 @@ class HeldOut:
         job.journal.write(Metrics(step=step, values=_figures(report)))
         is_best = success is not None and (best is None or success > best)
         job.journal.write(HeldOutEvaluated(step=step, report=report.model_dump(mode="json"), best=is_best))
-        return success
+        return is_best
 
     @property
     def best(self) -> float | None:

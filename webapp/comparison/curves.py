@@ -45,7 +45,7 @@ def overlay(contestants: Sequence[Contestant]) -> dict[str, Any] | None:
         key = _setting(item)
         if key not in settings:
             settings.append(key)
-        found = curves(item.run, [*names, "timing/step"], max_points=POINTS)
+        found = curves(item.run, names, max_points=POINTS)
         spent = curves(item.run, ["timing/step"], max_points=10**6).get("timing/step", {})
         runs.append(
             {
@@ -79,7 +79,7 @@ def _setting(item: Contestant) -> str:
 def _axes(item: Contestant, spent: dict[str, list[Any]]) -> dict[str, dict[str, list[float]]]:
     seconds = [value or 0.0 for value in spent.get("values", [])]
     axes = {"time": {"steps": spent.get("steps", []), "at": [value / 3600 for value in accumulate(seconds)]}}
-    rows = Rollout.objects.filter(run=item.run, held_out=False, attempt__gt=0).order_by("step")
+    rows = Rollout.objects.filter(run=item.run, held_out=False).order_by("step")
     played = list(rows.values_list("step").annotate(Count("pk"), Sum("tokens")))
     steps = [step for step, _count, _tokens in played]
     axes["rollouts"] = {"steps": steps, "at": list(accumulate(float(count) for _step, count, _tokens in played))}

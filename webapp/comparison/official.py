@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -145,14 +145,14 @@ def bfcl_score_files(run: Run) -> bytes:
 
     Of several tries of an entry the first counts, as BFCL makes one.
     """
-    config = config_of(run)
-    names = _entries(Path(config.data.train), {item.task for item in tries_of(run)}) if config is not None else {}
-    by_split: dict[str, list[tuple[str, Try]]] = {}
-    for item in sorted(tries_of(run), key=lambda each: (each.task, each.number)):
+    config, tries = config_of(run), tries_of(run)
+    names = _entries(Path(config.data.train), {item.task for item in tries}) if config is not None else {}
+    by_split: dict[str, dict[str, Try]] = {}
+    for item in sorted(tries, key=lambda each: (each.task, each.number)):
         name = names.get(item.task, "")
         split = name.removeprefix("multi_turn_").rpartition("_")[0]
-        if split in BFCL_SPLITS and all(name != other for other, _item in by_split.get(split, [])):
-            by_split.setdefault(split, []).append((name, item))
+        if split in BFCL_SPLITS:
+            by_split.setdefault(split, {}).setdefault(name, item)
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for split, found in by_split.items():
@@ -160,12 +160,12 @@ def bfcl_score_files(run: Run) -> bytes:
     return packed.getvalue()
 
 
-def _score_file(run: Run, split: str, found: Sequence[tuple[str, Try]]) -> str:
-    correct = sum(item.parts.get(BFCL_VALID) == 1.0 for _name, item in found)
+def _score_file(run: Run, split: str, found: Mapping[str, Try]) -> str:
+    correct = sum(item.parts.get(BFCL_VALID) == 1.0 for item in found.values())
     lines: list[dict[str, Any]] = [
         {"accuracy": correct / len(found), "correct_count": correct, "total_count": len(found)}
     ]
-    for name, item in found:
+    for name, item in found.items():
         if item.parts.get(BFCL_VALID) != 1.0:
             kinds = [key.removeprefix(BFCL_ERROR) for key in item.parts if key.startswith(BFCL_ERROR)]
             error = {"error_type": f"multi_turn:{kinds[0]}"} if kinds else {}

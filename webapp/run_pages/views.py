@@ -65,6 +65,8 @@ def run_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     }
     context = {
         **_by_state(project, run),
+        "held_out": held_out_of(run),
+        "official": official_of(run),
         **_labels(project, run),
         "tab": tab,
         "has_rollouts": has_rollouts,
@@ -103,8 +105,6 @@ def _by_state(project: Project, run: Run) -> dict[str, Any]:
         "baselines": baseline_short(run.baselines),
         "testbed": policy_table(run),
         "evaluation": own_figures(run),
-        "held_out": held_out_of(run),
-        "official": official_of(run),
         "spend": run_spend(run),
         "made": model_of_run(run),
         "failure": failure(view["error"]),

@@ -21,7 +21,7 @@ from webapp.comparison.verdicts import p_text
 from webapp.registry.weights import marks_of
 from webapp.runs.config import config_of
 from webapp.runs.models import Run
-from webapp.runs.states import TERMINAL, RunState
+from webapp.runs.states import RunState
 from webapp.suites.contestants import pages_of, title_of_contestant
 from webapp.suites.models import SuiteEvaluation, SuiteVersion
 from webapp.teams.models import Project
@@ -60,11 +60,6 @@ class Line:
         """Its runs, in the order of the parts."""
         return [part.run for part in self.parts if part.run is not None]
 
-    @property
-    def ended(self) -> bool:
-        """Whether nothing more comes."""
-        return all(run.state in TERMINAL for run in self.runs)
-
 
 class Columns(NamedTuple):
     """Success by task, a column for each line, and which lines played the same tasks as the first."""
@@ -93,8 +88,9 @@ class SuiteBoard:
     corrected: int = 0
 
 
-def board_of(version: SuiteVersion) -> SuiteBoard:
-    """Read everything that a version's page says."""
+def board_of(version: SuiteVersion, *, judged: bool = True) -> SuiteBoard:
+    """Read everything that a version's page says; unless ``judged``, not how contestants stand to the first, for which
+    every try of all of them is read."""
     rows = version.evaluations.select_related("created_by").prefetch_related("runs__run").order_by("-created_at", "pk")
     lines = [_line(version, evaluation) for evaluation in rows[:READ]]
     scored = [line for line in lines if line.score is not None and line.score.value is not None]
@@ -107,7 +103,8 @@ def board_of(version: SuiteVersion) -> SuiteBoard:
     board.waiting = [line for line in lines if line.evaluation.pk not in shown]
     board.baselines = _baselines(board.lines)
     _introduce(version.suite.project, [*board.lines, *board.waiting])
-    board.corrected = _judge(version, board.lines[:MOST_COMPARED])
+    if judged:
+        board.corrected = _judge(version, board.lines[:MOST_COMPARED])
     return board
 
 

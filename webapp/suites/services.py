@@ -12,7 +12,6 @@ from django.utils.translation import gettext as _
 from pydantic import ValidationError as ShapeError
 
 from training.config import JobConfig
-from training.errors import ConfigError
 from webapp.engine.services import run_create
 from webapp.environments.models import Environment
 from webapp.launch.forms import suggested_name
@@ -133,6 +132,3 @@ def environments_of_parts(project: Project, parts: Sequence[Part]) -> list[dict[
         health = found[name].health if name in found else {}
         told.append({key: health[key] for key in ("name", "version", "tasks") if health.get(key) is not None})
     return told
-
-
-__all__ = ["ConfigError", "suite_change", "suite_create", "suite_delete", "suite_evaluate"]

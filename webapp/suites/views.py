@@ -40,7 +40,7 @@ def suite_list(request: HttpRequest, slug: str) -> HttpResponse:
     for suite in Suite.objects.filter(project=project)[:SHOWN]:
         newest = suite.versions.first()
         if newest is not None:
-            rows.append((suite, board_of(newest)))
+            rows.append((suite, board_of(newest, judged=False)))
     return render(request, "suites/list.html", {"project": project, "rows": rows, "can_edit": can_edit(project)})
 
 
