@@ -24,6 +24,7 @@ class Stub(ThreadingHTTPServer):
         self.keys: list[str | None] = []
         self.models: list[str] = []
         self.delay_s = 0.0
+        self.pause_s = 0.02
         self.lock = threading.Lock()
 
     @property
@@ -57,10 +58,15 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, status: int, data: bytes, headers: dict[str, str]) -> None:
         self.send_response(status)
-        for name, value in {"Content-Length": str(len(data)), **headers}.items():
+        streamed = "text/event-stream" in headers.get("Content-Type", "")
+        length = {} if streamed else {"Content-Length": str(len(data))}
+        for name, value in {**length, **headers}.items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(data)
+        for piece in data.split(b"<pause>") if streamed else [data]:
+            self.wfile.write(piece)
+            self.wfile.flush()
+            time.sleep(self.server.pause_s if streamed else 0)
 
     def log_message(self, *_: Any) -> None:
         pass
@@ -70,6 +76,15 @@ def says(content: Any, finish: str = "stop", **message: Any) -> tuple[int, bytes
     choice = {"message": {"role": "assistant", "content": content, **message}, "finish_reason": finish}
     used = {"prompt_tokens": 100, "completion_tokens": 7}
     return 200, json.dumps({"choices": [choice], "usage": used}).encode(), {}
+
+
+def streams(*events: Any, end: str = "data: [DONE]\n\n") -> tuple[int, bytes, dict[str, str]]:
+    """A reply in pieces with a pause after each: texts, or whole events as a server would write them."""
+    told = []
+    for event in events:
+        piece = {"choices": [{"delta": {"content": event}}]} if isinstance(event, str) else event
+        told.append(f"data: {json.dumps(piece)}\n\n<pause>")
+    return 200, ("".join(told) + end).encode(), {"Content-Type": "text/event-stream; charset=utf-8"}
 
 
 def call(text: str, **more: Any) -> dict[str, Any]:

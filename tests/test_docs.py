@@ -96,7 +96,7 @@ def test_every_setting_is_documented() -> None:
         names |= set(re.findall(r'environ(?:\.get\(|\[)"([A-Z][A-Z_]+)"', source))
     assert len(names) > 40 and {"TILTYARD_DISK_RESERVE_MB", "TILTYARD_REWARD_MODELS", "HF_HOME"} <= names
     told = page("settings.md")
-    unneeded = {"TOKENIZERS_PARALLELISM", "OMP_NUM_THREADS"}  # set for a child, not read
+    unneeded = {"TOKENIZERS_PARALLELISM"}  # set for a child, not read
     assert {name for name in names - unneeded if f"`{name}`" not in told} == set()
 
 

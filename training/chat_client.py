@@ -5,6 +5,8 @@ The number of requests at once is one number for each endpoint. An endpoint that
 nobody asks it. Other refusals count as attempts. Judges and endpoints that play are asked here; every failure is a
 typed ``EndpointFault``: one that stands until somebody acts (``EndpointRefused``), one that may pass by itself
 (``EndpointAway``), or one of this request alone.
+
+Whoever wants to read along gets the text as it is written, from servers that stream; others answer in one piece.
 """
 
 from __future__ import annotations
@@ -17,14 +19,15 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from training.addresses import parse_place
-from training.connections import HttpClient, HttpFailed, TooLarge, Why, allow_list
+from training.chat_stream import Refused, Streamed
+from training.connections import HttpAnswer, HttpClient, HttpFailed, TooLarge, Why, allow_list
 from training.errors import (
     EndpointAway,
     EndpointBusy,
@@ -36,7 +39,10 @@ from training.errors import (
 )
 
 INSTEAD = {"empty": ": it is empty", "html": ": it is a web page (HTML)", "other": ""}
+NOT_COMPATIBLE = "Is it an OpenAI-compatible server?"
 MAX_REPLY_BYTES = 1 << 20
+MAX_STREAM_BYTES = 16 << 20
+"""Of a streamed reply, whose pieces wrap each token in some 200 bytes."""
 CONNECT_LIMIT_S = 10.0
 RETRY_BASE_S, RETRY_CAP_S = 0.5, 8.0
 BUSY = 429
@@ -46,6 +52,9 @@ NO_KEY = 401
 SECRET_CHARS = 16
 """From this length on a key is one, and no word such as `ollama` that servers without keys are given."""
 REFUSED = frozenset({NO_KEY, 402, 403, 404})
+UNKNOWN_OPTION = frozenset({400, 422})
+UNREADABLE = (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError)
+OnText = Callable[[str], None]
 AWAY = frozenset({502, 503, 504})
 
 
@@ -99,13 +108,16 @@ class Usage:
 usage = Usage()
 
 
-async def complete(endpoint: Endpoint, body: dict[str, Any]) -> Reply:
-    """One chat completion. ``body`` is the request without its model. Raises ``EndpointFault``."""
+async def complete(endpoint: Endpoint, body: dict[str, Any], on_text: OnText | None = None) -> Reply:
+    """One chat completion. ``body`` is the request without its model; ``on_text`` hears the text as it is written.
+
+    Raises ``EndpointFault``.
+    """
     until = asyncio.get_running_loop().time() + endpoint.timeout_s
     try:
         client = HttpClient(CONNECT_LIMIT_S, headers=_key_header(endpoint))
         async with asyncio.timeout_at(until), _slot(endpoint), client:
-            return await _tries(client, endpoint, {"model": endpoint.model, **body}, until)
+            return await _tries(client, endpoint, {"model": endpoint.model, **body}, until, on_text)
     except TimeoutError as exc:
         raise EndpointTimeout(
             f"{endpoint.who} {endpoint.model} did not answer within {endpoint.timeout_s:g} s.",
@@ -146,22 +158,28 @@ class _Answer(NamedTuple):
     status: int
     data: bytes
     wait_s: float | None
+    reply: Reply | None = None
 
 
-async def _tries(client: HttpClient, endpoint: Endpoint, body: dict[str, Any], until: float) -> Reply:
+async def _tries(
+    client: HttpClient, endpoint: Endpoint, body: dict[str, Any], until: float, on_text: OnText | None
+) -> Reply:
     """Ask again after a refusal that may pass, with growing pauses."""
     failed = 0
     for pause in _pauses():
         await _rest(endpoint, until)
         try:
-            answer = await _post(client, endpoint, body)
+            answer = await _post(client, endpoint, body, on_text)
         except HttpFailed as exc:
             failed += 1
             if failed >= endpoint.attempts or exc.why is Why.ADDRESS:
                 raise
         else:
             if answer.status == 200:
-                return _read(endpoint, answer.data)
+                return answer.reply or _read(endpoint, answer.data)
+            if answer.status in UNKNOWN_OPTION and on_text is not None:
+                on_text = None  # perhaps it does not stream: once more, in one piece
+                continue
             if answer.status == BUSY or (answer.status in RETRIED and answer.wait_s is not None):
                 _busy(endpoint, max(pause, answer.wait_s or 0.0))
                 continue
@@ -225,17 +243,52 @@ async def _rest(endpoint: Endpoint, until: float) -> None:
         await asyncio.sleep(left)
 
 
-async def _post(client: HttpClient, endpoint: Endpoint, body: dict[str, Any]) -> _Answer:
+async def _post(client: HttpClient, endpoint: Endpoint, body: dict[str, Any], on_text: OnText | None) -> _Answer:
+    if on_text is not None:
+        body = body | {"stream": True, "stream_options": {"include_usage": True}}
     content, typed = json.dumps(body).encode(), {"Content-Type": "application/json"}
     url = f"{endpoint.url.rstrip('/')}/chat/completions"
     async with client.stream("POST", url, content=content, headers=typed) as answer:
         try:
+            if on_text is not None and answer.status == 200 and _streams(answer):
+                return _Answer(answer.status, b"", None, await _streamed(endpoint, answer, on_text))
             data = b"".join([chunk async for chunk in answer.chunks(MAX_REPLY_BYTES)])
         except TooLarge as exc:
             raise EndpointFault(f"{endpoint.who}'s answer is larger than 1 MB.") from exc
-        if len(key := _key_of(endpoint)) >= SECRET_CHARS:  # some repeat the key that they refuse; it may not be kept
-            data = data.replace(key.encode(), b"***")
-        return _Answer(answer.status, data, retry_after(answer.headers.get("retry-after"), time.time()))
+        return _Answer(
+            answer.status,
+            _without_key(endpoint, data),
+            retry_after(answer.headers.get("retry-after"), time.time()),
+        )
+
+
+def _streams(answer: HttpAnswer) -> bool:
+    return answer.headers.get("content-type", "").strip().lower().startswith("text/event-stream")
+
+
+async def _streamed(endpoint: Endpoint, answer: HttpAnswer, on_text: OnText) -> Reply:
+    """Read along. Once a person has seen a piece, nothing is asked again: they would see it twice."""
+    seen = Streamed(on_text)
+    try:
+        async for chunk in answer.chunks(MAX_STREAM_BYTES):
+            seen.feed(_without_key(endpoint, chunk))
+    except Refused as exc:
+        raise EndpointFault(f"{endpoint.who} ended its answer with an error: {str(exc).rstrip('.')}.") from exc
+    except UNREADABLE as exc:
+        raise EndpointFault(f"{endpoint.who}'s answer is no chat completion.", hint=NOT_COMPATIBLE) from exc
+    except HttpFailed as exc:
+        if not seen.message["content"]:
+            raise
+        raise EndpointFault(f"{endpoint.who} broke off in the middle of its answer.") from exc
+    if not seen.whole:
+        raise EndpointFault(f"{endpoint.who} broke off in the middle of its answer.")
+    return Reply(seen.message, seen.finish, seen.tokens)
+
+
+def _without_key(endpoint: Endpoint, data: bytes) -> bytes:
+    """Some repeat the key that they refuse; it may not be kept."""
+    key = _key_of(endpoint)
+    return data.replace(key.encode(), b"***") if len(key) >= SECRET_CHARS else data
 
 
 def retry_after(value: str | None, now: float) -> float | None:
@@ -258,10 +311,10 @@ def _read(endpoint: Endpoint, data: bytes) -> Reply:
         message, finish = dict(choice["message"]), str(choice.get("finish_reason") or "")
         counted = value.get("usage") or {}
         tokens = {name: int(counted.get(name) or 0) for name in ("prompt_tokens", "completion_tokens")}
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as exc:
+    except UNREADABLE as exc:
         instead = _instead(data)
         text = f"{endpoint.who}'s answer is no chat completion{INSTEAD[instead]}."
-        fault = EndpointFault(text, hint="Is it an OpenAI-compatible server?")
+        fault = EndpointFault(text, hint=NOT_COMPATIBLE)
         fault.instead = instead
         raise fault from exc
     return Reply(message, finish, tokens)

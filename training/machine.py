@@ -27,6 +27,12 @@ def cores() -> int:
     return max(1, allowed if quota is None else min(allowed, math.ceil(quota)))
 
 
+def compute_threads() -> int:
+    """Threads to compute with on a CPU: what the operator's ``OMP_NUM_THREADS`` says, else the cores."""
+    told = os.environ.get("OMP_NUM_THREADS", "").strip()
+    return int(told) if told.isdecimal() and int(told) > 0 else cores()
+
+
 def cgroup_cores(root: Path = CGROUP) -> float | None:
     """The container's processor quota in cores (control groups 2, then 1); ``None`` without one."""
     try:

@@ -11,7 +11,7 @@ import pytest
 
 from training.algorithms.loading import autocast_dtype
 from training.errors import StorageFull
-from training.machine import cgroup_cores, cores, mount_of, require_room, reserve_bytes
+from training.machine import cgroup_cores, compute_threads, cores, mount_of, require_room, reserve_bytes
 
 GB = 1 << 30
 
@@ -72,6 +72,16 @@ def test_threads_are_the_containers_share_not_the_machines(monkeypatch: pytest.M
     for quota, expected in ((1.5, 2), (None, 8), (0.2, 1), (16.0, 8)):
         monkeypatch.setattr("training.machine.cgroup_cores", lambda quota=quota: quota)
         assert cores() == expected
+
+
+def test_an_operator_says_with_how_many_threads_trainers_compute(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several on one machine took all of its cores each."""
+    monkeypatch.setattr("training.machine.cores", lambda: 8)
+    for told, expected in ((None, 8), ("3", 3), (" 2 ", 2), ("0", 8), ("-1", 8), ("many", 8), ("", 8)):
+        monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+        if told is not None:
+            monkeypatch.setenv("OMP_NUM_THREADS", told)
+        assert compute_threads() == expected
 
 
 def test_bfloat16_only_where_the_gpu_has_it(monkeypatch: pytest.MonkeyPatch) -> None:

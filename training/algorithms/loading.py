@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from training.config import JobConfig
 from training.data.schema import Row
 from training.errors import ConfigError, ModelError, TiltyardError
-from training.machine import cores
+from training.machine import compute_threads
 from training.model_check import check_model_folder
 from training.rollout.tokens import use_training_template
 
@@ -29,7 +29,7 @@ def prepare_device(config: JobConfig) -> str:
 
     logging.set_verbosity_error()  # what matters is journalled; progress bars would only fill the supervisor's log
     logging.disable_progress_bar()
-    torch.set_num_threads(config.run.threads or cores())
+    torch.set_num_threads(config.run.threads or compute_threads())
     available = torch.cuda.is_available()
     if config.run.device == "cuda" and not available:
         raise ConfigError("there is no usable GPU.", option="run.device", hint="Set run.device to auto or cpu.")

@@ -99,9 +99,13 @@ class Answering:
             self._over = answer.done
 
     async def _turns(self, session: Session | None) -> Ending:
+        read = written = 0
         for number in range(self._ask.max_turns):
+            if number and self._ask.allowance.spent(read, written):
+                return "budget"
             spoken = await self._speak(number)
             turn = spoken.turn
+            read, written = read + spoken.read, written + spoken.tokens
             if spoken.cut:
                 return "length"
             if session is None or self._over:
@@ -136,7 +140,7 @@ class Answering:
         self._ended.tokens += spoken.tokens
         turn = spoken.turn
         message = Message(role="assistant", content=turn.text, tool_calls=turn.tool_calls or None)
-        self._say(message, tokens=spoken.tokens, seconds=time.monotonic() - began)
+        self._say(message, tokens=spoken.tokens, read=spoken.read, seconds=time.monotonic() - began)
         return spoken
 
     async def _verdict(self, session: Session, text: str) -> None:
@@ -150,10 +154,10 @@ class Answering:
         if answer.reward is not None:
             self._ended.reward = answer.reward
 
-    def _say(self, *messages: Message, tokens: int = 0, seconds: float = 0.0) -> None:
+    def _say(self, *messages: Message, tokens: int = 0, read: int = 0, seconds: float = 0.0) -> None:
         for message in messages:
             self._messages.append(message)
-            self._tell(Said(id=self._ask.id, message=message, tokens=tokens, seconds=seconds))
+            self._tell(Said(id=self._ask.id, message=message, tokens=tokens, read=read, seconds=seconds))
 
 
 def _own_words(messages: list[Message]) -> dict[str, object]:

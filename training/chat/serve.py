@@ -83,7 +83,8 @@ def _speaker(opened: Open) -> Iterator[tuple[Speaker, Ready]]:
     """Whoever answers, as long as the block lasts. Raises ``ModelError``, ``ConfigError``."""
     began = time.monotonic()
     if opened.endpoint.url:
-        yield EndpointSpeaker(endpoint_of(opened.endpoint)), Ready(device="endpoint")
+        tells_tools = opened.endpoint.tool_format == "text"
+        yield EndpointSpeaker(endpoint_of(opened.endpoint), tells_tools), Ready(device="endpoint")
         return
     config = JobConfig(model=opened.model)
     with tempfile.TemporaryDirectory(prefix="chat-") as scratch:

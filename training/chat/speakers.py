@@ -15,8 +15,9 @@ from training.chat_client import Endpoint, complete
 from training.errors import ContextFull, DataError, PolicyFault, boundary
 from training.policy.engine import Watch, WatchedEngine
 from training.policy.sampling import SamplingParams
+from training.policy.scripted.words import count
 from training.rollout.dialects import Parse, ParsedTurn
-from training.rollout.endpoint import turn_of, written
+from training.rollout.endpoint import in_words, turn_of, written
 from training.rollout.tokens import ChatTemplate, Tools
 from training.words import _, sentence
 
@@ -41,12 +42,14 @@ class Wish:
 
 @dataclass
 class Spoken:
-    """One turn of whoever answers. ``first_s``: seconds until its first token; ``cut``: by the limit of tokens."""
+    """One turn of whoever answers. ``first_s``: seconds until its first token; ``cut``: by the limit of tokens;
+    ``read``: tokens that an endpoint read for it, 0 where nobody is paid for that."""
 
     turn: ParsedTurn
     tokens: int
     first_s: float | None
     cut: bool
+    read: int = 0
 
 
 class Speaker(Protocol):
@@ -105,24 +108,35 @@ class ModelSpeaker:
 
 @dataclass(frozen=True)
 class EndpointSpeaker:
-    """An OpenAI-compatible endpoint. Its turn comes in one piece."""
+    """An OpenAI-compatible endpoint. ``tells_tools``: it is told of tools in words, and calls them so."""
 
     endpoint: Endpoint
+    tells_tools: bool = False
 
     async def speak(
         self, messages: list[Message], tools: Tools | None, wish: Wish, parse: Parse, prefix: str, on_text: OnText
     ) -> Spoken:
         """See ``Speaker``. Raises ``EndpointFault``."""
-        began = time.monotonic()
+        began, first = time.monotonic(), [0.0]
+
+        def hear(text: str) -> None:
+            first[0] = first[0] or time.monotonic() - began
+            on_text(text)
+
         body: dict[str, Any] = {
-            "messages": [written(message) for message in messages],
+            "messages": self._messages(messages, tools),
             "temperature": wish.temperature,
             "max_tokens": wish.max_tokens,
             "seed": wish.seed,
-            **({"tools": tools} if tools else {}),
+            **({"tools": tools} if tools and not self.tells_tools else {}),
         }
-        reply = await complete(self.endpoint, body)
+        reply = await complete(self.endpoint, body, hear)
         turn = turn_of(reply, parse, prefix)
-        if turn.text:
-            on_text(turn.text)
-        return Spoken(turn, reply.tokens["completion_tokens"], time.monotonic() - began, cut=reply.finish == "length")
+        if not first[0] and turn.text:  # it came in one piece
+            hear(turn.text)
+        tokens = reply.tokens["completion_tokens"] or count(turn.text) + len(turn.tool_calls)
+        read = reply.tokens["prompt_tokens"] or sum(count(message.content) for message in messages)
+        return Spoken(turn, tokens, first[0] or time.monotonic() - began, reply.finish == "length", read)
+
+    def _messages(self, messages: list[Message], tools: Tools | None) -> list[dict[str, Any]]:
+        return in_words(messages, tools) if self.tells_tools else [written(message) for message in messages]

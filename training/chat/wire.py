@@ -45,6 +45,20 @@ class Place(Line):
     token: str = ""
 
 
+class Allowance(Line):
+    """What one answer may still use of an endpoint; 0 is no limit. Prices are of a million tokens."""
+
+    tokens: int = 0
+    cost: float = 0.0
+    price_in: float = 0.0
+    price_out: float = 0.0
+
+    def spent(self, read: int, written: int) -> bool:
+        """Whether nothing more may be asked."""
+        cost = (read * self.price_in + written * self.price_out) / 1e6
+        return bool((self.tokens and read + written >= self.tokens) or (self.cost and cost >= self.cost))
+
+
 class Ask(Line):
     """One answer is wanted. ``messages`` is the conversation up to here; temperature 0 takes the likeliest token."""
 
@@ -57,6 +71,7 @@ class Ask(Line):
     """Of one model turn."""
     seed: int = Field(default=0, ge=0, lt=2**31)
     max_turns: int = Field(default=8, ge=1, le=64)
+    allowance: Allowance = Field(default_factory=Allowance)
 
 
 class Stop(Line):
@@ -84,20 +99,22 @@ class Text(Line):
 
 
 class Said(Line):
-    """A whole message: the model's turn with its calls read, or what the environment answered."""
+    """A whole message: the model's turn with its calls read, or what the environment answered. ``read``: tokens that
+    an endpoint read for it."""
 
     type: Literal["said"] = "said"
     id: str
     message: Message
     tokens: int = 0
+    read: int = 0
     seconds: float = 0.0
 
 
-Ending = Literal["done", "length", "turns", "stopped"]
+Ending = Literal["done", "length", "turns", "budget", "stopped"]
 
 
 class Ended(Line):
-    """The answer is over: by itself, by the limit of tokens or of turns, or because it was stopped.
+    """The answer is over: by itself, by the limit of tokens, of turns or of its allowance, or because it was stopped.
 
     ``first_s`` is how long its first token took. ``differs``: the environment answered earlier calls otherwise than
     before. ``reward`` is the environment's verdict, where it has one.

@@ -72,7 +72,7 @@ class RunConfig(Group):
     threads: int = option(
         0,
         title=_("CPU threads"),
-        help=_("Threads for CPU training; 0 uses all that are available."),
+        help=_("Threads for CPU training; 0 uses as many as `OMP_NUM_THREADS` says, else all that are available."),
         ge=0,
         le=1024,
     )

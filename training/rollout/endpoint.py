@@ -20,6 +20,7 @@ from typing import Any
 
 from envs.wire import Message, ToolCall
 from training.chat_client import Endpoint, Reply, complete
+from training.chat_stream import MAX_CALLS
 from training.config import EndpointConfig, JobConfig
 from training.errors import BudgetSpent, EndpointAway, TiltyardError
 from training.journal import Event
@@ -34,7 +35,6 @@ from training.rollout.trajectory import Player, Task, Trajectory
 from training.words import _, sentence
 
 WHO = "The endpoint"
-MAX_CALLS = 64
 TELL_EVERY_S = 2.0
 RAISE_HINT = _("Raise the limit, then resume. One that stands in the run's own options is raised in a clone of it.")
 HELD_HINT = "Start the endpoint again, or ask it less at once, then press Resume."

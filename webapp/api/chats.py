@@ -25,12 +25,10 @@ Range = list[float]
 
 
 class ChatContestantIn(Body):
-    """Whom to talk with: `model:<name>`, `run:<name>`, `checkpoint:<id>`, an id of Hugging Face, or `endpoint`."""
+    """Whom to talk with: `model:<name>`, `run:<name>`, `checkpoint:<id>`, `endpoint:<name>`, or an id of Hugging
+    Face."""
 
     source: str = Field(min_length=1, max_length=300)
-    url: str = Field(default="", max_length=500)
-    model: str = Field(default="", max_length=200)
-    key_variable: str = Field(default="", max_length=100)
 
 
 class ChatIn(Body):

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from queue import Queue
 
 from django.conf import settings
@@ -26,9 +27,10 @@ END_LIMIT_S = 5.0
 
 
 class Child:
-    """One process with one model. ``lines`` gets what it tells, and ``None`` once it has ended."""
+    """One process with one model, or that asks one endpoint. ``lines`` gets what it tells, and ``None`` once it has
+    ended; ``access`` has the endpoint's key."""
 
-    def __init__(self, opened: Open, lines: Queue[tuple[Child, Told | None]]) -> None:
+    def __init__(self, opened: Open, lines: Queue[tuple[Child, Told | None]], access: Mapping[str, str]) -> None:
         command = getattr(settings, "CHAT_COMMAND", [sys.executable, "-m", "training", "chat"])
         self._ended = False
         read_fd, self._alive_fd = os.pipe()
@@ -36,7 +38,7 @@ class Child:
             self._process = subprocess.Popen(
                 command,
                 cwd=settings.BASE_DIR,
-                env=trainer_env(read_fd),
+                env=trainer_env(read_fd, access),
                 pass_fds=(read_fd,),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""Who can be talked with: models of the registry, what runs left, ids of Hugging Face, and endpoints."""
+"""Who can be talked with: models of the registry, what runs left, endpoints of the project, ids of Hugging Face."""
 
 from __future__ import annotations
 
@@ -11,29 +11,28 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic import ValidationError as ShapeError
 
 from training.chat.wire import Open
-from training.config import EndpointConfig, ModelConfig
+from training.config import ENDPOINT_REFERENCE, EndpointConfig, ModelConfig
 from training.errors import ConfigError, ModelError, TiltyardError
+from webapp.endpoints.keys import asked_with
+from webapp.endpoints.models import Endpoint
+from webapp.endpoints.selectors import endpoint_named, endpoints_of
 from webapp.engine.resolve import model_meant
-from webapp.outbound import target_of
 from webapp.registry.models import Checkpoint, ModelKind
 from webapp.registry.selectors import checkpoints_of, models_of
 from webapp.teams.models import Project
 
 MOST = 2
 MAX_CHOICES = 500
-CHECKPOINT, ENDPOINT = "checkpoint:", "endpoint"
+CHECKPOINT = "checkpoint:"
 
 
 class Contestant(BaseModel):
-    """One of a chat. ``source``: `model:<name>`, `run:<name>`, `checkpoint:<id>`, an id of Hugging Face, or `endpoint`
-    with where it is."""
+    """One of a chat. ``source``: ``model:<name>``, ``run:<name>``, ``checkpoint:<id>``, ``endpoint:<name>``, or an id
+    of Hugging Face."""
 
     model_config = ConfigDict(extra="forbid")
 
     source: str = Field(min_length=1, max_length=300)
-    url: str = Field(default="", max_length=500)
-    model: str = Field(default="", max_length=200)
-    key_variable: str = Field(default="", max_length=100)
     title: str = Field(default="", max_length=300, description="how it is called; made by the server")
 
 
@@ -45,7 +44,7 @@ class Choice(NamedTuple):
 
 
 def choices(project: Project) -> list[tuple[str, list[Choice]]]:
-    """Whom a person may choose, in groups: registered models, then what runs left."""
+    """Whom a person may choose, in groups: registered models, what runs left, endpoints."""
     models = [
         Choice(model.reference, model.name)
         for model in models_of(project).exclude(kind=ModelKind.STARTER)[:MAX_CHOICES]
@@ -54,7 +53,9 @@ def choices(project: Project) -> list[tuple[str, list[Choice]]]:
         Choice(f"{CHECKPOINT}{item.pk}", _title(item))
         for item in checkpoints_of(project).filter(final=True)[:MAX_CHOICES]
     ]
-    return [(label, found) for label, found in ((_("Registered"), models), (_("Trained here"), left)) if found]
+    asked = [Choice(item.reference, item.name) for item in endpoints_of(project)[:MAX_CHOICES]]
+    groups = ((_("Registered"), models), (_("Trained here"), left), (_("Endpoints"), asked))
+    return [(label, found) for label, found in groups if found]
 
 
 def _title(checkpoint: Checkpoint) -> str:
@@ -68,9 +69,7 @@ def contestant_of(project: Project, values: dict[str, Any]) -> Contestant:
     except ShapeError as exc:
         raise ValidationError({"contestants": _("Choose a model.")}) from exc
     try:
-        opened = open_of(project, found)
-        if opened.endpoint.url:
-            target_of(opened.endpoint.url)
+        open_of(project, found)
     except TiltyardError as exc:
         sentence = exc.sentence if isinstance(exc, ConfigError) else exc.message
         raise ValidationError({"contestants": sentence[:1].upper() + sentence[1:]}) from exc
@@ -79,23 +78,15 @@ def contestant_of(project: Project, values: dict[str, Any]) -> Contestant:
 
 def _called(project: Project, contestant: Contestant) -> str:
     source = contestant.source
-    if source == ENDPOINT:
-        return contestant.model
     if source.startswith(CHECKPOINT):
         return _title(_checkpoint(project, source))
-    return source.partition(":")[2] if source.startswith(("model:", "run:")) else source
+    return source.partition(":")[2] if source.startswith(("model:", "run:", ENDPOINT_REFERENCE)) else source
 
 
 def open_of(project: Project, contestant: Contestant) -> Open:
     """Whom a chat process has to load, as it is now. Raises ``ModelError``, ``ConfigError`` with a sentence."""
-    if contestant.source == ENDPOINT:
-        try:
-            endpoint = EndpointConfig(url=contestant.url, model=contestant.model, key_variable=contestant.key_variable)
-        except ShapeError as exc:
-            raise ModelError(_("The endpoint's address or the name of its key variable cannot be used.")) from exc
-        if not endpoint.url or not endpoint.model:
-            raise ModelError(_("An endpoint needs an address and the name of its model."))
-        return Open(endpoint=endpoint)
+    if (endpoint := endpoint_meant(project, contestant)) is not None:
+        return Open(endpoint=EndpointConfig.model_validate(asked_with(endpoint)))
     if contestant.source == "starter":
         raise ModelError(_("The starter is built anew for each run: choose a model that a run has left."))
     if not contestant.source.startswith(CHECKPOINT):
@@ -105,6 +96,17 @@ def open_of(project: Project, contestant: Contestant) -> Open:
     if not checkpoint.folder.is_dir():
         raise ModelError(_("The files of this checkpoint are gone."))
     return Open(model=ModelConfig(source=str(checkpoint.folder)))
+
+
+def endpoint_meant(project: Project, contestant: Contestant) -> Endpoint | None:
+    """The endpoint that a contestant is; ``None`` for a model. Raises ``ModelError``."""
+    if not contestant.source.startswith(ENDPOINT_REFERENCE):
+        return None
+    name = contestant.source.removeprefix(ENDPOINT_REFERENCE)
+    found = endpoint_named(project, name)
+    if found is None:
+        raise ModelError(_("There is no endpoint “%s” in this project.") % name[:120])
+    return found
 
 
 def _checkpoint(project: Project, source: str) -> Checkpoint:

@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import time
@@ -26,13 +27,16 @@ from django.db import DatabaseError, InterfaceError, connection
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from training.chat.wire import Ended, Failed, Open, Ready, Said, Stop, Text
+from training.chat.wire import Allowance, Ended, Failed, Open, Ready, Said, Stop, Text
 from training.errors import Boundary, ErrorInfo, PolicyFault, TiltyardError, boundary
 from webapp.chat.child import Child, Told
-from webapp.chat.contestants import Contestant, open_of
+from webapp.chat.contestants import Contestant, endpoint_meant, open_of
 from webapp.chat.conversation import ask_of
 from webapp.chat.models import Answer, AnswerState, Holder
 from webapp.chat.writing import answer_finish, answer_keep
+from webapp.endpoints.keys import key_env
+from webapp.endpoints.models import Endpoint
+from webapp.endpoints.spending import chat_left, chat_limit, turn_used
 from webapp.engine.lease import new_owner
 from webapp.engine.supervisor import closing
 from webapp.runs.models import Run
@@ -55,6 +59,8 @@ class Live:
     claim: Claim[Answer]
     chat_id: UUID
     child: Child
+    endpoint: Endpoint | None = None
+    title: str = ""
     text: str = ""
     messages: list[dict[str, Any]] = field(default_factory=list)
     dirty: bool = False
@@ -180,21 +186,24 @@ class Desk:
         try:
             with boundary(PolicyFault, "preparing the answer"):  # one row of nonsense must not cost the others
                 contestant = Contestant.model_validate(chat.contestants[answer.contestant])
+                endpoint = endpoint_meant(chat.project, contestant)
                 opened, ask = open_of(chat.project, contestant), ask_of(answer)
+            if endpoint is not None:
+                ask.allowance = _allowance(endpoint, chat.pk)
         except TiltyardError as exc:
             if (taken := claim(Answer, answer.pk)) is not None:
                 answer_finish(taken, chat.pk, state=AnswerState.FAILED, error=exc.info.model_dump(mode="json"))
             return
-        child = self._child(opened, contestant.title)
+        child = self._child(opened, contestant.title, key_env(chat.project, opened.endpoint))
         if child is None or (taken := claim(Answer, answer.pk, at_work=AnswerState.ANSWERING)) is None:
             return
-        live = self._live[str(answer.pk)] = Live(taken, chat.pk, child)
+        live = self._live[str(answer.pk)] = Live(taken, chat.pk, child, endpoint, str(chat))
         child.send(ask)
         self._keep(live, progress={} if child.ready else {"phase": "loading"})
 
-    def _child(self, opened: Open, title: str) -> Child | None:
+    def _child(self, opened: Open, title: str, access: dict[str, str]) -> Child | None:
         """The process of a model, started if there is room for one more; ``None`` where there is not."""
-        key = opened.model_dump_json()
+        key = json.dumps([opened.model_dump_json(), access])  # another key is another process
         if key not in self._children:
             if len(self._children) >= LOADED_MAX:
                 busy = {live.child for live in self._live.values()}
@@ -202,7 +211,7 @@ class Desk:
                 if idle is None:
                     return None
                 self._drop(idle)
-            self._children[key], self._titles[key] = Child(opened, self._lines), title
+            self._children[key], self._titles[key] = Child(opened, self._lines, access), title
             self._next["beat"] = 0.0
         # The one that was talked with last is the last to go.
         self._children[key] = child = self._children.pop(key)
@@ -243,9 +252,14 @@ class Desk:
         elif isinstance(line, Said):
             live.messages.append(line.message.model_dump(mode="json", exclude_none=True))
             live.text, live.dirty, live.written = "", True, 0.0
+            if live.endpoint is not None and line.message.role == "assistant":
+                turn_used(live.endpoint, read=line.read, written=line.tokens, chat_id=live.chat_id, title=live.title)
         elif isinstance(line, Ended):
-            state = AnswerState.STOPPED if line.why == "stopped" else AnswerState.DONE
-            self._end(live, state, ending=line.model_dump(mode="json", exclude={"id", "type"}))
+            state, error = AnswerState.STOPPED if line.why == "stopped" else AnswerState.DONE, None
+            if line.why == "budget" and live.endpoint is not None:
+                over = chat_limit(live.endpoint, live.chat_id)
+                state, error = AnswerState.FAILED, over.info if over is not None else None
+            self._end(live, state, error, ending=line.model_dump(mode="json", exclude={"id", "type"}))
         else:
             self._end(live, AnswerState.FAILED, error=line.error)
 
@@ -294,6 +308,15 @@ class Desk:
     def _forget(self, live: Live) -> None:
         self._used = time.monotonic()
         self._live.pop(str(live.claim.item.pk), None)
+
+
+def _allowance(endpoint: Endpoint, chat_id: UUID) -> Allowance:
+    """What an answer may use. Raises ``BudgetSpent`` where that is nothing."""
+    if over := chat_limit(endpoint, chat_id):
+        raise over
+    left = chat_left(endpoint, chat_id)
+    prices = {"price_in": endpoint.price_in or 0.0, "price_out": endpoint.price_out or 0.0}
+    return Allowance(tokens=left.tokens, cost=left.cost or 0.0, **prices)
 
 
 CLOSING = ErrorInfo(code="chat_cut", boundary=Boundary.LEASE, message="The worker was shut down.")

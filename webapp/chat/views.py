@@ -15,7 +15,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from webapp.chat import selectors, services
-from webapp.chat.contestants import ENDPOINT, choices
+from webapp.chat.contestants import choices
 from webapp.chat.models import Chat
 from webapp.chat.parameters import Parameters
 from webapp.chat.strings import chat_strings
@@ -74,16 +74,9 @@ def chat_new(request: HttpRequest, slug: str) -> HttpResponse:
 
 
 def _contestants(values: dict[str, Any]) -> list[dict[str, Any]]:
-    """The form's one or two choices; ``endpoint`` and ``hub`` have fields of their own."""
-    found: list[dict[str, Any]] = []
-    for name in ("model", "other"):
-        source = values.get(name, "").strip()
-        if source == ENDPOINT:
-            keys = ("url", "model", "key_variable")
-            found.append({"source": ENDPOINT, **{key: values.get(f"endpoint_{key}", "").strip() for key in keys}})
-        elif source:
-            found.append({"source": values.get("hub", "").strip() if source == "hub" else source})
-    return found
+    """The form's one or two choices; ``hub`` has a field of its own."""
+    found = [values.get(name, "").strip() for name in ("model", "other")]
+    return [{"source": values.get("hub", "").strip() if source == "hub" else source} for source in found if source]
 
 
 def _own(request: HttpRequest, slug: str, pk: UUID, need: Role = Role.VIEWER) -> tuple[Project, Chat]:

@@ -1,11 +1,13 @@
 """Keys of endpoints: files that only we can read, never columns, never shown.
 
-The trainer of a run gets its endpoint's key in its environment, beside the one host that it may be sent to.
+The process that asks (the trainer of a run, the process of a chat) gets its endpoint's key in its environment, beside
+the one host that it may be sent to.
 """
 
 from __future__ import annotations
 
 import shutil
+from typing import Any
 from uuid import UUID
 
 from training.addresses import parse_place
@@ -46,8 +48,13 @@ def files_forget(endpoint_id: UUID) -> None:
     shutil.rmtree(endpoint_dir(endpoint_id), ignore_errors=True)
 
 
-def trainer_key(project: Project, config: EndpointConfig) -> dict[str, str]:
-    """What a trainer needs in its environment to ask the endpoint that its resolved config names."""
+def asked_with(endpoint: Endpoint) -> dict[str, Any]:
+    """The options of ``EndpointConfig`` that an endpoint fills in, with the variable that will hold its key."""
+    return {**endpoint.job_values(), "key_variable": KEY_VARIABLE if has_key(endpoint.pk) else ""}
+
+
+def key_env(project: Project, config: EndpointConfig) -> dict[str, str]:
+    """What a process needs in its environment to ask the endpoint that its resolved config names."""
     if config.key_variable != KEY_VARIABLE:
         return {}
     found = Endpoint.objects.filter(project=project, name=config.name, url=config.url).first()

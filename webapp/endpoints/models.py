@@ -1,4 +1,7 @@
-"""Endpoints of a project, and what each run used of them on each day. Keys are files (``keys.py``), never columns."""
+"""Endpoints of a project, and what each run and chat used of them on each day.
+
+Keys are files (``keys.py``), never columns.
+"""
 
 from __future__ import annotations
 
@@ -83,15 +86,16 @@ class Endpoint(UuidModel):
 
 
 class EndpointSpend(models.Model):
-    """What one run used of an endpoint on one day; tests of the endpoint have no run.
+    """What one run or one chat used of an endpoint on one day; tests of the endpoint have neither.
 
-    The run is named by value: what was spent stays known after the run was deleted.
+    Both are named by value: what was spent stays known after they were deleted.
     """
 
     endpoint = models.ForeignKey(Endpoint, on_delete=models.CASCADE, related_name="spending")
     day = models.DateField(help_text="in the time zone of the site")
     run_id = models.UUIDField(null=True)
-    run_name = models.CharField(max_length=80, blank=True)
+    chat_id = models.UUIDField(null=True)
+    name = models.CharField(max_length=80, blank=True, help_text="of the run, or the chat's title")
     tokens = models.BigIntegerField(default=0)
     cost = models.FloatField(null=True, help_text="None where no price was set")
     last_at = models.DateTimeField()
@@ -99,7 +103,7 @@ class EndpointSpend(models.Model):
     class Meta:
         constraints = [
             models.UniqueConstraint(
-                fields=["endpoint", "run_id", "day"], nulls_distinct=False, name="endpoint_spend_once"
+                fields=["endpoint", "run_id", "chat_id", "day"], nulls_distinct=False, name="endpoint_spend_once"
             )
         ]
         indexes = [models.Index(fields=["endpoint", "day"], name="endpoint_spend_day")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import date, datetime, timedelta
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from django.db.models import Max, Q, QuerySet, Sum
 from django.utils import timezone
@@ -57,7 +58,7 @@ class Day(NamedTuple):
 
     day: date
     used: Used
-    runs: list[EndpointSpend]
+    users: list[EndpointSpend]
 
 
 def endpoints_of(project: Project) -> QuerySet[Endpoint]:
@@ -183,7 +184,7 @@ def uses_of(endpoint: Endpoint) -> tuple[list[Run], int]:
     return list(rows[:RUNS_SHOWN]), rows.count()
 
 
-def runs_there(project: Project, days: list[Day]) -> set[str]:
+def runs_there(project: Project, days: list[Day]) -> set[UUID]:
     """Which of the runs that used it can still be opened."""
-    ids = {row.run_id for day in days for row in day.runs if row.run_id}
-    return {str(pk) for pk in Run.objects.filter(project=project, pk__in=ids).values_list("pk", flat=True)}
+    ids = {row.run_id for day in days for row in day.users if row.run_id}
+    return set(Run.objects.filter(project=project, pk__in=ids).values_list("pk", flat=True))

@@ -1,7 +1,7 @@
-"""What runs used of endpoints: written as their journals are read, summed for pages, held against the limits of a day.
+"""What runs and chats used of endpoints: written as it is told, summed for pages, held against the limits.
 
 A run tells what it has used in all, its earlier attempts included; the difference to what is known already belongs to
-the day on which it was told. The caller holds the run's lease, so nobody else writes its rows.
+the day on which it was told. The caller holds the run's lease, so nobody else writes its rows. A chat tells each turn.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from training.errors import BudgetSpent
-from training.words import _, sentence
+from training.words import Sentence, _, sentence
 from webapp.endpoints.models import Endpoint, EndpointSpend
 
 DAY_HINT = _("Raise the endpoint's limit for a day, or resume tomorrow.")
+CHAT_DAY_HINT = _("Raise the endpoint's limit for a day, or go on tomorrow.")
+CHAT_HINT = _("Raise the endpoint's limit for a run, or start another chat.")
 
 
 class Used(NamedTuple):
@@ -38,16 +40,36 @@ def run_used(
         return
     known = used_by_run(endpoint, run_id)
     more = None if cost is None else max(0.0, cost - (known.cost or 0.0))
-    spend_add(endpoint, tokens=max(0, tokens - known.tokens), cost=more, at=at, run_id=run_id, run_name=run_name)
+    spend_add(endpoint, tokens=max(0, tokens - known.tokens), cost=more, at=at, run_id=run_id, name=run_name)
+
+
+def turn_used(endpoint: Endpoint, *, read: int, written: int, chat_id: UUID | None = None, title: str = "") -> None:
+    """Take in the tokens of one request: a turn of a chat, or without one a test."""
+    cost = (read * (endpoint.price_in or 0) + written * (endpoint.price_out or 0)) / 1e6
+    spend_add(
+        endpoint,
+        tokens=read + written,
+        cost=cost if endpoint.priced else None,
+        at=timezone.now(),
+        chat_id=chat_id,
+        name=title[:80],
+    )
 
 
 def spend_add(
-    endpoint: Endpoint, *, tokens: int, cost: float | None, at: datetime, run_id: UUID | None = None, run_name: str = ""
+    endpoint: Endpoint,
+    *,
+    tokens: int,
+    cost: float | None,
+    at: datetime,
+    run_id: UUID | None = None,
+    chat_id: UUID | None = None,
+    name: str = "",
 ) -> None:
-    """Add to the row of the day; without a run it was a test."""
-    fresh = {"run_name": run_name, "last_at": at}
+    """Add to the row of the day; with neither a run nor a chat it was a test."""
+    fresh = {"name": name, "last_at": at}
     row, _made = EndpointSpend.objects.get_or_create(
-        endpoint=endpoint, run_id=run_id, day=timezone.localdate(at), defaults=fresh
+        endpoint=endpoint, run_id=run_id, chat_id=chat_id, day=timezone.localdate(at), defaults=fresh
     )
     values = {"tokens": F("tokens") + tokens, "last_at": at}
     if cost is not None:
@@ -70,22 +92,57 @@ def used_on(endpoint: Endpoint, day: date | None = None) -> Used:
     return _used(Q(endpoint=endpoint, day=day or timezone.localdate()))
 
 
+def used_by_chat(endpoint: Endpoint, chat_id: UUID) -> Used:
+    """What a chat has used of it so far."""
+    return _used(Q(endpoint=endpoint, chat_id=chat_id))
+
+
 def day_limit(endpoint: Endpoint) -> BudgetSpent | None:
     """What a run is paused with that may not ask the endpoint today any more; ``None`` while it may."""
     if not (endpoint.max_day_tokens or endpoint.max_day_cost):
         return None
     used = used_on(endpoint)
     if endpoint.max_day_cost and (used.cost or 0.0) >= endpoint.max_day_cost:
-        spent, limit = (
-            f"{value:.4g} {endpoint.currency}".strip() for value in (used.cost or 0.0, endpoint.max_day_cost)
-        )
         text = _("The project has spent {spent} at the endpoint {name} today, and may spend {limit} a day.")
-        return BudgetSpent(sentence(text, name=endpoint.name, spent=spent, limit=limit), hint=DAY_HINT)
+        return BudgetSpent(_spent(text, endpoint, used, endpoint.max_day_cost), hint=DAY_HINT)
     if endpoint.max_day_tokens and used.tokens >= endpoint.max_day_tokens:
         text = _("The project has used {used} tokens of the endpoint {name} today, and may use {limit} a day.")
         told = sentence(text, name=endpoint.name, used=used.tokens, limit=endpoint.max_day_tokens)
         return BudgetSpent(told, hint=DAY_HINT)
     return None
+
+
+def chat_limit(endpoint: Endpoint, chat_id: UUID) -> BudgetSpent | None:
+    """The same for an answer of a chat. What one run may use is what one chat may use."""
+    if over := day_limit(endpoint):
+        return BudgetSpent(over.message, hint=CHAT_DAY_HINT)
+    if not (endpoint.max_run_tokens or endpoint.max_run_cost):
+        return None
+    used = used_by_chat(endpoint, chat_id)
+    if endpoint.max_run_cost and (used.cost or 0.0) >= endpoint.max_run_cost:
+        text = _("This chat has spent {spent} at the endpoint {name}, and may spend {limit}.")
+        return BudgetSpent(_spent(text, endpoint, used, endpoint.max_run_cost), hint=CHAT_HINT)
+    if endpoint.max_run_tokens and used.tokens >= endpoint.max_run_tokens:
+        text = _("This chat has used {used} tokens of the endpoint {name}, and may use {limit}.")
+        told = sentence(text, name=endpoint.name, used=used.tokens, limit=endpoint.max_run_tokens)
+        return BudgetSpent(told, hint=CHAT_HINT)
+    return None
+
+
+def chat_left(endpoint: Endpoint, chat_id: UUID) -> Used:
+    """What an answer of a chat may use of it before a limit is reached; 0 and ``None`` where there is none."""
+    chat, day = used_by_chat(endpoint, chat_id), used_on(endpoint)
+    tokens = ((endpoint.max_run_tokens, chat.tokens), (endpoint.max_day_tokens, day.tokens))
+    costs = ((endpoint.max_run_cost, chat.cost), (endpoint.max_day_cost, day.cost))
+    return Used(
+        min((most - used for most, used in tokens if most), default=0),
+        min((most - (used or 0.0) for most, used in costs if most), default=None),
+    )
+
+
+def _spent(text: str, endpoint: Endpoint, used: Used, most: float) -> Sentence:
+    spent, limit = (f"{value:.4g} {endpoint.currency}".strip() for value in (used.cost or 0.0, most))
+    return sentence(text, name=endpoint.name, spent=spent, limit=limit)
 
 
 def day_over(project_id: UUID, name: str) -> BudgetSpent | None:

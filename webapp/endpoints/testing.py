@@ -31,7 +31,7 @@ from training.rollout.dialects import hermes
 from training.rollout.endpoint import calls_of, in_words, text_of, tool_call, written
 from webapp.endpoints.keys import key_of
 from webapp.endpoints.models import Endpoint, ToolFormat
-from webapp.endpoints.spending import spend_add
+from webapp.endpoints.spending import turn_used
 from webapp.outbound import access, fetch, target_of
 from webapp.text import clean_text
 
@@ -152,9 +152,8 @@ def endpoint_test(endpoint: Endpoint) -> Endpoint:
     outcome = {"state": BAD if BAD in states else DOUBT if DOUBT in states else OK, "findings": found}
     Endpoint.objects.filter(pk=endpoint.pk).update(test=outcome, tested_at=now)
     if used is not None:
-        asked, sampled = used
-        cost = (asked * (endpoint.price_in or 0) + sampled * (endpoint.price_out or 0)) / 1e6
-        spend_add(endpoint, tokens=asked + sampled, cost=cost if endpoint.priced else None, at=now)
+        read, written_tokens = used
+        turn_used(endpoint, read=read, written=written_tokens)
     endpoint.refresh_from_db()
     return endpoint
 

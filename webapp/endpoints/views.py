@@ -55,7 +55,7 @@ def _shown(project: Project, endpoint: Endpoint) -> dict[str, Any]:
         (
             day,
             selectors.cost_text(endpoint, day.used),
-            [(row, selectors.money(row.cost, endpoint.currency)) for row in day.runs[: selectors.RUNS_SHOWN]],
+            [(row, selectors.money(row.cost, endpoint.currency)) for row in day.users[: selectors.RUNS_SHOWN]],
         )
         for day in days
     ]

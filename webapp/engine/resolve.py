@@ -19,7 +19,7 @@ from django.utils.translation import gettext as _
 from training.config import ENDPOINT_REFERENCE, EnvironmentConfig, JobConfig, RewardComponent
 from training.errors import ConfigError
 from webapp.datasets.models import Dataset, DatasetState
-from webapp.endpoints.keys import KEY_VARIABLE, has_key
+from webapp.endpoints.keys import asked_with
 from webapp.endpoints.models import Endpoint
 from webapp.environments.models import Environment
 from webapp.registry.models import Checkpoint, ModelKind, RegisteredModel
@@ -133,10 +133,9 @@ def _endpoint(project: Project, config: JobConfig) -> None:
         _refuse("model.source", _("there is no endpoint “%s” in this project.") % name[:120])
     if place.max_cost and not found.priced:
         _refuse("endpoint.max_cost", _("a limit on cost needs prices, and endpoint “%s” has none.") % found.name)
-    values = found.job_values()
+    values = asked_with(found)
     for limit in ("max_tokens", "max_cost"):
         values[limit] = min((value for value in (values[limit], getattr(place, limit)) if value), default=0)
-    values["key_variable"] = KEY_VARIABLE if has_key(found.pk) else ""
     config.endpoint = place.model_copy(update=values)
 
 

@@ -29,7 +29,7 @@ from django.db import InterfaceError, OperationalError, connection
 
 from training.config import JobConfig, ReportConfig, config_to_yaml
 from training.errors import Boundary, BudgetSpent, ErrorInfo, TiltyardError
-from webapp.endpoints.keys import trainer_key
+from webapp.endpoints.keys import key_env
 from webapp.endpoints.spending import day_over
 from webapp.engine import outbox
 from webapp.engine.history import Lease, LeaseLost, event_add
@@ -202,7 +202,7 @@ class Supervisor:
         if over := day_over(run.project_id, plain.endpoint.name):
             raise over
         self._endpoint = (run.project_id, plain.endpoint.name)
-        access = trainer_access(run.project, config.environment.name) | trainer_key(run.project, plain.endpoint)
+        access = trainer_access(run.project, config.environment.name) | key_env(run.project, plain.endpoint)
         access |= tracker_env(plain)
         plain.report = named_there(plain, run)
         Run.objects.filter(pk=run.pk, attempt=self.lease.attempt, lease_owner=self.lease.owner).update(

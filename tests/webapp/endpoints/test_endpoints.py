@@ -185,7 +185,7 @@ def test_what_runs_use_is_kept_by_day_and_outlives_them(
     second.delete()
     page = client_for(alice).get(reverse("endpoint-detail", args=[project.slug, endpoint.pk])).content.decode()
     assert "first" in page and "second" in page and "0.013 EUR" in page and "deleted" in page
-    assert EndpointSpend.objects.filter(run_name="second", tokens=300).exists()
+    assert EndpointSpend.objects.filter(name="second", tokens=300).exists()
 
 
 def test_without_a_price_nothing_costs_0(

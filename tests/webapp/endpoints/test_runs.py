@@ -187,7 +187,7 @@ def test_an_evaluation_asks_it_and_its_key_is_nowhere(
     used = used_on(endpoint)
     assert used.tokens == asks * 107 and used.cost == pytest.approx(asks * (100 + 14) / 1e6)
     (row,) = EndpointSpend.objects.all()
-    assert (row.run_id, row.run_name, row.tokens) == (run.pk, "asks", used.tokens)
+    assert (row.run_id, row.name, row.tokens) == (run.pk, "asks", used.tokens)
     client = client_for(alice)
     page = client.get(reverse("run-detail", args=[project.slug, run.pk])).content.decode()
     assert "gpt-oss" in page and f"{used.tokens:,}" in page and "1,000,000" in page

@@ -1,0 +1,106 @@
+"""A chat completion that comes in pieces, as OpenAI-compatible servers stream it (server-sent events).
+
+Servers differ: some number their calls and some do not, some send arguments whole, some count tokens in a last piece
+and some nowhere, and some end without ``[DONE]``. What they agree on is read; the rest is ``ValueError``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+FIELD, DONE = b"data:", b"[DONE]"
+MAX_CALLS = 64
+
+
+class Refused(ValueError):
+    """The server told of an error in the middle of its answer; the text is its own."""
+
+
+class Streamed:
+    """One completion while it comes. ``on_text`` hears each piece of its text."""
+
+    def __init__(self, on_text: Callable[[str], None]) -> None:
+        self._on_text = on_text
+        self._rest, self._looked = bytearray(), 0
+        self._text: list[str] = []
+        self._calls: list[dict[str, Any]] = []
+        self._numbers: dict[int, dict[str, Any]] = {}
+        self._done = False
+        self.finish = ""
+        self.tokens = {"prompt_tokens": 0, "completion_tokens": 0}
+
+    @property
+    def whole(self) -> bool:
+        """Whether the server has said that this was all."""
+        return self._done or bool(self.finish)
+
+    @property
+    def message(self) -> dict[str, Any]:
+        """The message so far, as a server writes it that does not stream."""
+        calls = {"tool_calls": self._calls} if self._calls else {}
+        return {"role": "assistant", "content": "".join(self._text), **calls}
+
+    def feed(self, data: bytes) -> None:
+        """Take the next bytes. Raises ``Refused``, and ``ValueError`` where they are no pieces of a completion."""
+        self._rest += data
+        while (end := self._rest.find(b"\n", self._looked)) >= 0:
+            line = bytes(self._rest[:end]).strip()
+            del self._rest[: end + 1]
+            self._looked = 0
+            if line.startswith(FIELD):  # comments, names of events and empty lines say nothing
+                self._event(line.removeprefix(FIELD).strip())
+        self._looked = len(self._rest)
+
+    def _event(self, data: bytes) -> None:
+        if data == DONE:
+            self._done = True
+            return
+        piece = json.loads(data)
+        if not isinstance(piece, dict):
+            raise ValueError("a piece is no object")
+        if error := piece.get("error"):
+            raise Refused(str(error.get("message", "") if isinstance(error, dict) else error)[:200])
+        counted = piece.get("usage") or {}
+        for name in self.tokens:
+            self.tokens[name] = int(counted.get(name) or 0) or self.tokens[name]
+        choices = piece.get("choices") or []
+        if choices:
+            self._choice(choices[0])
+
+    def _choice(self, choice: dict[str, Any]) -> None:
+        delta = choice.get("delta") or {}
+        content = delta.get("content")
+        if isinstance(content, str) and content:
+            self._text.append(content)
+            self._on_text(content)
+        calls = delta.get("tool_calls") or []
+        if single := delta.get("function_call"):
+            calls = [{"index": 0, "function": single}]
+        for call in calls:
+            self._call(call)
+        self.finish = str(choice.get("finish_reason") or "") or self.finish
+
+    def _call(self, piece: dict[str, Any]) -> None:
+        """A call, or a further piece of one: by its number, or else by whether it has a new id or name."""
+        function = piece.get("function") or {}
+        number, known = piece.get("index"), None
+        if isinstance(number, int):
+            known = self._numbers.get(number)
+        elif self._calls and not piece.get("id") and not function.get("name"):
+            known = self._calls[-1]
+        if known is None:
+            if len(self._calls) >= MAX_CALLS:
+                return
+            known = {"id": piece.get("id"), "type": "function", "function": {"name": "", "arguments": ""}}
+            self._calls.append(known)
+            if isinstance(number, int):
+                self._numbers[number] = known
+        written = known["function"]
+        written["name"] = written["name"] or function.get("name") or ""
+        arguments = function.get("arguments")
+        if isinstance(arguments, dict):
+            written["arguments"] = arguments
+        elif isinstance(arguments, str) and isinstance(written["arguments"], str):
+            written["arguments"] += arguments
