@@ -22,6 +22,7 @@ NAMES = (
     "lab",
     "tabs",
     "comparison",
+    "intervals",
     "evaluation",
     "chat",
     "truth",
