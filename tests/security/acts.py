@@ -107,6 +107,7 @@ ACTS: dict[str, Act] = {
     "site/custom-rewards/": Act("custom_off", {"on": "no"}),
     "projects/new/": Act("project_added", lambda of: {"name": "New", "team": of["project"].team_id}),
     CHANNELS: Act("channel_added", CHANNEL),
+    CHANNELS + OWN_PK + "edit/": Act("channel_changed", CHANNEL),
     CHANNELS + OWN_PK + "resume/": Act("channel_resumed"),
     CHANNELS + OWN_PK + "delete/": Act("channel_deleted"),
     API + "projects/<slug:slug>/channels": Act("channel_added", CHANNEL),
@@ -187,6 +188,7 @@ ACTS: dict[str, Act] = {
         "run_launched", lambda of: {"name": "r", "config": of["config"].model_dump(mode="json")}
     ),
     API + "projects/<slug:slug>/datasets": Act("dataset_added", lambda of: {"name": "d", "file": _file()}),
+    API + "projects/<slug:slug>/runs/import": Act("run_imported", lambda of: {"uploads": [_file("step:1", "a.log")]}),
     API + "projects/<slug:slug>/rewards": Act("reward_saved", PARTS),
     API + "projects/<slug:slug>/environments": Act("environment_added", {"name": "bed", "program": "webshop"}),
     API + "projects/<slug:slug>/suites": Act(
