@@ -107,6 +107,8 @@ def test_a_rollout_brings_its_prompt_its_environment_and_the_model_that_its_run_
     expected = {"model": "", "environment": "tools", "system": "Count.", "first": "What is 9 * 5?"}
     assert fields(client, query) == expected
     place = {"run": rollout.run, "attempt": 1, "step": 9, "bytes": 1, "seq": 1, "created_at": timezone.now()}
+    Checkpoint.objects.create(project=project, path="1/checkpoint-9", **place)  # on the way, not what it left
+    assert fields(client, query)["model"] == ""
     left = Checkpoint.objects.create(project=project, path="1/model", final=True, **place)
     assert fields(client, query) == expected | {"model": f"checkpoint:{left.pk}"}
     page = client.get(NEW + query).content.decode()

@@ -299,6 +299,8 @@ def test_files_are_written_in_any_format(make_dataset: Builder, rita: User, clie
     part = client.get(address).content.decode()
     assert f'hx-get="{address}"' in part and str(verl.pk) not in part
     assert part.count("<progress") == 2 and part.count('value="50"') == 1
+    DatasetExport.objects.filter(pk=verl.pk).update(progress={})  # begun, and nothing written yet
+    assert client.get(address).content.decode().count('value="0"') == 1
     assert (
         client.post(reverse("dataset-export", args=[parent.project.slug, parent.pk]), {"to": "exe"}).status_code == 422
     )
