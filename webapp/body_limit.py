@@ -1,9 +1,9 @@
 """How large a body may be, decided before any of it is read.
 
 Under ASGI Django spools a whole body to disk before any view or upload handler sees it, so this stands around the
-application. A large body passes only when the address takes files *and* the session behind the cookie belongs to
-somebody who may upload there, both asked of the database: a cookie by itself proves nothing. Everybody else, and every
-other address, gets ``DATA_UPLOAD_MAX_MEMORY_SIZE``.
+application. A large body passes only when the address takes files *and* the session behind the cookie, or the token of
+a script, belongs to somebody who may upload there, all asked of the database: a cookie by itself proves nothing.
+Everybody else, and every other address, gets ``DATA_UPLOAD_MAX_MEMORY_SIZE``.
 """
 
 from __future__ import annotations
@@ -26,11 +26,15 @@ from webapp.errors import error_body
 from webapp.live.feed import in_database
 from webapp.teams.access import project_for
 from webapp.teams.models import Role
+from webapp.teams.tokens import token_user
 from webapp.upload_handlers import OVERHEAD_BYTES
 
 logger = logging.getLogger(__name__)
 # The addresses that take files, by name; each stands below a project in which the person must be an editor.
-UPLOAD_ROUTES = frozenset({"dataset-new", "dataset-read", "dataset-read-preview", "datasets_list", "run-import"})
+UPLOAD_ROUTES = frozenset(
+    {"dataset-new", "dataset-read", "dataset-read-preview", "datasets_list", "run-import", "run_import_new"}
+)
+BEARER = "bearer "
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
@@ -92,8 +96,10 @@ async def _limit(scope: Message, headers: dict[bytes, bytes]) -> int:
     if scope.get("method") != "POST" or not headers.get(b"content-type", b"").lower().startswith(b"multipart/"):
         return small
     slug = _upload_slug(str(scope.get("path", "")))
-    key = parse_cookie(headers.get(b"cookie", b"").decode("latin-1")).get(settings.SESSION_COOKIE_NAME)
-    if slug is None or not key or not await in_database(_may_upload, key, slug):
+    key = parse_cookie(headers.get(b"cookie", b"").decode("latin-1")).get(settings.SESSION_COOKIE_NAME, "")
+    said = headers.get(b"authorization", b"").decode("latin-1")
+    token = said[len(BEARER) :].strip() if said.lower().startswith(BEARER) else ""
+    if slug is None or not (key or token) or not await in_database(_may_upload, key, token, slug):
         return small
     return int(settings.MAX_UPLOAD_BYTES) + OVERHEAD_BYTES
 
@@ -107,9 +113,11 @@ def _upload_slug(path: str) -> str | None:
     return str(match.kwargs["slug"]) if match.url_name in UPLOAD_ROUTES else None
 
 
-def _may_upload(session_key: str, slug: str) -> bool:
-    """Whether this session is that of somebody who may put files into the project now."""
-    user = get_user(SimpleNamespace(session=SessionStore(session_key)))  # type: ignore[arg-type]
+def _may_upload(session_key: str, token: str, slug: str) -> bool:
+    """Whether this session or token is that of somebody who may put files into the project now."""
+    user: Any = token_user(token)
+    if user is None:
+        user = get_user(SimpleNamespace(session=SessionStore(session_key)))  # type: ignore[arg-type]
     try:
         project_for(user, slug, need=Role.EDITOR)
     except (Http404, PermissionDenied):

@@ -118,6 +118,18 @@ class Tiltyard(Connection):
         self.fetch(f"/runs/{run_id}/exports/{made['id']}/file", path)
         return made, path
 
+    def run_import(self, files: Sequence[tuple[str, BinaryIO]], name: str = "") -> Json:
+        """Upload the files of a run that another trainer made, each with its name; they are read in the background."""
+        sent = [("uploads", pair) for pair in files]
+        return self.call("POST", self.in_project("runs/import"), data={"name": name}, files=sent, timeout=None)
+
+    def run_import_watch(self, import_id: str, *, every_s: float | None = None) -> Iterator[Json]:
+        """The import as it changes, until its files are read."""
+        for found in self._asked(f"/run-imports/{import_id}", LOOK_S / 4 if every_s is None else every_s):
+            yield found
+            if found["state"] != "reading":
+                return
+
     # --- Data and models -------------------------------------------------------------------------------------------
     def datasets(self) -> list[Json]:
         """All versions of all datasets, newest first."""
@@ -145,6 +157,21 @@ class Tiltyard(Connection):
     def model_change(self, model_id: str, **changes: Any) -> Json:
         """Change what the team says of a model: ``mark``, ``tags``, ``notes``, ``card``."""
         return self.call("PATCH", f"/models/{model_id}", json=changes)
+
+    def model_push(self, model_id: str, repository: str, *, private: bool = True) -> Json:
+        """Have the files of a model sent to the site's hub as ``owner/name``; whoever calls it lets them leave."""
+        body = {"repository": repository, "private": private, "confirm": True}
+        return self.call("POST", f"/models/{model_id}/pushes", json=body)
+
+    def push_watch(self, model_id: str, push_id: str, *, every_s: float | None = None) -> Iterator[Json]:
+        """The push as it changes, until it ended: ``done`` or ``failed``."""
+        for found in self._asked(f"/models/{model_id}/pushes", LOOK_S / 4 if every_s is None else every_s):
+            push = next((item for item in found["items"] if item["id"] == push_id), None)
+            if push is None:
+                raise Refused(404, "not_found", _("This push is not known there any more."))
+            yield push
+            if push["state"] in ("done", "failed"):
+                return
 
     def model_card(self, model_id: str) -> str:
         """The model card as Markdown."""
@@ -228,6 +255,37 @@ class Tiltyard(Connection):
     def endpoint_delete(self, endpoint_id: str) -> Json:
         """Delete it with its key."""
         return self.call("DELETE", f"/endpoints/{endpoint_id}")
+
+    # --- Channels --------------------------------------------------------------------------------------------------
+    def channels(self) -> list[Json]:
+        """Where the project's events are posted, by name; never with addresses or secrets."""
+        return self.rows(self.in_project("channels"))
+
+    def channel(self, name: str) -> Json:
+        """One channel, by its name or id."""
+        rows = self.channels()
+        found = self._id(rows, name, _("There is no channel '{name}' in {project}."))
+        return next(row for row in rows if row["id"] == found)
+
+    def channel_add(self, **values: Any) -> Json:
+        """Add a channel: ``name``, ``kind``, ``url``, ``events``, and if wanted ``secret`` and ``language``."""
+        return self.call("POST", self.in_project("channels"), json=values)
+
+    def channel_change(self, channel_id: str, **changes: Any) -> Json:
+        """Change what is given; an empty ``secret`` removes it."""
+        return self.call("PATCH", f"/channels/{channel_id}", json=changes)
+
+    def channel_test(self, channel_id: str) -> Json:
+        """Post a test message now: ``ok``, and what came of it in ``text``."""
+        return self.call("POST", f"/channels/{channel_id}/test")
+
+    def channel_resume(self, channel_id: str) -> Json:
+        """Post to a paused channel again; ``sent`` messages that were held follow."""
+        return self.call("POST", f"/channels/{channel_id}/resume")
+
+    def channel_delete(self, channel_id: str) -> Json:
+        """Delete it and forget its address."""
+        return self.call("DELETE", f"/channels/{channel_id}")
 
     # --- Chats and news --------------------------------------------------------------------------------------------
     def chat(self, source: str, *, environment: str = "", **parameters: Any) -> Json:

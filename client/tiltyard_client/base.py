@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 from collections.abc import Iterator
 from typing import Annotated, Any, NoReturn
@@ -70,6 +71,14 @@ def confirm(question: str, yes: bool) -> None:
     if not sys.stdin.isatty():
         end(_("Nobody is here to be asked: --yes says that it shall be done."), MISUSED)
     typer.confirm(question, abort=True, err=True)
+
+
+def hidden(variable: str, asked: str) -> str:
+    """A secret from where no history keeps it: the environment, a hidden prompt, or the next line of the input."""
+    found = os.environ.get(variable, "")
+    if not found:
+        found = typer.prompt(asked, hide_input=True, err=True) if sys.stdin.isatty() else sys.stdin.readline()
+    return found.strip()
 
 
 def progress_bar(*, quiet: bool) -> Progress:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import typer
 
 from tiltyard_client import settings
-from tiltyard_client.connection import Connection, Json
+from tiltyard_client.connection import Connection
 
 PATIENCE_S = 2.0
 MOST = 100
@@ -19,8 +19,8 @@ def _names(ctx: typer.Context, rest: str, begun: str, **query: str) -> list[str]
         return []
     site = Connection(place.url, place.token, place.project, timeout=PATIENCE_S)
     try:
-        found: Json = site.call("GET", site.in_project(rest), params={**query, "per_page": MOST})
-        return [row["name"] for row in found["items"] if row["name"].startswith(begun)]
+        rows = site.rows(site.in_project(rest), **query, per_page=MOST)
+        return [row["name"] for row in rows if row["name"].startswith(begun)]
     finally:
         site.close()
 
@@ -40,3 +40,4 @@ runs = _completion("runs", q="")
 models = _completion("models")
 suites = _completion("suites")
 endpoints = _completion("endpoints")
+channels = _completion("channels")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from enum import StrEnum
 from typing import Annotated
 
@@ -11,7 +9,7 @@ import typer
 
 from tiltyard_client import completing, show
 from tiltyard_client.api import Json
-from tiltyard_client.base import MISUSED, REFUSED, AsJson, Project, confirm, end, print_json, site_of
+from tiltyard_client.base import MISUSED, REFUSED, AsJson, Project, confirm, end, hidden, print_json, site_of
 from tiltyard_client.words import gettext as _
 
 app = typer.Typer(no_args_is_help=True, help="OpenAI-compatible servers as contestants.")
@@ -127,11 +125,4 @@ def money(row: Json) -> str | None:
 
 
 def _key() -> str:
-    """The key from where no history keeps it: the environment, the input, or a hidden prompt."""
-    found = os.environ.get(KEY_VARIABLE, "")
-    if not found:
-        asks = sys.stdin.isatty()
-        found = typer.prompt(_("Key"), hide_input=True, err=True) if asks else sys.stdin.readline()
-    if not found.strip():
-        end(_("No key was given. --no-key says that it needs none."), MISUSED)
-    return found.strip()
+    return hidden(KEY_VARIABLE, _("Key")) or end(_("No key was given. --no-key says that it needs none."), MISUSED)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -11,14 +10,23 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from tiltyard_client import show
+from tiltyard_client import marks, show
 from tiltyard_client.api import Json
-from tiltyard_client.base import MISUSED, AsJson, ModelName, Project, end, print_json, progress_bar, site_of
+from tiltyard_client.base import (
+    REFUSED,
+    AsJson,
+    ModelName,
+    Project,
+    confirm,
+    end,
+    print_json,
+    progress_bar,
+    site_of,
+)
 from tiltyard_client.words import gettext as _
 from tiltyard_client.words import ngettext
 
 app = typer.Typer(no_args_is_help=True, help="Models.")
-Remove = Annotated[list[str] | None, typer.Option("--remove", help="A tag to take away.")]
 
 
 class Mark(StrEnum):
@@ -61,30 +69,21 @@ def model_mark(model: ModelName, mark: Mark, project: Project = "", as_json: AsJ
 @app.command("tag")
 def model_tag(
     model: ModelName,
-    tags: Annotated[list[str] | None, typer.Argument(help="Tags to add.")] = None,
-    remove: Remove = None,
+    tags: marks.Tags = None,
+    remove: marks.Remove = None,
     project: Project = "",
     as_json: AsJson = False,
 ) -> None:
     """Add tags to a model, or take some away."""
     with site_of(project) as site:
-        found = site.model(model)
-        found = site.model_change(found["id"], tags=retagged(found["tags"], tags, remove))
-    print_json(found) if as_json else print(f"{found['name']}: {', '.join(found['tags']) or _('no tags')}")
+        marks.tag(site.model(model), site.model_change, tags, remove, as_json)
 
 
 @app.command("note")
-def model_note(
-    model: ModelName,
-    text: Annotated[str, typer.Argument(help="In place of the notes so far; - reads it from the input.")],
-    project: Project = "",
-    as_json: AsJson = False,
-) -> None:
+def model_note(model: ModelName, text: marks.Text, project: Project = "", as_json: AsJson = False) -> None:
     """Write the notes of a model."""
-    notes = sys.stdin.read() if text == "-" else text
     with site_of(project) as site:
-        found = site.model_change(site.model(model)["id"], notes=notes)
-    print_json(found) if as_json else print(f"{found['name']}: {found['notes'] or _('no notes')}")
+        marks.note(site.model(model), site.model_change, text, as_json)
 
 
 @app.command("card")
@@ -137,11 +136,37 @@ def model_download(
         print(told.format(n=len(files), folder=target))
 
 
-def retagged(tags: list[str], more: list[str] | None, less: list[str] | None) -> list[str]:
-    """The tags with others added and some taken away."""
-    if not more and not less:
-        end(_("Say which tags: to add, or with --remove."), MISUSED)
-    return [tag for tag in dict.fromkeys([*tags, *(more or [])]) if tag not in (less or [])]
+@app.command("push")
+def model_push(
+    model: ModelName,
+    repository: Annotated[str, typer.Argument(help="owner/name on the hub of the site.")],
+    public: Annotated[bool, typer.Option("--public", help="Anybody may read it; else it is private.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    wait: Annotated[bool, typer.Option(help="Stay until everything was sent.")] = True,
+    project: Project = "",
+    as_json: AsJson = False,
+) -> None:
+    """Push a model to a hub: the site sends its files. Exit code 1 where that fails."""
+    with site_of(project) as site:
+        found = site.model(model)
+        asked = _("Send the weights of {name} to {repository}, where anybody may read them?")
+        asked = asked if public else _("Send the weights of {name} to {repository}?")
+        confirm(asked.format(name=found["name"], repository=repository), yes)
+        push = site.model_push(found["id"], repository, private=not public)
+        with progress_bar(quiet=as_json) as progress:
+            bar = progress.add_task(repository, total=None, visible=wait)
+            for now in site.push_watch(found["id"], push["id"]) if wait else ():
+                push, sent = now, now["progress"]
+                progress.update(bar, completed=sent.get("bytes", 0), total=sent.get("total"))
+    if as_json:
+        print_json(push)
+    elif push["state"] == "failed":
+        error = push["error"] or {}
+        end(f"{error.get('message') or show.state('failed')} {error.get('hint') or ''}".strip(), REFUSED)
+    else:
+        print(f"{found['name']} → {push['repository']}: {show.state(push['state'])} {push['url']}".rstrip())
+    if push["state"] == "failed":
+        raise typer.Exit(REFUSED)
 
 
 def _shown(found: Json) -> None:

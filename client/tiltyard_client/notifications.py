@@ -6,12 +6,13 @@ from typing import Annotated
 
 import typer
 
-from tiltyard_client import show
+from tiltyard_client import channels, show
 from tiltyard_client.base import MISUSED, AsJson, end, print_json, site_of
 from tiltyard_client.words import gettext as _
 from tiltyard_client.words import ngettext
 
 app = typer.Typer(no_args_is_help=True, help="What happened in your projects.")
+app.add_typer(channels.app, name="channel")
 OneProject = Annotated[str, typer.Option("--project", "-p", help="A project's slug; else all of yours.")]
 
 

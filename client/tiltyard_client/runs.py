@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import sys
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from tiltyard_client import show
+from tiltyard_client import marks, show
 from tiltyard_client.api import Json, Refused
-from tiltyard_client.base import AsJson, Project, RunName, Watch, print_json, site_of
+from tiltyard_client.base import REFUSED, AsJson, Project, RunName, Watch, print_json, progress_bar, site_of
 from tiltyard_client.completing import runs as run_names
 from tiltyard_client.following import follow
-from tiltyard_client.models import Remove, retagged
 from tiltyard_client.words import gettext as _
 
 app = typer.Typer(no_args_is_help=True, help="Launch, watch and end runs, and keep their list in order.")
@@ -143,33 +142,50 @@ def run_export(
         print(text.format(path=path, figures=made["figures"], bytes=made["bytes"]))
 
 
-@app.command("tag")
-def run_tag(
-    run: RunName,
-    tags: Annotated[list[str] | None, typer.Argument(help="Tags to add.")] = None,
-    remove: Remove = None,
+@app.command("import")
+def run_import(
+    files: Annotated[list[Path], typer.Argument(help="Files of one run, or an archive.", exists=True, dir_okay=False)],
+    name: Annotated[str, typer.Option(help="Of the run; else the first file's name.")] = "",
+    wait: Annotated[bool, typer.Option(help="Stay until they are read.")] = True,
     project: Project = "",
     as_json: AsJson = False,
+) -> None:
+    """Import a run that another trainer made: logs, rollouts, metrics. Exit code 1 where they cannot be read."""
+    with site_of(project) as site, progress_bar(quiet=as_json) as progress, contextlib.ExitStack() as opened:
+        sources: Any = [
+            (file.name, opened.enter_context(progress.open(file, "rb", description=file.name))) for file in files
+        ]
+        made = site.run_import(sources, name)
+        reading = progress.add_task(_("reading"), total=100, visible=wait)
+        for now in site.run_import_watch(made["id"]) if wait else ():
+            made = now
+            progress.update(reading, completed=now["percent"])
+        run = site.run(made["run"]) if made["run"] else None
+    if as_json:
+        print_json(made)
+    elif run is not None:
+        text = _("{name}: imported, {step} steps") if made["is_new"] else _("{name}: was imported before, {step} steps")
+        print(text.format(**run), f"{site.url}{run['url']}")
+    else:
+        print(made["message"] or f"{show.state(made['state'])} {site.url}{made['url']}")
+    if made["state"] == "rejected":
+        raise typer.Exit(REFUSED)
+
+
+@app.command("tag")
+def run_tag(
+    run: RunName, tags: marks.Tags = None, remove: marks.Remove = None, project: Project = "", as_json: AsJson = False
 ) -> None:
     """Add tags to a run, or take some away."""
     with site_of(project) as site:
-        found = site.run(run)
-        found = site.label(found["id"], tags=retagged(found["tags"], tags, remove))
-    print_json(found) if as_json else print(f"{found['name']}: {', '.join(found['tags']) or _('no tags')}")
+        marks.tag(site.run(run), site.label, tags, remove, as_json)
 
 
 @app.command("note")
-def run_note(
-    run: RunName,
-    text: Annotated[str, typer.Argument(help="In place of the notes so far; - reads it from the input.")],
-    project: Project = "",
-    as_json: AsJson = False,
-) -> None:
+def run_note(run: RunName, text: marks.Text, project: Project = "", as_json: AsJson = False) -> None:
     """Write the notes of a run."""
-    notes = sys.stdin.read() if text == "-" else text
     with site_of(project) as site:
-        found = site.label(site.run(run)["id"], notes=notes)
-    print_json(found) if as_json else print(f"{found['name']}: {found['notes'] or _('no notes')}")
+        marks.note(site.run(run), site.label, text, as_json)
 
 
 @app.command("archive")

@@ -46,6 +46,10 @@ STATES = {
     "bad": gettext_noop("does not work"),
     "candidate": gettext_noop("candidate"),
     "production": gettext_noop("production"),
+    "waiting": gettext_noop("waiting"),
+    "sending": gettext_noop("being sent"),
+    "done": gettext_noop("done"),
+    "reading": gettext_noop("being read"),
 }
 
 

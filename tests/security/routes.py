@@ -62,6 +62,7 @@ TABLE: dict[str, dict[str, Who]] = {
     PROJECT + "runs/" + OWN_PK + "delete/": OWNERS,
     PROJECT + "models/checkpoints/" + OWN_PK + "delete/": OWNERS,
     PROJECT + "settings/channels/": {"GET": Who.READ, "POST": Who.OWN},
+    PROJECT + "settings/channels/" + OWN_PK + "edit/": OWNERS,
     **{PROJECT + "settings/channels/" + OWN_PK + tail: {"POST": Who.OWN} for tail in ("test/", "resume/", "delete/")},
     PROJECT + "settings/members/": {"POST": Who.OWN},
     PROJECT + "settings/members/<int:pk>/role/": {"POST": Who.OWN},
@@ -81,7 +82,7 @@ TABLE: dict[str, dict[str, Who]] = {
     PROJECT + "runs/archive/": FORM,
     PROJECT + "runs/runs.csv": READ,
     PROJECT + "runs/" + OWN_PK + "star/": {"POST": Who.READ},
-    PROJECT + "runs/" + OWN_PK + "label/": WRITE,
+    PROJECT + "runs/" + OWN_PK + "label/": FORM,
     **{
         PROJECT + "runs/" + OWN_PK + tail: READ
         for tail in (
@@ -227,6 +228,8 @@ TABLE: dict[str, dict[str, Who]] = {
     API + "runs/<uuidstr:run_id>/metrics": READ,
     API + "runs/<uuidstr:run_id>/steps/<int:step>/rollouts": READ,
     API + "runs/<uuidstr:run_id>/events": READ,
+    API + "projects/<slug:slug>/runs/import": WRITE,
+    API + "run-imports/<uuidstr:import_id>": READ,
     API + "runs/<uuidstr:run_id>/exports": {"GET": Who.READ, "POST": Who.READ},
     **{API + "runs/<uuidstr:run_id>/exports/<uuidstr:file_id>" + tail: READ for tail in ("", "/file")},
     API + "datasets/<uuidstr:dataset_id>": {"GET": Who.READ, "DELETE": Who.WRITE},
@@ -247,17 +250,20 @@ TABLE: dict[str, dict[str, Who]] = {
     API + "notifications": {"GET": Who.LOGIN},
     API + "notifications/read": {"POST": Who.LOGIN},
     API + "projects/<slug:slug>/channels": {"GET": Who.READ, "POST": Who.OWN},
-    API + "channels/<uuidstr:channel_id>": {"DELETE": Who.OWN},
+    API + "channels/<uuidstr:channel_id>": {"PATCH": Who.OWN, "DELETE": Who.OWN},
     **{API + f"channels/<uuidstr:channel_id>/{act}": {"POST": Who.OWN} for act in ("test", "resume")},
     API + "^.*$": dict.fromkeys(("GET", "POST", "PUT", "PATCH", "DELETE"), Who.NOBODY),
 }
+# Operations that take files: sent as a form.
+FILES = {API + "projects/<slug:slug>/datasets", API + "projects/<slug:slug>/runs/import"}
 # The least body that an operation of the API understands; who may not write must hear so before anything else.
 BODIES: dict[str, dict[str, object]] = {
     API + "projects/<slug:slug>/endpoints": {"name": "e", "url": "https://93.184.216.34/v1", "model": "m"},
     API + "projects/<slug:slug>/runs": {"name": "r"},
     API + "projects/<slug:slug>/rewards": {"name": "r", "components": [{"name": "coherence", "weight": 1}]},
     API + "projects/<slug:slug>/environments": {"name": "e", "url": "http://10.0.0.1"},
-    API + "projects/<slug:slug>/datasets": {"name": "d"},  # sent as a form
+    API + "projects/<slug:slug>/datasets": {"name": "d"},
+    API + "projects/<slug:slug>/runs/import": {"name": "r"},
     API + "projects/<slug:slug>/suites": {"name": "s", "parts": [{"title": "a", "config": {}}]},
     API + "suites/<uuidstr:suite_id>/evaluations": {"contestant": "policy:empty"},
     API + "projects/<slug:slug>/chats": {"contestants": [{"source": "Qwen/Qwen3-0.6B"}]},

@@ -17,7 +17,7 @@ from django.db import transaction
 from django.test import Client
 from django.utils import timezone
 
-from tests.security.routes import API, BODIES, SOCKETS, TABLE, Who, routes
+from tests.security.routes import API, BODIES, FILES, SOCKETS, TABLE, Who, routes
 from webapp.asgi import application
 from webapp.chat.models import Chat
 from webapp.datasets.models import Dataset, DatasetExport
@@ -109,7 +109,8 @@ def objects(
         "export_id": _export(data).pk,
         "file_id": _metrics(run).pk,
         "deletions": Removal.objects.create(team=project.team, name="gone", state="failed").pk,
-        "imports": RunImport.objects.create(project=project, files=[{"name": "log", "bytes": 1}]).pk,
+        "imports": (brought := RunImport.objects.create(project=project, files=[{"name": "log", "bytes": 1}])).pk,
+        "import_id": brought.pk,
         "needs": Preparation.objects.create(project=project, preset="toolbench", size="test").pk,
         "channels": (channel := _channel(project)).pk,
         "channel_id": channel.pk,
@@ -224,7 +225,7 @@ def _send(client: Client, method: str, address: str, route: str = "") -> Any:
     """One request whose changes to the database and to the browser's cookies are undone."""
     cookies, body = copy.copy(client.cookies), BODIES.get(route, {})
     with transaction.atomic():
-        if address.startswith("/api/") and not route.endswith("/datasets"):
+        if address.startswith("/api/") and route not in FILES:
             response = client.generic(method, address, json.dumps(body), content_type="application/json")
         elif method == "POST":
             response = client.post(address, body)

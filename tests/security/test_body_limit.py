@@ -13,11 +13,13 @@ from asgiref.sync import sync_to_async
 from django.contrib.sessions.models import Session
 from django.test import Client
 from django.urls import get_resolver
+from django.utils import timezone
 
 from webapp.asgi import application
 from webapp.body_limit import UPLOAD_ROUTES
 from webapp.live import feed
-from webapp.teams.models import User
+from webapp.teams.models import ApiToken, Project, User
+from webapp.teams.tokens import token_create
 
 pytestmark = pytest.mark.django_db(transaction=True)
 CHUNK, SMALL, LARGE = 50_000, 1024**2 + 64 * 1024, 10_000_000
@@ -32,7 +34,9 @@ def limits(settings: Any) -> Any:
     feed.close_connections()
 
 
-async def stream(path: str, *, cookie: str = "", kind: bytes = FORM, size: int = 10 * LARGE) -> tuple[int, int]:
+async def stream(
+    path: str, *, cookie: str = "", token: str = "", kind: bytes = FORM, size: int = 10 * LARGE
+) -> tuple[int, int]:
     """Status of the answer, and how many bytes of the body the application took."""
     taken, sent = 0, []
 
@@ -48,6 +52,7 @@ async def stream(path: str, *, cookie: str = "", kind: bytes = FORM, size: int =
         sent.append(message)
 
     headers = [(b"host", b"localhost"), (b"content-type", kind), (b"cookie", f"tiltyard={cookie}".encode())]
+    headers += [(b"authorization", token.encode())] if token else []
     scope = {"type": "http", "method": "POST", "path": path, "query_string": b"", "headers": headers}
     scope |= {"http_version": "1.1", "scheme": "http", "server": ("localhost", 8000), "client": ("127.0.0.1", 5)}
     await application(scope | {"asgi": {"version": "3.0"}}, receive, send)  # type: ignore[arg-type]
@@ -104,6 +109,45 @@ async def test_viewers_strangers_and_ended_sessions_send_little(
     closed = await cookie_of(bob)
     await User.objects.filter(pk=bob.pk).aupdate(is_active=False)
     assert (await stream(f"/p/{project.slug}/datasets/new/", cookie=closed))[0] == 413
+
+
+API = "/api/v1/projects/{}/datasets", "/api/v1/projects/{}/runs/import"
+make_token = sync_to_async(lambda **fields: token_create(**{"name": "laptop", "role": "editor", **fields})[1])
+
+
+@pytest.mark.parametrize("path", API)
+async def test_a_script_may_send_files_with_its_token(path: str, project: Any, bob: User) -> None:
+    """Files above 1 MB were refused to every script: only sessions were looked for."""
+    text = await make_token(user=bob)
+    for said in (f"Bearer {text}", f"bearer {text}"):
+        status, taken = await stream(path.format(project.slug), token=said, size=4_000_000)
+        assert taken >= 4_000_000 and status == 422  # read whole; it held no end of a form
+    assert (await stream(path.format(project.slug), token=f"Bearer {text}"))[1] <= LARGE + 64 * 1024 + CHUNK
+    status, taken = await stream("/login/", token=f"Bearer {text}")
+    assert status == 413 and taken <= SMALL + CHUNK
+
+
+@pytest.mark.parametrize("path", API)
+async def test_a_token_that_may_not_write_here_sends_little(
+    path: str, project: Any, team: Any, bob: User, rita: User, charlie: User
+) -> None:
+    other = await Project.objects.acreate(team=team, name="Melee", slug="melee")
+    gone = await make_token(user=bob, name="gone")
+    await ApiToken.objects.filter(name="gone").aupdate(revoked_at=timezone.now())
+    texts = [
+        gone,
+        await make_token(user=rita),
+        await make_token(user=charlie),
+        await make_token(user=bob, role="viewer"),
+        await make_token(user=bob, name="melee", project=other),
+        "tiltyard_made-up",
+        "",
+    ]
+    for text in texts:
+        status, taken = await stream(path.format(project.slug), token=f"Bearer {text}")
+        assert status == 413 and taken <= SMALL + CHUNK, text
+    basic = await stream(path.format(project.slug), token=f"Basic {await make_token(user=bob, name='basic')}")
+    assert basic[0] == 413
 
 
 def test_every_upload_route_exists_below_a_project() -> None:

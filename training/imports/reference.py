@@ -16,7 +16,8 @@ _INTRODUCTION = """# Runs from elsewhere, and ours to verl
 Made from `training/imports/` and `training/exports/` by `python -m training import --docs`.
 
 "Import a run" on the list of runs takes the files of one run, packed with gzip or as a zip archive where that is handy:
-a log and rollouts together give curves and transcripts. Without the web:
+a log and rollouts together give curves and transcripts. `tiltyard run import train.log rollouts/*.jsonl` does the same
+from a terminal, `POST /api/v1/projects/<project>/runs/import` from a script. Without the web:
 
 ```
 python -m training import --input train.log rollouts/*.jsonl --output FOLDER

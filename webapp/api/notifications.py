@@ -44,6 +44,17 @@ class ChannelIn(Body):
     language: str = Field(default="", max_length=10)
 
 
+class ChannelPatch(Body):
+    """What may be changed; what is left out stays. `secret` replaces the secret, and an empty one removes it."""
+
+    name: str = Field(default="", min_length=1, max_length=80)
+    kind: str = Field(default="", max_length=10, description="slack, feishu, dingtalk, discord or json")
+    url: str = Field(default="", max_length=channels.MAX_ADDRESS_CHARS, description="the whole one; empty: it stays")
+    secret: str | None = Field(default=None, max_length=channels.MAX_SECRET_CHARS)
+    events: list[str] = Field(default_factory=list, min_length=1, max_length=20)
+    language: str = Field(default="", max_length=10)
+
+
 def notification_out(item: Notification) -> dict[str, Any]:
     """A notification in the caller's language."""
     words = words_of(item.event)
@@ -110,6 +121,13 @@ def _channel(request: HttpRequest, channel_id: UUID) -> Channel:
     return object_for(
         caller(request), Channel, channel_id, need=Role.OWNER, within=Channel.objects.select_related("project")
     )
+
+
+@router.patch("/channels/{uuid:channel_id}", response=people_answers.Channel)
+def channel_patch(request: HttpRequest, channel_id: UUID, body: ChannelPatch) -> dict[str, Any]:
+    """Change what is given (owners). With an address at another server the secret must be given too, if it has one."""
+    channel = _channel(request, channel_id)
+    return channel_out(channels.channel_change(channel=channel, **body.model_dump(exclude_unset=True)))
 
 
 @router.delete("/channels/{uuid:channel_id}", response=Gone)

@@ -19,6 +19,7 @@ from webapp.api.objects import router as objects
 from webapp.api.operations import router as operations
 from webapp.api.reference import subjects
 from webapp.api.run_exports import router as run_exports
+from webapp.api.run_imports import router as run_imports
 from webapp.api.run_launch import router as run_launch
 from webapp.api.runs import router as runs
 from webapp.api.saved_comparisons import router as saved_comparisons
@@ -54,6 +55,7 @@ def _patterns() -> list[URLPattern]:
     api.add_router("", runs)
     api.add_router("", run_launch)
     api.add_router("", run_exports)
+    api.add_router("", run_imports)
     api.add_router("", comparisons)
     api.add_router("", suites)
     api.add_router("", saved_comparisons)

@@ -37,8 +37,12 @@ def chat_create(
     contestants: list[dict[str, Any]],
     environment: str = "",
     parameters: dict[str, Any] | None = None,
+    first: str = "",
 ) -> Chat:
-    """A chat without a turn. ``environment`` is a name of the project's. Raises ``ValidationError`` by field."""
+    """A chat, with ``first`` as its first message where there is one. ``environment`` is a name of the project's.
+
+    Raises ``ValidationError`` by field.
+    """
     if not 1 <= len(contestants) <= MOST:
         raise ValidationError({"contestants": _("Choose one model, or two.")})
     found = [contestant_of(project, values).model_dump() for values in contestants]
@@ -60,6 +64,8 @@ def chat_create(
             created_by=user,
         )
         audit(AuditAction.CHAT_ADDED, chat, by=user, subject=", ".join(one["title"] for one in found))
+        if first.strip():
+            turn_send(chat=chat, user=user, text=first)
     return chat
 
 

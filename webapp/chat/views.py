@@ -15,6 +15,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from webapp.chat import selectors, services
+from webapp.chat.beginning import beginning_of
 from webapp.chat.contestants import choices
 from webapp.chat.models import Chat
 from webapp.chat.parameters import Parameters
@@ -49,7 +50,14 @@ def chat_new(request: HttpRequest, slug: str) -> HttpResponse:
     project = project_for(request.user, slug, need=Role.EDITOR)
     values: dict[str, Any] = (request.POST if request.method == "POST" else request.GET).dict()
     errors: dict[str, list[str]] = {}
-    if request.method == "POST":
+    begun = None
+    if request.method == "GET":
+        try:
+            begun = beginning_of(cast(User, request.user), project, request.GET)
+        except ValidationError as exc:
+            errors = errors_by_field(exc)
+        values = (begun.values if begun else {}) | values
+    else:
         try:
             chat = services.chat_create(
                 project=project,
@@ -57,6 +65,7 @@ def chat_new(request: HttpRequest, slug: str) -> HttpResponse:
                 contestants=_contestants(values),
                 environment=values.get("environment", ""),
                 parameters={"system": values.get("system", "")},
+                first=values.get("first", ""),
             )
             return redirect("chat-detail", slug, chat.pk)
         except ValidationError as exc:
@@ -68,6 +77,7 @@ def chat_new(request: HttpRequest, slug: str) -> HttpResponse:
         "known": {choice.value for _label, found in groups for choice in found},
         "environments": environments_of(project),
         "values": values,
+        "begun": begun,
         "errors": errors,
     }
     return render(request, "chat/new.html", context, status=422 if errors else 200)

@@ -7,6 +7,7 @@ from pathlib import Path
 from django.conf import settings
 from django.db import models
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext
 
 from webapp.ids import UuidModel, name_validator
 from webapp.storage import dataset_dir, export_file
@@ -114,6 +115,11 @@ class DatasetExport(UuidModel, Work):
     def path(self) -> Path:
         """The file."""
         return export_file(self.dataset_id, self.id)
+
+    @property
+    def amount(self) -> str:
+        """How much is in the file, in words."""
+        return ngettext("%(n)s row", "%(n)s rows", self.rows) % {"n": self.rows}
 
     @property
     def lost(self) -> dict[str, int]:

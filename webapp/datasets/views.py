@@ -139,6 +139,7 @@ def dataset_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     context = _detail(dataset) | {
         "project": project,
         "can_edit": can_edit(project),
+        "can_chat": can_edit(project) and dataset.state == DatasetState.READY,
         "histogram": selectors.histogram_of(dataset.report),
         "preview": selectors.preview_of(dataset.report),
         "lineage": lineage_of(dataset),

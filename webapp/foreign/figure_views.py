@@ -9,6 +9,7 @@ from django.contrib.auth.decorators import login_required
 from django.core.exceptions import ValidationError
 from django.http import FileResponse, Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods
 
@@ -36,7 +37,8 @@ def _formats() -> list[dict[str, str]]:
 def _context(run: Run) -> dict[str, Any]:
     exports = list(RunExport.objects.filter(run=run)[:20])
     busy = any(item.state in RunExport.OPEN for item in exports)
-    return {"run": run, "exports": exports, "busy": busy}
+    url = reverse("run-exports", args=[run.project.slug, run.pk])
+    return {"run": run, "exports": exports, "busy": busy, "exports_url": url}
 
 
 @login_required
@@ -61,7 +63,7 @@ def metrics_page(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 def metrics_list(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """The files; the part asks for itself again while one is being written."""
     project, run = own_run(request, slug, pk)
-    return render(request, "runs/_exports.html", {"project": project, **_context(run)})
+    return render(request, "components/exports.html", {"project": project, **_context(run)})
 
 
 @login_required

@@ -7,6 +7,7 @@ from pathlib import Path
 from django.conf import settings
 from django.db import models
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext
 
 from webapp.datasets.models import ExportState
 from webapp.ids import UuidModel
@@ -44,6 +45,11 @@ class RunExport(UuidModel, Work):
 
     def __str__(self) -> str:
         return f"{self.run} as {self.file_name}"
+
+    @property
+    def amount(self) -> str:
+        """How much is in the file, in words."""
+        return ngettext("%(n)s figure", "%(n)s figures", self.figures) % {"n": self.figures}
 
     @property
     def path(self) -> Path:

@@ -71,6 +71,26 @@ def _own(request: HttpRequest, slug: str, pk: UUID) -> tuple[Project, Channel]:
 
 
 @login_required
+@require_http_methods(["GET", "POST"])
+def channel_edit(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """Change a channel; its address and secret stay where nothing is entered."""
+    project, channel = _own(request, slug, pk)
+    form = ChannelForm(request.POST if request.method == "POST" else None, channel=channel)
+    if form.is_valid():
+        try:
+            channels.channel_change(channel=channel, **form.values())
+        except ValidationError as exc:
+            add_errors(form, exc)
+            channel.refresh_from_db()  # the page shows what is stored, whatever was refused
+        else:
+            told = _("%(name)s is changed. Send a test to see whether it works.")
+            messages.success(request, told % {"name": channel})
+            return redirect("channel-list", slug=slug)
+    context = {"project": project, "channel": channel, "form": form}
+    return render(request, "notifications/channel_edit.html", context, status=422 if form.is_bound else 200)
+
+
+@login_required
 @require_POST
 def channel_test(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Post a test message now; this answer shows what the server said."""

@@ -1,4 +1,4 @@
-"""Channels of a project: make, try, resume and delete them."""
+"""Channels of a project: make, change, try, resume and delete them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 from uuid import UUID
 
 from django.conf import settings
@@ -18,12 +18,13 @@ from django.db.models.functions import Now
 from django.utils import translation
 from django.utils.translation import gettext as _
 
+from training.addresses import parse_place
 from training.errors import TiltyardError
 from webapp import work
 from webapp.notifications.answers import Verdict
 from webapp.notifications.delivering import channel_post
 from webapp.notifications.models import Channel, ChannelKind, Delivery, DeliveryState, Kind
-from webapp.notifications.secret_files import Webhook, webhook_forget, webhook_write
+from webapp.notifications.secret_files import Webhook, webhook_forget, webhook_of, webhook_write
 from webapp.notifications.words import test_message
 from webapp.outbound import target_with_query
 from webapp.pages import clean_name
@@ -32,6 +33,7 @@ from webapp.teams.models import AuditAction, Project, User
 from webapp.text import in_words
 
 MOST = 20
+CHANGED = ("name", "kind", "events", "language")
 MAX_ADDRESS_CHARS, MAX_SECRET_CHARS = 1000, 200
 HELD_FOR = timedelta(hours=24)
 _PRINTABLE = re.compile(r"[\x21-\x7e]+")
@@ -50,19 +52,11 @@ def channel_create(
 ) -> Channel:
     """Make a channel. Its address and secret are kept where nobody sees them again. Raises ``ValidationError``."""
     url, secret = url.strip(), secret.strip()
-    chosen = [value for value in Kind.values if value in set(events)]
-    channel = Channel(
-        pk=uuid.uuid4(),
-        project=project,
-        name=clean_name(name),
-        kind=kind,
-        host=_host(url),
-        signed=bool(secret),
-        events=chosen,
-        language=language or settings.LANGUAGE_CODE,
-        created_by=user,
-    )
-    _check(channel, secret, events)
+    if Channel.objects.filter(project=project).count() >= MOST:
+        raise ValidationError(_("The project has %(n)d channels; delete one first.") % {"n": MOST})
+    channel = Channel(pk=uuid.uuid4(), project=project, host=_host(url), signed=bool(secret), created_by=user)
+    _fill(channel, {"name": name, "kind": kind, "events": events, "language": language or settings.LANGUAGE_CODE})
+    _check_secret(secret)
     webhook_write(channel.pk, Webhook(url, secret))
     try:
         with transaction.atomic():
@@ -70,21 +64,85 @@ def channel_create(
             audit(AuditAction.CHANNEL_ADDED, channel, by=user)
     except IntegrityError as exc:
         webhook_forget(channel.pk)
-        raise ValidationError({"name": _("This project has a channel with this name.")}) from exc
+        raise _taken() from exc
     return channel
 
 
-def _check(channel: Channel, secret: str, events: Sequence[str]) -> None:
-    if Channel.objects.filter(project=channel.project).count() >= MOST:
-        raise ValidationError(_("The project has %(n)d channels; delete one first.") % {"n": MOST})
-    if channel.kind not in ChannelKind.values:
-        raise ValidationError({"kind": _("There is no such kind of channel.")})
-    if not channel.events or len(channel.events) != len(set(events)):
-        raise ValidationError({"events": _("Choose at least one event.")})
-    if channel.language not in dict(settings.LANGUAGES):
-        raise ValidationError({"language": _("There is no such language.")})
+def channel_change(*, channel: Channel, url: str = "", secret: str | None = None, **values: Any) -> Channel:
+    """Change what is given of ``CHANGED``. An empty ``url`` leaves the address; ``secret`` replaces the secret, an
+    empty one removes it, ``None`` leaves it.
+
+    A secret never signs for a host that it was not entered for: with another host it must be given anew, or go.
+    Messages that are on their way go where the channel points when they are sent. Raises ``ValidationError``.
+    """
+    _fill(channel, values)
+    url, given = url.strip(), None if secret is None else secret.strip()
+    fields = [name for name in CHANGED if name in values]
+    if url:
+        channel.host = _host(url)
+        fields.append("host")
+    if given is not None:
+        _check_secret(given)
+        channel.signed = bool(given)
+        fields.append("signed")
+    try:
+        with transaction.atomic():
+            Channel.objects.select_for_update().get(pk=channel.pk)  # two people: one address and secret after the other
+            webhook = _webhook_after(channel, url, given)
+            channel.save(update_fields=fields)
+            audit(AuditAction.CHANNEL_CHANGED, channel)
+            if webhook is not None:
+                webhook_write(channel.pk, webhook)
+    except IntegrityError as exc:
+        raise _taken() from exc
+    return channel
+
+
+def _webhook_after(channel: Channel, url: str, secret: str | None) -> Webhook | None:
+    """What its file says from now on; ``None`` where it stays as it is."""
+    if not url and secret is None:
+        return None
+    before = webhook_of(channel.pk) or Webhook("", "")
+    if not (url or before.url):
+        raise ValidationError({"url": _("Paste the whole address of the webhook, without spaces or #.")})
+    moved = bool(url) and (not before.url or _server(url) != _server(before.url))
+    if secret is None and channel.signed and moved:
+        raise ValidationError({"secret": _("The address is another server's: enter the secret again, or remove it.")})
+    return Webhook(url or before.url, before.secret if secret is None else secret)
+
+
+def _fill(channel: Channel, values: dict[str, Any]) -> None:
+    """Set what is given. Raises ``ValidationError`` by field."""
+    if "name" in values:
+        channel.name = clean_name(values["name"])
+    if "kind" in values:
+        channel.kind = values["kind"]
+        if channel.kind not in ChannelKind.values:
+            raise ValidationError({"kind": _("There is no such kind of channel.")})
+    if "events" in values:
+        wanted = set(values["events"])
+        channel.events = [value for value in Kind.values if value in wanted]
+        if not channel.events or len(channel.events) != len(wanted):
+            raise ValidationError({"events": _("Choose at least one event.")})
+    if "language" in values:
+        channel.language = values["language"]
+        if channel.language not in dict(settings.LANGUAGES):
+            raise ValidationError({"language": _("There is no such language.")})
+
+
+def _check_secret(secret: str) -> None:
     if len(secret) > MAX_SECRET_CHARS or (secret and not _PRINTABLE.fullmatch(secret)):
         raise ValidationError({"secret": _("A secret is printable ASCII without spaces, at most 200 characters.")})
+
+
+def _taken() -> ValidationError:
+    return ValidationError({"name": _("This project has a channel with this name.")})
+
+
+def _server(url: str) -> tuple[str, str, int]:
+    """Scheme, host and port of an address that was checked."""
+    place = parse_place(urlunsplit(urlsplit(url)._replace(query="")))
+    return place.scheme, place.host, place.port
 
 
 def _host(url: str) -> str:

@@ -36,7 +36,7 @@ MOST_ATTEMPTS = len(PAUSES_S) + 1
 LONGEST_PAUSE_S = 6 * 3600.0
 PAUSE_AFTER = 8
 GONE = _("Not sent: the person left the team, or the project was deleted.")
-NO_FILE = _("The address of this channel is missing on the server; delete the channel and add it again.")
+NO_FILE = _("The address of this channel is missing on the server; change the channel and enter it again.")
 
 
 def delivery_run(claim: Claim[Delivery]) -> None:

@@ -11,8 +11,8 @@ from django.utils.translation import get_language
 from django.utils.translation import gettext_lazy as _
 
 from webapp.ids import name_validator
-from webapp.notifications.channels import MAX_ADDRESS_CHARS, MAX_SECRET_CHARS
-from webapp.notifications.models import ChannelKind, Kind, Reader, Scope
+from webapp.notifications.channels import CHANGED, MAX_ADDRESS_CHARS, MAX_SECRET_CHARS
+from webapp.notifications.models import Channel, ChannelKind, Kind, Reader, Scope
 from webapp.notifications.selectors import Choice
 from webapp.teams.models import Project
 
@@ -70,7 +70,7 @@ class SettingsForm(forms.Form):
 
 
 class ChannelForm(forms.Form):
-    """A new channel. Its address and secret are typed once and never shown again."""
+    """A channel. Its address and secret are only ever written; of one that exists, what is left empty stays."""
 
     name = forms.CharField(
         label=_("Name"),
@@ -92,11 +92,27 @@ class ChannelForm(forms.Form):
         help_text=_("Feishu, DingTalk and JSON: what messages are signed with. Slack and Discord have none."),
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
     )
+    remove_secret = forms.BooleanField(label=_("Remove the secret"), required=False)
     events = forms.MultipleChoiceField(
         label=_("Events"), choices=Kind.choices, widget=forms.CheckboxSelectMultiple, initial=USUAL
     )
     language = forms.ChoiceField(label=_("Language of the messages"), choices=settings.LANGUAGES)
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.fields["language"].initial = get_language()
+    def __init__(self, data: Any = None, *, channel: Channel | None = None) -> None:
+        initial = {name: getattr(channel, name) for name in CHANGED} if channel else {"language": get_language()}
+        super().__init__(data, initial=initial)
+        if channel is not None:
+            self.fields["url"].required = False
+            self.fields["url"].help_text = _("Leave this empty to keep the address; what you enter replaces it.")
+        if channel is None or not channel.signed:
+            del self.fields["remove_secret"]
+        else:
+            self.fields["secret"].help_text = _(
+                "There is a secret. Leave this empty to keep it; what you enter replaces it."
+            )
+
+    def values(self) -> dict[str, Any]:
+        """Arguments of ``channel_change``; ``secret`` is ``None`` where it stays as it is."""
+        data = self.cleaned_data
+        given = {name: data[name] for name in (*CHANGED, "url")}
+        return given | {"secret": "" if data.get("remove_secret") else data["secret"] or None}

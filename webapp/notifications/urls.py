@@ -16,6 +16,7 @@ urlpatterns: list[URLPattern] = [
     path("notifications/<int:pk>/open/", views.notification_open, name="notification-open"),
     path("notifications/<int:pk>/read/", views.notification_mark, name="notification-mark"),
     path(CHANNELS, channel_views.channel_list, name="channel-list"),
+    path(CHANNELS + "<uuid:pk>/edit/", channel_views.channel_edit, name="channel-edit"),
     path(CHANNELS + "<uuid:pk>/test/", channel_views.channel_test, name="channel-test"),
     path(CHANNELS + "<uuid:pk>/resume/", channel_views.channel_resume, name="channel-resume"),
     path(CHANNELS + "<uuid:pk>/delete/", channel_views.channel_delete, name="channel-delete"),

@@ -23,6 +23,12 @@ from webapp.registry.models import RegisteredModel
 PIECE = 1 << 20
 Content = bytes
 SUMS = "SHA256SUMS"
+# What loads a model, with its card and its licence. Never a trainer's own state, which a checkpoint on the way has too:
+# optimiser, schedule and random states are pickles, larger than the weights, and of use to resuming alone.
+SUFFIXES = (".safetensors", ".json", ".jinja", ".txt", ".model", ".md")
+STEMS = ("tokenizer", "license", "notice")
+TRAINERS = {"manifest.json", "trainer_state.json"}
+PICKLES = (".bin", ".pt", ".pth", ".pkl")
 
 
 class ModelFile(NamedTuple):
@@ -43,23 +49,31 @@ def with_text(files: list[ModelFile], name: str, text: str) -> list[ModelFile]:
 
 
 def model_files(model: RegisteredModel, part: str = "model") -> list[ModelFile]:
-    """What is downloaded: the whole weights, or with ``part="adapter"`` the LoRA adapter that stands beside them.
+    """What leaves this server: the whole weights, or with ``part="adapter"`` the LoRA adapter that stands beside them,
+    and of either only what loads it.
 
     Raises ``ValidationError`` where there is nothing here to send.
     """
     folder = model.adapter if part == "adapter" else model.folder
-    if folder is None or not folder.is_dir():
+    found: list[ModelFile] = []
+    there = folder is not None and folder.is_dir()
+    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name) if there else []:
+        status = entry.stat(follow_symlinks=False)
+        if stat.S_ISREG(status.st_mode) and _loads(entry.name):
+            found.append(ModelFile(entry.name, Path(entry.path), status.st_size))
+    if not found:
         words = {
             "adapter": _("This model has no adapter: it was not trained with LoRA, or its files are gone."),
             "model": _("The files of this model are not on this server."),
         }
         raise ValidationError(words.get(part, words["model"]), code="conflict")
-    found: list[ModelFile] = []
-    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
-        status = entry.stat(follow_symlinks=False)
-        if stat.S_ISREG(status.st_mode):
-            found.append(ModelFile(entry.name, Path(entry.path), status.st_size))
     return found
+
+
+def _loads(name: str) -> bool:
+    """Whether a file belongs to the model, by its name."""
+    low = name.lower()
+    return low not in TRAINERS and not low.endswith(PICKLES) and (low.endswith(SUFFIXES) or low.startswith(STEMS))
 
 
 def tar_bytes(files: list[ModelFile], folder: str) -> int:

@@ -24,9 +24,6 @@ from webapp.work import Claim
 # https://huggingface.co/docs/hub: an owner and a name, without doubled or final dots and dashes.
 REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,40}/[A-Za-z0-9][\w.-]{0,94}")
 README = "README.md"
-# What loads the model; never a trainer's own state, of which some is pickled.
-SUFFIXES = (".safetensors", ".json", ".jinja", ".txt", ".model", ".md")
-NOT_SENT = {"manifest.json", "trainer_state.json"}
 
 
 def push_on() -> bool:
@@ -61,7 +58,7 @@ def push_order(
 
 def sent_files(model: RegisteredModel, readme: str) -> list[ModelFile]:
     """What would be pushed. Raises ``ValidationError`` where the model's files are not here."""
-    files = [file for file in model_files(model) if file.name.endswith(SUFFIXES) and file.name not in NOT_SENT]
+    files = model_files(model)
     if not any(file.name.endswith(".safetensors") for file in files):
         raise ValidationError(_("There are no safetensors weights to push."), code="conflict")
     return with_text(files, README, readme)

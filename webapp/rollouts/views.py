@@ -15,7 +15,7 @@ from webapp.failures import failure
 from webapp.rollouts.models import Rollout, Turn
 from webapp.rollouts.selectors import rollout_view, turn_view
 from webapp.runs.config import component_titles, config_of
-from webapp.teams.access import project_for
+from webapp.teams.access import can_edit, project_for
 
 CURVES = 8  # colours of curves; further components begin again
 
@@ -72,6 +72,7 @@ def rollout_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         "project": project,
         "run": rollout.run,
         "rollout": rollout,
+        "can_edit": can_edit(project),
         "view": view,
         "failure": failure(rollout.error),
         "siblings": siblings,

@@ -144,10 +144,12 @@ def run_star(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 
 
 @login_required
-@require_POST
+@require_http_methods(["GET", "POST"])
 def run_label(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """Change a run's tags and notes."""
-    _project, run = own_run(request, slug, pk, need=Role.EDITOR)
+    """Change a run's tags and notes; what the editor asks for once it is opened: the tags that the project has."""
+    project, run = own_run(request, slug, pk, need=Role.EDITOR)
+    if request.method == "GET":
+        return render(request, "runs/_known_tags.html", {"tags": listing.run_tags(project)})
     given = {key: request.POST[key] for key in ("tags", "notes") if key in request.POST}
     try:
         marks.run_label(run=run, user=cast(User, request.user), **given)

@@ -29,7 +29,6 @@ from webapp.launch.testbed import policy_table
 from webapp.model_pages.page import model_of_run
 from webapp.pages import url_or_none
 from webapp.records.access import own_run
-from webapp.records.listing import run_tags
 from webapp.records.marks import ARCHIVABLE
 from webapp.records.reports import held_text, report_lines
 from webapp.records.selectors import run_view, stalled
@@ -67,7 +66,8 @@ def run_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         **_by_state(project, run),
         "held_out": held_out_of(run),
         "official": official_of(run),
-        **_labels(project, run),
+        "starred": getattr(run, "starred", False),
+        "archivable": run.archived_at is not None or run.state in ARCHIVABLE,
         "tab": tab,
         "has_rollouts": has_rollouts,
         "read": import_report(run),
@@ -84,15 +84,6 @@ def run_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         "step_rows": _step_rows(request, run) if tab == "rollouts" else None,
     }
     return render(request, "runs/detail.html", context)
-
-
-def _labels(project: Project, run: Run) -> dict[str, Any]:
-    """What people wrote on the run, and what they may."""
-    return {
-        "starred": getattr(run, "starred", False),
-        "project_tags": run_tags(project) if can_edit(project) else [],
-        "archivable": run.archived_at is not None or run.state in ARCHIVABLE,
-    }
 
 
 def _by_state(project: Project, run: Run) -> dict[str, Any]:

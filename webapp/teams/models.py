@@ -202,6 +202,7 @@ class AuditAction(models.TextChoices):
     ROUND_REOPENED = "round_reopened", _("vote round reopened")
     ROUND_DELETED = "round_deleted", _("vote round deleted")
     CHANNEL_ADDED = "channel_added", _("notification channel added")
+    CHANNEL_CHANGED = "channel_changed", _("notification channel changed")
     CHANNEL_RESUMED = "channel_resumed", _("notification channel resumed")
     CHANNEL_DELETED = "channel_deleted", _("notification channel deleted")
     CHAT_ADDED = "chat_added", _("chat started")

@@ -47,7 +47,6 @@ ALONE |= {
     PROJECT + "rewards/lab/" + OWN_PK + "rollouts/<uuid:rollout>/": "reads one rollout of the lab",
     PROJECT + "rewards/custom/": "code that runs here is tested by whoever saves it, on the page that shows its output",
     PROJECT + "rewards/custom/test/": "as rewards/custom/",
-    PROJECT + "runs/imports/new/": "`manage.py import_run` does it on the server, with the files where they are",
     "deletions/<uuid:pk>/retry/": "a deletion whose files could not be removed is shown to owners on their page alone",
 }
 
@@ -62,6 +61,7 @@ SAME: dict[str, str] = {
     "projects/new/": "POST /projects",
     PROJECT + "delete/": "DELETE /projects/{slug}",
     PROJECT + "settings/channels/": f"POST {IN}channels",
+    CHANNEL + "edit/": "PATCH /channels/{channel_id}",
     CHANNEL + "test/": "POST /channels/{channel_id}/test",
     CHANNEL + "resume/": "POST /channels/{channel_id}/resume",
     CHANNEL + "delete/": "DELETE /channels/{channel_id}",
@@ -71,6 +71,7 @@ SAME: dict[str, str] = {
     PROJECT + "runs/archive/": "PATCH /runs/{run_id}",
     RUN + "label/": "PATCH /runs/{run_id}",
     RUN + "star/": "POST /runs/{run_id}/star",
+    PROJECT + "runs/imports/new/": f"POST {IN}runs/import",
     RUN + "export/": "POST /runs/{run_id}/exports",
     RUN + "delete/": "DELETE /runs/{run_id}",
     **{RUN + f"{act}/": f"POST /runs/{{run_id}}/{act}" for act in ("launch", "stop", "pause", "resume")},

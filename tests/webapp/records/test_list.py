@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 from django.core.exceptions import ValidationError
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
@@ -143,6 +145,22 @@ def test_what_may_be_a_tag() -> None:
             tags_of([bad])
     with pytest.raises(ValidationError):
         tags_of(["two words"])
+
+
+def test_the_tags_of_the_project_are_read_once_somebody_opens_the_editor(
+    client_for: Any, project: Project, bob: Any, rita: Any, make_run: Any
+) -> None:
+    run, _other = make_run(tags=["mine"]), make_run(tags=["zeta", "theirs"])
+    url, client = _url("run-label", project, run.pk), client_for(bob)
+    with CaptureQueriesContext(connection) as asked:
+        page = client.get(_url("run-detail", project, run.pk)).content.decode()
+    assert f'hx-get="{url}"' in page and "theirs" not in page and 'value="mine"' in page
+    assert not [query for query in asked if "unnest" in query["sql"]]
+    part = client.get(url).content.decode()
+    assert "This project has: mine, theirs, zeta" in " ".join(part.split())
+    assert part.count("<option") == 3 and "<html" not in part
+    assert client_for(rita).get(url).status_code == 403
+    assert url not in client_for(rita).get(_url("run-detail", project, run.pk)).content.decode()
 
 
 def test_notes_and_tags_are_written_on_the_run_page(client_for: Any, project: Any, bob: Any, make_run: Any) -> None:

@@ -20,7 +20,7 @@ from webapp.registry.models import Checkpoint, ModelKind, RegisteredModel
 from webapp.teams.models import AuditEntry, Project, User
 
 pytestmark = pytest.mark.django_db
-FILES = {"config.json": b"{}", "model.safetensors": os.urandom(3 << 20), "empty.txt": b"", "exact": bytes(1024)}
+FILES = {"config.json": b"{}", "model.safetensors": os.urandom(3 << 20), "empty.txt": b"", "exact.model": bytes(1024)}
 
 
 @pytest.fixture
@@ -88,6 +88,38 @@ def test_a_checkpoint_on_the_way_has_not_the_adapter_of_the_finished_model(
     (model.checkpoint.folder.parent / "checkpoint-5").mkdir()
     answer = _download(client_for(rita), model, "adapter")
     assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
+
+
+# What a checkpoint on the way consists of, by the library that writes it, and what of it loads the model.
+LOADS = {
+    *("config.json", "generation_config.json", "model-00001-of-00002.safetensors", "model.safetensors.index.json"),
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja", "merges.txt"),
+    *("spiece.model", "tokenizer.tiktoken", "adapter_config.json", "adapter_model.safetensors", "README.md", "LICENSE"),
+}
+STAYS = {
+    *("optimizer.pt", "optimizer.bin", "scheduler.pt", "scaler.pt", "rng_state.pth", "rng_state_0.pth"),
+    *("training_args.bin", "trainer_state.json", "manifest.json", "pytorch_model.bin", "tokenizer.pkl", "custom.py"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:StreamingHttpResponse must consume asynchronous iterators")
+def test_of_a_checkpoint_on_the_way_only_what_loads_is_sent(
+    client_for: Callable[..., Client], rita: User, model: RegisteredModel
+) -> None:
+    assert model.checkpoint is not None
+    Checkpoint.objects.filter(pk=model.checkpoint.pk).update(path="1/checkpoint-5", final=False)
+    folder = model.checkpoint.folder.parent / "checkpoint-5"
+    folder.mkdir()
+    for name in LOADS | STAYS:
+        (folder / name).write_bytes(name.encode())
+    answer = _download(client_for(rita), model)
+    content = b"".join(answer)
+    assert int(answer["Content-Length"]) == len(content)
+    with tarfile.open(fileobj=io.BytesIO(content)) as tar:
+        assert set(tar.getnames()) == {f"first-(2)/{name}" for name in LOADS | {"SHA256SUMS"}}
+        sums = tar.extractfile("first-(2)/SHA256SUMS")
+        assert sums is not None and {line.split("  ")[1] for line in sums.read().decode().splitlines()} == LOADS
+    assert {path.name for path in folder.iterdir()} == LOADS | STAYS  # the checkpoint keeps all that resuming needs
 
 
 def test_what_is_not_here_is_said(client_for: Callable[..., Client], rita: User, project: Project) -> None:

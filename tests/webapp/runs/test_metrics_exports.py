@@ -215,7 +215,12 @@ def test_the_page_orders_lists_and_serves(
     assert AuditEntry.objects.filter(action="run_exported", subject__contains=".parquet").count() == 1
     address = reverse("run-export-file", args=[project.slug, run.pk, export.pk])
     part = client.get(reverse("run-exports", args=[project.slug, run.pk])).content.decode()
-    assert address in part and "hx-get" not in part and "9 figures" in part
+    assert f'href="{address}"' in part and "hx-get" not in part and "9 figures ·" in part
+    RunExport.objects.filter(pk=export.pk).update(state="writing")
+    part = client.get(reverse("run-exports", args=[project.slug, run.pk])).content.decode()
+    assert f'hx-get="{reverse("run-exports", args=[project.slug, run.pk])}"' in part and address not in part
+    assert part.count("<progress") == 1 and "value=" not in part
+    RunExport.objects.filter(pk=export.pk).update(state="done")
     answer = client.get(address)
     assert b"".join(answer.streaming_content) == export.path.read_bytes()  # type: ignore[attr-defined]
     assert answer["Content-Disposition"] == 'attachment; filename="lance-1-2-metrics.parquet"'

@@ -171,6 +171,21 @@ class RunFile(BaseModel):
     url: str | None = Field(description="null until it is written")
 
 
+class RunImport(BaseModel):
+    """Files of a run that another trainer made, and what became of them."""
+
+    id: UUID
+    name: str = Field(description="that the run shall have; empty: that of the first file")
+    state: str = Field(description="reading, done or rejected")
+    files: list[Object] = Field(description="name and bytes of each, as it was sent")
+    percent: int = Field(description="how far the reading is")
+    run: UUID | None = Field(description="the run that was made of them")
+    is_new: bool = Field(description="false: the same files had been imported before, and there is still one run")
+    message: str = Field(description="why they were rejected, else empty")
+    report: Object = Field(description="what was read, with what was left out and why; empty while they are read")
+    url: str
+
+
 class Finding(BaseModel):
     """One finding of a check."""
 

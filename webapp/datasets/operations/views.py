@@ -9,6 +9,7 @@ from django.contrib.auth.decorators import login_required
 from django.core.exceptions import ValidationError
 from django.http import FileResponse, Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods
 
 from training.data.making.dataset import matching
@@ -95,8 +96,7 @@ def export_page(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 def export_list(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """The files; the part asks for itself again while one is being written."""
     project, dataset = _own(request, slug, pk, Role.VIEWER)
-    context = {"project": project, "dataset": dataset, **_exports(dataset)}
-    return render(request, "datasets/operations/_exports.html", context)
+    return render(request, "components/exports.html", {"project": project, **_exports(dataset)})
 
 
 def _exports(dataset: Dataset) -> dict[str, Any]:
@@ -104,7 +104,9 @@ def _exports(dataset: Dataset) -> dict[str, Any]:
     for export in exports:
         rows = int(export.progress.get("rows") or 0)
         export.percent = min(99, round(100 * rows / dataset.rows)) if dataset.rows else 0  # type: ignore[attr-defined]
-    return {"exports": exports, "busy": any(export.state in OPEN for export in exports)}
+    busy = any(export.state in OPEN for export in exports)
+    url = reverse("dataset-exports", args=[dataset.project.slug, dataset.pk])
+    return {"exports": exports, "busy": busy, "exports_url": url}
 
 
 @login_required

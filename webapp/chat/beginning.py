@@ -1,0 +1,105 @@
+"""What a chat opens with that is begun on a dataset's row or on a rollout. Addresses name them, never their text."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from django.core.exceptions import ValidationError
+from django.http import Http404, QueryDict
+from django.urls import reverse
+from django.utils.translation import gettext as _
+
+from webapp.chat.contestants import CHECKPOINT
+from webapp.datasets.models import Dataset, DatasetState
+from webapp.datasets.selectors import datasets_of, runs_using
+from webapp.environments.models import DatasetOrder, Environment
+from webapp.environments.playground.tasks import start_of_row
+from webapp.registry.selectors import checkpoints_of
+from webapp.rollouts.models import Rollout, Turn
+from webapp.runs.models import Run
+from webapp.teams.access import object_for
+from webapp.teams.models import Project, User
+
+
+class Beginning(NamedTuple):
+    """Where it comes from (in words, and its page), and the fields of the form: what is not known is empty."""
+
+    title: str
+    url: str
+    system: str = ""
+    first: str = ""
+    environment: str = ""
+    model: str = ""
+
+    @property
+    def values(self) -> dict[str, str]:
+        """The fields of the form that it fills."""
+        named = {name: getattr(self, name) for name in ("system", "first", "environment", "model")}
+        return {name: value for name, value in named.items() if value}
+
+
+def beginning_of(user: User, project: Project, asked: QueryDict) -> Beginning | None:
+    """What ``?dataset=<id>&row=<from 1>`` or ``?rollout=<id>`` of an address means; ``None`` where it names neither.
+
+    Raises ``Http404`` for what is not in this project, ``ValidationError`` for a row that is not there.
+    """
+    rollout, dataset = str(asked.get("rollout", "")), str(asked.get("dataset", ""))
+    if rollout:
+        return _of_rollout(project, rollout)
+    if not dataset:
+        return None
+    within = datasets_of(project).filter(state=DatasetState.READY)
+    found = object_for(user, Dataset, dataset, within=within, project=project)
+    return _of_row(found, str(asked.get("row", "")))
+
+
+def _of_row(dataset: Dataset, number: str) -> Beginning:
+    if not (number.isascii() and number.isdigit() and len(number) < 12):
+        raise ValidationError({"row": _("Say which row: a number from 1.")})
+    start = start_of_row(dataset, int(number))
+    made = Environment.objects.filter(pk__in=DatasetOrder.objects.filter(dataset=dataset).values("environment"))
+    place = made.values_list("name", flat=True).first()
+    if place is None:  # of no environment's own; then where it was played last
+        newest = runs_using(dataset).order_by("-created_at").first()
+        place = _environment(newest) if newest is not None else ""
+    title = _("Row %(row)s of %(name)s") % {"row": number, "name": dataset}
+    url = reverse("dataset-detail", args=[dataset.project.slug, dataset.pk])
+    messages = [message.model_dump() for message in start.messages]
+    return Beginning(title, url, *_words(messages), environment=place)
+
+
+def _of_rollout(project: Project, pk: str) -> Beginning:
+    rows = Rollout.objects.filter(run__project=project).select_related("run")
+    try:
+        rollout = rows.filter(pk=UUID(pk)).first()
+    except ValueError:
+        rollout = None
+    if rollout is None:
+        raise Http404
+    turn = Turn.objects.filter(rollout=rollout, number=0).first()
+    left = checkpoints_of(project).filter(run=rollout.run, final=True).first()
+    title = _("Rollout %(place)s of %(run)s") % {
+        "place": f"{rollout.step}.{rollout.group}.{rollout.index}",
+        "run": rollout.run.name,
+    }
+    return Beginning(
+        title,
+        reverse("rollout-detail", args=[project.slug, rollout.pk]),
+        *_words(turn.messages if turn is not None else []),
+        environment=_environment(rollout.run),
+        model=f"{CHECKPOINT}{left.pk}" if left is not None else "",
+    )
+
+
+def _words(messages: list[dict[str, Any]]) -> tuple[str, str]:
+    """The system message and the first thing that is asked; runs from elsewhere may have recorded odd ones."""
+    said = [(message.get("role"), str(message.get("content") or "")) for message in messages]
+    system = said[0][1] if said and said[0][0] == "system" else ""
+    return system, next((text for role, text in said if role == "user"), "")
+
+
+def _environment(run: Run) -> str:
+    """The environment that a run names, while the project has it."""
+    wanted = str((run.config.get("environment") or {}).get("name") or "").removeprefix("environment:")
+    return wanted if wanted and Environment.objects.filter(project=run.project_id, name=wanted).exists() else ""
