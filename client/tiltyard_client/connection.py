@@ -57,8 +57,7 @@ class Connection:
 
     def rows(self, path: str, **query: Any) -> list[Json]:
         """The rows of a list that comes whole, or of the first page of one that does not."""
-        found = self._answered(self._sent("GET", path, params=query), (dict, list))
-        return list(found["items"] if isinstance(found, dict) else found)
+        return list(self.call("GET", path, params=query)["items"])
 
     def text(self, path: str) -> str:
         """One request whose answer is no JSON."""
@@ -75,14 +74,11 @@ class Connection:
             raise Unreachable(_("{url} does not answer: {why}").format(url=self.url, why=why)) from exc
 
     def _read(self, answer: httpx.Response) -> Json:
-        return dict(self._answered(answer, (dict,)))
-
-    def _answered(self, answer: httpx.Response, shapes: tuple[type, ...]) -> Any:
         try:
             found: Any = answer.json()
         except ValueError:
             found = None
-        if type(found) not in (shapes if answer.is_success else (dict,)):
+        if not isinstance(found, dict):
             sentence = _("{url} answers {status}, but not as a Tiltyard site does.")
             raise Unreachable(sentence.format(url=self.url, status=answer.status_code))
         if answer.is_success:

@@ -12,7 +12,7 @@ from ninja.errors import HttpError
 from pydantic import Field
 
 from webapp.api.answers import people as people_answers
-from webapp.api.answers.base import Gone, Page
+from webapp.api.answers.base import Gone, Items, Page
 from webapp.api.base import caller, page_of
 from webapp.api.schemas import Body
 from webapp.notifications import channels, selectors, services
@@ -103,10 +103,11 @@ def notifications_read(request: HttpRequest, body: ReadIn) -> dict[str, int]:
     return {"read": services.notifications_read(rows)}
 
 
-@router.get("/projects/{slug:slug}/channels", response=list[people_answers.Channel])
-def channel_list(request: HttpRequest, slug: str) -> list[dict[str, Any]]:
+@router.get("/projects/{slug:slug}/channels", response=Items[people_answers.Channel])
+def channel_list(request: HttpRequest, slug: str) -> dict[str, Any]:
     """Where a project's events are posted."""
-    return [channel_out(channel) for channel in channels.channels_of(project_for(caller(request), slug))]
+    project = project_for(caller(request), slug)
+    return {"items": [channel_out(channel) for channel in channels.channels_of(project)]}
 
 
 @router.post("/projects/{slug:slug}/channels", response={201: people_answers.Channel})

@@ -13,6 +13,7 @@ from ninja import Router, Status
 from pydantic import Field
 
 from webapp.api.answers import data as data_answers
+from webapp.api.answers.base import Items
 from webapp.api.base import caller
 from webapp.api.schemas import Body, dataset_out
 from webapp.datasets.choices import Choices
@@ -135,8 +136,8 @@ def export_new(request: HttpRequest, dataset_id: UUID, body: ExportOptions) -> S
     return Status(201, export_out(export_order(dataset=dataset, user=caller(request), options=body)))
 
 
-@router.get("/datasets/{uuid:dataset_id}/exports", tags=["datasets"], response=list[data_answers.DatasetFile])
-def exports_list(request: HttpRequest, dataset_id: UUID) -> list[dict[str, Any]]:
+@router.get("/datasets/{uuid:dataset_id}/exports", tags=["datasets"], response=Items[data_answers.DatasetFile])
+def exports_list(request: HttpRequest, dataset_id: UUID) -> dict[str, Any]:
     """The files of a dataset, newest first."""
     dataset = _found(request, dataset_id, Role.VIEWER)
-    return [export_out(item) for item in dataset.exports.select_related("dataset__project")[:20]]
+    return {"items": [export_out(item) for item in dataset.exports.select_related("dataset__project")[:20]]}

@@ -10,6 +10,7 @@ from ninja import Router, Status
 from pydantic import Field
 
 from webapp.api.answers import runs as runs_answers
+from webapp.api.answers.base import Items
 from webapp.api.base import caller
 from webapp.api.schemas import Body
 from webapp.datasets.models import ExportState
@@ -53,10 +54,10 @@ def run_export_new(request: HttpRequest, run_id: UUID, body: MetricsIn) -> Statu
     return Status(201, _out(metrics_order(run=_run(request, run_id), user=caller(request), to=body.to)))
 
 
-@router.get("/runs/{uuid:run_id}/exports", response=list[runs_answers.RunFile])
-def run_exports_list(request: HttpRequest, run_id: UUID) -> list[dict[str, Any]]:
+@router.get("/runs/{uuid:run_id}/exports", response=Items[runs_answers.RunFile])
+def run_exports_list(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
     """The files of a run's metrics, newest first."""
-    return [_out(item) for item in RunExport.objects.filter(run=_run(request, run_id))[:20]]
+    return {"items": [_out(item) for item in RunExport.objects.filter(run=_run(request, run_id))[:20]]}
 
 
 @router.get("/runs/{uuid:run_id}/exports/{uuid:file_id}", response=runs_answers.RunFile)

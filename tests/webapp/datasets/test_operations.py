@@ -379,6 +379,6 @@ def test_operations_over_the_api(make_dataset: Builder, bob: User, client_for: C
     assert post("make", mix | {"others": ["dataset:absent@1"]}).json()["detail"][0]["path"] == "others"
     asked = post("exports", {"to": "openai"})
     done(DatasetExport.objects.get(pk=asked.json()["id"]))
-    [written] = client.get(f"{address}/exports").json()
+    [written] = client.get(f"{address}/exports").json()["items"]
     assert written["state"] == "done" and client.get(written["url"]).status_code == 200
     assert post("exports", {"to": "exe"}).status_code == 422

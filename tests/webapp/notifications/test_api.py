@@ -73,7 +73,7 @@ def test_channels_are_made_tried_and_deleted_and_never_show_their_address(
     made = ask(alice, "post", "projects/joust/channels", body)
     assert made.status_code == 201
     channel = made.json()
-    listed = ask(bob, "get", "projects/joust/channels").json()
+    listed = ask(bob, "get", "projects/joust/channels").json()["items"]
     assert listed == [channel]
     assert channel == {
         "id": str(Channel.objects.get().pk),
