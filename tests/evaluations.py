@@ -14,7 +14,7 @@ from training.config import JobConfig
 from training.evaluation.recorded import report_of
 from webapp.comparison.contestants import Contestant, contestants_of
 from webapp.comparison.rewards import evaluations
-from webapp.comparison.sheets import sheet_for
+from webapp.comparison.sheets import sheets_for
 from webapp.datasets.models import Dataset
 from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.config import config_of
@@ -70,7 +70,7 @@ def evaluation(make_run: Callable[..., Run], tasks: Dataset) -> Callable[..., Ru
                 play(run, task, index, success, parts)
         if state == RunState.SUCCEEDED:
             contestant = Contestant(0, run, config_of(run))
-            report = report_of(sheet_for(contestant)).model_dump(mode="json")
+            report = report_of(sheets_for([contestant])[0]).model_dump(mode="json")
             Run.objects.filter(pk=run.pk).update(evaluation=report, finished_at=now)
             run.refresh_from_db()
         return run

@@ -5,6 +5,7 @@ Django's fields judge single values, because their sentences are translated; the
 
 from __future__ import annotations
 
+import functools
 import types
 import typing
 from typing import Any, Literal
@@ -98,9 +99,16 @@ def error_sentence(error: Any) -> str:
 def fields_of(model: type[BaseModel]) -> dict[str, forms.Field]:
     """One form field for each option of a model that a form can show; nested models, object lists, code and
     what a registration fills in are left out."""
-    schema = model.model_json_schema().get("properties", {})
+    schema = _schema_of(model)
     made = {name: _field(info, schema.get(name, {})) for name, info in model.model_fields.items()}
     return {name: field for name, field in made.items() if field is not None}
+
+
+@functools.cache
+def _schema_of(model: type[BaseModel]) -> dict[str, Any]:
+    """The limits of a model's options: milliseconds a model to work out, and the same in every language."""
+    found: dict[str, Any] = model.model_json_schema().get("properties", {})
+    return found
 
 
 def _field(info: FieldInfo, schema: dict[str, Any]) -> forms.Field | None:

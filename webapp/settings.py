@@ -157,6 +157,7 @@ TEMPLATES = [
         },
     }
 ]
+FORM_RENDERER = "webapp.ui.widgets.Renderer"
 if DEBUG:
     del TEMPLATES[0]["OPTIONS"]["loaders"]  # type: ignore[attr-defined]
 STATIC_URL = "static/"

@@ -6,9 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.db.models import Q
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from tests.growth import assert_few_queries
+from tests.growth import MOST_QUERIES, assert_few_queries, queries_of
 from webapp.metrics.models import MetricPoint
 from webapp.registry.models import Checkpoint, RegisteredModel
 from webapp.rollouts.models import Rollout
@@ -18,8 +21,8 @@ from webapp.teams.models import Project, User
 pytestmark = pytest.mark.django_db
 LISTS = (
     "", "runs/", "runs/?sort=-device&tag=best", "runs/?archived=1", "runs/?starred=1&cols=model,spec,device",
-    "datasets/", "datasets/new/", "rewards/", "environments/", "models/", "models/new/", "compare/", "runs/new/",
-    "settings/",
+    "datasets/", "datasets/new/", "rewards/", "rewards/lab/", "environments/", "models/", "models/new/", "compare/",
+    "runs/new/", "chats/new/", "settings/", "delete/",
 )  # fmt: skip
 
 
@@ -76,3 +79,71 @@ def test_a_run_its_clone_and_the_api_take_few_queries(
         f"/api/v1/runs/{run.pk}/metrics",
     ]
     assert_few_queries(client_for(alice), addresses, lambda: fill(6))
+
+
+@pytest.mark.parametrize("state", ["draft", "queued", "running", "paused", "failed", "cancelled", "succeeded"])
+def test_a_run_takes_few_queries_in_every_state(
+    project: Project, alice: User, client_for: Any, fill: Callable[[int], Run], state: str
+) -> None:
+    run, client = fill(1), client_for(alice)
+    error = {"code": "trainer_died", "message": "It died.", "hint": ""} if state == "failed" else None
+    Run.objects.filter(pk=run.pk).update(state=state, archived_at=None, error=error)
+    for point in Checkpoint.objects.filter(run=run):
+        point.folder.mkdir(parents=True, exist_ok=True)
+    for tab in ("", "?tab=rollouts", "?tab=log"):
+        assert queries_of(client, f"/p/{project.slug}/runs/{run.pk}/{tab}") <= MOST_QUERIES, tab
+
+
+def _asked(client: Any, address: str) -> list[str]:
+    with CaptureQueriesContext(connection) as caught:
+        answer = client.get(address)
+        assert answer.status_code == 200
+        if answer.streaming:
+            b"".join(answer.streaming_content)
+    return [query["sql"] for query in caught.captured_queries]
+
+
+def test_lists_read_no_more_than_they_show(
+    project: Project, alice: User, client_for: Any, fill: Callable[[int], Run]
+) -> None:
+    """Curves only for the column that draws them; of what a form offers no report, config or components."""
+    fill(2)
+    client, runs, points = client_for(alice), f"/p/{project.slug}/runs/", "metrics_metricpoint"
+    assert any(points in sql for sql in _asked(client, runs))
+    assert not any(points in sql for sql in _asked(client, f"{runs}?cols=state,success"))
+    assert not any(points in sql for sql in _asked(client, f"/api/v1/projects/{project.slug}/runs"))
+    form = _asked(client, f"{runs}new/")
+    large = ('"datasets_dataset"."report"', '"runs_run"."config"', '"rewards_rewardspec"."components"')
+    assert [sql for sql in form if any(column in sql for column in large)] == []
+    assert len(_asked(client, f"{runs}new/yaml/")) <= 8  # it shows no form, so none is made
+
+
+def test_all_runs_as_csv_are_one_query(
+    project: Project, alice: User, client_for: Any, fill: Callable[[int], Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("webapp.records.listing.PAGE_MAX", 2)  # lines that come from the database together
+    fill(2)
+    client, address = client_for(alice), f"/p/{project.slug}/runs/runs.csv?all=1"
+    few = _asked(client, address)
+    fill(9)
+    assert len(_asked(client, address)) == len(few) <= MOST_QUERIES
+
+
+def test_counts_and_filters_of_the_list_come_from_indexes(project: Project, fill: Callable[[int], Run]) -> None:
+    """A row is 3 KB: to count or to offer the tags of 2,500 runs must not read them."""
+    fill(3)
+    runs = Run.objects.filter(project=project)
+    tags = runs.exclude(tags=[]).values_list("tags", flat=True)
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off")
+        plans = [
+            runs.filter(archived_at=None).order_by().values("created_by").explain(),
+            runs.filter(archived_at=None).order_by("-created_at", "pk").values("pk")[:50].explain(),
+            tags.order_by().explain(),
+            Checkpoint.objects.filter(project=project, state="whole").order_by("-created_at").values("pk").explain(),
+            RegisteredModel.objects.filter(project=project).order_by("-created_at").values("pk").explain(),
+        ]
+    names = ["run_listed", "run_listed", "run_tagged", "checkpoint_listed", "model_listed"]
+    assert [name for name, plan in zip(names, plans, strict=True) if f"using {name}" not in plan] == []
+    assert all("Index Only Scan" in plan for plan in plans[:3]) and not any("Sort" in plan for plan in plans[1:4])
+    assert Q(removed_at=None) == next(index.condition for index in Run._meta.indexes if index.name == "run_listed")

@@ -81,7 +81,7 @@ def runs_list(
         "archived": archived,
     }
     size = max(1, min(per_page, MAX_PAGE_ROWS))
-    found = run_list(project, filters, sort[:40], max(1, page), size, user=caller(request))
+    found = run_list(project, filters, sort[:40], max(1, page), size, user=caller(request), trends=False)
     shown = {"page": found.page, "pages": found.pages, "total": found.total}
     return {"items": [list_view(row) for row in found.rows], **shown}
 

@@ -45,14 +45,11 @@ class Choice(NamedTuple):
 
 def choices(project: Project) -> list[tuple[str, list[Choice]]]:
     """Whom a person may choose, in groups: registered models, what runs left, endpoints."""
-    models = [
-        Choice(model.reference, model.name)
-        for model in models_of(project).exclude(kind=ModelKind.STARTER)[:MAX_CHOICES]
-    ]
-    left = [
-        Choice(f"{CHECKPOINT}{item.pk}", _title(item))
-        for item in checkpoints_of(project).filter(final=True)[:MAX_CHOICES]
-    ]
+    registered = models_of(project).exclude(kind=ModelKind.STARTER).select_related(None).defer(None).only("name")
+    finished = checkpoints_of(project).filter(final=True).select_related(None).prefetch_related(None).defer(None)
+    finished = finished.select_related("run").only("step", "run__name")
+    models = [Choice(model.reference, model.name) for model in registered[:MAX_CHOICES]]
+    left = [Choice(f"{CHECKPOINT}{item.pk}", _title(item)) for item in finished[:MAX_CHOICES]]
     asked = [Choice(item.reference, item.name) for item in endpoints_of(project)[:MAX_CHOICES]]
     groups = ((_("Registered"), models), (_("Trained here"), left), (_("Endpoints"), asked))
     return [(label, found) for label, found in groups if found]

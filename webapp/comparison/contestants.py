@@ -108,17 +108,36 @@ def _ids(asked: Sequence[str]) -> tuple[list[UUID], list[str]]:
     return list(ids), [_("A part of the address names no run.")] if unread else []
 
 
-def tasks_set(contestant: Contestant) -> list[int] | None:
-    """The numbers of the tasks that an evaluation was to play; ``None`` where that cannot be known any more."""
-    config = contestant.config
+def tasks_sets(contestants: Sequence[Contestant]) -> list[list[int] | None]:
+    """The numbers of the tasks that each evaluation was to play, in one query; ``None`` where that cannot be known any
+    more."""
+    names = {_dataset_named(item)[0] for item in contestants}
+    projects = {item.run.project_id for item in contestants}
+    rows = Dataset.objects.filter(project__in=projects, name__in=names).order_by("-version")
+    known = list(rows.only("project", "name", "version", "rows"))
+    return [_tasks_set(item, known) for item in contestants]
+
+
+def _dataset_named(contestant: Contestant) -> tuple[str, int | None]:
+    """Name and version of its dataset as the person wrote it; ``None`` means the newest."""
+    reference = str(contestant.run.config.get("data", {}).get("train", ""))
+    name, _at, version = reference.removeprefix("dataset:").partition("@")
+    return name, int(version) if version.isascii() and version.isdigit() else None
+
+
+def _tasks_set(contestant: Contestant, known: Sequence[Dataset]) -> list[int] | None:
+    config, run = contestant.config, contestant.run
     if config is None:
         return None
     if config.draws_tasks:
         return list(range(config.evaluate.tasks or DRAWN_TASKS))
-    reference = str(contestant.run.config.get("data", {}).get("train", ""))
-    name, _at, version = reference.removeprefix("dataset:").partition("@")
-    rows = Dataset.objects.filter(project=contestant.run.project_id, name=name)
-    dataset = (rows.filter(version=version) if version.isdigit() else rows).order_by("-version").first()
+    name, version = _dataset_named(contestant)
+    found = (
+        item
+        for item in known
+        if (item.project_id, item.name) == (run.project_id, name) and version in (None, item.version)
+    )
+    dataset = next(found, None)
     if dataset is None or str(dataset.rows_path) != config.data.train:
         return None
     if config.evaluate.share:

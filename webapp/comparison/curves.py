@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
+from uuid import UUID
 
 from django.db.models import Count, Sum
 from django.templatetags.static import static
@@ -15,7 +16,7 @@ from django.utils.translation import gettext as _
 from training.metrics import METRICS
 from webapp.comparison.contestants import Contestant
 from webapp.comparison.sheets import same_rewards
-from webapp.metrics.selectors import curves
+from webapp.metrics.selectors import curves_of
 from webapp.rollouts.models import Rollout
 from webapp.runs.differences import flat
 from webapp.static_files import PLOTLY
@@ -41,18 +42,18 @@ def overlay(contestants: Sequence[Contestant]) -> dict[str, Any] | None:
     names = [name for name in SHOWN if name != "reward" or comparable]
     settings: list[str] = []
     runs: list[dict[str, Any]] = []
-    for item in training:
+    drawn = curves_of([item.run for item in training], (names, POINTS), (["timing/step"], 10**6))
+    played = _played(training)
+    for item, found in zip(training, drawn, strict=True):
         key = _setting(item)
         if key not in settings:
             settings.append(key)
-        found = curves(item.run, names, max_points=POINTS)
-        spent = curves(item.run, ["timing/step"], max_points=10**6).get("timing/step", {})
         runs.append(
             {
                 "name": item.run.name,
                 "number": item.number,
                 "setting": settings.index(key),
-                "axes": _axes(item, spent),
+                "axes": _axes(found.get("timing/step", {}), played.get(item.run.pk, [])),
                 "curves": {
                     name: {"steps": found[name]["steps"], "values": found[name]["values"]}
                     for name in names
@@ -76,12 +77,21 @@ def _setting(item: Contestant) -> str:
     return json.dumps(config, sort_keys=True, default=str)
 
 
-def _axes(item: Contestant, spent: dict[str, list[Any]]) -> dict[str, dict[str, list[float]]]:
+def _played(training: Sequence[Contestant]) -> dict[UUID, list[tuple[int, int, int]]]:
+    """Of each run its steps, with how many rollouts and tokens each had."""
+    rows = Rollout.objects.filter(run__in=[item.run.pk for item in training], held_out=False)
+    found: dict[UUID, list[tuple[int, int, int]]] = {}
+    for pk, step, count, tokens in (
+        rows.values_list("run", "step").annotate(Count("pk"), Sum("tokens")).order_by("step")
+    ):
+        found.setdefault(pk, []).append((step, count, tokens or 0))
+    return found
+
+
+def _axes(spent: dict[str, list[Any]], played: Sequence[tuple[int, int, int]]) -> dict[str, dict[str, list[float]]]:
     seconds = [value or 0.0 for value in spent.get("values", [])]
     axes = {"time": {"steps": spent.get("steps", []), "at": [value / 3600 for value in accumulate(seconds)]}}
-    rows = Rollout.objects.filter(run=item.run, held_out=False).order_by("step")
-    played = list(rows.values_list("step").annotate(Count("pk"), Sum("tokens")))
     steps = [step for step, _count, _tokens in played]
     axes["rollouts"] = {"steps": steps, "at": list(accumulate(float(count) for _step, count, _tokens in played))}
-    axes["tokens"] = {"steps": steps, "at": list(accumulate(float(tokens or 0) for _step, _count, tokens in played))}
+    axes["tokens"] = {"steps": steps, "at": list(accumulate(float(tokens) for _step, _count, tokens in played))}
     return {name: axis for name, axis in axes.items() if axis["steps"]}

@@ -16,7 +16,7 @@ from training.evaluation.intervals import Interval, mean_intervals
 from training.evaluation.paired import Paired, paired_columns
 from webapp.comparison.categories import categories_of
 from webapp.comparison.contestants import Contestant
-from webapp.comparison.sheets import Spec, sheet_for
+from webapp.comparison.sheets import Spec, sheets_for
 
 KEPT_BYTES = 64 << 20
 FIGURE = "success"
@@ -66,7 +66,7 @@ def same_tasks(a: Contestant, b: Contestant) -> bool:
 
 
 def _numbers(playing: Sequence[Contestant], spec: Spec | None) -> Numbers:
-    sheets = [sheet_for(item, spec) for item in playing]
+    sheets = sheets_for(playing, spec)
     tasks = sorted({task for sheet in sheets for task in sheet.tasks})
     pairs = [(a, b) for a, b in combinations(range(len(playing)), 2) if same_tasks(playing[a], playing[b])]
     success = np.column_stack([_on(tasks, sheet) for sheet in sheets])

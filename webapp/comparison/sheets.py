@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from training.config import RewardComponent
 from training.evaluation.figures import Sheet, Try, sheet_of
 from training.rewards.combining import SCHEDULES_ENDED, terms_of, total_of
 from training.rollout.figures import SUCCESS_PART
-from webapp.comparison.contestants import Contestant, tasks_set
+from webapp.comparison.contestants import Contestant, tasks_sets
 from webapp.rollouts.models import Rollout, RolloutStatus
 from webapp.text import finite
 
@@ -27,20 +28,28 @@ class Spec(NamedTuple):
     components: list[RewardComponent]
 
 
-def sheet_for(contestant: Contestant, spec: Spec | None = None) -> Sheet:
-    """The contestant's values. With ``spec`` its rewards are those that this spec would have given.
+def sheets_for(contestants: Sequence[Contestant], spec: Spec | None = None) -> list[Sheet]:
+    """The values of each contestant, in two queries for all. With ``spec`` their rewards are those that this spec would
+    have given.
 
     A try whose spec value is not on record has no reward under it.
     """
+    rows, sets = _newest(contestants), tasks_sets(contestants)
+    return [_sheet(item, rows.get(item.run.pk, []), tasks, spec) for item, tasks in zip(contestants, sets, strict=True)]
+
+
+def _sheet(
+    contestant: Contestant, rows: Sequence[dict[str, Any]], tasks: Sequence[int] | None, spec: Spec | None
+) -> Sheet:
     recorded = None if spec is None else known_to(spec, contestant.components)
     tries = []
-    for row in _newest(contestant):
+    for row in rows:
         reward, parts = row["reward"], row["parts"]
         if spec is not None and recorded is not None:
             parts = {item.name: parts.get(item.name) for item in recorded}
             reward = None if reward is None else weighed(parts, spec, recorded)
         tries.append(_try(row, reward, parts))
-    return sheet_of(tries, tasks_set(contestant))
+    return sheet_of(tries, tasks)
 
 
 def known_to(spec: Spec, own: Sequence[RewardComponent]) -> list[RewardComponent]:
@@ -76,12 +85,14 @@ def weighed(parts: Mapping[str, float | None], spec: Spec, recorded: Sequence[Re
     return total if math.isfinite(total) else None
 
 
-def _newest(contestant: Contestant) -> list[dict[str, Any]]:
-    """The finished rollouts; of a place that two attempts played, the later one's."""
-    rows = Rollout.objects.filter(run=contestant.run).exclude(status=RolloutStatus.RUNNING)
-    return list(
-        {(row["step"], row["group"], row["index"]): row for row in rows.order_by("attempt").values(*FIELDS)}.values()
-    )
+def _newest(contestants: Sequence[Contestant]) -> dict[UUID, list[dict[str, Any]]]:
+    """The finished rollouts of each run; of a place that two attempts played, the later one's."""
+    runs = [item.run.pk for item in contestants]
+    rows = Rollout.objects.filter(run__in=runs).exclude(status=RolloutStatus.RUNNING).order_by("attempt")
+    found: dict[UUID, dict[tuple[int, int, int], dict[str, Any]]] = {}
+    for row in rows.values("run_id", *FIELDS):
+        found.setdefault(row["run_id"], {})[row["step"], row["group"], row["index"]] = row
+    return {pk: list(places.values()) for pk, places in found.items()}
 
 
 def _try(row: dict[str, Any], reward: float | None, parts: Mapping[str, float | None]) -> Try:

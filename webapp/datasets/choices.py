@@ -6,6 +6,7 @@ was uploaded with the dataset) or ``dataset:<name>@<version>`` (the upload, or t
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,13 +26,14 @@ from training.data.problems import PROBLEMS
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.fields import error_sentence
 from webapp.registry.models import ModelKind, RegisteredModel
-from webapp.storage import companion, inside
+from webapp.storage import companion, inside, run_dir
 from webapp.teams.models import Project
 
 UPLOADED = "file"
 BESIDE = ("answers", "documents", "ids")
 MAX_REFERENCE_CHARS = 200
 _TYPES = {"answers": "bfcl", "documents": "bfcl", "ids": "toolbench_queries"}
+TOKENIZER = "tokenizer.json"
 COUNTABLE_MOST = 500  # models that are looked into, the newest
 
 
@@ -146,20 +148,25 @@ def tokenizer_folder(project: Project, reference: Any) -> Path:
 
 def _tokenizer_of(model: RegisteredModel) -> Path | None:
     """The model's folder if there is a tokenizer in it."""
-    folder = None
+    if model.kind == ModelKind.RUN and model.checkpoint:
+        root, relative = run_dir(model.checkpoint.run_id), model.checkpoint.path
+    elif model.kind == ModelKind.FOLDER:
+        root, relative = Path(settings.MODELS_DIR), model.source
+    else:
+        return None
+    if not os.path.isfile(f"{root}/{relative}/{TOKENIZER}"):  # cheaper than to follow every link on the way there
+        return None
     try:
-        if model.kind == ModelKind.RUN and model.checkpoint:
-            folder = model.checkpoint.folder
-        elif model.kind == ModelKind.FOLDER:
-            folder = inside(Path(settings.MODELS_DIR), model.source)
+        folder = inside(root, relative)
     except ValueError:
         return None
-    return folder if folder is not None and (folder / "tokenizer.json").is_file() else None
+    return folder if (folder / TOKENIZER).is_file() else None
 
 
 def countable_models(project: Project) -> list[RegisteredModel]:
     """Models of the project whose tokenizer is here, so that it can count."""
-    models = RegisteredModel.objects.filter(project=project).select_related("checkpoint")[:COUNTABLE_MOST]
+    rows = RegisteredModel.objects.filter(project=project).select_related("checkpoint")
+    models = rows.only("name", "kind", "source", "checkpoint__run", "checkpoint__path")[:COUNTABLE_MOST]
     return [model for model in models if _tokenizer_of(model) is not None]
 
 

@@ -9,7 +9,7 @@ from uuid import UUID
 from django.conf import settings
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import ValidationError
-from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.csrf import csrf_exempt, csrf_protect
@@ -18,6 +18,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from training.data.checking.preview import Preview
 from training.data.checking.runner import run_preview
 from training.data.problems import PROBLEMS
+from webapp.csv_text import CsvResponse
 from webapp.datasets import selectors
 from webapp.datasets.choice_forms import ReadForm, form_of
 from webapp.datasets.choices import Choices, choices_clean, companions_of, resolved
@@ -180,13 +181,11 @@ def dataset_findings(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 
 @login_required
 @require_GET
-def dataset_findings_csv(request: HttpRequest, slug: str, pk: UUID) -> StreamingHttpResponse:
+def dataset_findings_csv(request: HttpRequest, slug: str, pk: UUID) -> CsvResponse:
     """All of them as CSV."""
     _project, dataset = _own(request, slug, pk)
     lines = findings_csv(dataset, _code(request))
-    answer = StreamingHttpResponse(lines, content_type="text/csv; charset=utf-8")
-    answer["Content-Disposition"] = f'attachment; filename="rows-to-fix-{dataset.pk}.csv"'
-    return answer
+    return CsvResponse(lines, f"rows-to-fix-{dataset.pk}.csv")
 
 
 def _code(request: HttpRequest) -> str:

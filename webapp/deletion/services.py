@@ -47,17 +47,18 @@ BUSY = LEASED | {RunState.QUEUED}
 
 
 class Forecast(NamedTuple):
-    """What deleting something means: sentences of what goes with it, the bytes, and what stands against it."""
+    """What deleting something means: sentences of what goes with it, the bytes (``None``: not counted), and what stands
+    against it."""
 
     name: str
-    bytes: int
+    bytes: int | None
     goes: list[str]
     against: list[str]
 
 
-def forecast(item: Run | Checkpoint | Project) -> Forecast:
-    """What a person reads before they confirm."""
-    return Forecast(_name(item), bytes_of(_paths(item)), _goes(item), used_by(item))
+def forecast(item: Run | Checkpoint | Project, *, weigh: bool = True) -> Forecast:
+    """What a person reads before they confirm. To ``weigh`` a project is to look at every file of its runs."""
+    return Forecast(_name(item), bytes_of(_paths(item)) if weigh else None, _goes(item), used_by(item))
 
 
 def remove(item: Run | Checkpoint | Project) -> None:

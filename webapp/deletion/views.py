@@ -66,7 +66,8 @@ def removal_again(request: HttpRequest, pk: UUID) -> HttpResponse:
 def _ask(
     request: HttpRequest, project: Project, item: Run | Checkpoint | Project, back: str, then: str
 ) -> HttpResponse:
-    found, problems = forecast(item), []
+    weigh = not isinstance(item, Project) or "weigh" in request.GET  # of a project, once the page is there
+    found, problems = forecast(item, weigh=weigh), []
     if request.method == "POST":
         if request.POST.get("name", "").strip() != found.name:
             problems = [_("Type the name exactly as it is shown.")]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from uuid import UUID
 
@@ -73,16 +75,40 @@ def earlier_folders(run_id: UUID, attempt: int) -> list[Path]:
 
 def can_resume(run: Run) -> bool:
     """Whether the same run can go on in a new attempt. One that no worker ever had simply waits again."""
-    if run.imported or run.state not in RESUMABLE:
-        return False
-    if run.state == RunState.PAUSED or run.attempt == 0:
-        return True
-    if not run.method.trains:
-        return run.step > 0
-    return run.resume_step is not None or newest_checkpoint(run) is not None
+    return GoingOn(run).can_resume
 
 
 def branch_point(run: Run) -> Checkpoint | None:
     """The checkpoint that a child with changed options starts from; ``None`` while the run is at work."""
-    ended = run.state in TERMINAL or run.state == RunState.PAUSED
-    return newest_checkpoint(run) if ended and not run.imported and run.method.trains else None
+    return GoingOn(run).branch_point
+
+
+@dataclass
+class GoingOn:
+    """Where a run could go on from as it stands now; its checkpoints are looked at once, for a page that says several
+    things of them."""
+
+    run: Run
+
+    @cached_property
+    def newest(self) -> Checkpoint | None:
+        """``newest_checkpoint`` of the run."""
+        return newest_checkpoint(self.run)
+
+    @property
+    def can_resume(self) -> bool:
+        """``can_resume`` of the run."""
+        run = self.run
+        if run.imported or run.state not in RESUMABLE:
+            return False
+        if run.state == RunState.PAUSED or run.attempt == 0:
+            return True
+        if not run.method.trains:
+            return run.step > 0
+        return run.resume_step is not None or self.newest is not None
+
+    @property
+    def branch_point(self) -> Checkpoint | None:
+        """``branch_point`` of the run."""
+        ended = self.run.state in TERMINAL or self.run.state == RunState.PAUSED
+        return self.newest if ended and not self.run.imported and self.run.method.trains else None

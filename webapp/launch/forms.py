@@ -10,11 +10,12 @@ import copy
 import re
 import uuid
 from collections.abc import Iterator
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import yaml
 from django import forms
 from django.core.exceptions import ValidationError
+from django.db.models import Model, QuerySet
 from django.forms.boundfield import BoundField
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, gettext_noop
@@ -31,7 +32,7 @@ from webapp.engine.resolve import NO_ENVIRONMENT
 from webapp.environments.selectors import environments_of
 from webapp.fields import error_sentence, fields_of, help_text
 from webapp.ids import name_validator
-from webapp.registry.models import Checkpoint
+from webapp.registry.models import Checkpoint, ModelKind
 from webapp.registry.selectors import models_of, registered_as, unregistered_runs
 from webapp.rewards.selectors import specs_of
 from webapp.runs.differences import Changed, differences
@@ -41,6 +42,7 @@ from webapp.teams.models import Project
 from webapp.text import translated
 
 MAX_OPTIONS = 200
+M = TypeVar("M", bound=Model)
 # Docstrings of the config's groups, repeated here only so that makemessages finds them; a test compares them.
 GROUP_HELP = (
     gettext_noop("Which model is trained and how it is held in memory."),
@@ -322,33 +324,47 @@ def reference_choices(project: Project) -> dict[str, list[tuple[str, str]]]:
     """What each reference option may name in a project, as (value, label)."""
     datasets = [
         (item.reference, _("%(name)s · %(rows)s rows") % {"name": item, "rows": item.rows})
-        for item in ready_datasets(project)[:MAX_OPTIONS]
+        for item in _offered(ready_datasets(project), "name", "version", "rows")
     ]
     environments = [
         (item.reference, item.name if item.healthy else _("%(name)s (not answering)") % {"name": item.name})
-        for item in environments_of(project)[:MAX_OPTIONS]
+        for item in _offered(environments_of(project), "name", "healthy")
     ]
-    models = [("starter", _("starter · a tiny model built from scratch"))]
-    models += [
-        (item.reference, f"{item.name} · {item.get_kind_display()}") for item in models_of(project)[:MAX_OPTIONS]
-    ]
-    models += [
-        (f"run:{run.name}", _("%(name)s · final model of this run") % {"name": run.name})
-        for run in unregistered_runs(project)[:MAX_OPTIONS]
-    ]
-    models += [
-        (item.reference, _("%(name)s · endpoint (%(model)s)") % {"name": item.name, "model": item.model})
-        for item in endpoints_of(project)[:MAX_OPTIONS]
-    ]
-    rewards = [(item.reference, str(item)) for item in specs_of(project).order_by("name", "-version")[:MAX_OPTIONS]]
+    specs = _offered(specs_of(project).order_by("name", "-version"), "name", "version")
     empty = ("", _("— choose —"))
     return {
-        "model.source": models,
+        "model.source": model_choices(project),
         "data.train": [empty, *datasets],
         "evaluate.data": [("", _("— none —")), *datasets],
         "environment.name": [empty, *environments, (NO_ENVIRONMENT, _("none · one turn, scored by the rewards alone"))],
-        "rewards.spec": [("", _("— the components below, or the default ones —")), *rewards],
+        "rewards.spec": [
+            ("", _("— the components below, or the default ones —")),
+            *((item.reference, str(item)) for item in specs),
+        ],
     }
+
+
+def model_choices(project: Project) -> list[tuple[str, str]]:
+    """Models, finished runs whose model has no name yet, and endpoints."""
+    models = [("starter", _("starter · a tiny model built from scratch"))]
+    kinds = {kind.value: str(kind.label) for kind in ModelKind}
+    models += [
+        (item.reference, f"{item.name} · {kinds.get(item.kind, item.kind)}")
+        for item in _offered(models_of(project).defer(None), "name", "kind")
+    ]
+    models += [
+        (f"run:{run.name}", _("%(name)s · final model of this run") % {"name": run.name})
+        for run in _offered(unregistered_runs(project), "name")
+    ]
+    return models + [
+        (item.reference, _("%(name)s · endpoint (%(model)s)") % {"name": item.name, "model": item.model})
+        for item in _offered(endpoints_of(project), "name", "model")
+    ]
+
+
+def _offered(rows: QuerySet[M], *fields: str) -> QuerySet[M]:
+    """What a select lists, with no more of each than its line says: the reports and configs beside it are large."""
+    return rows.select_related(None).prefetch_related(None).only(*fields)[:MAX_OPTIONS]
 
 
 def suggested_name(project: Project, config: JobConfig, base: str = "", *, stem: str = "") -> str:

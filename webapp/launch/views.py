@@ -42,6 +42,11 @@ def _context(request: HttpRequest, project: Project, form: RunForm, **more: Any)
     }
 
 
+def _yaml_context(project: Project, name: str, text: str, **more: Any) -> dict[str, Any]:
+    """The page with a config as text; ``name`` is the run's, which goes back and forth with it."""
+    return {"project": project, "can_edit": can_edit(project), "tab": "yaml", "name": name, "yaml": text, **more}
+
+
 @login_required
 @require_http_methods(["GET", "POST"])
 def run_new(request: HttpRequest, slug: str) -> HttpResponse:
@@ -145,7 +150,7 @@ def run_yaml(request: HttpRequest, slug: str) -> HttpResponseBase:
         start = start_of(request, project)
         if start.origin is not None:
             return _download(start.config, start.origin.name)
-        return _yaml_page(request, project, start.config, name=start.name)
+        return _yaml_page(request, project, start.config, start.name)
     if "yaml" in request.POST:
         return _from_yaml(request, project)
     form = RunForm(request.POST, project=project)
@@ -153,7 +158,7 @@ def run_yaml(request: HttpRequest, slug: str) -> HttpResponseBase:
         return render(request, "runs/new.html", _context(request, project, form), status=422)
     if request.POST.get("download") == "yes":
         return _download(form.config, form.cleaned_data["name"])
-    return _yaml_page(request, project, form.config, name=form.cleaned_data["name"])
+    return _yaml_page(request, project, form.config, form.cleaned_data["name"])
 
 
 def _from_yaml(request: HttpRequest, project: Project) -> HttpResponse:
@@ -162,9 +167,7 @@ def _from_yaml(request: HttpRequest, project: Project) -> HttpResponse:
     try:
         config = config_from_text(text)
     except YamlProblem as exc:
-        context = _context(
-            request, project, RunForm(project=project, name=name), tab="yaml", yaml=text, problems=exc.problems
-        )
+        context = _yaml_context(project, name, text, problems=exc.problems)
         return render(request, "runs/new.html", context, status=422)
     if request.POST.get("download") == "yes":
         return _download(config, name or "run")
@@ -172,10 +175,8 @@ def _from_yaml(request: HttpRequest, project: Project) -> HttpResponse:
     return render(request, "runs/new.html", _context(request, project, form, imported=True))
 
 
-def _yaml_page(request: HttpRequest, project: Project, config: JobConfig, *, name: str) -> HttpResponse:
-    form = RunForm(project=project, config=config, name=name)
-    context = _context(request, project, form, tab="yaml", yaml=config_to_yaml(config))
-    return render(request, "runs/new.html", context)
+def _yaml_page(request: HttpRequest, project: Project, config: JobConfig, name: str) -> HttpResponse:
+    return render(request, "runs/new.html", _yaml_context(project, name, config_to_yaml(config)))
 
 
 @login_required

@@ -73,19 +73,27 @@ _NEWEST = (
 
 def points(run: Run, names: Sequence[str] | None = None, max_points: int = MAX_POINTS) -> list[Point]:
     """The points of a run's curves by name and step, about ``max_points`` of each name at most."""
-    where = ""
-    values: list[Any] = [run.pk]
-    if names is not None:
-        where = "AND name = ANY(%s)"
-        values.append(list(names))
-    # Asked of the database while it goes on: ``run`` may have been read before its second attempt began.
-    ended = run.state in TERMINAL
-    several = run.attempt > 1 if ended else Run.objects.filter(pk=run.pk, attempt__gt=1).exists()
+    sql, values = _thinned(run, names, max_points, bool(_of_several([run])))
+    with connection.cursor() as cursor:
+        cursor.execute(sql, values)
+        return [Point(attempt, step, name, finite(value)) for name, step, attempt, value in cursor.fetchall()]
+
+
+def _thinned(run: Run, names: Sequence[str] | None, max_points: int, several: bool) -> tuple[str, list[Any]]:
+    where = "" if names is None else "AND name = ANY(%s)"
+    values: list[Any] = [run.pk] if names is None else [run.pk, list(names)]
     winners, hint = (_WINNERS, "MATERIALIZED") if several else (_ALL, "NOT MATERIALIZED")
     sql = _THINNED.format(winners=winners.format(where=where, stands=_STANDS), hint=hint)
-    with connection.cursor() as cursor:
-        cursor.execute(sql, [*values, max_points, max(max_points // 2 - 1, 1)])
-        return [Point(attempt, step, name, finite(value)) for name, step, attempt, value in cursor.fetchall()]
+    return sql, [*values, max_points, max(max_points // 2 - 1, 1)]
+
+
+def _of_several(runs: Sequence[Run]) -> set[UUID]:
+    """Which runs have more than one attempt. Of those that go on the database is asked: they may have been read before
+    their second one began."""
+    going_on = [run.pk for run in runs if run.state not in TERMINAL]
+    found = {run.pk for run in runs if run.state in TERMINAL and run.attempt > 1}
+    rows = Run.objects.filter(pk__in=going_on, attempt__gt=1)
+    return found | set(rows.values_list("pk", flat=True)) if going_on else found
 
 
 def all_points(run: Run) -> Iterator[tuple[int, int, str, float]]:
@@ -101,17 +109,42 @@ def all_points(run: Run) -> Iterator[tuple[int, int, str, float]]:
             yield from rows
 
 
-def curves(
-    run: Run, names: Sequence[str] | None = None, max_points: int = MAX_POINTS
-) -> dict[str, dict[str, list[Any]]]:
-    """``{name: {steps, values, attempts}}``, each thinned to about ``max_points``; NaN and infinities are ``None``."""
-    found: dict[str, dict[str, list[Any]]] = {}
-    for point in points(run, names, max_points):
-        curve = found.setdefault(point.name, {"steps": [], "values": [], "attempts": []})
+Curves = dict[str, dict[str, list[Any]]]
+"""``{name: {steps, values, attempts}}``; NaN and infinities are ``None``."""
+
+
+def curves(run: Run, names: Sequence[str] | None = None, max_points: int = MAX_POINTS) -> Curves:
+    """The curves of a run, each thinned to about ``max_points``."""
+    return _curves(points(run, names, max_points))
+
+
+def curves_of(runs: Sequence[Run], *asked: tuple[Sequence[str], int]) -> list[Curves]:
+    """The curves of several runs in one query; ``asked`` are names, each with the ``max_points`` of those."""
+    several = _of_several(runs)
+    parts: list[str] = []
+    values: list[Any] = []
+    for place, run in enumerate(runs):
+        for names, max_points in asked:
+            sql, own = _thinned(run, names, max_points, run.pk in several)
+            parts.append(f"SELECT {place} AS place, points.* FROM ({sql}) AS points")  # noqa: S608 (a number of ours)
+            values += own
+    found: list[list[Point]] = [[] for _run in runs]
+    if parts:
+        with connection.cursor() as cursor:
+            cursor.execute(" UNION ALL ".join(parts) + " ORDER BY place, name, step", values)
+            for place, name, step, attempt, value in cursor.fetchall():
+                found[place].append(Point(attempt, step, name, finite(value)))
+    return [_curves(each) for each in found]
+
+
+def _curves(found: Iterable[Point]) -> Curves:
+    made: Curves = {}
+    for point in found:
+        curve = made.setdefault(point.name, {"steps": [], "values": [], "attempts": []})
         curve["steps"].append(point.step)
         curve["values"].append(point.value)
         curve["attempts"].append(point.attempt)
-    return found
+    return made
 
 
 def is_first(name: str) -> bool:

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from django.apps import apps
 from django.contrib.auth.models import AnonymousUser
-from django.db.models import Count, OuterRef, QuerySet, Subquery
-from django.db.models.functions import Coalesce
+from django.contrib.postgres.expressions import ArraySubquery
+from django.db.models import Func, IntegerField, QuerySet
 
 from webapp.notifications.models import Delivery, Kind, Notification, Reader, Scope, Watch
 from webapp.notifications.words import PAGES, Words, path_of, words_of
@@ -48,13 +48,15 @@ def notifications_of(user: User | AnonymousUser, *, slug: str = "", unread: bool
 
 
 def projects_and_unread(user: User | AnonymousUser) -> tuple[Sequence[Project], int]:
-    """A person's projects, and how many of their notifications of these are unread: one query for every page."""
+    """A person's projects, and how many of their notifications of these are unread, ``MOST_COUNTED`` at most: one query
+    for every page, which looks at no more of them than it counts."""
     if user.pk is None:
         return [], 0
-    own = Notification.objects.filter(user_id=user.pk, read_at=None, event__project=OuterRef("pk")).order_by()
-    count = own.values("user_id").annotate(n=Count("pk")).values("n")
-    projects = list(projects_of(user).annotate(unread=Coalesce(Subquery(count), 0)))
-    return projects, sum(project.unread for project in projects)
+    own = Notification.objects.filter(user_id=user.pk, read_at=None, event__project__in=projects_of(user).order_by())
+    counted = ArraySubquery(own.order_by().values("pk")[:MOST_COUNTED])
+    unread = Func(counted, function="CARDINALITY", output_field=IntegerField())
+    projects = list(projects_of(user).annotate(unread=unread))
+    return projects, projects[0].unread if projects else 0
 
 
 def lines_of(rows: Iterable[Notification]) -> list[Line]:

@@ -1,16 +1,20 @@
-"""The cells of the list of runs: what is plain text is made here, because a page has hundreds of them."""
+"""The cells of the list of runs, made here and not by a template: a page has hundreds of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from webapp.figures import NOTHING, duration, figure, percent
 from webapp.records.columns import Column
 from webapp.records.listing import RunRow
+from webapp.runs.states import RunState
 from webapp.text import translated
+from webapp.ui.templatetags.ui import ago, coarse, sparkline
 
 
 class Head(NamedTuple):
@@ -22,15 +26,12 @@ class Head(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """One cell. ``text`` is ``None`` where the template draws it; ``sub`` stands small beneath, with ``about`` as its
-    title."""
+    """One cell; ``html`` is ``None`` where the template draws it."""
 
     key: str
     label: str
     figure: bool
-    text: str | None = None
-    sub: str = ""
-    about: str = ""
+    html: str | None
 
 
 class Line(NamedTuple):
@@ -40,17 +41,6 @@ class Line(NamedTuple):
     cells: list[Cell]
 
 
-PLAIN: dict[str, Callable[[RunRow], str]] = {
-    "heldout": lambda row: percent(row.heldout),
-    "spec": lambda row: row.spec or NOTHING,
-    "model": lambda row: row.model or NOTHING,
-    "dataset": lambda row: row.dataset or NOTHING,
-    "owner": lambda row: row.owner or NOTHING,
-    "duration": lambda row: duration(row.duration_seconds),
-    "device": lambda row: duration(row.device_seconds),
-}
-
-
 def heads(columns: Iterable[Column]) -> list[Head]:
     """The columns with their titles in the reader's language."""
     return [Head(column.key, translated(column.title), column) for column in columns]
@@ -58,27 +48,76 @@ def heads(columns: Iterable[Column]) -> list[Head]:
 
 def lines(rows: Iterable[RunRow], shown: Sequence[Head]) -> list[Line]:
     """The rows of the table."""
-    return [Line(row, [_cell(row, head) for head in shown]) for row in rows]
+    return [
+        Line(row, [Cell(head.key, head.title, head.column.figure, DRAWN[head.key](row)) for head in shown])
+        for row in rows
+    ]
 
 
-def _cell(row: RunRow, head: Head) -> Cell:
-    cell = Cell(head.key, head.title, head.column.figure)
-    if head.key in PLAIN:
-        return cell._replace(text=PLAIN[head.key](row))
-    if head.key == "success":
-        between = " – ".join(map(percent, row.success_range or ()))
-        return cell._replace(text=percent(row.success), sub=between)
-    if head.key == "reward":
-        reward = row.view["last_reward"]
-        if reward is None:
-            return cell._replace(text=NOTHING)
-        return cell._replace(text=figure(reward), sub=_rewarded_by(row), about=_not_comparable())
-    return cell
+def _state(row: RunRow) -> SafeString:
+    state = row.run.state
+    return format_html(
+        '<span><span class="badge" data-state="{}">{}</span>{}</span>', state, RunState(state).label, _below(row)
+    )
 
 
-def _rewarded_by(row: RunRow) -> str:
-    return row.spec or (_("own components") if row.own_parts else _("default components"))
+def _below(row: RunRow) -> SafeString:
+    """What stands small beneath a state: why it failed, what it waits for, that it is silent."""
+    small, found = '<span class="cell-sub">{}</span>', row.failure
+    if found is not None:
+        told = f"{found.title} {found.hint} {found.detail} ({found.code})"
+        return format_html('<span class="cell-sub truncate" title="{}">{}</span>', told, found.title)
+    if row.held:
+        return format_html(small, row.held)
+    if row.stalled:
+        silent = _("No progress for %(t)s") % {"t": coarse(row.view["progress_age_seconds"])}
+        return format_html(small, format_html('<span class="badge" data-state="stale">{}</span>', silent))
+    if row.run.state == RunState.DRAFT and row.view["phase"]:
+        return format_html(small, _("being checked"))
+    if row.view["waiting_for"]:
+        return format_html(small, _("after %(name)s") % {"name": row.view["waiting_for"]})
+    return SafeString("")
 
 
-def _not_comparable() -> str:
-    return _("Rewards of different specs cannot be compared.")
+def _success(row: RunRow) -> str:
+    between = " – ".join(map(percent, row.success_range or ()))
+    return _with_sub(percent(row.success), between) if between else percent(row.success)
+
+
+def _reward(row: RunRow) -> str:
+    reward = row.view["last_reward"]
+    if reward is None:
+        return NOTHING
+    spec = row.spec or (_("own components") if row.own_parts else _("default components"))
+    return _with_sub(figure(reward), spec, _("Rewards of different specs cannot be compared."))
+
+
+def _with_sub(text: str, sub: str, about: str = "") -> SafeString:
+    return format_html('<span>{}<span class="cell-sub truncate" title="{}">{}</span></span>', text, about, sub)
+
+
+def _step(row: RunRow) -> SafeString:
+    step, total, bar = row.run.step, row.run.total_steps, SafeString("")
+    if row.run.state == RunState.RUNNING:
+        drawn = '<progress class="progress progress-cell" max="{}" value="{}" aria-hidden="true"></progress>'
+        bar = format_html(drawn, total or 1, step)
+    return format_html('<span>{}<span class="muted"> / {}</span>{}</span>', step, total, bar)
+
+
+DRAWN: dict[str, Callable[[RunRow], str | None]] = {
+    "state": _state,
+    "success": _success,
+    "heldout": lambda row: percent(row.heldout),
+    "reward": _reward,
+    "trend": lambda row: sparkline(row.sparkline),
+    "spec": lambda row: row.spec or NOTHING,
+    "model": lambda row: row.model or NOTHING,
+    "dataset": lambda row: row.dataset or NOTHING,
+    "tags": lambda row: None if row.run.tags else "",
+    "owner": lambda row: row.owner or NOTHING,
+    "step": _step,
+    "duration": lambda row: duration(row.duration_seconds),
+    "device": lambda row: duration(row.device_seconds),
+    "started": lambda row: ago(row.run.started_at),
+    "created": lambda row: ago(row.run.created_at),
+}

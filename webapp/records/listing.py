@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, get_args
+from functools import cached_property
+from typing import Any, NamedTuple, get_args
 from uuid import UUID
 
+from django.contrib.postgres.aggregates import ArrayAgg
 from django.db.models import (
+    Count,
     DurationField,
     Exists,
     ExpressionWrapper,
@@ -87,9 +90,21 @@ class RunRow:
     duration_seconds: float | None
     device_seconds: float | None
     sparkline: list[float | None]
-    failure: Failure | None
-    stalled: bool
-    held: str
+
+    @cached_property
+    def failure(self) -> Failure | None:
+        """Its error in the reader's words, made for those who show it."""
+        return failure(self.view["error"])
+
+    @property
+    def stalled(self) -> bool:
+        """Whether its trainer has been silent for too long."""
+        return stalled(self.view)
+
+    @property
+    def held(self) -> str:
+        """What its step waits for; empty when nothing is waited for."""
+        return held_text(self.run.held, short=True)
 
 
 @dataclass(frozen=True)
@@ -110,8 +125,10 @@ def run_list(
     per_page: int = 50,
     *,
     user: User | None = None,
+    trends: bool = True,
 ) -> RunPage:
-    """A page of the project's runs, in a constant number of queries, with the stars of ``user``.
+    """A page of the project's runs, in a constant number of queries, with the stars of ``user``. Without
+    ``trends`` nobody has a ``sparkline``: for those all steps are read.
 
     ``filters`` knows ``state`` (a state, or ``active``), ``kind``, ``owner`` (user name), ``q`` (part of the name or of
     the notes), ``tags`` (a list: all of them), ``spec`` (``name@version``), ``starred``, and ``archived``: without it
@@ -123,9 +140,12 @@ def run_list(
     per_page = max(1, min(per_page, PAGE_MAX))
     pages = max(1, -(-total // per_page))
     page = max(1, min(page, pages))
-    found = list(_sorted(_read(rows, user), sort)[(page - 1) * per_page : page * per_page])
-    trends = sparklines(run.pk for run in found)
-    return RunPage([_line(run, trends.get(run.pk, [])) for run in found], total, page, pages)
+    # Which are shown is found first: what a line tells is worked out for those alone, not for all before them.
+    ids = list(_sorted(rows, sort).values_list("pk", flat=True)[(page - 1) * per_page : page * per_page])
+    read = {run.pk: run for run in _read(Run.objects.filter(pk__in=ids), user)}
+    found = [read[pk] for pk in ids if pk in read]  # one may go between the two looks
+    drawn = sparklines(run.pk for run in found) if trends else {}
+    return RunPage([_line(run, drawn.get(run.pk, [])) for run in found], total, page, pages)
 
 
 def run_rows(
@@ -134,16 +154,25 @@ def run_rows(
     """Every line of the list, ``ALL_MAX`` at most, or those of the chosen runs, archived ones too."""
     rows = Run.objects.filter(project=project)
     rows = filtered(rows, filters, user) if chosen is None else rows.filter(pk__in=chosen)
-    ids = list(_sorted(rows, sort).values_list("pk", flat=True)[:ALL_MAX])
-    for first in range(0, len(ids), PAGE_MAX):
-        part = ids[first : first + PAGE_MAX]
-        found = {run.pk: run for run in _read(Run.objects.filter(pk__in=part), user)}
-        yield from (_line(found[pk], []) for pk in part if pk in found)  # one may go between the two looks
+    for run in _sorted(_read(rows, user), sort)[:ALL_MAX].iterator(chunk_size=PAGE_MAX):
+        yield _line(run, [])
 
 
-def archived_count(project: Project) -> int:
-    """How many runs the list hides."""
-    return project.runs.filter(archived_at__isnull=False).count()
+class Around(NamedTuple):
+    """What the list says beside its lines: how many runs it hides, and who owns any of the project's."""
+
+    archived: int
+    owners: list[str]
+
+
+def around(project: Project) -> Around:
+    """Both in one query."""
+    name = "created_by__username"
+    owned = Q(created_by__isnull=False)
+    hidden = Count("pk", filter=Q(archived_at__isnull=False))
+    owners = ArrayAgg(name, filter=owned, distinct=True, order_by=name, default=[])
+    found = project.runs.order_by().aggregate(hidden=hidden, owners=owners)
+    return Around(found["hidden"], found["owners"])
 
 
 def run_tags(project: Project) -> list[str]:
@@ -178,9 +207,10 @@ def _word(value: Any) -> str:
 
 def _sorted(rows: QuerySet[Run], sort: str) -> QuerySet[Run]:
     key, down = sort.removeprefix("-"), sort.startswith("-")
-    by = SORTS.get(key, SORTS["created"])
-    order = by.desc(nulls_last=True) if down or key not in SORTS else by.asc(nulls_last=True)
-    return rows.order_by(order, "-created_at", "pk")
+    if key not in SORTS or key == "created":
+        return rows.order_by("-created_at" if down or key not in SORTS else "created_at", "pk")  # as the index has them
+    by = SORTS[key]
+    return rows.order_by(by.desc(nulls_last=True) if down else by.asc(nulls_last=True), "-created_at", "pk")
 
 
 def _read(rows: QuerySet[Run], user: User | None) -> QuerySet[Run]:
@@ -189,7 +219,7 @@ def _read(rows: QuerySet[Run], user: User | None) -> QuerySet[Run]:
     return (
         with_ages(rows)
         .select_related("after", "created_by")
-        .defer(*UNREAD)
+        .defer(*UNREAD, *(f"after__{name}" for name in (*UNREAD, "config", "health")))
         .annotate(solved=_SOLVED, starred=Exists(starred), device=SORTS["device"])
     )
 
@@ -217,9 +247,6 @@ def _line(run: Run, trend: list[float | None]) -> RunRow:
         duration_seconds=seconds,
         device_seconds=None if device is None else device.total_seconds(),
         sparkline=trend,
-        failure=failure(view["error"]),
-        stalled=stalled(view),
-        held=held_text(run.held, short=True),
     )
 
 

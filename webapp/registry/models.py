@@ -55,6 +55,7 @@ class RegisteredModel(UuidModel):
                 fields=["project"], condition=models.Q(mark="production"), name="model_production_once"
             ),
         ]
+        indexes = [models.Index(fields=["project", "-created_at"], name="model_listed")]
         ordering = ["-created_at"]
 
     def __str__(self) -> str:
@@ -153,6 +154,9 @@ class Checkpoint(UuidModel):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["run", "attempt", "path"], name="checkpoint_once")]
+        indexes = [
+            models.Index(fields=["project", "-created_at"], condition=models.Q(state="whole"), name="checkpoint_listed")
+        ]
         ordering = ["step"]
 
     def __str__(self) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from django.conf import settings
-from django.db.models import QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from webapp.registry.models import Checkpoint, CheckpointState, ModelKind, RegisteredModel
 from webapp.runs.models import Run
@@ -34,6 +34,15 @@ def models_of(project: Project) -> QuerySet[RegisteredModel]:
     return rows.defer(*(f"checkpoint__run__{name}" for name in LARGE))
 
 
+def models_named(project: Project, text: str) -> QuerySet[RegisteredModel]:
+    """The project's models that have ``text`` in their name or source, or as a tag; all of them for no text."""
+    rows = models_of(project)
+    if not text:
+        return rows
+    source = Q(source__icontains=text) | Q(checkpoint__run__name__icontains=text)
+    return rows.filter(Q(name__icontains=text) | source | Q(tags__contains=[text]))
+
+
 def checkpoints_of(project: Project) -> QuerySet[Checkpoint]:
     """What training left in this project and is still whole, newest first."""
     return (
@@ -47,9 +56,9 @@ def checkpoints_of(project: Project) -> QuerySet[Checkpoint]:
 
 def unregistered_runs(project: Project) -> QuerySet[Run]:
     """Runs that left a finished model which has no name in the registry, newest first: the others are there."""
-    finished = Run.objects.filter(project=project, checkpoints__final=True)
-    known = models_of(project).filter(checkpoint__final=True).values("checkpoint__run")
-    return finished.exclude(pk__in=known).distinct().order_by("-created_at")
+    finished = Checkpoint.objects.filter(run=OuterRef("pk"), final=True)
+    known = RegisteredModel.objects.filter(project=project, checkpoint__run=OuterRef("pk"), checkpoint__final=True)
+    return Run.objects.filter(Exists(finished), ~Exists(known), project=project).order_by("-created_at")
 
 
 def registered_as(project: Project, source: str) -> str:

@@ -19,10 +19,11 @@ from webapp.pages import add_errors, page_number
 from webapp.registry import selectors, services
 from webapp.registry.forms import ModelForm
 from webapp.registry.models import RegisteredModel
+from webapp.registry.weights import STARTER
 from webapp.teams.access import can_edit, object_for, project_for
 from webapp.teams.models import Role, User
 
-CHECKPOINTS_PER_PAGE = 50
+PER_PAGE = 50
 
 
 @login_required
@@ -30,11 +31,18 @@ CHECKPOINTS_PER_PAGE = 50
 def model_list(request: HttpRequest, slug: str) -> HttpResponse:
     """Everything a run can start from."""
     project = project_for(request.user, slug)
-    checkpoints = Paginator(selectors.checkpoints_of(project), CHECKPOINTS_PER_PAGE)
+    asked = request.GET.get("q", "").strip()[:80].replace("\x00", "")
+    registered = Paginator(selectors.models_named(project, asked), PER_PAGE)
+    models = registered.get_page(page_number(request.GET.get("models")))
+    starter = asked.lower() in STARTER  # it is no row of the project, and stands first
+    checkpoints = Paginator(selectors.checkpoints_of(project), PER_PAGE)
     context = {
         "project": project,
         "can_edit": can_edit(project),
-        "models": selectors.models_of(project)[:500],
+        "q": asked,
+        "models": models,
+        "starter": starter and models.number == 1,
+        "count": registered.count + starter,
         "folders": selectors.model_folders(),
         "models_dir": settings.MODELS_DIR if getattr(project, "role", "") == Role.OWNER else "",
         "page": checkpoints.get_page(page_number(request.GET.get("page"))),

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.db.models import Subquery
+from django.db.models.functions import Coalesce
+
 from webapp.rollouts.models import Rollout, RolloutGroup, Turn
 from webapp.runs.models import Run
 from webapp.text import finite
@@ -76,11 +79,17 @@ def current_step(run: Run) -> int | None:
     return newest
 
 
-def newest_rollouts(run: Run, step: int) -> list[Rollout]:
-    """The rollouts of one step, as its newest attempt made it, by group and index."""
-    rows = Rollout.objects.filter(run=run, step=step, held_out=False)
-    attempt = rows.order_by("-attempt").values_list("attempt", flat=True).first()
-    return list(rows.filter(attempt=attempt).order_by("group", "index")) if attempt is not None else []
+def newest_rollouts(run: Run, step: int | None) -> list[Rollout]:
+    """The rollouts of one step, as its newest attempt made it, by group and index; ``None`` means ``current_step``."""
+    rows = Rollout.objects.filter(run=run, held_out=False)
+    if step is None:
+        present = rows.filter(attempt=run.attempt).order_by("-step").values("step")[:1]
+        newest = rows.order_by("-attempt", "-step").values("step")[:1]
+        rows = rows.filter(step=Coalesce(Subquery(present), Subquery(newest)))
+    else:
+        rows = rows.filter(step=step)
+    attempt = Subquery(rows.order_by("-attempt").values("attempt")[:1])
+    return list(rows.filter(attempt=attempt).order_by("group", "index"))
 
 
 def step_rollouts(run: Run, step: int) -> dict[str, list[dict[str, Any]]]:

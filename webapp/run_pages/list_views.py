@@ -12,7 +12,7 @@ from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import ValidationError
 from django.core.paginator import Paginator
-from django.http import HttpRequest, HttpResponse, QueryDict, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.cache import patch_vary_headers
@@ -21,7 +21,7 @@ from django.utils.translation import ngettext
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from training.config import METHODS
-from webapp.csv_text import csv_lines
+from webapp.csv_text import CsvResponse, csv_lines
 from webapp.launch.checked import CHECKING
 from webapp.launch.preparing import preparation_lines
 from webapp.pages import errors_by_field, page_number, url_or_none
@@ -61,9 +61,10 @@ def run_list_page(request: HttpRequest, slug: str) -> HttpResponse:
     htmx = getattr(request, "htmx", None)
     part = bool(htmx and not htmx.history_restore_request)
     filters, sort, asked = _filters(request), _sort(request), request.GET.get("cols", "")
-    found = listing.run_list(project, filters, sort, page_number(request.GET.get("page")), PER_PAGE, user=user)
-    preparations = preparation_lines(project)
     shown = cells.heads(columns.columns_for(project, user, asked))
+    trends, number = any(head.key == "trend" for head in shown), page_number(request.GET.get("page"))
+    found = listing.run_list(project, filters, sort, number, PER_PAGE, user=user, trends=trends)
+    preparations, beside = preparation_lines(project), listing.around(project)
     context = {
         "project": project,
         "lines": cells.lines(found.rows, shown),
@@ -73,7 +74,7 @@ def run_list_page(request: HttpRequest, slug: str) -> HttpResponse:
         "sort": sort,
         "page_obj": Paginator(range(found.total), PER_PAGE).get_page(found.page),
         "filtered": any(value for key, value in filters.items() if key != "archived"),
-        "archived": listing.archived_count(project),
+        "archived": beside.archived,
         "refresh": any(_moves(row.view) for row in found.rows)
         or any(line.item.state == "open" for line in preparations),
         "new_url": url_or_none("run-new", slug),
@@ -82,7 +83,7 @@ def run_list_page(request: HttpRequest, slug: str) -> HttpResponse:
     if not part:
         chosen = {head.key for head in shown}
         offered = [(head, head.key in chosen) for head in cells.heads(columns.COLUMNS.values())]
-        context |= _choices(project) | {"offered": offered, "asked": asked}
+        context |= _choices(project) | {"owners": beside.owners, "offered": offered, "asked": asked}
     response = render(request, "runs/_list.html" if part else "runs/list.html", context)
     patch_vary_headers(response, ["HX-Request"])
     return response
@@ -90,14 +91,12 @@ def run_list_page(request: HttpRequest, slug: str) -> HttpResponse:
 
 def _choices(project: Project) -> dict[str, Any]:
     """What the toolbar offers."""
-    people = project.runs.exclude(created_by=None).order_by("created_by__username")
-    specs = specs_of(project).order_by("name", "-version")[:SPECS_MOST]
+    specs = specs_of(project).order_by("name", "-version").values_list("name", "version")[:SPECS_MOST]
     return {
         "states": RunState.choices,
         "methods": [(kind, translated(method.short)) for kind, method in METHODS.items()],
-        "owners": list(people.values_list("created_by__username", flat=True).distinct()),
         "tags": listing.run_tags(project),
-        "specs": [spec.reference.removeprefix("reward:") for spec in specs],
+        "specs": [f"{name}@{version}" for name, version in specs],
     }
 
 
@@ -244,7 +243,7 @@ def _tell_archived(request: HttpRequest, outcome: marks.Archived, on: bool) -> N
 
 @login_required
 @require_GET
-def runs_csv(request: HttpRequest, slug: str) -> HttpResponse | StreamingHttpResponse:
+def runs_csv(request: HttpRequest, slug: str) -> HttpResponse | CsvResponse:
     """The chosen runs, or all that the filters leave, as a table with the columns of the list."""
     project, user = project_for(request.user, slug), cast(User, request.user)
     chosen = [run.pk for run in _chosen(request, project)] if "c" in request.GET else None
@@ -256,10 +255,7 @@ def runs_csv(request: HttpRequest, slug: str) -> HttpResponse | StreamingHttpRes
     rows = listing.run_rows(project, _filters(request), _sort(request), user=user, chosen=chosen)
     header = ["name", "kind", *(column.key for column in shown), "notes"]
     lines = csv_lines(header, (_cells(row, shown) for row in rows))
-    response = StreamingHttpResponse(lines, content_type="text/csv; charset=utf-8")
-    response["Content-Disposition"] = f'attachment; filename="{slug}-runs.csv"'
-    response["X-Content-Type-Options"] = "nosniff"
-    return response
+    return CsvResponse(lines, f"{slug}-runs.csv")
 
 
 def _cells(row: listing.RunRow, shown: Sequence[columns.Column]) -> list[object]:

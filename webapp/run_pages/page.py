@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from django.conf import settings
+from django.db.models import QuerySet
 from django.templatetags.static import static
 from django.utils.translation import gettext as _
 
@@ -14,7 +15,7 @@ from training.metrics import METRICS
 from training.rewards.custom import CUSTOM
 from training.rewards.custom.params import code_hash
 from webapp.engine.resolve import components_meant
-from webapp.engine.resuming import branch_point, can_resume, newest_checkpoint
+from webapp.engine.resuming import GoingOn
 from webapp.engine.room import disk_text
 from webapp.engine.trainer import output_tail
 from webapp.failures import failure
@@ -34,6 +35,7 @@ from webapp.text import clean_text, in_words, translated
 
 EVENTS_PAGE = 200
 EVENT_KINDS = ("state", "attempt", "warning", *REPORT_KINDS)  # phases and log lines would bury them
+LOG = ("log",)
 LOG_LINES = 200  # of the page, and of each older part that is asked for
 OWN_CURVES_MAX = 60
 ENVIRONMENTS_OWN = "task_success"  # the reward component that hands the environment's reward on
@@ -171,15 +173,16 @@ def _baseline_lines(run: Run, weights: list[tuple[str, float]]) -> dict[str, lis
     return {key: items for key, items in lines.items() if items}
 
 
-def actions(run: Run, *, editor: bool) -> dict[str, bool]:
+def actions(going_on: GoingOn, *, editor: bool) -> dict[str, bool]:
     """What the reader can do with the run now."""
+    run = going_on.run
     state = RunState(run.state)
     return {
         "act": editor and state not in TERMINAL,
         "stop": editor and state not in TERMINAL and state != RunState.STOPPING,
         "pause": editor and state in {RunState.PREPARING, RunState.RUNNING},
-        "resume": editor and can_resume(run),
-        "branch": editor and branch_point(run) is not None,
+        "resume": editor and going_on.can_resume,
+        "branch": editor and going_on.branch_point is not None,
         "clone": editor and not run.imported_from,  # nobody knows its config
         "export": has_ended(run) and run.step > 0,
         "lab": run.method.plays and run.step > 0,
@@ -187,15 +190,16 @@ def actions(run: Run, *, editor: bool) -> dict[str, bool]:
     }
 
 
-def next_act(run: Run) -> str:
+def next_act(going_on: GoingOn) -> str:
     """What a run that does not go on by itself can do next; it promises only what a button does."""
+    run = going_on.run
     if run.imported or run.state not in {RunState.PAUSED, RunState.FAILED, RunState.CANCELLED}:
         return ""
     if run.error and run.error.get("code") == "storage_full" and run.state == RunState.PAUSED:
         return disk_text()
-    if not can_resume(run):
+    if not going_on.can_resume:
         return _("No checkpoint was saved before it ended, so it cannot be resumed: clone it to start again.")
-    found = newest_checkpoint(run)
+    found = going_on.newest
     if found is not None:
         place = {"step": found.step, "attempt": found.attempt}
         return _("Resume continues from the checkpoint of step %(step)s, attempt %(attempt)s.") % place
@@ -208,36 +212,43 @@ def next_act(run: Run) -> str:
 
 def events_before(run: Run, before: int | None) -> tuple[list[dict[str, Any]], int | None]:
     """A page of what changed the run's course, newest first, and from where an older page begins (``None``: none)."""
-    rows = RunEvent.objects.filter(run=run, kind__in=EVENT_KINDS).order_by("-seq")
-    if before is not None:
-        rows = rows.filter(seq__lt=before)
-    found = list(rows[: EVENTS_PAGE + 1])
-    older = found[EVENTS_PAGE - 1].seq if len(found) > EVENTS_PAGE else None
-    return [event_view(event) for event in found[:EVENTS_PAGE]], older
-
-
-def log_events(
-    run: Run, limit: int = LOG_LINES, before: int | None = None, kinds: tuple[str, ...] = ("log",)
-) -> list[dict[str, Any]]:
-    """The last things that the trainer said, oldest first."""
-    found = RunEvent.objects.filter(run=run, kind__in=kinds).order_by("-seq")
-    if before is not None:
-        found = found.filter(seq__lt=before)
-    return [event_view(event) for event in reversed(found[:limit])]
+    return _course(list(_newest(run, EVENT_KINDS, EVENTS_PAGE + 1, before)))
 
 
 def log_before(run: Run, before: int | None = None) -> tuple[list[str], int | None]:
     """A part of the log as a page shows it, oldest line first, and from where an older part begins (``None``: none).
 
     Events are not in it: they have a tab of their own."""
-    found = log_events(run, LOG_LINES + 1, before)
-    older = found[1]["seq"] if len(found) > LOG_LINES else None
-    return [log_line(event) for event in found[-LOG_LINES:]], older
+    return _log(list(_newest(run, LOG, LOG_LINES + 1, before)))
+
+
+def course_and_log(run: Run) -> tuple[tuple[list[dict[str, Any]], int | None], tuple[list[str], int | None]]:
+    """The newest page of the one and the newest part of the other, in one query."""
+    log = _newest(run, LOG, LOG_LINES + 1)
+    found = list(_newest(run, EVENT_KINDS, EVENTS_PAGE + 1).union(log, all=True).order_by("-seq"))
+    return _course([event for event in found if event.kind not in LOG]), _log([e for e in found if e.kind in LOG])
+
+
+def _newest(run: Run, kinds: tuple[str, ...], limit: int, before: int | None = None) -> QuerySet[RunEvent]:
+    found = RunEvent.objects.filter(run=run, kind__in=kinds).order_by("-seq")
+    if before is not None:
+        found = found.filter(seq__lt=before)
+    return found[:limit]
+
+
+def _course(found: list[RunEvent]) -> tuple[list[dict[str, Any]], int | None]:
+    older = found[EVENTS_PAGE - 1].seq if len(found) > EVENTS_PAGE else None
+    return [event_view(event) for event in found[:EVENTS_PAGE]], older
+
+
+def _log(found: list[RunEvent]) -> tuple[list[str], int | None]:
+    older = found[LOG_LINES - 1].seq if len(found) > LOG_LINES else None
+    return [log_line(event_view(event)) for event in reversed(found[:LOG_LINES])], older
 
 
 def log_file(run: Run, limit: int = 50_000) -> list[str]:
     """Messages and events in one order, for the file that is downloaded."""
-    return [log_line(event) for event in log_events(run, limit, kinds=("log", *EVENT_KINDS))]
+    return [log_line(event_view(event)) for event in reversed(_newest(run, (*LOG, *EVENT_KINDS), limit))]
 
 
 def log_line(event: dict[str, Any]) -> str:

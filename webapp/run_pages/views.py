@@ -20,6 +20,7 @@ from training.errors import ConfigError
 from webapp.comparison.boards import own_figures
 from webapp.comparison.official import bfcl_score_files, official_of
 from webapp.endpoints.selectors import run_spend
+from webapp.engine.resuming import GoingOn
 from webapp.engine.services import run_pause, run_resume, run_stop
 from webapp.environments.selectors import baseline_short
 from webapp.failures import failure
@@ -32,7 +33,7 @@ from webapp.records.access import own_run
 from webapp.records.marks import ARCHIVABLE
 from webapp.records.reports import held_text, report_lines
 from webapp.records.selectors import run_view, stalled
-from webapp.rollouts.selectors import current_step, step_rollouts
+from webapp.rollouts.selectors import newest_rollouts, rollout_view
 from webapp.run_pages import page
 from webapp.run_pages.held_out import held_out_of
 from webapp.runs.models import Run
@@ -55,8 +56,7 @@ def run_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     tab = request.GET.get("tab", "")
     has_rollouts = run.method.plays and not (run.imported_from and not run.rollouts.exists())
     tab = tab if tab in page.TABS and (has_rollouts or tab != "rollouts") else "curves"
-    events, older = page.events_before(run, None)
-    log, log_older = page.log_before(run)
+    (events, older), (log, log_older) = page.course_and_log(run)
     urls = {
         "rollouts": reverse("run-detail", args=[slug, pk]),
         "rollout": f"/p/{slug}/rollouts/",
@@ -88,7 +88,7 @@ def run_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 
 def _by_state(project: Project, run: Run) -> dict[str, Any]:
     """What the templates draw anew when the run's state changes."""
-    view, clone = run_view(run), url_or_none("run-new", project.slug)
+    view, clone, going_on = run_view(run), url_or_none("run-new", project.slug), GoingOn(run)
     return {
         "project": project,
         "run": run,
@@ -102,12 +102,12 @@ def _by_state(project: Project, run: Run) -> dict[str, Any]:
         "stalled": stalled(view),
         "held": held_text(run.held),
         "reports": report_lines(run.health, run.error),
-        "next_act": page.next_act(run),
+        "next_act": page.next_act(going_on),
         "children": project.runs.filter(parent=run).order_by("created_at")[:CHILDREN_SHOWN],
         "branch_url": f"{clone}?resume={run.pk}" if clone else None,
         "check": check_view(run),
         "can_edit": can_edit(project),
-        "can": page.actions(run, editor=can_edit(project)),
+        "can": page.actions(going_on, editor=can_edit(project)),
         "output": page.trainer_output(run),
         "clone_url": f"{clone}?from={run.pk}" if clone else None,
         "chat_url": f"{reverse('chat-new', args=[project.slug])}?{urlencode({'model': f'run:{run.name}'})}",
@@ -153,8 +153,9 @@ def _seq(request: HttpRequest) -> int | None:
 def _step_rows(request: HttpRequest, run: Run) -> dict[str, Any]:
     """Rollouts of the wanted step for readers without scripts."""
     raw = request.GET.get("step", "")
-    step = int(raw) if raw.isascii() and raw.isdigit() and len(raw) < 9 else current_step(run)
-    return {"step": step, "rollouts": step_rollouts(run, step)["rollouts"] if step is not None else []}
+    step = int(raw) if raw.isascii() and raw.isdigit() and len(raw) < 9 else None
+    found = newest_rollouts(run, step)
+    return {"step": found[0].step if found else step, "rollouts": [rollout_view(rollout) for rollout in found]}
 
 
 def _act(request: HttpRequest, slug: str, pk: UUID, action: Callable[..., Run], words: dict[str, str]) -> HttpResponse:

@@ -111,6 +111,21 @@ class Run(UuidModel):
             models.UniqueConstraint(fields=["project", "name"], name="run_name_once"),
             models.UniqueConstraint(fields=["project", "idempotency_key"], name="run_idempotency_once"),
         ]
+        # A row is 3 KB, and a list counts, sorts and offers filters over all runs of its project: from these alone.
+        indexes = [
+            models.Index(
+                fields=["project", "-created_at", "id"],
+                include=["archived_at", "created_by"],
+                condition=models.Q(removed_at=None),
+                name="run_listed",
+            ),
+            models.Index(
+                fields=["project"],
+                include=["tags"],
+                condition=models.Q(removed_at=None) & ~models.Q(tags=[]),
+                name="run_tagged",
+            ),
+        ]
 
     def __str__(self) -> str:
         return self.name

@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 from training.config import EndpointConfig, JobConfig, ModelConfig
 from training.config.rollout import POLICY_CHOICES
 from webapp.endpoints.models import Endpoint
-from webapp.launch.forms import reference_choices
+from webapp.launch.forms import model_choices
 from webapp.registry.models import RegisteredModel
 from webapp.runs.models import Run
 from webapp.teams.models import Project
@@ -36,8 +36,7 @@ def with_contestant(config: JobConfig, reference: str) -> JobConfig:
 
 def contestants_offered(project: Project) -> list[tuple[str, str]]:
     """What a form offers: the project's models and endpoints, then a few policies as a floor."""
-    models = [(value, str(label)) for value, label in reference_choices(project)["model.source"]]
-    return models + [(POLICY + name, title_of_contestant(POLICY + name)) for name in FLOOR]
+    return model_choices(project) + [(POLICY + name, title_of_contestant(POLICY + name)) for name in FLOOR]
 
 
 def may_play(reference: str) -> bool:

@@ -28,7 +28,7 @@ SHOWN = 100
 
 
 def _suite(request: HttpRequest, project: Project, pk: UUID, need: Role = Role.VIEWER) -> Suite:
-    return object_for(request.user, Suite, pk, need=need, within=Suite.objects.filter(project=project))
+    return object_for(request.user, Suite, pk, need=need, within=Suite.objects.filter(project=project), project=project)
 
 
 @login_required
@@ -119,14 +119,16 @@ def _version(suite: Suite, raw: str) -> SuiteVersion:
 def suite_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """A version of a suite with its leaderboard."""
     project = project_for(request.user, slug)
-    suite = _suite(request, project, pk)
-    version = _version(suite, request.GET.get("version", ""))
+    suite, asked = _suite(request, project, pk), request.GET.get("version", "")
+    versions = list(suite.versions.order_by("-number")[:SHOWN])
+    listed = (item for item in versions if asked in ("", str(item.number)))
+    version = next(listed, None) or _version(suite, asked)
     board = board_of(version)
     context = {
         "project": project,
         "suite": suite,
         "version": version,
-        "versions": list(suite.versions.all()[:SHOWN]),
+        "versions": versions,
         "board": board,
         "compare": _compare_links(project, board),
         "offered": contestants_offered(project) if can_edit(project) else [],

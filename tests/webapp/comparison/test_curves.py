@@ -13,9 +13,10 @@ from django.utils import timezone
 from webapp.comparison.contestants import Contestant
 from webapp.comparison.curves import overlay
 from webapp.metrics.models import MetricPoint
+from webapp.metrics.selectors import curves, curves_of
 from webapp.rollouts.models import Rollout
 from webapp.runs.config import config_of
-from webapp.runs.models import Run
+from webapp.runs.models import Attempt, Run
 
 pytestmark = pytest.mark.django_db
 
@@ -94,3 +95,24 @@ def test_the_page_carries_the_curves_of_runs_that_train(
     page = client_for(rita).get(address, {"c": [str(a.pk), str(b.pk)]}).content.decode()
     assert 'id="overlay-data"' in page and "js/pages/compare" in page and re.search(r'data-axis="tokens"', page)
     assert 'id="overlay-data"' not in client_for(rita).get(address, {"c": [str(a.pk), str(e.pk)]}).content.decode()
+
+
+def test_eight_curves_are_asked_for_at_once(trained: Callable[..., Run], django_assert_num_queries: Any) -> None:
+    """In three queries, however many: which have a second attempt, the points, the rollouts. Each is as when read
+    alone, thinned by itself, and steps that a later attempt played again are the later ones."""
+    runs = [trained(f"r{number}", seed=number) for number in range(7)]
+    again = trained("again")
+    Run.objects.filter(pk=again.pk).update(attempt=2)
+    Attempt.objects.create(run=again, number=2, owner="w", started_at=timezone.now(), first_step=1, last_step=3)
+    MetricPoint.objects.create(run=again, attempt=2, step=2, name="reward", value=0.9, seq=9)
+    long = [MetricPoint(run=runs[0], attempt=1, step=step, name="kl", value=step % 7, seq=1) for step in range(900)]
+    MetricPoint.objects.bulk_create(long)
+    Run.objects.filter(pk=runs[1].pk).update(state="succeeded", attempt=1)
+    runs[1].refresh_from_db()
+    with django_assert_num_queries(3):
+        assert len(of(*runs, again)["runs"]) == 8
+    with django_assert_num_queries(2):
+        found = curves_of([*runs, again], (["reward", "kl"], 100), (["timing/step"], 10**6))
+    assert found == [curves(run, ["reward", "kl"], 100) | curves(run, ["timing/step"], 10**6) for run in [*runs, again]]
+    assert found[7]["reward"] == {"steps": [1, 2], "values": [0.1, 0.9], "attempts": [1, 2]}
+    assert 60 < len(found[0]["kl"]["steps"]) <= 110 and curves_of([], (["kl"], 9)) == []

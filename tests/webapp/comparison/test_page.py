@@ -5,18 +5,24 @@ from __future__ import annotations
 import csv
 import re
 import uuid
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from tests.evaluations import play
+from tests.growth import MOST_QUERIES
+from webapp.comparison import numbers
 from webapp.comparison.contestants import contestants_of
 from webapp.comparison.page import Comparison, compare
+from webapp.comparison.transcripts import played
 from webapp.datasets.models import Dataset
-from webapp.rollouts.models import Rollout
+from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
 from webapp.teams.models import Project, User
@@ -244,6 +250,45 @@ def test_a_task_without_contestants_leads_to_their_choice(client: Client, projec
     client.force_login(alice)
     answer = client.get(reverse("compare-task", args=[project.slug, 0]))
     assert (answer.status_code, answer["Location"]) == (302, reverse("compare", args=[project.slug]))
+
+
+def test_eight_are_compared_in_few_queries(
+    client: Client, project: Project, alice: User, evaluation: Evaluation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As few the first time as once their figures are kept, and one task of theirs: no query for each contestant."""
+    runs = [evaluation(f"r{number}", {0: [1, 0], 1: [0, 0], 2: [1, 1]}) for number in range(8)]
+    client.force_login(alice)
+    task = reverse("compare-task", args=[project.slug, 1]) + "?" + _address(project, *runs).partition("?")[2]
+    for address in (_address(project, *runs), task):
+        client.get(address)
+        monkeypatch.setattr(numbers, "_kept", OrderedDict())
+        with CaptureQueriesContext(connection) as caught:
+            page = client.get(address).content.decode()
+        assert len(caught) <= MOST_QUERIES and all(run.name in page for run in runs), len(caught)
+    assert len(numbers._kept) == 0  # the task reads no figures
+
+
+def test_of_a_place_that_was_played_twice_the_later_try_is_shown(project: Project, evaluation: Evaluation) -> None:
+    run = evaluation("a", {5: [1, 0, 1]})
+    other = evaluation("b", {5: [0]})
+    lost = Rollout.objects.get(run=run, index=1)
+    again = Rollout.objects.create(
+        run=run, attempt=2, step=lost.step, group=lost.group, index=1, row=5, status="completed", seq=999,
+        started_at=lost.started_at, env_parts=lost.env_parts,
+    )  # fmt: skip
+    Rollout.objects.create(
+        run=run, attempt=2, step=lost.step, group=lost.group, index=2, row=5, status="running",
+        started_at=lost.started_at, seq=999,
+    )  # fmt: skip
+    contestants, _notes = contestants_of(project, [str(run.pk), str(other.pk)])
+    found = played(contestants, 5, 1)
+    assert [[(item.index, item.attempt) for item in one.tries] for one in found] == [[(0, 1), (1, 2), (2, 1)], [(0, 1)]]
+    assert (found[0].shown, found[0].turns) == (again, []) and (found[1].shown, found[1].turns) == (None, [])
+    first = played(contestants, 5, 0)
+    assert [[turn["rollout"] for turn in one.turns] for one in first] == [
+        [str(one.tries[0].pk)] * Turn.objects.filter(rollout=one.tries[0]).count() for one in first
+    ]
+    assert all(one.turns for one in first)
 
 
 # --- As CSV ---------------------------------------------------------------------------------------------------------

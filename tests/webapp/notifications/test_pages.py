@@ -6,11 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from tests.webapp.notifications.conftest import EVENTS, Service, work_off
 from webapp.notifications.models import Channel, Delivery, Event, Kind, Notification, Reader, Watch
+from webapp.notifications.selectors import MOST_COUNTED, projects_and_unread
 from webapp.runs.models import Run
 from webapp.teams.models import Membership, Project, Team, User
 
@@ -126,6 +130,34 @@ def test_the_list_costs_the_same_queries_however_long_it_is(
     client = client_for(bob)
     with django_assert_max_num_queries(12):
         assert client.get("/notifications/").content.decode().count("data-unread") == 22
+
+
+def test_the_bell_looks_at_no_more_than_it_counts(bob: User, charlie: User, project: Project) -> None:
+    """It stands on every page: with 5,000 unread it took 110 ms of each, once for every project."""
+    other = Project.objects.create(team=project.team, name="Other", slug="other")
+    foreign = Project.objects.get(slug="elsewhere")
+    events = Event.objects.bulk_create(
+        Event(project=where, kind="run_failed", key=f"{where.slug}{n}", subject="r", state="spread")
+        for where, count in ((project, 30), (other, 40), (foreign, 50))
+        for n in range(count)
+    )
+    told = Notification.objects.bulk_create(Notification(event=event, user=bob) for event in events)
+    projects, unread = projects_and_unread(bob)
+    assert ([found.slug for found in projects], unread) == (["joust", "other"], 70)
+    Notification.objects.filter(pk__in=[item.pk for item in told[:25]]).update(read_at=timezone.now())
+    assert projects_and_unread(bob)[1] == 45 and projects_and_unread(charlie)[1] == 0
+    Notification.objects.bulk_create(
+        Notification(event=event, user=charlie)
+        for event in Event.objects.bulk_create(
+            Event(project=foreign, kind="run_failed", key=f"c{n}", subject="r", state="spread") for n in range(120)
+        )
+    )
+    with CaptureQueriesContext(connection) as caught:
+        assert projects_and_unread(charlie)[1] == MOST_COUNTED == 100
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN {caught.captured_queries[0]['sql']}")
+        plan = "\n".join(row[0] for row in cursor.fetchall())
+    assert "InitPlan" in plan and "SubPlan" not in plan and "Limit" in plan  # counted once, and no further
 
 
 # --- A person's settings --------------------------------------------------------------------------------------------

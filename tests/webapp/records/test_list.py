@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 import json
@@ -15,7 +16,9 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
-from webapp.records.columns import USUAL, columns_for, columns_keep
+from webapp.csv_text import CsvResponse, csv_lines
+from webapp.records import cells
+from webapp.records.columns import USUAL, columns_for, columns_keep, columns_named
 from webapp.records.listing import run_list, run_tags
 from webapp.records.marks import run_label, run_star, runs_archive, runs_tag
 from webapp.runs.models import Attempt, Run, RunColumns, RunStar
@@ -252,6 +255,53 @@ def test_the_csv_has_the_lists_columns(client_for: Any, project: Any, rita: Any,
     assert [row["name"] for row in chosen] == ["one"] and set(chosen[0]) == {"name", "kind", "notes", *USUAL} - {
         "trend"
     }
+
+
+def test_a_csv_is_sent_while_its_lines_are_made() -> None:
+    """Where the server is asynchronous: the header before a row is asked for, then piece by piece."""
+    made: list[int] = []
+
+    def rows() -> Any:
+        for number in range(450):
+            made.append(number)
+            yield [number, "é"]
+
+    async def sent() -> list[tuple[int, bytes]]:
+        answer = CsvResponse(csv_lines(["n", "text"], rows()), "a.csv")
+        assert answer["Content-Disposition"] == 'attachment; filename="a.csv"'
+        assert answer["X-Content-Type-Options"] == "nosniff"
+        return [(len(made), piece) async for piece in answer]
+
+    pieces = asyncio.run(sent())
+    assert [count for count, _piece in pieces] == [0, 200, 400, 450]
+    lines = b"".join(piece for _count, piece in pieces).decode("utf-8-sig").splitlines()
+    assert lines == ["n,text", *(f"{number},é" for number in range(450))]
+
+
+def test_the_cells_say_and_escape_what_they_hold(project: Any, make_run: Any, alice: Any) -> None:
+    now = timezone.now()
+    first = make_run(name="first", state="running", step=3, total_steps=8, attempt=1, last_event_at=now)
+    make_run(name="waits", state="queued", after=first)
+    make_run(name="checked", state="draft", phase="checking", tags=["a"])
+    error = {"code": "odd", "message": 'It <b>died</b>. "Q"', "hint": "Look."}
+    make_run(name="bad", state="failed", error=error, last_reward=0.5, success=0.25)
+    make_run(name="silent", state="running", attempt=1, last_event_at=now - timedelta(hours=2))
+    shown = cells.heads(columns_named(["state", "success", "reward", "step", "tags", "created", "started"]))
+    found = {line.row.run.name: dict(zip([c.key for c in line.cells], line.cells, strict=True))
+             for line in cells.lines(run_list(project).rows, shown)}  # fmt: skip
+    state = {name: str(row["state"].html) for name, row in found.items()}
+    assert state["first"] == '<span><span class="badge" data-state="running">running</span></span>'
+    assert "after first" in state["waits"] and "being checked" in state["checked"]
+    assert 'data-state="stale">No progress for 2 h 0 min' in state["silent"]
+    assert "It &lt;b&gt;died&lt;/b&gt;. &quot;Q&quot;" in state["bad"] and "<b>" not in state["bad"]
+    assert found["bad"]["success"].html == "25%" and "default components" in str(found["bad"]["reward"].html)
+    assert str(found["first"]["step"].html) == (
+        '<span>3<span class="muted"> / 8</span><progress class="progress progress-cell" max="8" value="3"'
+        ' aria-hidden="true"></progress></span>'
+    )
+    assert "progress" not in str(found["bad"]["step"].html) and found["bad"]["reward"].figure
+    assert found["checked"]["tags"].html is None and found["bad"]["tags"].html == ""  # the template draws tags
+    assert "just now" in str(found["bad"]["created"].html) and found["bad"]["started"].html == "–"
 
 
 def test_the_api_lists_labels_archives_and_stars(

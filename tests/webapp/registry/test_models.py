@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -115,3 +116,43 @@ def _sources(project: Project, source: str) -> list[str]:
     """The values that a form of a run with this model offers."""
     form = RunForm(project=project, config=JobConfig.model_validate({"model": {"source": source}}))
     return [value for value, _label in form.fields["model.source"].widget.choices]
+
+
+def test_models_are_shown_fifty_at_a_time(project: Project, rita: User, client_for: Any, make_run: Any) -> None:
+    """The newest first; a second page, the checkpoints' page and what is looked for do not disturb each other."""
+    RegisteredModel.objects.bulk_create(
+        RegisteredModel(
+            project=project, name=f"m-{n:02}", kind="hub", source=f"owner/size-{n % 2}b", tags=["tiny"] * (n == 7)
+        )
+        for n in range(53)
+    )
+    run = make_run(name="warm-up")
+    fields = {"attempt": 1, "step": 9, "bytes": 1, "seq": 1, "created_at": timezone.now()}
+    point = Checkpoint.objects.create(project=project, run=run, path="1/model", **fields)
+    RegisteredModel.objects.create(project=project, name="warm", kind="run", checkpoint=point)
+    client = client_for(rita)
+
+    def shown(query: str = "") -> tuple[str, list[str], bool, str]:
+        page = client.get(reverse("model-list", args=[project.slug]) + query).content.decode()
+        count = re.findall(r'Registered <span class="count">(\d+)</span>', page)[0]
+        names = re.findall(r'/models/[0-9a-f-]{36}/">([^<]+)</a>', page.split("Trained here")[0])
+        return count, names, "<strong>starter" in page, page
+
+    count, names, starter, page = shown()
+    assert (count, names[0], len(names), starter) == ("55", "warm", 50, True)
+    assert "Page 1 of 2" in page and 'href="?models=2"' in page
+    rest = {f"m-{n:02}" for n in range(53)} - set(names)
+    count, names, starter, page = shown("?models=2&page=3")
+    assert (count, set(names), starter) == ("55", rest, False) and 'href="?models=1&amp;page=3"' in page
+    assert shown("?models=99")[1] == names  # beyond the end is the last page
+    assert shown("?q=M-07")[:3] == ("1", ["m-07"], False) and shown("?q=tiny")[1] == ["m-07"]
+    assert shown("?q=warm-up")[1] == ["warm"] and shown("?q=size-1b")[0] == "26"
+    assert shown("?q=star")[:3] == ("1", [], True)
+    count, names, starter, page = shown("?q=%00nobody%22")
+    assert (count, names, starter) == ("0", [], False)
+    assert "No model matches" in page and "nobody&quot;" in page and "Show all models" in page
+
+
+def test_a_small_list_of_models_needs_no_search(project: Project, rita: User, client_for: Any) -> None:
+    page = client_for(rita).get(reverse("model-list", args=[project.slug])).content.decode()
+    assert 'role="search"' not in page and '<span class="count">1</span>' in page and "<strong>starter" in page

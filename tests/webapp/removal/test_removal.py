@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -268,3 +269,19 @@ def test_a_project_whose_deletion_failed_is_named_on_the_front_page(
 
 def _denied(*_args: Any, **_more: Any) -> None:
     raise PermissionError(13, "Permission denied")
+
+
+def test_the_files_of_a_project_are_weighed_after_its_page_is_there(
+    run: Run, alice: User, client_for: Callable[..., Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands of runs have a hundred thousand files."""
+    weighed: list[int] = []
+    count = services.bytes_of
+    monkeypatch.setattr(services, "bytes_of", lambda paths: weighed.append(1) or count(paths))
+    client, address = client_for(alice), reverse("project-delete", args=[run.project.slug])
+    page = client.get(address).content.decode()
+    assert not weighed and "This cannot be undone. How much it frees is being counted" in page
+    assert 'hx-get="?weigh=1" hx-trigger="load" hx-select="#freed"' in page and "1 run with all" in page
+    assert client.post(address, {"name": "wrong"}).status_code == 422 and not weighed
+    page = client.get(f"{address}?weigh=1").content.decode()
+    assert weighed and re.search(r'<p id="freed">\s*This frees 1.5\xa0KB and cannot be undone', page)

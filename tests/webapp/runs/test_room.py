@@ -12,6 +12,7 @@ import pytest
 from django.utils import timezone
 
 from webapp.engine import output, room
+from webapp.engine.resuming import GoingOn
 from webapp.registry.models import Checkpoint
 from webapp.run_pages.page import next_act
 from webapp.runs.models import Run, RunEvent
@@ -73,7 +74,7 @@ def test_a_run_that_a_full_disk_paused_goes_on_once_there_is_room(make_run: Any,
     Checkpoint.objects.create(project=project, run=run, bytes=3 * GB, **fields)
     free(8 * GB)  # the reserve is 2 GB; a checkpoint is written beside the old one
     assert room.resume_where_room() == 0
-    assert "8.0 GB free of 100.0 GB" in next_act(run).replace("\xa0", " ")
+    assert "8.0 GB free of 100.0 GB" in next_act(GoingOn(run)).replace("\xa0", " ")
     free(9.5 * GB)
     assert room.resume_where_room() == 1 and room.resume_where_room() == 0
     assert dict(Run.objects.values_list("pk", "state")) == {run.pk: "queued", other.pk: "paused"}

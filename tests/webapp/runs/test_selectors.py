@@ -15,7 +15,7 @@ from webapp.metrics.models import MetricPoint
 from webapp.records.listing import SORTS, run_list
 from webapp.records.selectors import run_changes_after, run_read, run_view
 from webapp.rollouts.models import Rollout, RolloutGroup
-from webapp.rollouts.selectors import current_step, step_rollouts
+from webapp.rollouts.selectors import current_step, newest_rollouts, step_rollouts
 from webapp.runs.states import RunState
 
 pytestmark = pytest.mark.django_db
@@ -31,7 +31,7 @@ def test_the_list_takes_a_constant_number_of_queries(
             for step in range(1, 101)
         ]
         MetricPoint.objects.bulk_create(points)
-    with django_assert_num_queries(3):
+    with django_assert_num_queries(4):
         page = run_list(project)
     assert page.total == 12 and all(len(row.sparkline) == 40 for row in page.rows)
     assert page.rows[0].owner == "alice" and page.rows[0].sparkline[-1] == 100.0
@@ -121,3 +121,26 @@ def test_a_step_shows_what_its_newest_attempt_played(written: Any) -> None:
     found = step_rollouts(run, 3)
     assert [row["task"] for row in found["rollouts"]] == ["tenth attempt"]
     assert [group["attempt"] for group in found["groups"]] == [10]
+
+
+def test_the_newest_rollouts_are_those_of_the_current_step(make_run: Any, django_assert_num_queries: Any) -> None:
+    """In one query, with and without a step; a later attempt's come before those that it plays again."""
+    run = make_run(attempt=2)
+    for attempt, step, index in ((1, 1, 0), (1, 2, 1), (1, 2, 0), (2, 1, 0)):
+        Rollout.objects.create(
+            run=run, attempt=attempt, step=step, group=0, index=index, started_at=timezone.now(), seq=step
+        )
+    Rollout.objects.create(
+        run=run, attempt=2, step=9, group=0, index=0, started_at=timezone.now(), seq=9, held_out=True
+    )
+
+    def found(step: int | None) -> list[tuple[int, int, int]]:
+        with django_assert_num_queries(1):
+            return [(row.attempt, row.step, row.index) for row in newest_rollouts(run, step)]
+
+    assert found(None) == found(1) == [(2, 1, 0)] and current_step(run) == 1
+    assert found(2) == [(1, 2, 0), (1, 2, 1)] and found(3) == []
+    run.attempt = 3  # which has played nothing yet
+    Rollout.objects.filter(attempt=2, held_out=False).delete()
+    assert found(None) == [(1, 2, 0), (1, 2, 1)] and current_step(run) == 2
+    assert newest_rollouts(make_run(), None) == []

@@ -10,6 +10,7 @@ import pytest
 from django.core.exceptions import ValidationError
 from django.urls import reverse
 
+from tests.growth import assert_few_queries
 from training.config import JobConfig
 from training.errors import ConfigError
 from webapp.endpoints.models import Endpoint
@@ -354,3 +355,16 @@ def test_a_suite_that_cannot_be_is_refused_over_the_api(
 ) -> None:
     answer = client_for(alice).post(f"/api/v1/projects/{project.slug}/suites", body, content_type="application/json")
     assert answer.status_code == 422 and not Suite.objects.exists()
+
+
+def test_the_page_of_a_suite_takes_few_queries(
+    suite: SuiteVersion, evaluation: Callable[..., Run], client_for: Any, alice: Any
+) -> None:
+    for name in ("run:a", "run:b"):
+        played(suite, evaluation, name, {0: [1.0, 1.0]}, {0: [1.0, 0.0]})
+
+    def more() -> None:
+        for number in range(6):
+            played(suite, evaluation, f"run:more-{number}", {0: [1.0, 1.0]}, {0: [0.0, 0.0]})
+
+    assert_few_queries(client_for(alice), [url(suite, "suite-detail"), url(suite, "suite-edit")], more)

@@ -71,7 +71,7 @@ class SetForm(forms.Form):
         asked = (kwargs.get("initial") or {}).get("run")
         if not self.is_bound:  # what was sent may be any of them
             runs = runs.filter(pk__in={*newest, asked} - {None})
-        self.fields["run"].queryset = runs.defer("config", "resolved", "baselines", "evaluation", "health")  # type: ignore[attr-defined]
+        self.fields["run"].queryset = runs.only("name")  # type: ignore[attr-defined]
         self.has_runs = bool(newest)
         if not self.has_runs:
             self.initial.setdefault("kind", SetKind.PASTED)

@@ -99,7 +99,8 @@ def _to_set(request: HttpRequest, project: Project, rollout_set: RolloutSet) -> 
 
 
 def _list(request: HttpRequest, project: Project, form: SetForm, status: int = 200) -> HttpResponse:
-    found = Paginator(selectors.rollout_sets_of(project), SETS_PER_PAGE)
+    rows = selectors.rollout_sets_of(project).select_related(None).select_related("created_by")
+    found = Paginator(rows, SETS_PER_PAGE)
     shown = found.get_page(page_number(request.GET.get("page")))
     context = {
         "project": project,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -54,8 +55,9 @@ RAIL = [
 
 
 @register.simple_tag
+@functools.cache
 def icon(name: str) -> SafeString:
-    """A decorative icon of ``static/img/icons.svg``."""
+    """A decorative icon of ``static/img/icons.svg``. Templates name a few dozen, and a list draws hundreds."""
     return format_html(
         '<svg class="icon" aria-hidden="true" focusable="false"><use href="{}#{}"></use></svg>',
         static("img/icons.svg"),
@@ -86,6 +88,14 @@ def my_projects(context: dict[str, Any]) -> list[Project]:
 def js_strings(page: str = "base") -> dict[str, str]:
     """The translated strings that a page's scripts need, for ``json_script``."""
     return strings_for(page)
+
+
+@register.simple_tag(takes_context=True)
+def page_address(context: dict[str, Any], number: int, key: str = "") -> str:
+    """The address of another page of a list; ``key`` is its parameter where a page has two lists."""
+    query = context["request"].GET.copy()
+    query[key or "page"] = str(number)
+    return f"?{query.urlencode()}"
 
 
 @register.filter
