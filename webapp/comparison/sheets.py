@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from training.config import RewardComponent
 from training.evaluation.figures import Sheet, Try, sheet_of
-from training.rewards.combining import SCHEDULES_ENDED, terms_of, total_of
 from training.rollout.figures import SUCCESS_PART
 from webapp.comparison.contestants import Contestant, tasks_set
-from webapp.rollouts.models import Rollout, RolloutStatus
+from webapp.rescoring.weighing import Lacks, Scale
+from webapp.rollouts.models import RolloutStatus
+from webapp.rollouts.selectors import latest_rollouts
 from webapp.text import finite
 
 FIELDS = (
-    "step", "group", "index", "row", "status", "reward", "parts", "env_parts", "turns", "tokens", "seconds",
+    "pk", "row", "status", "reward", "parts", "env_parts", "turns", "tokens", "seconds",
     "parse_errors", "calls", "failed_calls", "cost",
 )  # fmt: skip
 
@@ -27,33 +27,32 @@ class Spec(NamedTuple):
     components: list[RewardComponent]
 
 
-def sheet_for(contestant: Contestant, spec: Spec | None = None) -> Sheet:
-    """The contestant's values. With ``spec`` its rewards are those that this spec would have given.
+class Weighing(NamedTuple):
+    """A contestant's values under a spec, and what lacks of the components that it has not recorded."""
 
-    A try whose spec value is not on record has no reward under it.
-    """
-    recorded = None if spec is None else known_to(spec, contestant.components)
-    tries = []
-    for row in _newest(contestant):
-        reward, parts = row["reward"], row["parts"]
-        if spec is not None and recorded is not None:
-            parts = {item.name: parts.get(item.name) for item in recorded}
-            reward = None if reward is None else weighed(parts, spec, recorded)
-        tries.append(_try(row, reward, parts))
+    sheet: Sheet
+    lacks: Lacks
+
+
+def sheet_for(contestant: Contestant) -> Sheet:
+    """The contestant's values with the rewards that it recorded."""
+    tries = [_try(row, row["reward"], row["parts"]) for row in _newest(contestant)]
     return sheet_of(tries, tasks_set(contestant))
 
 
-def known_to(spec: Spec, own: Sequence[RewardComponent]) -> list[RewardComponent]:
-    """The components of a spec whose raw values a run with components ``own`` has recorded: the same function with the
-    same parameters and categories."""
-    by_name = {item.name: item for item in own}
-    return [item for item in spec.components if item.name in by_name and _same(item, by_name[item.name])]
+def weighed_sheet(contestant: Contestant, spec: Spec) -> Weighing:
+    """The contestant's values with the rewards that this spec would have given, from what was recorded and computed.
 
-
-def unknown_to(spec: Spec, own: Sequence[RewardComponent]) -> list[str]:
-    """Names of the components that count in a spec and that such a run has not recorded."""
-    known = {item.name for item in known_to(spec, own)}
-    return [item.name for item in spec.components if item.weight and item.name not in known]
+    A try of which a component that counts is missing has no reward under it; one that was excluded is not weighed.
+    """
+    scale = Scale(contestant.run, spec.components, contestant.components)
+    tries = []
+    for row in _newest(contestant):
+        if row["status"] == RolloutStatus.EXCLUDED:
+            tries.append(_try(row, None, {}))
+        else:
+            tries.append(_try(row, *scale.weigh(row["pk"], row["reward"], row["parts"])))
+    return Weighing(sheet_of(tries, tasks_set(contestant)), scale.lacks)
 
 
 def same_rewards(first: Sequence[RewardComponent], second: Sequence[RewardComponent]) -> bool:
@@ -61,27 +60,8 @@ def same_rewards(first: Sequence[RewardComponent], second: Sequence[RewardCompon
     return [item.model_dump() for item in first] == [item.model_dump() for item in second]
 
 
-def _same(one: RewardComponent, other: RewardComponent) -> bool:
-    return (one.registered, one.params, one.categories) == (other.registered, other.params, other.categories)
-
-
-def weighed(parts: Mapping[str, float | None], spec: Spec, recorded: Sequence[RewardComponent]) -> float | None:
-    """The reward of one try under a spec of which the components ``recorded`` are on record; ``None`` where one that
-    counts is not."""
-    names = {item.name for item in recorded}
-    if any(item.weight and item.name not in names for item in spec.components):
-        return None
-    known = {name: value for name, value in parts.items() if value is not None}
-    total = total_of(terms_of(known, spec.components, SCHEDULES_ENDED), spec.components)
-    return total if math.isfinite(total) else None
-
-
 def _newest(contestant: Contestant) -> list[dict[str, Any]]:
-    """The finished rollouts; of a place that two attempts played, the later one's."""
-    rows = Rollout.objects.filter(run=contestant.run).exclude(status=RolloutStatus.RUNNING)
-    return list(
-        {(row["step"], row["group"], row["index"]): row for row in rows.order_by("attempt").values(*FIELDS)}.values()
-    )
+    return list(latest_rollouts(contestant.run).values(*FIELDS))
 
 
 def _try(row: dict[str, Any], reward: float | None, parts: Mapping[str, float | None]) -> Try:

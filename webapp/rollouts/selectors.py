@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from webapp.rollouts.models import Rollout, RolloutGroup, Turn
+from django.db.models import QuerySet
+
+from webapp.rollouts.models import Rollout, RolloutGroup, RolloutStatus, Turn
 from webapp.runs.models import Run
 from webapp.text import finite
 
 CONTENT_MAX = 200_000  # characters of one message on a screen; the database keeps all
+
+
+def latest_rollouts(run: Run) -> QuerySet[Rollout]:
+    """The finished rollouts by step, group and index; of a place that two attempts played, the later one's.
+
+    What is filtered further is filtered before the later one is chosen.
+    """
+    rows = Rollout.objects.filter(run=run).exclude(status=RolloutStatus.RUNNING)
+    return rows.order_by("step", "group", "index", "-attempt").distinct("step", "group", "index")
 
 
 def rollout_view(rollout: Rollout) -> dict[str, Any]:
