@@ -11,6 +11,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.utils import timezone
 
+from tests.security.rescoring import rescoring_acts
 from tests.security.routes import API, OWN_PK, PROJECT, TABLE, Who
 from tests.security.test_authorisation_matrix import _address, objects
 from tests.webapp.launch.test_launch import _data as launch_form
@@ -239,20 +240,7 @@ def _played(of: dict[str, Any]) -> list[str]:
     return [str(of["evaluation"](name, {0: [1.0], 1: [0.0]}).pk) for name in ("x", "y")]
 
 
-def _unrecorded(of: dict[str, Any]) -> str:
-    """A spec with a component that these evaluations have not recorded."""
-    components = [{"name": "coherence", "weight": 1.0, "params": {}}]
-    return RewardSpec.objects.create(project=of["project"], name="other", components=components).reference
-
-
-ACTS |= {
-    PROJECT + "compare/rescore/": Act("rescoring_begun", lambda of: {"c": _played(of), "spec": _unrecorded(of)}),
-    PROJECT + "compare/rescorings/" + OWN_PK + "cancel/": Act("rescoring_cancelled"),
-    API + "projects/<slug:slug>/compare/rescore": Act(
-        "rescoring_begun", lambda of: {"runs": _played(of), "spec": _unrecorded(of)}
-    ),
-    API + "rescorings/<uuidstr:rescoring_id>/cancel": Act("rescoring_cancelled"),
-}
+ACTS |= {route: Act(action, body) for route, (action, body) in rescoring_acts(_played).items()}
 ROUNDS, API_ROUNDS = PROJECT + "votes/" + OWN_PK, API + "vote-rounds/<uuidstr:round_id>/"
 ACTS |= {
     PROJECT + "votes/new/": Act(
