@@ -50,7 +50,8 @@ _lock = Lock()
 
 def numbers_of(playing: Sequence[Contestant], spec: Spec | None) -> Numbers:
     """The figures of evaluations as they stand, with rewards weighed by ``spec`` if there is one."""
-    weighed, computed = "", ()
+    weighed: str = ""
+    computed: tuple[tuple[str, str, int], ...] = ()
     if spec is not None:
         weighed = json.dumps([item.model_dump(mode="json") for item in spec.components], sort_keys=True)
         computed = versions_of([item.run for item in playing], spec.components)

@@ -42,8 +42,11 @@ def compare_rescore(request: HttpRequest, slug: str) -> HttpResponse:
     except ValidationError as exc:
         problems = [text for texts in errors_by_field(exc).values() for text in texts]
     if getattr(request, "htmx", False):
-        context = {"problems": problems, **(_state(project, rescoring) if rescoring else {})}
-        return render(request, "comparison/_rescoring.html", context, status=422 if problems else 200)
+        if rescoring is not None:
+            return render(request, "comparison/_rescoring.html", _state(project, rescoring))
+        answer = render(request, "comparison/_rescoring_problem.html", {"problems": problems}, status=422)
+        answer["HX-Retarget"] = "#rescoring-problem"  # the form stays
+        return answer
     if problems:
         messages.error(request, " ".join(problems))
     return redirect(_address(slug, runs, spec))
