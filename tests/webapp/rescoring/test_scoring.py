@@ -231,6 +231,22 @@ def test_what_was_computed_before_it_ended_is_kept(
     assert (again.state, again.rollouts) == (RescoringState.DONE, 7) and again.pk != failed.pk
 
 
+def test_what_a_process_had_found_before_it_died_is_kept(
+    two: list[Run], spec: Maker, begun: Maker, read: Reading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compute = scoring.score_in_child
+
+    def dies_late(*args: Any, **more: Any) -> None:
+        compute(*args, **more)
+        raise child.ScoringFailed("", late=True)
+
+    monkeypatch.setattr(scoring, "score_in_child", dies_late)
+    reference = spec(OWN, SOLVED)
+    failed = done(begun(two, reference))
+    assert (failed.state, failed.error["message"]) == (RescoringState.FAILED, "Scoring the rollouts took too long.")
+    assert rewards(read(two, reference)) == [[1.5, 0.0, 0.0, 0.75], [None] * 4]
+
+
 def test_progress_is_told_and_kept_on_the_way(
     two: list[Run], spec: Maker, begun: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

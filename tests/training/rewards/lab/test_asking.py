@@ -100,7 +100,13 @@ def test_components_that_differ_in_their_categories_share_a_column(folder: Path)
     both = [
         LENGTH.model_copy(update={"name": name, "function": "length_budget", "categories": [name]}) for name in "ab"
     ]
-    score_set(folder, both[:1])
-    assert (column(folder, both[0])[1].code == KNOWN).sum() == COUNT // 2
     score_set(folder, both)
+    assert (column(folder, LENGTH)[1].code == KNOWN).all()
+
+
+def test_what_one_category_lacks_is_computed_beside_what_is_known(folder: Path) -> None:
+    of_a = LENGTH.model_copy(update={"categories": ["a"]})
+    score_set(folder, [of_a])
+    assert (column(folder, of_a)[1].code == KNOWN).sum() == COUNT // 2
+    score_set(folder, [LENGTH])
     assert (column(folder, LENGTH)[1].code == KNOWN).all()
