@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from tests.security.routes import API, OWN_PK, PROJECT
@@ -11,8 +10,13 @@ from webapp.rewards.models import RewardSpec
 Sent = tuple[str, Any]
 
 
-def rescoring_acts(played: Callable[[dict[str, Any]], list[str]]) -> dict[str, Sent]:
-    """The action and the body of each address; ``played`` makes two evaluations."""
+def played(of: dict[str, Any]) -> list[str]:
+    """Two evaluations of the same tasks."""
+    return [str(of["evaluation"](name, {0: [1.0], 1: [0.0]}).pk) for name in ("x", "y")]
+
+
+def rescoring_acts() -> dict[str, Sent]:
+    """The action and the body of each address."""
     return {
         PROJECT + "compare/rescore/": ("rescoring_begun", lambda of: {"c": played(of), "spec": _unrecorded(of)}),
         PROJECT + "compare/rescorings/" + OWN_PK + "cancel/": ("rescoring_cancelled", {}),

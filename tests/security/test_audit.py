@@ -11,7 +11,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.utils import timezone
 
-from tests.security.rescoring import rescoring_acts
+from tests.security.rescoring import played, rescoring_acts
 from tests.security.routes import API, OWN_PK, PROJECT, TABLE, Who
 from tests.security.test_authorisation_matrix import _address, objects
 from tests.webapp.launch.test_launch import _data as launch_form
@@ -235,23 +235,18 @@ ACTS: dict[str, Act] = {
 }
 
 
-def _played(of: dict[str, Any]) -> list[str]:
-    """Two evaluations of the same tasks."""
-    return [str(of["evaluation"](name, {0: [1.0], 1: [0.0]}).pk) for name in ("x", "y")]
-
-
-ACTS |= {route: Act(action, body) for route, (action, body) in rescoring_acts(_played).items()}
 ROUNDS, API_ROUNDS = PROJECT + "votes/" + OWN_PK, API + "vote-rounds/<uuidstr:round_id>/"
 ACTS |= {
     PROJECT + "votes/new/": Act(
-        "round_made", lambda of: {"name": "v", "ballots": "2", "voters": [of["voter"]], "c": _played(of)}
+        "round_made", lambda of: {"name": "v", "ballots": "2", "voters": [of["voter"]], "c": played(of)}
     ),
     ROUNDS + "close/": Act("round_closed"),
     ROUNDS + "reopen/": Act("round_reopened"),
     ROUNDS + "delete/": Act("round_deleted"),
-    API + "projects/<slug:slug>/vote-rounds": Act("round_made", lambda of: {"name": "v", "runs": _played(of)}),
+    API + "projects/<slug:slug>/vote-rounds": Act("round_made", lambda of: {"name": "v", "runs": played(of)}),
     API_ROUNDS + "close": Act("round_closed"),
     API_ROUNDS + "reopen": Act("round_reopened"),
+    **{route: Act(*sent) for route, sent in rescoring_acts().items()},
 }
 DELETES = {
     API + "vote-rounds/<uuidstr:round_id>": "round_deleted",
