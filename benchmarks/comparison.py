@@ -1,7 +1,8 @@
 """Comparing 8 evaluations × 500 tasks × 4 tries: ``python benchmarks/comparison.py``.
 
 The rollouts are written into the database of a site of its own, as evaluations leave them. Prints JSON: seconds of the
-page, of its list of tasks under another filter, and of one task side by side, each asked for 40 times.
+page, of its list of tasks under another filter, of rewards under a spec of which three components were computed, and of
+one task side by side, each asked for 40 times.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ COMPONENTS = [
 ]
 
 
+COMPUTED = ("coherence", "length_budget", "repetition")
+
+
 def fill(origin: str) -> tuple[str, str]:
     """Write the evaluations; the address of their comparison and the cookie of somebody who may look."""
     import django
@@ -50,6 +54,7 @@ def fill(origin: str) -> tuple[str, str]:
     dataset.rows_path.parent.mkdir(parents=True, exist_ok=True)
     dataset.rows_path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     ids = [evaluation(project, dataset, number) for number in range(CONTESTANTS)]
+    _computed(project)
     person = User.objects.create_user("reader")
     Membership.objects.create(team=team, user=person, role="viewer")
     client = Client()
@@ -100,6 +105,24 @@ def evaluation(project: Any, dataset: Any, number: int) -> uuid.UUID:
     return run.pk
 
 
+def _computed(project: Any) -> None:
+    """A spec with components that nobody recorded, and what was computed of them: once in a hundred not possible."""
+    from training.config import RewardComponent
+    from training.words import Sentence
+    from webapp.rescoring.columns import Mark, column_merge
+    from webapp.rewards.models import RewardSpec
+    from webapp.runs.models import Run
+
+    components = [*COMPONENTS, *({"name": name, "weight": 0.1} for name in COMPUTED)]
+    RewardSpec.objects.create(project=project, name="strict", components=components)
+    draw, reason = random.Random(7), Sentence("The judge did not answer.")
+    for run in Run.objects.filter(project=project):
+        rollouts = list(run.rollouts.values_list("pk", flat=True))
+        for name in COMPUTED:
+            marks = {pk: Mark(None, reason) if draw.random() < 0.01 else Mark(draw.random()) for pk in rollouts}
+            column_merge(run, RewardComponent(name=name, weight=0.1), marks)
+
+
 def ask(address: str, cookie: str) -> dict[str, float]:
     """Median and 95th percentile of the seconds that one page takes, the first request apart."""
     seconds = []
@@ -130,6 +153,7 @@ def main() -> int:
             "tries": TRIES,
             "page": ask(address, cookie),
             "filter": ask(f"{address}&pair=0-7&tasks=neither", cookie),
+            "weighed": ask(f"{address}&spec=reward:strict@1", cookie),
             "task": ask(f"{path}tasks/7/?{contestants}", cookie),
         }
     print(json.dumps({"comparison": found}))

@@ -209,6 +209,10 @@ CODES: dict[str, Words] = {
         gettext_noop("Once that run has succeeded, resume this one."),
     ),
     # webapp.rewards.lab
+    "rescoring_failed": Words(
+        gettext_noop("The recorded rollouts could not be scored."),
+        gettext_noop("What was scored until then is kept; start it again to go on."),
+    ),
     "set_unbuildable": Words(
         gettext_noop("The rollout set could not be created."),
         gettext_noop("The reason is below; fix it, then create the set again."),

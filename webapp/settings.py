@@ -97,6 +97,7 @@ INSTALLED_APPS = [
     "webapp.engine",
     "webapp.chat",
     "webapp.foreign",
+    "webapp.rescoring",
     "webapp.launch",
     "webapp.suites",
     "webapp.sharing",

@@ -24,6 +24,11 @@ def rollout_set_dir(set_id: UUID) -> Path:
     return Path(settings.DATA_DIR) / "rollout-sets" / str(UUID(str(set_id)))
 
 
+def rescoring_dir(rescoring_id: UUID) -> Path:
+    """Folder of recorded rollouts while they are scored again."""
+    return Path(settings.DATA_DIR) / "rescorings" / str(UUID(str(rescoring_id)))
+
+
 def export_file(dataset_id: UUID, export_id: UUID) -> Path:
     """One file that was made of a dataset version for downloading."""
     return dataset_dir(dataset_id) / "exports" / str(UUID(str(export_id)))

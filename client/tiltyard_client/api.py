@@ -204,6 +204,19 @@ class Tiltyard(Connection):
         """Evaluations side by side: figures, a verdict for each pair, and what is left out."""
         return self.call("GET", self.in_project("compare"), params={"c": list(runs), "spec": spec})
 
+    def rescore(self, runs: Sequence[str], spec: str, *, confirmed: bool = False) -> Json:
+        """Have what evaluations have not recorded of a spec computed from their transcripts; ``confirmed``: judges and
+        models may be asked."""
+        body = {"runs": list(runs), "spec": spec, "confirmed": confirmed}
+        return self.call("POST", self.in_project("compare/rescore"), json=body)
+
+    def watch_rescoring(self, rescoring_id: str, *, every_s: float | None = None) -> Iterator[Json]:
+        """How far that is, until it ends."""
+        for found in self._asked(f"/rescorings/{rescoring_id}", LOOK_S if every_s is None else every_s):
+            yield found
+            if found["state"] not in ("waiting", "scoring"):
+                return
+
     def comparison_save(self, name: str, runs: Sequence[str], spec: str = "") -> Json:
         """Keep a comparison under a name."""
         body = {"name": name, "runs": list(runs), "spec": spec}

@@ -12,6 +12,7 @@ from tiltyard_client import completing, show
 from tiltyard_client.api import Json, Tiltyard
 from tiltyard_client.base import AsJson, Project, Watch, print_json, site_of
 from tiltyard_client.following import follow
+from tiltyard_client.rescoring import rescored
 from tiltyard_client.words import gettext as _
 
 
@@ -74,6 +75,11 @@ def compare(
     spec: Annotated[
         str, typer.Option(help="What rewards are weighed by: reward:NAME@VERSION, or a run of these.")
     ] = "",
+    rescore: Annotated[
+        bool,
+        typer.Option("--rescore", help="Have what was not recorded of --spec computed from the transcripts, and wait."),
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --rescore: do not ask before judges are.")] = False,
     save: Annotated[str, typer.Option(metavar="NAME", help="Keep the comparison under this name.")] = "",
     share: Annotated[
         Days | None,
@@ -87,6 +93,8 @@ def compare(
         ids = {name: site.run(name)["id"] for name in runs}
         weighed = ids.get(spec, spec)
         found = site.compare(list(ids.values()), weighed)
+        if rescore:
+            found = rescored(site, list(ids.values()), weighed, found, yes=yes, quiet=as_json)
         name = save or f"{' - '.join(runs)[:60]} {datetime.now():%m%d-%H%M%S}"
         kept = _kept(site, name, list(ids.values()), weighed, share) if save or share else {}
     if as_json:

@@ -152,8 +152,24 @@ def comparison(found: Json) -> None:
     notes(found["notes"])
     if found["specs_differ"]:
         notes([_("Their rewards were made of different specs; --spec weighs all by one.")])
+    notes(_lacking(found))
     if not found["items"]:
         console.print(_("None of these runs is an evaluation: tiltyard evaluate RUN"))
+
+
+def _lacking(found: Json) -> list[str]:
+    """What has no value under the spec, and how it gets one."""
+    names = {item["id"]: item["name"] for item in found["items"]}
+    lines = []
+    for item in found.get("lacking", []):
+        for name, lack in item["components"].items():
+            if missing := lack["unscored"] + sum(lack["failed"].values()):
+                text = _("{run}: {n} rollouts have no value of {component}. {why}")
+                why = next(iter(lack["failed"]), "")
+                lines.append(text.format(run=names[item["id"]], n=missing, component=name, why=why).strip())
+    if found.get("to_score") and lines:
+        lines.append(_("--rescore has them scored from their transcripts."))
+    return lines
 
 
 def notes(lines: Sequence[str]) -> None:

@@ -12,6 +12,7 @@ from tests.webapp.launch.test_launch import _data as launch_form
 from tests.webapp.rewards.test_custom import _form as code_form
 from tests.webapp.rewards.test_play_pages import _data as bed_form
 from tests.webapp.rewards.test_rewards import _data as reward_form
+from webapp.rewards.models import RewardSpec
 
 UNAUDITED = {
     "login/": "a login is in the log; failures are counted by the throttle",
@@ -226,6 +227,20 @@ def _played(of: dict[str, Any]) -> list[str]:
     """Two evaluations of the same tasks."""
     return [str(of["evaluation"](name, {0: [1.0], 1: [0.0]}).pk) for name in ("x", "y")]
 
+
+def _unrecorded(of: dict[str, Any]) -> str:
+    """A spec with a component that these evaluations have not recorded."""
+    components = [{"name": "coherence", "weight": 1.0, "params": {}}]
+    return RewardSpec.objects.create(project=of["project"], name="other", components=components).reference
+
+
+RESCORED = API + "projects/<slug:slug>/compare/rescore"
+ACTS |= {
+    PROJECT + "compare/rescore/": Act("rescoring_begun", lambda of: {"c": _played(of), "spec": _unrecorded(of)}),
+    RESCORED: Act("rescoring_begun", lambda of: {"runs": _played(of), "spec": _unrecorded(of)}),
+    PROJECT + "compare/rescorings/" + OWN_PK + "cancel/": Act("rescoring_cancelled"),
+    API + "rescorings/<uuidstr:rescoring_id>/cancel": Act("rescoring_cancelled"),
+}
 
 ROUNDS, API_ROUNDS = PROJECT + "votes/" + OWN_PK, API + "vote-rounds/<uuidstr:round_id>/"
 ACTS |= {

@@ -27,6 +27,7 @@ from webapp.notifications.models import Channel, Event, Notification
 from webapp.notifications.secret_files import Webhook, webhook_write
 from webapp.registry.models import Checkpoint, RegisteredModel
 from webapp.removal.models import Removal
+from webapp.rescoring.models import Rescoring
 from webapp.rewards.models import RewardCase, RolloutSet
 from webapp.rollouts.models import Rollout
 from webapp.runs.models import Preparation, Run, RunImport
@@ -102,6 +103,8 @@ def objects(
         "models": model.pk,
         "suites": (suite := _suite(project, data)).pk,
         "suite_id": suite.pk,
+        "rescorings": (rescoring := Rescoring.objects.create(project=project, name="spec", components=[], runs=[])).pk,
+        "rescoring_id": rescoring.pk,
         "rollouts": rollout.pk,
         "cases": case.pk,
         "case_id": case.pk,

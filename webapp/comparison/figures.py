@@ -11,6 +11,7 @@ from training.evaluation.figures import PART, Sheet
 from training.evaluation.intervals import Interval
 from webapp.comparison.contestants import Contestant
 from webapp.comparison.numbers import Numbers
+from webapp.comparison.sheets import Spec
 from webapp.figures import duration, figure, percent
 from webapp.runs.config import component_titles
 
@@ -79,11 +80,11 @@ def _passes(k: int) -> list[Column]:
     ]
 
 
-def component_columns(contestants: Sequence[Contestant], sheets: Sequence[Sheet]) -> list[Column]:
-    """The raw value of each reward component that somebody has."""
-    titles: dict[str, str] = {}
+def component_columns(contestants: Sequence[Contestant], sheets: Sequence[Sheet], spec: Spec | None) -> list[Column]:
+    """The raw value of each reward component that somebody has; with a spec, of its components."""
+    titles: dict[str, str] = component_titles(spec.components) if spec else {}
     for contestant in contestants:
-        titles |= component_titles(contestant.components)
+        titles = component_titles(contestant.components) | titles
     names = dict.fromkeys(name for sheet in sheets for name in sheet.columns if name.startswith(PART))
     return [Column(name, titles.get(name.removeprefix(PART), name.removeprefix(PART)), "", figure) for name in names]
 

@@ -16,7 +16,9 @@ from training.evaluation.intervals import Interval, mean_intervals
 from training.evaluation.paired import Paired, paired_columns
 from webapp.comparison.categories import categories_of
 from webapp.comparison.contestants import Contestant
-from webapp.comparison.sheets import Spec, sheets_for
+from webapp.comparison.sheets import Spec, Weighing, sheets_for, weighed_sheets
+from webapp.rescoring.columns import versions_of
+from webapp.rescoring.weighing import Lacks
 
 KEPT_BYTES = 64 << 20
 FIGURE = "success"
@@ -25,9 +27,11 @@ FIGURE = "success"
 @dataclass(frozen=True)
 class Numbers:
     """Of each contestant, in order: its sheet, its figures' intervals, and those of its success by category. ``pairs``
-    are those that played the same tasks. ``categories`` are of tasks, empty where not all played the same ones."""
+    are those that played the same tasks. ``categories`` are of tasks, empty where not all played the same ones.
+    ``lacks`` tell what a contestant has not recorded of the spec; nothing without one."""
 
     sheets: list[Sheet]
+    lacks: list[Lacks]
     intervals: list[dict[str, Interval]]
     pairs: dict[tuple[int, int], Paired]
     categories: dict[int, str]
@@ -46,8 +50,12 @@ _lock = Lock()
 
 def numbers_of(playing: Sequence[Contestant], spec: Spec | None) -> Numbers:
     """The figures of evaluations as they stand, with rewards weighed by ``spec`` if there is one."""
-    weighed = json.dumps([item.model_dump(mode="json") for item in spec.components], sort_keys=True) if spec else ""
-    key = (tuple((item.run.pk, item.run.seq, item.run.state) for item in playing), weighed)
+    weighed: str = ""
+    computed: tuple[tuple[str, str, int], ...] = ()
+    if spec is not None:
+        weighed = json.dumps([item.model_dump(mode="json") for item in spec.components], sort_keys=True)
+        computed = versions_of([item.run for item in playing], spec.components)
+    key = (tuple((item.run.pk, item.run.seq, item.run.state) for item in playing), weighed, computed)
     with _lock:
         if key in _kept:
             _kept.move_to_end(key)
@@ -66,7 +74,11 @@ def same_tasks(a: Contestant, b: Contestant) -> bool:
 
 
 def _numbers(playing: Sequence[Contestant], spec: Spec | None) -> Numbers:
-    sheets = sheets_for(playing, spec)
+    if spec is not None:
+        weighings = weighed_sheets(playing, spec)
+    else:
+        weighings = [Weighing(sheet, Lacks()) for sheet in sheets_for(playing)]
+    sheets = [item.sheet for item in weighings]
     tasks = sorted({task for sheet in sheets for task in sheet.tasks})
     pairs = [(a, b) for a, b in combinations(range(len(playing)), 2) if same_tasks(playing[a], playing[b])]
     success = np.column_stack([_on(tasks, sheet) for sheet in sheets])
@@ -75,6 +87,7 @@ def _numbers(playing: Sequence[Contestant], spec: Spec | None) -> Numbers:
     categories = categories_of(playing[0], tasks) if all_same else {}
     return Numbers(
         sheets,
+        [item.lacks for item in weighings],
         intervals_of(sheets),
         {pair: value for pair, value in zip(pairs, found, strict=True) if value.tasks},
         categories,

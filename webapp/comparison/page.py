@@ -16,6 +16,7 @@ from webapp.comparison import figures, tasks
 from webapp.comparison.contestants import Contestant
 from webapp.comparison.numbers import Numbers
 from webapp.comparison.options import OptionGroup, differing
+from webapp.comparison.rescoring import Offer, offer_of
 from webapp.comparison.rewards import Rewards, evaluations
 from webapp.comparison.verdicts import Verdict, different_tasks, verdicts
 from webapp.pages import page_number
@@ -55,6 +56,7 @@ class Comparison:
     contestants: list[Contestant]
     notes: list[str]
     rewards: Rewards | None = None
+    offer: Offer | None = None
     verdicts: list[Verdict] = field(default_factory=list)
     columns: list[figures.Column] = field(default_factory=list)
     lines: list[figures.Line] = field(default_factory=list)
@@ -78,11 +80,11 @@ def compare(project: Project, contestants: list[Contestant], notes: list[str], a
     if read is None:
         return made
     playing, numbers, rewards = read
-    made.rewards = rewards
+    made.rewards, made.offer = rewards, offer_of(project, read)
     made.verdicts = verdicts(playing, numbers)
     made.columns = [c for c in figures.columns_of(numbers.sheets) if c.name != "reward" or rewards.comparable]
     made.lines = figures.table_of(playing, numbers, made.columns)
-    made.component_columns = figures.component_columns(playing, numbers.sheets)
+    made.component_columns = figures.component_columns(playing, numbers.sheets, rewards.chosen)
     made.component_lines = figures.table_of(playing, numbers, made.component_columns)
     made.notes += _pair_notes(playing)
     made.categories = tasks.by_category(playing, numbers)

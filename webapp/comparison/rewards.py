@@ -9,8 +9,9 @@ from django.utils.translation import gettext as _
 
 from training.errors import ConfigError
 from webapp.comparison.contestants import Contestant
+from webapp.comparison.lacking import computed_sentences, missing_sentences
 from webapp.comparison.numbers import Numbers, numbers_of
-from webapp.comparison.sheets import Spec, same_rewards, unknown_to
+from webapp.comparison.sheets import Spec, same_rewards
 from webapp.engine.resolve import components_meant
 from webapp.rewards.selectors import specs_of
 from webapp.teams.models import Project
@@ -27,12 +28,20 @@ class SpecChoice(NamedTuple):
 
 
 class Rewards(NamedTuple):
-    """What the rewards of the page are made of. ``comparable``: one spec gave or re-weighed all of them."""
+    """What the rewards of the page are made of. ``comparable``: one spec gave or re-weighed all of them.
+
+    ``unknown`` are the components of the spec that somebody has no value of in some rollout that counts; ``computed``
+    and ``missing`` say in sentences what was computed from transcripts, and what lacks and why. ``asked`` is how the
+    address names the spec.
+    """
 
     differ: bool
+    asked: str
     chosen: Spec | None
     choices: list[SpecChoice]
     unknown: list[tuple[Contestant, list[str]]]
+    computed: list[str]
+    missing: list[str]
 
     @property
     def comparable(self) -> bool:
@@ -50,26 +59,43 @@ class Evaluations(NamedTuple):
 
 def evaluations(project: Project, contestants: Sequence[Contestant], spec: str) -> Evaluations | None:
     """The evaluations among the contestants, with rewards weighed by ``spec`` if there is such a one; ``None`` where
-    nobody evaluates."""
+    nobody evaluates. Nothing is computed here: what nobody recorded or had scored yet is missing."""
     playing = [item for item in contestants if item.evaluates]
     if not playing:
         return None
-    rewards = _rewards_of(project, playing, spec[:200])
-    return Evaluations(playing, numbers_of(playing, rewards.chosen), rewards)
+    chosen = spec_named(project, playing, spec[:200]) if spec else None
+    numbers = numbers_of(playing, chosen)
+    return Evaluations(playing, numbers, _rewards_of(project, playing, numbers, chosen, spec[:200]))
 
 
-def _rewards_of(project: Project, playing: Sequence[Contestant], asked: str) -> Rewards:
+def _rewards_of(
+    project: Project, playing: Sequence[Contestant], numbers: Numbers, chosen: Spec | None, asked: str
+) -> Rewards:
     """Which spec the rewards follow: all the same one, or the one that was asked for."""
     differ = any(not same_rewards(item.components, playing[0].components) for item in playing)
-    chosen = spec_named(project, playing, asked) if asked else None
     choices = [
         SpecChoice(str(item.run.pk), item.spec or _("the rewards of %(name)s") % {"name": item.run.name}, False)
         for item in playing
     ]
     choices += [SpecChoice(item.reference, str(item), False) for item in specs_of(project)[:SPECS_OFFERED]]
     unique = {choice.label: choice._replace(chosen=choice.value == asked) for choice in reversed(choices)}
-    unknown = [(item, names) for item in playing if chosen and (names := unknown_to(chosen, item.components))]
-    return Rewards(differ, chosen, list(reversed(unique.values())), unknown)
+    lacking = list(zip(playing, numbers.lacks, strict=True)) if chosen else []
+    unknown = [
+        (item, names)
+        for item, lacks in lacking
+        if (names := [name for name, lack in lacks.by_name.items() if lack.missing])
+    ]
+    told = [(item.run.name, lacks) for item, lacks in lacking]
+    components = chosen.components if chosen else []
+    return Rewards(
+        differ,
+        asked,
+        chosen,
+        list(reversed(unique.values())),
+        unknown,
+        computed_sentences(components, told),
+        missing_sentences(components, told),
+    )
 
 
 def spec_named(project: Project, playing: Sequence[Contestant], asked: str) -> Spec | None:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from training.config import RewardComponent
 from training.evaluation.figures import Sheet, Try, sheet_of
-from training.rewards.combining import SCHEDULES_ENDED, terms_of, total_of
 from training.rollout.figures import SUCCESS_PART
 from webapp.comparison.contestants import Contestant, tasks_sets
-from webapp.rollouts.models import Rollout, RolloutStatus
+from webapp.rescoring.columns import columns_of_runs
+from webapp.rescoring.weighing import Lacks, Scale
+from webapp.rollouts.models import RolloutStatus
+from webapp.rollouts.selectors import latest_rollouts
 from webapp.text import finite
 
 FIELDS = (
-    "step", "group", "index", "row", "status", "reward", "parts", "env_parts", "turns", "tokens", "seconds",
+    "pk", "row", "status", "reward", "parts", "env_parts", "turns", "tokens", "seconds",
     "parse_errors", "calls", "failed_calls", "cost",
 )  # fmt: skip
 
@@ -28,41 +29,42 @@ class Spec(NamedTuple):
     components: list[RewardComponent]
 
 
-def sheets_for(contestants: Sequence[Contestant], spec: Spec | None = None) -> list[Sheet]:
-    """The values of each contestant, in two queries for all. With ``spec`` their rewards are those that this spec would
-    have given.
+class Weighing(NamedTuple):
+    """A contestant's values under a spec, and what lacks of the components that it has not recorded."""
 
-    A try whose spec value is not on record has no reward under it.
+    sheet: Sheet
+    lacks: Lacks
+
+
+def sheets_for(contestants: Sequence[Contestant]) -> list[Sheet]:
+    """The values of each contestant with the rewards that it recorded, in two queries for all."""
+    rows, sets = _newest(contestants), tasks_sets(contestants)
+    return [
+        sheet_of([_try(row, row["reward"], row["parts"]) for row in rows.get(item.run.pk, [])], tasks)
+        for item, tasks in zip(contestants, sets, strict=True)
+    ]
+
+
+def weighed_sheets(contestants: Sequence[Contestant], spec: Spec) -> list[Weighing]:
+    """The values of each with the rewards that this spec would have given, from what was recorded and computed; in
+    three queries for all.
+
+    A try of which a component that counts is missing has no reward under it; one that was excluded is not weighed.
     """
     rows, sets = _newest(contestants), tasks_sets(contestants)
-    return [_sheet(item, rows.get(item.run.pk, []), tasks, spec) for item, tasks in zip(contestants, sets, strict=True)]
+    computed = columns_of_runs([item.run for item in contestants], spec.components)
+    found = []
+    for item, tasks in zip(contestants, sets, strict=True):
+        scale = Scale(spec.components, item.components, computed.get(item.run.pk, {}))
+        tries = [_weighed(row, scale) for row in rows.get(item.run.pk, [])]
+        found.append(Weighing(sheet_of(tries, tasks), scale.lacks))
+    return found
 
 
-def _sheet(
-    contestant: Contestant, rows: Sequence[dict[str, Any]], tasks: Sequence[int] | None, spec: Spec | None
-) -> Sheet:
-    recorded = None if spec is None else known_to(spec, contestant.components)
-    tries = []
-    for row in rows:
-        reward, parts = row["reward"], row["parts"]
-        if spec is not None and recorded is not None:
-            parts = {item.name: parts.get(item.name) for item in recorded}
-            reward = None if reward is None else weighed(parts, spec, recorded)
-        tries.append(_try(row, reward, parts))
-    return sheet_of(tries, tasks)
-
-
-def known_to(spec: Spec, own: Sequence[RewardComponent]) -> list[RewardComponent]:
-    """The components of a spec whose raw values a run with components ``own`` has recorded: the same function with the
-    same parameters and categories."""
-    by_name = {item.name: item for item in own}
-    return [item for item in spec.components if item.name in by_name and _same(item, by_name[item.name])]
-
-
-def unknown_to(spec: Spec, own: Sequence[RewardComponent]) -> list[str]:
-    """Names of the components that count in a spec and that such a run has not recorded."""
-    known = {item.name for item in known_to(spec, own)}
-    return [item.name for item in spec.components if item.weight and item.name not in known]
+def _weighed(row: dict[str, Any], scale: Scale) -> Try:
+    if row["status"] == RolloutStatus.EXCLUDED:
+        return _try(row, None, {})
+    return _try(row, *scale.weigh(row["pk"], row["reward"], row["parts"]))
 
 
 def same_rewards(first: Sequence[RewardComponent], second: Sequence[RewardComponent]) -> bool:
@@ -70,29 +72,12 @@ def same_rewards(first: Sequence[RewardComponent], second: Sequence[RewardCompon
     return [item.model_dump() for item in first] == [item.model_dump() for item in second]
 
 
-def _same(one: RewardComponent, other: RewardComponent) -> bool:
-    return (one.registered, one.params, one.categories) == (other.registered, other.params, other.categories)
-
-
-def weighed(parts: Mapping[str, float | None], spec: Spec, recorded: Sequence[RewardComponent]) -> float | None:
-    """The reward of one try under a spec of which the components ``recorded`` are on record; ``None`` where one that
-    counts is not."""
-    names = {item.name for item in recorded}
-    if any(item.weight and item.name not in names for item in spec.components):
-        return None
-    known = {name: value for name, value in parts.items() if value is not None}
-    total = total_of(terms_of(known, spec.components, SCHEDULES_ENDED), spec.components)
-    return total if math.isfinite(total) else None
-
-
 def _newest(contestants: Sequence[Contestant]) -> dict[UUID, list[dict[str, Any]]]:
-    """The finished rollouts of each run; of a place that two attempts played, the later one's."""
-    runs = [item.run.pk for item in contestants]
-    rows = Rollout.objects.filter(run__in=runs).exclude(status=RolloutStatus.RUNNING).order_by("attempt")
-    found: dict[UUID, dict[tuple[int, int, int], dict[str, Any]]] = {}
-    for row in rows.values("run_id", *FIELDS):
-        found.setdefault(row["run_id"], {})[row["step"], row["group"], row["index"]] = row
-    return {pk: list(places.values()) for pk, places in found.items()}
+    """The finished rollouts of each run, in one query."""
+    found: dict[UUID, list[dict[str, Any]]] = {}
+    for row in latest_rollouts(*(item.run for item in contestants)).values("run_id", *FIELDS):
+        found.setdefault(row["run_id"], []).append(row)
+    return found
 
 
 def _try(row: dict[str, Any], reward: float | None, parts: Mapping[str, float | None]) -> Try:

@@ -34,6 +34,7 @@ from webapp.storage import (
     endpoint_dir,
     environment_dir,
     import_dir,
+    rescoring_dir,
     rollout_set_dir,
     run_dir,
 )
@@ -173,6 +174,7 @@ def _paths(item: Run | Checkpoint | Project) -> list[Path]:
     folders = {
         "datasets": dataset_dir,
         "rollout_sets": rollout_set_dir,
+        "rescorings": rescoring_dir,
         "imports": import_dir,
         "channels": channel_dir,
     }

@@ -45,8 +45,12 @@ JUDGE_NAMES = re.compile(r"JUDGE_KEY(_[A-Z0-9]{1,50})?(_HOST)?")
 def trainer_env(parent_fd: int, access: Mapping[str, str] = NO_ACCESS) -> dict[str, str]:
     """The child's whole environment. ``access`` opens the run's own environment servers, and no others."""
     named = {"PYTHONUNBUFFERED": "1", "TILTYARD_PARENT_FD": str(parent_fd)}
-    judges = [name for name in os.environ if JUDGE_NAMES.fullmatch(name)]
-    return child_env(ENV_NAMES, judges, **named, **access_env(access))
+    return child_env(ENV_NAMES, judge_keys(), **named, **access_env(access))
+
+
+def judge_keys() -> list[str]:
+    """The variables of ours that hold keys of judges, and where these may be sent."""
+    return [name for name in os.environ if JUDGE_NAMES.fullmatch(name)]
 
 
 def access_env(access: Mapping[str, str]) -> dict[str, str]:

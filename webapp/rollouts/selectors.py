@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.db.models import Subquery
+from django.db.models import QuerySet, Subquery
 from django.db.models.functions import Coalesce
 
-from webapp.rollouts.models import Rollout, RolloutGroup, Turn
+from webapp.rollouts.models import Rollout, RolloutGroup, RolloutStatus, Turn
 from webapp.runs.models import Run
 from webapp.text import finite
 
 CONTENT_MAX = 200_000  # characters of one message on a screen; the database keeps all
+
+
+def latest_rollouts(*runs: Run) -> QuerySet[Rollout]:
+    """The finished rollouts of runs by step, group and index; of a place that two attempts played, the later one's.
+
+    What is filtered further is filtered before the later one is chosen.
+    """
+    rows = Rollout.objects.filter(run__in=runs).exclude(status=RolloutStatus.RUNNING)
+    return rows.order_by("run_id", "step", "group", "index", "-attempt").distinct("run_id", "step", "group", "index")
 
 
 def rollout_view(rollout: Rollout) -> dict[str, Any]:

@@ -191,6 +191,8 @@ class AuditAction(models.TextChoices):
     MODEL_DOWNLOADED = "model_downloaded", _("model downloaded")
     MODEL_DELETED = "model_deleted", _("model deleted")
     CHECKPOINT_DELETED = "checkpoint_deleted", _("checkpoint deleted")
+    RESCORING_BEGUN = "rescoring_begun", _("scoring of recorded rollouts begun")
+    RESCORING_CANCELLED = "rescoring_cancelled", _("scoring of recorded rollouts cancelled")
     COMPARISON_SAVED = "comparison_saved", _("comparison saved")
     COMPARISON_RENAMED = "comparison_renamed", _("comparison renamed")
     COMPARISON_DELETED = "comparison_deleted", _("comparison deleted")

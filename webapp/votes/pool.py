@@ -17,17 +17,19 @@ from webapp.comparison.categories import texts_of_rows
 from webapp.comparison.contestants import Contestant
 from webapp.comparison.numbers import same_tasks
 from webapp.comparison.rewards import Rewards
-from webapp.comparison.sheets import Spec, known_to, weighed
 from webapp.comparison.tasks import SOLVED_FROM
 from webapp.comparison.transcripts import MOST_TRIES
-from webapp.rollouts.models import Rollout, RolloutStatus
+from webapp.rescoring.columns import columns_of
+from webapp.rescoring.weighing import Scale
+from webapp.rollouts.models import RolloutStatus
+from webapp.rollouts.selectors import latest_rollouts
 from webapp.text import finite
 from webapp.votes.drawing import Candidate, Pair
 from webapp.votes.models import BallotKind
 
 TRUTH_FIELDS = ("ground_truth", "reward_model.ground_truth", "extra_info.answer", "answer")
 EXPECTED_CHARS = 4_000
-FIELDS = ("pk", "row", "step", "group", "index", "status", "reward", "parts", "env_parts")
+FIELDS = ("pk", "row", "status", "reward", "parts", "env_parts")
 
 
 class Try(NamedTuple):
@@ -70,28 +72,25 @@ def pool_of(contestants: Sequence[Contestant], rewards: Rewards, seed: int) -> P
 
 def _tries(contestant: Contestant, rewards: Rewards) -> Tries:
     """As the comparison's page of one task counts them: of a place that two attempts played, the later one's."""
-    rows = Rollout.objects.filter(run=contestant.run).exclude(status=RolloutStatus.RUNNING).exclude(row=None)
-    newest = {(row["step"], row["group"], row["index"]): row for row in rows.order_by("attempt").values(*FIELDS)}
+    spec, scale = rewards.chosen, None
+    if spec is not None:
+        scale = Scale(spec.components, contestant.components, columns_of(contestant.run, spec.components))
     made: Tries = {}
-    for _place, row in sorted(newest.items()):
+    for row in latest_rollouts(contestant.run).exclude(row=None).values(*FIELDS):
         found = made.setdefault(row["row"], [])
         if len(found) < MOST_TRIES:
-            found.append(_try(row, contestant, rewards))
+            found.append(_try(row, rewards, scale))
     return made
 
 
-def _try(row: dict[str, Any], contestant: Contestant, rewards: Rewards) -> Try:
+def _try(row: dict[str, Any], rewards: Rewards, scale: Scale | None) -> Try:
     if row["status"] == RolloutStatus.EXCLUDED:
         return Try(row["pk"], False, None, None)
-    reward = finite(row["reward"]) if rewards.comparable else None
-    if reward is not None and rewards.chosen is not None:
-        reward = _under(rewards.chosen, contestant, row["parts"])
-    return Try(row["pk"], True, reward, finite(row["env_parts"].get(SUCCESS_PART)))
-
-
-def _under(spec: Spec, contestant: Contestant, parts: dict[str, float | None]) -> float | None:
-    recorded = known_to(spec, contestant.components)
-    return weighed({item.name: parts.get(item.name) for item in recorded}, spec, recorded)
+    reward = finite(row["reward"])
+    if scale is not None:
+        reward = scale.weigh(row["pk"], reward, row["parts"]).reward
+    shown = reward if rewards.comparable else None
+    return Try(row["pk"], True, shown, finite(row["env_parts"].get(SUCCESS_PART)))
 
 
 def _piles(first: Tries, second: Tries, rng: np.random.Generator) -> dict[str, list[Candidate]]:

@@ -12,6 +12,7 @@ from webapp.runs.models import Run
 from webapp.teams.models import Project, User
 
 pytestmark = pytest.mark.django_db
+NOTHING = {"notes": [], "specs_differ": False, "items": [], "verdicts": [], "lacking": [], "to_score": None}
 
 
 def _ask(client: Client, project: Project, *runs: Run, **more: str) -> Any:
@@ -48,7 +49,7 @@ def test_rewards_of_different_specs_need_one(
 
 
 def test_nothing_to_compare(client_for: Callable[..., Client], rita: User, project: Project, make_run: Any) -> None:
-    assert _ask(client_for(rita), project) == {"notes": [], "specs_differ": False, "items": [], "verdicts": []}
+    assert _ask(client_for(rita), project) == NOTHING
     assert _ask(client_for(rita), project, make_run())["items"] == []
     bad = client_for(rita).get(f"/api/v1/projects/{project.slug}/compare?c=x").json()
     assert bad["notes"] == ["A part of the address names no run."]

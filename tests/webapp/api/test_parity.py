@@ -103,6 +103,8 @@ SAME: dict[str, str] = {
     ENDPOINT + "edit/": "PATCH /endpoints/{endpoint_id}",
     ENDPOINT + "test/": "POST /endpoints/{endpoint_id}/test",
     ENDPOINT + "delete/": "DELETE /endpoints/{endpoint_id}",
+    PROJECT + "compare/rescore/": f"POST {IN}compare/rescore",
+    PROJECT + "compare/rescorings/" + OWN_PK + "cancel/": "POST /rescorings/{rescoring_id}/cancel",
     PROJECT + "compare/saved/new/": f"POST {IN}comparisons",
     SAVED + "rename/": "PATCH /comparisons/{comparison_id}",
     SAVED + "delete/": "DELETE /comparisons/{comparison_id}",

@@ -2,6 +2,8 @@
 
 The components come as JSON on standard input. Progress is printed, one JSON object a line; the values are kept in the
 set's folder every ``KEEP_EVERY_S`` and at the end, so that a process that is ended early has not worked for nothing.
+Judges and models are asked only with ``--ask``: as many episodes at once as all of them allow, and no more where one
+fails ``GIVE_UP_AFTER`` times in a row.
 """
 
 from __future__ import annotations
@@ -9,27 +11,50 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from training.config import RewardComponent
-from training.errors import TiltyardError
-from training.rewards.base import Episode
+from training.errors import RewardFault, TiltyardError
+from training.rewards.base import Component, Episode, Params
 from training.rewards.lab.table import EPISODES_NAME, ROWS_NAME, Bools, Table, episode_from, table_load
 from training.rewards.lab.terms import counted
-from training.rewards.lab.values import KNOWN, MAX_REASONS, Column, column_of, column_save, needed
+from training.rewards.lab.values import (
+    KNOWN,
+    MAX_REASONS,
+    Column,
+    column_of,
+    column_save,
+    component_key,
+    needed,
+)
 from training.rewards.registry import COMPONENTS
 from training.rewards.scoring import raw_value, resolve
-from training.words import Sentence
+from training.words import Sentence, _, sentence
 
 KEEP_EVERY_S = 10.0
 PROGRESS_EVERY_S = 0.2
+MAX_AT_ONCE = 32
+GIVE_UP_AFTER = 20
 SANDBOXED = frozenset({"custom_python"})
 """Functions that are slow and run apart, but need nobody else: they are computed for old rollouts too."""
+ASK = "--ask"
 Progress = Callable[[int, int], None]
+
+
+class _Chosen(NamedTuple):
+    """A component that is computed, where, and what is known so far."""
+
+    item: RewardComponent
+    component: Component
+    params: Params
+    filling: _Filling
+    mask: Bools
 
 
 def wanted(table: Table, component: RewardComponent, column: Column) -> Bools:
@@ -37,53 +62,114 @@ def wanted(table: Table, component: RewardComponent, column: Column) -> Bools:
     return needed(column, counted(table, component) & ~table.excluded)
 
 
-def is_asked(component: RewardComponent) -> bool:
-    """Whether its values can be computed here: judges and models are never asked for old rollouts."""
+def asks_others(component: RewardComponent) -> bool:
+    """Whether a judge or a model gives its values, which costs time and perhaps money."""
     known = COMPONENTS.get(component.registered)
-    return known is not None and (not known.outside or component.registered in SANDBOXED)
+    return known is not None and known.outside and component.registered not in SANDBOXED
 
 
-def score_set(folder: Path, components: Sequence[RewardComponent], on_progress: Progress | None = None) -> None:
-    """Compute and keep what is missing of the components."""
+def is_asked(component: RewardComponent) -> bool:
+    """Whether the lab computes its values: it never asks judges and models for old rollouts."""
+    return component.registered in COMPONENTS and not asks_others(component)
+
+
+def score_set(
+    folder: Path, components: Sequence[RewardComponent], on_progress: Progress | None = None, *, ask: bool = False
+) -> None:
+    """Compute and keep what is missing of the components; of judges and models only with ``ask``."""
     table = table_load(folder)
-    chosen = [(item, *resolve(item), _Filling(column_of(table, item))) for item in components if is_asked(item)]
-    masks = [wanted(table, item, filling.column) for item, _component, _params, filling in chosen]
-    places = np.flatnonzero(np.any(masks, axis=0)) if masks else np.array([], np.int64)
+    fillings: dict[str, _Filling] = {}
+    asked = [item for item in components if is_asked(item) or (ask and asks_others(item))]
+    chosen = [_chosen(table, item, fillings) for item in asked]
+    places = np.flatnonzero(np.any([each.mask for each in chosen], axis=0)) if chosen else np.array([], np.int64)
     kept = told = time.monotonic()
-    for done, (place, episode) in enumerate(_episodes(table, places)):
-        for (item, component, params, filling), mask in zip(chosen, masks, strict=True):
-            if not mask[place]:
-                continue
-            try:
-                filling.set(place, raw_value(item.name, component, params, episode))
-            except TiltyardError as exc:
-                filling.miss(place, exc.message)
+    for done, (place, values) in enumerate(_valued(_episodes(table, places), chosen), 1):
+        for each, value in values:
+            each.filling.take(place, value)
         now = time.monotonic()
         if on_progress and now - told > PROGRESS_EVERY_S:
             told = now
-            on_progress(done + 1, len(places))
+            on_progress(done, len(places))
         if now - kept > KEEP_EVERY_S:
             kept = now
             _keep(folder, chosen)
     _keep(folder, chosen)
 
 
-def _keep(folder: Path, chosen: Sequence[tuple[RewardComponent, Any, Any, _Filling]]) -> None:
-    for item, _component, _params, filling in chosen:
-        column_save(folder, item, filling.column)
+def _chosen(table: Table, item: RewardComponent, fillings: dict[str, _Filling]) -> _Chosen:
+    """Components that differ in their categories alone fill one column."""
+    key = component_key(item)
+    if key not in fillings:
+        fillings[key] = _Filling(column_of(table, item), GIVE_UP_AFTER if asks_others(item) else 0)
+    return _Chosen(item, *resolve(item), fillings[key], wanted(table, item, fillings[key].column))
+
+
+def _keep(folder: Path, chosen: Sequence[_Chosen]) -> None:
+    for each in chosen:
+        column_save(folder, each.item, each.filling.column)
+
+
+_Value = float | TiltyardError
+_Values = list[tuple[_Chosen, _Value]]
+
+
+def _valued(episodes: Iterable[tuple[int, Episode]], chosen: Sequence[_Chosen]) -> Iterator[tuple[int, _Values]]:
+    """What the components say of each episode, in order; where others are asked, of several episodes at once."""
+    at_once = min((_at_once(each) for each in chosen if asks_others(each.item)), default=1)
+    if at_once == 1:
+        yield from ((place, _say(chosen, place, episode)) for place, episode in episodes)
+        return
+    waiting: deque[tuple[int, Future[_Values]]] = deque()
+    with ThreadPoolExecutor(at_once, thread_name_prefix="scoring") as pool:
+        for place, episode in episodes:
+            waiting.append((place, pool.submit(_say, chosen, place, episode)))
+            if len(waiting) > at_once:
+                first, future = waiting.popleft()
+                yield first, future.result()
+        for place, future in waiting:
+            yield place, future.result()
+
+
+def _at_once(each: _Chosen) -> int:
+    """A judge's time limit counts the wait for its turn as well, so no more than it answers at once are begun."""
+    return min(MAX_AT_ONCE, int(getattr(each.params, "concurrency", 1)))
+
+
+def _say(chosen: Sequence[_Chosen], place: int, episode: Episode) -> _Values:
+    return [(each, _ask(each, episode)) for each in chosen if each.mask[place]]
+
+
+def _ask(each: _Chosen, episode: Episode) -> _Value:
+    if each.filling.given_up is not None:
+        return each.filling.given_up
+    try:
+        return raw_value(each.item.name, each.component, each.params, episode)
+    except TiltyardError as exc:
+        return exc
 
 
 class _Filling:
-    """A column that is being computed."""
+    """A column that is being computed; nobody is asked any more after ``give_up_after`` failures in a row (0: never
+    given up)."""
 
-    def __init__(self, start: Column) -> None:
+    def __init__(self, start: Column, give_up_after: int) -> None:
         self.column = Column(start.value.copy(), start.code.copy(), list(start.reasons))
+        self.given_up: RewardFault | None = None
         self._numbers = {str(reason): number for number, reason in enumerate(start.reasons)}
+        self._give_up_after, self._failures = give_up_after, 0
 
-    def set(self, place: int, value: float) -> None:
-        self.column.value[place], self.column.code[place] = value, KNOWN
+    def take(self, place: int, value: _Value) -> None:
+        """What was said of an episode."""
+        if not isinstance(value, TiltyardError):
+            self.column.value[place], self.column.code[place], self._failures = value, KNOWN, 0
+            return
+        self._miss(place, value.message)
+        self._failures += 1
+        if self._failures == self._give_up_after:
+            text = _("Not asked any more after {n} failures in a row. {reason}")
+            self.given_up = RewardFault(sentence(text, n=self._failures, reason=value.message))
 
-    def miss(self, place: int, reason: str) -> None:
+    def _miss(self, place: int, reason: str) -> None:
         if reason not in self._numbers:
             if len(self.column.reasons) >= MAX_REASONS:
                 reason = str(self.column.reasons[-1])
@@ -113,14 +199,14 @@ def _line(file: Any, offsets: Any, place: int) -> Any:
 
 
 def main(argv: list[str]) -> int:
-    """One folder; the components stand on standard input."""
+    """One folder, and whether others are asked; the components stand on standard input."""
 
     def report(done: int, total: int) -> None:
         print(json.dumps({"done": done, "total": total}), flush=True)
 
     components = [RewardComponent.model_validate(item) for item in json.load(sys.stdin)]
     try:
-        score_set(Path(argv[0]), components, report)
+        score_set(Path(argv[0]), components, report, ask=ASK in argv[1:])
     except TiltyardError as exc:
         print(json.dumps({"error": exc.message}), flush=True)
         return 1

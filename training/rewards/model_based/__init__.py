@@ -9,6 +9,8 @@ from pydantic import Field
 from training.rewards.base import Component, Episode, Params
 from training.words import _, sentence
 
+REWARD_MODEL = "reward_model"
+
 
 class ModelParams(Params):
     """Parameters of ``reward_model``."""
@@ -53,7 +55,7 @@ def reward_model(episode: Episode, params: ModelParams) -> float:
 
 MODEL_BASED = (
     Component(
-        "reward_model",
+        REWARD_MODEL,
         _("Reward model"),
         _("The output of a local sequence-classification model for the conversation."),
         reward_model,

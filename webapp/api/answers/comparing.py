@@ -31,6 +31,46 @@ class Verdict(BaseModel):
     text: str
 
 
+class ComponentLack(BaseModel):
+    """A component of the spec that an evaluation has not recorded: rollouts by how they stand."""
+
+    computed: int = Field(description="from the transcript")
+    unscored: int = Field(description="not scored yet")
+    failed: dict[str, int] = Field(description="could not be computed, by the reason")
+
+
+class Lacking(BaseModel):
+    """What an evaluation has not recorded of the spec."""
+
+    id: UUID
+    rollouts: int = Field(description="that lack a value, and so have no reward under the spec")
+    components: dict[str, ComponentLack]
+
+
+class Rescoring(BaseModel):
+    """The scoring of recorded rollouts by a spec."""
+
+    id: UUID
+    spec: str
+    runs: list[UUID]
+    state: str = Field(description="waiting, scoring, done, failed or cancelled")
+    done: int
+    total: int
+    error: str | None
+    created_by: str | None
+    created_at: datetime
+    ended_at: datetime | None
+
+
+class ToScore(BaseModel):
+    """What scoring the recorded rollouts would do, and what was last asked for."""
+
+    rollouts: int
+    asks: str = Field(description="which judges or models it asks how often; empty where none")
+    refusal: str = Field(description="why it cannot be done; empty where it can")
+    newest: Rescoring | None
+
+
 class Comparison(BaseModel):
     """Evaluations side by side."""
 
@@ -38,6 +78,8 @@ class Comparison(BaseModel):
     specs_differ: bool
     items: list[Contestant]
     verdicts: list[Verdict]
+    lacking: list[Lacking] = Field(description="with a spec: what was not recorded of it")
+    to_score: ToScore | None = Field(description="with a spec: what can be computed, while values lack")
 
 
 class ComparedRun(BaseModel):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from django.db.models import Max
 from django.utils.translation import gettext_noop
@@ -17,25 +16,21 @@ from pydantic import ValidationError as ShapeError
 
 from envs.wire import Message
 from training.config import RewardComponent
-from training.data.reader import read_records
 from training.errors import Boundary, DataError, ErrorInfo, TiltyardError
 from training.rewards.base import Episode
 from training.rewards.lab.table import COLUMNS_NAME, EPISODES_NAME, META_NAME, ROWS_NAME
-from training.rewards.lab.writing import MAX_ROLLOUTS, Recorded, SetWriter, message_head
+from training.rewards.lab.writing import MAX_ROLLOUTS, Recorded, SetWriter
 from training.rewards.registry import default_components
-from webapp.datasets.models import Dataset
 from webapp.rewards.cases import cases_of
 from webapp.rewards.lab.pasted import TEXT_NAME, conversations_of, grouped
+from webapp.rewards.lab.recorded import Found, Rows, found_in
 from webapp.rewards.lab.sets import recorded_rollouts
 from webapp.rewards.models import RolloutSet, SetKind, SetState
-from webapp.rollouts.episodes import BATCH, episodes_of
-from webapp.rollouts.models import Rollout, RolloutStatus
 from webapp.runs.config import config_of
 from webapp.runs.models import Run
 from webapp.work import Claim
 
 TOO_MANY = "A rollout set holds at most {limit:,} rollouts; these steps have {total:,}."
-Found = Iterator[tuple[Recorded, Episode | None]]
 
 
 def set_build(claim: Claim[RolloutSet]) -> None:
@@ -132,88 +127,9 @@ def _of_run(rollout_set: RolloutSet, run: Run, folder: Path, report: Callable[[i
     places = rollouts.order_by().values_list("row", flat=True).distinct()
     wanted = {place for place in places if place is not None}
     with open(folder / "dataset.jsonl", "w+b") as file:
-        rows = _Rows(file, run, wanted, lambda: report(0, None))
+        rows = Rows(file, run, wanted, lambda: report(0, None))
         for step, newest in steps:
-            yield from _of_step(rollouts.filter(step=step, attempt=newest).order_by("group", "index"), rows)
-
-
-def _of_step(rollouts: Any, rows: _Rows) -> Found:
-    batch: list[Rollout] = []
-    for rollout in rollouts.iterator(chunk_size=BATCH):
-        batch.append(rollout)
-        if len(batch) == BATCH:
-            yield from _of_batch(batch, rows)
-            batch = []
-    yield from _of_batch(batch, rows)
-
-
-def _of_batch(batch: list[Rollout], rows: _Rows) -> Found:
-    held = {item.row: rows.get(item.row) for item in batch if item.row is not None}
-    episodes = {rollout.pk: episode for rollout, episode in episodes_of(batch, held)}
-    for rollout in batch:
-        episode = episodes.get(rollout.pk)
-        yield _record(rollout, episode), episode
-
-
-def _record(rollout: Rollout, episode: Episode | None) -> Recorded:
-    """A rollout whose reward alone failed is whole: another reward may well be computed."""
-    error = ""
-    if rollout.status == RolloutStatus.EXCLUDED and (rollout.error or {}).get("boundary") != Boundary.REWARD:
-        error = str(
-            (rollout.error or {}).get("message") or gettext_noop("It was already excluded when it was recorded.")
-        )
-    prompt = episode.messages[: episode.prompt_length] if episode else []
-    return Recorded(
-        rollout.pk,
-        step=rollout.step,
-        group=rollout.group,
-        index=rollout.index,
-        policy=rollout.policy,
-        status=rollout.status,
-        reward=rollout.reward,
-        parts=rollout.parts,
-        error=error,
-        task=rollout.task or message_head(prompt),
-        row=rollout.row,
-    )
-
-
-class _Rows:
-    """The rows of the run's dataset that its rollouts played, by place: on disk, not in memory."""
-
-    def __init__(self, file: BinaryIO, run: Run, wanted: set[int], tick: Callable[[], None]) -> None:
-        self._file = file
-        self._places: dict[int, int] = {}
-        path = dataset_path(run)
-        if path is None or not wanted:
-            return
-        last = max(wanted)
-        for number, record in enumerate(read_records(path)):
-            if number % 1000 == 0:
-                tick()
-            if number in wanted and record.row is not None:
-                self._places[number] = file.tell()
-                file.write(json.dumps(record.row.raw, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
-            if number == last:
-                break
-
-    def get(self, place: int) -> dict[str, Any]:
-        """The row at a place; empty where the dataset is gone."""
-        if place not in self._places:
-            return {}
-        self._file.seek(self._places[place])
-        return dict(json.loads(self._file.readline()))
-
-
-def dataset_path(run: Run) -> Path | None:
-    """The rows that a run was trained on, if they are those of a dataset of its project: no other path is read."""
-    config = config_of(run)
-    path = Path(config.data.train) if config else Path()
-    try:
-        known = Dataset.objects.filter(pk=uuid.UUID(path.parent.name), project=run.project_id).first()
-    except ValueError:
-        return None
-    return known.rows_path if known and known.rows_path == path and path.is_file() else None
+            yield from found_in(rollouts.filter(step=step, attempt=newest).order_by("group", "index"), rows)
 
 
 def _finish(claim: Claim[RolloutSet], folder: Path, writer: SetWriter) -> None:

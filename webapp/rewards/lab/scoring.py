@@ -9,30 +9,23 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import sys
-import tempfile
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
 from django.utils.translation import gettext as _
 
-from training.child_env import bare_env
 from training.config import RewardComponent
-from training.limited import limited_child
-from training.rewards.custom import SWITCH_VARIABLE
 from training.rewards.lab.scoring import is_asked, wanted
 from training.rewards.lab.table import Table, table_load
 from training.rewards.lab.values import Column, column_of, component_key
 from webapp.rewards.lab.cache import cache
+from webapp.rewards.lab.child import ScoringFailed, computing_env, score_in_child
 from webapp.rewards.models import RolloutSet
-from webapp.teams.switches import custom_rewards_on
 from webapp.text import os_words
 
 logger = logging.getLogger(__name__)
@@ -41,7 +34,6 @@ LIMIT_S = 900.0
 REMEMBER_S = 60.0
 MAX_JOBS = 2
 MAX_WAITING = 8
-MEMORY_BYTES = 4 << 30
 _turns = threading.BoundedSemaphore(MAX_JOBS)
 _lock = threading.Lock()
 _jobs: dict[tuple[UUID, frozenset[str]], Job] = {}
@@ -111,8 +103,8 @@ class Job:
 
     def __init__(self, folder: Path, components: list[RewardComponent]) -> None:
         self._folder = folder
-        self._request = json.dumps([item.model_dump(mode="json") for item in components])
-        self._environment = _environment()  # asks the database, which the thread of a job has no business with
+        self._components = components
+        self._environment = computing_env()  # asks the database, which the thread of a job has no business with
         self.progress = {"done": 0, "total": 0}
         self.names = [item.name for item in components]
         self.done = threading.Event()
@@ -138,45 +130,15 @@ class Job:
         error = self._died
         try:
             with _turns:
-                error = self._run()
+                score_in_child(self._folder, self._components, self._told, env=self._environment, wall_s=LIMIT_S)
+            error = ""
+        except ScoringFailed as exc:
+            error = exc.said or (self._late if exc.late else self._died)
         except OSError as exc:
             logger.exception("scoring could not start")
             error = f"{self._died} ({os_words(exc)})"
         finally:
             self._end(error)
 
-    def _run(self) -> str:
-        """Run the child to its end; what went wrong, or ""."""
-        error = ""
-        with tempfile.TemporaryFile() as request:
-            request.write(self._request.encode())
-            request.seek(0)
-            with limited_child(
-                [sys.executable, "-P", "-m", "training.rewards.lab", str(self._folder)],
-                wall_s=LIMIT_S,
-                env=self._environment,
-                limits={"RLIMIT_AS": MEMORY_BYTES},
-                stdin=request,
-                stderr=None,
-            ) as child:
-                for line in child.lines():
-                    error = self._read(line) or error
-                in_time = child.wait()
-        if child.code == 0:
-            return ""
-        logger.warning("scoring ended with %s", child.code, extra={"folder": self._folder.name})
-        return error or (self._died if in_time else self._late)
-
-    def _read(self, line: bytes) -> str:
-        with suppress(ValueError, TypeError, AttributeError):
-            reply: dict[str, Any] = json.loads(line)
-            if "error" in reply:
-                return str(reply["error"])
-            self.progress = {"done": int(reply["done"]), "total": int(reply["total"])}
-        return ""
-
-
-def _environment() -> dict[str, str]:
-    """One thread for each child."""
-    custom = {SWITCH_VARIABLE: "true"} if custom_rewards_on() else {}
-    return bare_env(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", **custom)
+    def _told(self, done: int, total: int) -> None:
+        self.progress = {"done": done, "total": total}

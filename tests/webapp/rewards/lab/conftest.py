@@ -13,7 +13,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from tests.working import done
-from training.config import JobConfig, RewardComponent
+from training.config import JobConfig
 from training.rewards.lab.scoring import score_set
 from webapp.rewards.lab import scoring
 from webapp.rewards.lab.sets import rollout_set_create
@@ -87,7 +87,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
     def start(job: scoring.Job) -> None:
         computed.append(job.names)
-        score_set(job._folder, [RewardComponent.model_validate(item) for item in json.loads(job._request)])
+        score_set(job._folder, job._components)
         job._end("")
 
     monkeypatch.setattr(scoring.Job, "start", start)

@@ -1,0 +1,10 @@
+"""What workers do to score recorded rollouts."""
+
+from __future__ import annotations
+
+from webapp.rescoring.models import Rescoring, RescoringState
+from webapp.rescoring.scoring import LATE, rescoring_run
+from webapp.rescoring.services import rescoring_failed
+from webapp.work import Kind, register
+
+register(Kind(Rescoring, rescoring_run, rescoring_failed, too_long=LATE, at_work=RescoringState.SCORING))
