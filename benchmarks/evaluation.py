@@ -3,6 +3,10 @@
 256 tasks of the tools environment, four tries each. The evaluation is timed as a run plays it, with its environment,
 rewards and journal; then the sampler alone draws the same turns from the same prompts and seeds, as many episodes at
 once. The two take turns in parts of the tasks, so that other work on the machine slows both. Prints JSON.
+
+Twice: with the trained starter, whose decoding is mostly Python and so shares the interpreter's lock with the episodes;
+and with the same weights and ``WIDE`` idle neurons in each layer, which says the same tokens with 50 million
+parameters, so that computing is what takes the time, as in any model that is worth training.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ import argparse
 import asyncio
 import json
 import os
+import shutil
 import statistics
 import sys
 import tempfile
@@ -28,6 +33,7 @@ from benchmarks.learning import TASKS as DEMO_TASKS  # noqa: E402
 from benchmarks.learning import make_data, run_chain  # noqa: E402
 
 TASKS, TRIES, PARTS = 256, 4, 8
+WIDE, WIDE_PARTS = 65_536, 4
 TARGET = 0.9
 
 
@@ -67,8 +73,28 @@ def keep(played: list[Any], _step: int, result: Any) -> None:
     played.extend(result.rollouts)
 
 
-def measure(model_folder: Path, folder: Path, url: str) -> dict[str, Any]:
-    """Tokens per second of both, part by part, and their ratio."""
+def widened(source: Path, target: Path) -> Path:
+    """The same model with neurons that are never active: no token changes, each costs more."""
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    shutil.copytree(source, target)
+    weights = load_file(source / "model.safetensors")
+    for name, weight in weights.items():
+        if "gate_proj" in name or "up_proj" in name:
+            weights[name] = torch.zeros(WIDE, weight.shape[1])
+            weights[name][: weight.shape[0]] = weight
+        elif "down_proj" in name:
+            weights[name] = torch.zeros(weight.shape[0], WIDE)
+            weights[name][:, : weight.shape[1]] = weight
+    save_file(weights, target / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((source / "config.json").read_text())
+    (target / "config.json").write_text(json.dumps(config | {"intermediate_size": WIDE}))
+    return target
+
+
+def measure(model_folder: Path, folder: Path, url: str, parts: int) -> dict[str, Any]:
+    """Tokens per second of both, part by part, and their ratio. The first of the parts only warms caches."""
     from training.algorithms.loading import load_model, load_tokenizer, prepare_device
     from training.data.reader import load_rows
     from training.journal import Journal
@@ -90,12 +116,12 @@ def measure(model_folder: Path, folder: Path, url: str) -> dict[str, Any]:
     )
     player = make_player(config, engine, ChatTemplate(tokenizer))  # type: ignore[arg-type]
     scorer = partial(score_episode, components=config.rewards.components, step=SCHEDULES_ENDED)
-    rows, journal = load_rows(folder / "tasks.jsonl"), Journal(folder / "evaluation")
+    rows, journal = load_rows(folder / "tasks.jsonl"), Journal(folder / f"evaluation-{parts}")
     collector = StreamingCollector(config, rows, player, scorer, journal, threading.Event())
     evaluated, alone, excluded = [], [], 0
     size, in_flight = TASKS // PARTS, config.rollouts_per_step
     with engine.sampling():
-        for part in range(PARTS + 1):
+        for part in range(parts + 1):
             engine.asked = {}
             played: list[Any] = []
             places = [place for place in range((part % PARTS) * size, (part % PARTS + 1) * size) for _ in range(TRIES)]
@@ -106,7 +132,7 @@ def measure(model_folder: Path, folder: Path, url: str) -> dict[str, Any]:
             began = time.monotonic()
             again = asyncio.run(replay(engine._engine, engine.asked, in_flight))
             alone_s = time.monotonic() - began
-            if part:  # the first one warms caches
+            if part:
                 evaluated.append(tokens / took)
                 alone.append(again / alone_s)
                 excluded += sum(rollout.parts is None for rollout in played)
@@ -137,7 +163,10 @@ def main() -> None:
             run_chain(folder / "chain", 42)
             model = folder / "chain" / "tools-demo-grpo" / "model"
         with environment_server("tools") as server:
-            found = measure(model, folder, server.url)
+            found = {
+                "starter": measure(model, folder, server.url, PARTS),
+                "wide": measure(widened(model, folder / "wide"), folder, server.url, WIDE_PARTS),
+            }
     machine = {"cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1)}
     print(json.dumps({"benchmark": "evaluation", **machine, "tasks": TASKS, "tries": TRIES, **found}))
 

@@ -30,6 +30,7 @@ from webapp.figures import percent
 from webapp.host.embedded import free_port
 from webapp.notifications.models import Notification
 from webapp.ops.programs import web_program
+from webapp.rewards.models import RewardSpec
 from webapp.runs.models import Run
 from webapp.sharing.models import SavedComparison
 from webapp.suites.models import Suite
@@ -111,6 +112,7 @@ def test_which_is_better(
     way.evaluate("lancelot")
     way.evaluate("galahad")
     _specs_that_differ(way)
+    _scored_again(way, project)
     made = _vote(way, page_for, alice, bob, rita)
     _results(way, made)
     _share(way, page_for, project)
@@ -207,6 +209,23 @@ def _specs_that_differ(way: Way) -> None:
     page.wait_for_url("**spec=*")
     assert "Reward" in page.locator(heads).all_inner_texts()
     way.see("compare-weighed")
+
+
+def _scored_again(way: Way, project: Project) -> None:
+    """A spec with a component that nobody recorded: a worker computes it from the transcripts."""
+    page, heads = way.page, "#figures thead th"
+    components = [{"name": "coherence", "weight": 1.0, "params": {}}]
+    RewardSpec.objects.create(project=project, name="calm", components=components)
+    page.goto(way.seen["compare-specs"])
+    page.get_by_label("Reward spec").select_option(label="calm@1")
+    page.get_by_role("button", name="Weigh again").click()
+    page.wait_for_url("**spec=*")
+    assert "Reward" not in page.locator(heads).all_inner_texts()
+    page.get_by_role("button", name="Score the rollouts").click()
+    page.get_by_text("computed from the transcripts of").first.wait_for(timeout=LIMIT_MS)
+    assert "Reward" in page.locator(heads).all_inner_texts()
+    assert page.get_by_role("button", name="Score the rollouts").count() == 0
+    way.see("compare-scored")
 
 
 def _vote(way: Way, page_for: Callable[..., Page], alice: User, bob: User, rita: User) -> VoteRound:

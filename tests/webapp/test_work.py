@@ -296,6 +296,7 @@ def test_every_kind_has_its_columns_and_one_beat_entry_looks_after_all(settings:
         "notifications.reader",
         "foreign.runexport",
         "registry.modelpush",
+        "rescoring.rescoring",
     }
     for kind in work.KINDS.values():
         states = {value for value, _label in kind.model._meta.get_field("state").choices}
