@@ -214,7 +214,7 @@ def _specs_that_differ(way: Way) -> None:
 def _scored_again(way: Way, project: Project) -> None:
     """A spec with a component that nobody recorded: a worker computes it from the transcripts."""
     page, heads = way.page, "#figures thead th"
-    components = [{"name": "coherence", "weight": 1.0, "params": {}}]
+    components = [{"name": "regex_match", "weight": 1.0, "params": {"pattern": "The answer is"}}]
     RewardSpec.objects.create(project=project, name="calm", components=components)
     page.goto(way.seen["compare-specs"])
     page.get_by_label("Reward spec").select_option(label="calm@1")
