@@ -26,7 +26,7 @@ from webapp.rewards.models import RewardSpec
 from webapp.runs.models import Run
 from webapp.teams.models import Membership, Project, Role, Team, User
 
-pytest_plugins = ["tests.servers", "tests.browsers", "tests.evaluations"]
+pytest_plugins = ["tests.servers", "tests.browsers", "tests.evaluations", "tests.emptying"]
 ROOT = Path(__file__).resolve().parents[1]
 SEED_DATA = ROOT.parent / "shared" / "data"
 ROW = {
