@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.core.paginator import Page, Paginator
-from django.db.models import Sum
+from django.db.models import Max, Sum
 from django.http import QueryDict
 from django.utils.translation import gettext as _
 
@@ -19,20 +20,25 @@ from webapp.comparison.options import OptionGroup, differing
 from webapp.comparison.rescoring import Offer, offer_of
 from webapp.comparison.rewards import Rewards, evaluations
 from webapp.comparison.verdicts import Verdict, different_tasks, verdicts
+from webapp.metrics.models import MetricPoint
 from webapp.pages import page_number
 from webapp.rollouts.models import Rollout
 from webapp.runs.models import Attempt
 from webapp.teams.models import Project
 
 TASKS_PER_PAGE = 50
+TRAINED = "num_tokens"
+"""TRL's metric: tokens that have gone into training so far."""
 
 
 class Cost(NamedTuple):
-    """What a contestant took: seconds of a worker's device, and tokens that were sampled."""
+    """What a contestant took: seconds of a worker's device, tokens that were sampled, tokens that gradients were
+    computed for (prompts among them; ``None`` where nothing was trained), money."""
 
     contestant: Contestant
     seconds: float | None
     tokens: int
+    trained: int | None
     money: float | None
 
 
@@ -113,7 +119,21 @@ def _costs(contestants: Sequence[Contestant]) -> list[Cost]:
             seconds[attempt.run_id] = seconds.get(attempt.run_id, 0.0) + took
     sums = Rollout.objects.filter(run__in=runs).values_list("run").annotate(Sum("tokens"), Sum("cost"))
     played = {pk: (tokens, money) for pk, tokens, money in sums}
-    return [Cost(item, seconds.get(item.run.pk), *played.get(item.run.pk, (0, None))) for item in contestants]
+    points = MetricPoint.objects.filter(run__in=runs, name=TRAINED).values_list("run").annotate(Max("value"))
+    once = {pk: value for pk, value in points if math.isfinite(value)}
+    found = []
+    for item in contestants:
+        pk = item.run.pk
+        tokens, money = played.get(pk, (0, None))
+        trained = round(once[pk] * _passes(item)) if pk in once else None
+        found.append(Cost(item, seconds.get(pk), tokens, trained, money))
+    return found
+
+
+def _passes(contestant: Contestant) -> int:
+    """How often each token was trained on; TRL counts it once."""
+    config = contestant.config
+    return config.grpo.num_iterations if config is not None and config.kind == "grpo" else 1
 
 
 def _task_list(playing: Sequence[Contestant], numbers: Numbers, asked: QueryDict) -> TaskList | None:

@@ -116,3 +116,18 @@ def test_eight_curves_are_asked_for_at_once(trained: Callable[..., Run], django_
     assert found == [curves(run, ["reward", "kl"], 100) | curves(run, ["timing/step"], 10**6) for run in [*runs, again]]
     assert found[7]["reward"] == {"steps": [1, 2], "values": [0.1, 0.9], "attempts": [1, 2]}
     assert 60 < len(found[0]["kl"]["steps"]) <= 110 and curves_of([], (["kl"], 9)) == []
+
+
+def test_what_was_trained_on_is_counted_with_every_pass(
+    client: Any, alice: Any, project: Any, trained: Callable[..., Run]
+) -> None:
+    """TRL's own count is of one pass; prompts are among its tokens. A run that trained nothing has no figure, not 0."""
+    once, twice, none = trained("once"), trained("twice", grpo={"num_iterations": 2}), trained("none", seed=2)
+    for run in (once, twice):
+        for step, value in ((1, 6_000.0), (2, 12_345.0)):
+            MetricPoint.objects.create(run=run, attempt=1, step=step, name="num_tokens", value=value, seq=1)
+    client.force_login(alice)
+    query = "&".join(f"c={run.pk}" for run in (once, twice, none))
+    page = client.get(f"{reverse('compare', args=[project.slug])}?{query}").content.decode()
+    cells = re.findall(r'data-label="Tokens trained on">\s*([^<\s]+)', page)
+    assert cells == ["12,345", "24,690", "–"]
