@@ -10,6 +10,7 @@ from django.contrib.auth.models import AnonymousUser
 from django.core.cache import cache
 from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 from django.urls import NoReverseMatch, reverse
+from django.utils.translation import gettext as _
 
 from webapp.ids import name_validator
 
@@ -64,3 +65,8 @@ def url_or_none(url_name: str, *args: Any) -> str | None:
         return reverse(url_name, args=args)
     except NoReverseMatch:
         return None
+
+
+def newest_only(listed: int, most: int) -> str:
+    """What a list to choose from says that leaves the older ones out; empty where it has all."""
+    return _("The newest %(n)d are listed.") % {"n": most} if listed >= most else ""

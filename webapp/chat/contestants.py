@@ -17,6 +17,7 @@ from webapp.endpoints.keys import asked_with
 from webapp.endpoints.models import Endpoint
 from webapp.endpoints.selectors import endpoint_named, endpoints_of
 from webapp.engine.resolve import model_meant
+from webapp.pages import newest_only
 from webapp.registry.models import Checkpoint, ModelKind
 from webapp.registry.selectors import checkpoints_of, models_of
 from webapp.teams.models import Project
@@ -52,7 +53,11 @@ def choices(project: Project) -> list[tuple[str, list[Choice]]]:
     left = [Choice(f"{CHECKPOINT}{item.pk}", _title(item)) for item in finished[:MAX_CHOICES]]
     asked = [Choice(item.reference, item.name) for item in endpoints_of(project)[:MAX_CHOICES]]
     groups = ((_("Registered"), models), (_("Trained here"), left), (_("Endpoints"), asked))
-    return [(label, found) for label, found in groups if found]
+    return [(_group(label, found), found) for label, found in groups if found]
+
+
+def _group(label: str, found: list[Choice]) -> str:
+    return " · ".join(filter(None, (label, newest_only(len(found), MAX_CHOICES))))
 
 
 def _title(checkpoint: Checkpoint) -> str:

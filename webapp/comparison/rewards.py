@@ -13,6 +13,7 @@ from webapp.comparison.lacking import computed_sentences, missing_sentences
 from webapp.comparison.numbers import Numbers, numbers_of
 from webapp.comparison.sheets import Spec, same_rewards
 from webapp.engine.resolve import components_meant
+from webapp.pages import newest_only
 from webapp.rewards.selectors import specs_of
 from webapp.teams.models import Project
 
@@ -77,8 +78,12 @@ def _rewards_of(
         SpecChoice(str(item.run.pk), item.spec or _("the rewards of %(name)s") % {"name": item.run.name}, False)
         for item in playing
     ]
-    choices += [SpecChoice(item.reference, str(item), False) for item in specs_of(project)[:SPECS_OFFERED]]
-    unique = {choice.label: choice._replace(chosen=choice.value == asked) for choice in reversed(choices)}
+    saved = list(specs_of(project)[:SPECS_OFFERED])
+    choices += [SpecChoice(item.reference, str(item), False) for item in saved]
+    if more := newest_only(len(saved), SPECS_OFFERED):
+        choices.append(SpecChoice("", more, False))
+    marked = [choice._replace(chosen=bool(asked) and choice.value == asked) for choice in choices]
+    unique = {choice.label: choice for choice in reversed(marked)}
     lacking = list(zip(playing, numbers.lacks, strict=True)) if chosen else []
     unknown = [
         (item, names)

@@ -10,6 +10,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from webapp.ids import name_validator
+from webapp.pages import newest_only
 from webapp.registry.models import Checkpoint, ModelKind
 from webapp.registry.selectors import checkpoints_of, model_folders
 from webapp.teams.models import Project
@@ -77,7 +78,8 @@ class ModelForm(forms.Form):
         self.fields["folder"].choices = choices  # type: ignore[attr-defined]
         self.fields["folder"].help_text = _("Folders with a model that the administrator put on this server.")
         self.fields["checkpoint"].queryset = fresh  # type: ignore[attr-defined]
-        self.fields["checkpoint"].help_text = _("A checkpoint or finished model of a run of this project.")
+        told = _("A checkpoint or finished model of a run of this project.")
+        self.fields["checkpoint"].help_text = f"{told} {newest_only(len(newest), OFFERED)}".strip()
 
     def values(self) -> dict[str, Any]:
         """Arguments of ``model_register``."""

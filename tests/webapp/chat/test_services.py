@@ -12,6 +12,7 @@ from django.core.exceptions import ValidationError
 from django.utils import timezone
 
 from envs.wire import Message
+from webapp.chat.contestants import choices
 from webapp.chat.conversation import ask_of, conversation
 from webapp.chat.models import Answer, AnswerState, Chat, Turn
 from webapp.chat.selectors import chat_view, waits
@@ -228,3 +229,11 @@ def test_a_worker_is_asked_for_again_while_something_waits(make_chat: Maker, hin
     look()
     assert hints == ["look"]
     assert Run.objects.count() == 0
+
+
+def test_a_list_of_contestants_that_is_cut_says_so(
+    project: Project, tiny: RegisteredModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert [label for label, _found in choices(project)] == ["Registered"]
+    monkeypatch.setattr("webapp.chat.contestants.MAX_CHOICES", 1)
+    assert [label for label, _found in choices(project)] == ["Registered · The newest 1 are listed."]

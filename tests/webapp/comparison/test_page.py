@@ -22,6 +22,7 @@ from webapp.comparison.contestants import contestants_of
 from webapp.comparison.page import Comparison, compare
 from webapp.comparison.transcripts import played
 from webapp.datasets.models import Dataset
+from webapp.rewards.models import RewardSpec
 from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
@@ -351,3 +352,16 @@ def test_a_report_of_less_than_two_leads_to_the_choice(client: Client, project: 
     client.force_login(rita)
     answer = client.get(reverse("compare-report", args=[project.slug]))
     assert answer["Location"] == reverse("compare", args=[project.slug])
+
+
+def test_a_list_of_specs_that_is_cut_says_so(
+    client: Client, project: Project, alice: User, two: tuple[Run, Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    RewardSpec.objects.create(project=project, name="strict", components=GATED)
+    client.force_login(alice)
+    address = _address(project, *two) + "&spec=reward:strict@1"
+    told = r'<option value=""\s+disabled>The newest 1 are listed\.</option>'
+    assert not re.search(told, client.get(address).content.decode())
+    monkeypatch.setattr("webapp.comparison.rewards.SPECS_OFFERED", 1)
+    page = client.get(address).content.decode()
+    assert re.search(told, page) and len(re.findall(r"\sselected>strict@1</option>", page)) == 1

@@ -14,6 +14,7 @@ from training.rewards.custom import CUSTOM
 from training.rewards.registry import FAMILIES
 from webapp.fields import LinesField, fields_of
 from webapp.ids import name_validator
+from webapp.pages import newest_only
 from webapp.rewards.forms import FAMILY_TITLES
 from webapp.rewards.models import SetKind
 from webapp.runs.models import Run
@@ -72,6 +73,7 @@ class SetForm(forms.Form):
         if not self.is_bound:  # what was sent may be any of them
             runs = runs.filter(pk__in={*newest, asked} - {None})
         self.fields["run"].queryset = runs.only("name")  # type: ignore[attr-defined]
+        self.fields["run"].help_text = newest_only(len(newest), OFFERED)
         self.has_runs = bool(newest)
         if not self.has_runs:
             self.initial.setdefault("kind", SetKind.PASTED)
