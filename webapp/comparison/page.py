@@ -119,7 +119,8 @@ def _costs(contestants: Sequence[Contestant]) -> list[Cost]:
             seconds[attempt.run_id] = seconds.get(attempt.run_id, 0.0) + took
     sums = Rollout.objects.filter(run__in=runs).values_list("run").annotate(Sum("tokens"), Sum("cost"))
     played = {pk: (tokens, money) for pk, tokens, money in sums}
-    points = MetricPoint.objects.filter(run__in=runs, name=TRAINED).values_list("run").annotate(Max("value"))
+    training = [item.run.pk for item in contestants if not item.evaluates]
+    points = MetricPoint.objects.filter(run__in=training, name=TRAINED).values_list("run").annotate(Max("value"))
     once = {pk: value for pk, value in points if math.isfinite(value)}
     found = []
     for item in contestants:
