@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from envs.wire import Message
 from training.config import EndpointConfig, EnvironmentConfig, ModelConfig
+from training.config.evaluation import cost_of
 from training.errors import ErrorInfo
 
 LINE_BYTES = 16 << 20
@@ -55,7 +56,7 @@ class Allowance(Line):
 
     def spent(self, read: int, written: int) -> bool:
         """Whether nothing more may be asked."""
-        cost = (read * self.price_in + written * self.price_out) / 1e6
+        cost = cost_of(read, written, self.price_in, self.price_out)
         return bool((self.tokens and read + written >= self.tokens) or (self.cost and cost >= self.cost))
 
 

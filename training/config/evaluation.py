@@ -82,6 +82,11 @@ class EvaluateConfig(Group):
     )
 
 
+def cost_of(read: int, written: int, price_in: float, price_out: float) -> float:
+    """Money for tokens that an endpoint read and wrote; prices are of a million."""
+    return (read * price_in + written * price_out) / 1e6
+
+
 class EndpointConfig(Group):
     """An OpenAI-compatible endpoint that plays in the model's place; one of the project is chosen as the model."""
 

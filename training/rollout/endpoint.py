@@ -22,6 +22,7 @@ from envs.wire import Message, ToolCall
 from training.chat_client import Endpoint, Reply, complete
 from training.chat_stream import MAX_CALLS
 from training.config import EndpointConfig, JobConfig
+from training.config.evaluation import cost_of
 from training.errors import BudgetSpent, EndpointAway, TiltyardError
 from training.journal import Event
 from training.policy.engine import Sample
@@ -89,7 +90,7 @@ class Budget:
 
     def spend(self, prompt_tokens: int, completion_tokens: int) -> float | None:
         """Count one request; gives what it cost, ``None`` without prices. Told to the journal now and then."""
-        cost = (prompt_tokens * self.price_in + completion_tokens * self.price_out) / 1e6
+        cost = cost_of(prompt_tokens, completion_tokens, self.price_in, self.price_out)
         self.cost += cost
         self.tokens += prompt_tokens + completion_tokens
         if time.monotonic() - self._told >= TELL_EVERY_S:

@@ -14,6 +14,7 @@ from django.db.models import F, FloatField, Max, Q, Sum, Value
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
+from training.config.evaluation import cost_of
 from training.errors import BudgetSpent
 from training.words import Sentence, _, sentence
 from webapp.endpoints.models import Endpoint, EndpointSpend
@@ -45,7 +46,7 @@ def run_used(
 
 def turn_used(endpoint: Endpoint, *, read: int, written: int, chat_id: UUID | None = None, title: str = "") -> None:
     """Take in the tokens of one request: a turn of a chat, or without one a test."""
-    cost = (read * (endpoint.price_in or 0) + written * (endpoint.price_out or 0)) / 1e6
+    cost = cost_of(read, written, endpoint.price_in or 0.0, endpoint.price_out or 0.0)
     spend_add(
         endpoint,
         tokens=read + written,
