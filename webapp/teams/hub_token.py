@@ -30,7 +30,9 @@ def hub_token_set(*, project: Project, token: str) -> None:
     """Keep this token in place of the one before; runs at work keep theirs. Raises ``ValidationError``."""
     token = token.strip()
     if not MIN_TOKEN_CHARS <= len(token) <= MAX_TOKEN_CHARS or not _TOKEN.fullmatch(token):
-        raise ValidationError({"token": _("That is no token: paste it as Hugging Face shows it. It usually begins with hf_.")})
+        raise ValidationError(
+            {"token": _("That is no token: paste it as Hugging Face shows it. It usually begins with hf_.")}
+        )
     folder = project_dir(project.pk)
     with transaction.atomic():
         audit(AuditAction.HUB_TOKEN_SET, project)
@@ -39,7 +41,7 @@ def hub_token_set(*, project: Project, token: str) -> None:
 
 
 def hub_token_remove(*, project: Project) -> bool:
-    """Forget the token; whether there was one. What was fetched with it stays, for runs that go on with it."""
+    """Forget the token; whether there was one. What was fetched with it stays in the project."""
     if hub_token_since(project) is None:
         return False
     with transaction.atomic():
@@ -57,11 +59,15 @@ def hub_token_since(project: Project) -> datetime | None:
 
 
 def hub_env(project: Project, config: JobConfig) -> dict[str, str]:
-    """What the trainer of a resolved config needs in its environment to fetch its base model as the project."""
+    """What the trainer of a resolved config needs in its environment to fetch its base model as the project.
+
+    Where the token was removed, what it had fetched can still be used.
+    """
     if not (config.needs_model and config.model.from_hub):
         return {}
+    cache = project_dir(project.pk) / CACHE
     try:
-        token = (project_dir(project.pk) / TOKEN_FILE).read_text(encoding="utf-8").strip()
+        token = {MODEL_TOKEN: (project_dir(project.pk) / TOKEN_FILE).read_text(encoding="utf-8").strip()}
     except OSError:
-        return {}
-    return {MODEL_TOKEN: token, MODEL_CACHE: str(project_dir(project.pk) / CACHE)}
+        token = {}
+    return {**token, MODEL_CACHE: str(cache)} if token or cache.is_dir() else {}

@@ -71,6 +71,9 @@ def test_it_is_replaced_and_removed(project: Project, alice: User, client_for: C
     assert hub_env(project, hub_config())["TILTYARD_MODEL_TOKEN"] == "hf_another-one"
     assert client.post(url(project, "remove/")).status_code == 302
     assert hub_token_since(project) is None and hub_env(project, hub_config()) == {}
+    fetched = project_dir(project.pk) / "hub"
+    fetched.mkdir()  # a run that goes on finds its base there
+    assert hub_env(project, hub_config()) == {"TILTYARD_MODEL_CACHE": str(fetched)}
     assert client.post(url(project, "remove/")).status_code == 302  # twice changes nothing, and is no act
     assert list(AuditEntry.objects.order_by("id").values_list("action", flat=True)) == [
         "hub_token_set",
