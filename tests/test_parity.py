@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 from benchmarks.parity import __main__ as parity
+from benchmarks.parity import helloagents
 from benchmarks.parity.bfcl import perturbed, written
 from benchmarks.parity.upstream import Skipped, Tally, folder, importable
 from envs.bfcl.calls import Call, parse_call
 from envs.bfcl.tasks import Task, Turn
+from training.data.formats import gsm8k
 
 
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Any]:
@@ -28,9 +30,10 @@ def test_what_is_missing_is_skipped_with_a_reason_and_is_no_pass(
 ) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
     words = ("--upstream", str(tmp_path), "--only", "webshop", "--only", "toolbench", "--only", "agentgym")
+    words += ("--only", "helloagents", "--data", str(tmp_path))
     code, found = run(monkeypatch, capsys, *words, "--only", "envtuning")
     assert code == parity.INCOMPLETE
-    assert set(found) == {"webshop", "toolbench", "agentgym", "envtuning"}
+    assert set(found) == {"webshop", "toolbench", "agentgym", "envtuning", "helloagents"}
     assert all(set(system) == {"skipped"} and system["skipped"] for system in found.values())
 
 
@@ -44,6 +47,19 @@ def test_a_difference_anywhere_fails_whatever_was_skipped(
     code, found = run(monkeypatch, capsys, "--only", "bfcl")
     assert code == parity.DIFFERS
     assert found["bfcl"]["part"] == {"compared": 2, "differing": 1, "examples": ["b"]}
+
+
+def test_the_documented_tool_is_compared_row_by_row(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], seed_data: Path
+) -> None:
+    monkeypatch.setattr(helloagents, "ROWS", {"test": 1319})
+    words = ("--only", "helloagents", "--data", str(seed_data))
+    code, found = run(monkeypatch, capsys, *words)
+    assert code == 0 and found["helloagents"]["rows"] == {"compared": 2 * 1319 + 2, "differing": 0}
+    assert found["helloagents"]["answers"] == {"compared": 2 * 3 + 8, "differing": 0}
+    monkeypatch.setattr(gsm8k, "prompt_of", lambda question: f"Question: {question}")
+    code, found = run(monkeypatch, capsys, *words)
+    assert code == parity.DIFFERS and found["helloagents"]["rows"]["differing"] == 2 * 1319
 
 
 def test_a_package_that_upstream_needs_is_named(tmp_path: Path) -> None:

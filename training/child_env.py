@@ -15,6 +15,9 @@ PLACES = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "TMPDIR", "VIRTUAL_ENV
 MODELS = ("HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "HF_ENDPOINT", "TRANSFORMERS_OFFLINE")
 _PROXIES = tuple(f"{kind}_proxy" for kind in ("http", "https", "all", "no"))
 PROXIES = (*_PROXIES, *(name.upper() for name in _PROXIES))
+# A project's own token for its base model, and where what it opens is kept. In no list: given to trainers by name, and
+# to nothing that a trainer starts.
+MODEL_TOKEN, MODEL_CACHE = "TILTYARD_MODEL_TOKEN", "TILTYARD_MODEL_CACHE"
 HUB_ACCESS = ("HF_TOKEN", "HF_TOKEN_PATH", *PROXIES)
 DEVICES = (
     "CUDA_VISIBLE_DEVICES",

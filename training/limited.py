@@ -33,13 +33,18 @@ class Limited:
         """Its exit code, negative for a signal, once the block has ended."""
         return int(self._process.returncode)
 
-    def wait(self) -> bool:
-        """Whether it ended in time."""
+    def wait(self, seconds: float | None = None) -> bool:
+        """Whether it ended in time: before its deadline, or within ``seconds`` where they are given."""
         try:
-            self._process.wait(max(0.0, self._deadline - time.monotonic()))
+            self._process.wait(max(0.0, self._deadline - time.monotonic()) if seconds is None else seconds)
         except subprocess.TimeoutExpired:
             return False
         return True
+
+    def ask_to_stop(self) -> None:
+        """SIGTERM, to whatever it started as well."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGTERM)
 
     def lines(self) -> Iterator[bytes]:
         """The lines that it prints, as they come. The end of one that is too long is enough."""
@@ -120,5 +125,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         with suppress(ProcessLookupError):  # it may end between the two calls
             os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    if process.stdout is not None:
-        process.stdout.close()
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            stream.close()

@@ -28,6 +28,7 @@ from training.config import JobConfig, config_to_yaml
 from training.errors import Boundary, ErrorInfo, StopRequested, TiltyardError
 from training.journal import JOURNAL_NAME, Journal, LogLine, RunFinished
 from training.machine import DISK_FULL, disk_full
+from training.outputs import Outputs
 from training.reporting.starting import Reports
 from training.tail import last_attempt
 
@@ -55,7 +56,8 @@ def run_job(
     run_dir.mkdir(parents=True, exist_ok=True)
     attempt = attempt or last_attempt(run_dir / JOURNAL_NAME) + 1
     stop = threading.Event()
-    journal: Journal = ProgressJournal(run_dir) if progress else Journal(run_dir)
+    outputs = Outputs(config, run_dir, earlier)
+    journal: Journal = ToldJournal(run_dir, outputs, aloud=progress)
     ending = _Ending(journal)
     _listen_for_stop(stop, ending)
     reports: Reports | None = None
@@ -70,6 +72,7 @@ def run_job(
         if reports is not None:
             reports.end(stopped=stop.is_set())
         journal.close()
+        outputs.close()
 
 
 def _train(job: Job, ending: _Ending) -> int:
@@ -157,15 +160,22 @@ def watch_parent(descriptor: int) -> None:
     threading.Thread(target=watch, name="parent-watch", daemon=True).start()
 
 
-class ProgressJournal(Journal):
-    """A journal that also prints a line for people when something happens that they wait for."""
+class ToldJournal(Journal):
+    """A journal that also tells people, and files for their scripts, when something happens that they wait for."""
+
+    def __init__(self, directory: Path, outputs: Outputs, *, aloud: bool) -> None:
+        super().__init__(directory)
+        self._outputs, self._aloud = outputs, aloud
+        self._telling = threading.Lock()
 
     def write(self, event: Any) -> None:
-        """Append the event, then print its line if it has one."""
+        """Append the event, then print its line if it has one, and put it into the run's files."""
         super().write(event)
         line = progress_line(event)
-        if line:
+        if line and self._aloud:
             print(line, flush=True)
+        with self._telling:  # reporters of trackers write from threads of their own
+            self._outputs.take(event, line)
 
 
 def progress_line(event: Any) -> str:

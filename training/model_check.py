@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,6 +46,7 @@ FORBIDDEN_KEYS = {
     "custom_pipelines",
     "trust_remote_code",
 }
+DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 _HINT = "Use a folder with config.json, tokenizer files and *.safetensors, and nothing else that runs."
 
 
@@ -105,6 +107,20 @@ def read_json(path: Path, limit: int) -> Any:
 
 def count_elements(path: Path) -> int:
     """Elements of all tensors of a safetensors file, from its header; offsets must lie inside the file."""
+    return sum(_by_format(path).values())
+
+
+def stored_dtype(folder: Path) -> str:
+    """The precision that most of a folder's weights are stored in, as torch calls it; empty for one that we do not
+    write, such as that of a quantised model."""
+    found: Counter[str] = Counter()
+    for path in folder.glob("*.safetensors"):
+        found += _by_format(path)
+    return DTYPES.get(found.most_common(1)[0][0], "") if found else ""
+
+
+def _by_format(path: Path) -> Counter[str]:
+    """Elements of a safetensors file by number format."""
     size = path.stat().st_size
     with open(path, "rb") as file:
         length = int.from_bytes(file.read(8), "little")
@@ -116,7 +132,12 @@ def count_elements(path: Path) -> int:
             raise ModelError(f"{path.name} has a broken header.", hint=_HINT) from exc
     if not isinstance(header, dict):
         raise ModelError(f"{path.name} has a broken header.", hint=_HINT)
-    return sum(_elements(path, entry, size - 8 - length) for name, entry in header.items() if name != "__metadata__")
+    found: Counter[str] = Counter()
+    for name, entry in header.items():
+        if name != "__metadata__":
+            count = _elements(path, entry, size - 8 - length)
+            found[str(entry.get("dtype"))] += count
+    return found
 
 
 def _elements(path: Path, entry: Any, room: int) -> int:

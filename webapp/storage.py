@@ -14,6 +14,11 @@ from django.core.files.uploadedfile import TemporaryUploadedFile
 logger = logging.getLogger(__name__)
 
 
+def project_dir(project_id: UUID) -> Path:
+    """Folder of what belongs to a project itself: its Hugging Face token, and the models that were fetched with it."""
+    return Path(settings.DATA_DIR) / "projects" / str(UUID(str(project_id)))
+
+
 def dataset_dir(dataset_id: UUID) -> Path:
     """Folder of one dataset version."""
     return Path(settings.DATA_DIR) / "datasets" / str(UUID(str(dataset_id)))

@@ -29,7 +29,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.__main__ import machine
-from benchmarks.parity import agentgym, bfcl, envtuning, rewards, toolbench, webshop
+from benchmarks.parity import agentgym, bfcl, envtuning, helloagents, rewards, toolbench, webshop
 from benchmarks.parity.upstream import Skipped
 from envs.bfcl.package import PackageMissing
 
@@ -48,6 +48,7 @@ def main() -> int:
         "envtuning": partial(envtuning.measure, upstream, options.messages, options.passes),
         "webshop": partial(webshop.measure, upstream, data),
         "toolbench": partial(toolbench.measure, upstream, data),
+        "helloagents": partial(helloagents.measure, data),
         "agentgym": partial(agentgym.measure, upstream, data),
         "rewards": partial(rewards.measure, upstream, data),
     }
@@ -64,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--data", type=Path, help="folder with the data sets")
     parser.add_argument("--messages", type=int, default=MESSAGES, help="random messages for EnvTuning's parser")
     parser.add_argument("--passes", type=int, default=PASSES, help="random episodes of each BFCL entry")
-    names = ("bfcl", "envtuning", "webshop", "toolbench", "agentgym", "rewards")
+    names = ("bfcl", "envtuning", "webshop", "toolbench", "agentgym", "helloagents", "rewards")
     parser.add_argument("--only", action="append", choices=names, dest="names", help="one system; may be repeated")
     return parser
 

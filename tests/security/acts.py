@@ -113,6 +113,9 @@ ACTS: dict[str, Act] = {
     CHANNELS + OWN_PK + "delete/": Act("channel_deleted"),
     API + "projects/<slug:slug>/channels": Act("channel_added", CHANNEL),
     API + "channels/<uuidstr:channel_id>/resume": Act("channel_resumed"),
+    PROJECT + "settings/hub-token/": Act("hub_token_set", {"token": "hf_abcdefgh"}),
+    PROJECT + "settings/hub-token/remove/": Act("hub_token_removed"),
+    API + "projects/<slug:slug>/hub-token": Act("hub_token_set", {"token": "hf_abcdefgh"}),
     MEMBERS: Act("member_added", {"username": "dora", "role": "editor"}),
     MEMBERS + "<int:pk>/role/": Act("member_role", {"role": "editor"}),
     MEMBERS + "<int:pk>/remove/": Act("member_removed"),
@@ -256,6 +259,7 @@ ACTS |= {
 }
 DELETES = {
     API + "vote-rounds/<uuidstr:round_id>": "round_deleted",
+    API + "projects/<slug:slug>/hub-token": "hub_token_removed",
     API + "runs/<uuidstr:run_id>": "run_deleted",
     API + "checkpoints/<uuidstr:checkpoint_id>": "checkpoint_deleted",
     API + "models/<uuidstr:model_id>": "model_deleted",

@@ -64,6 +64,8 @@ TABLE: dict[str, dict[str, Who]] = {
     PROJECT + "settings/channels/": {"GET": Who.READ, "POST": Who.OWN},
     PROJECT + "settings/channels/" + OWN_PK + "edit/": OWNERS,
     **{PROJECT + "settings/channels/" + OWN_PK + tail: {"POST": Who.OWN} for tail in ("test/", "resume/", "delete/")},
+    PROJECT + "settings/hub-token/": {"POST": Who.OWN},
+    PROJECT + "settings/hub-token/remove/": {"POST": Who.OWN},
     PROJECT + "settings/members/": {"POST": Who.OWN},
     PROJECT + "settings/members/<int:pk>/role/": {"POST": Who.OWN},
     PROJECT + "settings/members/<int:pk>/remove/": {"POST": Who.OWN},
@@ -201,6 +203,7 @@ TABLE: dict[str, dict[str, Who]] = {
     API + "shared-links/<uuidstr:link_id>": {"DELETE": Who.OWN},
     API + "projects/<slug:slug>/models": {"GET": Who.READ, "POST": Who.WRITE},
     API + "projects/<slug:slug>/members": READ,
+    API + "projects/<slug:slug>/hub-token": dict.fromkeys(("GET", "POST", "DELETE"), Who.OWN),
     API + "projects/<slug:slug>/preflight": WRITE,
     API + "runs/<uuidstr:run_id>/check": READ,
     API + "runs/<uuidstr:run_id>/launch": WRITE,
@@ -264,6 +267,7 @@ TABLE: dict[str, dict[str, Who]] = {
 FILES = {API + "projects/<slug:slug>/datasets", API + "projects/<slug:slug>/runs/import"}
 # The least body that an operation of the API understands; who may not write must hear so before anything else.
 BODIES: dict[str, dict[str, object]] = {
+    API + "projects/<slug:slug>/hub-token": {"token": "hf_abcdefgh"},
     API + "projects/<slug:slug>/endpoints": {"name": "e", "url": "https://93.184.216.34/v1", "model": "m"},
     API + "projects/<slug:slug>/runs": {"name": "r"},
     API + "projects/<slug:slug>/rewards": {"name": "r", "components": [{"name": "coherence", "weight": 1}]},

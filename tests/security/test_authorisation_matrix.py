@@ -35,6 +35,7 @@ from webapp.sharing.models import Comment, SavedComparison, SharedLink
 from webapp.sockets import websocket_urlpatterns
 from webapp.suites.models import Suite
 from webapp.suites.services import suite_create
+from webapp.teams.hub_token import hub_token_set
 from webapp.teams.models import ApiToken, Membership, Project, SiteSwitch, User
 from webapp.votes.models import Ballot, RoundContestant, RoundVoter, Vote, VoteRound
 
@@ -74,6 +75,7 @@ def objects(
     monkeypatch.setattr(settings, "CUSTOM_REWARDS", True)
     SiteSwitch.objects.create(name="custom_rewards", on=True)
     run = make_run()
+    hub_token_set(project=project, token="hf_of-the-matrix")
     model = RegisteredModel.objects.create(project=project, name="small", kind="hub", source="a/b")
     newcomer = Membership.objects.create(team=project.team, user=User.objects.create_user("dana"))
     case = RewardCase.objects.create(project=project, name="case", messages=[], prompt_length=0)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from training.errors import ModelError
-from training.model_check import check_model_folder
+from training.model_check import check_model_folder, stored_dtype
 
 
 @pytest.fixture
@@ -105,3 +105,16 @@ def test_no_source_file_trusts_remote_code() -> None:
     root = Path(__file__).resolve().parents[2]
     for path in (root / "training").rglob("*.py"):
         assert "trust_remote_code=True" not in path.read_text(encoding="utf-8").replace(" ", ""), path
+
+
+def test_the_precision_of_a_folder_is_that_of_most_of_its_weights(starter_folder: Path, tmp_path: Path) -> None:
+    import torch
+    from safetensors.torch import save_file
+
+    assert stored_dtype(starter_folder) == "float32"
+    large, small = torch.zeros(64), torch.zeros(3)
+    for kind, name in ((torch.bfloat16, "bfloat16"), (torch.float16, "float16"), (torch.int8, "")):
+        save_file({"a": large.to(kind), "b": small}, tmp_path / "model-1.safetensors")
+        save_file({"c": small}, tmp_path / "model-2.safetensors")
+        assert stored_dtype(tmp_path) == name
+    assert stored_dtype(tmp_path / "nothing") == ""

@@ -119,11 +119,10 @@ def _model(job: Job, rows: list[Row]) -> Iterator[Cast]:
     """The model of the job, as GRPO would sample it."""
     from training.algorithms.loading import (
         autocast_dtype,
-        fetch_model,
+        fetch_base,
         load_model,
         load_tokenizer,
         prepare_device,
-        revision_of,
     )
     from training.policy.check import SamplerCheck, forward_logprobs, tolerance_for
     from training.policy.make import make_engine
@@ -131,8 +130,7 @@ def _model(job: Job, rows: list[Row]) -> Iterator[Cast]:
 
     config = job.config
     device = prepare_device(config)
-    tokenizer, note = load_tokenizer(folder := fetch_model(config, rows, job.run_dir))
-    job.resolved |= revision_of(folder)
+    tokenizer, note = load_tokenizer(folder := fetch_base(job, rows))
     if note:
         job.log(note, "warning")
     job.check_stop()

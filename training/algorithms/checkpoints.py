@@ -8,12 +8,14 @@ which nobody reads. One that was damaged later fails its manifest and is set asi
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ValidationError
 
@@ -22,9 +24,18 @@ from training.machine import DISK_FULL, disk_full
 MANIFEST = "manifest.json"
 PREFIX = "checkpoint-"
 FINAL, ADAPTER = "model", "adapter"
+README = "README.md"
+ADAPTER_CONFIG = "adapter_config.json"
 PINNED = ".pinned"
 """Ending of the file beside a checkpoint that something else starts from: retention leaves that one."""
 MAX_MANIFEST_BYTES = 4 << 20
+
+
+class HubModel(NamedTuple):
+    """A model of Hugging Face at a commit."""
+
+    name: str
+    commit: str
 
 
 class ManifestFile(BaseModel):
@@ -166,17 +177,26 @@ def remove(folder: Path) -> None:
 
 
 def save_checkpoint(
-    trainer: Any, run_dir: Path, step: int, reward: float | None = None, held_out: float | None = None
+    trainer: Any,
+    run_dir: Path,
+    step: int,
+    reward: float | None = None,
+    held_out: float | None = None,
+    *,
+    base: HubModel | None = None,
 ) -> tuple[Path, int]:
     """Everything that resuming needs: weights, optimiser, schedule, random states, step. Returns (folder, bytes).
 
     The layout is the one that ``transformers.Trainer`` resumes from; it loads these files with ``weights_only=True``,
-    and we hand it a folder only after checking its manifest. With LoRA the weights are the adapter alone.
+    and we hand it a folder only after checking its manifest. With LoRA the weights are the adapter alone, which names
+    ``base``.
     """
     target = run_dir / f"{PREFIX}{step}"
 
     def fill(folder: Path) -> None:
         trainer.accelerator.unwrap_model(trainer.model).save_pretrained(folder)
+        _describe(folder, None)
+        _name_base(folder, base)
         trainer.processing_class.save_pretrained(folder)
         trainer._save_optimizer_and_scheduler(str(folder))
         trainer._save_rng_state(str(folder))
@@ -185,22 +205,60 @@ def save_checkpoint(
     return target, write_whole(target, step, fill, reward, held_out)
 
 
-def save_final(trainer: Any, run_dir: Path, step: int) -> tuple[Path, int]:
+def save_final(
+    trainer: Any,
+    run_dir: Path,
+    step: int,
+    *,
+    dtype: str = "",
+    base: HubModel | None = None,
+    card: Callable[[bool], str] | None = None,
+) -> tuple[Path, int]:
     """The trained model as safetensors with its tokenizer; adapters are merged in. Returns (folder, bytes).
 
-    A LoRA adapter is kept as well, in ``adapter`` beside the merged model. Merging changes the trainer's model, so
-    nothing can be trained after this.
+    A LoRA adapter is kept as well, in ``adapter`` beside the merged model, which is written in ``dtype``, the precision
+    of its base: what merging rounds away is still in the adapter. Weights that were all trained stay as they are, for
+    the rounding would take small updates back. The adapter names ``base``. ``card`` gives the text of the README; it is
+    told whether that is the adapter's. Merging changes the trainer's model, so nothing can be trained after this.
     """
     target, model = run_dir / FINAL, trainer.accelerator.unwrap_model(trainer.model)
     merges = hasattr(model, "merge_and_unload")
 
     def fill(folder: Path) -> None:
-        (model.merge_and_unload() if merges else model).save_pretrained(folder)
+        whole = model.merge_and_unload() if merges else model
+        if merges and dtype:
+            whole = whole.to(getattr(import_module("torch"), dtype))
+        whole.save_pretrained(folder)
         trainer.processing_class.save_pretrained(folder)
+        _describe(folder, card and card(False))
+
+    def fill_adapter(folder: Path) -> None:
+        model.save_pretrained(folder)
+        _describe(folder, card and card(True))
+        _name_base(folder, base)
 
     if merges:
-        write_whole(run_dir / ADAPTER, step, model.save_pretrained)
+        write_whole(run_dir / ADAPTER, step, fill_adapter)
     return target, write_whole(target, step, fill)
+
+
+def _describe(folder: Path, text: str | None) -> None:
+    """Our README in place of the one with gaps to fill in that PEFT writes."""
+    if text:
+        (folder / README).write_text(text, encoding="utf-8")
+    else:
+        (folder / README).unlink(missing_ok=True)
+
+
+def _name_base(folder: Path, base: HubModel | None) -> None:
+    """Have an adapter name the hub's model that it belongs to, by its commit, and not a folder of this machine.
+
+    PEFT would do so if its config did, and then ask the hub at every save.
+    """
+    path = folder / ADAPTER_CONFIG
+    if base is not None and path.is_file():
+        config = json.loads(path.read_bytes()) | {"base_model_name_or_path": base.name, "revision": base.commit}
+        path.write_text(json.dumps(config, indent=2, sort_keys=True), encoding="utf-8")
 
 
 def step_of(folder: Path) -> int:

@@ -6,20 +6,24 @@ import os
 import platform
 import random
 import threading
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
+from itertools import islice
 from pathlib import Path
 
-from training.algorithms.checkpoints import remove_leftovers
+from training.algorithms.checkpoints import HubModel, remove_leftovers
 from training.algorithms.resume import find_resume
 from training.config import JobConfig
 from training.errors import StopRequested
-from training.journal import JOURNAL_NAME, CheckpointsRemoved, Journal, LogLine, Resumed, RunStarted
+from training.journal import JOURNAL_NAME, CheckpointsRemoved, Journal, LogLine, Resumed, RunStarted, parse_event
 from training.machine import disk_full, require_room
 from training.rewards.judge.cache import REPLIES_NAME, replies
 from training.tail import last_step
 
 STOP_GRACE_S = 6.5
+FIRST_LINES = 2_000
 PACKAGES = ("torch", "transformers", "trl", "peft", "openenv")
 
 
@@ -29,7 +33,8 @@ class Job:
 
     ``step`` counts finished optimiser steps, ``saved_step`` is the last one that a whole checkpoint (``saved``) holds.
     ``save_seconds`` and ``update_seconds`` are what the last save and the last update took. ``earlier`` are the folders
-    of the attempts before this one, oldest first.
+    of the attempts before this one, oldest first. ``base`` is the folder of the model that it began with, ``begun``
+    what it said of itself when it began.
     """
 
     config: JobConfig
@@ -45,6 +50,8 @@ class Job:
     save_seconds: float | None = None
     update_seconds: float | None = None
     resolved: dict[str, str] = field(default_factory=dict)
+    base: Path | None = None
+    begun: RunStarted | None = None
 
     def check_stop(self) -> None:
         """Raise ``StopRequested`` once someone asked for it."""
@@ -76,20 +83,37 @@ class Job:
             except PackageNotFoundError:
                 continue
         self.step = self.saved_step = from_step
-        self.journal.write(
-            RunStarted(
-                kind=self.config.kind,
-                total_steps=total_steps or self.config.run.max_steps,
-                from_step=from_step,
-                rows=rows,
-                device=device,
-                versions=versions,
-                pid=os.getpid(),
-                attempt=self.attempt,
-                resolved=self.resolved,
-                save_seconds=self.save_seconds,
-            )
+        self.begun = RunStarted(
+            kind=self.config.kind,
+            total_steps=total_steps or self.config.run.max_steps,
+            from_step=from_step,
+            rows=rows,
+            device=device,
+            versions=versions,
+            pid=os.getpid(),
+            attempt=self.attempt,
+            resolved=self.resolved,
+            save_seconds=self.save_seconds,
         )
+        self.journal.write(self.begun)
+
+    @property
+    def hub_base(self) -> HubModel | None:
+        """The base model, where that came from Hugging Face under the name that the config has."""
+        commit = self.resolved.get("model.revision", "")
+        return HubModel(self.config.model.source, commit) if commit and self.config.model.from_hub else None
+
+    def first_revision(self) -> str:
+        """The commit of the base model that this run began with, as its first attempt's journal tells; else nothing.
+
+        A run that goes on must not meet a newer base below its adapter.
+        """
+        parents = [place for folder in self.resume_from for place in (folder, folder.parent)]
+        for folder in (*self.earlier, self.run_dir, *parents):
+            for line in _lines(folder / JOURNAL_NAME):
+                if b'"type":"run_started"' in line and isinstance(event := parse_event(line), RunStarted):
+                    return event.resolved.get("model.revision", "")
+        return ""
 
     def steps_done(self) -> int:
         """The last step that an earlier attempt of this run finished, as its journal tells."""
@@ -127,6 +151,12 @@ class Job:
         if folder.parent.name.isdigit():
             return f"{folder.parent.name}/{folder.name}"
         return folder.name if folder.parent == self.run_dir else str(folder)
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    """The first whole lines of a journal, among which its start stands; none where there is no journal."""
+    with suppress(FileNotFoundError), open(path, "rb") as file:
+        yield from (line for line in islice(file, FIRST_LINES) if line.endswith(b"\n"))
 
 
 def checkpoint_step(checkpoint: Path | None) -> int:

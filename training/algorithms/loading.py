@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from training.algorithms.job import Job
+from training.child_env import MODEL_CACHE, MODEL_TOKEN
 from training.config import JobConfig
 from training.data.schema import Row
 from training.errors import ConfigError, ModelError, TiltyardError
@@ -60,30 +62,53 @@ def fetch_model(config: JobConfig, rows: Sequence[Row], run_dir: Path) -> Path:
     if folder.is_dir():
         check_model_folder(folder)
         return folder
-    if source.startswith((".", "/", "~")) or source.count("/") != 1:
+    if not config.model.from_hub:
         raise ModelError(f"There is no model folder {source}.", hint="Fix model.source.")
     return _download(source, config.model.revision)
 
 
 def _download(source: str, revision: str) -> Path:
-    """Fetch weights and tokenizer of a Hugging Face model, never its code. Raises ``ModelError``."""
+    """Fetch weights and tokenizer of a Hugging Face model, never its code. Raises ``ModelError``.
+
+    A project's token is forgotten here: neither libraries nor what is started later have any use for it.
+    """
     # Without these a missing network is noticed only after minutes of retries.
     os.environ.setdefault("HF_HUB_ETAG_TIMEOUT", "5")
     os.environ.setdefault("HF_HUB_DOWNLOAD_TIMEOUT", "30")
     from huggingface_hub import snapshot_download
     from huggingface_hub.constants import HF_HUB_CACHE
 
+    token, cache = os.environ.pop(MODEL_TOKEN, None), os.environ.get(MODEL_CACHE, HF_HUB_CACHE)
     try:
         folder = snapshot_download(
-            source, revision=revision or None, allow_patterns=_WANTED, ignore_patterns=_UNWANTED, max_workers=4
+            source,
+            revision=revision or None,
+            token=token,
+            cache_dir=cache,
+            allow_patterns=_WANTED,
+            ignore_patterns=_UNWANTED,
+            max_workers=4,
         )
     except Exception as exc:  # the hub's client raises a dozen types, httpx's among them
+        said = str(exc).replace(token, "***") if token else str(exc)
         raise ModelError(
-            f"The model {source} could not be fetched from Hugging Face: {type(exc).__name__}: {str(exc)[:200]}",
-            hint="Check the name and the network, or set model.source to a local folder.",
-        ) from exc
-    check_model_folder(Path(folder), links_within=Path(HF_HUB_CACHE))
+            f"The model {source} could not be fetched from Hugging Face: {type(exc).__name__}: {said[:200]}",
+            hint="Check the name and the network, and for a gated or private model the project's Hugging Face token; "
+            "or set model.source to a local folder.",
+        ) from (None if token else exc)
+    check_model_folder(Path(folder), links_within=Path(cache))
     return Path(folder)
+
+
+def fetch_base(job: Job, rows: Sequence[Row]) -> Path:
+    """The checked folder of the job's model, kept as ``job.base``; of a hub's model at the commit that the run began
+    with, which is recorded."""
+    config = job.config
+    if pinned := job.first_revision():
+        config = config.model_copy(update={"model": config.model.model_copy(update={"revision": pinned})})
+    job.base = fetch_model(config, rows, job.run_dir)
+    job.resolved |= revision_of(job.base)
+    return job.base
 
 
 def revision_of(folder: Path) -> dict[str, str]:

@@ -18,13 +18,16 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+from training.algorithms.card import card_of
 from training.algorithms.checkpoints import ADAPTER, outdated, remove, save_checkpoint, save_final
 from training.algorithms.job import Job
 from training.errors import NotFinite, StorageFull, TiltyardError
 from training.journal import CheckpointSaved, CheckpointsRemoved, PhaseChanged
 from training.machine import require_room
+from training.model_check import stored_dtype
 
 BYTES_PER_S = 100e6
 """Written, synced and hashed in a second; taken until a save has been timed."""
@@ -44,6 +47,7 @@ class Saver:
         self._bytes = 0
         self._random: dict[str, Any] | None = None
         self._rewards: list[float] = []
+        self._figures: dict[str, float] = {}
         self.held_out: Callable[[int], float | None] = lambda _step: None
 
     def attach(self, trainer: Any) -> None:
@@ -72,6 +76,7 @@ class Saver:
     def finished(self, step: int, values: dict[str, float], *, best: bool = False) -> bool:
         """The metrics of ``step`` are journalled: save if a checkpoint is due. True if it did. ``best``: an evaluation
         has just said that no weights before were as good."""
+        self._figures = values
         if "reward" in values:
             self._rewards.append(values["reward"])
         if not self.at_border(step) or not (best or self._due(step)):
@@ -98,7 +103,8 @@ class Saver:
         now = random_states()
         restore_random(self._random or now)
         try:
-            folder, self._bytes = save_checkpoint(self._trainer, job.run_dir, step, reward, held_out)
+            base = job.hub_base
+            folder, self._bytes = save_checkpoint(self._trainer, job.run_dir, step, reward, held_out, base=base)
         finally:
             restore_random(now)
         self._saved_at = time.monotonic()
@@ -154,7 +160,9 @@ class Saver:
         needed = sum(p.numel() * p.element_size() for p in model.parameters())
         require_room(job.run_dir, needed, "the final model")
         began = time.monotonic()
-        folder, size = save_final(self._trainer, job.run_dir, step)
+        dtype = stored_dtype(job.base) if job.base is not None else ""
+        card = partial(card_of, job, step, self._figures)
+        folder, size = save_final(self._trainer, job.run_dir, step, dtype=dtype, base=job.hub_base, card=card)
         adapter = ADAPTER if (job.run_dir / ADAPTER).is_dir() and _is_adapter(self._trainer) else ""
         seconds = time.monotonic() - began
         job.journal.write(

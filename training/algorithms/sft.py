@@ -15,12 +15,11 @@ from training.algorithms.base import JournalCallback, common_arguments, one_devi
 from training.algorithms.finite import FiniteUpdates
 from training.algorithms.job import Job, checkpoint_step, row_order
 from training.algorithms.loading import (
-    fetch_model,
+    fetch_base,
     load_model,
     load_tokenizer,
     lora_config,
     prepare_device,
-    revision_of,
 )
 from training.data.reader import load_rows
 from training.data.schema import Row
@@ -41,8 +40,7 @@ def run_sft(job: Job) -> None:
     job.check_stop()
     device = prepare_device(config)
     checkpoint = job.find_checkpoint()
-    folder = fetch_model(config, rows, job.run_dir)
-    job.resolved |= revision_of(folder)
+    folder = fetch_base(job, rows)
     tokenizer, note = load_tokenizer(folder)
     if note:
         job.log(note, "warning")

@@ -65,6 +65,11 @@ class ModelConfig(Group):
         pattern=r"^[A-Za-z0-9_.-]+(,[A-Za-z0-9_.-]+)*$",
     )
 
+    @property
+    def from_hub(self) -> bool:
+        """Whether the source is the id of a Hugging Face model, where no folder has its name."""
+        return self.source.count("/") == 1 and not self.source.startswith((".", "/", "~")) and ":" not in self.source
+
 
 class DataConfig(Group):
     """What the model is trained on."""

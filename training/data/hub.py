@@ -23,15 +23,18 @@ _SPLITS = ("train", "")
 
 
 @contextmanager
-def resolved(source: str) -> Iterator[Path]:
-    """The file or folder to read. Raises ``DataError`` with a sentence about what is not there."""
+def resolved(source: str, split: str = "") -> Iterator[Path]:
+    """The file or folder to read; of a hub's dataset the file of ``split``, or of training where none is named.
+
+    Raises ``DataError`` with a sentence about what is not there.
+    """
     path = Path(source).expanduser()
     if path.exists() or not _ID.fullmatch(source):
         yield path
     else:
         folder = Path(tempfile.mkdtemp(prefix="tiltyard-hub-"))
         try:
-            yield _fetched(source, folder)
+            yield _fetched(source, folder, split)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -52,7 +55,7 @@ def pick(names: list[str], where: str, split: str = "") -> str:
     )
 
 
-def _fetched(name: str, folder: Path) -> Path:
+def _fetched(name: str, folder: Path, split: str) -> Path:
     from huggingface_hub import HfApi, hf_hub_download
     from huggingface_hub.errors import RepositoryNotFoundError
 
@@ -63,7 +66,7 @@ def _fetched(name: str, folder: Path) -> Path:
     try:
         info = HfApi().dataset_info(name, timeout=TIMEOUT_S, files_metadata=True)
         sizes = {entry.rfilename: int(entry.size or 0) for entry in info.siblings or []}
-        picked = pick(sorted(sizes), name)
+        picked = pick(sorted(sizes), name, split)
         if sizes[picked] > MAX_HUB_BYTES:
             raise DataError(
                 sentence(

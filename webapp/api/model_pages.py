@@ -16,12 +16,12 @@ from webapp.api.answers import models as models_answers
 from webapp.api.answers.base import Page
 from webapp.api.base import caller, page_of
 from webapp.api.schemas import ModelIn, ModelNew, PushIn, model_out, push_out
-from webapp.model_pages.card import README, card_of
+from webapp.model_pages.card import card_of
 from webapp.model_pages.lineage import Node, children, lineage
 from webapp.model_pages.origins import origins_of
 from webapp.model_pages.scores import Score, scores
 from webapp.registry.describing import model_describe, model_mark
-from webapp.registry.download import model_files, tar_bytes, tar_of, with_text
+from webapp.registry.download import model_files, tar_bytes, tar_of, with_card
 from webapp.registry.models import ModelKind, ModelPush, RegisteredModel
 from webapp.registry.pushing import push_order
 from webapp.registry.selectors import checkpoints_of, models_of
@@ -87,12 +87,11 @@ def model_download(
 ) -> HttpResponseBase:
     """The files of a model, or of its adapter, as a tar stream whose last member, `SHA256SUMS`, has their hashes.
 
-    A model that has no `README.md` gets its model card.
+    The model card is in it as `README.md`, unless the model was registered with one of its own.
     """
     model = _model(request, model_id)
     files, name = model_files(model, part), model.name.replace(" ", "-")
-    if part == "model":
-        files = with_text(files, README, card_of(model))
+    files = with_card(model, files, card_of(model))
     audit(AuditAction.MODEL_DOWNLOADED, model)
     headers = {
         "Content-Length": str(tar_bytes(files, name)),

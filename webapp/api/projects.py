@@ -11,15 +11,22 @@ from ninja import Status
 from pydantic import Field
 
 from webapp.api.answers import people as people_answers
-from webapp.api.answers.base import Items
+from webapp.api.answers.base import Gone, Items
 from webapp.api.base import caller
 from webapp.api.runs import router
 from webapp.api.schemas import Body, project_out
 from webapp.pages import clean_name
 from webapp.teams.access import may_start_projects, project_for
-from webapp.teams.models import Team, User
+from webapp.teams.hub_token import hub_token_remove, hub_token_set, hub_token_since
+from webapp.teams.models import Project, Role, Team, User
 from webapp.teams.selectors import member_rows, teams_owned
 from webapp.teams.services import project_create
+
+
+class HubTokenIn(Body):
+    """A Hugging Face token, which is never given back."""
+
+    token: str = Field(min_length=1, max_length=500)
 
 
 class ProjectIn(Body):
@@ -55,3 +62,31 @@ def members_list(request: HttpRequest, slug: str) -> dict[str, Any]:
     """The members of the project's team, owners first. People and roles are changed on the page of the settings."""
     rows = member_rows(project_for(caller(request), slug), caller(request))
     return {"items": [{"username": row.membership.user.username, "role": row.membership.role} for row in rows]}
+
+
+@router.get("/projects/{slug:slug}/hub-token", tags=["projects"], response=people_answers.HubToken)
+def hub_token_about(request: HttpRequest, slug: str) -> dict[str, Any]:
+    """Since when the project has a Hugging Face token (owners). Nobody reads the token itself."""
+    return _hub_token_out(_owned(request, slug))
+
+
+@router.post("/projects/{slug:slug}/hub-token", tags=["projects"], response=people_answers.HubToken)
+def hub_token_keep(request: HttpRequest, slug: str, body: HubTokenIn) -> dict[str, Any]:
+    """Set the token that trainers of the project fetch base models with, or replace it (owners)."""
+    project = _owned(request, slug)
+    hub_token_set(project=project, token=body.token)
+    return _hub_token_out(project)
+
+
+@router.delete("/projects/{slug:slug}/hub-token", tags=["projects"], response=Gone)
+def hub_token_delete(request: HttpRequest, slug: str) -> dict[str, bool]:
+    """Forget the token (owners). What was fetched with it stays in the project."""
+    return {"deleted": hub_token_remove(project=_owned(request, slug))}
+
+
+def _owned(request: HttpRequest, slug: str) -> Project:
+    return project_for(caller(request), slug, need=Role.OWNER)
+
+
+def _hub_token_out(project: Project) -> dict[str, Any]:
+    return {"since": hub_token_since(project)}

@@ -34,6 +34,7 @@ from webapp.storage import (
     endpoint_dir,
     environment_dir,
     import_dir,
+    project_dir,
     rescoring_dir,
     rollout_set_dir,
     run_dir,
@@ -178,7 +179,8 @@ def _paths(item: Run | Checkpoint | Project) -> list[Path]:
         "imports": import_dir,
         "channels": channel_dir,
     }
-    found = [run_dir(pk) for pk in Run.all_objects.filter(project=item).values_list("pk", flat=True)]
+    found = [project_dir(item.pk)]
+    found += [run_dir(pk) for pk in Run.all_objects.filter(project=item).values_list("pk", flat=True)]
     for name, folder in folders.items():
         found += [folder(pk) for pk in getattr(item, name).values_list("pk", flat=True)]
     return found
@@ -204,6 +206,7 @@ def _delete_project(claim: Claim[Removal], pk: str) -> None:
     claim.item.paths += [f"environments/{environment_dir(found).name}" for found in environments]
     endpoints = Endpoint.objects.filter(project_id=pk).values_list("pk", flat=True)
     claim.item.paths += [f"endpoints/{endpoint_dir(found).name}" for found in endpoints]
+    claim.item.paths.append(f"projects/{project_dir(UUID(pk)).name}")
     claim.keep(paths=claim.item.paths)
     Project.all_objects.filter(pk=pk).delete()
 

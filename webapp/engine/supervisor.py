@@ -44,6 +44,7 @@ from webapp.environments.tokens import trainer_access
 from webapp.runs.models import Attempt, Run
 from webapp.runs.states import RunState
 from webapp.storage import attempt_dir
+from webapp.teams.hub_token import hub_env
 from webapp.workers.beating import at_work_on
 from webapp.workers.identity import folder_problem
 
@@ -203,7 +204,7 @@ class Supervisor:
             raise over
         self._endpoint = (run.project_id, plain.endpoint.name)
         access = trainer_access(run.project, config.environment.name) | key_env(run.project, plain.endpoint)
-        access |= tracker_env(plain)
+        access |= tracker_env(plain) | hub_env(run.project, plain)
         plain.report = named_there(plain, run)
         Run.objects.filter(pk=run.pk, attempt=self.lease.attempt, lease_owner=self.lease.owner).update(
             resolved=plain.model_dump(mode="json"),

@@ -24,7 +24,6 @@ from webapp.runs.config import config_of, title_of
 from webapp.runs.models import Run
 from webapp.text import translated
 
-README = "README.md"
 SHOWN_AS = {"figure": figure, "percent": percent, "duration": duration}
 
 

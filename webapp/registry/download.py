@@ -18,11 +18,11 @@ from typing import NamedTuple
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 
-from webapp.registry.models import RegisteredModel
+from webapp.registry.models import ModelKind, RegisteredModel
 
 PIECE = 1 << 20
 Content = bytes
-SUMS = "SHA256SUMS"
+SUMS, README = "SHA256SUMS", "README.md"
 # What loads a model, with its card and its licence. Never a trainer's own state, which a checkpoint on the way has too:
 # optimiser, schedule and random states are pickles, larger than the weights, and of use to resuming alone.
 SUFFIXES = (".safetensors", ".json", ".jinja", ".txt", ".model", ".md")
@@ -40,12 +40,14 @@ class ModelFile(NamedTuple):
     content: Content = b""
 
 
-def with_text(files: list[ModelFile], name: str, text: str) -> list[ModelFile]:
-    """The files and one more of this text, unless a file has its name."""
-    if any(file.name == name for file in files):
+def with_card(model: RegisteredModel, files: list[ModelFile], text: str) -> list[ModelFile]:
+    """The files with the model card as README. One that a model brought along stays; a trainer's own, which tells less
+    than the card, does not."""
+    if model.kind != ModelKind.RUN and any(file.name == README for file in files):
         return files
     content = text.encode()
-    return sorted([*files, ModelFile(name, None, len(content), content)], key=lambda file: file.name)
+    others = [file for file in files if file.name != README]
+    return sorted([*others, ModelFile(README, None, len(content), content)], key=lambda file: file.name)
 
 
 def model_files(model: RegisteredModel, part: str = "model") -> list[ModelFile]:

@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 from training.errors import ModelError, TiltyardError
 from webapp import work
 from webapp.outbound import Caller
-from webapp.registry.download import ModelFile, model_files, with_text
+from webapp.registry.download import ModelFile, model_files, with_card
 from webapp.registry.hub import PIECE, Hub, Sent
 from webapp.registry.models import ModelPush, PushState, RegisteredModel
 from webapp.teams.audit import audit
@@ -23,7 +23,6 @@ from webapp.work import Claim
 
 # https://huggingface.co/docs/hub: an owner and a name, without doubled or final dots and dashes.
 REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,40}/[A-Za-z0-9][\w.-]{0,94}")
-README = "README.md"
 
 
 def push_on() -> bool:
@@ -61,7 +60,7 @@ def sent_files(model: RegisteredModel, readme: str) -> list[ModelFile]:
     files = model_files(model)
     if not any(file.name.endswith(".safetensors") for file in files):
         raise ValidationError(_("There are no safetensors weights to push."), code="conflict")
-    return with_text(files, README, readme)
+    return with_card(model, files, readme)
 
 
 def push_run(claim: Claim[ModelPush]) -> None:

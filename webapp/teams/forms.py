@@ -101,6 +101,20 @@ class MemberForm(forms.Form):
     role = forms.ChoiceField(label=_("Role"), choices=Role.choices, initial=Role.EDITOR)
 
 
+class HubTokenForm(forms.Form):
+    """A project's Hugging Face token; it is only ever written."""
+
+    token = forms.CharField(
+        label=_("Token"),
+        max_length=500,
+        widget=forms.PasswordInput(attrs={"autocomplete": "off"}),
+        help_text=_(
+            "One that may read is enough. It is kept in a file, never shown again, and given to trainers of this "
+            "project alone."
+        ),
+    )
+
+
 class RoleForm(forms.Form):
     """A member's role."""
 

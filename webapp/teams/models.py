@@ -147,6 +147,8 @@ class AuditAction(models.TextChoices):
     REACTIVATED = "reactivated", _("person reactivated")
     PROJECT_ADDED = "project_added", _("project created")
     PROJECT_DELETED = "project_deleted", _("project deleted")
+    HUB_TOKEN_SET = "hub_token_set", _("project's Hugging Face token set")
+    HUB_TOKEN_REMOVED = "hub_token_removed", _("project's Hugging Face token removed")
     RUN_ADDED = "run_added", _("run created")
     RUN_LAUNCHED = "run_launched", _("run launched")
     RUN_STOPPED = "run_stopped", _("run stopped")

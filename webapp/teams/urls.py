@@ -6,7 +6,7 @@ from django.contrib.auth.views import LogoutView
 from django.urls import URLPattern, path
 from django.views.i18n import set_language
 
-from webapp.teams import login_views, site_views, token_views, views
+from webapp.teams import hub_views, login_views, site_views, token_views, views
 
 urlpatterns: list[URLPattern] = [
     path("login/", login_views.Login.as_view(), name="login"),
@@ -26,6 +26,8 @@ urlpatterns: list[URLPattern] = [
     path("theme/", login_views.set_theme, name="set-theme"),
     path("projects/new/", views.project_new, name="project-new"),
     path("p/<slug:slug>/settings/", views.team_settings, name="team-settings"),
+    path("p/<slug:slug>/settings/hub-token/", hub_views.hub_token_keep, name="hub-token"),
+    path("p/<slug:slug>/settings/hub-token/remove/", hub_views.hub_token_forget, name="hub-token-remove"),
     path("p/<slug:slug>/settings/members/", views.member_new, name="member-new"),
     path("p/<slug:slug>/settings/members/<int:pk>/role/", views.member_role, name="member-role"),
     path("p/<slug:slug>/settings/members/<int:pk>/remove/", views.member_remove, name="member-remove"),

@@ -17,7 +17,8 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from webapp.pages import add_errors
 from webapp.teams import services
 from webapp.teams.access import project_for
-from webapp.teams.forms import MemberForm, ProjectForm, RoleForm
+from webapp.teams.forms import HubTokenForm, MemberForm, ProjectForm, RoleForm
+from webapp.teams.hub_token import hub_token_since
 from webapp.teams.models import Membership, Project, Role, User
 from webapp.teams.selectors import member_rows, membership_in, teams_owned
 
@@ -41,13 +42,16 @@ def project_new(request: HttpRequest) -> HttpResponse:
     return render(request, "teams/project_new.html", {"form": form}, status=422 if request.method == "POST" else 200)
 
 
-def _settings(request: HttpRequest, project: Project, *, status: int = 200, **more: object) -> HttpResponse:
+def settings_page(request: HttpRequest, project: Project, *, status: int = 200, **more: object) -> HttpResponse:
+    """The page of the settings, with what a form on it came to."""
     context = {
         "project": project,
         "members": member_rows(project, cast(User, request.user)),
         "form": MemberForm(),
         "roles": Role.choices,
         "is_owner": getattr(project, "role", None) == Role.OWNER,
+        "hub_form": HubTokenForm(),
+        "hub_token_since": hub_token_since(project),
     }
     return render(request, "teams/settings.html", context | more, status=status)
 
@@ -56,7 +60,7 @@ def _settings(request: HttpRequest, project: Project, *, status: int = 200, **mo
 @require_GET
 def team_settings(request: HttpRequest, slug: str) -> HttpResponse:
     """The team's members; an owner manages them here."""
-    return _settings(request, project_for(request.user, slug))
+    return settings_page(request, project_for(request.user, slug))
 
 
 def _link_url(request: HttpRequest, token: str) -> str:
@@ -77,10 +81,12 @@ def member_new(request: HttpRequest, slug: str) -> HttpResponse:
             add_errors(form, exc)
         else:
             if added.token:
-                return _settings(request, project, link=_link_url(request, added.token), link_for=added.membership.user)
+                return settings_page(
+                    request, project, link=_link_url(request, added.token), link_for=added.membership.user
+                )
             messages.success(request, _("%(name)s joined the team.") % {"name": added.membership.user.username})
             return redirect("team-settings", slug=slug)
-    return _settings(request, project, form=form, status=422)
+    return settings_page(request, project, form=form, status=422)
 
 
 def _member(request: HttpRequest, slug: str, pk: int) -> tuple[Project, Membership]:
@@ -136,7 +142,7 @@ def member_link(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     project, membership = _member(request, slug, pk)
     by = cast(User, request.user)
     token = services.person_login_link(user=membership.user, by=by)
-    return _settings(request, project, link=_link_url(request, token), link_for=membership.user)
+    return settings_page(request, project, link=_link_url(request, token), link_for=membership.user)
 
 
 @login_required

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from training.algorithms.checkpoints import (
     MANIFEST,
     MAX_MANIFEST_BYTES,
+    HubModel,
     numbered,
     outdated,
     pin,
@@ -165,3 +167,45 @@ def test_only_a_full_disk_is_called_one(tmp_path: Path, error: Exception, typed:
     with pytest.raises(StorageFull if typed else type(error)):
         write_whole(tmp_path / "deeper" / "checkpoint-1", 1, fails)
     assert _names(tmp_path / "deeper") == []
+
+
+class Adapted(Part):
+    """A model with an adapter, whose library leaves a config with a path and a README with gaps."""
+
+    def __init__(self) -> None:
+        super().__init__("adapter", adapter=True)
+        self.made: list[Any] = []
+
+        def merge() -> Any:
+            return SimpleNamespace(to=lambda dtype: self.made.append(dtype) or Part("merged"))
+
+        self.merge_and_unload = merge  # type: ignore[assignment]
+
+    def save_pretrained(self, folder: Path) -> None:
+        super().save_pretrained(folder)
+        (folder / "adapter_config.json").write_text('{"r": 8, "base_model_name_or_path": "/a/cache", "revision": null}')
+        (folder / "README.md").write_text("[More Information Needed]")
+
+
+def test_an_adapter_names_its_base_and_tells_facts(tmp_path: Path) -> None:
+    import torch
+
+    model, base = Adapted(), HubModel("team/base", "c0ffee")
+    save_final(_trainer(model), tmp_path, 9, dtype="bfloat16", base=base, card=lambda adapter: f"card {adapter}")
+    assert model.made == [torch.bfloat16]
+    assert (tmp_path / "model" / "README.md").read_text() == "card False"
+    assert (tmp_path / "adapter" / "README.md").read_text() == "card True"
+    config = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
+    assert config == {"r": 8, "base_model_name_or_path": "team/base", "revision": "c0ffee"}
+    assert verify(tmp_path / "adapter") is not None and verify(tmp_path / "model") is not None
+    folder, _bytes = save_checkpoint(_trainer(Adapted()), tmp_path, 4, base=base)
+    assert not (folder / "README.md").exists() and verify(folder) is not None
+    assert json.loads((folder / "adapter_config.json").read_text())["base_model_name_or_path"] == "team/base"
+    folder, _bytes = save_checkpoint(_trainer(Adapted()), tmp_path, 5)
+    assert json.loads((folder / "adapter_config.json").read_text())["base_model_name_or_path"] == "/a/cache"
+
+
+def test_weights_that_were_all_trained_keep_their_precision(tmp_path: Path) -> None:
+    """Half of an update can be less than the distance of two numbers in bfloat16: it would be rounded back."""
+    save_final(_trainer(Part("weights")), tmp_path, 9, dtype="bfloat16")  # it has no ``to`` to be called
+    assert (tmp_path / "model" / "weights.txt").is_file()

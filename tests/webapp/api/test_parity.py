@@ -60,6 +60,8 @@ SAME: dict[str, str] = {
     "notifications/<int:pk>/read/": "POST /notifications/read",
     "projects/new/": "POST /projects",
     PROJECT + "delete/": "DELETE /projects/{slug}",
+    PROJECT + "settings/hub-token/": f"POST {IN}hub-token",
+    PROJECT + "settings/hub-token/remove/": f"DELETE {IN}hub-token",
     PROJECT + "settings/channels/": f"POST {IN}channels",
     CHANNEL + "edit/": "PATCH /channels/{channel_id}",
     CHANNEL + "test/": "POST /channels/{channel_id}/test",

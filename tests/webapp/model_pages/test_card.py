@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import shutil
 import subprocess
 import tarfile
 from collections.abc import Callable
@@ -120,11 +121,17 @@ def test_the_page_gives_the_card_as_a_file_and_shows_it_when_asked(past: Past, c
 @pytest.mark.filterwarnings("ignore:StreamingHttpResponse must consume asynchronous iterators")
 @pytest.mark.parametrize("own", [False, True], ids=["without a README", "with its own"])
 def test_a_download_has_the_card_with_its_hash(
-    past: Past, client_for: Any, rita: User, tmp_path: Path, own: bool
+    past: Past, client_for: Any, rita: User, tmp_path: Path, own: bool, settings: Any
 ) -> None:
+    """A trainer's own README tells less than the card; one that a model was registered with is its makers'."""
+    assert past.model.folder is not None
+    (past.model.folder / "README.md").write_text("of the trainer")
     if own:
-        assert past.model.folder is not None
-        (past.model.folder / "README.md").write_text("mine")
+        settings.MODELS_DIR = tmp_path / "models"
+        brought = settings.MODELS_DIR / "brought"
+        shutil.copytree(past.model.folder, brought)
+        (brought / "README.md").write_text("mine")
+        RegisteredModel.objects.filter(pk=past.model.pk).update(kind="folder", source="brought", checkpoint=None)
     answer = client_for(rita).get(f"/api/v1/models/{past.model.pk}/download")
     content = b"".join(answer)
     assert int(answer["Content-Length"]) == len(content)

@@ -76,7 +76,10 @@ def test_the_tar_has_every_file_and_proves_it(
 def test_the_adapter_alone(client_for: Callable[..., Client], rita: User, model: RegisteredModel) -> None:
     content = b"".join(_download(client_for(rita), model, "adapter"))
     with tarfile.open(fileobj=io.BytesIO(content)) as tar:
-        assert tar.getnames() == ["first-(2)/adapter_model.safetensors", "first-(2)/SHA256SUMS"]
+        names = ("README.md", "adapter_model.safetensors", "SHA256SUMS")
+        assert tar.getnames() == [f"first-(2)/{name}" for name in names]
+        card = tar.extractfile("first-(2)/README.md")
+        assert card is not None and b"# first (2)\n" in card.read()
 
 
 def test_a_checkpoint_on_the_way_has_not_the_adapter_of_the_finished_model(

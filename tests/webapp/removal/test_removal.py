@@ -26,7 +26,8 @@ from webapp.removal.models import Removal
 from webapp.rewards.models import RolloutSet
 from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.models import Run, RunEvent
-from webapp.storage import run_dir, trash_dir
+from webapp.storage import project_dir, run_dir, trash_dir
+from webapp.teams.hub_token import hub_token_set
 from webapp.teams.models import AuditEntry, Project, User
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -141,6 +142,7 @@ def test_a_project_goes_with_all_that_is_in_it(
     project, folder = run.project, make_dataset().rows_path.parent
     make_environment()
     make_reward_spec()
+    hub_token_set(project=project, token="hf_goes-with-it")
     client = client_for(alice)
     page = client.get(reverse("project-delete", args=["joust"])).content.decode()
     assert "1 run with all that it recorded" in page and "1 dataset<" in page
@@ -150,6 +152,7 @@ def test_a_project_goes_with_all_that_is_in_it(
     assert client.get(f"/api/v1/runs/{run.pk}").status_code == 404
     made = Project.objects.create(team=project.team, name="Joust", slug="joust")
     assert _worker().state == "done" and not folder.exists() and not run_dir(run.pk).exists()
+    assert not project_dir(project.pk).exists()
     assert set(Project.all_objects.values_list("slug", flat=True)) == {"elsewhere", "joust"}
     assert list(project.team.projects.all()) == [made] and not Dataset.objects.exists()
 

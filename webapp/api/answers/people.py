@@ -29,6 +29,12 @@ class Member(BaseModel):
     role: str = Field(description="viewer, editor or owner")
 
 
+class HubToken(BaseModel):
+    """A project's Hugging Face token, without the token."""
+
+    since: datetime | None = Field(description="when it was set; null: there is none")
+
+
 class TokenAbout(BaseModel):
     """What a token may do."""
 

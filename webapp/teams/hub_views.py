@@ -1,0 +1,47 @@
+"""Setting and removing a project's Hugging Face token, on the page of its settings."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_POST
+
+from webapp.pages import add_errors
+from webapp.teams.access import project_for
+from webapp.teams.forms import HubTokenForm
+from webapp.teams.hub_token import hub_token_remove, hub_token_set
+from webapp.teams.models import Role
+from webapp.teams.views import settings_page
+
+
+@login_required
+@require_POST
+def hub_token_keep(request: HttpRequest, slug: str) -> HttpResponse:
+    """Set the token, or replace it."""
+    project = project_for(request.user, slug, need=Role.OWNER)
+    form = HubTokenForm(request.POST)
+    if form.is_valid():
+        try:
+            hub_token_set(project=project, token=form.cleaned_data["token"])
+        except ValidationError as exc:
+            add_errors(form, exc)
+        else:
+            messages.success(
+                request, _("The token is kept. Runs that start from now on fetch their base model with it.")
+            )
+            return redirect("team-settings", slug=slug)
+    return settings_page(request, project, hub_form=form, status=422)
+
+
+@login_required
+@require_POST
+def hub_token_forget(request: HttpRequest, slug: str) -> HttpResponse:
+    """Remove the token."""
+    project = project_for(request.user, slug, need=Role.OWNER)
+    if hub_token_remove(project=project):
+        messages.success(request, _("The token is removed. Gated and private models can no longer be fetched."))
+    return redirect("team-settings", slug=slug)
