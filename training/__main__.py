@@ -102,14 +102,12 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--parent-pipe", type=int, help=f"exit when this pipe closes (or set {PARENT_VARIABLE})")
     check = commands.add_parser("preflight", help="check what a run needs, without training")
     check.add_argument("config", type=Path, help="YAML file of options")
-    check.add_argument(
-        "--device", default="", help="judge its memory on this device: see `memory` (default: what is here)"
-    )
+    check.add_argument("--device", default="", help="device to judge its memory by, as in `memory`")
     check.add_argument("--json", action="store_true", help="print JSON")
     memory = commands.add_parser("memory", help="how much memory a job needs on a device, term by term")
     memory.add_argument("config", type=Path, help="YAML file of options")
     memory.add_argument(
-        "--device", default="", help="cpu, t4, a10, l4, a100, h100, ..., or name=GiB (default: what is here)"
+        "--device", default="", help="cpu, t4, a10, a100, h100, ... or name=GiB (default: what is here)"
     )
     memory.add_argument("--json", action="store_true", help="print JSON, in bytes")
     export = commands.add_parser("export-verl", help="write a job for verl: its rows as parquet, its options as YAML")

@@ -22,7 +22,7 @@ SURE = 0.5
 
 
 def verdict_here(config: JobConfig, model: Any) -> Verdict | None:
-    """The verdict for this job on this device, from the model that it has loaded; ``None`` where it cannot be traced."""
+    """The verdict for this job on this device, by the model that it has loaded; ``None`` where it cannot be traced."""
     try:
         return judge(config, Model(model.config), device_here(config.run.device))
     except ModelError:

@@ -17,6 +17,7 @@ from training.algorithms.grpo import PARTS_FIELD, grpo_arguments, run_grpo, trl_
 from training.algorithms.job import row_order
 from training.config import JobConfig
 from training.errors import ConfigError, EnvironmentUnreachable, RewardFault
+from training.policy.adapter import lora_config
 from training.rewards.advantages import GroupStatistics
 from training.rewards.base import Episode, Score
 from training.rewards.combining import terms_of, total_of
