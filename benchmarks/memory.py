@@ -1,8 +1,8 @@
 """Is the table of memory true? ``python benchmarks/memory.py [--cases N]``.
 
-For each case a process of its own trains two real GRPO steps (the second has the optimiser's moments) on random weights,
-with rollouts exactly as long as the options allow and nothing sampled, on the processor. Its resident memory at the
-moment of most (the kernel's ``VmHWM``) is held against the table of ``training/memory``, which has seen only the
+For each case a process of its own trains two real GRPO steps (the second has the optimiser's moments) on random
+weights, with rollouts exactly as long as the options allow and nothing sampled, on the processor. Its resident memory
+at the moment of most (the kernel's ``VmHWM``) is held against the table of ``training/memory``, which has seen only the
 model's ``config.json``. Prints JSON: bytes of both and their ratio for each case, and the largest deviation.
 """
 
@@ -25,44 +25,13 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 CHILD_LIMIT_S = 900
-SHAPES: dict[str, dict[str, Any]] = {
-    "qwen3, 58 M": {"family": "qwen3", "hidden": 512, "inner": 1536, "layers": 12, "heads": 8, "kv": 4, "words": 24000},
-    "llama, 134 M": {
-        "family": "llama",
-        "hidden": 768,
-        "inner": 2048,
-        "layers": 12,
-        "heads": 12,
-        "kv": 12,
-        "words": 32000,
-    },
-    "qwen2, 37 M, deep": {
-        "family": "qwen2",
-        "hidden": 384,
-        "inner": 1024,
-        "layers": 24,
-        "heads": 6,
-        "kv": 2,
-        "words": 4000,
-    },
-    "mistral, 84 M, wide": {
-        "family": "mistral",
-        "hidden": 1024,
-        "inner": 3584,
-        "layers": 5,
-        "heads": 16,
-        "kv": 4,
-        "words": 8000,
-    },
-    "gemma3, 47 M": {
-        "family": "gemma3_text",
-        "hidden": 512,
-        "inner": 2048,
-        "layers": 8,
-        "heads": 8,
-        "kv": 2,
-        "words": 24000,
-    },
+# family, hidden size, inner size, layers, heads, key heads, words
+SHAPES: dict[str, tuple[str, int, int, int, int, int, int]] = {
+    "qwen3": ("qwen3", 512, 1536, 12, 8, 4, 24000),
+    "llama": ("llama", 768, 2048, 12, 12, 12, 32000),
+    "qwen2, deep": ("qwen2", 384, 1024, 24, 6, 2, 4000),
+    "mistral, wide": ("mistral", 1024, 3584, 5, 16, 4, 8000),
+    "gemma3": ("gemma3_text", 512, 2048, 8, 8, 2, 24000),
 }
 ROWS, PROMPTS, MICRO = 8, 2, 4
 LENGTHS = (256, 1024)
@@ -79,7 +48,7 @@ def cases() -> list[dict[str, Any]]:
     return found
 
 
-def make_model(folder: Path, shape: dict[str, Any]) -> None:
+def make_model(folder: Path, shape: tuple[str, int, int, int, int, int, int]) -> None:
     """Random weights of a shape, with the starter's tokenizer."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -88,15 +57,16 @@ def make_model(folder: Path, shape: dict[str, Any]) -> None:
     from training.starter import build_starter
 
     build_starter(demonstration_rows(), folder, seed=1)
+    family, hidden, inner, layers, heads, key_heads, words = shape
     config = AutoConfig.for_model(
-        shape["family"],
-        hidden_size=shape["hidden"],
-        intermediate_size=shape["inner"],
-        num_hidden_layers=shape["layers"],
-        num_attention_heads=shape["heads"],
-        num_key_value_heads=shape["kv"],
-        head_dim=shape["hidden"] // shape["heads"],
-        vocab_size=shape["words"],
+        family,
+        hidden_size=hidden,
+        intermediate_size=inner,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=key_heads,
+        head_dim=hidden // heads,
+        vocab_size=words,
         max_position_embeddings=8192,
         tie_word_embeddings=False,
     )
@@ -208,15 +178,9 @@ def measure(case: dict[str, Any]) -> dict[str, Any]:
     if done.returncode:
         raise SystemExit(f"{case}: {done.stderr[-2000:]}")
     found = json.loads(done.stdout.splitlines()[-1])
-    return {
-        **case,
-        "told": need.learning,
-        "measured": found["most"],
-        "ratio": round(need.learning / found["most"], 3),
-    } | {
-        "program": found["program"],
-        "terms": {term.key: term.bytes for term in need.terms},
-    }
+    told, measured = need.learning, found["most"]
+    terms = {term.key: term.bytes for term in need.terms}
+    return {**case, "told": told, "measured": measured, "ratio": round(told / measured, 3), "terms": terms} | found
 
 
 def main() -> None:

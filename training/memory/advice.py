@@ -76,30 +76,51 @@ def judge(config: JobConfig, model: Model, device: Device) -> Verdict:
     need = memory_of(config, model, device)
     if need.fits:
         return Verdict(need)
-    last = need
-    for values in _changes(config):
-        last = memory_of(_with(config, values), model, device)
-        if last.fits:
-            return Verdict(need, Change(values, last))
-    larger = sorted((d for d in DEVICES.values() if d.bytes >= last.whole), key=lambda d: d.bytes)
+    least = need
+    for base, sizes in _families(config):
+        least = memory_of(_with(config, _values(base, sizes[-1])), model, device)
+        if least.fits:
+            return Verdict(need, _largest(config, model, device, base, sizes))
+    larger = sorted((d for d in DEVICES.values() if d.bytes >= least.whole), key=lambda d: d.bytes)
     return Verdict(need, None, larger[0] if larger else None)
 
 
-def _changes(config: JobConfig) -> Iterator[dict[str, Any]]:
-    """Changes from the one that costs least: passes instead of one, then time, then what is trained."""
+Sizes = list[int | None]  # micro batches from the largest, ``None`` for the one that the job has
+
+
+def _families(config: JobConfig) -> Iterator[tuple[dict[str, Any], Sizes]]:
+    """Changes from the one that costs least, each with smaller micro batches: more passes, then time, then what is
+    trained."""
     if not config.method.trains:
         return
-    micro = [{"optim.micro_batch_size": rows} for rows in _smaller(config)]
-    yield from micro
+    sizes: Sizes = list(_smaller(config))
     recompute = {} if config.model.gradient_checkpointing else {"model.gradient_checkpointing": True}
+    lora = {} if config.model.lora_rank else {"model.lora_rank": LORA_RANK}
+    if sizes:
+        yield {}, sizes
     if recompute:
-        yield recompute
-        yield from ({**recompute, **one} for one in micro)
-    if not config.model.lora_rank:
-        lora = {"model.lora_rank": LORA_RANK}
-        yield lora
-        yield from ({**lora, **one} for one in micro)
-        yield from ({**lora, **recompute, **one} for one in micro)
+        yield recompute, [None, *sizes]
+    if lora:
+        yield lora, [None, *sizes]
+    if lora and recompute:
+        yield {**lora, **recompute}, [None, *sizes]
+
+
+def _largest(config: JobConfig, model: Model, device: Device, base: dict[str, Any], sizes: Sizes) -> Change:
+    """The largest micro batch of a family whose smallest fits."""
+    low, high = 0, len(sizes) - 1
+    while low < high:
+        middle = (low + high) // 2
+        if memory_of(_with(config, _values(base, sizes[middle])), model, device).fits:
+            high = middle
+        else:
+            low = middle + 1
+    values = _values(base, sizes[low])
+    return Change(values, memory_of(_with(config, values), model, device))
+
+
+def _values(base: dict[str, Any], size: int | None) -> dict[str, Any]:
+    return base if size is None else {**base, "optim.micro_batch_size": size}
 
 
 def _smaller(config: JobConfig) -> list[int]:

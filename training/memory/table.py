@@ -7,9 +7,10 @@ both: the larger of the two counts.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
@@ -17,11 +18,20 @@ from training.config import JobConfig
 from training.errors import ModelError
 from training.memory.devices import GIB, Device
 from training.memory.known import KNOWN
-from training.memory.tracing import Precision, Shape, empty_model, row_cost, step_bytes
+from training.memory.tracing import (
+    Precision,
+    Shape,
+    StepBytes,
+    adapter_size,
+    empty_model,
+    row_cost,
+    step_bytes,
+)
 from training.policy.adapter import lora_config
-from training.policy.memory import BATCH_SHARE
+from training.policy.memory import BATCH_SHARE, RowCost
 from training.words import Sentence, _, sentence
 
+Found = TypeVar("Found")
 ADAM_MOMENTS = 2
 PLAIN = 0.25
 # The libraries' own memory: measured after one step of a model of no size (docs/performance.md).
@@ -34,7 +44,7 @@ TITLES = {
     "optimizer": _("Optimiser"),
     "reference": _("Reference model"),
     "activations": _("Activations"),
-    "head": _("Output head and loss"),
+    "head": _("Output head, loss and the layer at work"),
     "cache": _("Key-value cache of the rollouts"),
     "copy": _("Weights in the precision of sampling"),
     "program": _("Program and libraries"),
@@ -96,6 +106,7 @@ class Model:
 
     def __init__(self, config: Any) -> None:
         self.config = config
+        self._found: dict[tuple[Any, ...], Any] = {}
 
     @classmethod
     def of(cls, source: str) -> Model | None:
@@ -111,12 +122,27 @@ class Model:
     @cached_property
     def parameters(self) -> int:
         """Weights, tied ones once."""
-        return _count(empty_model(self.config, Precision(torch.float32)))[0]
+        return sum(p.numel() for p in empty_model(self.config, Precision(torch.float32)).parameters())
 
     def adapter(self, lora: Any) -> int:
         """Weights of a LoRA adapter."""
-        model = empty_model(self.config, Precision(torch.float32), lora=lora)
-        return sum(p.numel() for p in model.parameters() if p.requires_grad)
+        return self._once(("adapter", str(lora)), lambda: adapter_size(self.config, lora))
+
+    def row(self, precision: Precision) -> RowCost:
+        """What a rollout in flight keeps in the sampler's cache."""
+        return self._once(("row", precision), lambda: row_cost(self.config, precision))
+
+    def step(self, shape: Shape, precision: Precision, lora: Any, recompute: bool) -> StepBytes:
+        """What one micro batch needs."""
+        key = ("step", shape, precision, str(lora), recompute)
+        return self._once(key, lambda: step_bytes(self.config, shape, precision, lora=lora, recompute=recompute))
+
+    def _once(self, key: tuple[Any, ...], find: Callable[[], Found]) -> Found:
+        """Advice tries many changes of one job: what none of them touches is found once."""
+        if key not in self._found:
+            self._found[key] = find()
+        found: Found = self._found[key]
+        return found
 
 
 def plainly_fits(config: JobConfig, model: Model, device: Device) -> bool:
@@ -136,12 +162,6 @@ def _read(folder: Path) -> Any:
         return AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     except Exception as exc:  # whatever a broken config makes the library raise
         raise ModelError(f"The model's config cannot be read: {type(exc).__name__}: {str(exc)[:200]}") from exc
-
-
-def _count(model: Any) -> tuple[int, int]:
-    """All weights, and those that are trained."""
-    parameters = list(model.parameters())
-    return sum(p.numel() for p in parameters), sum(p.numel() for p in parameters if p.requires_grad)
 
 
 def precision_of(config: JobConfig, device: Device) -> Precision:
@@ -209,7 +229,7 @@ def _learning(config: JobConfig, model: Model, precision: Precision, lora: Any, 
     there already; else those of the layers are not yet there at the moment of most, and what they take is no sum.
     """
     shape = longest_shape(config)
-    step = step_bytes(model.config, shape, precision, lora=lora, recompute=config.model.gradient_checkpointing)
+    step = model.step(shape, precision, lora, config.model.gradient_checkpointing)
     length = shape.prompt + shape.completion
     rows = sentence(_("{rows} rows of {tokens} tokens"), rows=shape.rows, tokens=f"{length:,}")
     tiles = sentence(_("log-probabilities of {rows} rows, tile by tile"), rows=shape.rows)
@@ -233,7 +253,7 @@ def _sampling(config: JobConfig, model: Model, precision: Precision, device: Dev
     """The cache of the rollouts in flight: as many as are wanted, at most as many as the sampler admits."""
     rows, rollout = config.rollouts_per_step, config.rollout
     columns = rollout.max_prompt_tokens + rollout.max_completion_tokens
-    cost = row_cost(model.config, precision)
+    cost = model.row(precision)
     wanted = cost.of(rows, columns)
     left = max(0, device.bytes - PROGRAM[device.kind] - sum(t.bytes for t in fixed if t.key not in LEARNING))
     admitted = min(rows, max(1, int(left * BATCH_SHARE) // max(1, cost.of(1, columns))))

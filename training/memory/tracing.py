@@ -4,15 +4,16 @@ PyTorch's fake tensors have shapes and no bytes: the model's own forward, TRL's 
 in milliseconds at any size, and every tensor that would have been made is counted while it would have lived. So no
 formula has to follow each family of models, LoRA, checkpointing or mixed precision.
 
-Memory grows by the same bytes with each layer, so two depths are run, and a model of 64 layers costs no more than one
-of four.
+Memory grows by the same bytes with each layer, and beyond a few thousand tokens with each row. So two depths and at
+most two numbers of rows are run: a model of 64 layers costs no more than one of four.
 """
 
 from __future__ import annotations
 
 import copy
+import itertools
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -23,6 +24,8 @@ from torch.utils._pytree import tree_iter
 from training.policy.memory import RowCost, measure_row
 
 IGNORED = -100
+TOKENS = 8192
+"""Two tiles of TRL's head. Beyond a few tiles everything grows by the same bytes with each row."""
 
 
 class Shape(NamedTuple):
@@ -42,7 +45,8 @@ class Precision(NamedTuple):
 
 class StepBytes(NamedTuple):
     """What a forward and backward hold beside weights and gradients. ``whole`` is the most at any time, ``layers`` its
-    part that grows with the depth, and ``head`` the rest: embeddings, the head's tiles, the loss, masks."""
+    part that grows with the depth, and ``head`` the rest: the head's tiles, the loss, embeddings, masks, and with
+    checkpointing the one layer that is computed again."""
 
     layers: int
     head: int
@@ -56,10 +60,11 @@ class StepBytes(NamedTuple):
 class _Living(TorchDispatchMode):
     """Counts the bytes of the tensors that live, as they come and go."""
 
-    def __init__(self) -> None:
+    def __init__(self, there: Iterable[torch.Tensor]) -> None:
+        """``there``: what lives already, and is not counted where a view of it is made."""
         super().__init__()
         self.changes: list[tuple[int, int]] = []
-        self._sizes: dict[int, int] = {}
+        self._sizes = {tensor.untyped_storage()._cdata: 0 for tensor in there}
         self._number = 0
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -102,13 +107,28 @@ def step_bytes(
 
     ``config`` is the model's (transformers), ``lora`` a ``peft.LoraConfig``; ``recompute`` is gradient checkpointing.
     """
-    text = config.get_text_config()
-    depth, period = text.num_hidden_layers, _period(text)
-    low, high = min(period, depth), min(2 * period, depth)
+    few = max(1, TOKENS // (shape.prompt + shape.completion))
+    if shape.rows <= 2 * few:
+        return _at(config, shape, precision, lora, recompute)
+    one, two = (_at(config, shape._replace(rows=rows), precision, lora, recompute) for rows in (few, 2 * few))
+    times = (shape.rows - few) / few
+    return StepBytes(*(round(low + (high - low) * times) for low, high in zip(one, two, strict=True)))
 
+
+def _at(config: Any, shape: Shape, precision: Precision, lora: Any, recompute: bool) -> StepBytes:
+    low, high, depth = _depths(config)
     few, more = (_most(_cut(config, layers), shape, precision, lora, recompute) for layers in (low, high))
     each = (more - few) / (high - low) if high > low else 0.0
     return StepBytes(round(each * depth), round(few - each * low))
+
+
+def _depths(config: Any) -> tuple[int, int, int]:
+    """Two numbers of layers to run, and how many there are."""
+    text = config.get_text_config()
+    depth, period = text.num_hidden_layers, _period(text)
+    if 2 * period <= depth:
+        return period, 2 * period, depth
+    return max(1, depth // 2), depth, depth
 
 
 def _period(text: Any) -> int:
@@ -130,6 +150,18 @@ def _cut(config: Any, layers: int) -> Any:
     return shorter
 
 
+def adapter_size(config: Any, lora: Any) -> int:
+    """Weights of a LoRA adapter."""
+    low, high, depth = _depths(config)
+    few, more = (_trained(_cut(config, layers), lora) for layers in (low, high))
+    return few + (more - few) * (depth - low) // max(1, high - low)
+
+
+def _trained(config: Any, lora: Any) -> int:
+    model = empty_model(config, Precision(torch.float32), lora=lora)
+    return sum(p.numel() for p in model.parameters() if p.requires_grad)
+
+
 def empty_model(config: Any, precision: Precision, *, lora: Any = None) -> Any:
     """The model as a trainer would have it, on the device ``meta``: shapes and types, no content."""
     from transformers import AutoModelForCausalLM
@@ -139,7 +171,7 @@ def empty_model(config: Any, precision: Precision, *, lora: Any = None) -> Any:
         if lora is not None:
             from peft import get_peft_model
 
-            model = get_peft_model(model, lora)
+            model = get_peft_model(model, copy.deepcopy(lora))  # it writes the names that it found into it
     return model
 
 
@@ -158,7 +190,7 @@ def _most(config: Any, shape: Shape, precision: Precision, lora: Any, recompute:
     with FakeTensorMode(allow_non_fake_inputs=True):
         model.to_empty(device="cpu")  # PEFT cannot place its adapters on fake tensors
         base.tie_weights()
-        living = _Living()
+        living = _Living(itertools.chain(model.parameters(), model.buffers()))
         with living:
             _loss(model, shape, precision).backward()
             gradients = (p.grad for p in model.parameters() if p.grad is not None)
@@ -168,9 +200,7 @@ def _most(config: Any, shape: Shape, precision: Precision, lora: Any, recompute:
 
 def row_cost(config: Any, precision: Precision) -> RowCost:
     """What a rollout in flight keeps in the sampler's cache."""
-    text = config.get_text_config()
-    depth, period = text.num_hidden_layers, _period(text)
-    low, high = min(period, depth), min(2 * period, depth)
+    low, high, depth = _depths(config)
     few, more = (_row(_cut(config, layers), precision) for layers in (low, high))
     if high == low:
         return few
