@@ -339,6 +339,7 @@ def _title(name: str) -> str:
         "rewards": _("Rewards"),
         "batch": _("Batch size"),
         "template": _("Chat template"),
+        "memory": _("Memory"),
         "trackers": _("Other trackers"),
         "memory": _("Memory"),
         "settings": _("Settings"),
