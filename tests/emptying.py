@@ -9,16 +9,26 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 from django.test import TransactionTestCase
 from psycopg.sql import SQL, Identifier
 
 KEPT = {"django_content_type", "auth_permission"}
 PATIENCE_S = 5.0
+TRIES = 3
 
 
 def empty_tables(_test: Any = None) -> None:
     """Delete every row that a test has left, once nobody is writing any more."""
+    for again in range(TRIES, 0, -1):
+        try:
+            return _empty()
+        except OperationalError:  # a deadlock with what a test that failed has left at work
+            if again == 1:
+                raise
+
+
+def _empty() -> None:
     names = sorted(set(connection.introspection.django_table_names(only_existing=True)) - KEPT)
     one = SQL("SELECT {} WHERE EXISTS (SELECT 1 FROM {})")
     with_rows = SQL(" UNION ALL ").join([one.format(name, Identifier(name)) for name in names])

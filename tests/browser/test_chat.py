@@ -126,11 +126,23 @@ def test_two_tabs_of_one_chat_see_the_same_and_a_viewer_only_reads(
     assert first.problems == second.problems == []
 
 
+HELD = """
+const asked = window.fetch;
+window.fetch = async (...what) => {
+  const answer = await asked(...what);
+  if (String(what[0]).endsWith("/messages")) await new Promise((go) => { window.letGo = go; });
+  return answer;
+};
+"""
+
+
 def test_without_a_worker_the_page_says_so_and_keeps_the_message(
     open_page: Callable[..., Any], alice: User, make_chat: Callable[..., Chat]
 ) -> None:
+    """The message's own confirmation is still on its way when the answer is stopped: stop was dropped in silence."""
     chat = make_chat()
     page = open_page(alice)
+    page.add_init_script(HELD)
     page.goto(reverse("chat-detail", args=[chat.project.slug, chat.pk]))
     page.wait_for_selector("#chat-status[data-state=ok]")
     _say(page, "Is anybody there?")
@@ -138,5 +150,7 @@ def test_without_a_worker_the_page_says_so_and_keeps_the_message(
     assert page.locator(".chat-wait a").get_attribute("href") == reverse("worker-list")
     page.click("#chat-stop")
     page.wait_for_selector(".chat-answer[data-state=stopped]")
+    page.evaluate("window.letGo()")
+    page.wait_for_selector("#chat-send:visible")
     _shot(page, "nobody")
     assert Answer.objects.get().state == AnswerState.STOPPED

@@ -28,7 +28,8 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from training.chat.wire import Allowance, Ended, Failed, Open, Ready, Said, Stop, Text
-from training.errors import Boundary, ErrorInfo, PolicyFault, TiltyardError, boundary
+from training.errors import Boundary, BudgetSpent, ErrorInfo, PolicyFault, TiltyardError, boundary
+from training.words import _, sentence
 from webapp.chat.child import Child, Told
 from webapp.chat.contestants import Contestant, endpoint_meant, open_of
 from webapp.chat.conversation import ask_of
@@ -36,7 +37,7 @@ from webapp.chat.models import Answer, AnswerState, Holder
 from webapp.chat.writing import answer_finish, answer_keep
 from webapp.endpoints.keys import key_env
 from webapp.endpoints.models import Endpoint
-from webapp.endpoints.spending import chat_left, chat_limit, turn_used
+from webapp.endpoints.spending import chat_left, turn_used
 from webapp.engine.lease import new_owner
 from webapp.engine.supervisor import closing
 from webapp.runs.models import Run
@@ -50,6 +51,7 @@ FLUSH_S, WAIT_S, POLL_S, LOOK_S, BEAT_S = 0.05, 0.02, 0.04, 0.5, 3.0
 YIELD_S = 4.0
 QUEUED_FOR = timedelta(seconds=1)  # a free worker would have taken it by then
 TAKE_AT_ONCE = 16
+ROOM_HINT = _("There is room again: choose Regenerate.")
 
 
 @dataclass
@@ -257,8 +259,7 @@ class Desk:
         elif isinstance(line, Ended):
             state, error = AnswerState.STOPPED if line.why == "stopped" else AnswerState.DONE, None
             if line.why == "budget" and live.endpoint is not None:
-                over = chat_limit(live.endpoint, live.chat_id)
-                state, error = AnswerState.FAILED, over.info if over is not None else None
+                state, error = AnswerState.FAILED, _over(live.endpoint, live.chat_id)
             self._end(live, state, error, ending=line.model_dump(mode="json", exclude={"id", "type"}))
         else:
             self._end(live, AnswerState.FAILED, error=line.error)
@@ -312,11 +313,19 @@ class Desk:
 
 def _allowance(endpoint: Endpoint, chat_id: UUID) -> Allowance:
     """What an answer may use. Raises ``BudgetSpent`` where that is nothing."""
-    if over := chat_limit(endpoint, chat_id):
-        raise over
     left = chat_left(endpoint, chat_id)
     prices = {"price_in": endpoint.price_in or 0.0, "price_out": endpoint.price_out or 0.0}
     return Allowance(tokens=left.tokens, cost=left.cost or 0.0, **prices)
+
+
+def _over(endpoint: Endpoint, chat_id: UUID) -> ErrorInfo:
+    """The limit that an answer ended at, also where a new day has begun meanwhile."""
+    try:
+        chat_left(endpoint, chat_id)
+    except BudgetSpent as exc:
+        return exc.info
+    text = _("The answer reached the limit that the endpoint {name} had when it began.")
+    return BudgetSpent(sentence(text, name=endpoint.name), hint=ROOM_HINT).info
 
 
 CLOSING = ErrorInfo(code="chat_cut", boundary=Boundary.LEASE, message="The worker was shut down.")

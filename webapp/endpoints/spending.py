@@ -102,7 +102,10 @@ def day_limit(endpoint: Endpoint) -> BudgetSpent | None:
     """What a run is paused with that may not ask the endpoint today any more; ``None`` while it may."""
     if not (endpoint.max_day_tokens or endpoint.max_day_cost):
         return None
-    used = used_on(endpoint)
+    return _day_over(endpoint, used_on(endpoint))
+
+
+def _day_over(endpoint: Endpoint, used: Used) -> BudgetSpent | None:
     if endpoint.max_day_cost and (used.cost or 0.0) >= endpoint.max_day_cost:
         text = _("The project has spent {spent} at the endpoint {name} today, and may spend {limit} a day.")
         return BudgetSpent(_spent(text, endpoint, used, endpoint.max_day_cost), hint=DAY_HINT)
@@ -113,13 +116,7 @@ def day_limit(endpoint: Endpoint) -> BudgetSpent | None:
     return None
 
 
-def chat_limit(endpoint: Endpoint, chat_id: UUID) -> BudgetSpent | None:
-    """The same for an answer of a chat. What one run may use is what one chat may use."""
-    if over := day_limit(endpoint):
-        return BudgetSpent(over.message, hint=CHAT_DAY_HINT)
-    if not (endpoint.max_run_tokens or endpoint.max_run_cost):
-        return None
-    used = used_by_chat(endpoint, chat_id)
+def _chat_over(endpoint: Endpoint, used: Used) -> BudgetSpent | None:
     if endpoint.max_run_cost and (used.cost or 0.0) >= endpoint.max_run_cost:
         text = _("This chat has spent {spent} at the endpoint {name}, and may spend {limit}.")
         return BudgetSpent(_spent(text, endpoint, used, endpoint.max_run_cost), hint=CHAT_HINT)
@@ -131,8 +128,13 @@ def chat_limit(endpoint: Endpoint, chat_id: UUID) -> BudgetSpent | None:
 
 
 def chat_left(endpoint: Endpoint, chat_id: UUID) -> Used:
-    """What an answer of a chat may use of it before a limit is reached; 0 and ``None`` where there is none."""
+    """What an answer of a chat may use before a limit of a day or of a chat is reached; what one run may use is what
+    one chat may use. 0 and ``None`` where there is no limit. Raises ``BudgetSpent`` where nothing is left."""
     chat, day = used_by_chat(endpoint, chat_id), used_on(endpoint)
+    if over := _day_over(endpoint, day):
+        raise BudgetSpent(over.message, hint=CHAT_DAY_HINT)
+    if over := _chat_over(endpoint, chat):
+        raise over
     tokens = ((endpoint.max_run_tokens, chat.tokens), (endpoint.max_day_tokens, day.tokens))
     costs = ((endpoint.max_run_cost, chat.cost), (endpoint.max_day_cost, day.cost))
     return Used(

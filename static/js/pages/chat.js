@@ -16,6 +16,7 @@ class ChatPage {
     this.page = data("chat-data");
     this.state = new ChatState();
     this.sending = false;
+    this.stopping = false;
     this.view = new ChatView($("turns"), this.page, {
       edit: (turn, text) => this.send(text, turn.id),
       again: (answer) => this.post("again", { answer: answer.id, parameters: this.parameters() }),
@@ -48,9 +49,9 @@ class ChatPage {
       this.submit();
     });
     text.addEventListener("input", () => this.draw());
-    $("chat-stop").addEventListener("click", () => this.post("stop", {}));
+    $("chat-stop").addEventListener("click", () => this.stop());
     addEventListener("keydown", (event) => {
-      if (event.key === "Escape" && this.state.busy) this.post("stop", {});
+      if (event.key === "Escape" && this.state.busy) this.stop();
     });
     text.focus();
   }
@@ -100,6 +101,29 @@ class ChatPage {
   async post(act, body, where = "") {
     if (this.sending) return null;
     this.sending = true;
+    try {
+      return await this.ask(act, body, where);
+    } finally {
+      this.sending = false;
+      this.draw();
+    }
+  }
+
+  /** Not held up by what is being sent: the answer to stop may be on the page before its own message was confirmed. */
+  async stop() {
+    if (this.stopping) return;
+    this.stopping = true;
+    await this.ask("stop", {});
+    this.stopping = false;
+  }
+
+  /**
+   * @param {string} act
+   * @param {Row} body
+   * @param {string} [where]
+   * @returns {Promise<Row | null>}
+   */
+  async ask(act, body, where = "") {
     this.complain("");
     this.draw();
     try {
@@ -114,9 +138,6 @@ class ChatPage {
       this.complain(words);
     } catch {
       this.complain(t("offline"));
-    } finally {
-      this.sending = false;
-      this.draw();
     }
     return null;
   }

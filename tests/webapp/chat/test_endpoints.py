@@ -9,6 +9,7 @@ import pytest
 from django.core.exceptions import ValidationError
 from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
 
 from tests.chat_stub import Stub, call, says, streams
 from tests.webapp.endpoints.conftest import KEY, make_endpoint, stub
@@ -17,7 +18,7 @@ from webapp.chat.models import Answer, Chat
 from webapp.chat.services import turn_send
 from webapp.endpoints.models import Endpoint, EndpointSpend
 from webapp.endpoints.services import endpoint_change, endpoint_delete
-from webapp.endpoints.spending import spend_add
+from webapp.endpoints.spending import spend_add, turn_used
 from webapp.teams.models import Project, User
 
 __all__ = ["make_endpoint", "stub"]
@@ -81,8 +82,6 @@ def test_a_chat_may_use_as_much_as_a_run(make_chat: Maker, make_endpoint: Adder,
 
 
 def test_what_all_may_spend_in_a_day_holds_for_chats(make_chat: Maker, make_endpoint: Adder, stub: Stub) -> None:
-    from django.utils import timezone
-
     endpoint = make_endpoint(price_in=1.0, currency="USD", max_day_cost=2.0, max_run_cost=1.5)
     spend_add(endpoint, tokens=5, cost=2.0, at=timezone.now())
     over = _answer(make_chat(GPT), "One")
@@ -101,6 +100,28 @@ def test_an_answer_that_would_go_on_beyond_the_limit_ends(
     assert (answer.state, answer.error["code"]) == ("failed", AT_FAULT)
     assert answer.error["message"] == "This chat has spent 0.014 USD at the endpoint gpt, and may spend 0.01 USD."
     assert [message["role"] for message in answer.messages].count("assistant") == 2 == len(stub.asked)
+
+
+def test_an_answer_that_ended_at_the_limit_of_a_day_that_is_over_says_so(
+    make_chat: Maker,
+    make_endpoint: Adder,
+    make_environment: Any,
+    tools_server: str,
+    stub: Stub,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    make_endpoint(price_out=1000.0, currency="USD", max_day_cost=0.01)
+    stub.replies = [says("", tool_calls=[call("x") | {"function": {"name": "nothing", "arguments": "{}"}}])]
+
+    def counted(*args: Any, **values: Any) -> None:
+        turn_used(*args, **values)
+        EndpointSpend.objects.all().delete()
+
+    monkeypatch.setattr("webapp.chat.holder.turn_used", counted)
+    answer = _answer(make_chat(GPT, environment=make_environment(name="bed").name), "Call tools for ever.")
+    assert (answer.state, answer.error["code"]) == ("failed", AT_FAULT)
+    assert answer.error["message"] == "The answer reached the limit that the endpoint gpt had when it began."
+    assert answer.error["hint"] == "There is room again: choose Regenerate."
 
 
 def test_one_without_tool_calls_is_told_of_tools_in_words(

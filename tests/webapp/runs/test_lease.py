@@ -150,6 +150,7 @@ def locked() -> Iterator[Callable[..., Any]]:
     def lock(sql: str) -> Callable[[], None]:
         other = connection.copy()
         opened.append(other)
+        other.cursor().execute("SET idle_in_transaction_session_timeout = 0")  # ours would end it after 30 s
         other.set_autocommit(False)
         other.cursor().execute(sql)
         return other.rollback  # answered when the lock is gone; a closed connection leaves that to its server process
