@@ -52,7 +52,9 @@ def main(arguments: list[str] | None = None) -> int:
     if options.command == "export-verl":
         return _export_verl(config, options.output, name=options.config.stem)
     if options.command == "preflight":
-        return _preflight(config, as_json=options.json)
+        return _preflight(config, options.device, as_json=options.json)
+    if options.command == "memory":
+        return _memory(config, options.device, as_json=options.json)
     from training.main import run_job, watch_parent
 
     descriptor = options.parent_pipe if options.parent_pipe is not None else _descriptor_from_environment()
@@ -100,7 +102,14 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--parent-pipe", type=int, help=f"exit when this pipe closes (or set {PARENT_VARIABLE})")
     check = commands.add_parser("preflight", help="check what a run needs, without training")
     check.add_argument("config", type=Path, help="YAML file of options")
+    check.add_argument("--device", default="", help="device to judge its memory by, as in `memory`")
     check.add_argument("--json", action="store_true", help="print JSON")
+    memory = commands.add_parser("memory", help="how much memory a job needs on a device, term by term")
+    memory.add_argument("config", type=Path, help="YAML file of options")
+    memory.add_argument(
+        "--device", default="", help="cpu, t4, a10, a100, h100, ... or name=GiB (default: what is here)"
+    )
+    memory.add_argument("--json", action="store_true", help="print JSON, in bytes")
     export = commands.add_parser("export-verl", help="write a job for verl: its rows as parquet, its options as YAML")
     export.add_argument("config", type=Path, help="YAML file of options")
     export.add_argument("--output", type=Path, required=True, help="folder for train.parquet and config.yaml")
@@ -122,11 +131,11 @@ def _chat() -> int:
     return serve()
 
 
-def _preflight(config: JobConfig, *, as_json: bool) -> int:
+def _preflight(config: JobConfig, device: str, *, as_json: bool) -> int:
     from training.preflight import each_check
 
     ok, between = True, "["
-    for check in each_check(config):
+    for check in each_check(config, device=device):
         ok = ok and check.ok
         if as_json:  # a list with one finding a line, so that a reader may follow it as it grows
             print(between, check.model_dump_json(), sep="\n", flush=True)
@@ -137,6 +146,19 @@ def _preflight(config: JobConfig, *, as_json: bool) -> int:
     if as_json:
         print("[]" if between == "[" else "]")
     return 0 if ok else 1
+
+
+def _memory(config: JobConfig, device: str, *, as_json: bool) -> int:
+    from training.memory.show import as_json as in_json
+    from training.memory.show import as_text, verdict_of
+
+    try:
+        verdict = verdict_of(config, device)
+    except TiltyardError as exc:
+        sys.stderr.write(f"{exc.message} {exc.hint}".strip() + "\n")
+        return EXIT_USAGE
+    print(in_json(verdict) if as_json else as_text(verdict))
+    return 0 if verdict.fits else 1
 
 
 def _export_verl(config: JobConfig, output: Path, *, name: str) -> int:

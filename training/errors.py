@@ -254,6 +254,13 @@ class SamplerDisagrees(TiltyardError):
     pauses = True
 
 
+class MemoryShort(TiltyardError):
+    """The device had too little memory for a step of training; the weights are as they were before it."""
+
+    code, boundary = "out_of_memory", Boundary.TRAINER
+    pauses = True
+
+
 class StopRequested(TiltyardError):
     """Someone asked the run to stop; not a failure."""
 

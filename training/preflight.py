@@ -23,6 +23,7 @@ from training.traps import Trap, traps
 from training.words import Sentence, _, sentence
 
 SAMPLE_ROWS = 1000
+STARTER = "starter"
 _INSTALL: dict[TrackerName, str] = {
     "wandb": _("Install it in the worker's environment: pip install wandb"),
     "mlflow": _("Install it in the worker's environment: pip install mlflow-skinny"),
@@ -65,8 +66,9 @@ def preflight(config: JobConfig, *, load_template: bool = True) -> list[Check]:
     return list(each_check(config, load_template=load_template))
 
 
-def each_check(config: JobConfig, *, load_template: bool = True) -> Iterator[Check]:
-    """The same, each as soon as it is known: some of them take seconds."""
+def each_check(config: JobConfig, *, load_template: bool = True, device: str = "") -> Iterator[Check]:
+    """The same, each as soon as it is known: some of them take seconds. ``device`` is the one that it would run on, a
+    key of ``training.memory.devices`` or ``name=GiB``; without it, what is here."""
     checks: list[tuple[str, Callable[[JobConfig], Sentence]]] = [("model", _model)] if config.needs_model else []
     checks.append(("dataset", _dataset))
     if config.method.plays:
@@ -75,6 +77,8 @@ def each_check(config: JobConfig, *, load_template: bool = True) -> Iterator[Che
         checks.append(("batch", _batch))
     if load_template and config.needs_model and _local_folder(config) is not None:
         checks.append(("template", _template))
+    if load_template and config.needs_model and config.model.source != STARTER:
+        checks.append(("memory", lambda config: _memory(config, device)))
     yield from (_run(name, check, config) for name, check in checks)
     yield from (_tracker(name) for name in config.report.to)
     yield from (_trap(item) for item in traps(config, load_template=load_template))
@@ -252,6 +256,21 @@ def _batch(config: JobConfig) -> Sentence:
         )
     count = whole // micro if micro else 1
     return sentence(_("%(rows)s rows a step in %(count)s micro batches."), rows=whole, count=count)
+
+
+def _memory(config: JobConfig, device: str) -> Sentence:
+    """Whether the job fits its device; nothing is said against a model whose size nobody knows yet."""
+    from training.memory.advice import judge
+    from training.memory.devices import device_here, device_named
+    from training.memory.table import Model
+
+    model = Model.of(config.model.source)
+    if model is None:
+        return sentence(_("Its size is known once it is here; the run looks before its first step."))
+    verdict = judge(config, model, device_named(device) if device else device_here(config.run.device))
+    if not verdict.fits:
+        raise _Problem(verdict.sentence, verdict.hint)
+    return verdict.sentence
 
 
 def _template(config: JobConfig) -> Sentence:

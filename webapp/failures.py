@@ -155,6 +155,10 @@ CODES: dict[str, Words] = {
         gettext_noop("The sampler's log-probabilities differ from the trainer's."),
         gettext_noop("Training on such samples would be wrong: choose another model, or float32 as its precision."),
     ),
+    "out_of_memory": Words(
+        gettext_noop("The device ran out of memory in a step of training."),
+        gettext_noop("The weights are as they were before the step. Resume with the changed options named below."),
+    ),
     "trainer_crashed": Words(
         gettext_noop("The trainer crashed."),
         gettext_noop("The end of the log has the traceback."),

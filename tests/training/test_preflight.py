@@ -42,7 +42,7 @@ def good(folder: Path, model: Path, url: str) -> dict[str, Any]:
 
 def test_a_job_that_can_run_passes_every_check(tmp_path: Path, starter_folder: Path, server: str) -> None:
     checks = by_name(preflight(job_config(**good(tmp_path, starter_folder, server))))
-    assert list(checks) == ["model", "dataset", "environment", "slots", "rewards", "batch", "template"]
+    assert list(checks) == ["model", "dataset", "environment", "slots", "rewards", "batch", "template", "memory"]
     assert all(check.ok for check in checks.values())
     assert "parameters" in checks["model"].message and "16 free slots for 8" in checks["slots"].message
 

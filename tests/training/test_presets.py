@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from training.memory.devices import device_named
+from training.memory.known import KNOWN
+from training.memory.table import Model, memory_of
 from training.presets import Preset, presets
 from training.presets.reference import reference
 from training.rewards.scoring import validate_components
@@ -68,7 +71,7 @@ def test_the_documents_values_stand() -> None:
         5,
         5,
     )
-    assert (toolbench.optim.learning_rate, toolbench.optim.warmup_share) == (5e-7, 0.285)
+    assert (toolbench.model.lora_rank, toolbench.optim.learning_rate, toolbench.optim.warmup_share) == (64, 5e-6, 0.285)
     assert toolbench.updates_per_step == 10
     assert (stage_2.grpo.beta, stage_2.grpo.epsilon_high, stage_2.grpo.delta, stage_2.rollout.num_generations) == (
         0.1,
@@ -92,6 +95,17 @@ def test_the_documents_values_stand() -> None:
         128,
         5e-7,
     )
+
+
+@pytest.mark.parametrize(
+    "name", [item.id for item in presets().values() if item.config_for("full").model.source in KNOWN]
+)
+def test_the_full_size_fits_the_device_that_its_page_names(name: str) -> None:
+    preset = presets()[name]
+    model = Model.of(preset.config_for("full").model.source)
+    assert model is not None
+    need = memory_of(preset.job_for("full"), model, device_named(preset.device))
+    assert need.fits, f"{name} needs {need.whole / 2**30:.1f} GiB"
 
 
 def test_the_page_of_presets_is_current() -> None:

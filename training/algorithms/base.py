@@ -17,6 +17,7 @@ from training.algorithms.saving import Saver
 from training.config import JobConfig
 from training.errors import NotFinite, StopRequested, TiltyardError
 from training.journal import Metrics, PhaseChanged, UpdateSkipped
+from training.memory.running import dry_step, named_shortage
 
 Arguments = TypeVar("Arguments", bound=TrainingArguments)
 _NOT_METRICS = {"epoch", "total_flos"}
@@ -207,8 +208,10 @@ def train(job: Job, trainer: Any, callback: JournalCallback, checkpoint: Path | 
     from transformers import PrinterCallback
 
     trainer.remove_callback(PrinterCallback)  # the journal speaks
+    dry_step(job, trainer)
     try:
-        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint is not None else None)
+        with named_shortage(job.config, trainer.model):
+            trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint is not None else None)
         if job.step < job.config.run.max_steps:
             job.check_stop()
     except TiltyardError as error:

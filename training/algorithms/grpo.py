@@ -20,13 +20,13 @@ from training.algorithms.loading import (
     fetch_base,
     load_model,
     load_tokenizer,
-    lora_config,
     prepare_device,
 )
 from training.algorithms.tasks import reward_components, task_rows
 from training.config import JobConfig, RewardComponent
 from training.data.schema import Row
 from training.journal import PhaseChanged
+from training.policy.adapter import lora_config
 from training.policy.check import SamplerCheck, tolerance_for, trainer_logprobs
 from training.policy.engine import Engine
 from training.policy.make import AUTOCAST, MEMORY_NOTE, make_engine

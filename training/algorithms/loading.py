@@ -151,19 +151,3 @@ def load_model(config: JobConfig, folder: Path, device: str) -> Any:
         raise
     except Exception as exc:  # whatever a broken weight file makes the library raise
         raise ModelError(f"The model cannot be loaded: {type(exc).__name__}: {str(exc)[:200]}") from exc
-
-
-def lora_config(config: JobConfig) -> Any:
-    """The LoRA adapter to train (Hu et al. 2021), or ``None`` to train all weights."""
-    if not config.model.lora_rank:
-        return None
-    from peft import LoraConfig
-
-    targets = config.model.lora_targets
-    return LoraConfig(
-        r=config.model.lora_rank,
-        lora_alpha=config.model.lora_alpha,
-        lora_dropout=config.model.lora_dropout,
-        target_modules=targets if targets == "all-linear" else targets.split(","),
-        task_type="CAUSAL_LM",
-    )

@@ -18,13 +18,13 @@ from training.algorithms.loading import (
     fetch_base,
     load_model,
     load_tokenizer,
-    lora_config,
     prepare_device,
 )
 from training.data.reader import load_rows
 from training.data.schema import Row
 from training.errors import ConfigError, DataError, TemplateError
 from training.journal import PhaseChanged
+from training.policy.adapter import lora_config
 from training.rollout.tokens import messages_to_template
 
 IGNORED = -100

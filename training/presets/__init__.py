@@ -88,7 +88,10 @@ class Change(_Part):
 
 
 class Preset(_Part):
-    """One file. ``values`` says where an option's value comes from; ``notes`` what was decided and what is left out."""
+    """One file. ``values`` says where an option's value comes from; ``notes`` what was decided and what is left out.
+
+    ``device`` is a key of ``training.memory.devices`` that the full size fits; a starter needs none.
+    """
 
     id: str = Name
     title: Text
@@ -97,6 +100,7 @@ class Preset(_Part):
     order: int
     role: Literal["main", "warm-up"] = "main"
     source: str = Field(min_length=1)
+    device: str = ""
     needs: dict[str, Any] = Field(default_factory=dict)
     config: dict[str, Any]
     test: Change | None = None

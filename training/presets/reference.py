@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from training.config import JobConfig
+from training.memory.devices import DEVICES
 from training.presets import Needs, Preset, presets
 
 _HEAD = """\
@@ -28,6 +29,9 @@ def _section(preset: Preset) -> str:
     lines = [f"## `{preset.id}`: {preset.title.en}", "", preset.about.en, "", f"Source: {preset.source}.", ""]
     for size in preset.sizes:
         lines += [f"- {size} needs {line}" for line in _needs(preset.needs_for(size))]
+    if preset.device:
+        title = DEVICES[preset.device].title
+        lines.append(f"- full fits {title} (`--device {preset.device}`, docs/memory.md)")
     lines += ["", *_table(preset)]
     lines += ["", *(f"- {note.en}" for note in preset.notes)] if preset.notes else []
     return "\n".join(lines) + "\n"

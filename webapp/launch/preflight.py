@@ -42,6 +42,7 @@ from webapp.outbound import OutboundRefused, target_of
 from webapp.runs.models import Run
 from webapp.teams.models import Project
 from webapp.text import in_words
+from webapp.workers.beating import training_gpu
 
 logger = logging.getLogger(__name__)
 WALL_LIMIT_S = 30.0  # while a person waits for the page
@@ -299,6 +300,7 @@ def _ask_trainer(config: JobConfig, access: dict[str, str], limit_s: float, titl
         path, printed = Path(folder), []
         (path / "config.yaml").write_text(config_to_yaml(config), encoding="utf-8")
         command = [sys.executable, "-m", "training", "preflight", str(path / "config.yaml"), "--json"]
+        command += ["--device", gpu] if (gpu := training_gpu()) else []
         with (
             open(path / "err", "wb") as err,
             limited_child(
@@ -339,8 +341,8 @@ def _title(name: str) -> str:
         "rewards": _("Rewards"),
         "batch": _("Batch size"),
         "template": _("Chat template"),
-        "trackers": _("Other trackers"),
         "memory": _("Memory"),
+        "trackers": _("Other trackers"),
         "settings": _("Settings"),
     }
     return titles.get(name, name[:80])

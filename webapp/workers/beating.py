@@ -10,23 +10,29 @@ from __future__ import annotations
 import glob
 import logging
 import os
+import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from functools import lru_cache
+from itertools import islice
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connection
 from django.db.models.functions import Now
 
+from training.child_env import bare_env
+from training.limited import limited_child
 from webapp.workers.identity import folder_problem
-from webapp.workers.models import Worker
+from webapp.workers.models import GONE_AFTER, Worker
 
 logger = logging.getLogger(__name__)
 BEAT_S = 10.0
 FORGET = timedelta(days=7)
+ASK_LIMIT_S, MOST_GPUS = 10.0, 64
 NAME_VARIABLE = "TILTYARD_WORKER"
 
 
@@ -39,12 +45,52 @@ def device() -> str:
     return f"GPU {', '.join(names)}"[:120] if names else "CPU"
 
 
+class Gpu(NamedTuple):
+    """A GPU as its driver reports it. ``memory`` is in bytes."""
+
+    name: str
+    memory: int
+
+
+@lru_cache(maxsize=1)
+def gpu() -> Gpu | None:
+    """The GPU with the least memory among those that this worker sees; ``None`` without one, or without its driver's
+    own program. Asked once: GPUs do not change while a worker lives.
+    """
+    program = shutil.which("nvidia-smi")
+    if program is None or device() == "CPU":
+        return None
+    command = [program, "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    command += ["-i", visible] if visible else []
+    with limited_child(command, wall_s=ASK_LIMIT_S, env=bare_env()) as child:
+        found = [_gpu(line.decode("utf-8", "replace")) for line in islice(child.lines(), MOST_GPUS)]
+    return min((item for item in found if item is not None), key=lambda item: item.memory, default=None)
+
+
+def _gpu(line: str) -> Gpu | None:
+    """One line of it: a name, and MiB."""
+    name, _comma, mebibytes = line.rpartition(",")
+    return Gpu(name.strip()[:80], int(mebibytes) << 20) if name and mebibytes.strip().isdigit() else None
+
+
+def training_gpu() -> str:
+    """What runs are trained on here, as ``python -m training memory --device`` takes it; of several kinds the one with
+    the least memory. Empty where no living worker for training has a GPU."""
+    living = Worker.objects.filter(queues__contains=["train"], beat_at__gt=Now() - GONE_AFTER, problem="")
+    smallest = living.exclude(gpu_bytes=None).order_by("gpu_bytes").first()
+    return f"{smallest.gpu}={(smallest.gpu_bytes or 0) / (1 << 30):.1f}" if smallest is not None else ""
+
+
 def beat(name: str, pid: int, queues: list[str]) -> None:
     """Write the row."""
+    found = gpu()
     fields: dict[str, Any] = {
         "pid": pid,
         "queues": queues,
         "device": device(),
+        "gpu": found.name if found is not None else "",
+        "gpu_bytes": found.memory if found is not None else None,
         "version": settings.PRODUCT_VERSION,
         "problem": folder_problem(),
         "beat_at": Now(),

@@ -28,6 +28,8 @@ class Worker(models.Model):
     pid = models.PositiveIntegerField(default=0)
     queues = models.JSONField(default=list)
     device = models.CharField(max_length=120, blank=True)
+    gpu = models.CharField(max_length=80, blank=True, help_text="name of the GPU, of several the one with least memory")
+    gpu_bytes = models.BigIntegerField(null=True, help_text="memory of that GPU in bytes")
     version = models.CharField(max_length=40, blank=True)
     problem = models.CharField(max_length=20, blank=True, help_text="why it claims nothing: selectors.PROBLEMS")
     run = models.ForeignKey("runs.Run", null=True, on_delete=models.SET_NULL, related_name="+")

@@ -15,9 +15,9 @@ from tests.training.helpers import echo_behaviour, error, of_type, scripted_serv
 from training.algorithms.base import JournalCallback
 from training.algorithms.grpo import PARTS_FIELD, grpo_arguments, run_grpo, trl_batch
 from training.algorithms.job import row_order
-from training.algorithms.loading import lora_config
 from training.config import JobConfig
 from training.errors import ConfigError, EnvironmentUnreachable, RewardFault
+from training.policy.adapter import lora_config
 from training.rewards.advantages import GroupStatistics
 from training.rewards.base import Episode, Score
 from training.rewards.combining import terms_of, total_of

@@ -125,7 +125,7 @@ def test_members_see_workers_but_not_the_runs_of_other_teams(
     client_for: Any, make_run: Any, rita: User, charlie: User, django_user_model: Any
 ) -> None:
     run = make_run(name="secret-run", state=RunState.RUNNING)
-    _worker("train@one", run=run)
+    _worker("train@one", run=run, gpu="NVIDIA <H200>", gpu_bytes=150 << 30)
     _worker("train@two", age_s=60)
     _worker("short@three", problem="other_identity", queues=["short"])
     admin = django_user_model.objects.create(username="root", is_superuser=True)
@@ -136,6 +136,7 @@ def test_members_see_workers_but_not_the_runs_of_other_teams(
     assert f"/p/joust/runs/{run.pk}/" in own and "secret-run" in own
     assert "secret-run" not in stranger and str(run.pk) not in stranger and "of another team" in stranger
     assert "secret-run" in all_of_it and "0.1.0" in all_of_it and "adopt_data_folder" in all_of_it
+    assert "NVIDIA &lt;H200&gt;, 150.0" in own
     assert "0.1.0" not in own and "adopt_data_folder" not in own
 
 
@@ -148,3 +149,46 @@ def test_a_run_that_has_ended_is_not_shown_at_work(client_for: Any, make_run: An
     """A worker that was killed never said that it had ended."""
     _worker("train@one", run=make_run(name="over", state=RunState.SUCCEEDED))
     assert "over" not in client_for(rita).get(URL).content.decode().split("<tbody>")[1]
+
+
+@pytest.fixture
+def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A driver's program, which writes down how it was asked."""
+    program = tmp_path / "nvidia-smi"
+    program.write_text(
+        f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\n'
+        "echo 'NVIDIA H200, 143771'\necho 'NVIDIA A10, 23028'\necho 'garbage'\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path) + ":/bin:/usr/bin")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
+    beating.gpu.cache_clear()
+    yield tmp_path / "asked"
+    beating.gpu.cache_clear()
+
+
+def test_a_worker_tells_the_memory_of_its_gpu(driver: Path) -> None:
+    for _ in range(2):
+        beating.beat("train-0@one", 77, ["train"])
+    row = Worker.objects.get()
+    assert (row.gpu, row.gpu_bytes) == ("NVIDIA A10", 23028 << 20)
+    assert driver.read_text() == "--query-gpu=name,memory.total --format=csv,noheader,nounits -i 2,3\n", "asked once"
+
+
+def test_without_a_driver_no_memory_is_claimed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    beating.gpu.cache_clear()
+    beating.beat("train-0@one", 77, ["train"])
+    row = Worker.objects.get()
+    assert (row.device, row.gpu, row.gpu_bytes) == ("GPU 0", "", None)
+    beating.gpu.cache_clear()
+
+
+def test_a_job_is_judged_by_the_smallest_gpu_of_a_living_worker() -> None:
+    assert beating.training_gpu() == ""
+    _worker("train-0@one", gpu="NVIDIA H200", gpu_bytes=143771 << 20)
+    _worker("train-1@one", gpu="NVIDIA A10", gpu_bytes=23028 << 20)
+    _worker("train-0@gone", age_s=60, gpu="NVIDIA T4", gpu_bytes=15 << 30)
+    _worker("short@one", queues=["short"], gpu="NVIDIA T4", gpu_bytes=15 << 30)
+    assert beating.training_gpu() == "NVIDIA A10=22.5"

@@ -1,0 +1,172 @@
+"""The table of a job by value, its verdict, and the command that prints it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import AutoConfig
+
+from training.__main__ import main
+from training.config import JobConfig
+from training.errors import ConfigError, ModelError
+from training.memory.advice import judge
+from training.memory.devices import DEVICES, GIB, Device, device_named
+from training.memory.table import Model, longest_shape, memory_of, plainly_fits, precision_of
+
+PUBLISHED = {
+    "Qwen/Qwen2.5-7B-Instruct": 7_615_616_512,
+    "Qwen/Qwen3-0.6B": 596_049_920,
+    "Qwen/Qwen3-8B": 8_190_735_360,
+    "TinyLlama/TinyLlama-1.1B-Chat-v1.0": 1_100_048_384,
+    "deepseek-ai/deepseek-llm-7b-chat": 6_910_365_696,
+    "meta-llama/Llama-3.2-1B-Instruct": 1_235_814_400,
+}
+SMALL = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4, "vocab_size": 4000, "head_dim": 32}
+HEADS = {"num_attention_heads": 8, "num_key_value_heads": 4, "tie_word_embeddings": True}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A model's config without its weights."""
+    AutoConfig.for_model("qwen3", **SMALL, **HEADS).save_pretrained(tmp_path)
+    return tmp_path
+
+
+def _job(source: Path | str, **changes: Any) -> JobConfig:
+    data: dict[str, Any] = {
+        "kind": "grpo",
+        "model": {"source": str(source)},
+        "rollout": {
+            "prompts_per_step": 4,
+            "num_generations": 4,
+            "max_prompt_tokens": 100,
+            "max_completion_tokens": 412,
+        },
+    }
+    data["rollout"]["max_completion_tokens"] = 412
+    for path, value in changes.items():
+        group, name = path.split("__")
+        data.setdefault(group, {})[name] = value
+    return JobConfig.model_validate(data)
+
+
+def _terms(config: JobConfig, folder: Path, device: str = "h100") -> dict[str, int]:
+    model = Model.of(str(folder))
+    assert model is not None
+    return {term.key: term.bytes for term in memory_of(config, model, device_named(device)).terms}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_sizes_are_the_published_ones(name: str) -> None:
+    model = Model.of(name)
+    assert model is not None and model.parameters == PUBLISHED[name]
+
+
+def test_all_weights_have_gradients_moments_and_a_reference(folder: Path) -> None:
+    layer = 256 * (8 + 4 + 4) * 32 + 8 * 32 * 256 + 3 * 256 * 512 + 2 * 256 + 2 * 32
+    weights = 4000 * 256 + 4 * layer + 256
+    found = _terms(_job(folder, grpo__beta=0.1), folder)
+    assert found["weights"] == found["gradients"] == found["reference"] == 4 * weights
+    assert found["optimizer"] == 8 * weights
+    assert found["copy"] == 2 * weights, "cast to bfloat16 for sampling"
+    assert "reference" not in _terms(_job(folder), folder)
+
+
+def test_an_adapter_alone_has_gradients(folder: Path) -> None:
+    found = _terms(_job(folder, model__lora_rank=8, grpo__beta=0.1), folder)
+    per_layer = 8 * ((256 + 256) + 2 * (256 + 128) + (256 + 256) + 2 * (256 + 512) + (512 + 256))
+    assert found["lora"] == found["gradients"] == 4 * 4 * per_layer
+    assert found["optimizer"] == 2 * found["lora"]
+    assert "reference" not in found, "the adapter is switched off instead"
+
+
+def test_the_cache_is_of_all_that_may_be_in_flight_or_as_many_as_fit(folder: Path) -> None:
+    column = 4 * 2 * 4 * 32 * 2
+    assert _terms(_job(folder), folder)["cache"] == 16 * 512 * column
+    config = _job(folder, rollout__prompts_per_step=4096, rollout__max_completion_tokens=32668)
+    model = Model.of(str(folder))
+    assert model is not None
+    need = memory_of(config, model, Device("x", "Box", 4 * GIB))
+    term = next(term for term in need.terms if term.key == "cache")
+    assert 0 < term.bytes <= 2 * GIB and "of 16384 rollouts of 32,768 tokens at once" in term.why
+
+
+def test_a_run_that_trains_nothing_has_weights_and_cache(folder: Path) -> None:
+    config = _job(folder).model_copy(update={"kind": "evaluate"})
+    assert set(_terms(config, folder)) == {"weights", "cache", "copy", "program"}
+
+
+def test_the_longest_micro_batch() -> None:
+    assert longest_shape(_job("starter")) == (16, 100, 412)
+    assert longest_shape(_job("starter", optim__micro_batch_size=2)) == (2, 100, 412)
+    assert longest_shape(_job("starter", optim__mini_batch_size=8)) == (8, 100, 412)
+    sft = JobConfig.model_validate({"kind": "sft", "sft": {"batch_size": 12, "max_length": 300}})
+    assert longest_shape(sft) == (12, 0, 300)
+
+
+def test_precision_is_chosen_as_the_trainer_does(folder: Path) -> None:
+    names = [
+        [str(found).removeprefix("torch.") for found in precision_of(_job(folder, **changes), device_named(device))]
+        for device, changes in (
+            ("h100", {}),
+            ("h100", {"model__lora_rank": 8}),
+            ("t4", {"model__lora_rank": 8}),
+            ("cpu", {"model__dtype": "bfloat16"}),
+        )
+    ]
+    assert names == [["float32", "bfloat16"], ["bfloat16", "bfloat16"], ["float32", "None"], ["bfloat16", "None"]]
+
+
+def test_the_smallest_change_that_fits_is_named(folder: Path) -> None:
+    model = Model.of("Qwen/Qwen3-0.6B")
+    assert model is not None
+    big = {"rollout__max_prompt_tokens": 1024, "rollout__max_completion_tokens": 1024}
+    roomy = judge(_job("Qwen/Qwen3-0.6B", **big), model, device_named("h200"))
+    assert roomy.fits and roomy.hint == ""
+    verdict = judge(_job("Qwen/Qwen3-0.6B", **big), model, device_named("a100-40"))
+    assert not verdict.fits and verdict.change is not None
+    assert set(verdict.change.values) == {"optim.micro_batch_size"} and verdict.change.need.fits
+    assert f"optim.micro_batch_size: {verdict.change.values['optim.micro_batch_size']}" in verdict.hint
+    small = judge(_job("Qwen/Qwen3-0.6B", **big), model, device_named("t4"))
+    assert small.change is not None and "model.gradient_checkpointing" in small.change.values
+    whole = Model.of("Qwen/Qwen2.5-7B-Instruct")
+    assert whole is not None
+    adapted = judge(_job("Qwen/Qwen2.5-7B-Instruct", **big), whole, device_named("a100"))
+    assert adapted.change is not None and adapted.change.values["model.lora_rank"] == 16
+    none = judge(_job("Qwen/Qwen2.5-7B-Instruct", **big), whole, device_named("t4"))
+    assert none.change is None and none.other is not None and none.other.bytes > DEVICES["t4"].bytes
+    assert none.other.title in none.hint
+
+
+def test_a_tiny_model_is_not_traced_and_a_large_one_is(folder: Path) -> None:
+    small, large = Model.of(str(folder)), Model.of("Qwen/Qwen3-8B")
+    assert small is not None and large is not None
+    assert plainly_fits(_job(folder), small, device_named("h100"))
+    assert not plainly_fits(_job(folder), large, device_named("h100"))
+
+
+def test_nobody_knows_another_id_and_a_broken_config_is_a_sentence(tmp_path: Path) -> None:
+    assert Model.of("somebody/something") is None
+    (tmp_path / "config.json").write_text('{"model_type": "nothing-of-the-kind"}')
+    with pytest.raises(ModelError, match="config cannot be read"):
+        Model.of(str(tmp_path))
+    with pytest.raises(ConfigError, match="no device abacus"):
+        device_named("abacus")
+    assert device_named("Our box=12.5").bytes == round(12.5 * GIB)
+
+
+def test_the_command_prints_terms_and_verdict(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = tmp_path / "job.json.yaml"
+    job.write_text(f"kind: grpo\nmodel: {{source: {folder}}}\n")
+    assert main(["memory", str(job), "--device", "h100"]) == 0
+    shown = capsys.readouterr().out
+    assert "Weights" in shown and "It needs about" in shown and "NVIDIA H100 80 GB" in shown
+    assert main(["memory", str(job), "--device", "Matchbox=0.001", "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["fits"] is False and told["device"] == {"title": "Matchbox", "bytes": round(0.001 * GIB)}
+    assert {"weights", "gradients", "optimizer", "cache"} < {term["term"] for term in told["terms"]}
+    assert main(["memory", str(job), "--device", "abacus"]) == 2
+    assert "There is no device abacus" in capsys.readouterr().err

@@ -1,0 +1,84 @@
+"""What a step keeps in memory, against counts by hand and against a real forward."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from training.memory.tracing import Precision, Shape, row_cost, step_bytes
+
+HIDDEN, INNER, LAYERS, HEADS, KEY_HEADS, WORDS = 64, 160, 6, 4, 2, 500
+FULL = Precision(torch.float32)
+MIXED = Precision(torch.float32, torch.bfloat16)
+
+
+def _config(family: str = "qwen3", **more: Any) -> Any:
+    return AutoConfig.for_model(
+        family,
+        hidden_size=HIDDEN,
+        intermediate_size=INNER,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS,
+        num_key_value_heads=KEY_HEADS,
+        head_dim=HIDDEN // HEADS,
+        vocab_size=WORDS,
+        **more,
+    )
+
+
+def test_with_checkpointing_a_layer_keeps_its_input_and_nothing_else() -> None:
+    found = step_bytes(_config(), Shape(3, 40, 60), FULL, recompute=True)
+    assert found.layers == LAYERS * 3 * 100 * HIDDEN * 4
+
+
+def test_a_row_in_flight_keeps_keys_and_values_of_each_layer() -> None:
+    column = LAYERS * 2 * KEY_HEADS * (HIDDEN // HEADS)
+    assert row_cost(_config(), FULL) == (column * 4, 0)
+    assert row_cost(_config(), MIXED) == (column * 2, 0)
+
+
+def test_rows_and_length_count_in_proportion_and_depth_is_extrapolated() -> None:
+    once = step_bytes(_config(), Shape(2, 20, 108), FULL)
+    assert step_bytes(_config(), Shape(4, 20, 108), FULL).layers == pytest.approx(2 * once.layers, rel=0.02)
+    assert step_bytes(_config(), Shape(2, 40, 216), FULL).layers == pytest.approx(2 * once.layers, rel=0.1)
+    deep = _config()
+    deep.num_hidden_layers, deep.layer_types = 3 * LAYERS, None
+    assert step_bytes(deep, Shape(2, 20, 108), FULL).layers == pytest.approx(3 * once.layers, rel=0.02)
+
+
+@pytest.mark.parametrize("family", ["qwen3", "llama", "mistral", "gemma3_text"])
+def test_it_is_what_a_real_forward_saves(family: str) -> None:
+    """Autograd's own list of what it keeps, of a model with weights, is the ground."""
+    config, shape = _config(family), Shape(2, 10, 190)
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).train()
+    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    saved: dict[int, int] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            saved[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    mask = torch.ones(2, 200, dtype=torch.long)
+    mask[0, 0] = 0  # as in nearly every batch
+    ids = torch.zeros_like(mask)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        hidden = model.model(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state
+    told = step_bytes(config, shape, FULL)
+    assert hidden.shape == (2, 200, HIDDEN)
+    assert told.layers == pytest.approx(sum(saved.values()), rel=0.12)
+
+
+def test_an_adapter_and_mixed_precision_are_seen() -> None:
+    shape = Shape(2, 20, 108)
+    lora = LoraConfig(r=8, lora_alpha=16, target_modules="all-linear", task_type="CAUSAL_LM")
+    plain = step_bytes(_config(), shape, FULL)
+    assert step_bytes(_config(), shape, MIXED).layers < plain.layers
+    adapted = step_bytes(_config(), shape, FULL, lora=lora)
+    assert adapted.layers != plain.layers and adapted.head < plain.head, "a frozen head has no gradient of its own"

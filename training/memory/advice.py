@@ -1,0 +1,143 @@
+"""Does a job fit a device, and if not, the smallest change that makes it fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from training.config import JobConfig
+from training.memory.devices import DEVICES, Device
+from training.memory.table import Model, Need, gib, longest_shape, memory_of, micro_batches
+from training.words import Sentence, _, sentence
+
+CLOSE = 0.9
+"""Above this share of the device a fit is called close: the table is right to about 15%."""
+LORA_RANK = 16
+
+
+class Change(NamedTuple):
+    """Options to set, by their paths, and what the job needs then."""
+
+    values: dict[str, Any]
+    need: Need
+
+    @property
+    def text(self) -> str:
+        """The options as they are written in a job file."""
+        return ", ".join(f"{path}: {str(value).lower()}" for path, value in self.values.items())
+
+
+class Verdict(NamedTuple):
+    """``change`` is the smallest that fits, ``other`` a device that would do where no change does."""
+
+    need: Need
+    change: Change | None = None
+    other: Device | None = None
+
+    @property
+    def fits(self) -> bool:
+        """Whether the job fits as it is."""
+        return self.need.fits
+
+    @property
+    def sentence(self) -> Sentence:
+        """The verdict in one sentence."""
+        need, device = gib(self.need.whole), self.need.device
+        values = {"need": need, "all": gib(device.bytes), "device": device.title}
+        if not self.fits:
+            return sentence(_("It needs about {need}, and {device} has {all}."), **values)
+        if self.need.whole > CLOSE * device.bytes:
+            return sentence(_("It needs about {need} of the {all} of {device}: a close fit."), **values)
+        return sentence(_("It needs about {need} of the {all} of {device}."), **values)
+
+    @property
+    def hint(self) -> Sentence:
+        """What to do about it; empty where it fits."""
+        if self.fits:
+            return Sentence("")
+        if self.change is not None:
+            text = _("Set {options}: then it needs about {need}.")
+            return sentence(text, options=self.change.text, need=gib(self.change.need.whole))
+        if self.other is not None:
+            return sentence(_("Choose a smaller model, or a device such as {device}."), device=self.other.title)
+        return sentence(_("Choose a smaller model, or shorter rollouts."))
+
+
+def halved(config: JobConfig) -> str | None:
+    """The next smaller micro batch as a job file has it, else checkpointing; ``None`` where both are used up."""
+    smaller = _smaller(config)
+    if smaller:
+        return f"optim.micro_batch_size: {smaller[0]}"
+    return None if config.model.gradient_checkpointing else "model.gradient_checkpointing: true"
+
+
+def judge(config: JobConfig, model: Model, device: Device) -> Verdict:
+    """The table of a job, and what would make it fit. Raises ``ModelError`` for a model that cannot be traced."""
+    need = memory_of(config, model, device)
+    if need.fits:
+        return Verdict(need)
+    least = need
+    for base, sizes in _families(config):
+        least = memory_of(_with(config, _values(base, sizes[-1])), model, device)
+        if least.fits:
+            return Verdict(need, _largest(config, model, device, base, sizes))
+    larger = sorted((d for d in DEVICES.values() if d.bytes >= least.whole), key=lambda d: d.bytes)
+    return Verdict(need, None, larger[0] if larger else None)
+
+
+Sizes = list[int | None]  # micro batches from the largest, ``None`` for the one that the job has
+
+
+def _families(config: JobConfig) -> Iterator[tuple[dict[str, Any], Sizes]]:
+    """Changes from the one that costs least, each with smaller micro batches: more passes, then time, then what is
+    trained."""
+    if not config.method.trains:
+        return
+    sizes: Sizes = list(_smaller(config))
+    recompute = {} if config.model.gradient_checkpointing else {"model.gradient_checkpointing": True}
+    lora = {} if config.model.lora_rank else {"model.lora_rank": LORA_RANK}
+    if sizes:
+        yield {}, sizes
+    if recompute:
+        yield recompute, [None, *sizes]
+    if lora:
+        yield lora, [None, *sizes]
+    if lora and recompute:
+        yield {**lora, **recompute}, [None, *sizes]
+
+
+def _largest(config: JobConfig, model: Model, device: Device, base: dict[str, Any], sizes: Sizes) -> Change:
+    """The largest micro batch of a family whose smallest fits."""
+    low, high = 0, len(sizes) - 1
+    while low < high:
+        middle = (low + high) // 2
+        if memory_of(_with(config, _values(base, sizes[middle])), model, device).fits:
+            high = middle
+        else:
+            low = middle + 1
+    values = _values(base, sizes[low])
+    return Change(values, memory_of(_with(config, values), model, device))
+
+
+def _values(base: dict[str, Any], size: int | None) -> dict[str, Any]:
+    return base if size is None else {**base, "optim.micro_batch_size": size}
+
+
+def _smaller(config: JobConfig) -> list[int]:
+    """Micro batches below today's that divide the update, halved each time: each is a doubling of the passes."""
+    rows = longest_shape(config).rows
+    whole = rows * micro_batches(config)
+    found, wanted = [], rows // 2
+    while wanted >= 1:
+        fitting = next(size for size in range(wanted, 0, -1) if whole % size == 0)
+        found.append(fitting)
+        wanted = fitting // 2
+    return found
+
+
+def _with(config: JobConfig, values: dict[str, Any]) -> JobConfig:
+    data = config.model_dump()
+    for path, value in values.items():
+        group, _dot, name = path.partition(".")
+        data[group][name] = value
+    return JobConfig.model_validate(data)

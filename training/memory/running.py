@@ -1,0 +1,119 @@
+"""Memory of a run that is under way: one dry step over the longest rows before it starts, and a name for a shortage."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from training.config import JobConfig
+from training.errors import MemoryShort, ModelError
+from training.memory.advice import Verdict, halved, judge
+from training.memory.devices import device_here
+from training.memory.table import LEARNING, Model, Term, gib, longest_shape, plainly_fits
+from training.policy.memory import is_out_of_memory
+from training.words import _, sentence
+
+SURE = 0.5
+"""Below this share of the device nothing is tried: the table would have to be wrong by half."""
+
+
+def verdict_here(config: JobConfig, model: Any) -> Verdict | None:
+    """The verdict for this job on this device, by the model that it has loaded; ``None`` where it cannot be traced."""
+    try:
+        return judge(config, Model(model.config), device_here(config.run.device))
+    except ModelError:
+        return None
+
+
+def dry_step(job: Any, trainer: Any) -> None:
+    """A forward and backward over rows as long as the options allow, then forgotten. Raises ``MemoryShort``.
+
+    It moves no weights and draws no random numbers that the run would miss. Left out where the table says that there is
+    plenty of room.
+    """
+    config, device = job.config, device_here(job.config.run.device)
+    if plainly_fits(config, Model(trainer.model.config), device):
+        return
+    verdict = verdict_here(config, trainer.model)
+    if verdict is None or verdict.need.learning < SURE * device.bytes:
+        return
+    shape, began = longest_shape(config), time.monotonic()
+    with named_shortage(config, trainer.model), torch.random.fork_rng(_cuda_devices(trainer)):
+        most = _forward_and_backward(trainer, shape, moments=verdict.need.bytes_of("optimizer"))
+    seconds = time.monotonic() - began
+    size = f" and {gib(most)} at most" if most else ""
+    length = shape.prompt + shape.completion
+    job.log(f"A dry step over the longest rows ({shape.rows} × {length:,} tokens) took {seconds:.1f} s{size}.")
+
+
+def _forward_and_backward(trainer: Any, shape: Any, *, moments: int) -> int:
+    """Bytes at the moment of most; 0 on a processor."""
+    model, device = trainer.model, trainer.accelerator.device
+    if trainer.args.gradient_checkpointing:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=trainer.args.gradient_checkpointing_kwargs)
+    on_gpu = device.type == "cuda"
+    if on_gpu:
+        torch.cuda.reset_peak_memory_stats(device)
+    # The optimiser has no moments before the first step, and has them at every other.
+    ballast = torch.empty(moments, dtype=torch.uint8, device=device) if on_gpu else None
+    ids = torch.zeros(shape.rows, shape.prompt + shape.completion, dtype=torch.long, device=device)
+    labels = ids.clone()
+    labels[:, : shape.prompt] = -100
+    was_training = model.training
+    model.train()
+    try:
+        with trainer.accelerator.autocast():
+            outputs = model(input_ids=ids, attention_mask=torch.ones_like(ids), labels=labels, fused_lm_head=True)
+        trainer.accelerator.backward(outputs.log_probs.sum())
+        return int(torch.cuda.max_memory_allocated(device)) if on_gpu else 0
+    finally:
+        model.zero_grad(set_to_none=True)
+        model.train(was_training)
+        del ballast
+        if on_gpu:
+            torch.cuda.empty_cache()
+
+
+def _cuda_devices(trainer: Any) -> list[Any]:
+    device = trainer.accelerator.device
+    return [device] if device.type == "cuda" else []
+
+
+@contextmanager
+def named_shortage(config: JobConfig, model: Any) -> Iterator[None]:
+    """Turns an out-of-memory error of the block into ``MemoryShort``, which names the largest term and a change."""
+    try:
+        yield
+    except Exception as exc:
+        if not is_out_of_memory(exc):
+            raise
+        raise shortage(config, verdict_here(config, model)) from exc
+
+
+def shortage(config: JobConfig, verdict: Verdict | None) -> MemoryShort:
+    """What is said when memory ran out while the model was learning."""
+    if verdict is None:
+        return MemoryShort(sentence(_("Memory ran out while the model was learning.")), hint=_hint(config, None))
+    need = verdict.need
+    term = max((term for term in need.terms if term.key in LEARNING), key=_size)
+    text = _("Memory ran out while the model was learning. Most of it goes to {term}: {size} for {why}.")
+    told = sentence(text, term=sentence(term.title), size=gib(term.bytes), why=term.why)
+    return MemoryShort(told, hint=_hint(config, verdict))
+
+
+def _size(term: Term) -> int:
+    return term.bytes
+
+
+def _hint(config: JobConfig, verdict: Verdict | None) -> str:
+    if verdict is not None and not verdict.fits:
+        return verdict.hint
+    change = halved(config)
+    if change is None:
+        return _("Something else may hold memory on this device: look there, then resume.")
+    text = _("Set {options}, and look whether something else holds memory on this device; then resume.")
+    return sentence(text, options=change)

@@ -1,0 +1,274 @@
+"""The memory of a job on a device, term by term.
+
+Weights, gradients, AdamW's two moments and a reference stay for the whole run. Above them a run is either learning
+(activations and the head's tiles of the longest micro batch) or sampling (the cache of the rollouts in flight), never
+both: the larger of the two counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+
+from training.config import JobConfig
+from training.errors import ModelError
+from training.memory.devices import GIB, Device
+from training.memory.known import KNOWN
+from training.memory.tracing import (
+    Precision,
+    Shape,
+    StepBytes,
+    adapter_size,
+    empty_model,
+    row_cost,
+    step_bytes,
+)
+from training.policy.adapter import lora_config
+from training.policy.memory import BATCH_SHARE, RowCost
+from training.words import Sentence, _, sentence
+
+Found = TypeVar("Found")
+ADAM_MOMENTS = 2
+PLAIN = 0.25
+# The libraries' own memory: measured after one step of a model of no size (docs/performance.md).
+PROGRAM = {"cuda": round(0.75 * GIB), "cpu": round(0.75 * GIB)}
+
+TITLES = {
+    "weights": _("Weights"),
+    "lora": _("LoRA adapter"),
+    "gradients": _("Gradients"),
+    "optimizer": _("Optimiser"),
+    "reference": _("Reference model"),
+    "activations": _("Activations"),
+    "head": _("Output head, loss and the layer at work"),
+    "cache": _("Key-value cache of the rollouts"),
+    "copy": _("Weights in the precision of sampling"),
+    "program": _("Program and libraries"),
+}
+LEARNING, SAMPLING = ("activations", "head"), ("cache", "copy")
+
+
+class Term(NamedTuple):
+    """One line of the table. ``why`` says what it is made of."""
+
+    key: str
+    bytes: int
+    why: Sentence
+
+    @property
+    def title(self) -> str:
+        """Its name, to be translated where it is shown."""
+        return TITLES[self.key]
+
+
+class Need(NamedTuple):
+    """What a job needs on a device."""
+
+    device: Device
+    terms: tuple[Term, ...]
+
+    def bytes_of(self, *keys: str) -> int:
+        """The sum of these terms."""
+        return sum(term.bytes for term in self.terms if term.key in keys)
+
+    @property
+    def fixed(self) -> int:
+        """What stays for the whole run."""
+        return sum(term.bytes for term in self.terms if term.key not in (*LEARNING, *SAMPLING))
+
+    @property
+    def learning(self) -> int:
+        """At the moment of most in a forward and backward."""
+        return self.fixed + self.bytes_of(*LEARNING)
+
+    @property
+    def sampling(self) -> int:
+        """While all rollouts that may be in flight are at their longest."""
+        return self.fixed + self.bytes_of(*SAMPLING)
+
+    @property
+    def whole(self) -> int:
+        """Bytes at the moment of most."""
+        return max(self.learning, self.sampling)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the device has as much."""
+        return self.whole <= self.device.bytes
+
+
+class Model:
+    """A base model as its config tells it. Nothing is loaded, so a size of any kind costs nothing."""
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
+        self._found: dict[tuple[Any, ...], Any] = {}
+
+    @classmethod
+    def of(cls, source: str) -> Model | None:
+        """The model of a local folder, or one that is known by its id; ``None`` for any other.
+
+        Raises ``ModelError`` for a folder whose config cannot be read.
+        """
+        folder = Path(source).expanduser()
+        if (folder / "config.json").is_file():
+            return cls(_read(folder))
+        return cls(KNOWN[source].config()) if source in KNOWN else None
+
+    @cached_property
+    def parameters(self) -> int:
+        """Weights, tied ones once."""
+        return sum(p.numel() for p in empty_model(self.config, Precision(torch.float32)).parameters())
+
+    def adapter(self, lora: Any) -> int:
+        """Weights of a LoRA adapter."""
+        return self._once(("adapter", str(lora)), lambda: adapter_size(self.config, lora))
+
+    def row(self, precision: Precision) -> RowCost:
+        """What a rollout in flight keeps in the sampler's cache."""
+        return self._once(("row", precision), lambda: row_cost(self.config, precision))
+
+    def step(self, shape: Shape, precision: Precision, lora: Any, recompute: bool) -> StepBytes:
+        """What one micro batch needs."""
+        key = ("step", shape, precision, str(lora), recompute)
+        return self._once(key, lambda: step_bytes(self.config, shape, precision, lora=lora, recompute=recompute))
+
+    def _once(self, key: tuple[Any, ...], find: Callable[[], Found]) -> Found:
+        """Advice tries many changes of one job: what none of them touches is found once."""
+        if key not in self._found:
+            self._found[key] = find()
+        found: Found = self._found[key]
+        return found
+
+
+def plainly_fits(config: JobConfig, model: Model, device: Device) -> bool:
+    """Whether the job fits many times over, by a bound that takes no time: a tiny model need not be traced."""
+    text, shape = model.config.get_text_config(), longest_shape(config)
+    tokens, layers = shape.rows * (shape.prompt + shape.completion), text.num_hidden_layers
+    widest = max(text.hidden_size, getattr(text, "intermediate_size", 0) or 0)
+    weights = 2 * text.vocab_size * text.hidden_size + layers * 12 * text.hidden_size * widest
+    each = 4 * (layers * 40 * widest + 40 * text.hidden_size)
+    return 24 * weights + tokens * each + 8 * 4096 * min(text.vocab_size, 32768) * 4 < PLAIN * device.bytes
+
+
+def _read(folder: Path) -> Any:
+    from transformers import AutoConfig
+
+    try:
+        return AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    except Exception as exc:  # whatever a broken config makes the library raise
+        raise ModelError(f"The model's config cannot be read: {type(exc).__name__}: {str(exc)[:200]}") from exc
+
+
+def precision_of(config: JobConfig, device: Device) -> Precision:
+    """As ``training.algorithms.loading`` chooses it on that device."""
+    autocast = torch.bfloat16 if device.kind == "cuda" and device.computes_bf16 else None
+    wanted = config.model.dtype
+    if wanted == "auto":
+        wanted = "bfloat16" if autocast is not None and config.model.lora_rank else "float32"
+    return Precision(getattr(torch, wanted), autocast)
+
+
+def longest_shape(config: JobConfig) -> Shape:
+    """The longest micro batch that the options allow."""
+    if config.method.learns_from == "demonstrations":
+        return Shape(config.optim.micro_batch_size or config.sft.batch_size, 0, config.sft.max_length)
+    mini = config.optim.mini_batch_size or config.rollouts_per_step
+    rollout = config.rollout
+    return Shape(config.optim.micro_batch_size or mini, rollout.max_prompt_tokens, rollout.max_completion_tokens)
+
+
+def memory_of(config: JobConfig, model: Model, device: Device) -> Need:
+    """The table of a job. Raises ``ModelError`` for a model that cannot be traced."""
+    precision, lora = precision_of(config, device), lora_config(config)
+    size = precision.weights.itemsize
+    terms = [_weights(model, precision)]
+    if config.method.trains:
+        terms += _learned(config, model, precision, lora)
+    if config.method.trains and config.grpo.beta and config.method.plays and lora is None:
+        why = sentence(_("a second copy of the weights, because grpo.beta is above 0"))
+        terms.append(Term("reference", model.parameters * size, why))
+    if config.method.trains:
+        terms += _learning(config, model, precision, lora, terms)
+    if config.method.plays:
+        terms += _sampling(config, model, precision, device, terms)
+    terms.append(Term("program", PROGRAM[device.kind], sentence(_("Python, PyTorch and what the device keeps"))))
+    return Need(device, tuple(terms))
+
+
+def _weights(model: Model, precision: Precision) -> Term:
+    why = sentence(_("{count} weights of {size} bytes"), count=f"{model.parameters:,}", size=precision.weights.itemsize)
+    return Term("weights", model.parameters * precision.weights.itemsize, why)
+
+
+def _learned(config: JobConfig, model: Model, precision: Precision, lora: Any) -> list[Term]:
+    """The adapter, the gradients of what is trained and AdamW's moments. PEFT keeps adapters in float32."""
+    terms = []
+    if lora is None:
+        trained = model.parameters * precision.weights.itemsize
+    else:
+        count = model.adapter(lora)
+        trained = count * torch.float32.itemsize
+        why = sentence(
+            _("{count} weights of rank {rank}, 4 bytes each"), count=f"{count:,}", rank=config.model.lora_rank
+        )
+        terms.append(Term("lora", trained, why))
+    terms.append(Term("gradients", trained, sentence(_("one for each weight that is trained"))))
+    terms.append(Term("optimizer", ADAM_MOMENTS * trained, sentence(_("two moments for each weight that is trained"))))
+    return terms
+
+
+def _learning(config: JobConfig, model: Model, precision: Precision, lora: Any, fixed: list[Term]) -> list[Term]:
+    """Activations and head at the moment of most.
+
+    A gradient appears while its layer's activations go. Where several micro batches make one update, all gradients are
+    there already; else those of the layers are not yet there at the moment of most, and what they take is no sum.
+    """
+    shape = longest_shape(config)
+    step = model.step(shape, precision, lora, config.model.gradient_checkpointing)
+    length = shape.prompt + shape.completion
+    rows = sentence(_("{rows} rows of {tokens} tokens"), rows=shape.rows, tokens=f"{length:,}")
+    tiles = sentence(_("log-probabilities of {rows} rows, tile by tile"), rows=shape.rows)
+    gradients = sum(term.bytes for term in fixed if term.key == "gradients")
+    layers = step.layers
+    if micro_batches(config) == 1:
+        layers = max(0, layers - min(gradients, layers + step.head))
+    return [Term("activations", layers, rows), Term("head", step.head, tiles)]
+
+
+def micro_batches(config: JobConfig) -> int:
+    """Forward passes an update."""
+    if config.method.learns_from == "demonstrations":
+        whole = config.sft.batch_size
+    else:
+        whole = config.optim.mini_batch_size or config.rollouts_per_step
+    return -(-whole // (config.optim.micro_batch_size or whole))
+
+
+def _sampling(config: JobConfig, model: Model, precision: Precision, device: Device, fixed: list[Term]) -> list[Term]:
+    """The cache of the rollouts in flight: as many as are wanted, at most as many as the sampler admits."""
+    rows, rollout = config.rollouts_per_step, config.rollout
+    columns = rollout.max_prompt_tokens + rollout.max_completion_tokens
+    cost = model.row(precision)
+    wanted = cost.of(rows, columns)
+    left = max(0, device.bytes - PROGRAM[device.kind] - sum(t.bytes for t in fixed if t.key not in LEARNING))
+    admitted = min(rows, max(1, int(left * BATCH_SHARE) // max(1, cost.of(1, columns))))
+    if admitted < rows:
+        text = _("{admitted} of {rows} rollouts of {tokens} tokens at once, as many as fit; all would take {all}")
+        why = sentence(text, admitted=admitted, rows=rows, tokens=f"{columns:,}", all=gib(wanted))
+    else:
+        why = sentence(_("{rows} rollouts of {tokens} tokens at once"), rows=rows, tokens=f"{columns:,}")
+    terms = [Term("cache", cost.of(admitted, columns), why)]
+    if precision.autocast is not None and precision.autocast != precision.weights:
+        text = sentence(_("cast once for a step's sampling"))
+        terms.append(Term("copy", model.parameters * precision.autocast.itemsize, text))
+    return terms
+
+
+def gib(size: int) -> str:
+    """A size as people read it."""
+    return f"{size / GIB:.1f} GiB" if size >= GIB // 10 else f"{size / (1 << 20):.0f} MiB"

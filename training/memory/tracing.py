@@ -1,0 +1,233 @@
+"""What a training step keeps in memory beside weights and gradients, found by running it on tensors without content.
+
+PyTorch's fake tensors have shapes and no bytes: the model's own forward, TRL's own head and autograd's own backward run
+in milliseconds at any size, and every tensor that would have been made is counted while it would have lived. So no
+formula has to follow each family of models, LoRA, checkpointing or mixed precision.
+
+Memory grows by the same bytes with each layer, and beyond a few thousand tokens with each row. So two depths and at
+most two numbers of rows are run: a model of 64 layers costs no more than one of four.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import weakref
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
+
+from training.policy.memory import RowCost, measure_row
+
+IGNORED = -100
+TOKENS = 8192
+"""Two tiles of TRL's head. Beyond a few tiles everything grows by the same bytes with each row."""
+
+
+class Shape(NamedTuple):
+    """The longest micro batch: rows of ``prompt`` and ``completion`` tokens."""
+
+    rows: int
+    prompt: int
+    completion: int
+
+
+class Precision(NamedTuple):
+    """The type of the weights, and what the forward computes in where that is another."""
+
+    weights: torch.dtype
+    autocast: torch.dtype | None = None
+
+
+class StepBytes(NamedTuple):
+    """What a forward and backward hold beside weights and gradients. ``whole`` is the most at any time, ``layers`` its
+    part that grows with the depth, and ``head`` the rest: the head's tiles, the loss, embeddings, masks, and with
+    checkpointing the one layer that is computed again."""
+
+    layers: int
+    head: int
+
+    @property
+    def whole(self) -> int:
+        """Bytes at the moment of most."""
+        return self.layers + self.head
+
+
+class _Living(TorchDispatchMode):
+    """Counts the bytes of the tensors that live, as they come and go."""
+
+    def __init__(self, there: Iterable[torch.Tensor]) -> None:
+        """``there``: what lives already, and is not counted where a view of it is made."""
+        super().__init__()
+        self.changes: list[tuple[int, int]] = []
+        self._sizes = {tensor.untyped_storage()._cdata: 0 for tensor in there}
+        self._number = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = function(*args, **(kwargs or {}))
+        for tensor in tree_iter(made):
+            if isinstance(tensor, torch.Tensor):
+                self._born(tensor.untyped_storage())
+        return made
+
+    def _born(self, storage: Any) -> None:
+        place = storage._cdata
+        if place in self._sizes:
+            return
+        self._number += 1
+        self._sizes[place] = self._number
+        self.changes.append((self._number, storage.nbytes()))
+        weakref.finalize(storage, self._gone, place, storage.nbytes())
+
+    def _gone(self, place: int, size: int) -> None:
+        self.changes.append((self._sizes.pop(place), -size))
+
+    def numbers_of(self, tensors: Iterator[torch.Tensor]) -> set[int]:
+        """The numbers under which these tensors came."""
+        return {self._sizes.get(tensor.untyped_storage()._cdata, 0) for tensor in tensors}
+
+    def most(self, without: set[int]) -> int:
+        """The most bytes at any time, some tensors left out."""
+        now = most = 0
+        for number, size in self.changes:
+            if number not in without:
+                now += size
+                most = max(most, now)
+        return most
+
+
+def step_bytes(
+    config: Any, shape: Shape, precision: Precision, *, lora: Any = None, recompute: bool = False
+) -> StepBytes:
+    """What one micro batch needs.
+
+    ``config`` is the model's (transformers), ``lora`` a ``peft.LoraConfig``; ``recompute`` is gradient checkpointing.
+    """
+    few = max(1, TOKENS // (shape.prompt + shape.completion))
+    if shape.rows <= 2 * few:
+        return _at(config, shape, precision, lora, recompute)
+    one, two = (_at(config, shape._replace(rows=rows), precision, lora, recompute) for rows in (few, 2 * few))
+    times = (shape.rows - few) / few
+    return StepBytes(*(round(low + (high - low) * times) for low, high in zip(one, two, strict=True)))
+
+
+def _at(config: Any, shape: Shape, precision: Precision, lora: Any, recompute: bool) -> StepBytes:
+    low, high, depth = _depths(config)
+    few, more = (_most(_cut(config, layers), shape, precision, lora, recompute) for layers in (low, high))
+    each = (more - few) / (high - low) if high > low else 0.0
+    return StepBytes(round(each * depth), round(few - each * low))
+
+
+def _depths(config: Any) -> tuple[int, int, int]:
+    """Two numbers of layers to run, and how many there are."""
+    text = config.get_text_config()
+    depth, period = text.num_hidden_layers, _period(text)
+    if 2 * period <= depth:
+        return period, 2 * period, depth
+    return max(1, depth // 2), depth, depth
+
+
+def _period(text: Any) -> int:
+    """After how many layers the kinds of layers begin anew."""
+    kinds = list(getattr(text, "layer_types", None) or [])
+    for period in range(1, len(kinds) // 2 + 1):
+        if all(kind == kinds[place % period] for place, kind in enumerate(kinds)):
+            return max(2, period)
+    return max(2, len(kinds) if kinds else 2)
+
+
+def _cut(config: Any, layers: int) -> Any:
+    """The same model with fewer layers."""
+    shorter = copy.deepcopy(config)
+    text = shorter.get_text_config()
+    if getattr(text, "layer_types", None):
+        text.layer_types = list(text.layer_types)[:layers]
+    text.num_hidden_layers = layers
+    return shorter
+
+
+def adapter_size(config: Any, lora: Any) -> int:
+    """Weights of a LoRA adapter."""
+    low, high, depth = _depths(config)
+    few, more = (_trained(_cut(config, layers), lora) for layers in (low, high))
+    return few + (more - few) * (depth - low) // max(1, high - low)
+
+
+def _trained(config: Any, lora: Any) -> int:
+    model = empty_model(config, Precision(torch.float32), lora=lora)
+    return sum(p.numel() for p in model.parameters() if p.requires_grad)
+
+
+def empty_model(config: Any, precision: Precision, *, lora: Any = None) -> Any:
+    """The model as a trainer would have it, on the device ``meta``: shapes and types, no content."""
+    from transformers import AutoModelForCausalLM
+
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config, dtype=precision.weights)
+        if lora is not None:
+            from peft import get_peft_model
+
+            model = get_peft_model(model, copy.deepcopy(lora))  # it writes the names that it found into it
+    return model
+
+
+def _most(config: Any, shape: Shape, precision: Precision, lora: Any, recompute: bool) -> int:
+    """Bytes at the moment of most, of a model as deep as it is."""
+    from trl.trainer.utils import add_fused_lm_head
+
+    model = empty_model(config, precision, lora=lora)
+    base = model.get_base_model() if lora is not None else model
+    add_fused_lm_head(base, outputs=("log_probs", "entropy"))
+    model.train()
+    if recompute:
+        model.gradient_checkpointing_enable()
+        if lora is not None:
+            model.enable_input_require_grads()
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        model.to_empty(device="cpu")  # PEFT cannot place its adapters on fake tensors
+        base.tie_weights()
+        living = _Living(itertools.chain(model.parameters(), model.buffers()))
+        with living:
+            _loss(model, shape, precision).backward()
+            gradients = (p.grad for p in model.parameters() if p.grad is not None)
+            own = living.numbers_of(gradients)
+        return living.most(without=own)
+
+
+def row_cost(config: Any, precision: Precision) -> RowCost:
+    """What a rollout in flight keeps in the sampler's cache."""
+    low, high, depth = _depths(config)
+    few, more = (_row(_cut(config, layers), precision) for layers in (low, high))
+    if high == low:
+        return few
+    times = (depth - low) / (high - low)
+    return RowCost(*(round(a + (b - a) * times) for a, b in zip(few, more, strict=True)))
+
+
+def _row(config: Any, precision: Precision) -> RowCost:
+    model = empty_model(config, precision)
+    with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), _autocast(precision):
+        model.to_empty(device="cpu").eval()
+        return measure_row(model, torch.device("cpu"), precision.autocast)
+
+
+def _autocast(precision: Precision) -> torch.autocast:
+    """As accelerate and the sampler compute on a GPU; fake tensors take the processor's."""
+    return torch.autocast("cpu", precision.autocast or torch.bfloat16, enabled=precision.autocast is not None)
+
+
+def _loss(model: Any, shape: Shape, precision: Precision) -> torch.Tensor:
+    """As TRL's trainers compute it: log-probabilities of the completion, in tiles of the head."""
+    length = shape.prompt + shape.completion
+    ids = torch.zeros(shape.rows, length, dtype=torch.long)
+    mask = torch.ones_like(ids)
+    labels = ids.clone()
+    labels[:, : shape.prompt] = IGNORED
+    with _autocast(precision):
+        outputs = model(input_ids=ids, attention_mask=mask, labels=labels, fused_lm_head=True)
+    found: torch.Tensor = outputs.log_probs.sum()
+    return found
