@@ -25,7 +25,7 @@ from training.algorithms.loading import (
     revision_of,
 )
 from training.algorithms.tasks import reward_components, task_rows
-from training.config import JobConfig, RewardComponent
+from training.config import GrpoConfig, JobConfig, RewardComponent
 from training.data.schema import Row
 from training.journal import PhaseChanged
 from training.policy.check import SamplerCheck, tolerance_for, trainer_logprobs
@@ -194,27 +194,49 @@ def grpo_arguments(config: JobConfig, run_dir: Path, device: str, weights: list[
     batch = config.rollouts_per_step
     mini = config.optim.mini_batch_size or batch
     micro = config.optim.micro_batch_size or mini
-    return common_arguments(config, run_dir, device) | {
-        "per_device_train_batch_size": micro,
-        "gradient_accumulation_steps": mini // micro,
-        "steps_per_generation": batch // micro,
-        "num_iterations": config.grpo.num_iterations,
-        "num_generations": config.rollout.num_generations,
-        "max_completion_length": config.rollout.max_completion_tokens,
-        "temperature": config.rollout.temperature,
-        "beta": config.grpo.beta,
-        "epsilon": config.grpo.epsilon,
-        "epsilon_high": config.grpo.epsilon_high or None,
-        "delta": config.grpo.delta or None,
-        "entropy_coef": config.grpo.entropy_coef,
-        "importance_sampling_level": config.grpo.importance_sampling,
-        "loss_type": config.grpo.loss_type,
-        "scale_rewards": config.grpo.scale_rewards,
-        "reward_weights": weights,
-        "multi_objective_aggregation": config.rewards.aggregation,
-        "shuffle_dataset": False,  # row_order() has done it, and a resumed run must see the same order
-        "use_vllm": False,
-        "log_completions": False,
+    return (
+        common_arguments(config, run_dir, device)
+        | loss_arguments(config.grpo)
+        | {
+            "per_device_train_batch_size": micro,
+            "gradient_accumulation_steps": mini // micro,
+            "steps_per_generation": batch // micro,
+            "num_generations": config.rollout.num_generations,
+            "max_completion_length": config.rollout.max_completion_tokens,
+            "temperature": config.rollout.temperature,
+            "reward_weights": weights,
+            "multi_objective_aggregation": config.rewards.aggregation,
+            "shuffle_dataset": False,  # row_order() has done it, and a resumed run must see the same order
+            "use_vllm": False,
+            "log_completions": False,
+        }
+    )
+
+
+def loss_arguments(options: GrpoConfig) -> dict[str, Any]:
+    """The part of TRL's ``GRPOConfig`` that says what is minimised."""
+    follows = options.ref_sync_steps > 0
+    return {
+        "num_iterations": options.num_iterations,
+        "beta": options.beta,
+        "epsilon": options.epsilon,
+        "epsilon_high": options.ratio_ceiling if options.loss_type == "cispo" else options.epsilon_high or None,
+        "delta": options.delta or None,
+        "entropy_coef": options.entropy_coef,
+        "importance_sampling_level": options.importance_sampling,
+        "loss_type": options.loss_type,
+        "scale_rewards": options.scale_rewards,
+        "sapo_temperature_pos": options.sapo_temperature_pos,
+        "sapo_temperature_neg": options.sapo_temperature_neg,
+        "vespo_k_pos": options.vespo_k_pos,
+        "vespo_lambda_pos": options.vespo_lambda_pos,
+        "vespo_k_neg": options.vespo_k_neg,
+        "vespo_lambda_neg": options.vespo_lambda_neg,
+        "top_entropy_quantile": options.top_entropy_share,
+        "off_policy_mask_threshold": options.off_policy_limit or None,
+        "sync_ref_model": follows,
+        "ref_model_sync_steps": options.ref_sync_steps or 1,
+        "ref_model_mixup_alpha": options.ref_sync_share,
     }
 
 

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from training.config.environment import EnvironmentConfig
 from training.config.evaluation import EndpointConfig, EvaluateConfig
-from training.config.learning import GrpoConfig, OptimConfig, SftConfig
+from training.config.learning import CISPO_CEILING, UNCLIPPED_LOSSES, GrpoConfig, OptimConfig, SftConfig
 from training.config.methods import DEFAULT_KIND, METHODS, Kind, Method
 from training.config.model import DataConfig, ModelConfig
 from training.config.option import Group, option
@@ -114,6 +114,7 @@ class JobConfig(Group):
             raise OptionError("sample.policies", sentence(_("each policy may appear once")))
         if self.method.learns_from == "rollouts":
             self._check_batches()
+            self._check_loss()
             self._check_held_out()
         if self.rollout.max_turn_tokens > self.rollout.max_completion_tokens:
             raise OptionError(
@@ -148,6 +149,28 @@ class JobConfig(Group):
             )
             why = sentence(of_mini if mini else of_step, size=mini or batch, micro=micro)
             raise OptionError("optim.micro_batch_size", why)
+
+    def _check_loss(self) -> None:
+        """What the loss does not know would be left unused without a word."""
+        chosen = self.grpo
+        if chosen.loss_type == "cispo" and 0 < chosen.epsilon_high < 1:
+            text = _("with the loss cispo this is the largest ratio itself: at least 1, or 0 for {usual}")
+            raise OptionError("grpo.epsilon_high", sentence(text, usual=f"{CISPO_CEILING:g}"))
+        if chosen.loss_type == "luspo" and chosen.importance_sampling != "sequence":
+            text = _("the loss luspo compares whole rollouts: choose the ratio of the whole rollout")
+            raise OptionError("grpo.importance_sampling", sentence(text))
+        if chosen.loss_type == "vespo" and chosen.importance_sampling != "token":
+            text = _("the loss vespo makes the ratio of the whole rollout by itself: choose the ratio of each token")
+            raise OptionError("grpo.importance_sampling", sentence(text))
+        if chosen.delta and chosen.loss_type in UNCLIPPED_LOSSES:
+            text = _("the loss {loss} does not clip, so it has no ratio limit: set it to 0")
+            raise OptionError("grpo.delta", sentence(text, loss=chosen.loss_type))
+        if chosen.ref_sync_steps and not chosen.beta:
+            text = _("without a KL weight there is no reference model that could follow: set β, or 0 here")
+            raise OptionError("grpo.ref_sync_steps", sentence(text))
+        if chosen.ref_sync_steps and self.model.lora_rank:
+            text = _("with LoRA the reference is the base model without its adapter, which cannot follow: set 0 here")
+            raise OptionError("grpo.ref_sync_steps", sentence(text))
 
     def _check_held_out(self) -> None:
         chosen = self.evaluate

@@ -7,6 +7,11 @@ from typing import Literal
 from training.config.option import Group, option
 from training.words import _
 
+LossType = Literal["dapo", "grpo", "bnpo", "dr_grpo", "cispo", "sapo", "luspo", "vespo"]
+UNCLIPPED_LOSSES = ("cispo", "sapo", "vespo")
+CISPO_CEILING = 5.0
+"""The largest ratio of cispo where none is set: Khatri et al. 2025, *The Art of Scaling RL Compute*."""
+
 
 class GrpoConfig(Group):
     """The loss. TRL's GRPOTrainer computes it."""
@@ -22,7 +27,10 @@ class GrpoConfig(Group):
     epsilon_high: float = option(
         0.0,
         title=_("Clip ε above"),
-        help=_("Clipping range above 1, where it differs from the range below (clip higher); 0 uses ε for both."),
+        help=_(
+            "Clipping range above 1, where it differs from the range below (clip higher); 0 uses ε for both. With the "
+            "loss cispo it is the largest ratio itself, at least 1, and 0 stands for 5."
+        ),
         ge=0,
         lt=10,
     )
@@ -49,16 +57,67 @@ class GrpoConfig(Group):
     num_iterations: int = option(
         1, title=_("Iterations per batch"), help=_("Optimiser passes over each batch (μ)."), ge=1, le=16
     )
-    loss_type: Literal["dapo", "grpo", "bnpo", "dr_grpo"] = option(
+    loss_type: LossType = option(
         "dapo",
         title=_("Loss"),
-        help=_("How token losses are averaged."),
+        help=_(
+            "What is minimised. The first four clip the ratio and differ in how token losses are averaged; the others "
+            "treat stale tokens in another way, so they differ from them only where a step makes several updates."
+        ),
         choices={
             "dapo": _("over all tokens of the step (TRL's default)"),
             "grpo": _("per rollout, then over rollouts"),
             "bnpo": _("over the tokens of the local batch"),
             "dr_grpo": _("over a constant length: no length bias"),
+            "cispo": _("the ratio is a bounded weight: clipped tokens go on teaching; over all tokens of the step"),
+            "sapo": _("a soft gate in place of clipping; per rollout, then over rollouts"),
+            "luspo": _("the ratio of the whole rollout, weighed by its length: GSPO without length bias"),
+            "vespo": _(
+                "a smooth weight from the whole rollout's ratio, for stale rollouts; over all tokens of the step"
+            ),
         },
+    )
+    sapo_temperature_pos: float = option(
+        1.0,
+        title=_("SAPO temperature, good"),
+        help=_("Loss sapo: how fast the gate closes for tokens of rollouts above the baseline."),
+        gt=0,
+        le=100,
+    )
+    sapo_temperature_neg: float = option(
+        1.05,
+        title=_("SAPO temperature, bad"),
+        help=_("Loss sapo: the same below the baseline; higher than for good ones is more stable."),
+        gt=0,
+        le=100,
+    )
+    vespo_k_pos: float = option(
+        2.0,
+        title=_("VESPO k, good"),
+        help=_("Loss vespo: how fast rollouts above the baseline lose weight as their ratio falls below 1."),
+        ge=0,
+        le=100,
+    )
+    vespo_lambda_pos: float = option(
+        3.0,
+        title=_("VESPO λ, good"),
+        help=_("Loss vespo: how fast they lose weight as their ratio rises above 1."),
+        gt=0,
+        le=100,
+    )
+    vespo_k_neg: float = option(
+        3.0,
+        title=_("VESPO k, bad"),
+        help=_("Loss vespo: as k above, for rollouts below the baseline."),
+        ge=0,
+        le=100,
+    )
+    vespo_lambda_neg: float = option(
+        2.0,
+        title=_("VESPO λ, bad"),
+        help=_("Loss vespo: as λ above, for rollouts below the baseline."),
+        gt=0,
+        le=100,
     )
     scale_rewards: Literal["group", "batch", "none"] = option(
         "group",
@@ -73,6 +132,49 @@ class GrpoConfig(Group):
     mask_truncated: bool = option(
         False, title=_("Mask truncated"), help=_("Exclude rollouts that were cut off from the loss.")
     )
+    top_entropy_share: float = option(
+        1.0,
+        title=_("Undecided tokens"),
+        help=_(
+            "Only this share of a micro batch's tokens is learned from: those at which the policy was least decided. "
+            "1 learns from all; 0.2 is usual."
+        ),
+        unit=_("share"),
+        gt=0,
+        le=1,
+    )
+    off_policy_limit: float = option(
+        0.0,
+        title=_("Off-policy limit"),
+        help=_(
+            "Rollouts below the baseline are left out of an update once the policy has moved this far from the one "
+            "that sampled them, on average over tokens; 0 is off."
+        ),
+        unit=_("nats"),
+        ge=0,
+        le=100,
+    )
+    ref_sync_steps: int = option(
+        0,
+        title=_("Reference follows every"),
+        help=_("Steps after which the reference model moves towards the policy; 0 keeps the base model. Needs β."),
+        unit=_("steps"),
+        ge=0,
+        le=1_000_000,
+    )
+    ref_sync_share: float = option(
+        0.6,
+        title=_("Reference follows by"),
+        help=_("Share of the policy in the new reference model; the rest stays what it was."),
+        unit=_("share"),
+        gt=0,
+        le=1,
+    )
+
+    @property
+    def ratio_ceiling(self) -> float:
+        """With cispo: the largest ratio that counts, absolute and not a distance from 1."""
+        return self.epsilon_high or CISPO_CEILING
 
 
 class OptimConfig(Group):

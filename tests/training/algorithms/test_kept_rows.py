@@ -19,6 +19,7 @@ from training.rewards.base import Episode, Score
 from training.rollout.finished import StepRollouts
 
 CASES = [("grpo", 0), ("dr_grpo", 0), ("grpo", 2), ("dr_grpo", 2), ("dapo", 2), ("bnpo", 2)]
+CASES += [("cispo", 2), ("sapo", 2), ("luspo", 2), ("vespo", 2)]
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +73,9 @@ def half_excluded(episode: Episode) -> Score:
 
 def pair(make_job: MakeJob, gradients: list[Any], loss: str, micro: int) -> list[dict[str, torch.Tensor]]:
     """The gradient of a step of which nothing is excluded, and of one with the same rows and as many excluded ones."""
-    extra = {"beta": 0.05, "entropy_coef": 0.01}
+    extra: dict[str, Any] = {"beta": 0.05, "entropy_coef": 0.01, "top_entropy_share": 0.5, "off_policy_limit": 1.0}
+    if loss == "luspo":
+        extra["importance_sampling"] = "sequence"
     with scripted_server() as url:
         run_grpo(run(make_job, "without", url, loss, 1, micro, grpo=extra), scorer=by_length)
         run_grpo(run(make_job, "half", url, loss, 2, micro, grpo=extra), scorer=half_excluded)
