@@ -50,6 +50,15 @@ def run_grpo(job: Job, *, scorer: Scorer | None = None, engine: Engine | None = 
 
     ``scorer`` and ``engine`` replace the configured rewards and the in-process sampler, for tests.
     """
+    from training.algorithms.kept_rows import KeptRowsTrainer
+
+    run_on_rollouts(job, KeptRowsTrainer, loss_arguments(job.config.grpo), scorer=scorer, engine=engine)
+
+
+def run_on_rollouts(
+    job: Job, trainer_class: type[Any], loss: dict[str, Any], *, scorer: Scorer | None, engine: Engine | None
+) -> None:
+    """Train by a policy gradient: ``trainer_class`` with what of TRL's ``GRPOConfig`` says what it minimises."""
     config = job.config
     job.journal.write(PhaseChanged(phase="preparing", step=0))
     components = reward_components(config)
@@ -72,7 +81,11 @@ def run_grpo(job: Job, *, scorer: Scorer | None = None, engine: Engine | None = 
     model = load_model(config, folder, device)
     callback = JournalCallback(job, config.updates_per_step)
     rollouts = _Rollouts(job, callback, rows, template, components, scorer)
-    trainer = _make_trainer(job, model, tokenizer, tasks.train, components, rollouts, callback, device)
+    weights = [component.weight for component in components]
+    arguments = rollout_arguments(config, job.run_dir, device, weights) | loss
+    dataset = _prompts(config, tasks.train)
+    given = {"model": model, "processing_class": tokenizer, "train_dataset": dataset, "rollout_func": rollouts}
+    trainer = _make_trainer(config, trainer_class, arguments, components, callback, **given)
     own_engine, check = engine is None, None
     if engine is None:
         autocast = AUTOCAST.get(trainer.accelerator.mixed_precision)
@@ -151,7 +164,7 @@ class _Rollouts:
         if all(rollout.parts is None for rollout in result.rollouts):
             self._job.log(f"Step {step}: all rollouts are excluded, so the weights stay as they are.", "warning")
         self._job.journal.write(PhaseChanged(phase="training", step=step))
-        return trl_batch(result, self._template.eos_id, mask_truncated=self._job.config.grpo.mask_truncated)
+        return trl_batch(result, self._template.eos_id, mask_truncated=self._job.config.gradient.mask_truncated)
 
 
 def trl_batch(result: StepRollouts, eos_id: int, *, mask_truncated: bool) -> dict[str, list[Any]]:
@@ -190,27 +203,28 @@ def reward_function(component: RewardComponent) -> Callable[..., list[float | No
 
 
 def grpo_arguments(config: JobConfig, run_dir: Path, device: str, weights: list[float]) -> dict[str, Any]:
-    """Arguments of TRL's ``GRPOConfig``: prompts × generations rollouts, a mini batch each update, in micro batches."""
+    """Arguments of TRL's ``GRPOConfig`` for a GRPO job."""
+    return rollout_arguments(config, run_dir, device, weights) | loss_arguments(config.grpo)
+
+
+def rollout_arguments(config: JobConfig, run_dir: Path, device: str, weights: list[float]) -> dict[str, Any]:
+    """What does not hang on the loss: prompts × generations rollouts, a mini batch each update, in micro batches."""
     batch = config.rollouts_per_step
     mini = config.optim.mini_batch_size or batch
     micro = config.optim.micro_batch_size or mini
-    return (
-        common_arguments(config, run_dir, device)
-        | loss_arguments(config.grpo)
-        | {
-            "per_device_train_batch_size": micro,
-            "gradient_accumulation_steps": mini // micro,
-            "steps_per_generation": batch // micro,
-            "num_generations": config.rollout.num_generations,
-            "max_completion_length": config.rollout.max_completion_tokens,
-            "temperature": config.rollout.temperature,
-            "reward_weights": weights,
-            "multi_objective_aggregation": config.rewards.aggregation,
-            "shuffle_dataset": False,  # row_order() has done it, and a resumed run must see the same order
-            "use_vllm": False,
-            "log_completions": False,
-        }
-    )
+    return common_arguments(config, run_dir, device) | {
+        "per_device_train_batch_size": micro,
+        "gradient_accumulation_steps": mini // micro,
+        "steps_per_generation": batch // micro,
+        "num_generations": config.rollout.num_generations,
+        "max_completion_length": config.rollout.max_completion_tokens,
+        "temperature": config.rollout.temperature,
+        "reward_weights": weights,
+        "multi_objective_aggregation": config.rewards.aggregation,
+        "shuffle_dataset": False,  # row_order() has done it, and a resumed run must see the same order
+        "use_vllm": False,
+        "log_completions": False,
+    }
 
 
 def loss_arguments(options: GrpoConfig) -> dict[str, Any]:
@@ -240,23 +254,10 @@ def loss_arguments(options: GrpoConfig) -> dict[str, Any]:
     }
 
 
-def _make_trainer(
-    job: Job,
-    model: Any,
-    tokenizer: Any,
-    places: list[int],
-    components: list[RewardComponent],
-    rollouts: _Rollouts,
-    callback: JournalCallback,
-    device: str,
-) -> Any:
-    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+def _prompts(config: JobConfig, places: list[int]) -> Any:
+    """The whole run's prompts in order: the places of rows, as texts."""
     from datasets import Dataset
-    from trl import GRPOConfig
 
-    from training.algorithms.kept_rows import KeptRowsTrainer
-
-    config = job.config
     generations = -(-config.run.max_steps // config.updates_per_step)
     order = row_order(
         len(places),
@@ -264,16 +265,26 @@ def _make_trainer(
         seed=config.run.seed,
         shuffle=config.data.shuffle,
     )
-    arguments = grpo_arguments(config, job.run_dir, device, [component.weight for component in components])
-    trainer = KeptRowsTrainer(
-        model=model,
+    return Dataset.from_dict({"prompt": [str(places[place]) for place in order]})
+
+
+def _make_trainer(
+    config: JobConfig,
+    trainer_class: type[Any],
+    arguments: dict[str, Any],
+    components: list[RewardComponent],
+    callback: JournalCallback,
+    **given: Any,
+) -> Any:
+    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+    from trl import GRPOConfig
+
+    trainer = trainer_class(
         reward_funcs=[reward_function(component) for component in components],
         args=one_device(GRPOConfig(**arguments)),
-        train_dataset=Dataset.from_dict({"prompt": [str(places[place]) for place in order]}),
-        processing_class=tokenizer,
         callbacks=[callback],
-        rollout_func=rollouts,
         peft_config=lora_config(config),
+        **given,
     )
     trainer.callback = callback
     callback.attach(trainer)

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from training.config.environment import EnvironmentConfig
 from training.config.evaluation import EndpointConfig, EvaluateConfig
-from training.config.learning import CISPO_CEILING, UNCLIPPED_LOSSES, GrpoConfig, OptimConfig, SftConfig
+from training.config.learning import CISPO_CEILING, UNCLIPPED_LOSSES, GrpoConfig, OptimConfig, RlooConfig, SftConfig
 from training.config.methods import DEFAULT_KIND, METHODS, Kind, Method
 from training.config.model import DataConfig, ModelConfig
 from training.config.option import Group, option
@@ -95,6 +95,7 @@ class JobConfig(Group):
     rewards: RewardsConfig = Field(default_factory=RewardsConfig, title=_("Rewards"))
     rollout: RolloutConfig = Field(default_factory=RolloutConfig, title=_("Rollout"))
     grpo: GrpoConfig = Field(default_factory=GrpoConfig, title=_("GRPO"))
+    rloo: RlooConfig = Field(default_factory=RlooConfig, title=_("RLOO"))
     sft: SftConfig = Field(default_factory=SftConfig, title=_("SFT"))
     sample: SampleConfig = Field(default_factory=SampleConfig, title=_("Sample"))
     evaluate: EvaluateConfig = Field(default_factory=EvaluateConfig, title=_("Evaluation"))
@@ -152,7 +153,9 @@ class JobConfig(Group):
 
     def _check_loss(self) -> None:
         """What the loss does not know would be left unused without a word."""
-        chosen = self.grpo
+        chosen = self.gradient
+        if isinstance(chosen, RlooConfig):
+            return self._check_rloo()
         if chosen.loss_type == "cispo" and 0 < chosen.epsilon_high < 1:
             text = _("with the loss cispo this is the largest ratio itself: at least 1, or 0 for {usual}")
             raise OptionError("grpo.epsilon_high", sentence(text, usual=f"{CISPO_CEILING:g}"))
@@ -172,6 +175,14 @@ class JobConfig(Group):
             text = _("with LoRA the reference is the base model without its adapter, which cannot follow: set 0 here")
             raise OptionError("grpo.ref_sync_steps", sentence(text))
 
+    def _check_rloo(self) -> None:
+        if self.updates_per_step > 1:
+            text = _("RLOO makes one update of each sampling: set 0, and lower the prompts of a step instead")
+            raise OptionError("optim.mini_batch_size", sentence(text))
+        if self.rewards.aggregation != "sum_then_normalize":
+            text = _("RLOO compares the sum of the components with the other rollouts of the group: choose the sum")
+            raise OptionError("rewards.aggregation", sentence(text))
+
     def _check_held_out(self) -> None:
         chosen = self.evaluate
         if chosen.every and not (chosen.share or chosen.data):
@@ -189,7 +200,12 @@ class JobConfig(Group):
     def updates_per_step(self) -> int:
         """Updates of the weights that are made of one sampling of rollouts."""
         mini = self.optim.mini_batch_size or self.rollouts_per_step
-        return self.rollouts_per_step // mini * self.grpo.num_iterations
+        return self.rollouts_per_step // mini * self.gradient.num_iterations
+
+    @property
+    def gradient(self) -> GrpoConfig | RlooConfig:
+        """The options of the policy gradient that a job makes of rollouts; GRPO's where it makes none."""
+        return self.rloo if self.method.gradient == "rloo" else self.grpo
 
     @property
     def learning_rate(self) -> float:

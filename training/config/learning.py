@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from training.config.option import Group, option
 from training.words import _
 
+AdvantageScale = Literal["group", "batch", "none", "leave_one_out"]
+"""What makes an advantage of rewards; the last one is RLOO's, which no option of GRPO chooses."""
 LossType = Literal["dapo", "grpo", "bnpo", "dr_grpo", "cispo", "sapo", "luspo", "vespo"]
 UNCLIPPED_LOSSES = ("cispo", "sapo", "vespo")
 CISPO_CEILING = 5.0
@@ -72,9 +74,7 @@ class GrpoConfig(Group):
             "cispo": _("the ratio is a bounded weight: clipped tokens go on teaching; over all tokens of the step"),
             "sapo": _("a soft gate in place of clipping; per rollout, then over rollouts"),
             "luspo": _("the ratio of the whole rollout, weighed by its length: GSPO without length bias"),
-            "vespo": _(
-                "a smooth weight from the whole rollout's ratio, for stale rollouts; over all tokens of the step"
-            ),
+            "vespo": _("a smooth weight from the whole rollout's ratio, for stale ones; over all tokens of the step"),
         },
     )
     sapo_temperature_pos: float = option(
@@ -177,6 +177,28 @@ class GrpoConfig(Group):
         return self.epsilon_high or CISPO_CEILING
 
 
+class RlooConfig(Group):
+    """REINFORCE with the other rollouts of the group as the baseline (Ahmadian et al. 2024), for jobs of kind `rloo`.
+
+    One update is made of each sampling, so there is no ratio and nothing to clip.
+    """
+
+    num_iterations: ClassVar[int] = 1
+    scale_rewards: ClassVar[AdvantageScale] = "leave_one_out"
+    beta: float = option(
+        0.0,
+        title=_("KL weight β"),
+        help=_(
+            "Pull towards the base model, taken from the reward of each rollout; 0 keeps no reference model in memory."
+        ),
+        ge=0,
+        le=10,
+    )
+    mask_truncated: bool = option(
+        False, title=_("Mask truncated"), help=_("Exclude rollouts that were cut off from the loss.")
+    )
+
+
 class OptimConfig(Group):
     """The optimiser (AdamW) and its batch."""
 
@@ -184,8 +206,8 @@ class OptimConfig(Group):
         0.0,
         title=_("Learning rate"),
         help=_(
-            "Step size. 0 uses the default of the method: 1e-6 for GRPO (1e-5 with LoRA), 2e-5 for SFT (2e-4 "
-            "with LoRA). The tiny starter model uses 1e-3."
+            "Step size. 0 uses the default of the method: 1e-6 for GRPO and RLOO (1e-5 with LoRA), 2e-5 for SFT "
+            "(2e-4 with LoRA). The tiny starter model uses 1e-3."
         ),
         basic=True,
         ge=0,

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 
 from training.words import _
 
-Kind = Literal["grpo", "sft", "sample", "evaluate"]
+Kind = Literal["grpo", "rloo", "sft", "sample", "evaluate"]
 LearnsFrom = Literal["rollouts", "demonstrations", "nothing"]
 ENDPOINT_TILES = ("endpoint/tokens", "endpoint/cost")
 """What a run uses of an endpoint; shown where one plays."""
@@ -29,6 +29,7 @@ class Method:
     hang on the task alone, so that contestants can be compared task by task. ``tiles`` and ``curves`` name metrics of
     ``training/metrics.py``, in order; ``components`` stands for one curve of each reward component.
     ``learning_rates``: where none is set, for all weights and for LoRA.
+    ``gradient``: the group with the options of the policy gradient.
     ``entry`` is ``module:function``, taking a ``Job``.
     """
 
@@ -44,6 +45,7 @@ class Method:
     draws_tasks: bool = False
     evaluates: bool = False
     learning_rates: tuple[float, float] = (1e-6, 1e-5)
+    gradient: Literal["grpo", "rloo"] = "grpo"
 
     @property
     def trains(self) -> bool:
@@ -57,6 +59,16 @@ class Method:
         return found
 
 
+_ROLLOUT_TILES = (
+    "reward",
+    "rollouts/task_success",
+    "heldout/success",
+    "kl",
+    "completions/mean_length",
+    "rollouts/excluded_share",
+    "groups/zero_variance_share",
+    "timing/step",
+)
 METHODS: dict[str, Method] = {
     "grpo": Method(
         title=_("GRPO: learn from rewarded rollouts"),
@@ -65,16 +77,7 @@ METHODS: dict[str, Method] = {
         learns_from="rollouts",
         entry="training.algorithms.grpo:run_grpo",
         plays=True,
-        tiles=(
-            "reward",
-            "rollouts/task_success",
-            "heldout/success",
-            "kl",
-            "completions/mean_length",
-            "rollouts/excluded_share",
-            "groups/zero_variance_share",
-            "timing/step",
-        ),
+        tiles=_ROLLOUT_TILES,
         curves=(
             "success",
             "reward",
@@ -83,6 +86,30 @@ METHODS: dict[str, Method] = {
             "loss",
             "entropy",
             "clip_ratio/region_mean",
+            "completions/mean_length",
+            "learning_rate",
+            "groups/zero_variance_share",
+            "rollouts/excluded_share",
+            "judge/failures",
+            "judge/cost",
+        ),
+    ),
+    "rloo": Method(
+        title=_("RLOO: learn from rewarded rollouts, each against the others of its task"),
+        short="RLOO",
+        groups=("model", "data", "environment", "rewards", "rollout", "rloo", "evaluate", "optim", "run", "report"),
+        learns_from="rollouts",
+        entry="training.algorithms.rloo:run_rloo",
+        plays=True,
+        gradient="rloo",
+        tiles=_ROLLOUT_TILES,
+        curves=(
+            "success",
+            "reward",
+            "components",
+            "kl",
+            "loss",
+            "entropy",
             "completions/mean_length",
             "learning_rate",
             "groups/zero_variance_share",

@@ -44,6 +44,11 @@ def _kl(beta: float) -> Carried:
     return Carried(keys)
 
 
+def _kl_of_reward(beta: float) -> Carried:
+    keys = {"use_kl_in_reward": beta > 0, "kl_penalty": "kl", "kl_ctrl.kl_coef": beta}
+    return Carried({f"algorithm.{name}": value for name, value in keys.items()})
+
+
 def _clip(epsilon: float) -> Carried:
     return Carried({f"{ACTOR}.{name}": epsilon for name in ("clip_ratio", "clip_ratio_low", "clip_ratio_high")})
 
@@ -79,6 +84,8 @@ def _changed(default: Value, why: str) -> Callable[[Value], Carried]:
 def _spanning(config: JobConfig) -> dict[str, Value]:
     """Keys that hang on several options of ours: cispo's limit is of the ratio, verl's a distance from 1 both ways;
     sapo's temperatures are keys that older versions of verl refuse."""
+    if config.method.gradient == "rloo":
+        return {"algorithm.adv_estimator": "rloo", f"{ACTOR}.loss_agg_mode": "seq-mean-token-sum"}
     chosen = config.grpo
     if chosen.loss_type == "cispo":
         return {f"{ACTOR}.clip_ratio_low": 1.0, f"{ACTOR}.clip_ratio_high": chosen.ratio_ceiling - 1}
@@ -125,6 +132,7 @@ _SERVER = "environments are named in verl's interaction config (multi_turn.inter
 _REWARD = "verl computes rewards in code of its own: name it in custom_reward_function.path"
 _FAILURES = "verl has no limit of failed rollouts"
 _NO_VESPO, _NO_SYNC = "verl has no loss like vespo", "verl's reference model stays what it was"
+_TRUNCATED = "verl keeps truncated rollouts in the loss"
 _SPANNING = _never("")
 OPTIONS: dict[str, Callable[[Value], Carried]] = {
     "model.source": _model,
@@ -188,7 +196,9 @@ OPTIONS: dict[str, Callable[[Value], Carried]] = {
     "grpo.ref_sync_steps": _changed(0, _NO_SYNC),
     "grpo.ref_sync_share": _changed(0.6, _NO_SYNC),
     "grpo.scale_rewards": _scale,
-    "grpo.mask_truncated": lambda value: Carried({}, "verl keeps truncated rollouts in the loss" if value else ""),
+    "grpo.mask_truncated": lambda value: Carried({}, _TRUNCATED if value else ""),
+    "rloo.beta": _kl_of_reward,
+    "rloo.mask_truncated": lambda value: Carried({}, _TRUNCATED if value else ""),
     "optim.learning_rate": _key(f"{ACTOR}.optim.lr"),
     "optim.micro_batch_size": _micro,
     "optim.schedule": _schedule,
@@ -205,7 +215,7 @@ OPTIONS: dict[str, Callable[[Value], Carried]] = {
 }
 _UNKNOWN = _never("it has no counterpart here yet")
 SKIPPED = ("version", "kind", "sft")
-"""Fields of ``JobConfig`` that say nothing about a GRPO job."""
+"""Fields of ``JobConfig`` that say nothing about a job that learns from rollouts."""
 FIXED: dict[str, Value] = {
     "algorithm.adv_estimator": "grpo",
     "algorithm.use_kl_in_reward": False,
@@ -219,8 +229,9 @@ FIXED: dict[str, Value] = {
 
 
 def options_of(config: JobConfig) -> list[str]:
-    """Every option of a GRPO job, as ``group.name``."""
-    groups = [group for group in type(config).model_fields if group not in SKIPPED]
+    """Every option of a GRPO or RLOO job, as ``group.name``."""
+    other = "grpo" if config.method.gradient == "rloo" else "rloo"
+    groups = [group for group in type(config).model_fields if group not in (*SKIPPED, other)]
     return [f"{group}.{name}" for group in groups for name in type(getattr(config, group)).model_fields]
 
 

@@ -313,7 +313,7 @@ class Step:
         members = self._open.setdefault(group, {})
         members[index] = rollout
         config = self._c._config
-        waits = config.grpo.scale_rewards == "batch" or config.rewards.aggregation == "normalize_then_sum"
+        waits = config.gradient.scale_rewards == "batch" or config.rewards.aggregation == "normalize_then_sum"
         if len(members) == self._size and not waits:
             self._close_group(group, None)
 
@@ -338,7 +338,7 @@ class Step:
     def _close_group(self, group: int, batch_std: float | None, combined: list[float | None] | None = None) -> None:
         members = [rollout for _, rollout in sorted(self._open.pop(group).items())]
         rewards = [rollout.reward for rollout in members]
-        result = group_statistics(rewards, scale=self._c._config.grpo.scale_rewards, batch_std=batch_std)
+        result = group_statistics(rewards, scale=self._c._config.gradient.scale_rewards, batch_std=batch_std)
         if combined is not None:
             result = result._replace(advantages=combined)
         self._statistics[group] = result

@@ -83,7 +83,7 @@ def _shown_tiles(run: Run) -> list[str]:
     """The method's tiles, without those that its config leaves out: the KL divergence where no weight on it makes the
     trainer compute it, held-out success where nothing is held out, and of an endpoint's use what cannot be counted."""
     config = config_of(run)
-    without_kl = config is not None and not run.imported_from and run.method.trains and not config.grpo.beta
+    without_kl = config is not None and not run.imported_from and run.method.trains and not config.gradient.beta
     hidden = {"kl"} if without_kl else set()
     if config is None or not config.evaluate.every:
         hidden.add("heldout/success")
