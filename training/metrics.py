@@ -84,6 +84,9 @@ METRICS: dict[str, Metric] = {
     "groups/zero_variance_share": Metric(
         _("No learning signal"), _("Share of groups with equal rewards: no learning signal."), form="percent"
     ),
+    "groups/left_out_share": Metric(
+        _("Groups left out"), _("Share of groups that are not learned from (`rewards.signal`)."), form="percent"
+    ),
     "groups/pass_share": Metric(
         _("Groups with a success"), _("Share of groups with at least one solved task."), form="percent"
     ),

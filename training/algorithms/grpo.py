@@ -159,10 +159,15 @@ class _Rollouts:
         if self._engine.figures.memory_retries > retries:
             self._job.log(MEMORY_NOTE % step, "warning")
         self._callback.extra = dict(result.figures)
+        if self._job.config.rewards.signal != "all":
+            left_out = sum(not group.teaches for group in result.groups)
+            self._callback.extra["groups/left_out_share"] = left_out / len(result.groups)
         if self._check is not None:
             self._callback.extra |= self._check(step, [rollout.trajectory for rollout in result.rollouts])
         if all(rollout.parts is None for rollout in result.rollouts):
             self._job.log(f"Step {step}: all rollouts are excluded, so the weights stay as they are.", "warning")
+        elif not any(group.teaches for group in result.groups):
+            self._job.log(f"Step {step}: no group teaches anything, so the weights stay as they are.")
         self._job.journal.write(PhaseChanged(phase="training", step=step))
         return trl_batch(result, self._template.eos_id, mask_truncated=self._job.config.gradient.mask_truncated)
 
@@ -172,19 +177,23 @@ def trl_batch(result: StepRollouts, eos_id: int, *, mask_truncated: bool) -> dic
 
     An excluded rollout becomes the shortest row TRL can hold, with an all-zero mask. Truncated rollouts are masked here
     when asked for, because TRL would not see those that were cut off between turns: their last id is an end-of-turn.
+    So are those of groups that are not learned from; their rewards still count where a baseline spans the batch.
     """
-    rows = [_trl_row(rollout, eos_id, mask_truncated) for rollout in result.rollouts]
+    size = len(result.rollouts) // len(result.groups)
+    masked = [
+        not result.groups[place // size].teaches or (mask_truncated and rollout.trajectory.status == "truncated")
+        for place, rollout in enumerate(result.rollouts)
+    ]
+    rows = [_trl_row(rollout, eos_id, hidden) for rollout, hidden in zip(result.rollouts, masked, strict=True)]
     names = ("prompt_ids", "completion_ids", "logprobs", "env_mask", PARTS_FIELD)
     return {name: [row[position] for row in rows] for position, name in enumerate(names)}
 
 
-def _trl_row(rollout: Rollout, eos_id: int, mask_truncated: bool) -> tuple[Any, ...]:
+def _trl_row(rollout: Rollout, eos_id: int, masked: bool) -> tuple[Any, ...]:
     trajectory = rollout.trajectory
     if rollout.parts is None or not trajectory.completion_ids:
         return [eos_id], [eos_id], [0.0], [0], rollout.parts
-    mask = trajectory.mask
-    if mask_truncated and trajectory.status == "truncated":
-        mask = [0] * len(mask)
+    mask = [0] * len(trajectory.mask) if masked else trajectory.mask
     return trajectory.prompt_ids, trajectory.completion_ids, trajectory.logprobs, mask, rollout.parts
 
 

@@ -20,7 +20,7 @@ from training.config.methods import DEFAULT_KIND, ENDPOINT_TILES, METHODS, Kind,
 from training.config.model import DataConfig, ModelConfig
 from training.config.option import Group, option
 from training.config.report import TRACKERS, ReportConfig, Tracker, TrackerName
-from training.config.rewards import RewardComponent, RewardGate, RewardSchedule, RewardsConfig
+from training.config.rewards import RewardComponent, RewardGate, RewardSchedule, RewardsConfig, Signal
 from training.config.rollout import Dialect, Policy, RolloutConfig, SampleConfig
 from training.config.text import config_from_yaml, config_load, config_to_yaml
 
@@ -56,6 +56,7 @@ __all__ = [
     "RunConfig",
     "SampleConfig",
     "SftConfig",
+    "Signal",
     "Tracker",
     "TrackerName",
     "config_from_yaml",

@@ -159,6 +159,7 @@ OPTIONS: dict[str, Callable[[Value], Carried]] = {
     "environment.patience_s": _never(_FAILURES),
     "rewards.spec": _never(_REWARD),
     "rewards.components": _never(_REWARD),
+    "rewards.signal": _changed("all", "verl learns from all groups; DAPO's recipe can leave out equal ones"),
     "rewards.score_timeout_s": _never(_REWARD),
     "rewards.aggregation": _never(_REWARD),
     "rollout.prompts_per_step": lambda value: Carried(

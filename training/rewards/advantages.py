@@ -21,12 +21,14 @@ _LARGE = 1e100
 
 
 class GroupStatistics(NamedTuple):
-    """Advantages by index (``None`` for excluded rollouts), with mean and standard deviation of the rewards."""
+    """Advantages by index (``None`` for excluded rollouts), mean and standard deviation of the rewards, and whether the
+    group is learned from."""
 
     advantages: list[float | None]
     mean: float | None
     std: float | None
     zero_variance: bool
+    teaches: bool = True
 
 
 def mean_of(values: Sequence[float]) -> float:

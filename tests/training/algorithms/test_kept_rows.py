@@ -93,6 +93,29 @@ def test_half_of_the_rollouts_excluded_leave_the_gradient_of_the_other_half(
         assert torch.allclose(half[name], gradient, rtol=1e-3, atol=1e-6 + 1e-3 * float(gradient.norm())), name
 
 
+def equal_for_green(episode: Episode) -> Score:
+    """The second task's rewards are equal, so that only KL and entropy would move the weights for it."""
+    if "red" in str(episode.row):
+        return by_length(episode)
+    return Score(parts={"tool_call_correctness": 0.5, "task_success": 0.5}, total=0.5)
+
+
+def test_a_group_that_teaches_nothing_leaves_the_gradient_of_the_others(
+    make_job: MakeJob, gradients: list[dict[str, torch.Tensor]]
+) -> None:
+    extra = {"beta": 0.05, "entropy_coef": 0.05}
+    with scripted_server() as url:
+        run_grpo(run(make_job, "without", url, "dapo", 1, 2, grpo=extra), scorer=by_length)
+        for signal in ("all", "reward"):
+            job = run(make_job, signal, url, "dapo", 2, 2, grpo=extra)
+            job.config.rewards.signal = signal
+            run_grpo(job, scorer=equal_for_green)
+    alone, everything, chosen = gradients
+    assert norm({name: chosen[name] - alone[name] for name in alone}) < 1e-3 * norm(alone)
+    assert norm({name: everything[name] - alone[name] for name in alone}) > 0.1 * norm(alone)
+    assert of_type(job.run_dir, "metrics")[0].values["groups/left_out_share"] == 0.5
+
+
 @pytest.fixture
 def end_as(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int, int], str]], None]:
     """Makes rollouts end ``completed`` or ``truncated`` by (step, place in the step)."""
