@@ -44,6 +44,22 @@ METRICS: dict[str, Metric] = {
     "mean_token_accuracy": Metric(
         _("Token accuracy"), _("Share of target tokens that are the model's top choice."), form="percent"
     ),
+    "rewards/accuracies": Metric(
+        _("Pairs told apart"),
+        _("Share of the step's pairs whose better answer has gained more on the base model than the worse one."),
+        form="percent",
+    ),
+    "rewards/margins": Metric(
+        _("Margin"), _("How much more the better answers have gained on the base model, times β, averaged over pairs.")
+    ),
+    "rewards/chosen": Metric(
+        _("Gain of better answers"), _("What the better answers have gained on the base model, times β.")
+    ),
+    "rewards/rejected": Metric(
+        _("Gain of worse answers"), _("What the worse answers have gained on the base model, times β.")
+    ),
+    "logps/chosen": Metric(_("Better answers"), _("Log-probability of the better answers, averaged."), _("nats")),
+    "logps/rejected": Metric(_("Worse answers"), _("Log-probability of the worse answers, averaged."), _("nats")),
     "completions/mean_length": Metric(
         _("Completion length"), _("Tokens that the model sampled, averaged over rollouts."), _("tokens")
     ),

@@ -23,10 +23,10 @@ from training.algorithms.loading import (
     revision_of,
 )
 from training.data.reader import load_rows
-from training.data.schema import Row
+from training.data.schema import Message, Row
 from training.errors import ConfigError, DataError, TemplateError
 from training.journal import PhaseChanged
-from training.rollout.tokens import messages_to_template
+from training.rollout.tokens import Tools, messages_to_template
 
 IGNORED = -100
 
@@ -65,7 +65,7 @@ def encode_rows(rows: Sequence[Row], tokenizer: Any, limit: int) -> tuple[list[d
 
     Raises ``TemplateError`` when the template cannot mark the assistant's tokens, ``DataError`` when no row is left.
     """
-    template = _marking_template(tokenizer)
+    template = marking_template(tokenizer)
     examples = [example for row in rows if (example := _encode(row, tokenizer, template, limit)) is not None]
     if not examples:
         raise DataError(
@@ -74,8 +74,8 @@ def encode_rows(rows: Sequence[Row], tokenizer: Any, limit: int) -> tuple[list[d
     return examples, len(rows) - len(examples)
 
 
-def _marking_template(tokenizer: Any) -> str:
-    """A chat template with generation marks: the tokenizer's own or TRL's training variant."""
+def marking_template(tokenizer: Any) -> str:
+    """A chat template with generation marks: the tokenizer's own or TRL's variant. Raises ``TemplateError``."""
     own = tokenizer.chat_template or ""
     if "{% generation" in own or "{%- generation" in own:
         return str(own)
@@ -91,20 +91,34 @@ def _marking_template(tokenizer: Any) -> str:
     return str(variant or own)
 
 
-def _encode(row: Row, tokenizer: Any, template: str, limit: int) -> dict[str, list[int]] | None:
+def render(messages: list[Message], tools: Tools | None, tokenizer: Any, template: str, *, generate: bool) -> Any:
+    """A conversation in ids (``input_ids``), up to where the model's next turn begins with ``generate``, else with
+    ``assistant_masks``. Raises ``TemplateError``."""
     special = tuple(text for text in tokenizer.all_special_tokens if len(text) > 1)
     try:
-        encoded = tokenizer.apply_chat_template(
-            messages_to_template(row.messages, special),
-            tools=row.tools or None,
+        return tokenizer.apply_chat_template(
+            messages_to_template(messages, special),
+            tools=tools or None,
             chat_template=template,
             tokenize=True,
             return_dict=True,
-            return_assistant_tokens_mask=True,
+            add_generation_prompt=generate,
+            return_assistant_tokens_mask=not generate,
         )
     except Exception as exc:  # a template is a program that others wrote: it may raise anything
         raise TemplateError(f"The chat template failed on a row: {type(exc).__name__}: {str(exc)[:200]}") from exc
-    ids, marks = encoded["input_ids"], encoded["assistant_masks"]
+
+
+def marked_tokens(
+    messages: list[Message], tools: Tools | None, tokenizer: Any, template: str
+) -> tuple[list[int], list[int]]:
+    """The ids of a conversation, and 1 for each that the assistant wrote. Raises ``TemplateError``."""
+    encoded = render(messages, tools, tokenizer, template, generate=False)
+    return encoded["input_ids"], encoded["assistant_masks"]
+
+
+def _encode(row: Row, tokenizer: Any, template: str, limit: int) -> dict[str, list[int]] | None:
+    ids, marks = marked_tokens(row.messages, row.tools, tokenizer, template)
     if len(ids) > limit or not any(marks):
         return None
     return {"input_ids": ids, "labels": [i if mark else IGNORED for i, mark in zip(ids, marks, strict=True)]}

@@ -15,7 +15,7 @@ from __future__ import annotations
 from training.config.environment import EnvironmentConfig, Protocol
 from training.config.evaluation import EndpointConfig, EvaluateConfig
 from training.config.job import CONFIG_VERSION, ENDPOINT_REFERENCE, JobConfig, RunConfig
-from training.config.learning import AdvantageScale, GrpoConfig, OptimConfig, RlooConfig, SftConfig
+from training.config.learning import AdvantageScale, DpoConfig, GrpoConfig, OptimConfig, RlooConfig, SftConfig
 from training.config.methods import DEFAULT_KIND, ENDPOINT_TILES, METHODS, Kind, Method, method_of
 from training.config.model import DataConfig, ModelConfig
 from training.config.option import Group, option
@@ -34,6 +34,7 @@ __all__ = [
     "AdvantageScale",
     "DataConfig",
     "Dialect",
+    "DpoConfig",
     "EndpointConfig",
     "EnvironmentConfig",
     "EvaluateConfig",

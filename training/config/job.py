@@ -9,7 +9,15 @@ from pydantic import Field, model_validator
 
 from training.config.environment import EnvironmentConfig
 from training.config.evaluation import EndpointConfig, EvaluateConfig
-from training.config.learning import CISPO_CEILING, UNCLIPPED_LOSSES, GrpoConfig, OptimConfig, RlooConfig, SftConfig
+from training.config.learning import (
+    CISPO_CEILING,
+    UNCLIPPED_LOSSES,
+    DpoConfig,
+    GrpoConfig,
+    OptimConfig,
+    RlooConfig,
+    SftConfig,
+)
 from training.config.methods import DEFAULT_KIND, METHODS, Kind, Method
 from training.config.model import DataConfig, ModelConfig
 from training.config.option import Group, option
@@ -96,6 +104,7 @@ class JobConfig(Group):
     rollout: RolloutConfig = Field(default_factory=RolloutConfig, title=_("Rollout"))
     grpo: GrpoConfig = Field(default_factory=GrpoConfig, title=_("GRPO"))
     rloo: RlooConfig = Field(default_factory=RlooConfig, title=_("RLOO"))
+    dpo: DpoConfig = Field(default_factory=DpoConfig, title=_("DPO"))
     sft: SftConfig = Field(default_factory=SftConfig, title=_("SFT"))
     sample: SampleConfig = Field(default_factory=SampleConfig, title=_("Sample"))
     evaluate: EvaluateConfig = Field(default_factory=EvaluateConfig, title=_("Evaluation"))
@@ -109,6 +118,10 @@ class JobConfig(Group):
         """Rules that span options; each error names the one that a form shows it beside."""
         if len(set(self.report.to)) != len(self.report.to):
             raise OptionError("report.to", sentence(_("each tracker may appear once")))
+        if self.method.learns_from == "preferences" and self.dpo.label_smoothing and self.dpo.loss_type != "robust":
+            raise OptionError(
+                "dpo.label_smoothing", sentence(_("only the loss robust knows of wrong pairs: set it to 0"))
+            )
         if not self.method.plays:
             return self
         if len(set(self.sample.policies)) != len(self.sample.policies):

@@ -206,8 +206,8 @@ class OptimConfig(Group):
         0.0,
         title=_("Learning rate"),
         help=_(
-            "Step size. 0 uses the default of the method: 1e-6 for GRPO and RLOO (1e-5 with LoRA), 2e-5 for SFT "
-            "(2e-4 with LoRA). The tiny starter model uses 1e-3."
+            "Step size. 0 uses the default of the method: 1e-6 for GRPO, RLOO and DPO (1e-5 with LoRA), 2e-5 "
+            "for SFT (2e-4 with LoRA). The tiny starter model uses 1e-3."
         ),
         basic=True,
         ge=0,
@@ -249,6 +249,53 @@ class OptimConfig(Group):
     weight_decay: float = option(0.0, title=_("Weight decay"), help=_("Decay of AdamW."), ge=0, le=1)
     max_grad_norm: float = option(
         1.0, title=_("Gradient limit"), help=_("Gradients are scaled down to this norm."), gt=0, le=1000
+    )
+
+
+class DpoConfig(Group):
+    """Learning from preference pairs (Rafailov et al. 2023), used by jobs of kind `dpo`."""
+
+    beta: float = option(
+        0.1,
+        title=_("Pull β"),
+        help=_("How strongly the model is held to the base model; smaller lets the pairs move it further."),
+        gt=0,
+        le=10,
+    )
+    loss_type: Literal["sigmoid", "ipo", "hinge", "robust"] = option(
+        "sigmoid",
+        title=_("Loss"),
+        help=_("What is asked of the margin between the two answers of a pair."),
+        choices={
+            "sigmoid": _("DPO: the wider the better, with less and less weight"),
+            "ipo": _("IPO: a set width per token, against overfitting to clear pairs"),
+            "hinge": _("SLiC: wide enough, and no further"),
+            "robust": _("robust DPO: for pairs of which some are the wrong way round"),
+        },
+    )
+    label_smoothing: float = option(
+        0.0,
+        title=_("Wrong pairs"),
+        help=_("Loss robust: the share of pairs that may be the wrong way round; 0.1 is usual."),
+        unit=_("share"),
+        ge=0,
+        lt=0.5,
+    )
+    imitation_weight: float = option(
+        0.0,
+        title=_("Imitation weight"),
+        help=_("Weight of imitating the chosen answers beside it, so that they do not become less likely; 0 is off."),
+        ge=0,
+        le=100,
+    )
+    batch_size: int = option(32, title=_("Batch size"), help=_("Pairs in one step."), unit=_("pairs"), ge=1, le=4096)
+    max_length: int = option(
+        1024,
+        title=_("Tokens at most"),
+        help=_("Pairs of which one answer with its prompt is longer are left out and counted."),
+        unit=_("tokens"),
+        ge=16,
+        le=262144,
     )
 
 

@@ -13,8 +13,8 @@ from typing import Any, Literal, get_args
 
 from training.words import _
 
-Kind = Literal["grpo", "rloo", "sft", "sample", "evaluate"]
-LearnsFrom = Literal["rollouts", "demonstrations", "nothing"]
+Kind = Literal["grpo", "rloo", "dpo", "sft", "sample", "evaluate"]
+LearnsFrom = Literal["rollouts", "preferences", "demonstrations", "nothing"]
 ENDPOINT_TILES = ("endpoint/tokens", "endpoint/cost")
 """What a run uses of an endpoint; shown where one plays."""
 
@@ -116,6 +116,25 @@ METHODS: dict[str, Method] = {
             "rollouts/excluded_share",
             "judge/failures",
             "judge/cost",
+        ),
+    ),
+    "dpo": Method(
+        title=_("DPO: learn from pairs of a better and a worse answer"),
+        short="DPO",
+        groups=("model", "data", "dpo", "optim", "run", "report"),
+        learns_from="preferences",
+        entry="training.algorithms.dpo:run_dpo",
+        tiles=("loss", "rewards/accuracies", "rewards/margins", "learning_rate", "grad_norm", "timing/step"),
+        curves=(
+            "loss",
+            "rewards/accuracies",
+            "rewards/margins",
+            "logps/chosen",
+            "logps/rejected",
+            "mean_token_accuracy",
+            "grad_norm",
+            "learning_rate",
+            "timing/step",
         ),
     ),
     "sft": Method(

@@ -145,7 +145,7 @@ def computed(trainer: Any, **over: Any) -> tuple[float, Any]:
     loss = trainer._compute_loss(trainer.model, inputs | over)
     loss.backward()
     assert logps.grad is not None
-    return float(loss), logps.grad.tolist()
+    return float(loss.detach()), logps.grad.tolist()
 
 
 def always(_row: int, _token: int) -> bool:
