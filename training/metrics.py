@@ -79,6 +79,14 @@ METRICS: dict[str, Metric] = {
     "heldout/success_high": Metric(
         _("Held-out success, upper end"), _("Upper end of its 95% interval."), form="percent"
     ),
+    "heldout/loss": Metric(
+        _("Held-out loss"), _("Loss on conversations that are held out, averaged over the assistants' tokens.")
+    ),
+    "heldout/token_accuracy": Metric(
+        _("Held-out token accuracy"),
+        _("Share of the held-out conversations' target tokens that are the model's top choice."),
+        form="percent",
+    ),
     "heldout/reward": Metric(_("Held-out reward"), _("Mean reward on the held-out tasks.")),
     "heldout/turns": Metric(_("Held-out turns"), _("Model turns on the held-out tasks, averaged."), _("turns")),
     "heldout/tokens": Metric(

@@ -24,6 +24,7 @@ from training.algorithms.loading import (
 )
 from training.data.reader import load_rows
 from training.data.schema import Message, Row
+from training.data.splitting import split_rows
 from training.errors import ConfigError, DataError, TemplateError
 from training.journal import PhaseChanged
 from training.rollout.tokens import Tools, messages_to_template
@@ -47,17 +48,37 @@ def run_sft(job: Job) -> None:
     if note:
         job.log(note, "warning")
     job.check_stop()
+    rows, held_out = _parted(job, rows)
     examples, dropped = encode_rows(rows, tokenizer, config.sft.max_length)
-    if dropped:
-        job.log(f"{dropped} rows are left out: longer than sft.max_length, or without an assistant turn.", "warning")
+    measured, unmeasured = encode_rows(held_out, tokenizer, config.sft.max_length) if held_out else ([], 0)
+    if dropped + unmeasured:
+        left_out = f"{dropped + unmeasured} rows are left out"
+        job.log(f"{left_out}: longer than sft.max_length, or without an assistant turn.", "warning")
     job.check_stop()
     model = load_model(config, folder, device)
     callback = JournalCallback(job)
     trainer = _make_trainer(job, model, tokenizer, examples, callback, device)
     job.check_stop()
     job.started(len(examples), device, checkpoint_step(checkpoint))
+    if measured:
+        from training.algorithms.held_out_loss import HeldOutLoss
+
+        size = trainer.args.per_device_train_batch_size
+        callback.held_out = HeldOutLoss(job, trainer, measured, trainer.data_collator, size)
     job.journal.write(PhaseChanged(phase="training", step=job.step + 1))
     train(job, trainer, callback, checkpoint)
+
+
+def _parted(job: Job, rows: list[Row]) -> tuple[list[Row], list[Row]]:
+    """Rows to train on and rows that are held out. Raises ``ConfigError`` where none is left to train on."""
+    share = job.config.sft.held_out_share
+    if not share:
+        return rows, []
+    split = split_rows(rows, share)
+    if not split.train:
+        raise ConfigError("The whole dataset would be held out.", option="sft.held_out_share", hint="Add rows.")
+    job.log(f"{len(split.held_out)} conversations are held out; nothing is learned from them.")
+    return [rows[place] for place in split.train], [rows[place] for place in split.held_out]
 
 
 def encode_rows(rows: Sequence[Row], tokenizer: Any, limit: int) -> tuple[list[dict[str, list[int]]], int]:
@@ -149,13 +170,21 @@ def _make_trainer(
     # Not grouped by length: batches of one kind of row were measured to learn far slower than mixed ones.
     order = row_order(len(examples), batch * config.run.max_steps, seed=config.run.seed, shuffle=config.data.shuffle)
     dataset = Dataset.from_list(examples).select(order)
+    packing = {}
+    if config.sft.packing:
+        from training.algorithms.packing import PackingCollator, require_apart
+
+        packing = {"data_collator": PackingCollator(tokenizer.pad_token_id, config.sft.max_length)}
     trainer = Trainer(
         model=model,
+        **packing,
         args=one_device(SFTConfig(**arguments)),
         train_dataset=dataset,
         processing_class=tokenizer,
         callbacks=[callback],
         peft_config=lora_config(config),
     )
+    if config.sft.packing:
+        require_apart(trainer, examples)
     callback.attach(trainer)
     return trainer

@@ -10,7 +10,7 @@ from training.words import _
 
 
 class EvaluateConfig(Group):
-    """Playing tasks that nothing is learned from: jobs of kind `evaluate`, and others every few steps."""
+    """Playing tasks that nothing is learned from: jobs of kind `evaluate`, and training on rollouts every few steps."""
 
     every: int = option(
         0,

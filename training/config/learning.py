@@ -178,10 +178,7 @@ class GrpoConfig(Group):
 
 
 class RlooConfig(Group):
-    """REINFORCE with the other rollouts of the group as the baseline (Ahmadian et al. 2024), for jobs of kind `rloo`.
-
-    One update is made of each sampling, so there is no ratio and nothing to clip.
-    """
+    """REINFORCE with the mean of a group's other rollouts as the baseline, used by jobs of kind `rloo`."""
 
     num_iterations: ClassVar[int] = 1
     scale_rewards: ClassVar[AdvantageScale] = "leave_one_out"
@@ -253,7 +250,7 @@ class OptimConfig(Group):
 
 
 class DpoConfig(Group):
-    """Learning from preference pairs (Rafailov et al. 2023), used by jobs of kind `dpo`."""
+    """Learning from preference pairs, used by jobs of kind `dpo`."""
 
     beta: float = option(
         0.1,
@@ -312,4 +309,31 @@ class SftConfig(Group):
         unit=_("tokens"),
         ge=16,
         le=262144,
+    )
+    packing: bool = option(
+        False,
+        title=_("Pack rows"),
+        help=_(
+            "Short conversations of a micro batch share rows of this many tokens, so that less is padding. They do not "
+            "see each other, and the loss is the same."
+        ),
+    )
+    held_out_share: float = option(
+        0.0,
+        title=_("Held-out share"),
+        help=_(
+            "Part of the conversations that is not trained on, for the loss on them; 0 holds nothing out. Equal "
+            "questions stay together."
+        ),
+        unit=_("share"),
+        ge=0,
+        le=0.5,
+    )
+    held_out_every: int = option(
+        10,
+        title=_("Held-out loss every"),
+        help=_("Steps between measurements of the loss on what is held out, before the first and after the last too."),
+        unit=_("steps"),
+        ge=1,
+        le=1_000_000,
     )

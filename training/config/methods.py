@@ -144,8 +144,16 @@ METHODS: dict[str, Method] = {
         learns_from="demonstrations",
         entry="training.algorithms.sft:run_sft",
         learning_rates=(2e-5, 2e-4),
-        tiles=("loss", "mean_token_accuracy", "learning_rate", "grad_norm", "timing/step"),
-        curves=("loss", "mean_token_accuracy", "grad_norm", "learning_rate", "timing/step"),
+        tiles=("loss", "heldout/loss", "mean_token_accuracy", "learning_rate", "grad_norm", "timing/step"),
+        curves=(
+            "loss",
+            "heldout/loss",
+            "mean_token_accuracy",
+            "heldout/token_accuracy",
+            "grad_norm",
+            "learning_rate",
+            "timing/step",
+        ),
     ),
     "sample": Method(
         title=_("Sample: play and score, no training"),

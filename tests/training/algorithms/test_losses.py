@@ -233,3 +233,47 @@ def test_the_pull_of_the_reference_is_added_to_every_loss(make_trainer: Callable
     assert_same(
         computed(make_trainer(**{"loss_type": loss, "beta": 0.5} | options)), expected(with_pull, share, always)
     )
+
+
+@pytest.mark.parametrize(
+    ("grpo", "option"),
+    [
+        ({"loss_type": "cispo", "epsilon_high": 0.28}, "grpo.epsilon_high"),
+        ({"loss_type": "luspo"}, "grpo.importance_sampling"),
+        ({"loss_type": "vespo", "importance_sampling": "sequence"}, "grpo.importance_sampling"),
+        ({"loss_type": "sapo", "delta": 4.0}, "grpo.delta"),
+        ({"ref_sync_steps": 8}, "grpo.ref_sync_steps"),
+    ],
+)
+def test_what_a_loss_would_leave_unused_is_refused(grpo: dict[str, Any], option: str) -> None:
+    with pytest.raises(ValueError, match=option.replace(".", r"\.")):
+        job_config(grpo=grpo)
+    assert job_config(kind="sample", grpo=grpo).kind == "sample"
+
+
+def test_a_reference_of_an_adapter_cannot_follow() -> None:
+    with pytest.raises(ValueError, match="LoRA"):
+        job_config(grpo={"beta": 0.1, "ref_sync_steps": 8}, model={"lora_rank": 8})
+
+
+def test_the_options_reach_trl() -> None:
+    def found(**grpo: Any) -> dict[str, Any]:
+        return grpo_arguments(job_config(grpo=grpo), Path("/nowhere"), "cpu", [1.0])
+
+    plain = found()
+    assert (plain["loss_type"], plain["top_entropy_quantile"], plain["off_policy_mask_threshold"]) == (
+        "dapo",
+        1.0,
+        None,
+    )
+    assert (plain["sync_ref_model"], plain["epsilon_high"]) == (False, None)
+    assert (
+        found(loss_type="cispo")["epsilon_high"] == 5.0
+        and found(loss_type="cispo", epsilon_high=3)["epsilon_high"] == 3
+    )
+    follows = found(beta=0.1, ref_sync_steps=7, ref_sync_share=0.25)
+    names = ("sync_ref_model", "ref_model_sync_steps", "ref_model_mixup_alpha")
+    assert [follows[name] for name in names] == [True, 7, 0.25]
+    tuned = {"sapo_temperature_pos": 2.0, "sapo_temperature_neg": 3.0, "vespo_k_pos": 1.5, "vespo_lambda_pos": 2.5}
+    tuned |= {"vespo_k_neg": 3.5, "vespo_lambda_neg": 4.5}
+    assert {name: found(**tuned)[name] for name in tuned} == tuned
