@@ -20,6 +20,8 @@ from training.errors import NotFinite, StopRequested, TiltyardError
 from training.journal import Metrics, PhaseChanged, UpdateSkipped
 
 Arguments = TypeVar("Arguments", bound=TrainingArguments)
+IGNORED = -100
+"""The label of a token that nothing is learned from."""
 _NOT_METRICS = {"epoch", "total_flos"}
 
 

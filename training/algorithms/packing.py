@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from training.algorithms.sft import IGNORED
+from training.algorithms.base import IGNORED
 from training.errors import ConfigError
 
 Example = dict[str, list[int]]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from training.algorithms.base import JournalCallback, common_arguments, one_device, train
+from training.algorithms.base import IGNORED, JournalCallback, common_arguments, one_device, train
 from training.algorithms.finite import FiniteUpdates
 from training.algorithms.job import Job, checkpoint_step, row_order
 from training.algorithms.loading import (
@@ -28,8 +28,6 @@ from training.data.splitting import split_rows
 from training.errors import ConfigError, DataError, TemplateError
 from training.journal import PhaseChanged
 from training.rollout.tokens import Tools, messages_to_template
-
-IGNORED = -100
 
 
 def run_sft(job: Job) -> None:

@@ -51,6 +51,7 @@ from training.rewards.registry import default_components
 from training.rollout.figures import judge_figures, step_figures
 from training.rollout.finished import Rollout, StepRollouts
 from training.rollout.holding import Hold
+from training.rollout.offered import Offered
 from training.rollout.scoring import Scorer, Scoring
 from training.rollout.signal import teaches, without_signal
 from training.rollout.trajectory import Player, Task, Trajectory
@@ -87,6 +88,7 @@ class Collector:
         self._fatal: TiltyardError | None = None
         self._bad_steps: list[Counter[Boundary]] = []
         self._runner = asyncio.Runner()
+        self._offered = Offered()
 
     def close(self) -> None:
         """End the scoring threads and the event loop."""
@@ -360,6 +362,7 @@ class Step:
                 reward_mean=result.mean,
                 reward_std=result.std,
                 zero_variance=result.zero_variance,
+                **self._c._offered.of(members),
             )
         )
 

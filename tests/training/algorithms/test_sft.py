@@ -13,8 +13,9 @@ from envs.wire import Message
 from tests.training.algorithms.conftest import MakeJob
 from tests.training.algorithms.test_resume import stop_after
 from tests.training.helpers import demonstration_rows, of_type
+from training.algorithms.base import IGNORED
 from training.algorithms.packing import PackingCollator, packed_rows
-from training.algorithms.sft import IGNORED, encode_rows, run_sft
+from training.algorithms.sft import encode_rows, run_sft
 from training.data.schema import Row
 from training.errors import ConfigError, DataError, StopRequested, TemplateError
 from training.model_check import check_model_folder
