@@ -64,6 +64,8 @@ def test_the_page_makes_a_dataset_that_dpo_can_read(played: Run, bob: User, clie
     assert row["rollouts"] == ["b", "a"] and row["rewards"] == [1.0, 0.1] and row["tools"] == TOOLS
     pair = pair_of(load_rows(made.rows_path)[0])
     assert pair is not None and pair.chosen[-1].content == "b says it."
+    page = client.get(answer["Location"]).content.decode()
+    assert "&amp;kind=dpo" in page and "night, at least 0.5 apart" in page
     words = lineage_of(made).words
     assert "night" in words and "0.5" in words
     assert AuditEntry.objects.filter(action="dataset_added").count() == 1
