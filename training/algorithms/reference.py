@@ -78,7 +78,7 @@ LOSSES = (
     ),
     Entry(
         ("bnpo",),
-        "Xiao et al. 2025, *BNPO*, as TRL averages",
+        "– (an averaging of TRL)",
         "the same, over the tokens of the micro batch",
         "Where micro batches are the whole step, it is dapo.",
     ),
@@ -143,7 +143,7 @@ PAIR_LOSSES = (
 SETTINGS = (
     Entry(
         ("grpo.beta", "grpo.ref_sync_steps", "grpo.ref_sync_share"),
-        "Schulman 2020 (k3); DeepSeek-V3.2 2025, eq. 7; Gorbatovski et al. 2024, *Learn Your Reference Model*",
+        "Schulman 2020 (k3); DeepSeek-V3.2 2025; Gorbatovski et al. 2024, *Learn Your Reference Model*",
         "β ρ (e^d − d − 1), d = log π_ref − log π, added to each token; every n steps π_ref ← α π + (1 − α) π_ref",
         "Fine-tuned models that have something to lose. A reference that follows lets them go further; checkpoints "
         "hold it, so a resumed run pulls to where it did. Not with LoRA.",
@@ -191,9 +191,10 @@ _HEAD = """# Algorithms
 
 Made from `training/algorithms/reference.py` by `python -m training docs algorithms`. What each method and loss is, by
 whom, and when to use it; every option with its limits is in [configuration.md](configuration.md). Losses are TRL 1.16's
-and are held against these formulas in `tests/training/algorithms/`, to 1e-6. Throughout, only tokens that the model
-sampled are learned from, and rollouts that failed outside the policy have no part in any mean (`log π` is of such
-tokens, `ρ` = π / π_old, `A` the advantage, `σ` the logistic function, `sg` a weight that no gradient flows through).
+and are held against these formulas in `tests/training/algorithms/`, GRPO's to 1e-6 and DPO's to 1e-5. Throughout, only
+tokens that the model sampled are learned from, and rollouts that failed outside the policy have no part in any mean
+(`log π` is of such tokens, `ρ` = π / π_old, `A` the advantage, `σ` the logistic function, `sg` a weight that no
+gradient flows through).
 """
 
 

@@ -136,7 +136,7 @@ def sigmoid(x: float) -> float:
 def formula(loss: str, chosen: float, rejected: float, lengths: tuple[int, int]) -> float:
     """Of the gains of two answers on the base model, with β = 0.3.
 
-    Rafailov et al. 2023 eq. 7; Zhao et al. 2023 (SLiC); Chowdhury et al. 2024 eq. 12; Azar et al. 2023 eq. 17, of which
+    Rafailov et al. 2023 eq. 7; Zhao et al. 2023 (SLiC); Chowdhury et al. 2024; Azar et al. 2023 eq. 17, of which
     the authors say that gains are meant per token.
     """
     margin = chosen - rejected

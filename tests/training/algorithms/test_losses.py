@@ -50,7 +50,7 @@ def clipped(row: int, token: int, low: float = 0.2, high: float = 0.2, limit: fl
 
 
 def gated(row: int, token: int) -> tuple[float, float]:
-    """Gao et al. 2025 (SAPO), eq. 6: σ(τ(r − 1)) · 4/τ."""
+    """Gao et al. 2025 (SAPO): σ(τ(r − 1)) · 4/τ."""
     r, a = ratio(row, token), ADVANTAGES[row]
     temperature = 1.0 if a > 0 else 1.05
     sigma = 1 / (1 + math.exp(-temperature * (r - 1)))
@@ -58,20 +58,20 @@ def gated(row: int, token: int) -> tuple[float, float]:
 
 
 def bounded(row: int, token: int) -> tuple[float, float]:
-    """MiniMax 2025 (CISPO), eq. 4: the ratio is a weight that nothing flows through; no lower bound."""
+    """MiniMax 2025 (CISPO): the ratio is a weight that nothing flows through; no lower bound."""
     weight = min(ratio(row, token), 1.1)
     return -weight * ADVANTAGES[row] * LOGPS[row][token], -weight * ADVANTAGES[row]
 
 
 def of_the_whole(row: int, token: int) -> tuple[float, float]:
-    """Zheng et al. 2025 (GSPO), eq. 7; every token has the same share of the ratio's derivative."""
+    """Zheng et al. 2025 (GSPO); every token has the same share of the ratio's derivative."""
     r, a = whole_ratio(row, mean=True), ADVANTAGES[row]
     free, held = r * a, min(max(r, 0.8), 1.2) * a
     return -min(free, held), -(free if free <= held else 0.0)
 
 
 def smooth(row: int, token: int) -> tuple[float, float]:
-    """Shen et al. 2026 (VESPO): w^k · e^(λ(1 − w)) of the product of all ratios, as a weight."""
+    """VESPO (arXiv 2602.10693): w^k · e^(λ(1 − w)) of the product of all ratios, as a weight."""
     w, a = whole_ratio(row, mean=False), ADVANTAGES[row]
     k, decay = (2.0, 3.0) if a >= 0 else (3.0, 2.0)
     weight = w**k * math.exp(decay * (1 - w))
@@ -215,7 +215,7 @@ def test_off_policy_is_measured_from_the_sampler_where_it_is_known(make_trainer:
 
 @pytest.mark.parametrize("loss", FORMULAS)
 def test_the_pull_of_the_reference_is_added_to_every_loss(make_trainer: Callable[..., Any], loss: str) -> None:
-    """Schulman's estimator k3 times the ratio (DeepSeek-V3.2, eq. 7), averaged as the loss is."""
+    """Schulman's estimator k3 times the ratio (DeepSeek-V3.2), averaged as the loss is."""
     options, weigh, share = FORMULAS[loss]
     whole = options.get("importance_sampling") == "sequence"
 
