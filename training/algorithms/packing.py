@@ -34,7 +34,9 @@ class PackingCollator:
         width = max(sum(len(examples[place]["input_ids"]) for place in row) for row in rows)
         table: dict[str, list[list[int]]] = {"input_ids": [], "labels": [], "position_ids": []}
         for row in rows:
-            ids, labels, positions = [], [], []
+            ids: list[int] = []
+            labels: list[int] = []
+            positions: list[int] = []
             for place in row:
                 example = examples[place]
                 ids += example["input_ids"]

@@ -168,7 +168,7 @@ def _make_trainer(
     # Not grouped by length: batches of one kind of row were measured to learn far slower than mixed ones.
     order = row_order(len(examples), batch * config.run.max_steps, seed=config.run.seed, shuffle=config.data.shuffle)
     dataset = Dataset.from_list(examples).select(order)
-    packing = {}
+    packing: dict[str, Any] = {}
     if config.sft.packing:
         from training.algorithms.packing import PackingCollator, require_apart
 

@@ -168,7 +168,8 @@ class JobConfig(Group):
         """What the loss does not know would be left unused without a word."""
         chosen = self.gradient
         if isinstance(chosen, RlooConfig):
-            return self._check_rloo()
+            self._check_rloo()
+            return
         if chosen.loss_type == "cispo" and 0 < chosen.epsilon_high < 1:
             text = _("with the loss cispo this is the largest ratio itself: at least 1, or 0 for {usual}")
             raise OptionError("grpo.epsilon_high", sentence(text, usual=f"{CISPO_CEILING:g}"))

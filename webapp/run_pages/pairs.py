@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 from uuid import UUID
 
 from django import forms
@@ -41,8 +41,8 @@ class PairsForm(forms.Form):
         help_text=_("If the name exists, a new version is created; earlier versions do not change."),
     )
 
-    def __init__(self, run: Run, data: object = None) -> None:
-        super().__init__(data)  # type: ignore[arg-type]
+    def __init__(self, run: Run, data: Any = None) -> None:
+        super().__init__(data)
         self.fields["name"].initial = f"{run.name[:73]}-pairs"
 
 
