@@ -4,7 +4,7 @@ Read from the journals of the run's attempts, oldest first, in constant memory: 
 
 1. A pair is made of the highest and the lowest reward of a group, where they differ by at least ``min_gap``.
 2. Excluded rollouts have no part in it. Those with calls that could not be read are passed over: a journal has what was
-   understood of a turn, and a pair of texts that nobody wrote would teach nothing.
+   understood of a turn, and a pair of texts that nobody wrote would teach nothing. So are texts that no dataset holds.
 3. Both must have been asked the same, and have answered differently. An attempt that trained a step again may have
    played the very same rollouts: equal pairs are made once.
 4. Rollouts on held-out tasks are in no group, so they stay out of what is trained on.
@@ -23,7 +23,7 @@ from typing import Any, BinaryIO, NamedTuple
 from envs.wire import Message
 from training.config import JobConfig
 from training.data.pairs import CHOSEN, REJECTED
-from training.data.schema import message_dict
+from training.data.schema import RowError, check_tree, message_dict
 from training.errors import ConfigError, DataError
 from training.journal import GroupScored, RolloutFinished, RolloutStarted, TurnAdded, read_events
 
@@ -153,4 +153,9 @@ class _Maker:
         if digest in self._made:
             return None
         self._made.add(digest)
+        try:
+            check_tree(row)
+        except RowError:  # a model may write a NUL, which no dataset holds
+            self.unread += 1
+            return None
         return row | {"rewards": [best[0], worst[0]], "rollouts": [best[1], worst[1]], "step": event.step}

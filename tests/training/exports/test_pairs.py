@@ -100,6 +100,15 @@ def test_what_makes_no_pair(tmp_path: Path, group: list[tuple[str, float | None,
     assert not (tmp_path / "out.jsonl").exists(), why
 
 
+def test_texts_that_no_dataset_holds_are_passed_over(tmp_path: Path) -> None:
+    """A model that knows nothing writes NULs; one of them made the whole dataset unreadable."""
+    first = [*rollout("a", 0.0, "a\x00b"), *rollout("b", 1.0), scored("a", "b", tools=TOOLS)]
+    second = [*rollout("c", 0.0), *rollout("d", 1.0), scored("c", "d", step=2)]
+    result, rows = made(journal(tmp_path, [*first, *second]))
+    assert (result.pairs, result.unread) == (1, 1) and rows[0]["rollouts"] == ["d", "c"]
+    assert len(load_rows(tmp_path / "pairs.jsonl")) == 1
+
+
 def test_a_rollout_that_began_anew_has_only_its_last_turns(tmp_path: Path) -> None:
     lost = rollout("a", 1.0, "lost")[:3]
     events = [*lost, *rollout("a", 1.0, "anew"), *rollout("b", 0.0), scored("a", "b")]
