@@ -33,7 +33,7 @@ class RlooTrainer(KeptRowsTrainer):
             gains = gains - self.beta * pulls
             self._metrics["train"]["kl"].append(float(pulls.sum()) / max(1, int(output["num_items_in_batch"])))
         kept = torch.tensor([row[PARTS_FIELD] is not None for row in inputs], device=gains.device)
-        output["advantages"] = leave_one_out(gains, kept, self.num_generations)
+        output["advantages"] = leave_one_out(gains, kept, self.num_generations or len(gains))
         return output
 
     def _compute_loss(self, model: Any, inputs: Rows) -> torch.Tensor:
