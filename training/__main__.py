@@ -40,10 +40,14 @@ def main(arguments: list[str] | None = None) -> int:
     if options.command == "schema":
         print(json.dumps(JobConfig.model_json_schema(), ensure_ascii=False, indent=2))
         return 0
+    if options.command == "pairs":
+        return _pairs(options.run, options.output, options.min_gap)
     if options.command == "docs":
         from training import metrics, reference
+        from training.algorithms import reference as algorithms
 
-        print(metrics.reference() if options.page == "metrics" else reference.reference(), end="")
+        pages = {"metrics": metrics, "algorithms": algorithms, "configuration": reference}
+        print(pages[options.page].reference(), end="")
         return 0
     try:
         config = config_load(options.config)
@@ -113,12 +117,16 @@ def _parser() -> argparse.ArgumentParser:
     export = commands.add_parser("export-verl", help="write a job for verl: its rows as parquet, its options as YAML")
     export.add_argument("config", type=Path, help="YAML file of options")
     export.add_argument("--output", type=Path, required=True, help="folder for train.parquet and config.yaml")
+    pairs = commands.add_parser("pairs", help="make preference pairs of a run's rollouts, for DPO")
+    pairs.add_argument("run", type=Path, nargs="+", help="run directories of its attempts, oldest first")
+    pairs.add_argument("--output", type=Path, required=True, help="JSON Lines file to write")
+    pairs.add_argument("--min-gap", type=float, default=0.5, help="rewards of a pair differ at least so much (0.5)")
     commands.add_parser("chat", help="answer a chat: JSON lines on stdin and stdout (training/chat/wire.py)")
     commands.add_parser("schema", help="print the JSON schema of the config")
     commands.add_parser("data", help="check and convert datasets: data --help", add_help=False)
     commands.add_parser("import", help="read runs of other trainers: import --help", add_help=False)
-    docs = commands.add_parser("docs", help="print docs/configuration.md or docs/metrics.md")
-    docs.add_argument("page", nargs="?", choices=["configuration", "metrics"], default="configuration")
+    docs = commands.add_parser("docs", help="print docs/configuration.md, docs/metrics.md or docs/algorithms.md")
+    docs.add_argument("page", nargs="?", choices=["configuration", "metrics", "algorithms"], default="configuration")
     return parser
 
 
@@ -171,6 +179,20 @@ def _export_verl(config: JobConfig, output: Path, *, name: str) -> int:
         sys.stderr.write(f"{exc.message} {exc.hint}".strip() + "\n")
         return EXIT_USAGE
     print(f"{output}: {', '.join(names)}")
+    return 0
+
+
+def _pairs(runs: list[Path], output: Path, min_gap: float) -> int:
+    from training.exports.pairs import write_pairs
+    from training.journal import JOURNAL_NAME
+
+    try:
+        made = write_pairs([run / JOURNAL_NAME for run in runs], output, min_gap)
+    except (TiltyardError, OSError) as exc:
+        told = f"{exc.message} {exc.hint}".strip() if isinstance(exc, TiltyardError) else str(exc)
+        sys.stderr.write(told + "\n")
+        return EXIT_USAGE
+    print(f"{output}: {made.pairs} pairs of {made.groups} groups")
     return 0
 
 

@@ -126,7 +126,10 @@ class RolloutFinished(Event):
 
 
 class GroupScored(Event):
-    """Advantages of one group, in order of ``index``; ``None`` where the rollout was excluded."""
+    """Advantages of one group, in order of ``index``; ``None`` where the rollout was excluded.
+
+    ``tools_digest`` names the tools that its prompts had, ``tools`` lists them where the attempt has not told them yet.
+    """
 
     type: Literal["group_scored"] = "group_scored"
     step: int
@@ -136,6 +139,8 @@ class GroupScored(Event):
     reward_mean: float | None
     reward_std: float | None
     zero_variance: bool
+    tools_digest: str = ""
+    tools: list[dict[str, Any]] | None = None
 
 
 class TasksHeldOut(Event):

@@ -44,6 +44,22 @@ METRICS: dict[str, Metric] = {
     "mean_token_accuracy": Metric(
         _("Token accuracy"), _("Share of target tokens that are the model's top choice."), form="percent"
     ),
+    "rewards/accuracies": Metric(
+        _("Pairs told apart"),
+        _("Share of the step's pairs whose better answer has gained more on the base model than the worse one."),
+        form="percent",
+    ),
+    "rewards/margins": Metric(
+        _("Margin"), _("How much more the better answers have gained on the base model, times β, averaged over pairs.")
+    ),
+    "rewards/chosen": Metric(
+        _("Gain of better answers"), _("What the better answers have gained on the base model, times β.")
+    ),
+    "rewards/rejected": Metric(
+        _("Gain of worse answers"), _("What the worse answers have gained on the base model, times β.")
+    ),
+    "logps/chosen": Metric(_("Better answers"), _("Log-probability of the better answers, averaged."), _("nats")),
+    "logps/rejected": Metric(_("Worse answers"), _("Log-probability of the worse answers, averaged."), _("nats")),
     "completions/mean_length": Metric(
         _("Completion length"), _("Tokens that the model sampled, averaged over rollouts."), _("tokens")
     ),
@@ -62,6 +78,14 @@ METRICS: dict[str, Metric] = {
     ),
     "heldout/success_high": Metric(
         _("Held-out success, upper end"), _("Upper end of its 95% interval."), form="percent"
+    ),
+    "heldout/loss": Metric(
+        _("Held-out loss"), _("Loss on conversations that are held out, averaged over the assistants' tokens.")
+    ),
+    "heldout/token_accuracy": Metric(
+        _("Held-out token accuracy"),
+        _("Share of the held-out conversations' target tokens that are the model's top choice."),
+        form="percent",
     ),
     "heldout/reward": Metric(_("Held-out reward"), _("Mean reward on the held-out tasks.")),
     "heldout/turns": Metric(_("Held-out turns"), _("Model turns on the held-out tasks, averaged."), _("turns")),
@@ -83,6 +107,9 @@ METRICS: dict[str, Metric] = {
     "rollouts/turns_mean": Metric(_("Turns"), _("Model turns, averaged over rollouts."), _("turns")),
     "groups/zero_variance_share": Metric(
         _("No learning signal"), _("Share of groups with equal rewards: no learning signal."), form="percent"
+    ),
+    "groups/left_out_share": Metric(
+        _("Groups left out"), _("Share of groups that are not learned from (`rewards.signal`)."), form="percent"
     ),
     "groups/pass_share": Metric(
         _("Groups with a success"), _("Share of groups with at least one solved task."), form="percent"

@@ -80,7 +80,8 @@ def check_model_folder(folder: Path, *, links_within: Path | None = None) -> Mod
     config = read_json(folder / "config.json", MAX_CONFIG_BYTES)
     if not isinstance(config, dict):
         raise ModelError("config.json is not a JSON object.", hint=_HINT)
-    weights = [path for path in files if path.suffix == ".safetensors"]
+    # Libraries load those beside the config; a checkpoint may hold other weights in folders of their own.
+    weights = [path for path in files if path.suffix == ".safetensors" and path.parent == folder]
     if not weights:
         raise ModelError("The model folder has no *.safetensors weights.", hint=_HINT)
     parameters = sum(count_elements(path) for path in weights)

@@ -159,6 +159,7 @@ def _model(config: JobConfig) -> Sentence:
 
 
 def _dataset(config: JobConfig) -> Sentence:
+    from training.data.pairs import pair_of
     from training.data.reader import load_rows
 
     if config.draws_tasks and config.environment.url:
@@ -173,6 +174,11 @@ def _dataset(config: JobConfig) -> Sentence:
         raise _Problem(
             sentence(_("The first rows have no assistant turn, so there is nothing to imitate.")),
             _("Choose a dataset of dialogues."),
+        )
+    if config.method.learns_from == "preferences" and not any(pair_of(row) for row in rows):
+        raise _Problem(
+            sentence(_("The first rows have no chosen and rejected answer, so there is nothing to compare.")),
+            _("Choose a dataset of preference pairs, or make one of a run's rollouts."),
         )
     if len(rows) == SAMPLE_ROWS:
         return sentence(_("%(count)s or more rows are readable."), count=len(rows))

@@ -140,6 +140,7 @@ ACTS: dict[str, Act] = {
         "dataset_added", {"name": "a", "validation_name": "b", "train_ratio": "0.5", "seed": "1"}
     ),
     RUNS + "export/": Act("run_exported", {"to": "csv"}),
+    RUNS + "pairs/": Act("dataset_added", {"name": "pairs", "min_gap": "0.5"}),
     DATASETS + "export/": Act("dataset_exported", {"to": "jsonl", "train_ratio": "0.9"}),
     PROJECT + "rewards/new/": Act("reward_saved", lambda of: reward_form()),
     PROJECT + "rewards/lab/": Act("set_added", {"kind": "pasted", "text": f"[{ROW}]", "name": "talk"}),
@@ -213,6 +214,7 @@ ACTS: dict[str, Act] = {
     API + "runs/<uuidstr:run_id>/resume": Act("run_resumed"),
     API + "datasets/<uuidstr:dataset_id>/make": Act("dataset_added", {"operation": "split", "names": ["a", "b"]}),
     API + "runs/<uuidstr:run_id>/exports": Act("run_exported", {"to": "csv"}),
+    API + "runs/<uuidstr:run_id>/pairs": Act("dataset_added", {"name": "pairs", "min_gap": 0.5}),
     API + "datasets/<uuidstr:dataset_id>/exports": Act("dataset_exported", {"to": "jsonl"}),
     API + "environments/<uuidstr:environment_id>/scale": Act("environment_scaled", {"wanted": 2}),
     API + "environments/<uuidstr:environment_id>/restart": Act("environment_restart"),

@@ -20,6 +20,7 @@ from webapp.datasets.models import Dataset
 from webapp.registry.models import RegisteredModel
 from webapp.rewards.models import RewardSpec
 from webapp.runs.models import Run
+from webapp.storage import attempt_dir
 from webapp.teams.models import AuditAction, AuditEntry, Membership, Project, User
 from webapp.votes.models import VoteRound
 
@@ -57,6 +58,13 @@ def places(
     }
 
 
+def _written(run: Any) -> None:
+    """A journal of the run's first attempt."""
+    folder = attempt_dir(run, 1)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "journal.jsonl").touch()
+
+
 def _prepare(route: str, places: dict[str, Any], alice: User, client: Client) -> None:
     states = {"pause/": "running", "resume/": "paused"}
     tail = f"{route.rstrip('/').rsplit('/', 1)[-1]}/"
@@ -64,8 +72,11 @@ def _prepare(route: str, places: dict[str, Any], alice: User, client: Client) ->
         Run.objects.update(state=states[tail], attempt=1, lease_owner="w", lease_beat_at=timezone.now())
     elif tail == "reopen/":
         VoteRound.objects.update(closed_at=timezone.now())
-    elif (route.startswith(PROJECT) and tail == "delete/") or ("runs/<" in route and tail in ("export/", "exports/")):
-        Run.objects.update(state="succeeded")
+    elif (route.startswith(PROJECT) and tail == "delete/") or (
+        "runs/<" in route and tail in ("export/", "exports/", "pairs/")
+    ):
+        Run.objects.update(state="succeeded", attempt=1)
+        _written(places["runs"])
     elif route in (RUNS + "launch/", API + "runs/<uuidstr:run_id>/launch"):
         Run.objects.update(state="draft", config=places["config"].model_dump(mode="json"))
     elif route in (DATASETS + "keep/", API + "datasets/<uuidstr:dataset_id>/keep"):

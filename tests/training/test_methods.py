@@ -20,6 +20,8 @@ def test_what_each_method_does() -> None:
     facts = {kind: (one.plays, one.trains, one.learns_from, one.scripted) for kind, one in METHODS.items()}
     assert facts == {
         "grpo": (True, True, "rollouts", False),
+        "rloo": (True, True, "rollouts", False),
+        "dpo": (False, True, "preferences", False),
         "sft": (False, True, "demonstrations", False),
         "sample": (True, False, "nothing", True),
         "evaluate": (True, False, "nothing", True),

@@ -11,6 +11,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from training.algorithms.finite import SKIPS_IN_A_ROW, Finite
 from training.algorithms.held_out import HeldOut
+from training.algorithms.held_out_loss import HeldOutLoss
 from training.algorithms.job import Job
 from training.algorithms.loading import autocast_dtype
 from training.algorithms.saving import Saver
@@ -20,6 +21,8 @@ from training.journal import Metrics, PhaseChanged, UpdateSkipped
 from training.memory.running import dry_step, named_shortage
 
 Arguments = TypeVar("Arguments", bound=TrainingArguments)
+IGNORED = -100
+"""The label of a token that nothing is learned from."""
 _NOT_METRICS = {"epoch", "total_flos"}
 
 
@@ -58,9 +61,10 @@ def one_device(arguments: Arguments) -> Arguments:
 class JournalCallback(TrainerCallback):
     """Turns the trainer's steps into journal events, saves checkpoints, and ends the run when asked.
 
-    ``held_out`` plays held-out tasks where the job asks for that. ``extra`` holds our own figures of the step being
-    trained; they are merged into the step's metrics and then forgotten. ``rows`` counts the rows that the update being
-    made learns from, where the trainer counts them. ``updates`` are made of one sampling.
+    ``held_out`` plays held-out tasks, or measures the loss on held-out rows, where the job asks for that. ``extra``
+    holds our own figures of the step being trained; they are merged into the step's metrics and then forgotten.
+    ``rows`` counts the rows that the update being made learns from, where the trainer counts them. ``updates`` are made
+    of one sampling.
     """
 
     def __init__(self, job: Job, updates: int = 1) -> None:
@@ -70,7 +74,7 @@ class JournalCallback(TrainerCallback):
         self.finite = Finite()
         self.extra: dict[str, float] = {}
         self.rows: int | None = None
-        self.held_out: HeldOut | None = None
+        self.held_out: HeldOut | HeldOutLoss | None = None
         self._skipped: Literal["loss", "gradient"] | None = None
         self._mark = time.monotonic()
         self._stopping_since: float | None = None

@@ -26,6 +26,7 @@ PREFIX = "checkpoint-"
 FINAL, ADAPTER = "model", "adapter"
 README = "README.md"
 ADAPTER_CONFIG = "adapter_config.json"
+REFERENCE = "reference/weights.safetensors"
 PINNED = ".pinned"
 """Ending of the file beside a checkpoint that something else starts from: retention leaves that one."""
 MAX_MANIFEST_BYTES = 4 << 20
@@ -176,6 +177,29 @@ def remove(folder: Path) -> None:
     shutil.rmtree(aside, ignore_errors=True)
 
 
+def following_reference(trainer: Any) -> Any:
+    """The reference model where it moves with the policy, so that a checkpoint has to hold it; else ``None``."""
+    arguments = getattr(trainer, "args", None)
+    return trainer.ref_model if getattr(arguments, "sync_ref_model", False) else None
+
+
+def save_reference(model: Any, folder: Path) -> None:
+    """Put the reference's weights into a checkpoint: in a folder of their own, as whatever opens a model takes every
+    file of weights beside its config."""
+    from safetensors.torch import save_model
+
+    path = folder / REFERENCE
+    path.parent.mkdir()
+    save_model(model, str(path))
+
+
+def load_reference(model: Any, folder: Path) -> None:
+    """Give the reference the weights that it had at a checkpoint. Raises ``OSError`` where there are none."""
+    from safetensors.torch import load_model
+
+    load_model(model, str(folder / REFERENCE), device=str(model.device))
+
+
 def save_checkpoint(
     trainer: Any,
     run_dir: Path,
@@ -201,6 +225,8 @@ def save_checkpoint(
         trainer._save_optimizer_and_scheduler(str(folder))
         trainer._save_rng_state(str(folder))
         trainer.state.save_to_json(str(folder / "trainer_state.json"))
+        if (reference := following_reference(trainer)) is not None:
+            save_reference(reference, folder)
 
     return target, write_whole(target, step, fill, reward, held_out)
 

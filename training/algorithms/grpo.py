@@ -23,7 +23,7 @@ from training.algorithms.loading import (
     prepare_device,
 )
 from training.algorithms.tasks import reward_components, task_rows
-from training.config import JobConfig, RewardComponent
+from training.config import GrpoConfig, JobConfig, RewardComponent
 from training.data.schema import Row
 from training.journal import PhaseChanged
 from training.policy.adapter import lora_config
@@ -49,6 +49,15 @@ def run_grpo(job: Job, *, scorer: Scorer | None = None, engine: Engine | None = 
 
     ``scorer`` and ``engine`` replace the configured rewards and the in-process sampler, for tests.
     """
+    from training.algorithms.kept_rows import KeptRowsTrainer
+
+    run_on_rollouts(job, KeptRowsTrainer, loss_arguments(job.config.grpo), scorer=scorer, engine=engine)
+
+
+def run_on_rollouts(
+    job: Job, trainer_class: type[Any], loss: dict[str, Any], *, scorer: Scorer | None, engine: Engine | None
+) -> None:
+    """Train by a policy gradient: ``trainer_class`` with what of TRL's ``GRPOConfig`` says what it minimises."""
     config = job.config
     job.journal.write(PhaseChanged(phase="preparing", step=0))
     components = reward_components(config)
@@ -70,7 +79,11 @@ def run_grpo(job: Job, *, scorer: Scorer | None = None, engine: Engine | None = 
     model = load_model(config, folder, device)
     callback = JournalCallback(job, config.updates_per_step)
     rollouts = _Rollouts(job, callback, rows, template, components, scorer)
-    trainer = _make_trainer(job, model, tokenizer, tasks.train, components, rollouts, callback, device)
+    weights = [component.weight for component in components]
+    arguments = rollout_arguments(config, job.run_dir, device, weights) | loss
+    dataset = _prompts(config, tasks.train)
+    given = {"model": model, "processing_class": tokenizer, "train_dataset": dataset, "rollout_func": rollouts}
+    trainer = _make_trainer(config, trainer_class, arguments, components, callback, **given)
     own_engine, check = engine is None, None
     if engine is None:
         autocast = AUTOCAST.get(trainer.accelerator.mixed_precision)
@@ -144,12 +157,17 @@ class _Rollouts:
         if self._engine.figures.memory_retries > retries:
             self._job.log(MEMORY_NOTE % step, "warning")
         self._callback.extra = dict(result.figures)
+        if self._job.config.rewards.signal != "all":
+            left_out = sum(not group.teaches for group in result.groups)
+            self._callback.extra["groups/left_out_share"] = left_out / len(result.groups)
         if self._check is not None:
             self._callback.extra |= self._check(step, [rollout.trajectory for rollout in result.rollouts])
         if all(rollout.parts is None for rollout in result.rollouts):
             self._job.log(f"Step {step}: all rollouts are excluded, so the weights stay as they are.", "warning")
+        elif not any(group.teaches for group in result.groups):
+            self._job.log(f"Step {step}: no group teaches anything, so the weights stay as they are.")
         self._job.journal.write(PhaseChanged(phase="training", step=step))
-        return trl_batch(result, self._template.eos_id, mask_truncated=self._job.config.grpo.mask_truncated)
+        return trl_batch(result, self._template.eos_id, mask_truncated=self._job.config.gradient.mask_truncated)
 
 
 def trl_batch(result: StepRollouts, eos_id: int, *, mask_truncated: bool) -> dict[str, list[Any]]:
@@ -157,19 +175,23 @@ def trl_batch(result: StepRollouts, eos_id: int, *, mask_truncated: bool) -> dic
 
     An excluded rollout becomes the shortest row TRL can hold, with an all-zero mask. Truncated rollouts are masked here
     when asked for, because TRL would not see those that were cut off between turns: their last id is an end-of-turn.
+    So are those of groups that are not learned from; their rewards still count where a baseline spans the batch.
     """
-    rows = [_trl_row(rollout, eos_id, mask_truncated) for rollout in result.rollouts]
+    size = len(result.rollouts) // len(result.groups)
+    masked = [
+        not result.groups[place // size].teaches or (mask_truncated and rollout.trajectory.status == "truncated")
+        for place, rollout in enumerate(result.rollouts)
+    ]
+    rows = [_trl_row(rollout, eos_id, hidden) for rollout, hidden in zip(result.rollouts, masked, strict=True)]
     names = ("prompt_ids", "completion_ids", "logprobs", "env_mask", PARTS_FIELD)
     return {name: [row[position] for row in rows] for position, name in enumerate(names)}
 
 
-def _trl_row(rollout: Rollout, eos_id: int, mask_truncated: bool) -> tuple[Any, ...]:
+def _trl_row(rollout: Rollout, eos_id: int, masked: bool) -> tuple[Any, ...]:
     trajectory = rollout.trajectory
     if rollout.parts is None or not trajectory.completion_ids:
         return [eos_id], [eos_id], [0.0], [0], rollout.parts
-    mask = trajectory.mask
-    if mask_truncated and trajectory.status == "truncated":
-        mask = [0] * len(mask)
+    mask = [0] * len(trajectory.mask) if masked else trajectory.mask
     return trajectory.prompt_ids, trajectory.completion_ids, trajectory.logprobs, mask, rollout.parts
 
 
@@ -188,7 +210,12 @@ def reward_function(component: RewardComponent) -> Callable[..., list[float | No
 
 
 def grpo_arguments(config: JobConfig, run_dir: Path, device: str, weights: list[float]) -> dict[str, Any]:
-    """Arguments of TRL's ``GRPOConfig``: prompts × generations rollouts, a mini batch each update, in micro batches."""
+    """Arguments of TRL's ``GRPOConfig`` for a GRPO job."""
+    return rollout_arguments(config, run_dir, device, weights) | loss_arguments(config.grpo)
+
+
+def rollout_arguments(config: JobConfig, run_dir: Path, device: str, weights: list[float]) -> dict[str, Any]:
+    """What does not hang on the loss: prompts × generations rollouts, a mini batch each update, in micro batches."""
     batch = config.rollouts_per_step
     mini = config.optim.mini_batch_size or batch
     micro = config.optim.micro_batch_size or mini
@@ -196,18 +223,9 @@ def grpo_arguments(config: JobConfig, run_dir: Path, device: str, weights: list[
         "per_device_train_batch_size": micro,
         "gradient_accumulation_steps": mini // micro,
         "steps_per_generation": batch // micro,
-        "num_iterations": config.grpo.num_iterations,
         "num_generations": config.rollout.num_generations,
         "max_completion_length": config.rollout.max_completion_tokens,
         "temperature": config.rollout.temperature,
-        "beta": config.grpo.beta,
-        "epsilon": config.grpo.epsilon,
-        "epsilon_high": config.grpo.epsilon_high or None,
-        "delta": config.grpo.delta or None,
-        "entropy_coef": config.grpo.entropy_coef,
-        "importance_sampling_level": config.grpo.importance_sampling,
-        "loss_type": config.grpo.loss_type,
-        "scale_rewards": config.grpo.scale_rewards,
         "reward_weights": weights,
         "multi_objective_aggregation": config.rewards.aggregation,
         "shuffle_dataset": False,  # row_order() has done it, and a resumed run must see the same order
@@ -216,23 +234,37 @@ def grpo_arguments(config: JobConfig, run_dir: Path, device: str, weights: list[
     }
 
 
-def _make_trainer(
-    job: Job,
-    model: Any,
-    tokenizer: Any,
-    places: list[int],
-    components: list[RewardComponent],
-    rollouts: _Rollouts,
-    callback: JournalCallback,
-    device: str,
-) -> Any:
-    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+def loss_arguments(options: GrpoConfig) -> dict[str, Any]:
+    """The part of TRL's ``GRPOConfig`` that says what is minimised."""
+    follows = options.ref_sync_steps > 0
+    return {
+        "num_iterations": options.num_iterations,
+        "beta": options.beta,
+        "epsilon": options.epsilon,
+        "epsilon_high": options.ratio_ceiling if options.loss_type == "cispo" else options.epsilon_high or None,
+        "delta": options.delta or None,
+        "entropy_coef": options.entropy_coef,
+        "importance_sampling_level": options.importance_sampling,
+        "loss_type": options.loss_type,
+        "scale_rewards": options.scale_rewards,
+        "sapo_temperature_pos": options.sapo_temperature_pos,
+        "sapo_temperature_neg": options.sapo_temperature_neg,
+        "vespo_k_pos": options.vespo_k_pos,
+        "vespo_lambda_pos": options.vespo_lambda_pos,
+        "vespo_k_neg": options.vespo_k_neg,
+        "vespo_lambda_neg": options.vespo_lambda_neg,
+        "top_entropy_quantile": options.top_entropy_share,
+        "off_policy_mask_threshold": options.off_policy_limit or None,
+        "sync_ref_model": follows,
+        "ref_model_sync_steps": options.ref_sync_steps or 1,
+        "ref_model_mixup_alpha": options.ref_sync_share,
+    }
+
+
+def _prompts(config: JobConfig, places: list[int]) -> Any:
+    """The whole run's prompts in order: the places of rows, as texts."""
     from datasets import Dataset
-    from trl import GRPOConfig
 
-    from training.algorithms.kept_rows import KeptRowsTrainer
-
-    config = job.config
     generations = -(-config.run.max_steps // config.updates_per_step)
     order = row_order(
         len(places),
@@ -240,16 +272,26 @@ def _make_trainer(
         seed=config.run.seed,
         shuffle=config.data.shuffle,
     )
-    arguments = grpo_arguments(config, job.run_dir, device, [component.weight for component in components])
-    trainer = KeptRowsTrainer(
-        model=model,
+    return Dataset.from_dict({"prompt": [str(places[place]) for place in order]})
+
+
+def _make_trainer(
+    config: JobConfig,
+    trainer_class: type[Any],
+    arguments: dict[str, Any],
+    components: list[RewardComponent],
+    callback: JournalCallback,
+    **given: Any,
+) -> Any:
+    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+    from trl import GRPOConfig
+
+    trainer = trainer_class(
         reward_funcs=[reward_function(component) for component in components],
         args=one_device(GRPOConfig(**arguments)),
-        train_dataset=Dataset.from_dict({"prompt": [str(places[place]) for place in order]}),
-        processing_class=tokenizer,
         callbacks=[callback],
-        rollout_func=rollouts,
         peft_config=lora_config(config),
+        **given,
     )
     trainer.callback = callback
     callback.attach(trainer)

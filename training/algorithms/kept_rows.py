@@ -1,8 +1,9 @@
 """TRL's GRPO trainer, in which rows without a token to learn from leave no trace.
 
 Excluded rollouts, and truncated ones where those are masked, reach TRL as rows whose mask is all zero. Their tokens add
-nothing, but TRL 1.16 divides by them: ``grpo`` and ``dr_grpo`` by the rows of the micro batch, ``bnpo`` and the entropy
-bonus by the number of micro batches. So the gradient of a step with half of its rollouts excluded was half as long.
+nothing, but TRL 1.16 divides by them: ``grpo``, ``dr_grpo``, ``sapo`` and ``luspo`` by the rows of the micro batch,
+``bnpo`` and the entropy bonus by the number of micro batches. So the gradient of a step with half of its rollouts
+excluded was half as long.
 
 1. After a sampling the empty rows are taken out, and the kept ones are dealt evenly to the mini batches, so that each
    update has its share; within a mini batch they fill the micro batches in order. Without empty rows TRL's own split
@@ -10,23 +11,28 @@ bonus by the number of micro batches. So the gradient of a step with half of its
 2. A micro batch of ``b`` of the ``k`` rows that a mini batch has on average counts ``b / k``, in place of one part of
    the number of micro batches. TRL divides by ``current_gradient_accumulation_steps``, so that is set to ``k / b``
    while the loss is computed; with no row missing it is what it was.
-3. ``dapo`` divides by the tokens of the whole sampling, which is exact already; its normaliser is kept as it was.
+3. ``dapo``, ``cispo`` and ``vespo`` divide by the tokens of the whole sampling, which is exact already; their
+   normaliser is kept as it was.
 4. A micro batch without rows costs no forward pass, gives a loss of 0 and no figures. An update without rows leaves
    the weights alone (``JournalCallback.rows``).
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
 from trl import GRPOTrainer
 
 from training.algorithms.base import JournalCallback
+from training.algorithms.checkpoints import following_reference, load_reference
 from training.algorithms.finite import FiniteUpdates
 
 Rows = dict[str, Any]
 KEPT_SHARE = "kept_rows_a_mini_batch"
+STEP_NORMALISED = ("dapo", "cispo", "vespo")
+"""Losses that TRL divides by the tokens of the whole sampling."""
 
 
 class KeptRowsTrainer(FiniteUpdates, GRPOTrainer):  # type: ignore[misc]
@@ -39,6 +45,11 @@ class KeptRowsTrainer(FiniteUpdates, GRPOTrainer):  # type: ignore[misc]
             self.callback.saver.require_finite()  # a sampler of NaN fails in ways that do not say so
         output: Rows = super()._generate_and_score_completions(inputs)
         return output
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        super()._load_from_checkpoint(resume_from_checkpoint, model)
+        if (reference := following_reference(self)) is not None:
+            load_reference(reference, Path(resume_from_checkpoint))
 
     def _prepare_inputs(self, generation_batch: Any) -> Rows:
         before = self._buffered_inputs
@@ -58,7 +69,7 @@ class KeptRowsTrainer(FiniteUpdates, GRPOTrainer):  # type: ignore[misc]
             return super()._compute_loss(model, inputs)  # type: ignore[no-any-return]
         inputs = dict(inputs)
         steps, parts = self.current_gradient_accumulation_steps, inputs.pop(KEPT_SHARE) / rows
-        if self.loss_type == "dapo":
+        if self.loss_type in STEP_NORMALISED:
             inputs["num_items_in_batch"] = inputs["num_items_in_batch"].clamp(min=1).double() * (steps / parts)
         self.current_gradient_accumulation_steps = parts
         try:

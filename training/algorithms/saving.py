@@ -22,7 +22,14 @@ from functools import partial
 from typing import Any
 
 from training.algorithms.card import card_of
-from training.algorithms.checkpoints import ADAPTER, outdated, remove, save_checkpoint, save_final
+from training.algorithms.checkpoints import (
+    ADAPTER,
+    following_reference,
+    outdated,
+    remove,
+    save_checkpoint,
+    save_final,
+)
 from training.algorithms.job import Job
 from training.errors import NotFinite, StorageFull, TiltyardError
 from training.journal import CheckpointSaved, CheckpointsRemoved, PhaseChanged
@@ -58,6 +65,8 @@ class Saver:
         # The weights, and two moments of AdamW for each that is trained.
         self._bytes = sum(p.numel() * p.element_size() for p in kept)
         self._bytes += sum(2 * p.numel() * p.element_size() for p in trained)
+        if (reference := following_reference(trainer)) is not None:
+            self._bytes += sum(p.numel() * p.element_size() for p in reference.parameters())
         self.job.save_seconds = self._bytes / BYTES_PER_S
 
     def begin(self) -> None:

@@ -15,12 +15,12 @@ from __future__ import annotations
 from training.config.environment import EnvironmentConfig, Protocol
 from training.config.evaluation import EndpointConfig, EvaluateConfig
 from training.config.job import CONFIG_VERSION, ENDPOINT_REFERENCE, JobConfig, RunConfig
-from training.config.learning import GrpoConfig, OptimConfig, SftConfig
+from training.config.learning import AdvantageScale, DpoConfig, GrpoConfig, OptimConfig, RlooConfig, SftConfig
 from training.config.methods import DEFAULT_KIND, ENDPOINT_TILES, METHODS, Kind, Method, method_of
 from training.config.model import DataConfig, ModelConfig
 from training.config.option import Group, option
 from training.config.report import TRACKERS, ReportConfig, Tracker, TrackerName
-from training.config.rewards import RewardComponent, RewardGate, RewardSchedule, RewardsConfig
+from training.config.rewards import RewardComponent, RewardGate, RewardSchedule, RewardsConfig, Signal
 from training.config.rollout import Dialect, Policy, RolloutConfig, SampleConfig
 from training.config.text import config_from_yaml, config_load, config_to_yaml
 
@@ -31,8 +31,10 @@ __all__ = [
     "ENDPOINT_TILES",
     "METHODS",
     "TRACKERS",
+    "AdvantageScale",
     "DataConfig",
     "Dialect",
+    "DpoConfig",
     "EndpointConfig",
     "EnvironmentConfig",
     "EvaluateConfig",
@@ -50,10 +52,12 @@ __all__ = [
     "RewardGate",
     "RewardSchedule",
     "RewardsConfig",
+    "RlooConfig",
     "RolloutConfig",
     "RunConfig",
     "SampleConfig",
     "SftConfig",
+    "Signal",
     "Tracker",
     "TrackerName",
     "config_from_yaml",

@@ -10,14 +10,14 @@ from training.words import _
 
 
 class EvaluateConfig(Group):
-    """Playing tasks that nothing is learned from: jobs of kind `evaluate`, and GRPO every few steps."""
+    """Playing tasks that nothing is learned from: jobs of kind `evaluate`, and training on rollouts every few steps."""
 
     every: int = option(
         0,
         title=_("Evaluate every"),
         help=_(
-            "In a GRPO run: steps between evaluations on tasks that are held out, before the first step and after the "
-            "last one too; 0 is off. The checkpoint with the highest held-out success is kept."
+            "In a run that learns from rollouts: steps between evaluations on tasks that are held out, before the "
+            "first step and after the last one too; 0 is off. The checkpoint with the highest held-out success is kept."
         ),
         unit=_("steps"),
         ge=0,
@@ -27,7 +27,7 @@ class EvaluateConfig(Group):
         0.0,
         title=_("Held-out share"),
         help=_(
-            "Part of the dataset that GRPO does not train on and evaluations play: 0.1 is a tenth, 0 holds nothing "
+            "Part of the dataset that is not trained on and evaluations play: 0.1 is a tenth, 0 holds nothing "
             "out. A row is chosen by its task's text, so equal tasks stay together, and it stays held out when the "
             "dataset grows."
         ),
@@ -38,8 +38,8 @@ class EvaluateConfig(Group):
         "",
         title=_("Held-out dataset"),
         help=_(
-            "In a GRPO run: another dataset whose tasks are played, in place of a share of its own. Tasks that are in "
-            "the training dataset too are left out."
+            "In a run that learns from rollouts: another dataset whose tasks are played, in place of a share of its "
+            "own. Tasks that are in the training dataset too are left out."
         ),
         widget="dataset",
         max_length=500,
@@ -47,7 +47,10 @@ class EvaluateConfig(Group):
     samples: int = option(
         1,
         title=_("Tries of a held-out task"),
-        help=_("In a GRPO run. A job of kind `evaluate` plays each task `rollout.num_generations` times."),
+        help=_(
+            "In a run that learns from rollouts. A job of kind `evaluate` plays each task `rollout.num_generations` "
+            "times."
+        ),
         unit=_("rollouts"),
         ge=1,
         le=64,

@@ -9,7 +9,15 @@ from pydantic import Field, model_validator
 
 from training.config.environment import EnvironmentConfig
 from training.config.evaluation import EndpointConfig, EvaluateConfig
-from training.config.learning import GrpoConfig, OptimConfig, SftConfig
+from training.config.learning import (
+    CISPO_CEILING,
+    UNCLIPPED_LOSSES,
+    DpoConfig,
+    GrpoConfig,
+    OptimConfig,
+    RlooConfig,
+    SftConfig,
+)
 from training.config.methods import DEFAULT_KIND, METHODS, Kind, Method
 from training.config.model import DataConfig, ModelConfig
 from training.config.option import Group, option
@@ -95,6 +103,8 @@ class JobConfig(Group):
     rewards: RewardsConfig = Field(default_factory=RewardsConfig, title=_("Rewards"))
     rollout: RolloutConfig = Field(default_factory=RolloutConfig, title=_("Rollout"))
     grpo: GrpoConfig = Field(default_factory=GrpoConfig, title=_("GRPO"))
+    rloo: RlooConfig = Field(default_factory=RlooConfig, title=_("RLOO"))
+    dpo: DpoConfig = Field(default_factory=DpoConfig, title=_("DPO"))
     sft: SftConfig = Field(default_factory=SftConfig, title=_("SFT"))
     sample: SampleConfig = Field(default_factory=SampleConfig, title=_("Sample"))
     evaluate: EvaluateConfig = Field(default_factory=EvaluateConfig, title=_("Evaluation"))
@@ -108,12 +118,17 @@ class JobConfig(Group):
         """Rules that span options; each error names the one that a form shows it beside."""
         if len(set(self.report.to)) != len(self.report.to):
             raise OptionError("report.to", sentence(_("each tracker may appear once")))
+        if self.method.learns_from == "preferences" and self.dpo.label_smoothing and self.dpo.loss_type != "robust":
+            raise OptionError(
+                "dpo.label_smoothing", sentence(_("only the loss robust knows of wrong pairs: set it to 0"))
+            )
         if not self.method.plays:
             return self
         if len(set(self.sample.policies)) != len(self.sample.policies):
             raise OptionError("sample.policies", sentence(_("each policy may appear once")))
         if self.method.learns_from == "rollouts":
             self._check_batches()
+            self._check_loss()
             self._check_held_out()
         if self.rollout.max_turn_tokens > self.rollout.max_completion_tokens:
             raise OptionError(
@@ -149,6 +164,39 @@ class JobConfig(Group):
             why = sentence(of_mini if mini else of_step, size=mini or batch, micro=micro)
             raise OptionError("optim.micro_batch_size", why)
 
+    def _check_loss(self) -> None:
+        """What the loss does not know would be left unused without a word."""
+        chosen = self.gradient
+        if isinstance(chosen, RlooConfig):
+            self._check_rloo()
+            return
+        if chosen.loss_type == "cispo" and 0 < chosen.epsilon_high < 1:
+            text = _("with the loss cispo this is the largest ratio itself: at least 1, or 0 for {usual}")
+            raise OptionError("grpo.epsilon_high", sentence(text, usual=f"{CISPO_CEILING:g}"))
+        if chosen.loss_type == "luspo" and chosen.importance_sampling != "sequence":
+            text = _("the loss luspo compares whole rollouts: choose the ratio of the whole rollout")
+            raise OptionError("grpo.importance_sampling", sentence(text))
+        if chosen.loss_type == "vespo" and chosen.importance_sampling != "token":
+            text = _("the loss vespo makes the ratio of the whole rollout by itself: choose the ratio of each token")
+            raise OptionError("grpo.importance_sampling", sentence(text))
+        if chosen.delta and chosen.loss_type in UNCLIPPED_LOSSES:
+            text = _("the loss {loss} does not clip, so it has no ratio limit: set it to 0")
+            raise OptionError("grpo.delta", sentence(text, loss=chosen.loss_type))
+        if chosen.ref_sync_steps and not chosen.beta:
+            text = _("without a KL weight there is no reference model that could follow: set β, or 0 here")
+            raise OptionError("grpo.ref_sync_steps", sentence(text))
+        if chosen.ref_sync_steps and self.model.lora_rank:
+            text = _("with LoRA the reference is the base model without its adapter, which cannot follow: set 0 here")
+            raise OptionError("grpo.ref_sync_steps", sentence(text))
+
+    def _check_rloo(self) -> None:
+        if self.updates_per_step > 1:
+            text = _("RLOO makes one update of each sampling: set 0, and lower the prompts of a step instead")
+            raise OptionError("optim.mini_batch_size", sentence(text))
+        if self.rewards.aggregation != "sum_then_normalize":
+            text = _("RLOO compares the sum of the components with the other rollouts of the group: choose the sum")
+            raise OptionError("rewards.aggregation", sentence(text))
+
     def _check_held_out(self) -> None:
         chosen = self.evaluate
         if chosen.every and not (chosen.share or chosen.data):
@@ -166,7 +214,12 @@ class JobConfig(Group):
     def updates_per_step(self) -> int:
         """Updates of the weights that are made of one sampling of rollouts."""
         mini = self.optim.mini_batch_size or self.rollouts_per_step
-        return self.rollouts_per_step // mini * self.grpo.num_iterations
+        return self.rollouts_per_step // mini * self.gradient.num_iterations
+
+    @property
+    def gradient(self) -> GrpoConfig | RlooConfig:
+        """The options of the policy gradient that a job makes of rollouts; GRPO's where it makes none."""
+        return self.rloo if self.method.gradient == "rloo" else self.grpo
 
     @property
     def learning_rate(self) -> float:

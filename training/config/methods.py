@@ -13,8 +13,8 @@ from typing import Any, Literal, get_args
 
 from training.words import _
 
-Kind = Literal["grpo", "sft", "sample", "evaluate"]
-LearnsFrom = Literal["rollouts", "demonstrations", "nothing"]
+Kind = Literal["grpo", "rloo", "dpo", "sft", "sample", "evaluate"]
+LearnsFrom = Literal["rollouts", "preferences", "demonstrations", "nothing"]
 ENDPOINT_TILES = ("endpoint/tokens", "endpoint/cost")
 """What a run uses of an endpoint; shown where one plays."""
 
@@ -29,6 +29,7 @@ class Method:
     hang on the task alone, so that contestants can be compared task by task. ``tiles`` and ``curves`` name metrics of
     ``training/metrics.py``, in order; ``components`` stands for one curve of each reward component.
     ``learning_rates``: where none is set, for all weights and for LoRA.
+    ``gradient``: the group with the options of the policy gradient.
     ``entry`` is ``module:function``, taking a ``Job``.
     """
 
@@ -44,6 +45,7 @@ class Method:
     draws_tasks: bool = False
     evaluates: bool = False
     learning_rates: tuple[float, float] = (1e-6, 1e-5)
+    gradient: Literal["grpo", "rloo"] = "grpo"
 
     @property
     def trains(self) -> bool:
@@ -57,6 +59,16 @@ class Method:
         return found
 
 
+_ROLLOUT_TILES = (
+    "reward",
+    "rollouts/task_success",
+    "heldout/success",
+    "kl",
+    "completions/mean_length",
+    "rollouts/excluded_share",
+    "groups/zero_variance_share",
+    "timing/step",
+)
 METHODS: dict[str, Method] = {
     "grpo": Method(
         title=_("GRPO: learn from rewarded rollouts"),
@@ -65,16 +77,7 @@ METHODS: dict[str, Method] = {
         learns_from="rollouts",
         entry="training.algorithms.grpo:run_grpo",
         plays=True,
-        tiles=(
-            "reward",
-            "rollouts/task_success",
-            "heldout/success",
-            "kl",
-            "completions/mean_length",
-            "rollouts/excluded_share",
-            "groups/zero_variance_share",
-            "timing/step",
-        ),
+        tiles=_ROLLOUT_TILES,
         curves=(
             "success",
             "reward",
@@ -91,6 +94,49 @@ METHODS: dict[str, Method] = {
             "judge/cost",
         ),
     ),
+    "rloo": Method(
+        title=_("RLOO: learn from rewarded rollouts, each against the others of its task"),
+        short="RLOO",
+        groups=("model", "data", "environment", "rewards", "rollout", "rloo", "evaluate", "optim", "run", "report"),
+        learns_from="rollouts",
+        entry="training.algorithms.rloo:run_rloo",
+        plays=True,
+        gradient="rloo",
+        tiles=_ROLLOUT_TILES,
+        curves=(
+            "success",
+            "reward",
+            "components",
+            "kl",
+            "loss",
+            "entropy",
+            "completions/mean_length",
+            "learning_rate",
+            "groups/zero_variance_share",
+            "rollouts/excluded_share",
+            "judge/failures",
+            "judge/cost",
+        ),
+    ),
+    "dpo": Method(
+        title=_("DPO: learn from pairs of a better and a worse answer"),
+        short="DPO",
+        groups=("model", "data", "dpo", "optim", "run", "report"),
+        learns_from="preferences",
+        entry="training.algorithms.dpo:run_dpo",
+        tiles=("loss", "rewards/accuracies", "rewards/margins", "learning_rate", "grad_norm", "timing/step"),
+        curves=(
+            "loss",
+            "rewards/accuracies",
+            "rewards/margins",
+            "logps/chosen",
+            "logps/rejected",
+            "mean_token_accuracy",
+            "grad_norm",
+            "learning_rate",
+            "timing/step",
+        ),
+    ),
     "sft": Method(
         title=_("SFT: learn from demonstrations"),
         short="SFT",
@@ -98,8 +144,16 @@ METHODS: dict[str, Method] = {
         learns_from="demonstrations",
         entry="training.algorithms.sft:run_sft",
         learning_rates=(2e-5, 2e-4),
-        tiles=("loss", "mean_token_accuracy", "learning_rate", "grad_norm", "timing/step"),
-        curves=("loss", "mean_token_accuracy", "grad_norm", "learning_rate", "timing/step"),
+        tiles=("loss", "heldout/loss", "mean_token_accuracy", "learning_rate", "grad_norm", "timing/step"),
+        curves=(
+            "loss",
+            "heldout/loss",
+            "mean_token_accuracy",
+            "heldout/token_accuracy",
+            "grad_norm",
+            "learning_rate",
+            "timing/step",
+        ),
     ),
     "sample": Method(
         title=_("Sample: play and score, no training"),

@@ -9,6 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from training.config.option import Group, option
 from training.words import OptionError, _, sentence
 
+Signal = Literal["all", "reward", "outcome"]
+"""Which groups are learned from."""
+
 
 class RewardGate(BaseModel):
     """Counts a component only where another one's raw value is above a bound."""
@@ -95,6 +98,19 @@ class RewardsConfig(Group):
     )
     components: list[RewardComponent] = option(
         list, title=_("Components"), help=_("Named components with weights, instead of a registered spec.")
+    )
+    signal: Signal = option(
+        "all",
+        title=_("Groups that teach"),
+        help=_(
+            "Which groups a run that learns from rollouts learns from. Equal rewards give no advantage, but KL and "
+            "entropy terms still move the weights; and where all fail, shaping terms alone teach to fail more nicely."
+        ),
+        choices={
+            "all": _("all of them"),
+            "reward": _("those whose rewards differ"),
+            "outcome": _("those of which some solved the task and some did not"),
+        },
     )
     score_timeout_s: float = option(
         30.0, title=_("Scoring limit"), help=_("Longest scoring of one rollout."), unit=_("seconds"), gt=0, le=600

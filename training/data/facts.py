@@ -16,8 +16,8 @@ FACTS: dict[str, str] = {
     "input": _("{count} rows have text under `input`; it is placed below the instruction in the user message."),
     "history": _("{count} rows have earlier turns under `history`; they come before the question."),
     "preference": _(
-        "{count} rows hold a preference pair. `chosen` and `rejected` are kept with the row; no method here trains on "
-        "them, and the conversation ends where the two begin to differ."
+        "{count} rows hold a preference pair. `chosen` and `rejected` are kept with the row, for DPO, and the "
+        "conversation ends where the two begin to differ."
     ),
     "labelled": _(
         "{count} rows hold a completion with a label of good or bad. Both are kept with the row; the completion is not "

@@ -27,7 +27,7 @@ def export_verl(config: JobConfig, rows: Path, output: Path, *, name: str = "") 
     Raises ``ConfigError`` for a job that verl cannot run and ``DataError`` when ``rows`` cannot be read.
     """
     if config.method.learns_from != "rollouts":
-        raise ConfigError("only GRPO jobs can be exported for verl", option="kind")
+        raise ConfigError("only jobs that learn from rollouts can be exported for verl", option="kind")
     done = convert(
         rows, ConvertOptions(output=output / TRAIN_NAME, to="verl", max_samples=config.data.max_rows or None)
     )

@@ -44,6 +44,11 @@ def _kl(beta: float) -> Carried:
     return Carried(keys)
 
 
+def _kl_of_reward(beta: float) -> Carried:
+    keys = {"use_kl_in_reward": beta > 0, "kl_penalty": "kl", "kl_ctrl.kl_coef": beta}
+    return Carried({f"algorithm.{name}": value for name, value in keys.items()})
+
+
 def _clip(epsilon: float) -> Carried:
     return Carried({f"{ACTOR}.{name}": epsilon for name in ("clip_ratio", "clip_ratio_low", "clip_ratio_high")})
 
@@ -54,9 +59,39 @@ def _loss(kind: str) -> Carried:
         "bnpo": "token-mean",
         "grpo": "seq-mean-token-mean",
         "dr_grpo": "seq-mean-token-sum-norm",
+        "cispo": "token-mean",
+        "sapo": "seq-mean-token-mean",
     }
+    if kind not in modes:
+        return Carried({}, f"verl has no loss like {kind}; it would train with its own clipped one")
     why = "verl averages over a mini-batch, bnpo over what one device holds of it" if kind == "bnpo" else ""
-    return Carried({f"{ACTOR}.loss_agg_mode": modes[kind]}, why)
+    own = {f"{ACTOR}.policy_loss.loss_mode": kind} if kind in ("cispo", "sapo") else {}
+    return Carried({f"{ACTOR}.loss_agg_mode": modes[kind]} | own, why)
+
+
+def _where_set(name: str) -> Callable[[Value], Carried]:
+    return lambda value: Carried({name: value} if value else {})
+
+
+def _ratio(level: str) -> Carried:
+    return Carried({f"{ACTOR}.policy_loss.loss_mode": "gspo"} if level == "sequence" else {})
+
+
+def _changed(default: Value, why: str) -> Callable[[Value], Carried]:
+    return lambda value: Carried({}, "" if value == default else why)
+
+
+def _spanning(config: JobConfig) -> dict[str, Value]:
+    """Keys that hang on several options of ours: cispo's limit is of the ratio, verl's a distance from 1 both ways;
+    sapo's temperatures are keys that older versions of verl refuse."""
+    if config.method.gradient == "rloo":
+        return {"algorithm.adv_estimator": "rloo", f"{ACTOR}.loss_agg_mode": "seq-mean-token-sum"}
+    chosen = config.grpo
+    if chosen.loss_type == "cispo":
+        return {f"{ACTOR}.clip_ratio_low": 1.0, f"{ACTOR}.clip_ratio_high": chosen.ratio_ceiling - 1}
+    if chosen.loss_type == "sapo":
+        return {f"{ACTOR}.tau_pos": chosen.sapo_temperature_pos, f"{ACTOR}.tau_neg": chosen.sapo_temperature_neg}
+    return {}
 
 
 def _scale(scale: str) -> Carried:
@@ -96,6 +131,9 @@ _LIMIT = "verl's interaction or tool config sets its own limits"
 _SERVER = "environments are named in verl's interaction config (multi_turn.interaction_config_path), not here"
 _REWARD = "verl computes rewards in code of its own: name it in custom_reward_function.path"
 _FAILURES = "verl has no limit of failed rollouts"
+_NO_VESPO, _NO_SYNC = "verl has no loss like vespo", "verl's reference model stays what it was"
+_TRUNCATED = "verl keeps truncated rollouts in the loss"
+_SPANNING = _never("")
 OPTIONS: dict[str, Callable[[Value], Carried]] = {
     "model.source": _model,
     "model.revision": lambda value: Carried({}, "verl takes no revision; download that one" if value else ""),
@@ -121,6 +159,7 @@ OPTIONS: dict[str, Callable[[Value], Carried]] = {
     "environment.patience_s": _never(_FAILURES),
     "rewards.spec": _never(_REWARD),
     "rewards.components": _never(_REWARD),
+    "rewards.signal": _changed("all", "verl learns from all groups; DAPO's recipe can leave out equal ones"),
     "rewards.score_timeout_s": _never(_REWARD),
     "rewards.aggregation": _never(_REWARD),
     "rollout.prompts_per_step": lambda value: Carried(
@@ -141,10 +180,26 @@ OPTIONS: dict[str, Callable[[Value], Carried]] = {
     "rollout.failure_pause_steps": _never(_FAILURES),
     "grpo.beta": _kl,
     "grpo.epsilon": _clip,
+    "grpo.epsilon_high": _where_set(f"{ACTOR}.clip_ratio_high"),
+    "grpo.delta": _where_set(f"{ACTOR}.clip_ratio_c"),
+    "grpo.entropy_coef": _key(f"{ACTOR}.entropy_coeff"),
     "grpo.num_iterations": _key(f"{ACTOR}.ppo_epochs"),
     "grpo.loss_type": _loss,
+    "grpo.importance_sampling": _ratio,
+    "grpo.sapo_temperature_pos": _SPANNING,
+    "grpo.sapo_temperature_neg": _SPANNING,
+    "grpo.vespo_k_pos": _changed(2.0, _NO_VESPO),
+    "grpo.vespo_lambda_pos": _changed(3.0, _NO_VESPO),
+    "grpo.vespo_k_neg": _changed(3.0, _NO_VESPO),
+    "grpo.vespo_lambda_neg": _changed(2.0, _NO_VESPO),
+    "grpo.top_entropy_share": _changed(1.0, "verl learns from all tokens"),
+    "grpo.off_policy_limit": _changed(0.0, "verl leaves no rollout out for being off-policy"),
+    "grpo.ref_sync_steps": _changed(0, _NO_SYNC),
+    "grpo.ref_sync_share": _changed(0.6, _NO_SYNC),
     "grpo.scale_rewards": _scale,
-    "grpo.mask_truncated": lambda value: Carried({}, "verl keeps truncated rollouts in the loss" if value else ""),
+    "grpo.mask_truncated": lambda value: Carried({}, _TRUNCATED if value else ""),
+    "rloo.beta": _kl_of_reward,
+    "rloo.mask_truncated": lambda value: Carried({}, _TRUNCATED if value else ""),
     "optim.learning_rate": _key(f"{ACTOR}.optim.lr"),
     "optim.micro_batch_size": _micro,
     "optim.schedule": _schedule,
@@ -160,8 +215,8 @@ OPTIONS: dict[str, Callable[[Value], Carried]] = {
     "run.threads": _never("verl runs on GPUs"),
 }
 _UNKNOWN = _never("it has no counterpart here yet")
-SKIPPED = ("version", "kind", "sft")
-"""Fields of ``JobConfig`` that say nothing about a GRPO job."""
+SKIPPED = ("version", "kind", "dpo", "sft")
+"""Fields of ``JobConfig`` that say nothing about a job that learns from rollouts."""
 FIXED: dict[str, Value] = {
     "algorithm.adv_estimator": "grpo",
     "algorithm.use_kl_in_reward": False,
@@ -175,8 +230,9 @@ FIXED: dict[str, Value] = {
 
 
 def options_of(config: JobConfig) -> list[str]:
-    """Every option of a GRPO job, as ``group.name``."""
-    groups = [group for group in type(config).model_fields if group not in SKIPPED]
+    """Every option of a GRPO or RLOO job, as ``group.name``."""
+    other = "grpo" if config.method.gradient == "rloo" else "rloo"
+    groups = [group for group in type(config).model_fields if group not in (*SKIPPED, other)]
     return [f"{group}.{name}" for group in groups for name in type(getattr(config, group)).model_fields]
 
 
@@ -192,4 +248,4 @@ def translated(config: JobConfig) -> tuple[dict[str, Value], dict[str, str]]:
         keys |= carried.keys
         if carried.why:
             missing[option] = carried.why
-    return keys, missing
+    return keys | _spanning(config), missing

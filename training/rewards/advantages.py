@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
+
+from training.config import AdvantageScale
 
 SCALE_EPSILON = 1e-4
 ZERO_VARIANCE_TOLERANCE = 1e-6
@@ -19,12 +21,14 @@ _LARGE = 1e100
 
 
 class GroupStatistics(NamedTuple):
-    """Advantages by index (``None`` for excluded rollouts), with mean and standard deviation of the rewards."""
+    """Advantages by index (``None`` for excluded rollouts), mean and standard deviation of the rewards, and whether the
+    group is learned from."""
 
     advantages: list[float | None]
     mean: float | None
     std: float | None
     zero_variance: bool
+    teaches: bool = True
 
 
 def mean_of(values: Sequence[float]) -> float:
@@ -61,23 +65,27 @@ def _scale(values: Sequence[float]) -> float:
 def group_statistics(
     rewards: Sequence[float | None],
     *,
-    scale: Literal["group", "batch", "none"] = "group",
+    scale: AdvantageScale = "group",
     batch_std: float | None = None,
 ) -> GroupStatistics:
     """Advantages of one group: ``(r - mean) / (std + 1e-4)``, where ``std`` is the group's, the batch's, or absent.
 
+    ``leave_one_out`` is RLOO's: the reward less the mean of the others', which is ``n / (n - 1)`` times ``r - mean``.
     With a single reward left in the group its standard deviation is undefined and TRL's advantage becomes 0.
     ``zero_variance`` is our own figure: TRL's compares float32 noise with 0 and so misses equal groups.
     """
     mean, std = reward_mean(rewards), reward_std(rewards)
     known = [reward for reward in rewards if reward is not None]
-    divisor = {"group": std, "batch": batch_std, "none": None}[scale]
+    divisor = {"group": std, "batch": batch_std}.get(scale)
+    of_others = len(known) / (len(known) - 1) if len(known) > 1 else 0.0
     advantages: list[float | None] = []
     for reward in rewards:
         if reward is None or mean is None:
             advantages.append(None)
         elif scale == "none":
             advantages.append(reward - mean)
+        elif scale == "leave_one_out":
+            advantages.append((reward - mean) * of_others)
         else:
             advantages.append(0.0 if divisor is None else (reward - mean) / (divisor + SCALE_EPSILON))
     flat = not known or max(known) - min(known) <= ZERO_VARIANCE_TOLERANCE

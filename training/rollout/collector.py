@@ -23,7 +23,7 @@ from typing import Any
 
 from envs.wire import Message
 from training.chat_client import usage
-from training.config import JobConfig
+from training.config import JobConfig, Signal
 from training.data import Row
 from training.errors import (
     Boundary,
@@ -51,7 +51,9 @@ from training.rewards.registry import default_components
 from training.rollout.figures import judge_figures, step_figures
 from training.rollout.finished import Rollout, StepRollouts
 from training.rollout.holding import Hold
+from training.rollout.offered import Offered
 from training.rollout.scoring import Scorer, Scoring
+from training.rollout.signal import teaches, without_signal
 from training.rollout.trajectory import Player, Task, Trajectory
 
 WATCH_S = 0.05
@@ -86,6 +88,7 @@ class Collector:
         self._fatal: TiltyardError | None = None
         self._bad_steps: list[Counter[Boundary]] = []
         self._runner = asyncio.Runner()
+        self._offered = Offered()
 
     def close(self) -> None:
         """End the scoring threads and the event loop."""
@@ -313,7 +316,7 @@ class Step:
         members = self._open.setdefault(group, {})
         members[index] = rollout
         config = self._c._config
-        waits = config.grpo.scale_rewards == "batch" or config.rewards.aggregation == "normalize_then_sum"
+        waits = config.gradient.scale_rewards == "batch" or config.rewards.aggregation == "normalize_then_sum"
         if len(members) == self._size and not waits:
             self._close_group(group, None)
 
@@ -335,12 +338,20 @@ class Step:
         terms = [None if r.parts is None else terms_of(r.parts, chosen, self.step) for r in rollouts]
         return advantages(terms, chosen, self._size, aggregation=rewards.aggregation)
 
+    @property
+    def _signal(self) -> Signal:
+        """Which groups count: only what is learned from is left out."""
+        config = self._c._config
+        return config.rewards.signal if config.method.learns_from == "rollouts" else "all"
+
     def _close_group(self, group: int, batch_std: float | None, combined: list[float | None] | None = None) -> None:
         members = [rollout for _, rollout in sorted(self._open.pop(group).items())]
         rewards = [rollout.reward for rollout in members]
-        result = group_statistics(rewards, scale=self._c._config.grpo.scale_rewards, batch_std=batch_std)
+        result = group_statistics(rewards, scale=self._c._config.gradient.scale_rewards, batch_std=batch_std)
         if combined is not None:
             result = result._replace(advantages=combined)
+        if not teaches(members, result, self._signal):
+            result = without_signal(result)
         self._statistics[group] = result
         self._say_group(
             GroupScored(
@@ -351,6 +362,7 @@ class Step:
                 reward_mean=result.mean,
                 reward_std=result.std,
                 zero_variance=result.zero_variance,
+                **self._c._offered.of(members),
             )
         )
 

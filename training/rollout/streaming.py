@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 from training.chat_client import usage
+from training.config import Signal
 from training.errors import DataError, StopRequested
 from training.journal import GroupScored, RolloutStarted
 from training.rollout.collector import BAD_STEP_S, HOPELESS, Collector, Step, mix_seed
@@ -146,6 +147,10 @@ class HeldOutStep(TaskStep):
     def _begin(self, position: int) -> tuple[RolloutStarted, Task]:
         started, task = super()._begin(position)
         return started.model_copy(update={"held_out": True}), task
+
+    @property
+    def _signal(self) -> Signal:
+        return "all"
 
     def _say_group(self, event: GroupScored) -> None:
         """No advantages are told."""

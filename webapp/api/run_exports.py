@@ -1,4 +1,4 @@
-"""Files of a run's metrics over the API."""
+"""What is made of an ended run over the API: files of its metrics, and pairs of its rollouts."""
 
 from __future__ import annotations
 
@@ -9,16 +9,19 @@ from django.http import Http404, HttpRequest, HttpResponseBase
 from ninja import Router, Status
 from pydantic import Field
 
+from webapp.api.answers import data as data_answers
 from webapp.api.answers import runs as runs_answers
 from webapp.api.answers.base import Items
 from webapp.api.base import caller
-from webapp.api.schemas import Body
+from webapp.api.schemas import Body, dataset_out
 from webapp.datasets.models import ExportState
+from webapp.datasets.pairs import pairs_order
 from webapp.foreign.figure_exports import metrics_order
 from webapp.foreign.figure_views import file_response
 from webapp.foreign.models import RunExport
 from webapp.runs.models import Run
 from webapp.teams.access import object_for
+from webapp.teams.models import Role
 
 router = Router(tags=["runs"])
 
@@ -29,8 +32,23 @@ class MetricsIn(Body):
     to: str = Field(max_length=12, description="csv, csv_wide, parquet or tensorboard")
 
 
-def _run(request: HttpRequest, run_id: UUID) -> Run:
-    return object_for(caller(request), Run, run_id, within=Run.objects.select_related("project"))
+class PairsIn(Body):
+    """The dataset to make of a run's rollouts."""
+
+    name: str = Field(max_length=80)
+    min_gap: float = Field(0.5, gt=0, le=1e6, description="reward of the better rollout less that of the worse one")
+
+
+def _run(request: HttpRequest, run_id: UUID, need: Role = Role.VIEWER) -> Run:
+    return object_for(caller(request), Run, run_id, need=need, within=Run.objects.select_related("project"))
+
+
+@router.post("/runs/{uuid:run_id}/pairs", tags=["datasets"], response={201: data_answers.DatasetWhole})
+def run_pairs_new(request: HttpRequest, run_id: UUID, body: PairsIn) -> Status[dict[str, Any]]:
+    """Make a dataset of preference pairs: of each group the best rollout against the worst."""
+    run = _run(request, run_id, Role.EDITOR)
+    made = pairs_order(run=run, user=caller(request), name=body.name, min_gap=body.min_gap)
+    return Status(201, dataset_out(made, full=True))
 
 
 def _out(export: RunExport) -> dict[str, Any]:

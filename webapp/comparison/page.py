@@ -134,7 +134,7 @@ def _costs(contestants: Sequence[Contestant]) -> list[Cost]:
 def _passes(contestant: Contestant) -> int:
     """How often each token was trained on; TRL counts it once."""
     config = contestant.config
-    return config.grpo.num_iterations if config is not None and config.method.learns_from == "rollouts" else 1
+    return config.gradient.num_iterations if config is not None and config.method.learns_from == "rollouts" else 1
 
 
 def _task_list(playing: Sequence[Contestant], numbers: Numbers, asked: QueryDict) -> TaskList | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from django.conf import settings
 from django.utils.translation import gettext as _
@@ -10,6 +11,7 @@ from django.utils.translation import gettext as _
 from training.data.making.dataset import OPERATIONS, Made, make
 from training.errors import DataError
 from webapp.datasets.models import Dataset, DatasetState
+from webapp.datasets.pair_rows import PAIRS, pairs_make
 from webapp.work import Claim
 
 
@@ -17,19 +19,25 @@ def rows_make(claim: Claim[Dataset]) -> None:
     """Make the file of a claimed dataset where it is to be made of others and is not there yet."""
     dataset = claim.item
     operation = str(dataset.lineage.get("operation", ""))
-    if operation not in OPERATIONS or dataset.upload_path.exists():
+    if operation not in (*OPERATIONS, PAIRS) or dataset.upload_path.exists():
         return
     part = dataset.upload_path.with_name(f"upload.{claim.token}")
     try:
         dataset.upload_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         for left in dataset.upload_path.parent.glob("upload.*"):  # of workers that were killed
             left.unlink(missing_ok=True)
-        made = _make(claim, operation)
+        made = _pairs(dataset, part) if operation == PAIRS else _make(claim, operation)
         with claim.held():
             _keep(claim, made)
             os.replace(part, dataset.upload_path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def _pairs(dataset: Dataset, part: Path) -> Made:
+    made = pairs_make(dataset, part)
+    dataset.lineage["options"] |= {"groups": made.groups, "unread": made.unread}
+    return Made(made.pairs, made.bytes, [])
 
 
 def _make(claim: Claim[Dataset], operation: str) -> Made:

@@ -51,9 +51,13 @@ GROUP_HELP = (
     gettext_noop("What is rewarded. Raw component values are stored for each rollout, weights applied on top."),
     gettext_noop("How trajectories are sampled."),
     gettext_noop("The loss. TRL's GRPOTrainer computes it."),
+    gettext_noop("REINFORCE with the mean of a group's other rollouts as the baseline, used by jobs of kind `rloo`."),
+    gettext_noop("Learning from preference pairs, used by jobs of kind `dpo`."),
     gettext_noop("Supervised fine-tuning, used by jobs of kind `sft`."),
     gettext_noop("Playing and scoring without training, used by jobs of kind `sample`."),
-    gettext_noop("Playing tasks that nothing is learned from: jobs of kind `evaluate`, and GRPO every few steps."),
+    gettext_noop(
+        "Playing tasks that nothing is learned from: jobs of kind `evaluate`, and training on rollouts every few steps."
+    ),
     gettext_noop(
         "An OpenAI-compatible endpoint that plays in the model's place; one of the project is chosen as the model."
     ),

@@ -188,7 +188,7 @@ def _check_pull(project: Project, config: JobConfig) -> list[Check]:
     """A model that was fine-tuned has something to lose. The starter's chain has not, so nothing is said of it."""
     run = Run.objects.filter(project=project, name=config.model.source.removeprefix("run:")).first()
     if (
-        config.grpo.beta
+        config.gradient.beta
         or run is None
         or run.method.learns_from != "demonstrations"
         or not config.model.source.startswith("run:")
@@ -197,7 +197,16 @@ def _check_pull(project: Project, config: JobConfig) -> list[Check]:
     if run.config.get("model", {}).get("source") == "starter":
         return []
     sentence = _("Without a KL weight nothing holds the model to what “%(name)s” taught it.") % {"name": run.name}
-    return [Check(_("KL weight β"), False, sentence, _("0.001 to 0.04 is usual after SFT."), False, "grpo.beta")]
+    return [
+        Check(
+            _("KL weight β"),
+            False,
+            sentence,
+            _("0.001 to 0.04 is usual after SFT."),
+            False,
+            f"{config.method.gradient}.beta",
+        )
+    ]
 
 
 def _check_address(config: JobConfig, environment: Environment) -> Check:

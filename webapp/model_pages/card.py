@@ -133,7 +133,7 @@ def _options(config: JobConfig | None, stage: Stage) -> list[Fact]:
     return [
         Fact(_("Rollouts of a step"), _("%(prompts)d prompts × %(rollouts)d") % words),
         Fact(_("Temperature"), f"{config.rollout.temperature:g}"),
-        Fact("KL β", f"{config.grpo.beta:g}"),
+        Fact("KL β", f"{config.gradient.beta:g}"),
         *facts,
     ]
 

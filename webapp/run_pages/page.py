@@ -81,10 +81,12 @@ def tiles(run: Run) -> list[Tile]:
 
 def _shown_tiles(run: Run) -> list[str]:
     """The method's tiles, without those that its config leaves out: the KL divergence where no weight on it makes the
-    trainer compute it, held-out success where nothing is held out, and of an endpoint's use what cannot be counted."""
+    trainer compute it, held-out figures where nothing is held out, and of an endpoint's use what cannot be counted."""
     config = config_of(run)
-    without_kl = config is not None and not run.imported_from and run.method.trains and not config.grpo.beta
+    without_kl = config is not None and not run.imported_from and run.method.trains and not config.gradient.beta
     hidden = {"kl"} if without_kl else set()
+    if config is None or not config.sft.held_out_share:
+        hidden.add("heldout/loss")
     if config is None or not config.evaluate.every:
         hidden.add("heldout/success")
     if config is None or not config.asks_endpoint:
@@ -185,6 +187,7 @@ def actions(going_on: GoingOn, *, editor: bool) -> dict[str, bool]:
         "branch": editor and going_on.branch_point is not None,
         "clone": editor and not run.imported_from,  # nobody knows its config
         "export": has_ended(run) and run.step > 0,
+        "pairs": editor and run.method.plays and has_ended(run) and run.step > 0 and not run.imported_from,
         "lab": run.method.plays and run.step > 0,
         "evaluate": editor and run.method.trains and state == RunState.SUCCEEDED and not run.imported_from,
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import URLPattern, URLResolver, include, path
 
 from webapp.foreign import export_views, figure_views
-from webapp.run_pages import held_out, list_views, views
+from webapp.run_pages import held_out, list_views, pairs, views
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("webapp.launch.urls")),
@@ -28,6 +28,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("<uuid:pk>/log/", views.run_log, name="run-log"),
     path("<uuid:pk>/log/older/", views.run_log_older, name="run-log-older"),
     path("<uuid:pk>/log/output/", views.run_output, name="run-output"),
+    path("<uuid:pk>/pairs/", pairs.run_pairs, name="run-pairs"),
     path("<uuid:pk>/config/", views.run_config, name="run-config"),
     path("<uuid:pk>/verl/", export_views.run_verl, name="run-verl"),
     path("<uuid:pk>/export/", figure_views.metrics_page, name="run-export"),

@@ -19,6 +19,9 @@ from training.rewards.base import Episode, Score
 from training.rollout.finished import StepRollouts
 
 CASES = [("grpo", 0), ("dr_grpo", 0), ("grpo", 2), ("dr_grpo", 2), ("dapo", 2), ("bnpo", 2)]
+CASES += [("cispo", 2), ("luspo", 0)]
+ALIKE = [pytest.param(*case, marks=pytest.mark.slow) for case in (("sapo", 2), ("luspo", 2), ("vespo", 2))]
+"""Normalised as others are."""
 
 
 @pytest.fixture(autouse=True)
@@ -72,14 +75,18 @@ def half_excluded(episode: Episode) -> Score:
 
 def pair(make_job: MakeJob, gradients: list[Any], loss: str, micro: int) -> list[dict[str, torch.Tensor]]:
     """The gradient of a step of which nothing is excluded, and of one with the same rows and as many excluded ones."""
-    extra = {"beta": 0.05, "entropy_coef": 0.01}
+    extra: dict[str, Any] = {"beta": 0.05, "entropy_coef": 0.01, "off_policy_limit": 1.0}
+    if not micro:  # the least decided tokens are those of a micro batch, and chance makes those up
+        extra["top_entropy_share"] = 0.5
+    if loss == "luspo":
+        extra["importance_sampling"] = "sequence"
     with scripted_server() as url:
         run_grpo(run(make_job, "without", url, loss, 1, micro, grpo=extra), scorer=by_length)
         run_grpo(run(make_job, "half", url, loss, 2, micro, grpo=extra), scorer=half_excluded)
     return gradients[-2:]
 
 
-@pytest.mark.parametrize(("loss", "micro"), CASES)
+@pytest.mark.parametrize(("loss", "micro"), [*CASES, *ALIKE])
 def test_half_of_the_rollouts_excluded_leave_the_gradient_of_the_other_half(
     make_job: MakeJob, gradients: list[dict[str, torch.Tensor]], loss: str, micro: int
 ) -> None:
@@ -88,6 +95,29 @@ def test_half_of_the_rollouts_excluded_leave_the_gradient_of_the_other_half(
     assert norm(half) / norm(without) == pytest.approx(1.0, abs=1e-3) and norm(without) > 1e-4
     for name, gradient in without.items():
         assert torch.allclose(half[name], gradient, rtol=1e-3, atol=1e-6 + 1e-3 * float(gradient.norm())), name
+
+
+def equal_for_green(episode: Episode) -> Score:
+    """The second task's rewards are equal, so that only KL and entropy would move the weights for it."""
+    if "red" in str(episode.row):
+        return by_length(episode)
+    return Score(parts={"tool_call_correctness": 0.5, "task_success": 0.5}, total=0.5)
+
+
+def test_a_group_that_teaches_nothing_leaves_the_gradient_of_the_others(
+    make_job: MakeJob, gradients: list[dict[str, torch.Tensor]]
+) -> None:
+    extra = {"beta": 0.05, "entropy_coef": 0.05}
+    with scripted_server() as url:
+        run_grpo(run(make_job, "without", url, "dapo", 1, 2, grpo=extra), scorer=by_length)
+        for signal in ("all", "reward"):
+            job = run(make_job, signal, url, "dapo", 2, 2, grpo=extra)
+            job.config.rewards.signal = signal
+            run_grpo(job, scorer=equal_for_green)
+    alone, everything, chosen = gradients
+    assert norm({name: chosen[name] - alone[name] for name in alone}) < 1e-3 * norm(alone)
+    assert norm({name: everything[name] - alone[name] for name in alone}) > 0.1 * norm(alone)
+    assert of_type(job.run_dir, "metrics")[0].values["groups/left_out_share"] == 0.5
 
 
 @pytest.fixture

@@ -181,3 +181,11 @@ def test_resumed_at_twenty_random_instants_a_run_is_bitwise_the_same(
         over = {"model": {"source": str(make_job(f"m{round_}").config.model.source), "lora_rank": 4 * (round_ % 2)}}
         with monkeypatch.context() as patch:
             resumed_run(lambda name, **k: make_job(f"r{round_}/{name}", **k), patch, instants, **over)  # noqa: B023
+
+
+def test_a_reference_that_follows_the_policy_is_resumed_too(make_job: MakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it in the checkpoint the KL term would pull towards the base model again."""
+    grpo = {"beta": 1.0, "loss_type": "grpo", "ref_sync_steps": 1, "ref_sync_share": 1.0}
+    over = {"grpo": grpo, "optim": {"learning_rate": 3e-3}, "run": {"max_steps": 5, "save_every": 3, "threads": 1}}
+    last = resumed_run(make_job, monkeypatch, [after_update(4, "kill")], **over)
+    assert of_type(last.run_dir, "run_started")[0].from_step == 3

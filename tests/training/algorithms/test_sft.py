@@ -6,13 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from transformers import AutoModelForCausalLM
 
 from envs.wire import Message
 from tests.training.algorithms.conftest import MakeJob
+from tests.training.algorithms.test_resume import stop_after
 from tests.training.helpers import demonstration_rows, of_type
-from training.algorithms.sft import IGNORED, encode_rows, run_sft
+from training.algorithms.base import IGNORED
+from training.algorithms.packing import PackingCollator, packed_rows
+from training.algorithms.sft import encode_rows, run_sft
 from training.data.schema import Row
-from training.errors import ConfigError, DataError, TemplateError
+from training.errors import ConfigError, DataError, StopRequested, TemplateError
 from training.model_check import check_model_folder
 from training.rollout.tokens import ChatTemplate
 
@@ -103,3 +108,112 @@ def test_the_starter_splits_numbers_into_digits_and_any_text_survives(tokenizer:
     assert len(tokenizer("31415")["input_ids"]) == 5
     for text in ("天气 25°C", "emoji 🙂", "tab\tnewline\n", '\\"quotes\\"'):
         assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
+
+
+def figures(job: Any, name: str) -> dict[int, float]:
+    return {event.step: event.values[name] for event in of_type(job.run_dir, "metrics") if name in event.values}
+
+
+def packed_and_not(make_job: MakeJob, **over: Any) -> list[list[Any]]:
+    """Metrics of the same run with rows of their own and with shared ones."""
+    found = []
+    for name, packing in (("alone", False), ("together", True)):
+        sft = {"batch_size": 12, "max_length": 256, "packing": packing}
+        job = make_job(name, kind="sft", sft=sft, run={"max_steps": 3, "threads": 1}, **over)
+        run_sft(job)
+        found.append(of_type(job.run_dir, "metrics"))
+    return found
+
+
+def test_conversations_that_share_a_row_have_the_loss_of_rows_of_their_own(make_job: MakeJob) -> None:
+    alone, together = packed_and_not(make_job, optim={"micro_batch_size": 6, "learning_rate": 1e-2})
+    for one, other in zip(alone, together, strict=True):
+        for name in ("loss", "grad_norm", "mean_token_accuracy"):
+            assert other.values[name] == pytest.approx(one.values[name], rel=1e-4), (one.step, name)
+    assert alone[2].values["loss"] < 0.9 * alone[0].values["loss"]
+
+
+def test_a_packed_batch_has_fewer_rows_and_each_conversation_its_own_positions() -> None:
+    lengths = [5, 2, 3, 4, 6]
+    assert packed_rows(lengths, 8) == [[4, 1], [0, 2], [3]]
+    examples = [{"input_ids": [n] * length, "labels": [n] * length} for n, length in enumerate(lengths)]
+    batch = PackingCollator(9, 8)(examples)
+    assert batch["input_ids"].tolist() == [[4] * 6 + [1] * 2, [0] * 5 + [2] * 3, [3] * 4 + [9] * 4]
+    positions = [[*range(6), *range(2)], [*range(5), *range(3)], [*range(4), *range(4)]]
+    assert batch["position_ids"].tolist() == positions
+    # The first token of each follows another's last one, so it is never learned; nor is padding.
+    assert batch["labels"].tolist() == [
+        [IGNORED, 4, 4, 4, 4, 4, IGNORED, 1],
+        [IGNORED, 0, 0, 0, 0, IGNORED, 2, 2],
+        [IGNORED, 3, 3, 3, IGNORED, IGNORED, IGNORED, IGNORED],
+    ]
+
+
+def test_a_model_that_mixes_up_shared_rows_is_refused(make_job: MakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one whose layers carry a state along the row; here the mask of conversations is not made."""
+    monkeypatch.setattr("transformers.masking_utils.find_packed_sequence_indices", lambda position_ids: None)
+    with pytest.raises(ConfigError, match=r"sft\.packing"):
+        run_sft(make_job(kind="sft", sft={"batch_size": 12, "max_length": 256, "packing": True}))
+
+
+def test_the_loss_on_held_out_conversations_is_that_of_their_tokens(make_job: MakeJob, tokenizer: Any) -> None:
+    sft = {"batch_size": 12, "max_length": 256, "held_out_share": 0.3, "held_out_every": 2}
+    job = make_job(
+        kind="sft",
+        sft=sft,
+        optim={"learning_rate": 5e-3, "micro_batch_size": 3},
+        run={"max_steps": 5, "save_every": 4, "threads": 1},
+    )
+    run_sft(job)
+    measured = {event.step: event.values for event in of_type(job.run_dir, "metrics") if "heldout/loss" in event.values}
+    assert list(measured) == [0, 2, 4, 5]
+    rows = [row for row in demonstration_rows() if _is_held_out(row)]
+    assert 0 < len(rows) < 24
+    model = AutoModelForCausalLM.from_pretrained(job.run_dir / "checkpoint-4")
+    examples, _dropped = encode_rows(rows, tokenizer, 256)
+    loss, hits, tokens = 0.0, 0, 0
+    for example in examples:
+        with torch.no_grad():
+            table = model(torch.tensor([example["input_ids"]])).logits[0].double().log_softmax(-1)
+        for at, label in enumerate(example["labels"]):
+            if label != IGNORED:
+                loss -= float(table[at - 1, label])
+                hits += int(table[at - 1].argmax()) == label
+                tokens += 1
+    assert measured[4]["heldout/loss"] == pytest.approx(loss / tokens, rel=1e-4)
+    assert measured[4]["heldout/token_accuracy"] == pytest.approx(hits / tokens)
+    assert measured[5]["heldout/loss"] < 0.7 * measured[0]["heldout/loss"]
+    assert of_type(job.run_dir, "run_started")[0].rows == 24 - len(rows)
+
+
+def _is_held_out(row: Row) -> bool:
+    """By another way: a group's place is its key's alone, so alone it falls on the same side."""
+    from training.data.splitting import _place, task_key
+
+    return _place(task_key(row)) < 0.3
+
+
+def test_measuring_leaves_no_trace_and_is_not_repeated_on_resuming(
+    make_job: MakeJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def groups(every: int) -> dict[str, Any]:
+        sft = {"batch_size": 12, "max_length": 256, "held_out_share": 0.3, "held_out_every": every}
+        lora = {"lora_rank": 4, "lora_dropout": 0.3}  # dropout draws from the random states
+        run = {"max_steps": 4, "save_every": 2, "threads": 1}
+        return {"kind": "sft", "sft": sft, "run": run, "model": {"source": str(starter), **lora}}
+
+    starter = make_job("any").config.model.source
+    seldom, often = make_job("seldom", **groups(100)), make_job("often", **groups(1))
+    run_sft(seldom)
+    run_sft(often)
+    assert figures(seldom, "loss") == figures(often, "loss")
+    first = make_job("first", **groups(1))
+    stop_after(first, 2, monkeypatch)
+    with pytest.raises(StopRequested):
+        run_sft(first)
+    second = make_job("second", **groups(1), resume_from=first.run_dir)
+    second.earlier = (first.run_dir,)
+    run_sft(second)
+    joined = [e.step for job in (first, second) for e in of_type(job.run_dir, "metrics") if "heldout/loss" in e.values]
+    assert joined == [0, 1, 2, 3, 4]
+    assert figures(first, "loss") | figures(second, "loss") == figures(often, "loss")

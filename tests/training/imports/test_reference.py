@@ -22,7 +22,7 @@ def test_the_page_is_current() -> None:
 
 def test_every_option_is_carried_over_or_named() -> None:
     every = set(options_of(JobConfig()))
-    assert len(every) > 40 and set(OPTIONS) <= every
+    assert len(every) > 40 and set(OPTIONS) <= every | set(options_of(JobConfig(kind="rloo")))
     _keys, missing = translated(JobConfig())
     assert every - set(OPTIONS) <= set(missing)
     text = verl_yaml(JobConfig())
@@ -61,5 +61,35 @@ def test_the_values_of_envtuning(tmp_path: Path) -> None:
     assert (data["train_batch_size"], data["max_prompt_length"], data["max_response_length"]) == (16, 8192, 10000)
     assert (found["trainer"]["save_freq"], found["trainer"]["experiment_name"]) == (5, "stage 1")
     assert "# optim.schedule = linear: verl knows constant and cosine" in text and "no parser for bfcl" in text
-    with pytest.raises(ConfigError, match="only GRPO"):
+    assert found["algorithm"]["adv_estimator"] == "grpo" and "policy_loss" not in actor
+    with pytest.raises(ConfigError, match="learn from rollouts"):
         export_verl(JobConfig(kind="sft"), tmp_path / "rows.jsonl", tmp_path)
+
+
+def keys_of(**groups: object) -> tuple[dict[str, object], dict[str, str]]:
+    keys, missing = translated(JobConfig.model_validate(groups))
+    return {name.removeprefix("actor_rollout_ref.actor."): value for name, value in keys.items()}, missing
+
+
+def test_losses_that_verl_has_go_along_and_others_are_named() -> None:
+    keys, missing = keys_of(grpo={"loss_type": "cispo", "epsilon_high": 4.0})
+    # Ours is the largest ratio and has no lower bound; verl's are distances from 1.
+    assert (keys["policy_loss.loss_mode"], keys["clip_ratio_low"], keys["clip_ratio_high"]) == ("cispo", 1.0, 3.0)
+    assert keys["loss_agg_mode"] == "token-mean" and "grpo.loss_type" not in missing
+    keys, _missing = keys_of(grpo={"loss_type": "sapo", "sapo_temperature_neg": 1.2})
+    assert (keys["policy_loss.loss_mode"], keys["tau_pos"], keys["tau_neg"]) == ("sapo", 1.0, 1.2)
+    keys, missing = keys_of(grpo={"loss_type": "vespo", "vespo_k_pos": 4.0, "top_entropy_share": 0.2})
+    assert "policy_loss.loss_mode" not in keys and "no loss like vespo" in missing["grpo.loss_type"]
+    assert {"grpo.vespo_k_pos", "grpo.top_entropy_share"} <= set(missing) and "grpo.vespo_k_neg" not in missing
+    keys, _missing = keys_of(
+        grpo={"importance_sampling": "sequence", "epsilon_high": 0.28, "delta": 4, "entropy_coef": 0.01}
+    )
+    found = [keys[name] for name in ("policy_loss.loss_mode", "clip_ratio_high", "clip_ratio_c", "entropy_coeff")]
+    assert found == ["gspo", 0.28, 4.0, 0.01]
+
+
+def test_rloo_is_verls_estimator_with_the_pull_in_the_reward() -> None:
+    keys, missing = keys_of(kind="rloo", rloo={"beta": 0.05}, grpo={"loss_type": "cispo"})
+    assert (keys["algorithm.adv_estimator"], keys["loss_agg_mode"]) == ("rloo", "seq-mean-token-sum")
+    assert (keys["algorithm.use_kl_in_reward"], keys["algorithm.kl_ctrl.kl_coef"]) == (True, 0.05)
+    assert "policy_loss.loss_mode" not in keys and "use_kl_loss" not in keys and "grpo.loss_type" not in missing

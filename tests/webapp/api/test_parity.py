@@ -75,6 +75,7 @@ SAME: dict[str, str] = {
     RUN + "star/": "POST /runs/{run_id}/star",
     PROJECT + "runs/imports/new/": f"POST {IN}runs/import",
     RUN + "export/": "POST /runs/{run_id}/exports",
+    RUN + "pairs/": "POST /runs/{run_id}/pairs",
     RUN + "delete/": "DELETE /runs/{run_id}",
     **{RUN + f"{act}/": f"POST /runs/{{run_id}}/{act}" for act in ("launch", "stop", "pause", "resume")},
     PROJECT + "datasets/new/": f"POST {IN}datasets",

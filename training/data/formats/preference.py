@@ -83,7 +83,7 @@ FORMAT = DataFormat(
     title=_("Preference pairs"),
     about=_(
         "`chosen` and `rejected` answers, texts or lists of messages, with a `prompt` or with the beginning that both "
-        "have in common. The row asks what both answer; the pair is kept with it, and no method here trains on it yet."
+        "have in common. The row asks what both answer; the pair is kept with it, for DPO."
     ),
     example='{"prompt": "…", "chosen": "…", "rejected": "…"}',
     rank=0.97,

@@ -129,11 +129,27 @@ def _origin_words(operation: str, options: dict[str, Any]) -> str:
     if operation == "append":
         count = int(options.get("rows") or 0)
         return ngettext("%(n)s row added manually.", "%(n)s rows added manually.", count) % {"n": count}
+    if operation == "pairs":
+        return _pairs_words(options)
     if operation == "order":
         return _("Written by the environment %(name)s.") % {"name": options.get("environment", "")}
     if operation == "upload":
         return _("Uploaded as %(name)s.") % {"name": options.get("file_name", "")}
     return operation
+
+
+def _pairs_words(options: dict[str, Any]) -> str:
+    values = {"run": options.get("run", ""), "gap": f"{float(options.get('min_gap') or 0):g}"}
+    said = _("Best against worst rollout of each group of the run %(run)s, at least %(gap)s apart.") % values
+    unread = int(options.get("unread") or 0)
+    if not unread:
+        return said
+    text = ngettext(
+        "%(n)s rollout with unreadable calls was passed over.",
+        "%(n)s rollouts with unreadable calls were passed over.",
+        unread,
+    )
+    return f"{said} {text % {'n': unread}}"
 
 
 def rule_words(rule: FilterRule) -> str:

@@ -1,0 +1,163 @@
+"""DPO: learn which of two answers is the better one, without rollouts and without a reward model.
+
+Direct Preference Optimization: Rafailov et al. 2023. The loss is ``trl.DPOTrainer`` 1.16 on pairs that are tokenised
+here: only what the assistant wrote counts, so what tools answered within a pair is read and not learned. Tokens of the
+prompt are those that a rollout would be prompted with. The reference is the base model, or with LoRA the model without
+its adapter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import takewhile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from training.algorithms.base import JournalCallback, common_arguments, one_device, train
+from training.algorithms.job import Job, checkpoint_step, row_order
+from training.algorithms.loading import (
+    fetch_model,
+    load_model,
+    load_tokenizer,
+    lora_config,
+    prepare_device,
+    revision_of,
+)
+from training.algorithms.sft import marked_tokens, marking_template, render
+from training.config import JobConfig
+from training.data.pairs import Pair, pair_of
+from training.data.reader import load_rows
+from training.data.schema import Row
+from training.errors import ConfigError, DataError
+from training.journal import PhaseChanged
+
+Example = dict[str, list[int]]
+
+
+class Encoded(NamedTuple):
+    """Pairs in ids, and how many rows were left out: without a pair of two different answers, or too long."""
+
+    examples: list[Example]
+    unpaired: int
+    too_long: int
+
+
+def run_dpo(job: Job) -> None:
+    """Train by DPO from the job's config. Raises typed errors, ``StopRequested`` among them."""
+    config = job.config
+    job.journal.write(PhaseChanged(phase="preparing", step=0))
+    if not config.data.train:
+        raise ConfigError("a run needs a dataset.", option="data.train", hint="Set data.train to a JSONL file.")
+    rows = load_rows(Path(config.data.train), config.data.max_rows)
+    job.check_stop()
+    device = prepare_device(config)
+    checkpoint = job.find_checkpoint()
+    folder = fetch_model(config, rows, job.run_dir)
+    job.resolved |= revision_of(folder)
+    tokenizer, note = load_tokenizer(folder)
+    if note:
+        job.log(note, "warning")
+    job.check_stop()
+    encoded = encode_pairs(rows, tokenizer, config.dpo.max_length)
+    _tell(job, encoded)
+    job.check_stop()
+    model = load_model(config, folder, device)
+    callback = JournalCallback(job)
+    trainer = _make_trainer(job, model, tokenizer, encoded.examples, callback, device)
+    job.check_stop()
+    job.started(len(encoded.examples), device, checkpoint_step(checkpoint))
+    job.journal.write(PhaseChanged(phase="training", step=job.step + 1))
+    train(job, trainer, callback, checkpoint)
+
+
+def _tell(job: Job, encoded: Encoded) -> None:
+    if encoded.unpaired:
+        job.log(f"{encoded.unpaired} rows are left out: without two different answers of an assistant.", "warning")
+    if encoded.too_long:
+        job.log(f"{encoded.too_long} pairs are left out: longer than dpo.max_length.", "warning")
+
+
+def encode_pairs(rows: Sequence[Row], tokenizer: Any, limit: int) -> Encoded:
+    """Rows as ``{"prompt_ids", "chosen_ids", "chosen_mask", "rejected_ids", "rejected_mask"}``; a mask is 1 on tokens
+    that the assistant wrote.
+
+    Raises ``DataError`` when no pair is left, ``TemplateError`` when the template cannot mark the assistant's tokens.
+    """
+    template = marking_template(tokenizer)
+    pairs = [(row, pair) for row in rows if (pair := pair_of(row)) is not None]
+    if not pairs:
+        raise DataError(
+            "No row has a chosen and a rejected answer.",
+            hint="Choose a dataset of preference pairs, or make one of a run.",
+        )
+    found = [_encode(row, pair, tokenizer, template) for row, pair in pairs]
+    fitting = [example for example in found if _length(example) <= limit]
+    if not fitting:
+        raise DataError("No pair fits dpo.max_length.", hint="Raise the limit.")
+    return Encoded(fitting, len(rows) - len(pairs), len(found) - len(fitting))
+
+
+def _length(example: Example) -> int:
+    return len(example["prompt_ids"]) + max(len(example["chosen_ids"]), len(example["rejected_ids"]))
+
+
+def _encode(row: Row, pair: Pair, tokenizer: Any, template: str) -> Example:
+    prompt = render(pair.prompt, row.tools, tokenizer, template, generate=True)["input_ids"]
+    whole = [marked_tokens([*pair.prompt, *answer], row.tools, tokenizer, template) for answer in pair[1:]]
+    # A template may render a prompt's end in another way once an answer follows it.
+    begin = min(_common(prompt, ids) for ids, _marks in whole)
+    example = {"prompt_ids": prompt[:begin]}
+    for name, (ids, marks) in zip(("chosen", "rejected"), whole, strict=True):
+        example |= {f"{name}_ids": ids[begin:], f"{name}_mask": marks[begin:]}
+    return example
+
+
+def _common(one: Sequence[int], other: Sequence[int]) -> int:
+    """How many ids two lists begin with alike."""
+    alike = takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
+    return sum(1 for _pair in alike)
+
+
+def dpo_arguments(config: JobConfig, run_dir: Path, device: str) -> dict[str, Any]:
+    """Arguments of TRL's ``DPOConfig``. Raises ``ConfigError`` for micro batches that do not divide the batch."""
+    options = config.dpo
+    batch, micro = options.batch_size, config.optim.micro_batch_size or options.batch_size
+    if batch % micro:
+        sentence = f"{batch} pairs cannot be divided into micro batches of {micro}"
+        raise ConfigError(sentence, option="optim.micro_batch_size")
+    imitates = options.imitation_weight > 0
+    return common_arguments(config, run_dir, device) | {
+        "per_device_train_batch_size": micro,
+        "gradient_accumulation_steps": batch // micro,
+        "train_sampling_strategy": "sequential",  # row_order() has shuffled
+        "max_length": None,  # encode_pairs() has dropped what is too long
+        "remove_unused_columns": False,
+        "beta": options.beta,
+        "loss_type": [options.loss_type, "sft"] if imitates else [options.loss_type],
+        "loss_weights": [1.0, options.imitation_weight] if imitates else None,
+        "label_smoothing": options.label_smoothing,
+    }
+
+
+def _make_trainer(
+    job: Job, model: Any, tokenizer: Any, examples: list[Example], callback: JournalCallback, device: str
+) -> Any:
+    from datasets import Dataset
+    from trl import DPOConfig
+
+    from training.algorithms.pairs import PairCollator, PairTrainer
+
+    config = job.config
+    count = config.dpo.batch_size * config.run.max_steps
+    order = row_order(len(examples), count, seed=config.run.seed, shuffle=config.data.shuffle)
+    trainer = PairTrainer(
+        model=model,
+        args=one_device(DPOConfig(**dpo_arguments(config, job.run_dir, device))),
+        data_collator=PairCollator(tokenizer.pad_token_id),
+        train_dataset=Dataset.from_list(examples).select(order),
+        processing_class=tokenizer,
+        callbacks=[callback],
+        peft_config=lora_config(config),
+    )
+    callback.attach(trainer)
+    return trainer

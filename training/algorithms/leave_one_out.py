@@ -1,0 +1,54 @@
+"""RLOO: REINFORCE with the mean reward of a group's other rollouts as the baseline of each.
+
+Ahmadian et al. 2024, *Back to Basics*. The rollouts, rewards and journal are GRPO's, and so is TRL's trainer: its
+``RLOOTrainer`` 1.16 takes neither our rollouts nor a mask of the environment's tokens. What differs from GRPO:
+
+1. The advantage is the reward less the mean of the others', without a division; with one rollout left it is 0.
+2. The pull of the reference is part of the reward: ``r - β Σ (log π - log π_ref)`` over the rollout's own tokens, with
+   the log-probabilities that it was sampled with. The loss has no KL term.
+3. A rollout is one action: its loss is ``-A Σ log π`` over its own tokens, averaged over rollouts. TRL's ``luspo`` with
+   one update of each sampling is just that: the ratio is 1, and its derivative the mean of the tokens', which
+   ``luspo`` takes times the length.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from training.algorithms.grpo import PARTS_FIELD
+from training.algorithms.kept_rows import KeptRowsTrainer, Rows
+
+
+class RlooTrainer(KeptRowsTrainer):
+    """TRL's GRPO trainer with the advantages of RLOO."""
+
+    def _generate_and_score_completions(self, inputs: Any) -> Rows:
+        output = super()._generate_and_score_completions(inputs)
+        gains = output["advantages"]  # rewards less the group's mean, which the other baseline does not depend on
+        if "ref_per_token_logps" in output:
+            gap = output["sampling_per_token_logps"] - output.pop("ref_per_token_logps")
+            pulls = (gap * output["completion_mask"] * output["tool_mask"]).sum(-1)
+            gains = gains - self.beta * pulls
+            self._metrics["train"]["kl"].append(float(pulls.sum()) / max(1, int(output["num_items_in_batch"])))
+        kept = torch.tensor([row[PARTS_FIELD] is not None for row in inputs], device=gains.device)
+        output["advantages"] = leave_one_out(gains, kept, self.num_generations or len(gains))
+        return output
+
+    def _compute_loss(self, model: Any, inputs: Rows) -> torch.Tensor:
+        beta, self.beta = self.beta, 0.0  # it stands in the rewards
+        try:
+            return super()._compute_loss(model, inputs)
+        finally:
+            self.beta = beta
+
+
+def leave_one_out(rewards: torch.Tensor, kept: torch.Tensor, size: int) -> torch.Tensor:
+    """Each reward less the mean of the other kept ones of its group, shape (rows,); 0 where there is no other, and for
+    rows that are not kept. ``size`` consecutive rows are a group."""
+    groups, mask = rewards.view(-1, size), kept.view(-1, size)
+    held = torch.where(mask, groups, torch.zeros_like(groups))
+    others = mask.sum(1, keepdim=True) - 1
+    baseline = (held.sum(1, keepdim=True) - held) / others.clamp(min=1)
+    return torch.where(mask & (others > 0), groups - baseline, torch.zeros_like(groups)).flatten()

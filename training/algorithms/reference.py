@@ -1,0 +1,231 @@
+"""Makes docs/algorithms.md: `python -m training docs algorithms`; a test keeps it current and whole.
+
+Each algorithm has its paper, its formula in plain text, its options and when to use it. Titles, defaults and limits of
+options stand in docs/configuration.md; here they are only named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Entry(NamedTuple):
+    """One algorithm, loss or setting. ``names`` are a method's kind, or values or options of the config."""
+
+    names: tuple[str, ...]
+    paper: str
+    formula: str
+    use: str
+    options: tuple[str, ...] = ()
+
+
+METHODS = (
+    Entry(
+        ("grpo",),
+        "Shao et al. 2024, *DeepSeekMath*",
+        "A = (r − mean of the group) / (std of the group + 1e-4), for every token that the model sampled",
+        "Multi-turn tasks with rewards from environments, judges or functions. Needs no value model.",
+        ("grpo.scale_rewards", "grpo.num_iterations", "grpo.mask_truncated", "rewards.aggregation", "rewards.signal"),
+    ),
+    Entry(
+        ("rloo",),
+        "Ahmadian et al. 2024, *Back to Basics: Revisiting REINFORCE-Style Optimization*",
+        "A = R − mean R of the group's other rollouts, R = r − β Σ (log π − log π_ref); loss = −A Σ log π of the "
+        "rollout's tokens, averaged over rollouts",
+        "Where one update is made of each sampling: no ratio, no clipping, no division by the spread of a group, so "
+        "that a group with a small spread does not count as much as one with a large one. The advantage is computed "
+        "here within TRL's GRPO trainer, because TRL's own RLOO trainer takes neither multi-turn rollouts nor a mask "
+        "of the environment's tokens. Journalled advantages are those of the rewards; the pull is the curve of `kl`.",
+        ("rloo.beta", "rloo.mask_truncated"),
+    ),
+    Entry(
+        ("dpo",),
+        "Rafailov et al. 2023, *Direct Preference Optimization*",
+        "−log σ(β (Δ chosen − Δ rejected)), Δ = Σ (log π − log π_ref) over an answer's own tokens",
+        "Pairs of a better and a worse answer: uploaded ones, or the best and worst rollouts of each task of a run. "
+        "Needs no environment while it trains. What tools answered within an answer is read and not learned.",
+        (
+            "dpo.loss_type",
+            "dpo.beta",
+            "dpo.imitation_weight",
+            "dpo.label_smoothing",
+            "dpo.batch_size",
+            "dpo.max_length",
+        ),
+    ),
+    Entry(
+        ("sft",),
+        "Ouyang et al. 2022, *Training language models to follow instructions*, step 1",
+        "−mean log π over the tokens that assistants wrote",
+        "Demonstrations, before any of the others: a model that never solves a task has nothing to be rewarded for.",
+        ("sft.batch_size", "sft.max_length", "sft.packing", "sft.held_out_share", "sft.held_out_every"),
+    ),
+)
+LOSSES = (
+    Entry(
+        ("dapo",),
+        "Yu et al. 2025, *DAPO*",
+        "−Σ min(ρ A, clip(ρ, 1 − ε, 1 + ε above) A) / tokens of the step",
+        "The default: long rollouts count by their tokens.",
+        ("grpo.epsilon", "grpo.epsilon_high", "grpo.delta"),
+    ),
+    Entry(
+        ("grpo",),
+        "Shao et al. 2024",
+        "the same, averaged over each rollout's tokens, then over rollouts",
+        "As published; prefers short answers where they are good, and long ones where they are bad.",
+    ),
+    Entry(
+        ("bnpo",),
+        "– (an averaging of TRL)",
+        "the same, over the tokens of the micro batch",
+        "Where micro batches are the whole step, it is dapo.",
+    ),
+    Entry(
+        ("dr_grpo",),
+        "Liu et al. 2025, *Understanding R1-Zero-Like Training*",
+        "the same, divided by rollouts × `rollout.max_completion_tokens`",
+        "Without bias by length; with `scale_rewards: none` as published.",
+    ),
+    Entry(
+        ("cispo",),
+        "MiniMax 2025, *MiniMax-M1*; the limit as in Khatri et al. 2025, *The Art of Scaling RL Compute*",
+        "−Σ sg[min(ρ, limit)] A log π / tokens of the step",
+        "Several updates of one sampling: tokens that clipping would silence go on teaching, with a bounded weight. "
+        "`grpo.epsilon_high` is the limit itself.",
+        ("grpo.epsilon_high",),
+    ),
+    Entry(
+        ("sapo",),
+        "Gao et al. 2025, *Soft Adaptive Policy Optimization*",
+        "−mean over rollouts of mean over tokens of σ(τ (ρ − 1)) · 4/τ · A, τ by the sign of A",
+        "Several updates of one sampling, where a hard edge makes training jump.",
+        ("grpo.sapo_temperature_pos", "grpo.sapo_temperature_neg"),
+    ),
+    Entry(
+        ("luspo",),
+        "*Length-Unbiased Sequence Policy Optimization* 2026 (arXiv 2602.05261)",
+        "−mean over rollouts of length · min(ρ A, clip(ρ) A), ρ the geometric mean of the rollout's ratios",
+        "GSPO where answers shrink during training. Needs `grpo.importance_sampling: sequence`.",
+        ("grpo.importance_sampling", "grpo.epsilon"),
+    ),
+    Entry(
+        ("vespo",),
+        "*Variational Sequence-Level Soft Policy Optimization* 2026 (arXiv 2602.10693)",
+        "−Σ sg[w^k e^(λ (1 − w))] A log π / tokens of the step, w the product of the rollout's ratios",
+        "Stale rollouts: a rollout far from the policy loses weight smoothly instead of token by token.",
+        ("grpo.vespo_k_pos", "grpo.vespo_lambda_pos", "grpo.vespo_k_neg", "grpo.vespo_lambda_neg"),
+    ),
+)
+PAIR_LOSSES = (
+    Entry(("sigmoid",), "Rafailov et al. 2023", "−log σ(β margin)", "The default."),
+    Entry(
+        ("ipo",),
+        "Azar et al. 2023, *A General Theoretical Paradigm*",
+        "(margin per token − 1/(2β))²",
+        "Clear pairs that DPO would push without end.",
+    ),
+    Entry(
+        ("hinge",),
+        "Zhao et al. 2023, *SLiC-HF*",
+        "max(0, 1 − β margin)",
+        "Pairs that are to count no more once they are told apart.",
+    ),
+    Entry(
+        ("robust",),
+        "Chowdhury et al. 2024, *Provably Robust DPO*",
+        "((1 − e) · −log σ(β margin) + e · log σ(−β margin)) / (1 − 2e)",
+        "Pairs of which a share e is the wrong way round, such as those of a judge.",
+        ("dpo.label_smoothing",),
+    ),
+)
+SETTINGS = (
+    Entry(
+        ("grpo.beta", "grpo.ref_sync_steps", "grpo.ref_sync_share"),
+        "Schulman 2020 (k3); DeepSeek-V3.2 2025; Gorbatovski et al. 2024, *Learn Your Reference Model*",
+        "β ρ (e^d − d − 1), d = log π_ref − log π, added to each token; every n steps π_ref ← α π + (1 − α) π_ref",
+        "Fine-tuned models that have something to lose. A reference that follows lets them go further; checkpoints "
+        "hold it, so a resumed run pulls to where it did. Not with LoRA.",
+    ),
+    Entry(
+        ("grpo.top_entropy_share",),
+        "Wang et al. 2025, *Beyond the 80/20 Rule*",
+        "only the tokens above the (1 − share) quantile of entropy have a loss; the divisor stays",
+        "Long reasoning, where most tokens are foregone. The quantile is of a micro batch.",
+    ),
+    Entry(
+        ("grpo.off_policy_limit",),
+        "DeepSeek-V3.2 2025, eq. 9",
+        "rollouts with A < 0 and mean (log π_sampler − log π) > limit have no loss",
+        "Many updates of one sampling, or a sampler that differs from the trainer.",
+    ),
+    Entry(
+        ("grpo.importance_sampling",),
+        "Zheng et al. 2025, *Group Sequence Policy Optimization*",
+        "ρ = e^(mean over the rollout's tokens of log π − log π_old)",
+        "Mixture-of-experts models, whose single ratios are noisy; with the loss grpo as published.",
+    ),
+    Entry(
+        ("grpo.entropy_coef",),
+        "Mnih et al. 2016, *Asynchronous Methods*",
+        "− weight · mean entropy of the tokens",
+        "A policy that settles too early.",
+    ),
+    Entry(
+        ("rewards.signal",),
+        "after DAPO's dynamic sampling",
+        "groups whose rewards (or outcomes) are equal have no loss, KL and entropy terms included",
+        "Shaped rewards on hard tasks: where all rollouts of a group fail, what still differs is shaping alone, and "
+        "learning from it teaches to fail more nicely. `outcome` asks the environment's verdict; without one, rewards.",
+    ),
+    Entry(
+        ("sft.packing",),
+        "after Krell et al. 2021, *Efficient Sequence Packing without Cross-contamination*",
+        "first-fit of a micro batch's conversations, the longest first; positions from 0 and a mask for each",
+        "Conversations of uneven length. The loss stays what it is, and the model proves before the first step that "
+        "its layers keep conversations apart.",
+    ),
+)
+_HEAD = """# Algorithms
+
+Made from `training/algorithms/reference.py` by `python -m training docs algorithms`. What each method and loss is, by
+whom, and when to use it; every option with its limits is in [configuration.md](configuration.md). Losses are TRL 1.16's
+and are held against these formulas in `tests/training/algorithms/`, GRPO's to 1e-6 and DPO's to 1e-5. Throughout, only
+tokens that the model sampled are learned from, and rollouts that failed outside the policy have no part in any mean
+(`log π` is of such tokens, `ρ` = π / π_old, `A` the advantage, `σ` the logistic function, `sg` a weight that no
+gradient flows through).
+"""
+
+
+def reference() -> str:
+    """The page as Markdown."""
+    parts = [_HEAD]
+    parts += _section("Methods", "`kind`", METHODS)
+    parts += _section("Losses of GRPO", "`grpo.loss_type`", LOSSES)
+    parts.append(
+        "\nApart from how they average, the last four differ from the first four only where the policy has left the "
+        "one that sampled: several updates of a step (`optim.mini_batch_size`, `grpo.num_iterations`).\n"
+    )
+    parts += _section("Losses of DPO", "`dpo.loss_type`", PAIR_LOSSES)
+    parts += _section("Settings", "options", SETTINGS)
+    return "".join([*parts, _PAIRS])
+
+
+def _section(title: str, names: str, entries: Sequence[Entry]) -> list[str]:
+    lines = [f"\n## {title}\n\n| {names} | paper | formula | when to use it |\n|---|---|---|---|\n"]
+    for entry in entries:
+        named = ", ".join(f"`{name}`" for name in entry.names)
+        options = f" Options: {', '.join(f'`{name}`' for name in entry.options)}." if entry.options else ""
+        lines.append(f"| {named} | {entry.paper} | {entry.formula} | {entry.use}{options} |\n")
+    return lines
+
+
+_PAIRS = """
+## Pairs from groups
+
+*Preference pairs* on a run that played (also `POST /api/v1/runs/<id>/pairs`) makes a dataset of its rollouts: for every
+task of a step the one with the highest and the one with the lowest reward, where they differ by at least the minimum
+gap. Excluded rollouts have no part in it, and those with calls that could not be read are passed over: their text is
+not recorded as it was sampled.
+"""

@@ -1,0 +1,23 @@
+"""RLOO: our rollouts, and TRL's GRPO trainer with advantages of its own (``leave_one_out``)."""
+
+from __future__ import annotations
+
+from training.algorithms.grpo import Scorer, run_on_rollouts
+from training.algorithms.job import Job
+from training.policy.engine import Engine
+
+
+def run_rloo(job: Job, *, scorer: Scorer | None = None, engine: Engine | None = None) -> None:
+    """Train by RLOO from the job's config. Raises typed errors, ``StopRequested`` among them.
+
+    ``scorer`` and ``engine`` replace the configured rewards and the in-process sampler, for tests.
+    """
+    from training.algorithms.leave_one_out import RlooTrainer
+
+    arguments = {
+        "loss_type": "luspo",
+        "importance_sampling_level": "sequence",
+        "scale_rewards": "none",
+        "beta": job.config.rloo.beta,
+    }
+    run_on_rollouts(job, RlooTrainer, arguments, scorer=scorer, engine=engine)

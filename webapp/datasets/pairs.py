@@ -1,0 +1,92 @@
+"""Preference pairs of a run's rollouts as a dataset: the best against the worst of each task, for DPO.
+
+Asked for like any other dataset that is made here: the version is saved at once, and the worker that checks it makes
+its file first, from the journals of the run's attempts (``training.exports.pairs``).
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.db.models import Max, Min
+from django.utils.translation import gettext as _
+
+from training.errors import ConfigError
+from training.exports.pairs import require_pairs
+from webapp.datasets.models import Dataset, DatasetState
+from webapp.datasets.pair_rows import PAIRS, journals_of
+from webapp.datasets.services import KEEP_FREE_BYTES, version_insert
+from webapp.pages import clean_name
+from webapp.rollouts.models import Rollout
+from webapp.runs.config import config_of
+from webapp.runs.models import Run, RunState
+from webapp.runs.states import TERMINAL
+from webapp.teams.models import User
+
+MAX_OPEN = 3
+MAX_GAP = 1e6
+MAX_GROUPS = 200_000
+
+
+def pairs_problem(run: Run) -> str:
+    """Why no pairs can be made of a run; empty where they can."""
+    config = config_of(run)
+    if run.state not in TERMINAL and run.state != RunState.PAUSED:
+        return _("The run is still at work; pairs can be made of it once it has ended.")
+    if config is None or not journals_of(run):
+        return _("The rollouts of this run are not here as they were played, so no pairs can be made of them.")
+    try:
+        require_pairs(config)
+    except ConfigError as exc:
+        dialect = {"dialect": config.rollout.dialect}
+        if exc.option == "rollout.dialect":
+            return _("Calls in the dialect %(dialect)s are not recorded as they were written.") % dialect
+        return _("This run played no rollouts.")
+    return ""
+
+
+def pairs_order(*, run: Run, user: User | None, name: str, min_gap: float) -> Dataset:
+    """Ask for the pairs of a run's rollouts. Raises ``ValidationError`` by field or with a sentence."""
+    if problem := pairs_problem(run):
+        raise ValidationError(problem, code="conflict")
+    if not (math.isfinite(min_gap) and 0 < min_gap <= MAX_GAP):
+        raise ValidationError({"min_gap": _("Give a difference above 0.")})
+    waiting = Dataset.objects.filter(project=run.project_id, state=DatasetState.CHECKING, lineage__operation=PAIRS)
+    if waiting.count() >= MAX_OPEN:
+        raise ValidationError(_("Datasets are being created in this project already; wait until one is done."))
+    size = sum(path.stat().st_size for path in journals_of(run))
+    if shutil.disk_usage(settings.DATA_DIR).free < size + KEEP_FREE_BYTES:
+        raise ValidationError(_("The server's disk is nearly full, so nothing was created."))
+    dataset = Dataset(
+        id=uuid.uuid4(),
+        project=run.project,
+        name=clean_name(name),
+        file_name="pairs.jsonl",
+        created_by=user,
+        reading={"format": "preference"},
+        lineage={
+            "operation": PAIRS,
+            "options": {"run": run.name, "run_id": str(run.pk), "min_gap": min_gap},
+            "parents": [],
+        },
+    )
+    version_insert(dataset)
+    return dataset
+
+
+def gaps_of(run: Run) -> list[float]:
+    """How far best and worst lie apart in each group of the run that is learned from or compared."""
+    known = Rollout.objects.filter(run=run, held_out=False, reward__isnull=False, parse_errors=0)
+    groups = known.values("attempt", "step", "group").annotate(gap=Max("reward") - Min("reward"))
+    return [gap for gap in groups.order_by().values_list("gap", flat=True)[:MAX_GROUPS] if math.isfinite(gap)]
+
+
+def counts(gaps: Sequence[float], bounds: Sequence[float]) -> list[dict[str, Any]]:
+    """How many groups differ by at least each bound."""
+    return [{"gap": bound, "groups": sum(gap >= bound for gap in gaps)} for bound in bounds]
