@@ -1,6 +1,7 @@
 # Everything a person does with Tiltyard; `make help` lists it. Needs Python 3.11+ and make, nothing else.
 PYTHON ?= python3
 VENV := .venv
+VLLM := .venv-vllm
 JS := tests/js
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check --no-compile
@@ -21,6 +22,9 @@ up: setup ## start everything; open the link it prints
 setup: $(VENV)/.setup ## make .venv with what the lock names (again only when it changed)
 	@true
 
+setup-vllm: $(VLLM)/.setup ## make .venv-vllm with the vLLM that runs may sample with (4 GB)
+	@true
+
 test: $(VENV)/.setup-test $(JS)/node_modules/.setup ## ruff, types, tests of the scripts, and the default tests (no GPU, no network)
 	@$(MAKE) --no-print-directory --jobs=2 lint default-tests
 
@@ -35,6 +39,9 @@ test-docker: $(VENV)/.setup-test ## build all images, start docker-compose.yml a
 
 test-gpu: $(VENV)/.setup-test ## three GRPO runs on a CUDA device, then the benchmark of steps on it
 	$(PY) -m pytest -m gpu && $(PY) benchmarks/gpu.py
+
+test-vllm: $(VENV)/.setup-test setup-vllm ## runs that the real vLLM samples (a quarter of an hour on two cores)
+	$(PY) -m pytest -m vllm
 
 mutants: $(VENV)/.setup-mutants ## put small faults into the code; its tests must notice (up to an hour; ARGS="lease --sample 0" for all of one module)
 	$(PY) -m tests.mutants.run $(ARGS)

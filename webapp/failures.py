@@ -155,6 +155,10 @@ CODES: dict[str, Words] = {
         gettext_noop("The sampler's log-probabilities differ from the trainer's."),
         gettext_noop("Training on such samples would be wrong: choose another model, or float32 as its precision."),
     ),
+    "sampler_died": Words(
+        gettext_noop("The vLLM that samples is gone, or did not start."),
+        gettext_noop("Resume: it is started again, and the step that it cut off is played again."),
+    ),
     "trainer_crashed": Words(
         gettext_noop("The trainer crashed."),
         gettext_noop("The end of the log has the traceback."),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,14 @@ from training.algorithms.loading import (
     prepare_device,
     revision_of,
 )
+from training.algorithms.sampler import JobSampler
 from training.algorithms.tasks import reward_components, task_rows
 from training.config import JobConfig, RewardComponent
 from training.data.schema import Row
 from training.journal import PhaseChanged
-from training.policy.check import SamplerCheck, tolerance_for, trainer_logprobs
+from training.policy.check import SamplerCheck, trainer_logprobs
 from training.policy.engine import Engine
-from training.policy.make import AUTOCAST, MEMORY_NOTE, make_engine
+from training.policy.make import AUTOCAST, MEMORY_NOTE
 from training.rewards.base import Episode, Score
 from training.rewards.combining import term_of
 from training.rewards.scoring import score_episode
@@ -48,7 +50,7 @@ Scorer = Callable[[Episode], Score]
 def run_grpo(job: Job, *, scorer: Scorer | None = None, engine: Engine | None = None) -> None:
     """Train by GRPO from the job's config. Raises typed errors, ``StopRequested`` among them.
 
-    ``scorer`` and ``engine`` replace the configured rewards and the in-process sampler, for tests.
+    ``scorer`` and ``engine`` replace the configured rewards and sampler, for tests.
     """
     config = job.config
     job.journal.write(PhaseChanged(phase="preparing", step=0))
@@ -69,31 +71,32 @@ def run_grpo(job: Job, *, scorer: Scorer | None = None, engine: Engine | None = 
     template = ChatTemplate(tokenizer)
     tasks = choose_tasks(job, rows, template)
     job.check_stop()
-    model = load_model(config, folder, device)
-    callback = JournalCallback(job, config.updates_per_step)
-    rollouts = _Rollouts(job, callback, rows, template, components, scorer)
-    trainer = _make_trainer(job, model, tokenizer, tasks.train, components, rollouts, callback, device)
-    own_engine, check = engine is None, None
-    if engine is None:
-        autocast = AUTOCAST.get(trainer.accelerator.mixed_precision)
-        sampled = trainer.accelerator.unwrap_model(trainer.model)
-        engine = make_engine(config, sampled, tokenizer, autocast=autocast, log=job.log)
-        check = SamplerCheck(trainer_logprobs(trainer), tolerance_for(sampled, autocast), job.journal.write)
-    rollouts.attach(engine, check)
-    job.check_stop()
-    job.started(len(tasks.train), device, checkpoint_step(checkpoint))
-    held_out = None
-    if config.evaluate.every:
-        held_out = callback.held_out = HeldOut(job, tasks, components, template, engine, scorer)
-        callback.saver.held_out = held_out.success_of
-    try:
+    with ExitStack() as after:
+        sampler = after.enter_context(closing(JobSampler(job, folder, device))) if engine is None else None
+        model = load_model(config, folder, device)
+        callback = JournalCallback(job, config.updates_per_step)
+        rollouts = after.enter_context(closing(_Rollouts(job, callback, rows, template, components, scorer)))
+        trainer = _make_trainer(job, model, tokenizer, tasks.train, components, rollouts, callback, device)
+        check = None
+        if sampler is not None:
+            engine, check = _sampled_by(sampler, trainer, tokenizer)
+        assert engine is not None  # noqa: S101 - it was given, or is the sampler's
+        rollouts.attach(engine, check)
+        job.check_stop()
+        job.started(len(tasks.train), device, checkpoint_step(checkpoint))
+        if config.evaluate.every:
+            copied = check if sampler is not None and sampler.copies else None
+            held_out = callback.held_out = HeldOut(job, tasks, components, template, engine, scorer, check=copied)
+            after.enter_context(closing(held_out))
+            callback.saver.held_out = held_out.success_of
         train(job, trainer, callback, checkpoint)
-    finally:
-        rollouts.close()
-        if held_out is not None:
-            held_out.close()
-        if own_engine:
-            engine.close()
+
+
+def _sampled_by(sampler: JobSampler, trainer: Any, tokenizer: Any) -> tuple[Engine, SamplerCheck]:
+    """The engine of the trainer's model, and its check."""
+    autocast = AUTOCAST.get(trainer.accelerator.mixed_precision)
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    return sampler.engine(model, tokenizer, trainer_logprobs(trainer), autocast)
 
 
 class _Rollouts:

@@ -61,7 +61,19 @@ METHODS: dict[str, Method] = {
     "grpo": Method(
         title=_("GRPO: learn from rewarded rollouts"),
         short="GRPO",
-        groups=("model", "data", "environment", "rewards", "rollout", "grpo", "evaluate", "optim", "run", "report"),
+        groups=(
+            "model",
+            "data",
+            "environment",
+            "rewards",
+            "rollout",
+            "vllm",
+            "grpo",
+            "evaluate",
+            "optim",
+            "run",
+            "report",
+        ),
         learns_from="rollouts",
         entry="training.algorithms.grpo:run_grpo",
         plays=True,
@@ -104,7 +116,7 @@ METHODS: dict[str, Method] = {
     "sample": Method(
         title=_("Sample: play and score, no training"),
         short=_("Sample"),
-        groups=("model", "endpoint", "data", "environment", "rewards", "rollout", "sample", "run", "report"),
+        groups=("model", "endpoint", "data", "environment", "rewards", "rollout", "vllm", "sample", "run", "report"),
         learns_from="nothing",
         entry="training.algorithms.sample:run_sample",
         plays=True,
@@ -133,7 +145,7 @@ METHODS: dict[str, Method] = {
     "evaluate": Method(
         title=_("Evaluate: how good is it?"),
         short=_("Evaluation"),
-        groups=("model", "endpoint", "data", "environment", "rewards", "rollout", "evaluate", "run", "report"),
+        groups=("model", "endpoint", "data", "environment", "rewards", "rollout", "vllm", "evaluate", "run", "report"),
         learns_from="nothing",
         entry="training.algorithms.evaluate:run_evaluate",
         plays=True,

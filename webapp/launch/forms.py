@@ -50,6 +50,7 @@ GROUP_HELP = (
     gettext_noop("Which environment server plays the episodes, and how long each stage may take."),
     gettext_noop("What is rewarded. Raw component values are stored for each rollout, weights applied on top."),
     gettext_noop("How trajectories are sampled."),
+    gettext_noop("The vLLM server that samples, used where the sampler is `vllm`."),
     gettext_noop("The loss. TRL's GRPOTrainer computes it."),
     gettext_noop("Supervised fine-tuning, used by jobs of kind `sft`."),
     gettext_noop("Playing and scoring without training, used by jobs of kind `sample`."),
