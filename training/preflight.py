@@ -20,7 +20,7 @@ from training.errors import ConfigError, TiltyardError
 from training.model_check import check_model_folder
 from training.policy.families import sampling_path
 from training.traps import Trap, traps
-from training.words import Sentence, _, sentence
+from training.words import Sentence, _, counted, ngettext, sentence
 
 SAMPLE_ROWS = 1000
 _INSTALL: dict[TrackerName, str] = {
@@ -251,7 +251,7 @@ def _sampler(config: JobConfig) -> Sentence:
             text = _("%(missing)s of %(count)s vLLM servers do not answer: %(urls)s.")
             hint = _("Start them, or correct their addresses; ones in a private network must be allowed to be reached.")
             raise _Problem(sentence(text, missing=len(silent), count=count, urls=", ".join(silent)), hint)
-        return Sentence(_("One vLLM server answers."), {"n": count}, _("{n} vLLM servers answer."))
+        return counted(ngettext("One vLLM server answers.", "{n} vLLM servers answer."), count)
     try:
         python = vllm_python()
     except TiltyardError:

@@ -96,6 +96,8 @@ def _sampled_by(sampler: JobSampler, trainer: Any, tokenizer: Any) -> tuple[Engi
     """The engine of the trainer's model, and its check."""
     autocast = AUTOCAST.get(trainer.accelerator.mixed_precision)
     model = trainer.accelerator.unwrap_model(trainer.model)
+    if sampler.differs(model, autocast):
+        trainer.correct()
     return sampler.engine(model, tokenizer, trainer_logprobs(trainer), autocast)
 
 
@@ -142,13 +144,14 @@ class _Rollouts:
     def __call__(self, prompts: list[str], trainer: Any) -> dict[str, list[Any]]:
         assert self._collector is not None and self._engine is not None  # noqa: S101 - attach() ran before training
         self._step = step = trainer.state.global_step + 1
+        before = self._engine.figures
         self._engine.weights_changed()
-        retries = self._engine.figures.memory_retries
+        synced = self._engine.figures.synced_seconds - before.synced_seconds
         with self._engine.sampling():
             result = self._collector.collect(step, [int(prompt) for prompt in prompts])
-        if self._engine.figures.memory_retries > retries:
+        if self._engine.figures.memory_retries > before.memory_retries:
             self._job.log(MEMORY_NOTE % step, "warning")
-        self._callback.extra = dict(result.figures)
+        self._callback.extra = dict(result.figures) | ({"sampling/sync_seconds": synced} if synced else {})
         if self._check is not None:
             self._callback.extra |= self._check(step, [rollout.trajectory for rollout in result.rollouts])
         if all(rollout.parts is None for rollout in result.rollouts):
@@ -216,9 +219,17 @@ def grpo_arguments(config: JobConfig, run_dir: Path, device: str, weights: list[
         "reward_weights": weights,
         "multi_objective_aggregation": config.rewards.aggregation,
         "shuffle_dataset": False,  # row_order() has done it, and a resumed run must see the same order
-        "use_vllm": False,
+        "use_vllm": False,  # TRL's own; ours samples behind rollout_func, and CorrectedTrainer says what is like it
+        "vllm_importance_sampling_mode": _correction_mode(config),
+        "vllm_importance_sampling_clip_max": config.grpo.sampler_ratio_max,
         "log_completions": False,
     }
+
+
+def _correction_mode(config: JobConfig) -> str:
+    """The name that TRL knows; where the correction is off it is never asked for."""
+    mode = config.grpo.sampler_correction
+    return "token_truncate" if mode == "off" else mode
 
 
 def _make_trainer(
@@ -235,7 +246,7 @@ def _make_trainer(
     from datasets import Dataset
     from trl import GRPOConfig
 
-    from training.algorithms.kept_rows import KeptRowsTrainer
+    from training.algorithms.correction import CorrectedTrainer
 
     config = job.config
     generations = -(-config.run.max_steps // config.updates_per_step)
@@ -246,7 +257,7 @@ def _make_trainer(
         shuffle=config.data.shuffle,
     )
     arguments = grpo_arguments(config, job.run_dir, device, [component.weight for component in components])
-    trainer = KeptRowsTrainer(
+    trainer = CorrectedTrainer(
         model=model,
         reward_funcs=[reward_function(component) for component in components],
         args=one_device(GRPOConfig(**arguments)),

@@ -24,7 +24,7 @@ from training.policy.vllm_weights import WeightsOnDisk, kv_gib
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-SERVER_HINT = "Start the server, or correct vllm.urls, then resume; docs/sampling.md says how one is started."
+SERVER_HINT = "Start it as docs/sampling.md says, or correct vllm.urls, then resume."
 
 
 class JobSampler:
@@ -44,6 +44,11 @@ class JobSampler:
     def copies(self) -> bool:
         """Whether turns are sampled from a copy of weights that change, so that each copy is to be checked."""
         return self._vllm and self._job.config.method.trains
+
+    def differs(self, model: Any, autocast: torch.dtype | None) -> bool:
+        """Whether its probabilities may be others than the trainer's, so that the loss has to correct for that."""
+        exact = autocast is None and next(model.parameters()).dtype in (torch.float32, torch.float64)
+        return self._job.config.grpo.sampler_correction != "off" and (self._vllm or not exact)
 
     def engine(
         self, model: Any, tokenizer: PreTrainedTokenizerBase, logprobs: TrainingLogprobs, autocast: torch.dtype | None
@@ -96,6 +101,8 @@ class JobSampler:
         client, needed = self._client(loop, url), self._job.config.longest_text
         try:
             models = loop.call(client.get("/v1/models")).get("data") or []
+            if self.copies:
+                loop.call(client.get("/weight_info"))  # one of the routes that new weights need
         except Gone as gone:
             raise SamplerDied(str(gone), hint=SERVER_HINT) from gone
         base = next((model for model in models if not model.get("parent")), None)

@@ -46,6 +46,28 @@ class GrpoConfig(Group):
         help=_("Unit over which the policy ratio is computed."),
         choices={"token": _("each token (GRPO)"), "sequence": _("the whole rollout (GSPO)")},
     )
+    sampler_correction: Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask", "off"] = option(
+        "token_truncate",
+        title=_("Sampler correction"),
+        help=_(
+            "Where the sampler computes otherwise than the trainer (vLLM, bfloat16), the loss weighs what was sampled "
+            "by the ratio of the two probabilities; this says of what, and what becomes of large ratios."
+        ),
+        choices={
+            "token_truncate": _("of each token; a larger ratio counts as the limit"),
+            "token_mask": _("of each token; one with a larger ratio is left out"),
+            "sequence_truncate": _("of the whole rollout; a larger ratio counts as the limit"),
+            "sequence_mask": _("of the whole rollout; one with a larger ratio is left out (TRL's default)"),
+            "off": _("no correction"),
+        },
+    )
+    sampler_ratio_max: float = option(
+        3.0,
+        title=_("Sampler ratio at most"),
+        help=_("Limit of the ratio between the trainer's probability and the sampler's."),
+        gt=1,
+        le=1000,
+    )
     num_iterations: int = option(
         1, title=_("Iterations per batch"), help=_("Optimiser passes over each batch (μ)."), ge=1, le=16
     )

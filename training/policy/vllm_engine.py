@@ -85,9 +85,11 @@ class Server:
         await self.agree()
 
     async def agree(self) -> None:
-        """Raise ``Gone`` unless it still has the weights that it was given."""
+        """Raise ``Gone`` unless it still has the weights that it was given, if it was given any."""
+        if not self.version:
+            return
         found = (await self.client.get("/weight_info")).get("weight_version")
-        if self.version and found != self.version:
+        if found != self.version:
             raise Gone(f"{self.client.name} has the weights “{found}” and was given “{self.version}”.")
 
     async def read_any_format(self) -> None:
@@ -126,7 +128,6 @@ class VllmEngine:
         self._version, self._label = 0, ""
         self._done = EngineFigures()
         self._asking, self._since = 0, 0.0
-        self.synced_seconds = 0.0
 
     @property
     def version(self) -> int:
@@ -147,7 +148,8 @@ class VllmEngine:
         began = time.monotonic()
         self._loop.call(self._hand_over(self._weights.write()))
         self._weights.taken()
-        self.synced_seconds = time.monotonic() - began
+        spent = time.monotonic() - began
+        self._done = replace(self._done, synced_seconds=self._done.synced_seconds + spent)
         self._label, self._version = label, self._version + 1
         return self._version
 

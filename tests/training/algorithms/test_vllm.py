@@ -175,9 +175,10 @@ def test_a_server_that_dies_within_a_step_costs_the_step_and_no_more(
 
 
 def test_a_sample_run_takes_the_servers_own_weights_and_checks_them(make_job: MakeJob, starter_folder: Path) -> None:
-    with vllm_job(make_job, starter_folder, kind="sample") as (job, _stub, behind):
+    with vllm_job(make_job, starter_folder, kind="sample") as (job, stub, behind):
         run_sample(job)
     assert behind.taken == [starter_folder.name]
+    assert set(stub.paths()) == {"/v1/models", "/v1/completions"}  # any server of the model will do
     first, second = (event.values for event in of_type(job.run_dir, "metrics"))
     assert first[GAP] <= 1e-4 and GAP not in second
 
@@ -192,14 +193,20 @@ def test_a_server_of_another_model_is_found_at_once(
 
 
 @pytest.mark.parametrize(
-    ("window", "dead", "said"),
-    [(300, False, "300 tokens; prompt and episode together may have 420"), (512, True, "could not be asked")],
+    ("fault", "said"),
+    [
+        ("short", "a window of 300 tokens; prompt and episode together may have 420"),
+        ("dead", "could not be asked at /v1/models"),
+        ("takes no weights", "answers 404 at /weight_info"),
+    ],
 )
 def test_a_server_that_cannot_serve_the_job_is_refused_at_the_start(
-    make_job: MakeJob, starter_folder: Path, window: int, dead: bool, said: str
+    make_job: MakeJob, starter_folder: Path, fault: str, said: str
 ) -> None:
     with vllm_job(make_job, starter_folder) as (job, stub, _behind):
-        stub.window, stub.dead = window, dead
+        stub.window, stub.dead = 300 if fault == "short" else 4096, fault == "dead"
+        if fault == "takes no weights":
+            stub.fail("/weight_info", 404)
         with pytest.raises(SamplerDied, match=said):
             run_grpo(job, scorer=by_length)
     assert of_type(job.run_dir, "run_started") == []
