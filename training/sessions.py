@@ -26,6 +26,13 @@ def started_at(pid: int) -> str | None:
         return None
 
 
+def namespace() -> str:
+    """Where process ids of ours count: a container has numbers of its own."""
+    with suppress(OSError):
+        return os.readlink(PROC / "self/ns/pid")
+    return ""
+
+
 def members(session: int) -> list[int]:
     """The living processes of a session, its leader among them."""
     return [pid for pid in _pids() if _session_of(pid) == session]

@@ -27,7 +27,7 @@ from training.child_env import DEVICES, MODELS, PLACES, ROOT, child_env
 from training.errors import SamplerDied, StopRequested
 from training.limited import limited_child
 from training.policy.vllm_client import Gone, Loop, VllmClient
-from training.sessions import started_at, sweep
+from training.sessions import namespace, started_at, sweep
 from training.tail import lines_backwards
 from training.words import _
 
@@ -138,7 +138,7 @@ class VllmServer:
         finally:
             os.close(read_fd)
         self._started = started_at(self._process.pid)
-        who = {"pid": self._process.pid, "started": self._started}
+        who = {"pid": self._process.pid, "started": self._started, "namespace": namespace()}
         (run_dir / SERVER_NAME).write_text(json.dumps(who))
 
     @property
@@ -194,7 +194,8 @@ def sweep_servers(folders: Iterable[Path]) -> None:
     for folder in folders:
         with suppress(OSError, ValueError, KeyError, TypeError):
             who = json.loads((folder / SERVER_NAME).read_text())
-            sweep(int(who["pid"]), who["started"])
+            if who["namespace"] == namespace():
+                sweep(int(who["pid"]), who["started"])
             (folder / SERVER_NAME).unlink()
         shutil.rmtree(folder / WEIGHTS_NAME, ignore_errors=True)
 

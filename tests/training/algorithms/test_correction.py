@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from tests.training.algorithms.conftest import MakeJob
-from tests.training.algorithms.test_grpo import by_length
-from tests.training.algorithms.test_kept_rows import norm, run, watch_gradients
+from tests.training.algorithms.test_grpo import COMPONENTS, by_length
+from tests.training.algorithms.test_kept_rows import norm, watch_gradients
 from tests.training.helpers import of_type, scripted_server
 from training.algorithms import grpo
 from training.algorithms.correction import TRUNCATED, truncated_share
@@ -48,7 +48,10 @@ def ratio(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def figures(make_job: MakeJob, name: str, url: str, **over: Any) -> dict[str, float]:
-    job = run(make_job, name, url, "grpo", 2, 2, **over)
+    over["grpo"] = {"loss_type": "grpo", **over.get("grpo", {})}
+    optim = {"micro_batch_size": 2, "max_grad_norm": 1000.0}
+    rewards = {"components": COMPONENTS}
+    job = make_job(name, environment={"url": url}, rewards=rewards, optim=optim, run={"max_steps": 1}, **over)
     run_grpo(job, scorer=by_length)
     (event,) = of_type(job.run_dir, "metrics")
     values: dict[str, float] = event.values

@@ -19,7 +19,7 @@ from training.child_env import ROOT
 from training.errors import SamplerDied, StopRequested
 from training.policy.vllm_client import Loop, VllmClient
 from training.policy.vllm_server import LOG_NAME, SERVER_NAME, WEIGHTS_NAME, Plan, VllmServer, sweep_servers
-from training.sessions import SHARED, members, started_at, sweep
+from training.sessions import SHARED, members, namespace, started_at, sweep
 
 # What a Python with vLLM does with `-m vllm.entrypoints.openai.api_server --uds SOCKET …`: a worker, and a server.
 FAKE = """\
@@ -100,7 +100,8 @@ def test_it_starts_samples_and_is_ended_with_all_that_it_started(
     try:
         ready(server, loop)
         assert server.alive and len(members(session)) >= 3  # keeper, server, worker
-        assert json.loads((tmp_path / SERVER_NAME).read_text()) == {"pid": session, "started": started_at(session)}
+        who = {"pid": session, "started": started_at(session), "namespace": namespace()}
+        assert json.loads((tmp_path / SERVER_NAME).read_text()) == who
         assert server.socket.parent.stat().st_mode & 0o077 == 0
         deadline = time.monotonic() + 10
         while not list(SHARED.glob(f"psm_test_{session}*")) and time.monotonic() < deadline:
@@ -186,11 +187,14 @@ def test_a_stranger_under_an_old_id_is_left_alone(tmp_path: Path) -> None:
     try:
         boot, _slash, ticks = (started_at(stranger.pid) or "").partition("/")
         assert ticks.isdigit()
-        for told in (f"{boot}/{int(ticks) - 1}", f"another-boot/{ticks}", None):
-            (tmp_path / SERVER_NAME).write_text(json.dumps({"pid": stranger.pid, "started": told}))
+        here, true = namespace(), f"{boot}/{ticks}"
+        others = [(f"{boot}/{int(ticks) - 1}", here), (f"another-boot/{ticks}", here), (None, here), (true, "pid:[1]")]
+        for told, place in others:
+            who = {"pid": stranger.pid, "started": told, "namespace": place}
+            (tmp_path / SERVER_NAME).write_text(json.dumps(who))
             sweep_servers([tmp_path])
             assert stranger.poll() is None and not (tmp_path / SERVER_NAME).exists()
-        assert sweep(stranger.pid, f"{boot}/{ticks}")
+        assert sweep(stranger.pid, true)
         assert stranger.wait(10) == -signal.SIGTERM or stranger.returncode == -signal.SIGKILL
     finally:
         stranger.kill()
