@@ -90,7 +90,8 @@ class JobSampler:
         """The server that the run started, once it is ready."""
         client = self._client(loop, "http://vllm", server.socket)
         self._job.log("Waiting for vLLM to start.")
-        server.wait_ready(client, self._job.config.vllm.start_timeout_s, self._job.stop)
+        waited_s = server.wait_ready(client, self._job.config.vllm.start_timeout_s, self._job.stop)
+        self._job.log(f"vLLM is ready, after {waited_s:.0f} s.")
         found = Server(client, MODEL)
         if server.plan.blank:
             loop.call(found.read_any_format())

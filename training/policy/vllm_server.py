@@ -146,8 +146,8 @@ class VllmServer:
         """Whether its first process lives, as its keeper knows."""
         return self._process.poll() is None
 
-    def wait_ready(self, client: VllmClient, limit_s: float, stop: threading.Event) -> None:
-        """Wait until it has sampled a turn. Raises ``SamplerDied``, ``StopRequested``."""
+    def wait_ready(self, client: VllmClient, limit_s: float, stop: threading.Event) -> float:
+        """Wait until it has sampled a turn, and say for how long. Raises ``SamplerDied``, ``StopRequested``."""
         began = time.monotonic()
         while True:
             if stop.wait(LOOK_S):
@@ -163,6 +163,7 @@ class VllmServer:
             client.call(client.post("/v1/completions", body))
         except Gone as gone:
             raise self._never(f"vLLM answered, and sampled nothing: {gone}") from gone
+        return time.monotonic() - began
 
     def _never(self, what: str) -> SamplerDied:
         return SamplerDied(f"{what} {self.last_words()}".strip(), hint=SAID_HINT)

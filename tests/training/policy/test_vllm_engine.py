@@ -189,11 +189,23 @@ def test_a_server_that_was_started_anew_is_noticed_though_it_answers(when: str) 
             stub.restart()
 
 
-def test_weights_that_nobody_takes_end_the_step() -> None:
+@pytest.mark.parametrize(
+    ("path", "fault", "said"),
+    [
+        ("/collective_rpc", 500, "planted"),
+        ("/collective_rpc", "hang", "within 0.5 s"),
+        ("/reset_prefix_cache", "drop", "could not be asked"),
+        ("/update_weight_version", 404, "answers 404"),
+    ],
+)
+def test_weights_that_nobody_takes_end_the_step(path: str, fault: Any, said: str) -> None:
     stub = Stub()
-    stub.fail("/collective_rpc", 500)
-    with engine_over(stub, weights=Steps(adapter=False)) as engine, pytest.raises(SamplerDied, match="planted"):
-        engine.weights_changed()
+    stub.fail(path, fault)
+    with engine_over(stub, weights=Steps(adapter=False), limit_s=0.5) as engine:
+        with pytest.raises(SamplerDied, match=said):
+            engine.weights_changed()
+        assert engine.version == 0
+        assert engine.weights_changed() == 1  # a resumed run, or a server that is there again
 
 
 def test_an_episode_stays_with_its_server_and_new_ones_go_to_the_one_with_the_fewest() -> None:
