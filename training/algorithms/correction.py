@@ -28,12 +28,13 @@ class CorrectedTrainer(KeptRowsTrainer):
     def correct(self) -> None:
         """From now on what is sampled is weighed by the ratio of trainer and sampler."""
         self.use_vllm = True
-        self.vllm_generation = _OurEngineDoes()
+        self.vllm_generation: Any = _OurEngineDoes()
         self._last_loaded_step = -1  # TRL 1.16 sets it with its own vLLM only
 
     def _generate_and_score_completions(self, inputs: Any) -> Rows:
         output = super()._generate_and_score_completions(inputs)
-        share = truncated_share(output, self.vllm_importance_sampling_clip_max, self.vllm_importance_sampling_mode)
+        most, mode = self.vllm_importance_sampling_clip_max, self.vllm_importance_sampling_mode
+        share = truncated_share(output, most, mode) if most is not None else None
         if share is not None:
             self.callback.extra[TRUNCATED] = share
         return output

@@ -50,15 +50,16 @@ class GrpoConfig(Group):
         "token_truncate",
         title=_("Sampler correction"),
         help=_(
-            "Where the sampler computes otherwise than the trainer (vLLM, bfloat16), the loss weighs what was sampled "
-            "by the ratio of the two probabilities; this says of what, and what becomes of large ratios."
+            "Where the sampler computes otherwise than the trainer (vLLM, bfloat16), the loss weighs each token, or "
+            "each rollout, by the ratio of the two probabilities. A ratio above the limit counts as the limit, or "
+            "what it belongs to is left out."
         ),
         choices={
-            "token_truncate": _("of each token; a larger ratio counts as the limit"),
-            "token_mask": _("of each token; one with a larger ratio is left out"),
-            "sequence_truncate": _("of the whole rollout; a larger ratio counts as the limit"),
-            "sequence_mask": _("of the whole rollout; one with a larger ratio is left out (TRL's default)"),
-            "off": _("no correction"),
+            "token_truncate": _("tokens, at most the limit"),
+            "token_mask": _("tokens, none above the limit"),
+            "sequence_truncate": _("rollouts, at most the limit"),
+            "sequence_mask": _("rollouts, none above the limit"),
+            "off": _("none"),
         },
     )
     sampler_ratio_max: float = option(

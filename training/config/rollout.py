@@ -66,11 +66,11 @@ class RolloutConfig(Group):
     engine: EngineName = option(
         "in_process",
         title=_("Sampler"),
-        help=_("Who samples the model's turns."),
-        choices={
-            "in_process": _("the trainer itself: right for small models, and on a CPU"),
-            "vllm": _("vLLM, a server of its own: far faster for real models on a GPU; see the group vLLM"),
-        },
+        help=_(
+            "Who samples the model's turns. vLLM is a server of its own, with options below: far faster for real "
+            "models on a GPU, slower for tiny ones on a CPU."
+        ),
+        choices={"in_process": _("the trainer itself"), "vllm": _("a vLLM server")},
     )
     dialect: Dialect = option(
         "auto",

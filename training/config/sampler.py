@@ -17,10 +17,10 @@ class VllmConfig(Group):
     mode: Literal["managed", "server"] = option(
         "managed",
         title=_("vLLM server"),
-        help=_("Who starts it."),
+        help=_("A managed one is started on the run's own devices, and ends with it. Others need their addresses."),
         choices={
-            "managed": _("the run starts it on its own devices and ends it"),
-            "server": _("it runs already, at the addresses below"),
+            "managed": _("started by the run"),
+            "server": _("running already"),
         },
     )
     urls: list[str] = option(
