@@ -177,9 +177,27 @@ def test_the_next_attempt_ends_what_the_one_before_left(tmp_path: Path, mode: Ca
     os.kill(session, signal.SIGKILL)
     end(run)
     assert members(session)
-    sweep_servers((earlier, now))
+    mode("broken")
+    VllmServer(plan(), now, (earlier,)).close()
     assert nothing_left(session, 0.0)
     assert list(earlier.iterdir()) == [earlier / LOG_NAME]
+
+
+def test_of_a_session_whose_leader_is_gone_only_what_began_after_it_is_ended() -> None:
+    """Its id may have come round to another session, whose leader has ended too."""
+    orphan = subprocess.Popen(
+        ["sh", "-c", "sleep 60 > /dev/null & echo $!"], start_new_session=True, stdout=subprocess.PIPE, text=True
+    )
+    said, _none = orphan.communicate(timeout=20)
+    pid = int(said)
+    boot, _slash, ticks = (started_at(pid) or "").partition("/")
+    try:
+        assert members(orphan.pid) == [pid] and started_at(orphan.pid) is None
+        assert not sweep(orphan.pid, f"{boot}/{int(ticks) + 1}") and members(orphan.pid) == [pid]
+        assert sweep(orphan.pid, f"{boot}/{int(ticks) - 1}") and members(orphan.pid) == []
+    finally:
+        if members(orphan.pid) == [pid]:
+            os.kill(pid, signal.SIGKILL)
 
 
 def test_a_stranger_under_an_old_id_is_left_alone(tmp_path: Path) -> None:
