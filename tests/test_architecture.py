@@ -43,6 +43,8 @@ OUTBOUND = {
 # Who may start a process that goes on while we do something else, and why.
 STARTERS = {
     "training/reporting/starting.py",  # one process a tracker, which reads the journal as long as the run lasts
+    "training/policy/vllm_server.py",  # vLLM's keeper, as long as the run lasts
+    "training/policy/vllm_keeper.py",  # vLLM, until the pipe of the run closes
     "training/limited.py",  # every short-lived program, with its limits
     "training/sandbox/process.py",  # a worker that is spoken to over both its pipes, call after call
     "webapp/engine/trainer.py",  # the trainer, which a supervisor watches

@@ -22,6 +22,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -34,6 +35,10 @@ ALLOW_VARIABLE = "TILTYARD_OUTBOUND_ALLOW"
 TOKEN_VARIABLE = "TILTYARD_ENV_TOKEN"  # noqa: S105 - the name of a variable, not a secret
 MAX_TRIED = 4
 """Addresses of one host that are tried."""
+CONNECTIONS = 100
+"""Open at once, of one client."""
+IDLE_S = 3.0
+"""How long an idle connection is kept: less than servers do, so that no request meets a connection that is closing."""
 CLIENT_ERRORS: tuple[type[Exception], ...] = (httpx.HTTPError, httpx.InvalidURL, OSError)
 """What the client raises; a library that brings the same client (Hugging Face's) lets these out."""
 
@@ -180,7 +185,8 @@ class HttpAnswer:
 class HttpClient:
     """A client for one server. The caller's own deadline bounds the whole of each exchange, every read included.
 
-    ``pinned`` are the addresses that a caller has checked itself, for the one host that it asks.
+    ``pinned`` are the addresses that a caller has checked itself, for the one host that it asks; ``path`` is the Unix
+    socket of a server that the caller started, which is asked whatever the host. At most ``connections`` are open.
     """
 
     def __init__(
@@ -189,9 +195,11 @@ class HttpClient:
         *,
         headers: Mapping[str, str] | None = None,
         pinned: Iterable[Address] | None = None,
+        path: Path | None = None,
+        connections: int = CONNECTIONS,
     ) -> None:
-        transport: httpx.AsyncBaseTransport = _transport()
-        allowed = allow_list()
+        transport: httpx.AsyncBaseTransport = _transport(path, connections)
+        allowed = allow_list() if path is None else None
         if pinned is not None:
             transport = _CheckedTransport(transport, None, list(pinned)[:MAX_TRIED])
         elif allowed is not None:
@@ -238,8 +246,10 @@ class HttpClient:
         await self.close()
 
 
-def _transport() -> httpx.AsyncBaseTransport:
-    return httpx.AsyncHTTPTransport(verify=tls(), trust_env=False, retries=0)
+def _transport(path: Path | None = None, connections: int = CONNECTIONS) -> httpx.AsyncBaseTransport:
+    limits = httpx.Limits(max_connections=connections, max_keepalive_connections=connections, keepalive_expiry=IDLE_S)
+    uds = str(path) if path is not None else None
+    return httpx.AsyncHTTPTransport(verify=tls(), trust_env=False, retries=0, limits=limits, uds=uds)
 
 
 def http_parts(url: str) -> tuple[str, str]:

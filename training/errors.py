@@ -261,6 +261,16 @@ class MemoryShort(TiltyardError):
     pauses = True
 
 
+class SamplerDied(TiltyardError):
+    """The server that samples did not start, is gone, hangs, or does not hold the weights that it was given.
+
+    It ends the step without an update: the rollouts that ended before are those that end early, a biased batch.
+    """
+
+    code, boundary = "sampler_died", Boundary.POLICY
+    pauses = True
+
+
 class StopRequested(TiltyardError):
     """Someone asked the run to stop; not a failure."""
 

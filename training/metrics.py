@@ -132,6 +132,28 @@ METRICS: dict[str, Metric] = {
         _("Largest difference between the sampler's log-probabilities and a training forward over the same ids."),
         _("nats"),
     ),
+    "sampling/sampling_logp_difference/mean": Metric(
+        _("Sampler difference"),
+        _("Difference between the sampler's log-probabilities and the trainer's, averaged over the step's tokens."),
+        _("nats"),
+    ),
+    "sampling/sampling_logp_difference/max": Metric(
+        _("Largest sampler difference"), _("The same, of the token where it is largest."), _("nats")
+    ),
+    "sampling/importance_sampling_ratio/mean": Metric(
+        _("Sampler ratio"),
+        _("The trainer's probability of what was sampled by the sampler's, averaged; 1 where both agree."),
+    ),
+    "sampling/importance_sampling_ratio/min": Metric(_("Smallest sampler ratio"), _("The smallest of the step.")),
+    "sampling/importance_sampling_ratio/max": Metric(_("Largest sampler ratio"), _("The largest of the step.")),
+    "sampling/truncated_share": Metric(
+        _("Ratios at the limit"),
+        _("Share of sampler ratios that were above the limit, and so truncated or left out."),
+        form="percent",
+    ),
+    "sampling/sync_seconds": Metric(
+        _("Handover of weights"), _("Time until vLLM had the step's weights."), _("s"), "duration"
+    ),
     "updates/skipped": Metric(
         _("Skipped updates"), _("Updates that did not move the weights, because loss or gradient was not finite.")
     ),

@@ -20,7 +20,7 @@ from training.errors import ConfigError, TiltyardError
 from training.model_check import check_model_folder
 from training.policy.families import sampling_path
 from training.traps import Trap, traps
-from training.words import Sentence, _, sentence
+from training.words import Sentence, _, counted, ngettext, sentence
 
 SAMPLE_ROWS = 1000
 STARTER = "starter"
@@ -73,6 +73,8 @@ def each_check(config: JobConfig, *, load_template: bool = True, device: str = "
     checks.append(("dataset", _dataset))
     if config.method.plays:
         checks += [("environment", _environment), ("slots", _slots), ("rewards", _rewards)]
+    if config.samples_with_vllm:
+        checks.append(("sampler", _sampler))
     if config.method.trains:
         checks.append(("batch", _batch))
     if load_template and config.needs_model and _local_folder(config) is not None:
@@ -145,14 +147,15 @@ def _model(config: JobConfig) -> Sentence:
         return sentence(_("%(source)s is fetched from Hugging Face when the run starts."), source=source)
     facts = check_model_folder(folder)
     path = sampling_path(facts.model_type)
-    if path is None and facts.model_type and config.method.plays:
+    sampled_here = config.method.plays and not config.samples_with_vllm
+    if path is None and facts.model_type and sampled_here:
         raise _Problem(
             sentence(_("Models of the family %(family)s cannot be sampled correctly."), family=facts.model_type),
             _("Choose a model of another family, such as qwen3, qwen3_5, llama, mistral, gemma3 or gpt_oss."),
         )
     name = facts.architecture or facts.model_type or "a model"
     count = f"{facts.parameters:,}"
-    if path == "plain" and config.method.plays:
+    if path == "plain" and sampled_here:
         text = _("%(name)s with %(count)s parameters, safe to load. Every turn computes the whole prompt again.")
         return sentence(text, name=name, count=count)
     return sentence(_("%(name)s with %(count)s parameters, safe to load."), name=name, count=count)
@@ -246,6 +249,27 @@ def _rewards(config: JobConfig) -> Sentence:
         raise ConfigError(" ".join(problems), hint="Fix rewards.components.")
     names = ", ".join(f"{component.name} × {component.weight:g}" for component in components)
     return sentence(_("Scored by %(names)s."), names=names)
+
+
+def _sampler(config: JobConfig) -> Sentence:
+    from training.policy.vllm_server import NOT_INSTALLED, answering, installed_version, vllm_python
+
+    if config.vllm.mode == "server":
+        count = len(config.vllm.urls)
+        silent = [url for url, problem in answering(config.vllm.urls).items() if problem]
+        if silent:
+            text = _("%(missing)s of %(count)s vLLM servers do not answer: %(urls)s.")
+            hint = _("Start them, or correct their addresses; ones in a private network must be allowed to be reached.")
+            raise _Problem(sentence(text, missing=len(silent), count=count, urls=", ".join(silent)), hint)
+        return counted(ngettext("One vLLM server answers.", "{n} vLLM servers answer."), count)
+    try:
+        python = vllm_python()
+    except TiltyardError:
+        raise _Problem(sentence(_("vLLM is not installed here.")), NOT_INSTALLED) from None
+    version = installed_version(python)
+    if version is None:
+        raise _Problem(sentence(_("%(python)s has no vLLM."), python=str(python)), NOT_INSTALLED)
+    return sentence(_("vLLM %(version)s is started with the run; it takes a minute or more."), version=version)
 
 
 def _batch(config: JobConfig) -> Sentence:

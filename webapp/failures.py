@@ -159,6 +159,10 @@ CODES: dict[str, Words] = {
         gettext_noop("The device ran out of memory in a step of training."),
         gettext_noop("The weights are as they were before the step. Resume with the changed options named below."),
     ),
+    "sampler_died": Words(
+        gettext_noop("The vLLM that samples is gone, or did not start."),
+        gettext_noop("Resume: it is started again, and the step that it cut off is played again."),
+    ),
     "trainer_crashed": Words(
         gettext_noop("The trainer crashed."),
         gettext_noop("The end of the log has the traceback."),

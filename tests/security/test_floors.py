@@ -57,13 +57,14 @@ def test_the_newest_redis_of_this_machine_is_used(tmp_path: Path, monkeypatch: p
     assert embedded.redis_bin() != str(own)  # older than the one that we carry
 
 
-def test_every_pin_but_torch_has_its_hashes() -> None:
-    lock, hashes = ((ROOT / name).read_text() for name in ("requirements.lock", "requirements.hashes"))
+@pytest.mark.parametrize("name", ["requirements", "requirements-vllm"])
+def test_every_pin_but_torch_has_its_hashes(name: str) -> None:
+    lock, hashes = ((ROOT / f"{name}.{kind}").read_text() for kind in ("lock", "hashes"))
     assert pins(lock) == pins(hashes) and len(pins(lock)) > 90
     for block in re.split(r"\n(?=[a-z0-9])", hashes)[1:]:
         assert re.search(r"--hash=sha256:[0-9a-f]{64}", block), block
     with pytest.raises(SystemExit, match="b==2"):
-        hashed("a==1\nb==2\ntorch==3\n", "a==1 \\\n    --hash=sha256:00\nb==1 \\\n    --hash=sha256:00\n")
+        hashed("a==1\nb==2\ntorch==3\n", "a==1 \\\n    --hash=sha256:00\nb==1 \\\n    --hash=sha256:00\n", name)
 
 
 def test_an_unsupported_redis_is_told(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import yaml
 from benchmarks.environment import environment_server
 from tests.training.helpers import demonstration_rows, job_config, write_rows
 from tests.training.rollout.bench import openenv_server
+from tests.vllm_stub import Stub, serving
 from training.preflight import Check, preflight
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -147,3 +148,36 @@ def test_each_sentence_is_a_template_or_has_the_code_of_its_error(tmp_path: Path
         assert not check.told or check.told == check.message
     named = by_name(checks)
     assert named["model"].told.values == {"source": "/nowhere"} and named["dataset"].code == "data_unreadable"
+
+
+def sampler_check(config: dict[str, Any], **groups: Any) -> Check:
+    job = job_config(**config, **groups)
+    return by_name(preflight(job, load_template=False))["sampler"]
+
+
+def test_a_vllm_that_is_to_be_started_must_be_there(
+    tmp_path: Path, starter_folder: Path, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = good(tmp_path, starter_folder, server)
+    python = tmp_path / "python"
+    monkeypatch.setenv("TILTYARD_VLLM_PYTHON", str(python))
+    missing = sampler_check(config, rollout={"engine": "vllm"})
+    assert not missing.ok and missing.message == "vLLM is not installed here." and "make setup-vllm" in missing.hint
+    python.write_text("#!/bin/sh\nexit 0\n")
+    python.chmod(0o755)
+    bare = sampler_check(config, rollout={"engine": "vllm"})
+    assert not bare.ok and bare.message == f"{python} has no vLLM."
+    python.write_text("#!/bin/sh\necho 0.31.0\n")
+    there = sampler_check(config, rollout={"engine": "vllm"})
+    assert there.ok and there.message.startswith("vLLM 0.31.0 is started with the run")
+    assert "sampler" not in by_name(preflight(job_config(**config), load_template=False))
+
+
+def test_vllm_servers_must_answer(tmp_path: Path, starter_folder: Path, server: str) -> None:
+    config = good(tmp_path, starter_folder, server)
+    with serving(Stub()) as stub:
+        urls = [stub.url, "http://127.0.0.1:9"]
+        one = sampler_check(config, rollout={"engine": "vllm"}, vllm={"mode": "server", "urls": urls[:1]})
+        assert one.ok and one.message == "One vLLM server answers."
+        two = sampler_check(config, rollout={"engine": "vllm"}, vllm={"mode": "server", "urls": urls})
+    assert not two.ok and two.message == "1 of 2 vLLM servers do not answer: http://127.0.0.1:9."

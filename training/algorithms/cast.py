@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from training.algorithms.job import Job
@@ -124,8 +124,8 @@ def _model(job: Job, rows: list[Row]) -> Iterator[Cast]:
         load_tokenizer,
         prepare_device,
     )
-    from training.policy.check import SamplerCheck, forward_logprobs, tolerance_for
-    from training.policy.make import make_engine
+    from training.algorithms.sampler import JobSampler
+    from training.policy.check import forward_logprobs
     from training.rollout.tokens import ChatTemplate
 
     config = job.config
@@ -134,12 +134,9 @@ def _model(job: Job, rows: list[Row]) -> Iterator[Cast]:
     if note:
         job.log(note, "warning")
     job.check_stop()
-    model = load_model(config, folder, device).to(device).eval()
-    autocast = autocast_dtype(device)
-    engine = make_engine(config, model, tokenizer, autocast=autocast, log=job.log)
-    logprobs = forward_logprobs(model, temperature=config.rollout.temperature, autocast=autocast)
-    try:
-        player = make_player(config, engine, ChatTemplate(tokenizer))
-        yield Cast(player, device, SamplerCheck(logprobs, tolerance_for(model, autocast), job.journal.write))
-    finally:
-        engine.close()
+    with closing(JobSampler(job, folder, device)) as sampler:
+        model = load_model(config, folder, device).to(device).eval()
+        autocast = autocast_dtype(device)
+        logprobs = forward_logprobs(model, temperature=config.rollout.temperature, autocast=autocast)
+        engine, check = sampler.engine(model, tokenizer, logprobs, autocast)
+        yield Cast(make_player(config, engine, ChatTemplate(tokenizer)), device, check)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,15 @@ from training.algorithms.loading import (
     load_tokenizer,
     prepare_device,
 )
+from training.algorithms.sampler import JobSampler
 from training.algorithms.tasks import reward_components, task_rows
 from training.config import GrpoConfig, JobConfig, RewardComponent
 from training.data.schema import Row
 from training.journal import PhaseChanged
 from training.policy.adapter import lora_config
-from training.policy.check import SamplerCheck, tolerance_for, trainer_logprobs
+from training.policy.check import SamplerCheck, trainer_logprobs
 from training.policy.engine import Engine
-from training.policy.make import AUTOCAST, MEMORY_NOTE, make_engine
+from training.policy.make import AUTOCAST, MEMORY_NOTE
 from training.rewards.base import Episode, Score
 from training.rewards.combining import term_of
 from training.rewards.scoring import score_episode
@@ -47,11 +49,11 @@ Scorer = Callable[[Episode], Score]
 def run_grpo(job: Job, *, scorer: Scorer | None = None, engine: Engine | None = None) -> None:
     """Train by GRPO from the job's config. Raises typed errors, ``StopRequested`` among them.
 
-    ``scorer`` and ``engine`` replace the configured rewards and the in-process sampler, for tests.
+    ``scorer`` and ``engine`` replace the configured rewards and sampler, for tests.
     """
-    from training.algorithms.kept_rows import KeptRowsTrainer
+    from training.algorithms.correction import CorrectedTrainer
 
-    run_on_rollouts(job, KeptRowsTrainer, loss_arguments(job.config.grpo), scorer=scorer, engine=engine)
+    run_on_rollouts(job, CorrectedTrainer, loss_arguments(job.config.grpo), scorer=scorer, engine=engine)
 
 
 def run_on_rollouts(
@@ -76,35 +78,38 @@ def run_on_rollouts(
     template = ChatTemplate(tokenizer)
     tasks = choose_tasks(job, rows, template)
     job.check_stop()
-    model = load_model(config, folder, device)
-    callback = JournalCallback(job, config.updates_per_step)
-    rollouts = _Rollouts(job, callback, rows, template, components, scorer)
-    weights = [component.weight for component in components]
-    arguments = rollout_arguments(config, job.run_dir, device, weights) | loss
-    dataset = _prompts(config, tasks.train)
-    given = {"model": model, "processing_class": tokenizer, "train_dataset": dataset, "rollout_func": rollouts}
-    trainer = _make_trainer(config, trainer_class, arguments, components, callback, **given)
-    own_engine, check = engine is None, None
-    if engine is None:
-        autocast = AUTOCAST.get(trainer.accelerator.mixed_precision)
-        sampled = trainer.accelerator.unwrap_model(trainer.model)
-        engine = make_engine(config, sampled, tokenizer, autocast=autocast, log=job.log)
-        check = SamplerCheck(trainer_logprobs(trainer), tolerance_for(sampled, autocast), job.journal.write)
-    rollouts.attach(engine, check)
-    job.check_stop()
-    job.started(len(tasks.train), device, checkpoint_step(checkpoint))
-    held_out = None
-    if config.evaluate.every:
-        held_out = callback.held_out = HeldOut(job, tasks, components, template, engine, scorer)
-        callback.saver.held_out = held_out.success_of
-    try:
+    with ExitStack() as after:
+        sampler = after.enter_context(closing(JobSampler(job, folder, device))) if engine is None else None
+        model = load_model(config, folder, device)
+        callback = JournalCallback(job, config.updates_per_step)
+        rollouts = after.enter_context(closing(_Rollouts(job, callback, rows, template, components, scorer)))
+        weights = [component.weight for component in components]
+        arguments = rollout_arguments(config, job.run_dir, device, weights) | loss
+        dataset = _prompts(config, tasks.train)
+        given = {"model": model, "processing_class": tokenizer, "train_dataset": dataset, "rollout_func": rollouts}
+        trainer = _make_trainer(config, trainer_class, arguments, components, callback, **given)
+        check = None
+        if sampler is not None:
+            engine, check = _sampled_by(sampler, trainer, tokenizer)
+        assert engine is not None  # noqa: S101 - it was given, or is the sampler's
+        rollouts.attach(engine, check)
+        job.check_stop()
+        job.started(len(tasks.train), device, checkpoint_step(checkpoint))
+        if config.evaluate.every:
+            copied = check if sampler is not None and sampler.copies else None
+            held_out = callback.held_out = HeldOut(job, tasks, components, template, engine, scorer, check=copied)
+            after.enter_context(closing(held_out))
+            callback.saver.held_out = held_out.success_of
         train(job, trainer, callback, checkpoint)
-    finally:
-        rollouts.close()
-        if held_out is not None:
-            held_out.close()
-        if own_engine:
-            engine.close()
+
+
+def _sampled_by(sampler: JobSampler, trainer: Any, tokenizer: Any) -> tuple[Engine, SamplerCheck]:
+    """The engine of the trainer's model, and its check."""
+    autocast = AUTOCAST.get(trainer.accelerator.mixed_precision)
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    if sampler.differs(model, autocast):
+        trainer.correct()
+    return sampler.engine(model, tokenizer, trainer_logprobs(trainer), autocast)
 
 
 class _Rollouts:
@@ -150,13 +155,14 @@ class _Rollouts:
     def __call__(self, prompts: list[str], trainer: Any) -> dict[str, list[Any]]:
         assert self._collector is not None and self._engine is not None  # noqa: S101 - attach() ran before training
         self._step = step = trainer.state.global_step + 1
+        before = self._engine.figures
         self._engine.weights_changed()
-        retries = self._engine.figures.memory_retries
+        synced = self._engine.figures.synced_seconds - before.synced_seconds
         with self._engine.sampling():
             result = self._collector.collect(step, [int(prompt) for prompt in prompts])
-        if self._engine.figures.memory_retries > retries:
+        if self._engine.figures.memory_retries > before.memory_retries:
             self._job.log(MEMORY_NOTE % step, "warning")
-        self._callback.extra = dict(result.figures)
+        self._callback.extra = dict(result.figures) | ({"sampling/sync_seconds": synced} if synced else {})
         if self._job.config.rewards.signal != "all":
             left_out = sum(not group.teaches for group in result.groups)
             self._callback.extra["groups/left_out_share"] = left_out / len(result.groups)
@@ -229,7 +235,9 @@ def rollout_arguments(config: JobConfig, run_dir: Path, device: str, weights: li
         "reward_weights": weights,
         "multi_objective_aggregation": config.rewards.aggregation,
         "shuffle_dataset": False,  # row_order() has done it, and a resumed run must see the same order
-        "use_vllm": False,
+        "use_vllm": False,  # TRL's own; ours samples behind rollout_func, and CorrectedTrainer says what is like it
+        "vllm_importance_sampling_mode": _correction_mode(config),
+        "vllm_importance_sampling_clip_max": config.grpo.sampler_ratio_max,
         "log_completions": False,
     }
 
@@ -259,6 +267,12 @@ def loss_arguments(options: GrpoConfig) -> dict[str, Any]:
         "ref_model_sync_steps": options.ref_sync_steps or 1,
         "ref_model_mixup_alpha": options.ref_sync_share,
     }
+
+
+def _correction_mode(config: JobConfig) -> str:
+    """The name that TRL knows; where the correction is off it is never asked for."""
+    mode = config.grpo.sampler_correction
+    return "token_truncate" if mode == "off" else mode
 
 
 def _prompts(config: JobConfig, places: list[int]) -> Any:

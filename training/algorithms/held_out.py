@@ -22,6 +22,7 @@ from training.evaluation.figures import Try, sheet_of
 from training.evaluation.recorded import Report, report_of
 from training.evaluation.tasks import drawn_tasks
 from training.journal import JOURNAL_NAME, HeldOutEvaluated, Metrics, PhaseChanged, TasksHeldOut, read_events
+from training.policy.check import SamplerCheck
 from training.policy.engine import Engine
 from training.rewards.base import Episode, Score
 from training.rewards.combining import SCHEDULES_ENDED
@@ -112,8 +113,12 @@ class HeldOut:
         template: ChatTemplate,
         engine: Engine,
         scorer: Scorer | None = None,
+        *,
+        check: SamplerCheck | None = None,
     ) -> None:
+        """``check`` is that of a sampler which has a copy of the weights."""
         self._job = job
+        self._check = check
         self._tasks = tasks
         self._engine = engine
         config = job.config.held_out_samples
@@ -151,6 +156,8 @@ class HeldOut:
         self._engine.weights_changed()
         with self._engine.sampling():
             self._collector.stream([(step, places)], in_flight=self._in_flight, finished=finished)
+        if self._check is not None:
+            self._check(step, [rollout.trajectory for rollout in played])
         report = report_of(sheet_of([_try(rollout) for rollout in played], self._tasks.played))
         success = report.figures["success"].value if "success" in report.figures else None
         self._done[step] = success

@@ -17,11 +17,11 @@ from typing import Any
 
 import torch
 
+from training.algorithms.correction import CorrectedTrainer, Rows
 from training.algorithms.grpo import PARTS_FIELD
-from training.algorithms.kept_rows import KeptRowsTrainer, Rows
 
 
-class RlooTrainer(KeptRowsTrainer):
+class RlooTrainer(CorrectedTrainer):
     """TRL's GRPO trainer with the advantages of RLOO."""
 
     def _generate_and_score_completions(self, inputs: Any) -> Rows:

@@ -22,6 +22,7 @@ from training.config.option import Group, option
 from training.config.report import TRACKERS, ReportConfig, Tracker, TrackerName
 from training.config.rewards import RewardComponent, RewardGate, RewardSchedule, RewardsConfig, Signal
 from training.config.rollout import Dialect, Policy, RolloutConfig, SampleConfig
+from training.config.sampler import VllmConfig
 from training.config.text import config_from_yaml, config_load, config_to_yaml
 
 __all__ = [
@@ -60,6 +61,7 @@ __all__ = [
     "Signal",
     "Tracker",
     "TrackerName",
+    "VllmConfig",
     "config_from_yaml",
     "config_load",
     "config_to_yaml",

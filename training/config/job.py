@@ -24,6 +24,7 @@ from training.config.option import Group, option
 from training.config.report import ReportConfig
 from training.config.rewards import RewardsConfig
 from training.config.rollout import Policy, RolloutConfig, SampleConfig
+from training.config.sampler import MAX_TEMPERATURE, MIN_TEMPERATURE, VllmConfig
 from training.words import OptionError, _, sentence
 
 CONFIG_VERSION = 1
@@ -102,6 +103,7 @@ class JobConfig(Group):
     environment: EnvironmentConfig = Field(default_factory=EnvironmentConfig, title=_("Environment"))
     rewards: RewardsConfig = Field(default_factory=RewardsConfig, title=_("Rewards"))
     rollout: RolloutConfig = Field(default_factory=RolloutConfig, title=_("Rollout"))
+    vllm: VllmConfig = Field(default_factory=VllmConfig, title="vLLM")
     grpo: GrpoConfig = Field(default_factory=GrpoConfig, title=_("GRPO"))
     rloo: RlooConfig = Field(default_factory=RlooConfig, title=_("RLOO"))
     dpo: DpoConfig = Field(default_factory=DpoConfig, title=_("DPO"))
@@ -134,6 +136,8 @@ class JobConfig(Group):
             raise OptionError(
                 "rollout.max_turn_tokens", sentence(_("one turn cannot be longer than the whole episode"))
             )
+        if self.samples_with_vllm:
+            self._check_vllm()
         if self.endpoint.url and not self.endpoint.model:
             raise OptionError("endpoint.model", sentence(_("an endpoint needs the name of its model")))
         names = [component.name for component in self.rewards.components]
@@ -205,6 +209,24 @@ class JobConfig(Group):
             text = _("choose a share of the dataset or a dataset of its own, not both")
             raise OptionError("evaluate.data", sentence(text))
 
+    def _check_vllm(self) -> None:
+        """What vLLM cannot do, or would do otherwise than the trainer computes it."""
+        rollout = self.rollout
+        if not MIN_TEMPERATURE <= rollout.temperature <= MAX_TEMPERATURE:
+            text = _("vLLM samples at temperatures from {least} to {most}")
+            why = sentence(text, least=f"{MIN_TEMPERATURE:g}", most=f"{MAX_TEMPERATURE:g}")
+            raise OptionError("rollout.temperature", why)
+        for name, cuts in (("top_p", rollout.top_p < 1), ("top_k", rollout.top_k > 0)):
+            if cuts:
+                text = _("vLLM tells log-probabilities after this cut, and those before it are needed: turn it off")
+                raise OptionError(f"rollout.{name}", sentence(text))
+        if 0 < self.vllm.max_model_len < self.longest_text:
+            text = _("a window of {window} tokens is shorter than prompt and episode together: {needed}")
+            why = sentence(text, window=self.vllm.max_model_len, needed=self.longest_text)
+            raise OptionError("vllm.max_model_len", why)
+        if self.vllm.mode == "server" and not self.vllm.urls:
+            raise OptionError("vllm.urls", sentence(_("name the address of at least one server")))
+
     @property
     def method(self) -> Method:
         """The row of the job's kind in the table of methods."""
@@ -248,6 +270,16 @@ class JobConfig(Group):
     def needs_model(self) -> bool:
         """Whether the model of the config is used: it is trained, or plays."""
         return not (self.policies or self.asks_endpoint)
+
+    @property
+    def samples_with_vllm(self) -> bool:
+        """Whether a vLLM samples the model's turns."""
+        return self.method.plays and self.needs_model and self.rollout.engine == "vllm"
+
+    @property
+    def longest_text(self) -> int:
+        """Tokens of the longest prompt and the longest episode together."""
+        return self.rollout.max_prompt_tokens + self.rollout.max_completion_tokens
 
     @property
     def held_out_samples(self) -> JobConfig:

@@ -56,6 +56,29 @@ class GrpoConfig(Group):
         help=_("Unit over which the policy ratio is computed."),
         choices={"token": _("each token (GRPO)"), "sequence": _("the whole rollout (GSPO)")},
     )
+    sampler_correction: Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask", "off"] = option(
+        "token_truncate",
+        title=_("Sampler correction"),
+        help=_(
+            "Where the sampler computes otherwise than the trainer (vLLM, bfloat16), the loss weighs each token, or "
+            "each rollout, by the ratio of the two probabilities. A ratio above the limit counts as the limit, or "
+            "what it belongs to is left out."
+        ),
+        choices={
+            "token_truncate": _("tokens, at most the limit"),
+            "token_mask": _("tokens, none above the limit"),
+            "sequence_truncate": _("rollouts, at most the limit"),
+            "sequence_mask": _("rollouts, none above the limit"),
+            "off": _("none"),
+        },
+    )
+    sampler_ratio_max: float = option(
+        3.0,
+        title=_("Sampler ratio at most"),
+        help=_("Limit of the ratio between the trainer's probability and the sampler's."),
+        gt=1,
+        le=1000,
+    )
     num_iterations: int = option(
         1, title=_("Iterations per batch"), help=_("Optimiser passes over each batch (μ)."), ge=1, le=16
     )

@@ -7,6 +7,7 @@ from typing import Literal
 from training.config.option import Group, option
 from training.words import _
 
+EngineName = Literal["in_process", "vllm"]
 Dialect = Literal["auto", "hermes", "toolbench", "bfcl", "webshop", "text"]
 
 
@@ -61,6 +62,15 @@ class RolloutConfig(Group):
         unit=_("tokens"),
         ge=8,
         le=262144,
+    )
+    engine: EngineName = option(
+        "in_process",
+        title=_("Sampler"),
+        help=_(
+            "Who samples the model's turns. vLLM is a server of its own, with options below: far faster for real "
+            "models on a GPU, slower for tiny ones on a CPU."
+        ),
+        choices={"in_process": _("the trainer itself"), "vllm": _("a vLLM server")},
     )
     dialect: Dialect = option(
         "auto",

@@ -40,13 +40,15 @@ class EngineFigures:
     """What an engine has done since it was made.
 
     ``busy_seconds``: wall time in which it was computing, work in progress included. ``memory_retries``: how often it
-    ran out of memory and went on with fewer rows.
+    ran out of memory and went on with fewer rows. ``synced_seconds``: wall time in which new weights were handed over,
+    where they are.
     """
 
     busy_seconds: float = 0.0
     turns: int = 0
     tokens: int = 0
     memory_retries: int = 0
+    synced_seconds: float = 0.0
 
 
 class Engine(Protocol):

@@ -30,6 +30,8 @@ from training.errors import (
     BudgetSpent,
     EndpointAway,
     EndpointRefused,
+    SamplerDied,
+    SamplerDisagrees,
     StopRequested,
     StorageFull,
     TiltyardError,
@@ -59,7 +61,7 @@ from training.rollout.trajectory import Player, Task, Trajectory
 WATCH_S = 0.05
 BAD_STEP_S = 20.0
 MAX_LOSSES = 3
-HOPELESS = (BudgetSpent, EndpointRefused, EndpointAway)
+HOPELESS = (BudgetSpent, EndpointRefused, EndpointAway, SamplerDied, SamplerDisagrees)
 """Every further rollout would end so too: the run pauses at once."""
 TASK_TEXT_CHARS = 200
 

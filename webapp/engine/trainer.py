@@ -26,8 +26,10 @@ from training.child_env import CERTIFICATES, DEVICES, HUB_ACCESS, MODELS, PLACES
 from training.config import TRACKERS, JobConfig
 from training.errors import Boundary, ErrorInfo
 from training.machine import RESERVE_VARIABLE
+from training.policy.vllm_server import PYTHON_VARIABLE
 from training.rewards.custom import SWITCH_VARIABLE
 from training.rewards.model_based.model import FOLDERS_VARIABLE
+from training.sessions import started_at
 from webapp.logs import redact
 from webapp.teams.switches import custom_rewards_on
 from webapp.text import clean_text
@@ -37,7 +39,8 @@ TAIL_LINES, TAIL_BYTES, LINE_CHARS = 50, 64 << 10, 2_000
 NO_ACCESS: Mapping[str, str] = MappingProxyType({})
 # What a trainer may know of our environment: places, devices, and how it reaches Hugging Face (with the operator's own
 # token and proxies, if any); never addresses or secrets of our services. Reward code of teams gets none of it.
-ENV_NAMES = (*PLACES, *MODELS, *HUB_ACCESS, *DEVICES, *CERTIFICATES, "PYTHONPATH", RESERVE_VARIABLE, FOLDERS_VARIABLE)
+_OURS = ("PYTHONPATH", RESERVE_VARIABLE, FOLDERS_VARIABLE, PYTHON_VARIABLE)
+ENV_NAMES = (*PLACES, *MODELS, *HUB_ACCESS, *DEVICES, *CERTIFICATES, *_OURS)
 # Keys of judges, under the only names that a reward spec can give, and the one host that each may be sent to.
 JUDGE_NAMES = re.compile(r"JUDGE_KEY(_[A-Z0-9]{1,50})?(_HOST)?")
 
@@ -95,7 +98,7 @@ class Trainer:
         self._oom_kills = oom_kills()
         self._asked_at: float | None = None
         self._exit: int | None = None
-        who = {"pid": self.pid, "started": _start_ticks(self.pid)}
+        who = {"pid": self.pid, "started": started_at(self.pid)}
         (folder / PROCESS_NAME).write_text(json.dumps(who))
 
     def poll(self) -> int | None:
@@ -187,16 +190,8 @@ def kill_orphan(folder: Path) -> None:
     except (OSError, ValueError, KeyError, TypeError):
         return
     # Process ids come round again: the same id with another start time is a stranger.
-    if started is not None and _start_ticks(pid) == started:
+    if started is not None and started_at(pid) == started:
         _signal_group(pid, signal.SIGKILL)
-
-
-def _start_ticks(pid: int) -> str | None:
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot}/{Path(f'/proc/{pid}/stat').read_text().rsplit(')', 1)[1].split()[19]}"
-    except (OSError, IndexError):
-        return None
 
 
 def _signal_group(pid: int, number: int) -> None:

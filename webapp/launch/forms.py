@@ -50,6 +50,7 @@ GROUP_HELP = (
     gettext_noop("Which environment server plays the episodes, and how long each stage may take."),
     gettext_noop("What is rewarded. Raw component values are stored for each rollout, weights applied on top."),
     gettext_noop("How trajectories are sampled."),
+    gettext_noop("The vLLM server that samples, used where the sampler is `vllm`."),
     gettext_noop("The loss. TRL's GRPOTrainer computes it."),
     gettext_noop("REINFORCE with the mean of a group's other rollouts as the baseline, used by jobs of kind `rloo`."),
     gettext_noop("Learning from preference pairs, used by jobs of kind `dpo`."),

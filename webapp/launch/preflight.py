@@ -27,6 +27,7 @@ from training.child_env import CERTIFICATES, MODELS, PLACES, child_env
 from training.config import JobConfig, config_to_yaml
 from training.errors import ConfigError, TiltyardError
 from training.limited import limited_child
+from training.policy.vllm_server import PYTHON_VARIABLE
 from training.rewards.scoring import validate_components
 from webapp.endpoints.selectors import endpoint_named, endpoint_state
 from webapp.endpoints.spending import day_over
@@ -52,7 +53,7 @@ KEEP_FREE_BYTES = 2 * 1024**3
 ASKED_BEFORE = frozenset({"environment", "rewards"})  # said once already when they are all right
 COUNTED_HERE = "slots"  # where the servers tell: over all replicas, with an offer to start more
 _processes = threading.BoundedSemaphore(2)  # each imports torch; more at once would starve the pages
-_OWN_PLACES = ("TILTYARD_MODELS_DIR", "TILTYARD_DATA_DIR")
+_OWN_PLACES = ("TILTYARD_MODELS_DIR", "TILTYARD_DATA_DIR", PYTHON_VARIABLE)
 
 
 class Offer(NamedTuple):
@@ -348,6 +349,7 @@ def _title(name: str) -> str:
         "environment": _("Environment"),
         "slots": _("Sessions"),
         "rewards": _("Rewards"),
+        "sampler": _("Sampler"),
         "batch": _("Batch size"),
         "template": _("Chat template"),
         "memory": _("Memory"),

@@ -1,4 +1,4 @@
-"""``python -m webapp.ops.hashes COMPILED``: requirements.hashes out of what pip-compile found (`make lock`).
+"""``python -m webapp.ops.hashes COMPILED NAME``: NAME.hashes of NAME.lock, out of what pip-compile found (`make lock`).
 
 torch is left out: its CPU and its CUDA builds have one version and different files, so it is installed first, by a line
 of its own. pip asks for the hashes of everything or of nothing, and its resolver would ask for torch's too; with
@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 WITHOUT = {"torch"}
-HEAD = "# The pins of requirements.lock but torch, with the hashes of their files. Made by `make lock`.\n"
+HEAD = "# The pins of {name}.lock but torch, with the hashes of their files. Made by `make lock`.\n"
 
 
 def pins(lock: str) -> dict[str, str]:
@@ -22,16 +22,17 @@ def pins(lock: str) -> dict[str, str]:
     return {name: f"{name}=={version}" for name, version in found if name not in WITHOUT}
 
 
-def hashed(lock: str, compiled: str) -> str:
+def hashed(lock: str, compiled: str, name: str) -> str:
     """The pins of the lock with the hashes that stand in ``compiled``; one without a hash is an error."""
     blocks = {block.split()[0]: block.rstrip() for block in re.split(r"\n(?=[A-Za-z0-9])", compiled) if "==" in block}
     wanted = pins(lock).values()
     bare = [pin for pin in wanted if "--hash=" not in blocks.get(pin, "")]
     if bare:
         raise SystemExit(f"These have no hash: {', '.join(bare)}")
-    return HEAD + "\n".join(blocks[pin] for pin in wanted) + "\n"
+    return HEAD.format(name=name) + "\n".join(blocks[pin] for pin in wanted) + "\n"
 
 
 if __name__ == "__main__":
-    text = hashed((ROOT / "requirements.lock").read_text(), Path(sys.argv[1]).read_text())
-    (ROOT / "requirements.hashes").write_text(text)
+    compiled, name = sys.argv[1:]
+    text = hashed((ROOT / f"{name}.lock").read_text(), Path(compiled).read_text(), name)
+    (ROOT / f"{name}.hashes").write_text(text)

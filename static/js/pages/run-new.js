@@ -14,6 +14,8 @@ function show() {
   for (const part of form?.querySelectorAll("[data-kinds]") ?? []) {
     /** @type {HTMLElement} */ (part).hidden = !(part.getAttribute("data-kinds") || "").split(" ").includes(kind);
   }
+  const vllm = /** @type {HTMLElement | null} */ (form?.querySelector("[data-group='vllm']"));
+  if (vllm && control("rollout.engine")?.value !== "vllm") vllm.hidden = true; // it matters where vLLM samples
   offerEndpoints(kind);
   const prompts = control("rollout.prompts_per_step")?.valueAsNumber ?? NaN;
   const scripted = form?.querySelectorAll("[data-kinds]:not([hidden]) [name='sample.policies']:checked").length ?? 0;

@@ -67,7 +67,13 @@ def test_a_right_sampler_passes_and_its_figures_are_journalled_once(autocast: to
     assert figures == {"sampling/logprob_gap_max": event.max_gap}
     assert event.max_gap <= (1e-4 if autocast is None else 1.0)
     check.renew()
-    assert check(5, rollouts) and [event.step for event in written] == [3, 5]
+    assert check(5, rollouts) == figures and [event.step for event in written] == [3]  # the metrics have the others
+    check.renew()
+    for rollout in rollouts:
+        rollout.logprobs = [logprob - 3 for logprob in rollout.logprobs]
+    with pytest.raises(SamplerDisagrees):
+        check(6, rollouts)
+    assert [event.step for event in written] == [3, 6]
 
 
 @pytest.mark.parametrize("autocast", PRECISIONS)

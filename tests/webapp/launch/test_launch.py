@@ -111,7 +111,8 @@ def test_sft_needs_no_environment(project: Project, config: JobConfig) -> None:
     form = RunForm(_data(project, config, kind="sft", **{"environment.name": ""}), project=project)
     assert form.is_valid(), form.errors
     hidden = {group.name for group in form.option_groups() if not group.relevant}
-    assert hidden == {"environment", "rewards", "rollout", "grpo", "rloo", "dpo", "sample", "evaluate", "endpoint"}
+    others = {"grpo", "rloo", "dpo", "sample", "evaluate", "endpoint"}
+    assert hidden == {"environment", "rewards", "rollout", "vllm", *others}
 
 
 def test_launch_makes_one_run_of_a_double_click(

@@ -63,6 +63,7 @@ NAMED: dict[str, st.SearchStrategy[Any]] = {
     "endpoint.key_variable": st.from_regex(r"[A-Z][A-Z0-9_]{0,20}", fullmatch=True),
     "rewards.spec": WORDS,
     "rewards.components": st.lists(COMPONENT, max_size=2),
+    "vllm.urls": st.lists(st.sampled_from(["http://gpu-1:8000", "https://vllm.example"]), max_size=3),
     "sample.policies": st.lists(st.sampled_from(["empty", "repeat", "copy_prompt", "beg"]), unique=True),
 }
 

@@ -16,6 +16,7 @@ def test_keys_of_judges_and_the_folder_of_reward_models_reach_the_trainer(monkey
         "JUDGE_KEY_A": "two",
         "JUDGE_KEY_A_HOST": "other.example.org",
         "TILTYARD_REWARD_MODELS": "/srv/rewards",
+        "TILTYARD_VLLM_PYTHON": "/srv/vllm/bin/python",
     }
     others = {"MY_JUDGE_KEY": "canary", "JUDGE_KEY_a": "canary", "JUDGE_KEYS": "canary", "OPENAI_API_KEY": "canary"}
     for name, value in (set_by_operator | others).items():

@@ -1,0 +1,266 @@
+"""Turns sampled by a vLLM server: what it is asked, how weights reach it, and what its end means."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.vllm_stub import Stub, serving
+from training.errors import PolicyFault, SamplerDied, SamplerDisagrees
+from training.policy.engine import Engine, Sample
+from training.policy.vllm_client import Loop, VllmClient
+from training.policy.vllm_engine import Draw, Handover, Server, VllmEngine
+
+STOP = 2
+TURN = "/v1/completions"
+
+
+class Steps:
+    """Weights whose version is of a step; nothing lies in their folder."""
+
+    def __init__(self, *, adapter: bool) -> None:
+        self.step, self.adapter, self.said = 0, adapter, 0
+
+    @property
+    def version(self) -> str:
+        return f"run-1-{self.step}"
+
+    def write(self) -> Handover:
+        return Handover(self.version, Path(f"/weights/{self.step}"), self.adapter)
+
+    def taken(self) -> None:
+        self.said += 1
+
+
+@contextmanager
+def engine_over(*stubs: Stub, weights: Steps | None = None, limit_s: float = 20.0, **more: Any) -> Iterator[VllmEngine]:
+    loop = Loop()
+    with ExitStack() as stack:
+        for stub in stubs:
+            stack.enter_context(serving(stub))
+        clients = [VllmClient(loop, stub.url, limit_s=limit_s, connections=8) for stub in stubs]
+        more.setdefault("log", lambda text, level: None)
+        servers = [Server(client, "policy") for client in clients]
+        engine = VllmEngine(loop, servers, Draw(0.7, frozenset({STOP})), weights=weights, **more)
+        try:
+            yield engine
+        finally:
+            engine.close()
+            loop.close()
+
+
+def turn(engine: Engine, ids: list[int], seed: int = 5, *, max_tokens: int = 9, episode: str = "") -> Sample:
+    return asyncio.run(engine.generate(ids, max_tokens=max_tokens, seed=seed, episode=episode))
+
+
+def test_a_turn_goes_out_as_ids_and_comes_back_as_ids_with_log_probabilities() -> None:
+    stub = Stub()
+    with engine_over(stub) as engine, engine.sampling():
+        sample = turn(engine, [7, 8, 9], seed=(1 << 55) + 3)
+        cut = turn(engine, [7, 8, 9], max_tokens=2)
+    _path, body = next(asked for asked in stub.asked if asked[0] == TURN)
+    assert body == {
+        "model": "policy",
+        "prompt": [7, 8, 9],
+        "max_tokens": 9,
+        "seed": (1 << 55) + 3,
+        "temperature": 0.7,
+        "stop_token_ids": [STOP],
+        "logprobs": 0,
+        "return_token_ids": True,
+        "skip_special_tokens": False,
+        # What a model's own generation_config.json would change otherwise.
+        "top_p": 1.0,
+        "top_k": 0,
+        "min_p": 0.0,
+        "repetition_penalty": 1.0,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+    }
+    assert len(sample.ids) == 4 and sample.ids[-1] == STOP and sample.logprobs == [-0.5] * 4 and sample.finished
+    assert len(cut.ids) == 2 and not cut.finished
+    assert engine.figures.turns == 2 and engine.figures.tokens == 6 and engine.figures.busy_seconds > 0
+
+
+def test_a_connection_that_closes_as_it_is_used_costs_nothing() -> None:
+    stub = Stub()
+    with engine_over(stub) as engine:
+        calm = turn(engine, [4, 5])
+        stub.fail(TURN, "drop")
+        again = turn(engine, [4, 5])
+    assert again == calm
+    assert stub.paths() == [TURN, TURN, "/health", TURN]
+
+
+@pytest.mark.parametrize("fault", ["dead", "drops", "hangs", "unhealthy", "lost its adapter"])
+def test_a_server_that_is_gone_ends_the_step(fault: str) -> None:
+    stub = Stub()
+    with engine_over(stub, weights=Steps(adapter=True), limit_s=0.5) as engine:
+        engine.weights_changed()
+        stub.asked.clear()
+        stub.dead = fault == "dead"
+        stub.healthy = fault != "unhealthy"
+        stub.fail(TURN, *{"drops": ["drop"] * 2, "hangs": ["hang"], "unhealthy": [500]}.get(fault, []))
+        if fault == "lost its adapter":
+            stub.restart()
+        with pytest.raises(SamplerDied) as found:
+            turn(engine, [4, 5])
+        with pytest.raises(SamplerDied):  # nobody is asked any more
+            turn(engine, [4, 5])
+    assert found.value.pauses and found.value.code == "sampler_died" and "Resume plays it again" in found.value.hint
+    if fault == "hangs":  # a second wait would be as long
+        assert stub.paths() == [TURN] and "within 0.5 s" in found.value.message
+
+
+@pytest.mark.parametrize("faults", [[400], [500, 500]])
+def test_what_only_one_turn_is_refused_for_ends_only_that_one(faults: list[int]) -> None:
+    stub = Stub()
+    with engine_over(stub) as engine:
+        stub.fail(TURN, *faults)
+        with pytest.raises(PolicyFault, match=f"refuses the turn \\({faults[0]}\\): planted"):
+            turn(engine, [4, 5])
+        assert turn(engine, [4, 5]).ids
+
+
+def answering(**changes: Any) -> Callable[[dict[str, Any], Path | None], tuple[list[int], list[float]]]:
+    def sample(body: dict[str, Any], _weights: Path | None) -> tuple[list[int], list[float]]:
+        body |= {"prompt": changes.get("prompt", body["prompt"])}
+        return changes.get("ids", [11, STOP]), changes.get("logprobs", [-0.5, -0.5])
+
+    return sample
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"prompt": [4, 5, 6]}, "another prompt"),
+        ({"logprobs": [-0.5]}, "2 tokens with 1 log-probabilities"),
+        ({"logprobs": [None, -0.5]}, "no token ids with log-probabilities"),
+    ],
+)
+def test_an_answer_that_is_no_turn_after_the_prompt_is_not_believed(changes: Any, said: str) -> None:
+    with engine_over(Stub(answering(**changes))) as engine, pytest.raises(SamplerDisagrees, match=said):
+        turn(engine, [4, 5])
+
+
+def test_adapters_are_swapped_under_names_of_their_own_and_versions_rise() -> None:
+    stub, weights, renewed = Stub(), Steps(adapter=True), []
+    with engine_over(stub, weights=weights, changed=lambda: renewed.append(weights.step)) as engine:
+        for step in range(3):
+            weights.step = step
+            assert engine.weights_changed() == step + 1
+            assert engine.weights_changed() == step + 1  # as an evaluation and the next step have the same weights
+            assert stub.version == f"run-1-{step}" and list(stub.adapters) == [f"run-1-{step}"]
+            assert stub.adapters[f"run-1-{step}"] == Path(f"/weights/{step}")
+            with engine.sampling():
+                turn(engine, [4, 5])
+            assert stub.asked[-2][1]["model"] == f"run-1-{step}"
+    assert weights.said == 3 and renewed == [0, 0, 1, 1, 2, 2]
+    loads = [path for path in stub.paths() if "lora" in path]
+    load, unload = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
+    assert loads == [load, load, unload, load, unload]
+
+
+def test_all_weights_are_read_from_disk_and_what_was_cached_is_forgotten() -> None:
+    stub, weights = Stub(), Steps(adapter=False)
+    with engine_over(stub, weights=weights) as engine:
+        weights.step = 4
+        engine.weights_changed()
+    assert stub.weights == Path("/weights/4") and stub.version == "run-1-4"
+    assert stub.paths() == ["/collective_rpc", "/reset_prefix_cache", "/update_weight_version", "/weight_info"]
+
+
+@pytest.mark.parametrize("when", ["before", "within"])
+def test_a_server_that_was_started_anew_is_noticed_though_it_answers(when: str) -> None:
+    """With all weights it serves those that it began with, under the same name (trial of 0.31)."""
+    stub = Stub()
+    with engine_over(stub, weights=Steps(adapter=False)) as engine:
+        engine.weights_changed()
+        if when == "before":
+            stub.restart()
+        with pytest.raises(SamplerDied, match="has the weights “default” and was given “run-1-0”"), engine.sampling():
+            turn(engine, [4, 5])
+            stub.restart()
+
+
+@pytest.mark.parametrize(
+    ("path", "fault", "said"),
+    [
+        ("/collective_rpc", 500, "planted"),
+        ("/collective_rpc", "hang", "within 0.5 s"),
+        ("/reset_prefix_cache", "drop", "could not be asked"),
+        ("/update_weight_version", 404, "answers 404"),
+    ],
+)
+def test_weights_that_nobody_takes_end_the_step(path: str, fault: Any, said: str) -> None:
+    stub = Stub()
+    stub.fail(path, fault)
+    with engine_over(stub, weights=Steps(adapter=False), limit_s=0.5) as engine:
+        with pytest.raises(SamplerDied, match=said):
+            engine.weights_changed()
+        assert engine.version == 0
+        assert engine.weights_changed() == 1  # a resumed run, or a server that is there again
+
+
+def test_an_episode_stays_with_its_server_and_new_ones_go_to_the_one_with_the_fewest() -> None:
+    stubs = [Stub(), Stub(), Stub()]
+    with engine_over(*stubs) as engine:
+        for number in range(12):
+            for length in (2, 4, 6):
+                turn(engine, [9] * length, episode=f"episode {number}")
+        seen = [{body["prompt"][0] for _path, body in stub.asked} and len(stub.asked) for stub in stubs]
+        assert seen == [12, 12, 12]  # four episodes of three turns each
+        engine.release("episode 0")
+        before = [len(stub.asked) for stub in stubs]
+        turn(engine, [9], episode="another")
+        home = next(place for place, stub in enumerate(stubs) if len(stub.asked) > before[place])
+        assert len(engine._servers[home].episodes) == 4
+
+
+def test_one_of_several_servers_may_fail_and_comes_back_with_the_next_weights() -> None:
+    first, second, said = Stub(), Stub(), []
+    weights = Steps(adapter=True)
+    with engine_over(first, second, weights=weights, log=lambda text, level: said.append((text, level))) as engine:
+        engine.weights_changed()
+        with engine.sampling():
+            calm = [turn(engine, [4, number], episode=f"e{number}") for number in range(6)]
+            first.dead = True
+            assert [turn(engine, [4, number], episode=f"e{number}") for number in range(6)] == calm
+        ((text, level),) = said
+        assert first.url in text and "go on without it" in text and level == "warning"
+        asked = len(first.asked)
+        turn(engine, [4, 99])
+        assert len(first.asked) == asked  # it has left the ring
+        first.dead, weights.step = False, 1
+        engine.weights_changed()
+        with engine.sampling():
+            for number in range(6):
+                turn(engine, [4, number], episode=f"new {number}")
+        assert len([path for path, _ in first.asked[asked:] if path == TURN]) == 3
+        first.dead = second.dead = True
+        with pytest.raises(SamplerDied):
+            turn(engine, [4, 5])
+
+
+def test_many_turns_are_asked_for_at_once_and_one_that_is_cancelled_leaves_the_others() -> None:
+    stub = Stub(delay_s=0.1)
+
+    async def crowd(engine: Engine) -> list[Any]:
+        tasks = [asyncio.create_task(engine.generate([5, n], max_tokens=4, seed=n)) for n in range(8)]
+        await asyncio.sleep(0.02)
+        tasks[3].cancel()
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    with engine_over(stub) as engine:
+        began = time.monotonic()
+        found = asyncio.run(crowd(engine))
+        assert time.monotonic() - began < 5.0
+    assert isinstance(found[3], asyncio.CancelledError)
+    assert all(isinstance(one, Sample) for place, one in enumerate(found) if place != 3)
+    assert engine.figures.turns == 7

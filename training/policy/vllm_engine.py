@@ -1,0 +1,293 @@
+"""Turns sampled by vLLM servers, by token ids. Imports no torch: what it hands over lies on a disk.
+
+1. An episode stays with the server that has its first turns, whose prefix cache knows them; a new one goes to the
+   server with the fewest episodes, among equals by its name.
+2. A server that fails leaves the ring until weights are handed over again; its turns are asked for elsewhere, with the
+   same seeds, so the same turns come out. When none is left ``SamplerDied`` ends the step without an update.
+3. ``weights_changed`` writes the weights, has every server take them, gives them a version and reads it back. The
+   version is read again before and after the turns of a step: a server that was started anew has lost it. Whether the
+   weights arrived whole only log-probabilities can say (``check``), so a check is due after each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from training.errors import SamplerDied, SamplerDisagrees
+from training.policy.engine import EngineFigures, Sample
+from training.policy.vllm_client import Gone, Loop, VllmClient
+
+RESUME_HINT = "Nothing was learned from this step. Resume plays it again; what is trained is kept."
+NEUTRAL = {"top_p": 1.0, "top_k": 0, "min_p": 0.0} | dict.fromkeys(("presence_penalty", "frequency_penalty"), 0.0)
+NEUTRAL["repetition_penalty"] = 1.0
+"""Said each time: a model's generation_config.json would change them otherwise."""
+
+
+class Handover(NamedTuple):
+    """Weights on a disk that servers see too. ``adapter``: a LoRA adapter over the model that they serve."""
+
+    version: str
+    folder: Path
+    adapter: bool
+
+
+class Weights(Protocol):
+    """The weights that turns are sampled from, as the trainer has them."""
+
+    @property
+    def version(self) -> str:
+        """A name that no other weights have: of the run, its attempt and its step."""
+        ...
+
+    def write(self) -> Handover:
+        """Write them. Raises ``StorageFull``."""
+        ...
+
+    def taken(self) -> None:
+        """All servers have taken what was written: what is older may go."""
+        ...
+
+
+@dataclass(frozen=True)
+class Draw:
+    """How turns are drawn. ``stop_ids`` end one."""
+
+    temperature: float
+    stop_ids: frozenset[int]
+
+
+class Server:
+    """One server as the ring sees it. ``model`` is what a turn names: what it serves, or the newest adapter."""
+
+    def __init__(self, client: VllmClient, model: str) -> None:
+        self.client, self.base, self.model = client, model, model
+        self.version = ""
+        self.adapter = ""
+        self.episodes: set[str] = set()
+        self.gone: Gone | None = None
+
+    async def take(self, given: Handover) -> None:
+        """Have it take weights, and read their version back. Raises ``Gone``."""
+        if given.adapter:
+            await self._take_adapter(given)
+        else:
+            await self._rpc("reload_weights", weights_path=str(given.folder))
+            await self.client.post("/reset_prefix_cache", {})
+        await self.client.post("/update_weight_version", {"new_version": given.version})
+        self.version = given.version
+        await self.agree()
+
+    async def agree(self) -> None:
+        """Raise ``Gone`` unless it still has the weights that it was given, if it was given any."""
+        if not self.version:
+            return
+        found = (await self.client.get("/weight_info")).get("weight_version")
+        if found != self.version:
+            raise Gone(f"{self.client.name} has the weights “{found}” and was given “{self.version}”.")
+
+    async def read_any_format(self) -> None:
+        """Let one that began with made-up weights read real ones. Raises ``Gone``."""
+        await self._rpc("update_config", overrides={"load_config": {"load_format": "auto"}})
+
+    async def _take_adapter(self, given: Handover) -> None:
+        name = {"lora_name": given.version}
+        await self.client.post("/v1/load_lora_adapter", name | {"lora_path": str(given.folder)})
+        old, self.adapter, self.model = self.adapter, given.version, given.version
+        if old:
+            await self.client.post("/v1/unload_lora_adapter", {"lora_name": old})
+
+    async def _rpc(self, method: str, **named: Any) -> None:
+        await self.client.post("/collective_rpc", {"method": method, "kwargs": named})
+
+
+class VllmEngine:
+    """Samples from vLLM servers; an ``Engine``. ``weights`` None: the servers have them for good.
+
+    ``changed`` is called after each ``weights_changed``, ``log`` with a sentence where a server leaves the ring.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        servers: Sequence[Server],
+        draw: Draw,
+        *,
+        weights: Weights | None,
+        log: Callable[[str, str], None],
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._loop, self._servers, self._draw = loop, list(servers), draw
+        self._weights, self._log, self._changed = weights, log, changed
+        self._version, self._label = 0, ""
+        self._done = EngineFigures()
+        self._asking, self._since = 0, 0.0
+
+    @property
+    def version(self) -> int:
+        """See ``Engine.version``."""
+        return self._version
+
+    @property
+    def figures(self) -> EngineFigures:
+        """See ``Engine.figures``."""
+        busy = time.monotonic() - self._since if self._asking else 0.0
+        return replace(self._done, busy_seconds=self._done.busy_seconds + busy)
+
+    def weights_changed(self) -> int:
+        """See ``Engine.weights_changed``. Weights that the servers have already are not sent again."""
+        self._changed()
+        if self._weights is None or (label := self._weights.version) == self._label:
+            return self._version
+        began = time.monotonic()
+        self._loop.call(self._hand_over(self._weights.write()))
+        self._weights.taken()
+        spent = time.monotonic() - began
+        self._done = replace(self._done, synced_seconds=self._done.synced_seconds + spent)
+        self._label, self._version = label, self._version + 1
+        return self._version
+
+    @contextmanager
+    def sampling(self) -> Iterator[None]:
+        """The turns of a step; on the way in and out the servers must have the weights that they were given."""
+        self._loop.call(self._agree())
+        yield
+        self._loop.call(self._agree())
+
+    async def generate(self, prompt_ids: list[int], *, max_tokens: int, seed: int, episode: str = "") -> Sample:
+        """See ``Engine.generate``. Raises ``SamplerDied`` when no server is left."""
+        body = {
+            "prompt": prompt_ids,
+            "max_tokens": max_tokens,
+            "seed": seed,
+            "temperature": self._draw.temperature,
+            "stop_token_ids": sorted(self._draw.stop_ids),
+            "logprobs": 0,
+            "return_token_ids": True,
+            "skip_special_tokens": False,
+            **NEUTRAL,
+        }
+        return await self._loop.run(self._turn(body, episode))
+
+    def release(self, episode: str) -> None:
+        """See ``Engine.release``."""
+        for server in self._servers:
+            server.episodes.discard(episode)
+
+    def close(self) -> None:
+        """Drop the connections; the servers are their owner's."""
+        if self._servers:
+            self._loop.call(self._hang_up())
+            self._servers = []
+
+    # --- in the thread of the loop -------------------------------------------------------------------------------
+
+    async def _turn(self, body: dict[str, Any], episode: str) -> Sample:
+        self._begin()
+        try:
+            while True:
+                server = self._server_of(episode)
+                try:
+                    answer = await server.client.complete({"model": server.model, **body})
+                except Gone as gone:
+                    self._lose(server, gone)
+                else:
+                    return self._counted(sample_of(answer, body["prompt"], self._draw.stop_ids))
+        finally:
+            self._end()
+
+    def _server_of(self, episode: str) -> Server:
+        """The server that has the episode, else the one with the fewest. Raises ``SamplerDied`` where none is left."""
+        left = [server for server in self._servers if server.gone is None]
+        if not left:
+            raise _died(self._servers)
+        known = next((server for server in left if episode in server.episodes), None)
+        if known is None:
+            fewest = min(len(server.episodes) for server in left)
+            equals = [server for server in left if len(server.episodes) == fewest]
+            known = equals[zlib.crc32(episode.encode()) % len(equals)]
+        if episode:
+            known.episodes.add(episode)
+        return known
+
+    def _lose(self, server: Server, gone: Gone) -> None:
+        if server.gone is None:
+            server.gone = gone
+            server.episodes.clear()
+            if any(other.gone is None for other in self._servers):
+                self._log(f"{gone} The others go on without it.", "warning")
+
+    async def _hand_over(self, given: Handover) -> None:
+        """All servers take the weights; one that cannot stays out until the next time, and the rest must do."""
+
+        async def take(server: Server) -> None:
+            server.episodes.clear()
+            try:
+                await server.take(given)
+                server.gone = None
+            except Gone as gone:
+                self._lose(server, gone)
+
+        await asyncio.gather(*(take(server) for server in self._servers))
+        if all(server.gone is not None for server in self._servers):
+            raise _died(self._servers)
+
+    async def _agree(self) -> None:
+        left = [server for server in self._servers if server.gone is None]
+        found = await asyncio.gather(*(server.agree() for server in left), return_exceptions=True)
+        for server, outcome in zip(left, found, strict=True):
+            if isinstance(outcome, Gone):
+                server.gone = outcome
+                raise _died([server])  # what it sampled in this step may be of other weights
+            if isinstance(outcome, BaseException):
+                raise outcome
+        if not left:
+            raise _died(self._servers)
+
+    def _begin(self) -> None:
+        if not self._asking:
+            self._since = time.monotonic()
+        self._asking += 1
+
+    def _end(self) -> None:
+        self._asking -= 1
+        if not self._asking:
+            spent = time.monotonic() - self._since
+            self._done = replace(self._done, busy_seconds=self._done.busy_seconds + spent)
+
+    def _counted(self, sample: Sample) -> Sample:
+        tokens = self._done.tokens + len(sample.ids)
+        self._done = replace(self._done, turns=self._done.turns + 1, tokens=tokens)
+        return sample
+
+    async def _hang_up(self) -> None:
+        for server in self._servers:
+            await server.client.close()
+
+
+def sample_of(answer: dict[str, Any], prompt: list[int], stop_ids: frozenset[int]) -> Sample:
+    """A turn out of an answer. Raises ``SamplerDisagrees`` where it is no turn after ``prompt``."""
+    try:
+        choice = answer["choices"][0]
+        ids = [int(token) for token in choice["token_ids"]]
+        logprobs = [float(value) for value in choice["logprobs"]["token_logprobs"]]
+        echo = choice.get("prompt_token_ids")
+    except (KeyError, IndexError, TypeError, ValueError) as exc:
+        raise SamplerDisagrees("vLLM answered no token ids with log-probabilities.", hint=RESUME_HINT) from exc
+    if echo is not None and list(echo) != prompt:
+        raise SamplerDisagrees("vLLM answered another prompt than it was asked.", hint=RESUME_HINT)
+    if not ids or len(ids) != len(logprobs):
+        text = f"vLLM answered {len(ids)} tokens with {len(logprobs)} log-probabilities."
+        raise SamplerDisagrees(text, hint=RESUME_HINT)
+    return Sample(ids, logprobs, ids[-1] in stop_ids)
+
+
+def _died(servers: Sequence[Server]) -> SamplerDied:
+    last = next((server.gone for server in reversed(servers) if server.gone is not None), None)
+    return SamplerDied(f"The sampler is gone: {last}", hint=RESUME_HINT)

@@ -1,0 +1,41 @@
+"""Keeps a vLLM that a run started: ``python -m training.policy.vllm_keeper PIPE COMMAND…``.
+
+It leads the session that vLLM's processes live in, and holds the read end of a pipe whose write end only the run has.
+When the pipe closes (the run is over, or died in whatever way), or vLLM's first process ends, it ends all of them: a
+vLLM whose first process is killed would leave its workers behind, with the memory of the model.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import subprocess
+import sys
+
+from training.sessions import end_session
+
+LOOK_S = 0.2
+
+
+def keep(pipe: int, command: list[str]) -> int:
+    """Run the command until it or the pipe ends; gives its exit code."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _the_pipe_says_when)  # not SIG_IGN: the command would inherit that
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    child = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
+    with selectors.DefaultSelector() as selector:
+        selector.register(pipe, selectors.EVENT_READ)
+        while child.poll() is None and not selector.select(LOOK_S):
+            continue
+    # A first process that is alive takes the others with it when it is asked to; one that is dead cannot.
+    end_session(os.getsid(0), spare=os.getpid())
+    return child.wait()
+
+
+def _the_pipe_says_when(number: int, frame: object) -> None:
+    """What is meant for the run reaches the run."""
+
+
+if __name__ == "__main__":
+    sys.exit(keep(int(sys.argv[1]), sys.argv[2:]))

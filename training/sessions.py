@@ -1,0 +1,115 @@
+"""Processes by the session that they were started in: who is left of one, and how it is ended.
+
+A child that is started with a session of its own passes it on to whatever it starts, whoever dies in between. Linux
+only: elsewhere nothing is found.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+END_S = 5.0
+PROC, SHARED = Path("/proc"), Path("/dev/shm")  # noqa: S108 - where shared memory is seen, not a file of ours
+
+
+def started_at(pid: int) -> str | None:
+    """When a process began, as ``<boot>/<ticks>``: ids come round again, this does not. None where it is gone."""
+    try:
+        boot = (PROC / "sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}/{_stat(pid)[19]}"
+    except (OSError, IndexError):
+        return None
+
+
+def namespace() -> str:
+    """Where process ids of ours count: a container has numbers of its own."""
+    with suppress(OSError):
+        return os.readlink(PROC / "self/ns/pid")
+    return ""
+
+
+def members(session: int) -> list[int]:
+    """The living processes of a session, its leader among them."""
+    return [pid for pid in _pids() if _session_of(pid) == session]
+
+
+def end_session(session: int, *, spare: int = 0, grace_s: float = END_S) -> None:
+    """SIGTERM for all of a session but ``spare``, SIGKILL after ``grace_s``; their shared memory is removed."""
+    left = segments(found) if (found := _others(session, spare)) else set()
+    _signal(found, signal.SIGTERM)
+    deadline = time.monotonic() + grace_s
+    while (found := _others(session, spare)) and time.monotonic() < deadline:
+        left |= segments(found)
+        time.sleep(0.05)
+    while found := _others(session, spare):
+        left |= segments(found)
+        _signal(found, signal.SIGKILL)
+        time.sleep(0.02)
+    for path in left:
+        with suppress(OSError):
+            path.unlink()
+
+
+def sweep(leader: int, started: str | None) -> bool:
+    """End what is left of a session that ``leader`` began at ``started``; whether there was anything.
+
+    Its id is not given to another process while any of its session lives. Where the leader is gone, only processes that
+    began after it are of that session.
+    """
+    now = started_at(leader)
+    if started is None or (now is not None and now != started):
+        return False
+    boot, _slash, ticks = started.partition("/")
+    found = members(leader)
+    for pid in found:
+        theirs = (started_at(pid) or "/").partition("/")
+        if theirs[0] != boot or not theirs[2].isdigit() or int(theirs[2]) < int(ticks):
+            return False
+    if found:
+        end_session(leader, grace_s=0.0)
+    return bool(found)
+
+
+def segments(pids: list[int]) -> set[Path]:
+    """Shared memory of Python's that these processes have mapped."""
+    found: set[Path] = set()
+    for pid in pids:
+        with suppress(OSError):
+            text = (PROC / str(pid) / "maps").read_text(errors="replace")
+            words = (word for line in text.splitlines() for word in line.split()[5:6])
+            found |= {Path(word) for word in words if word.startswith(f"{SHARED}/psm_")}
+    return found
+
+
+def _others(session: int, spare: int) -> list[int]:
+    return [pid for pid in members(session) if pid != spare]
+
+
+def _pids() -> Iterator[int]:
+    with suppress(OSError):
+        yield from (int(name) for name in os.listdir(PROC) if name.isdigit())
+
+
+def _session_of(pid: int) -> int | None:
+    """The session of a process that still computes; None for one that is gone or only waits to be reaped."""
+    try:
+        fields = _stat(pid)
+        return int(fields[3]) if fields[0] not in {"Z", "X"} else None
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of a process after its name, which may hold anything: its state is the first."""
+    return (PROC / str(pid) / "stat").read_text().rsplit(")", 1)[1].split()
+
+
+def _signal(pids: list[int], number: int) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
