@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from training.config import JobConfig
 from training.memory.devices import DEVICES, Device
-from training.memory.table import Model, Need, gib, longest_shape, memory_of, micro_batches
+from training.memory.table import Model, Need, gib, memory_of, update_rows
 from training.words import Sentence, _, sentence
 
 CLOSE = 0.9
@@ -125,8 +125,8 @@ def _values(base: dict[str, Any], size: int | None) -> dict[str, Any]:
 
 def _smaller(config: JobConfig) -> list[int]:
     """Micro batches below today's that divide the update, halved each time: each is a doubling of the passes."""
-    rows = longest_shape(config).rows
-    whole = rows * micro_batches(config)
+    whole = update_rows(config)
+    rows = config.optim.micro_batch_size or whole
     found, wanted = [], rows // 2
     while wanted >= 1:
         fitting = next(size for size in range(wanted, 0, -1) if whole % size == 0)

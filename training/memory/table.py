@@ -47,6 +47,7 @@ TITLES = {
     "head": _("Output head, loss and the layer at work"),
     "cache": _("Key-value cache of the rollouts"),
     "copy": _("Weights in the precision of sampling"),
+    "vllm": _("vLLM"),
     "program": _("Program and libraries"),
 }
 LEARNING, SAMPLING = ("activations", "head"), ("cache", "copy")
@@ -174,12 +175,22 @@ def precision_of(config: JobConfig, device: Device) -> Precision:
 
 
 def longest_shape(config: JobConfig) -> Shape:
-    """The longest micro batch that the options allow."""
+    """The longest micro batch that the options allow. A pair is two rows of one forward pass."""
+    rows, rollout = config.optim.micro_batch_size or update_rows(config), config.rollout
     if config.method.learns_from == "demonstrations":
-        return Shape(config.optim.micro_batch_size or config.sft.batch_size, 0, config.sft.max_length)
-    mini = config.optim.mini_batch_size or config.rollouts_per_step
-    rollout = config.rollout
-    return Shape(config.optim.micro_batch_size or mini, rollout.max_prompt_tokens, rollout.max_completion_tokens)
+        return Shape(rows, 0, config.sft.max_length)
+    if config.method.learns_from == "preferences":
+        return Shape(2 * rows, 0, config.dpo.max_length)
+    return Shape(rows, rollout.max_prompt_tokens, rollout.max_completion_tokens)
+
+
+def update_rows(config: JobConfig) -> int:
+    """Rows, or pairs, of one update of the weights."""
+    if config.method.learns_from == "demonstrations":
+        return config.sft.batch_size
+    if config.method.learns_from == "preferences":
+        return config.dpo.batch_size
+    return config.optim.mini_batch_size or config.rollouts_per_step
 
 
 def memory_of(config: JobConfig, model: Model, device: Device) -> Need:
@@ -189,12 +200,14 @@ def memory_of(config: JobConfig, model: Model, device: Device) -> Need:
     terms = [_weights(model, precision)]
     if config.method.trains:
         terms += _learned(config, model, precision, lora)
-    if config.method.trains and config.grpo.beta and config.method.plays and lora is None:
-        why = sentence(_("a second copy of the weights, because grpo.beta is above 0"))
+    if _keeps_reference(config):
+        why = sentence(_("a second copy of the weights, which the loss is held to"))
         terms.append(Term("reference", model.parameters * size, why))
     if config.method.trains:
         terms += _learning(config, model, precision, lora, terms)
-    if config.method.plays:
+    if config.method.plays and config.rollout.engine == "vllm":
+        terms += _vllm(config, device)
+    elif config.method.plays:
         terms += _sampling(config, model, precision, device, terms)
     terms.append(Term("program", PROGRAM[device.kind], sentence(_("Python, PyTorch and what the device keeps"))))
     return Need(device, tuple(terms))
@@ -242,11 +255,17 @@ def _learning(config: JobConfig, model: Model, precision: Precision, lora: Any, 
 
 def micro_batches(config: JobConfig) -> int:
     """Forward passes an update."""
-    if config.method.learns_from == "demonstrations":
-        whole = config.sft.batch_size
-    else:
-        whole = config.optim.mini_batch_size or config.rollouts_per_step
+    whole = update_rows(config)
     return -(-whole // (config.optim.micro_batch_size or whole))
+
+
+def _keeps_reference(config: JobConfig) -> bool:
+    """Whether a second copy of the weights stays: with an adapter it is switched off instead."""
+    if config.model.lora_rank or not config.method.trains:
+        return False
+    if config.method.learns_from == "preferences":
+        return True
+    return config.method.plays and getattr(config, config.method.gradient).beta > 0
 
 
 def _sampling(config: JobConfig, model: Model, precision: Precision, device: Device, fixed: list[Term]) -> list[Term]:
@@ -267,6 +286,15 @@ def _sampling(config: JobConfig, model: Model, precision: Precision, device: Dev
         text = sentence(_("cast once for a step's sampling"))
         terms.append(Term("copy", model.parameters * precision.autocast.itemsize, text))
     return terms
+
+
+def _vllm(config: JobConfig, device: Device) -> list[Term]:
+    """What a vLLM that the run starts keeps for itself; one that runs elsewhere keeps nothing here."""
+    if config.vllm.mode != "managed":
+        return []
+    share = config.vllm.gpu_memory_share
+    why = sentence(_("{share} % of the device, kept for the whole run"), share=round(100 * share))
+    return [Term("vllm", round(share * device.bytes), why)]
 
 
 def gib(size: int) -> str:

@@ -107,6 +107,33 @@ def test_the_longest_micro_batch() -> None:
     assert longest_shape(sft) == (12, 0, 300)
 
 
+def test_pairs_are_two_rows_and_keep_a_reference(folder: Path) -> None:
+    dpo = JobConfig.model_validate(
+        {"kind": "dpo", "model": {"source": str(folder)}, "dpo": {"batch_size": 6, "max_length": 200}}
+    )
+    assert longest_shape(dpo) == (12, 0, 200)
+    found = _terms(dpo, folder)
+    assert found["reference"] == found["weights"] and "cache" not in found
+    dpo.model.lora_rank = 8
+    assert "reference" not in _terms(dpo, folder)
+
+
+def test_rloo_keeps_a_reference_for_its_own_pull(folder: Path) -> None:
+    config = _job(folder).model_copy(update={"kind": "rloo"})
+    config.grpo.beta, config.rloo.beta = 0.0, 0.05
+    assert "reference" in _terms(config, folder)
+    config.grpo.beta, config.rloo.beta = 0.1, 0.0
+    assert "reference" not in _terms(config, folder)
+
+
+def test_vllm_keeps_its_share_for_the_whole_run(folder: Path) -> None:
+    managed = _job(folder, rollout__engine="vllm", vllm__gpu_memory_share=0.3)
+    found = _terms(managed, folder)
+    assert found["vllm"] == round(0.3 * device_named("h100").bytes) and not {"cache", "copy"} & set(found)
+    elsewhere = _job(folder, rollout__engine="vllm", vllm__mode="server", vllm__urls=["http://127.0.0.1:8000"])
+    assert not {"vllm", "cache", "copy"} & set(_terms(elsewhere, folder))
+
+
 def test_precision_is_chosen_as_the_trainer_does(folder: Path) -> None:
     names = [
         [str(found).removeprefix("torch.") for found in precision_of(_job(folder, **changes), device_named(device))]

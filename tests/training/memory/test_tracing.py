@@ -46,7 +46,7 @@ def test_rows_and_length_count_in_proportion_and_depth_is_extrapolated() -> None
     assert step_bytes(_config(), Shape(4, 20, 108), FULL).layers == pytest.approx(2 * once.layers, rel=0.02)
     assert step_bytes(_config(), Shape(2, 40, 216), FULL).layers == pytest.approx(2 * once.layers, rel=0.1)
     deep = _config()
-    deep.num_hidden_layers, deep.layer_types = 3 * LAYERS, None
+    deep.num_hidden_layers, deep.layer_types = 3 * LAYERS, ["full_attention"] * 3 * LAYERS
     assert step_bytes(deep, Shape(2, 20, 108), FULL).layers == pytest.approx(3 * once.layers, rel=0.02)
 
 
