@@ -265,7 +265,7 @@ def _keeps_reference(config: JobConfig) -> bool:
         return False
     if config.method.learns_from == "preferences":
         return True
-    return config.method.plays and getattr(config, config.method.gradient).beta > 0
+    return config.method.plays and config.gradient.beta > 0
 
 
 def _sampling(config: JobConfig, model: Model, precision: Precision, device: Device, fixed: list[Term]) -> list[Term]:
