@@ -102,7 +102,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[httpx.Request]:
         requests.append(request)
         return httpx.Response(200, stream=httpx.ByteStream(b"ok"))
 
-    monkeypatch.setattr(connections, "_transport", lambda: httpx.MockTransport(answer))
+    monkeypatch.setattr(connections, "_transport", lambda *_given: httpx.MockTransport(answer))
     return requests
 
 
@@ -184,7 +184,7 @@ def test_a_connection_that_breaks_is_called_so(monkeypatch: pytest.MonkeyPatch) 
     def broken(request: httpx.Request) -> httpx.Response:
         raise httpx.ReadError("reset")
 
-    monkeypatch.setattr(connections, "_transport", lambda: httpx.MockTransport(broken))
+    monkeypatch.setattr(connections, "_transport", lambda *_given: httpx.MockTransport(broken))
     with pytest.raises(EnvironmentUnreachable) as caught:
         fetch("http://93.184.215.14/")
     assert caught.value.message == "The connection broke before the answer was complete."
@@ -238,7 +238,7 @@ def test_the_first_address_that_accepts_is_used_of_four(settings: Any, monkeypat
         tried.append((request.url.host, request.extensions["timeout"]["connect"]))
         raise errors[0]("refused")
 
-    monkeypatch.setattr(connections, "_transport", lambda: httpx.MockTransport(refuse))
+    monkeypatch.setattr(connections, "_transport", lambda *_given: httpx.MockTransport(refuse))
     with pytest.raises(EnvironmentUnreachable) as caught:
         fetch("http://a.example/", resolve=lambda host, port: wanted)
     assert caught.value.message == "Nothing accepts connections at this address."

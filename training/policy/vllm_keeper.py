@@ -22,8 +22,8 @@ def keep(pipe: int, command: list[str]) -> int:
     """Run the command until it or the pipe ends; gives its exit code."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _the_pipe_says_when)  # not SIG_IGN: the command would inherit that
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    child = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
+    os.environ.pop("PYTHONPATH", None)  # our code is not for it
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL)
     with selectors.DefaultSelector() as selector:
         selector.register(pipe, selectors.EVENT_READ)
         while child.poll() is None and not selector.select(LOOK_S):
