@@ -15,14 +15,7 @@ from typing import Any, NamedTuple
 
 from training.algorithms.base import JournalCallback, common_arguments, one_device, train
 from training.algorithms.job import Job, checkpoint_step, row_order
-from training.algorithms.loading import (
-    fetch_model,
-    load_model,
-    load_tokenizer,
-    lora_config,
-    prepare_device,
-    revision_of,
-)
+from training.algorithms.loading import fetch_base, load_model, load_tokenizer, prepare_device
 from training.algorithms.sft import marked_tokens, marking_template, render
 from training.config import JobConfig
 from training.data.pairs import Pair, pair_of
@@ -30,6 +23,7 @@ from training.data.reader import load_rows
 from training.data.schema import Row
 from training.errors import ConfigError, DataError
 from training.journal import PhaseChanged
+from training.policy.adapter import lora_config
 
 Example = dict[str, list[int]]
 
@@ -52,8 +46,7 @@ def run_dpo(job: Job) -> None:
     job.check_stop()
     device = prepare_device(config)
     checkpoint = job.find_checkpoint()
-    folder = fetch_model(config, rows, job.run_dir)
-    job.resolved |= revision_of(folder)
+    folder = fetch_base(job, rows)
     tokenizer, note = load_tokenizer(folder)
     if note:
         job.log(note, "warning")
