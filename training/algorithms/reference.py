@@ -163,9 +163,9 @@ SETTINGS = (
     Entry(
         ("grpo.sampler_correction", "grpo.sampler_ratio_max"),
         "Yao et al. 2025, *Your Efficient RL Framework Secretly Brings You Off-Policy RL Training*",
-        "each token's (or rollout's) loss × min(limit, sg(π_old of the trainer / π of the sampler)), or left out above it",
-        "Whenever the sampler computes otherwise than the trainer: vLLM, and bfloat16 in process. Both curves stand under "
-        "*Sampling*; a growing share at the limit says that the two have drifted apart.",
+        "loss of each token (or rollout) × min(limit, sg(π of the trainer / π of the sampler)), or left out above it",
+        "Whenever the sampler computes otherwise than the trainer: vLLM, and bfloat16 in process. A growing share at "
+        "the limit (`sampling/truncated_share`) says that the two have drifted apart.",
     ),
     Entry(
         ("grpo.importance_sampling",),
