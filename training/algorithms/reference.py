@@ -187,6 +187,20 @@ SETTINGS = (
         "learning from it teaches to fail more nicely. `outcome` asks the environment's verdict; without one, rewards.",
     ),
     Entry(
+        ("rollout.refill_rounds",),
+        "Yu et al. 2025, *DAPO*, dynamic sampling",
+        "the place of a group whose rewards are equal goes to a group of another task, in up to so many rounds",
+        "Tasks that are mostly too easy or too hard: every step then learns from as many groups. Costs the rollouts "
+        "that are played on top (`rollouts/extra`).",
+    ),
+    Entry(
+        ("rollout.max_staleness",),
+        "Noukhovitch et al. 2024, *Asynchronous RLHF*",
+        "rollouts come from weights that miss at most so many samplings' updates",
+        "A vLLM server on devices of its own: sampling and training go on at the same time. 1 is enough where both take "
+        "about as long; the correction for the sampler weighs what is older.",
+    ),
+    Entry(
         ("sft.packing",),
         "after Krell et al. 2021, *Efficient Sequence Packing without Cross-contamination*",
         "first-fit of a micro batch's conversations, the longest first; positions from 0 and a mask for each",

@@ -132,6 +132,7 @@ class JobConfig(Group):
             self._check_batches()
             self._check_loss()
             self._check_held_out()
+            self._check_ahead()
         if self.rollout.max_turn_tokens > self.rollout.max_completion_tokens:
             raise OptionError(
                 "rollout.max_turn_tokens", sentence(_("one turn cannot be longer than the whole episode"))
@@ -208,6 +209,11 @@ class JobConfig(Group):
         if chosen.share and chosen.data:
             text = _("choose a share of the dataset or a dataset of its own, not both")
             raise OptionError("evaluate.data", sentence(text))
+
+    def _check_ahead(self) -> None:
+        if self.rollout.max_staleness and self.rollout.engine != "vllm":
+            text = _("the trainer samples from the weights that it trains, so it cannot do both at once: choose vLLM")
+            raise OptionError("rollout.max_staleness", sentence(text))
 
     def _check_vllm(self) -> None:
         """What vLLM cannot do, or would do otherwise than the trainer computes it."""

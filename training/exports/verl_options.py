@@ -176,6 +176,8 @@ OPTIONS: dict[str, Callable[[Value], Carried]] = {
     "rollout.temperature": _key(f"{ROLLOUT}.temperature"),
     "rollout.top_p": _key(f"{ROLLOUT}.top_p"),
     "rollout.top_k": lambda value: Carried({f"{ROLLOUT}.top_k": value or -1}),
+    "rollout.max_staleness": _changed(0, "only verl's recipe for one step off-policy plays ahead"),
+    "rollout.refill_rounds": _changed(0, "only verl's recipe of DAPO refills groups"),
     "rollout.failure_pause_share": _never(_FAILURES),
     "rollout.failure_pause_steps": _never(_FAILURES),
     "grpo.beta": _kl,
