@@ -197,7 +197,7 @@ SETTINGS = (
         ("rollout.max_staleness",),
         "Noukhovitch et al. 2024, *Asynchronous RLHF*",
         "rollouts come from weights that miss at most so many samplings' updates",
-        "A vLLM server on devices of its own: sampling and training go on at the same time. 1 is enough where both take "
+        "A vLLM server on devices of its own: sampling and training go on at once. 1 is enough where both take "
         "about as long; the correction for the sampler weighs what is older.",
     ),
     Entry(

@@ -14,7 +14,7 @@ from tests.training.rollout.test_step_by_hand import Step
 from training.rewards.base import Episode, Score
 from training.rollout.finished import Rollout
 from training.rollout.refill import Refill
-from training.rollout.trajectory import Task, Trajectory
+from training.rollout.trajectory import Trajectory
 
 SPREAD: list[float | None] = [1.0, 0.0]
 FLAT: list[float | None] = [0.5, 0.5]
@@ -80,10 +80,9 @@ def test_with_the_outcome_as_signal_a_group_of_failures_is_flat() -> None:
 
 
 def by_task(rewards: Callable[[int, int], float]) -> tuple[Any, Any]:
-    """A player and a scorer: the reward is of the group's number and the rollout's index."""
+    """What is played and how it is scored: the reward is of the group's number and the rollout's index."""
 
-    async def play(task: Task, _on_turn: Any) -> Trajectory:
-        place, index = (int(part[1:]) for part in task.episode_id.split("-")[2:])
+    def play(place: int, index: int) -> Trajectory:
         return Trajectory([1, 2], [3, 4], [1, 1], [-1.0, -1.0], env_reward=rewards(place, index), turns=1)
 
     def score(episode: Episode) -> Score:
