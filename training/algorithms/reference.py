@@ -180,6 +180,12 @@ SETTINGS = (
         "A policy that settles too early.",
     ),
     Entry(
+        ("model.quantization",),
+        "Dettmers et al. 2023, *QLoRA*",
+        "the base's linear layers in NF4, their constants quantised too: 4.13 bits a weight; the adapter in float32",
+        "An adapter over a base that does not fit otherwise. One CUDA GPU, the trainer's own sampler; steps are slower.",
+    ),
+    Entry(
         ("rewards.signal",),
         "after DAPO's dynamic sampling",
         "groups whose rewards (or outcomes) are equal have no loss, KL and entropy terms included",

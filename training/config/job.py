@@ -124,6 +124,8 @@ class JobConfig(Group):
             raise OptionError(
                 "dpo.label_smoothing", sentence(_("only the loss robust knows of wrong pairs: set it to 0"))
             )
+        if self.method.trains and self.model.quantization != "none":
+            self._check_quantized()
         if not self.method.plays:
             return self
         if len(set(self.sample.policies)) != len(self.sample.policies):
@@ -147,6 +149,20 @@ class JobConfig(Group):
         if names and math.isclose(sum(abs(component.weight) for component in self.rewards.components), 0):
             raise OptionError("rewards.components", sentence(_("all weights are 0, so every reward would be 0")))
         return self
+
+    def _check_quantized(self) -> None:
+        """What cannot be trained, or would be sampled from other weights, over a base of 4 bits."""
+        if not self.model.lora_rank:
+            text = _("weights of 4 bits cannot be trained, only an adapter above them: set a LoRA rank")
+            raise OptionError("model.quantization", sentence(text))
+        if self.run.device == "cpu":
+            text = _("bitsandbytes' 4-bit layers need a CUDA GPU: choose another device, or no quantisation")
+            raise OptionError("model.quantization", sentence(text))
+        if self.samples_with_vllm:
+            text = _(
+                "vLLM would sample from the base as it is stored: let the trainer sample, or choose no quantisation"
+            )
+            raise OptionError("model.quantization", sentence(text))
 
     def _check_batches(self) -> None:
         if self.rollout.num_generations < 2:

@@ -139,6 +139,7 @@ OPTIONS: dict[str, Callable[[Value], Carried]] = {
     "model.revision": lambda value: Carried({}, "verl takes no revision; download that one" if value else ""),
     "model.dtype": _dtype,
     "model.gradient_checkpointing": _key("actor_rollout_ref.model.enable_gradient_checkpointing"),
+    "model.quantization": _changed("none", "verl holds the base below an adapter in its own precision"),
     "model.lora_rank": _key("actor_rollout_ref.model.lora_rank"),
     "model.lora_alpha": _key("actor_rollout_ref.model.lora_alpha"),
     "data.train": lambda _value: Carried({"data.train_files": TRAIN_NAME, "data.val_files": TRAIN_NAME}),

@@ -155,9 +155,11 @@ class Collector:
 
     def _rest(self, seconds: float) -> bool:
         """Wait; whether the run was asked to stop, or the collector to end."""
-        ends = time.monotonic() + seconds
+        if not self._ahead:
+            return self._stop.wait(seconds)
+        ends = time.monotonic() + seconds  # two flags may end this wait
         while not self._ending and (left := ends - time.monotonic()) > 0:
-            self._stop.wait(min(left, WATCH_S))
+            self._abandoned.wait(min(left, WATCH_S))
         return self._ending
 
     def trained_of(self, version: int | None) -> int | None:
