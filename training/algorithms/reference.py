@@ -183,7 +183,7 @@ SETTINGS = (
         ("model.quantization",),
         "Dettmers et al. 2023, *QLoRA*",
         "the base's linear layers in NF4, their constants quantised too: 4.13 bits a weight; the adapter in float32",
-        "An adapter over a base that does not fit otherwise. One CUDA GPU, the trainer's own sampler; steps are slower.",
+        "An adapter over a base that does not fit otherwise. One CUDA GPU and the trainer's own sampler; slower.",
     ),
     Entry(
         ("rewards.signal",),
