@@ -90,8 +90,9 @@ def run_on_rollouts(
         job.started(len(tasks.train), device, checkpoint_step(checkpoint))
         if config.evaluate.every:
             copied = check if sampler is not None and sampler.copies else None
-            more = {"check": copied, "settle": rollouts.settle}
-            held_out = callback.held_out = HeldOut(job, tasks, components, template, engine, scorer, **more)
+            held_out = callback.held_out = HeldOut(
+                job, tasks, components, template, engine, scorer, check=copied, settle=rollouts.settle
+            )
             after.enter_context(closing(held_out))
             callback.saver.held_out = held_out.success_of
         train(job, trainer, callback, checkpoint)

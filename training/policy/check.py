@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -32,7 +33,8 @@ class Sampled(Protocol):
     logprobs: list[float]
 
 
-class Probe(NamedTuple):
+@dataclass
+class Probe:
     """One turn that was drawn to be checked, and for nothing else."""
 
     prompt_ids: list[int]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from training.config import RolloutConfig
 from training.errors import Boundary, StopRequested, TiltyardError, TooManyFailures
@@ -21,7 +21,7 @@ class FailureShare:
         self._limit, self._write, self._rest = limit, write, rest
         self._bad_steps: list[Counter[Boundary]] = []
 
-    def check(self, step: int, rollouts: list[Rollout], took_s: float) -> None:
+    def check(self, step: int, rollouts: Sequence[Rollout], took_s: float) -> None:
         """Count a step. Raises ``TooManyFailures``, or ``StopRequested`` while it waits."""
         errors = [r.trajectory.error for r in rollouts if r.trajectory.error is not None]
         if len(errors) <= self._limit.failure_pause_share * len(rollouts):
