@@ -28,6 +28,7 @@ NAMES = (
     "truth",
     "sampler",
     "step",
+    "overlap",
 )
 LONG = ("chaos", "database")  # up to an hour, or 12 GB of disk: only by name
 LIMIT_S, LONG_LIMIT_S = 1800, 4 * 3600

@@ -67,7 +67,7 @@ def _train_model(folder: Path) -> Path:
 
 def measure_ours(model_folder: Path, folder: Path, url: str, rounds: int) -> dict[str, Any]:
     """Seconds of a step's rollout phase, of its rollouts, and of one rollout with nothing beside it (medians)."""
-    from training.rollout.collector import Step
+    from training.rollout.step import Step
 
     collector, engine = make_collector(model_folder, folder, url)
     phases, seconds, alone, excluded = [], [], [], 0

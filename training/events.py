@@ -90,6 +90,7 @@ class TurnAdded(Event):
     """Messages that one party added: ``turn`` 0 is the prompt, then each model turn and each environment answer.
 
     ``tokens`` are the ones the model sampled (0 for the environment), ``seconds`` how long the party took.
+    ``policy_step``: the weights that sampled it were trained for so many steps, where a run that trains played.
     """
 
     type: Literal["turn"] = "turn"
@@ -98,6 +99,7 @@ class TurnAdded(Event):
     messages: list[Message]
     tokens: int = 0
     seconds: float = 0.0
+    policy_step: int | None = None
 
 
 class RolloutFinished(Event):
@@ -105,7 +107,8 @@ class RolloutFinished(Event):
 
     ``env_reward`` and ``env_parts`` are the environment's own words, so that other rewards can be computed later from
     what is recorded. ``failed_calls`` are tool calls that were answered by an error; ``cost`` is money, where an
-    endpoint with prices played. They are ``None`` where nobody counted them.
+    endpoint with prices played. They are ``None`` where nobody counted them. ``policy_step``: the oldest weights that
+    sampled one of its turns were trained for so many steps.
     """
 
     type: Literal["rollout_finished"] = "rollout_finished"
@@ -123,6 +126,7 @@ class RolloutFinished(Event):
     calls: int | None = None
     failed_calls: int | None = None
     cost: float | None = None
+    policy_step: int | None = None
 
 
 class GroupScored(Event):

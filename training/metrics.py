@@ -111,6 +111,17 @@ METRICS: dict[str, Metric] = {
     "groups/left_out_share": Metric(
         _("Groups left out"), _("Share of groups that are not learned from (`rewards.signal`)."), form="percent"
     ),
+    "groups/refilled": Metric(
+        _("Groups refilled"), _("Groups without spread that gave their place to another task's group.")
+    ),
+    "rollouts/extra": Metric(
+        _("Extra rollouts"), _("Rollouts that were played to refill groups, beyond the step's own.")
+    ),
+    "rollouts/staleness_mean": Metric(
+        _("Staleness"),
+        _("Samplings between the weights that sampled a rollout and those that learn from it, averaged."),
+    ),
+    "rollouts/staleness_max": Metric(_("Largest staleness"), _("The same, of the oldest rollout.")),
     "groups/pass_share": Metric(
         _("Groups with a success"), _("Share of groups with at least one solved task."), form="percent"
     ),
@@ -163,6 +174,12 @@ METRICS: dict[str, Metric] = {
         _("Environment time"), _("Time spent waiting only for environments."), _("s"), "duration"
     ),
     "timing/scoring": Metric(_("Scoring time"), _("Time from the last answer to the last reward."), _("s"), "duration"),
+    "timing/waiting": Metric(
+        _("Waiting time"),
+        _("Time that the trainer waited for rollouts which are played while it trains."),
+        _("s"),
+        "duration",
+    ),
     "timing/training": Metric(_("Training time"), _("The rest of the step."), _("s"), "duration"),
 }
 PATTERNS: tuple[tuple[re.Pattern[str], Metric], ...] = (

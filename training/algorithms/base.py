@@ -158,7 +158,8 @@ class JournalCallback(TrainerCallback):
         """Our own figures of the step, with where its time went."""
         now = time.monotonic()
         spent, self._mark = now - self._mark, now
-        waited = sum(self.extra.get(f"timing/{part}", 0.0) for part in ("generation", "environment", "scoring"))
+        played = sum(self.extra.get(f"timing/{part}", 0.0) for part in ("generation", "environment", "scoring"))
+        waited = self.extra.get("timing/waiting", played)
         self.job.update_seconds = max(0.0, spent - waited)
         figures = self.extra | {"timing/step": spent, "timing/training": self.job.update_seconds}
         self.extra = {}

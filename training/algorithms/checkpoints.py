@@ -238,6 +238,7 @@ def save_final(
     *,
     dtype: str = "",
     base: HubModel | None = None,
+    base_folder: Path | None = None,
     card: Callable[[bool], str] | None = None,
 ) -> tuple[Path, int]:
     """The trained model as safetensors with its tokenizer; adapters are merged in. Returns (folder, bytes).
@@ -245,13 +246,17 @@ def save_final(
     A LoRA adapter is kept as well, in ``adapter`` beside the merged model, which is written in ``dtype``, the precision
     of its base: what merging rounds away is still in the adapter. Weights that were all trained stay as they are, for
     the rounding would take small updates back. The adapter names ``base``. ``card`` gives the text of the README; it is
-    told whether that is the adapter's. Merging changes the trainer's model, so nothing can be trained after this.
+    told whether that is the adapter's. Merging changes the trainer's model, so nothing can be trained after this. A
+    base of 4 bits has lost what the one of ``base_folder`` has, so the adapter is merged into that.
     """
     target, model = run_dir / FINAL, trainer.accelerator.unwrap_model(trainer.model)
     merges = hasattr(model, "merge_and_unload")
 
     def fill(folder: Path) -> None:
-        whole = model.merge_and_unload() if merges else model
+        if merges and base_folder is not None and is_quantized(model):
+            whole = _merged(base_folder, run_dir / ADAPTER)
+        else:
+            whole = model.merge_and_unload() if merges else model
         if merges and dtype:
             whole = whole.to(getattr(import_module("torch"), dtype))
         whole.save_pretrained(folder)
@@ -266,6 +271,20 @@ def save_final(
     if merges:
         write_whole(run_dir / ADAPTER, step, fill_adapter)
     return target, write_whole(target, step, fill)
+
+
+def is_quantized(model: Any) -> bool:
+    """Whether its base has weights of 4 bits."""
+    return bool(getattr(model, "is_loaded_in_4bit", False))
+
+
+def _merged(base: Path, adapter: Path) -> Any:
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    safe = {"trust_remote_code": False, "use_safetensors": True, "local_files_only": True}
+    whole = AutoModelForCausalLM.from_pretrained(base, dtype="auto", **safe)
+    return PeftModel.from_pretrained(whole, adapter).merge_and_unload()
 
 
 def _describe(folder: Path, text: str | None) -> None:

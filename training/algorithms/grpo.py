@@ -9,7 +9,7 @@ all of them, so TRL leaves it out of the baseline.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -23,27 +23,19 @@ from training.algorithms.loading import (
     load_tokenizer,
     prepare_device,
 )
+from training.algorithms.rollouts import PARTS_FIELD, Rollouts, Scorer
 from training.algorithms.sampler import JobSampler
 from training.algorithms.tasks import reward_components, task_rows
 from training.config import GrpoConfig, JobConfig, RewardComponent
-from training.data.schema import Row
 from training.journal import PhaseChanged
 from training.policy.adapter import lora_config
 from training.policy.check import SamplerCheck, trainer_logprobs
 from training.policy.engine import Engine
-from training.policy.make import AUTOCAST, MEMORY_NOTE
-from training.rewards.base import Episode, Score
+from training.policy.make import AUTOCAST
 from training.rewards.combining import term_of
-from training.rewards.scoring import score_episode
-from training.rollout.collector import Collector
-from training.rollout.finished import Rollout, StepRollouts
 from training.rollout.holding import wait_for_environment
-from training.rollout.players import make_player
 from training.rollout.protocols import check_environment
 from training.rollout.tokens import ChatTemplate
-
-PARTS_FIELD = "reward_parts"
-Scorer = Callable[[Episode], Score]
 
 
 def run_grpo(job: Job, *, scorer: Scorer | None = None, engine: Engine | None = None) -> None:
@@ -82,10 +74,11 @@ def run_on_rollouts(
         sampler = after.enter_context(closing(JobSampler(job, folder, device))) if engine is None else None
         model = load_model(config, folder, device)
         callback = JournalCallback(job, config.updates_per_step)
-        rollouts = after.enter_context(closing(_Rollouts(job, callback, rows, template, components, scorer)))
+        order = _order(config, tasks.train)
+        rollouts = after.enter_context(closing(Rollouts(job, callback, rows, order, template, components, scorer)))
         weights = [component.weight for component in components]
         arguments = rollout_arguments(config, job.run_dir, device, weights) | loss
-        dataset = _prompts(config, tasks.train)
+        dataset = _prompts(order)
         given = {"model": model, "processing_class": tokenizer, "train_dataset": dataset, "rollout_func": rollouts}
         trainer = _make_trainer(config, trainer_class, arguments, components, callback, **given)
         check = None
@@ -97,7 +90,9 @@ def run_on_rollouts(
         job.started(len(tasks.train), device, checkpoint_step(checkpoint))
         if config.evaluate.every:
             copied = check if sampler is not None and sampler.copies else None
-            held_out = callback.held_out = HeldOut(job, tasks, components, template, engine, scorer, check=copied)
+            held_out = callback.held_out = HeldOut(
+                job, tasks, components, template, engine, scorer, check=copied, settle=rollouts.settle
+            )
             after.enter_context(closing(held_out))
             callback.saver.held_out = held_out.success_of
         train(job, trainer, callback, checkpoint)
@@ -110,95 +105,6 @@ def _sampled_by(sampler: JobSampler, trainer: Any, tokenizer: Any) -> tuple[Engi
     if sampler.differs(model, autocast):
         trainer.correct()
     return sampler.engine(model, tokenizer, trainer_logprobs(trainer), autocast)
-
-
-class _Rollouts:
-    """TRL's ``rollout_func``: plays the prompts it is given and hands back ids, masks and reward parts."""
-
-    def __init__(
-        self,
-        job: Job,
-        callback: JournalCallback,
-        rows: Sequence[Row],
-        template: ChatTemplate,
-        components: list[RewardComponent],
-        scorer: Scorer | None,
-    ) -> None:
-        self._job = job
-        self._callback = callback
-        self._rows = rows
-        self._template = template
-        self._components = components
-        self._scorer = scorer or self._score
-        self._step = 0
-        self._engine: Engine | None = None
-        self._collector: Collector | None = None
-        self._check: SamplerCheck | None = None
-
-    def attach(self, engine: Engine, check: SamplerCheck | None) -> None:
-        """Give the sampler and its check, which exist only once the trainer has placed the model."""
-        player = make_player(self._job.config, engine, self._template)
-        self._engine = engine
-        self._check = check
-        self._collector = Collector(
-            self._job.config, self._rows, player, self._scorer, self._job.journal, self._job.stop, self._job.attempt
-        )
-
-    def _score(self, episode: Episode) -> Score:
-        return score_episode(episode, self._components, step=self._step)
-
-    def close(self) -> None:
-        """Close the event loop."""
-        if self._collector is not None:
-            self._collector.close()
-
-    def __call__(self, prompts: list[str], trainer: Any) -> dict[str, list[Any]]:
-        assert self._collector is not None and self._engine is not None  # noqa: S101 - attach() ran before training
-        self._step = step = trainer.state.global_step + 1
-        before = self._engine.figures
-        self._engine.weights_changed()
-        synced = self._engine.figures.synced_seconds - before.synced_seconds
-        with self._engine.sampling():
-            result = self._collector.collect(step, [int(prompt) for prompt in prompts])
-        if self._engine.figures.memory_retries > before.memory_retries:
-            self._job.log(MEMORY_NOTE % step, "warning")
-        self._callback.extra = dict(result.figures) | ({"sampling/sync_seconds": synced} if synced else {})
-        if self._job.config.rewards.signal != "all":
-            left_out = sum(not group.teaches for group in result.groups)
-            self._callback.extra["groups/left_out_share"] = left_out / len(result.groups)
-        if self._check is not None:
-            self._callback.extra |= self._check(step, [rollout.trajectory for rollout in result.rollouts])
-        if all(rollout.parts is None for rollout in result.rollouts):
-            self._job.log(f"Step {step}: all rollouts are excluded, so the weights stay as they are.", "warning")
-        elif not any(group.teaches for group in result.groups):
-            self._job.log(f"Step {step}: no group teaches anything, so the weights stay as they are.")
-        self._job.journal.write(PhaseChanged(phase="training", step=step))
-        return trl_batch(result, self._template.eos_id, mask_truncated=self._job.config.gradient.mask_truncated)
-
-
-def trl_batch(result: StepRollouts, eos_id: int, *, mask_truncated: bool) -> dict[str, list[Any]]:
-    """The step in the shape of TRL's ``rollout_func``: one entry for each rollout, ids and masks of equal length.
-
-    An excluded rollout becomes the shortest row TRL can hold, with an all-zero mask. Truncated rollouts are masked here
-    when asked for, because TRL would not see those that were cut off between turns: their last id is an end-of-turn.
-    So are those of groups that are not learned from; their rewards still count where a baseline spans the batch.
-    """
-    size = len(result.rollouts) // len(result.groups)
-    masked = [
-        not result.groups[place // size].teaches or (mask_truncated and rollout.trajectory.status == "truncated")
-        for place, rollout in enumerate(result.rollouts)
-    ]
-    rows = [_trl_row(rollout, eos_id, hidden) for rollout, hidden in zip(result.rollouts, masked, strict=True)]
-    names = ("prompt_ids", "completion_ids", "logprobs", "env_mask", PARTS_FIELD)
-    return {name: [row[position] for row in rows] for position, name in enumerate(names)}
-
-
-def _trl_row(rollout: Rollout, eos_id: int, masked: bool) -> tuple[Any, ...]:
-    trajectory = rollout.trajectory
-    if rollout.parts is None or not trajectory.completion_ids:
-        return [eos_id], [eos_id], [0.0], [0], rollout.parts
-    mask = [0] * len(trajectory.mask) if masked else trajectory.mask
-    return trajectory.prompt_ids, trajectory.completion_ids, trajectory.logprobs, mask, rollout.parts
 
 
 def reward_function(component: RewardComponent) -> Callable[..., list[float | None]]:
@@ -275,10 +181,8 @@ def _correction_mode(config: JobConfig) -> str:
     return "token_truncate" if mode == "off" else mode
 
 
-def _prompts(config: JobConfig, places: list[int]) -> Any:
-    """The whole run's prompts in order: the places of rows, as texts."""
-    from datasets import Dataset
-
+def _order(config: JobConfig, places: list[int]) -> list[int]:
+    """The rows of the whole run in order, one a group."""
     generations = -(-config.run.max_steps // config.updates_per_step)
     order = row_order(
         len(places),
@@ -286,7 +190,14 @@ def _prompts(config: JobConfig, places: list[int]) -> Any:
         seed=config.run.seed,
         shuffle=config.data.shuffle,
     )
-    return Dataset.from_dict({"prompt": [str(places[place]) for place in order]})
+    return [places[place] for place in order]
+
+
+def _prompts(order: list[int]) -> Any:
+    """The rows as texts, the prompts of TRL's dataset."""
+    from datasets import Dataset
+
+    return Dataset.from_dict({"prompt": [str(row) for row in order]})
 
 
 def _make_trainer(

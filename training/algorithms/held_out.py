@@ -115,8 +115,12 @@ class HeldOut:
         scorer: Scorer | None = None,
         *,
         check: SamplerCheck | None = None,
+        settle: Callable[[], None] = lambda: None,
     ) -> None:
-        """``check`` is that of a sampler which has a copy of the weights."""
+        """``check`` is that of a sampler which has a copy of the weights. ``settle`` waits until nothing else is
+        sampled.
+        """
+        self._settle = settle
         self._job = job
         self._check = check
         self._tasks = tasks
@@ -146,6 +150,7 @@ class HeldOut:
         Journals the rollouts, the figures and the report. Raises as ``Collector.collect`` does.
         """
         job, best = self._job, self.best
+        self._settle()
         job.journal.write(PhaseChanged(phase="evaluating", step=step))
         played: list[Rollout] = []
 

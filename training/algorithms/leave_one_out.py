@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from training.algorithms.correction import CorrectedTrainer, Rows
-from training.algorithms.grpo import PARTS_FIELD
+from training.algorithms.rollouts import PARTS_FIELD
 
 
 class RlooTrainer(CorrectedTrainer):

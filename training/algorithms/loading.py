@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 STARTER = "starter"
+BITSANDBYTES = "pip install bitsandbytes==0.50.2"
 _WANTED = ["*.json", "*.safetensors", "*.jinja", "*.txt", "*.model", "tokenizer*"]
 _UNWANTED = ["*.py", "*.bin", "*.pt", "*.pth", "*.pkl", "*.h5", "*.msgpack", "onnx/*", "original/*"]
 
@@ -130,8 +132,36 @@ def load_tokenizer(folder: Path) -> tuple[PreTrainedTokenizerBase, str | None]:
     return tokenizer, note
 
 
+def four_bits(device: str) -> Any:
+    """QLoRA's base (Dettmers et al. 2023): NF4, its constants quantised too. Raises ``ConfigError``."""
+    if device != "cuda":
+        raise ConfigError(
+            "bitsandbytes' 4-bit layers need a CUDA GPU, and there is none here.",
+            option="model.quantization",
+            hint="Set model.quantization to none, or run it on a worker with a GPU.",
+        )
+    if find_spec("bitsandbytes") is None:
+        raise ConfigError(
+            "A base of 4 bits needs bitsandbytes, which is not installed.",
+            option="model.quantization",
+            hint=f"Install it beside the trainer: {BITSANDBYTES}.",
+        )
+    import torch
+    from transformers import BitsAndBytesConfig
+
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=autocast_dtype(device) or torch.float32,
+    )
+
+
 def load_model(config: JobConfig, folder: Path, device: str) -> Any:
-    """The causal language model, on the CPU; the trainer moves it to its device. Raises ``ModelError``."""
+    """The causal language model, on the CPU; the trainer moves it to its device. Raises ``ModelError``.
+
+    A base of 4 bits is on its GPU at once. Raises ``ConfigError`` where that is asked for and cannot be.
+    """
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -139,6 +169,8 @@ def load_model(config: JobConfig, folder: Path, device: str) -> Any:
     if wanted == "auto":
         # A GPU computes in bfloat16 either way (autocast); what is trained keeps the bits that an update needs.
         wanted = "bfloat16" if autocast_dtype(device) is not None and config.model.lora_rank else "float32"
+    quantized = config.method.trains and config.model.quantization != "none"
+    more = {"quantization_config": four_bits(device)} if quantized else {}
     try:
         return AutoModelForCausalLM.from_pretrained(
             folder,
@@ -146,6 +178,7 @@ def load_model(config: JobConfig, folder: Path, device: str) -> Any:
             trust_remote_code=False,
             use_safetensors=True,
             local_files_only=True,
+            **more,
         )
     except TiltyardError:
         raise

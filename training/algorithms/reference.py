@@ -180,11 +180,31 @@ SETTINGS = (
         "A policy that settles too early.",
     ),
     Entry(
+        ("model.quantization",),
+        "Dettmers et al. 2023, *QLoRA*",
+        "the base's linear layers in NF4, their constants quantised too: 4.13 bits a weight; the adapter in float32",
+        "An adapter over a base that does not fit otherwise. One CUDA GPU and the trainer's own sampler; slower.",
+    ),
+    Entry(
         ("rewards.signal",),
         "after DAPO's dynamic sampling",
         "groups whose rewards (or outcomes) are equal have no loss, KL and entropy terms included",
         "Shaped rewards on hard tasks: where all rollouts of a group fail, what still differs is shaping alone, and "
         "learning from it teaches to fail more nicely. `outcome` asks the environment's verdict; without one, rewards.",
+    ),
+    Entry(
+        ("rollout.refill_rounds",),
+        "Yu et al. 2025, *DAPO*, dynamic sampling",
+        "the place of a group whose rewards are equal goes to a group of another task, in up to so many rounds",
+        "Tasks that are mostly too easy or too hard: every step then learns from as many groups. Costs the rollouts "
+        "that are played on top (`rollouts/extra`).",
+    ),
+    Entry(
+        ("rollout.max_staleness",),
+        "Noukhovitch et al. 2024, *Asynchronous RLHF*",
+        "rollouts come from weights that miss at most so many samplings' updates",
+        "A vLLM server on devices of its own: sampling and training go on at once. 1 is enough where both take "
+        "about as long; the correction for the sampler weighs what is older.",
     ),
     Entry(
         ("sft.packing",),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from training.algorithms.grpo import Scorer, run_on_rollouts
+from training.algorithms.grpo import run_on_rollouts
 from training.algorithms.job import Job
+from training.algorithms.rollouts import Scorer
 from training.policy.engine import Engine
 
 

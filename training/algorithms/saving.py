@@ -171,7 +171,9 @@ class Saver:
         began = time.monotonic()
         dtype = stored_dtype(job.base) if job.base is not None else ""
         card = partial(card_of, job, step, self._figures)
-        folder, size = save_final(self._trainer, job.run_dir, step, dtype=dtype, base=job.hub_base, card=card)
+        folder, size = save_final(
+            self._trainer, job.run_dir, step, dtype=dtype, base=job.hub_base, base_folder=job.base, card=card
+        )
         adapter = ADAPTER if (job.run_dir / ADAPTER).is_dir() and _is_adapter(self._trainer) else ""
         seconds = time.monotonic() - began
         job.journal.write(

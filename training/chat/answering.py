@@ -22,9 +22,9 @@ from training.config import JobConfig
 from training.connections import Access, reaching
 from training.errors import PolicyFault, TiltyardError
 from training.rollout import protocols
-from training.rollout.collector import mix_seed
 from training.rollout.conversation import heard, opening
 from training.rollout.dialects import choose_dialect, dialect_name
+from training.rollout.seeds import mix_seed
 from training.rollout.session import Session
 from training.rollout.tokens import Tools
 from training.words import _, sentence

@@ -124,6 +124,8 @@ class JobConfig(Group):
             raise OptionError(
                 "dpo.label_smoothing", sentence(_("only the loss robust knows of wrong pairs: set it to 0"))
             )
+        if self.method.trains and self.model.quantization != "none":
+            self._check_quantized()
         if not self.method.plays:
             return self
         if len(set(self.sample.policies)) != len(self.sample.policies):
@@ -132,6 +134,7 @@ class JobConfig(Group):
             self._check_batches()
             self._check_loss()
             self._check_held_out()
+            self._check_ahead()
         if self.rollout.max_turn_tokens > self.rollout.max_completion_tokens:
             raise OptionError(
                 "rollout.max_turn_tokens", sentence(_("one turn cannot be longer than the whole episode"))
@@ -146,6 +149,20 @@ class JobConfig(Group):
         if names and math.isclose(sum(abs(component.weight) for component in self.rewards.components), 0):
             raise OptionError("rewards.components", sentence(_("all weights are 0, so every reward would be 0")))
         return self
+
+    def _check_quantized(self) -> None:
+        """What cannot be trained, or would be sampled from other weights, over a base of 4 bits."""
+        if not self.model.lora_rank:
+            text = _("weights of 4 bits cannot be trained, only an adapter above them: set a LoRA rank")
+            raise OptionError("model.quantization", sentence(text))
+        if self.run.device == "cpu":
+            text = _("bitsandbytes' 4-bit layers need a CUDA GPU: choose another device, or no quantisation")
+            raise OptionError("model.quantization", sentence(text))
+        if self.samples_with_vllm:
+            text = _(
+                "vLLM would sample from the base as it is stored: let the trainer sample, or choose no quantisation"
+            )
+            raise OptionError("model.quantization", sentence(text))
 
     def _check_batches(self) -> None:
         if self.rollout.num_generations < 2:
@@ -208,6 +225,11 @@ class JobConfig(Group):
         if chosen.share and chosen.data:
             text = _("choose a share of the dataset or a dataset of its own, not both")
             raise OptionError("evaluate.data", sentence(text))
+
+    def _check_ahead(self) -> None:
+        if self.rollout.max_staleness and self.rollout.engine != "vllm":
+            text = _("the trainer samples from the weights that it trains, so it cannot do both at once: choose vLLM")
+            raise OptionError("rollout.max_staleness", sentence(text))
 
     def _check_vllm(self) -> None:
         """What vLLM cannot do, or would do otherwise than the trainer computes it."""

@@ -38,6 +38,15 @@ class ModelConfig(Group):
             "bfloat16: small updates of all weights would be lost in bfloat16's rounding."
         ),
     )
+    quantization: Literal["none", "nf4"] = option(
+        "none",
+        title=_("Quantised base"),
+        help=_(
+            "Hold the base below a LoRA adapter in 4 bits (QLoRA): a quarter of bfloat16's memory, and slower steps. "
+            "Needs a CUDA GPU. The merged model is made of the base as it was."
+        ),
+        choices={"none": _("no"), "nf4": _("4 bits, NF4")},
+    )
     gradient_checkpointing: bool = option(
         False,
         title=_("Gradient checkpointing"),

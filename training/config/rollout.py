@@ -92,6 +92,28 @@ class RolloutConfig(Group):
         1.0, title=_("Top p"), help=_("Sample from the smallest set with this probability; 1 is off."), gt=0, le=1
     )
     top_k: int = option(0, title=_("Top k"), help=_("Sample from the k likeliest tokens; 0 is off."), ge=0, le=1000)
+    max_staleness: int = option(
+        0,
+        title=_("Samplings ahead"),
+        help=_(
+            "Rollouts of the next samplings are played while this one is trained on, by a vLLM server on devices of "
+            "its own; their weights miss at most so many samplings' updates. 0: the trainer waits for its rollouts."
+        ),
+        unit=_("samplings"),
+        ge=0,
+        le=8,
+    )
+    refill_rounds: int = option(
+        0,
+        title=_("Refill rounds"),
+        help=_(
+            "Groups whose rewards are equal give their place in the step to groups of other tasks, in up to so many "
+            "rounds (DAPO's dynamic sampling); 0 is off."
+        ),
+        unit=_("rounds"),
+        ge=0,
+        le=16,
+    )
     failure_pause_share: float = option(
         0.5,
         title=_("Failure limit"),

@@ -77,7 +77,7 @@ def judge(config: JobConfig, model: Model, device: Device) -> Verdict:
     if need.fits:
         return Verdict(need)
     least = need
-    for base, sizes in _families(config):
+    for base, sizes in _families(config, device):
         least = memory_of(_with(config, _values(base, sizes[-1])), model, device)
         if least.fits:
             return Verdict(need, _largest(config, model, device, base, sizes))
@@ -88,7 +88,7 @@ def judge(config: JobConfig, model: Model, device: Device) -> Verdict:
 Sizes = list[int | None]  # micro batches from the largest, ``None`` for the one that the job has
 
 
-def _families(config: JobConfig) -> Iterator[tuple[dict[str, Any], Sizes]]:
+def _families(config: JobConfig, device: Device) -> Iterator[tuple[dict[str, Any], Sizes]]:
     """Changes from the one that costs least, each with smaller micro batches: more passes, then time, then what is
     trained."""
     if not config.method.trains:
@@ -104,6 +104,8 @@ def _families(config: JobConfig) -> Iterator[tuple[dict[str, Any], Sizes]]:
         yield lora, [None, *sizes]
     if lora and recompute:
         yield {**lora, **recompute}, [None, *sizes]
+    if device.kind == "cuda" and config.model.quantization == "none" and not config.samples_with_vllm:
+        yield {**lora, **recompute, "model.quantization": "nf4"}, [None, *sizes]
 
 
 def _largest(config: JobConfig, model: Model, device: Device, base: dict[str, Any], sizes: Sizes) -> Change:

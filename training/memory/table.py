@@ -33,6 +33,8 @@ from training.words import Sentence, _, sentence
 
 Found = TypeVar("Found")
 ADAM_MOMENTS = 2
+# Half a byte; for each 64 weights a constant of a byte, and for each 256 of those one of four (QLoRA, section 3).
+NF4_BYTES = 0.5 + 1 / 64 + 4 / (64 * 256)
 PLAIN = 0.25
 # The libraries' own memory: measured after one step of a model of no size (docs/performance.md).
 PROGRAM = {"cuda": round(0.75 * GIB), "cpu": round(0.75 * GIB)}
@@ -125,6 +127,14 @@ class Model:
         """Weights, tied ones once."""
         return sum(p.numel() for p in empty_model(self.config, Precision(torch.float32)).parameters())
 
+    @cached_property
+    def in_layers(self) -> int:
+        """Weights of linear layers without the output layer: those that bitsandbytes holds in 4 bits."""
+        model = empty_model(self.config, Precision(torch.float32))
+        outputs = model.get_output_embeddings()
+        linear = (m for m in model.modules() if isinstance(m, torch.nn.Linear) and m is not outputs)
+        return sum(module.weight.numel() for module in linear)
+
     def adapter(self, lora: Any) -> int:
         """Weights of a LoRA adapter."""
         return self._once(("adapter", str(lora)), lambda: adapter_size(self.config, lora))
@@ -197,7 +207,7 @@ def memory_of(config: JobConfig, model: Model, device: Device) -> Need:
     """The table of a job. Raises ``ModelError`` for a model that cannot be traced."""
     precision, lora = precision_of(config, device), lora_config(config)
     size = precision.weights.itemsize
-    terms = [_weights(model, precision)]
+    terms = [_weights(config, model, precision)]
     if config.method.trains:
         terms += _learned(config, model, precision, lora)
     if _keeps_reference(config):
@@ -213,7 +223,16 @@ def memory_of(config: JobConfig, model: Model, device: Device) -> Need:
     return Need(device, tuple(terms))
 
 
-def _weights(model: Model, precision: Precision) -> Term:
+def _weights(config: JobConfig, model: Model, precision: Precision) -> Term:
+    if config.method.trains and config.model.quantization != "none":
+        rest = model.parameters - model.in_layers
+        why = sentence(
+            _("{count} weights of layers in 4 bits with their constants, and {rest} others of {size} bytes"),
+            count=f"{model.in_layers:,}",
+            rest=f"{rest:,}",
+            size=precision.weights.itemsize,
+        )
+        return Term("weights", round(model.in_layers * NF4_BYTES) + rest * precision.weights.itemsize, why)
     why = sentence(_("{count} weights of {size} bytes"), count=f"{model.parameters:,}", size=precision.weights.itemsize)
     return Term("weights", model.parameters * precision.weights.itemsize, why)
 

@@ -3,25 +3,39 @@
 GRPO's loss takes it that the tokens were drawn from the distribution that it computes. Where the sampler is wrong (a
 mask, a stale output layer, old weights) the run learns from something else, and its reward may rise all the same: only
 this comparison shows it. It is made at the first sampled step of each attempt; a sampler that gets its weights by copy
-is to be checked after each copy.
+is to be checked after each copy, over turns drawn for it where the step's own are of older weights (``draw_probes``).
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import torch
 
 from training.errors import SamplerDisagrees
 from training.journal import SamplerChecked
+from training.policy.engine import Engine, Sample
 
 MOST_ROLLOUTS = 8
+PROBE_TOKENS = 32
 GAP_METRIC = "sampling/logprob_gap_max"
 
 
 class Sampled(Protocol):
     """What a rollout's trajectory has: ``mask`` is 1 on the completion's ids that the model sampled."""
+
+    prompt_ids: list[int]
+    completion_ids: list[int]
+    mask: list[int]
+    logprobs: list[float]
+
+
+@dataclass
+class Probe:
+    """One turn that was drawn to be checked, and for nothing else."""
 
     prompt_ids: list[int]
     completion_ids: list[int]
@@ -120,6 +134,22 @@ def measure_gap(rollouts: Sequence[Sampled], logprobs: TrainingLogprobs) -> Gap 
     gaps = [gap for rollout in chosen for gap in _gaps(rollout, logprobs(rollout.prompt_ids, rollout.completion_ids))]
     apart = torch.tensor(gaps, dtype=torch.float64)
     return Gap(len(gaps), float(apart.max()), float(apart.mean()))  # a NaN stays one in both
+
+
+def draw_probes(engine: Engine, prompts: Sequence[list[int]]) -> list[Probe]:
+    """One short turn after each prompt. Raises what the engine raises."""
+
+    async def draw() -> list[Sample]:
+        turns = (
+            engine.generate(ids, max_tokens=PROBE_TOKENS, seed=place, episode=f"probe-{place}")
+            for place, ids in enumerate(prompts)
+        )
+        return await asyncio.gather(*turns)
+
+    drawn = asyncio.run(draw())
+    for place in range(len(prompts)):
+        engine.release(f"probe-{place}")
+    return [Probe(ids, s.ids, [1] * len(s.ids), s.logprobs) for ids, s in zip(prompts, drawn, strict=True)]
 
 
 def forward_logprobs(model: Any, *, temperature: float, autocast: torch.dtype | None) -> TrainingLogprobs:

@@ -17,12 +17,14 @@ class Sample:
 
     ``ids`` as sampled, the end-of-turn id included when there is one; ``logprobs`` beside them, in nats, of the
     temperature-scaled distribution before top-p and top-k cut it (the one that TRL's loss computes too).
-    ``finished`` tells whether the turn ended by itself; otherwise the token limit cut it.
+    ``finished`` tells whether the turn ended by itself; otherwise the token limit cut it. ``version`` is the engine's
+    while it was sampled.
     """
 
     ids: list[int]
     logprobs: list[float]
     finished: bool
+    version: int = 0
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,8 @@ class Engine(Protocol):
     def weights_changed(self) -> int:
         """The model has new weights: forget what was computed with the old ones. Gives the new ``version``.
 
-        Called outside of turns, after each change of weights and before the next turn.
+        Called after each change of weights and before the next turn. An engine with weights of its own waits for the
+        turns in flight, and has new ones wait for it.
         """
         ...
 

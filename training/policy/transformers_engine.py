@@ -23,6 +23,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -136,7 +137,7 @@ class TransformersEngine:
                 self._began = time.monotonic()
         if start:
             self._pool.submit(self._work)
-        return await future
+        return replace(await future, version=self._version)
 
     def release(self, episode: str) -> None:
         """See ``Engine.release``."""

@@ -7,6 +7,8 @@
 3. ``weights_changed`` writes the weights, has every server take them, gives them a version and reads it back. The
    version is read again before and after the turns of a step: a server that was started anew has lost it. Whether the
    weights arrived whole only log-probabilities can say (``check``), so a check is due after each.
+4. A turn is of one version: the handover waits for the turns in flight, and new ones wait for the handover. An episode
+   may go on with the next version, where rollouts are played while the trainer trains.
 """
 
 from __future__ import annotations
@@ -14,8 +16,8 @@ from __future__ import annotations
 import asyncio
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -107,6 +109,36 @@ class Server:
         await self.client.post("/collective_rpc", {"method": method, "kwargs": named})
 
 
+class Gate:
+    """Turns pass together, a change of weights alone. For the tasks of one event loop."""
+
+    def __init__(self) -> None:
+        self._entry = asyncio.Lock()
+        self._inside = 0
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Beside others like it."""
+        async with self._entry:
+            self._inside += 1
+            self._empty.clear()
+        try:
+            yield
+        finally:
+            self._inside -= 1
+            if not self._inside:
+                self._empty.set()
+
+    @asynccontextmanager
+    async def change(self) -> AsyncIterator[None]:
+        """Once those inside have left; new ones wait."""
+        async with self._entry:
+            await self._empty.wait()
+            yield
+
+
 class VllmEngine:
     """Samples from vLLM servers; an ``Engine``. ``weights`` None: the servers have them for good.
 
@@ -126,6 +158,7 @@ class VllmEngine:
         self._loop, self._servers, self._draw = loop, list(servers), draw
         self._weights, self._log, self._changed = weights, log, changed
         self._version, self._label = 0, ""
+        self._gate = Gate()
         self._done = EngineFigures()
         self._asking, self._since = 0, 0.0
 
@@ -150,7 +183,7 @@ class VllmEngine:
         self._weights.taken()
         spent = time.monotonic() - began
         self._done = replace(self._done, synced_seconds=self._done.synced_seconds + spent)
-        self._label, self._version = label, self._version + 1
+        self._label = label
         return self._version
 
     @contextmanager
@@ -189,18 +222,20 @@ class VllmEngine:
     # --- in the thread of the loop -------------------------------------------------------------------------------
 
     async def _turn(self, body: dict[str, Any], episode: str) -> Sample:
-        self._begin()
-        try:
-            while True:
-                server = self._server_of(episode)
-                try:
-                    answer = await server.client.complete({"model": server.model, **body})
-                except Gone as gone:
-                    self._lose(server, gone)
-                else:
-                    return self._counted(sample_of(answer, body["prompt"], self._draw.stop_ids))
-        finally:
-            self._end()
+        async with self._gate.turn():
+            self._begin()
+            try:
+                while True:
+                    server = self._server_of(episode)
+                    try:
+                        answer = await server.client.complete({"model": server.model, **body})
+                    except Gone as gone:
+                        self._lose(server, gone)
+                    else:
+                        sample = sample_of(answer, body["prompt"], self._draw.stop_ids)
+                        return self._counted(replace(sample, version=self._version))
+            finally:
+                self._end()
 
     def _server_of(self, episode: str) -> Server:
         """The server that has the episode, else the one with the fewest. Raises ``SamplerDied`` where none is left."""
@@ -234,11 +269,17 @@ class VllmEngine:
             except Gone as gone:
                 self._lose(server, gone)
 
-        await asyncio.gather(*(take(server) for server in self._servers))
-        if all(server.gone is not None for server in self._servers):
-            raise _died(self._servers)
+        async with self._gate.change():
+            await asyncio.gather(*(take(server) for server in self._servers))
+            if all(server.gone is not None for server in self._servers):
+                raise _died(self._servers)
+            self._version += 1
 
     async def _agree(self) -> None:
+        async with self._gate.turn():
+            await self._agree_inside()
+
+    async def _agree_inside(self) -> None:
         left = [server for server in self._servers if server.gone is None]
         found = await asyncio.gather(*(server.agree() for server in left), return_exceptions=True)
         for server, outcome in zip(left, found, strict=True):

@@ -113,7 +113,7 @@ class EndpointWait(Wait):
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Answered(Sample):
     """A turn as an endpoint wrote it; ``ids`` only count its tokens."""
 
@@ -152,7 +152,7 @@ class EndpointPlayer(Player):
         finished = reply.finish != "length"
         size = max(1, min(sampled, limit))
         ids = [HEARD] * (size - 1) + [self.template.eos_id if finished else HEARD]
-        return Answered(ids, [0.0] * size, finished, turn)
+        return Answered(ids, [0.0] * size, finished, turn=turn)
 
     def _messages(self, trajectory: Trajectory) -> list[dict[str, Any]]:
         if not self.tells_tools:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from training.rewards.advantages import GroupStatistics
@@ -21,8 +22,12 @@ class Rollout:
 
 @dataclass(repr=False)  # asyncio.Runner prints its task, result and all, to change the signal handler: 10 ms a step
 class StepRollouts:
-    """A step's rollouts in TRL's order (groups are consecutive), their groups' statistics and its figures."""
+    """A step's rollouts in TRL's order (groups are consecutive), their groups' statistics and its figures.
+
+    ``played`` are all that were played, where some of them gave their place to others.
+    """
 
     rollouts: list[Rollout]
     groups: list[GroupStatistics]
     figures: dict[str, float] = field(default_factory=dict)
+    played: Sequence[Rollout] = ()

@@ -15,9 +15,12 @@ from training.chat_client import usage
 from training.config import Signal
 from training.errors import DataError, StopRequested
 from training.journal import GroupScored, RolloutStarted
-from training.rollout.collector import BAD_STEP_S, HOPELESS, Collector, Step, mix_seed
+from training.rollout.collector import Collector
+from training.rollout.failures import BAD_STEP_S
 from training.rollout.figures import judge_figures, step_figures
 from training.rollout.finished import Rollout, StepRollouts
+from training.rollout.seeds import mix_seed
+from training.rollout.step import HOPELESS, Step
 from training.rollout.trajectory import Task
 
 Steps = Iterable[tuple[int, Sequence[int]]]
@@ -59,19 +62,19 @@ class _Stream:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._c._fatal is not None:
-            raise self._c._fatal
-        if self._c._stop.is_set():
+        if self._c.fatal is not None:
+            raise self._c.fatal
+        if self._c._ending:
             raise StopRequested("The run was asked to stop.")
 
     @property
     def _ending(self) -> bool:
-        return self._c._fatal is not None or self._c._stop.is_set()
+        return self._c.fatal is not None or self._c._ending
 
     async def _begin(self, step: int, rows: Sequence[int]) -> None:
         """Start a step's rollouts as slots become free."""
         work = self._c._step(step, rows)
-        self._c._hold.step = step
+        self._c.hold.step = step
         self._open.append((work, []))
         for position in range(len(rows)):
             await self._slots.acquire()
@@ -96,7 +99,7 @@ class _Stream:
             figures = step_figures(rollouts, groups) | judge_figures(self._asked, asked)
             self._asked = asked
             self._finished(work.step, StepRollouts(rollouts, groups, figures))
-            self._c._check_failures(work.step, rollouts, BAD_STEP_S)
+            self._c._failures.check(work.step, rollouts, BAD_STEP_S)
 
 
 class TaskStep(Step):
@@ -112,7 +115,7 @@ class TaskStep(Step):
         return row_index
 
     def _seeds(self, row_index: int, group: int, index: int) -> tuple[int, int]:
-        seed = self._c._config.run.seed
+        seed = self._c.config.run.seed
         return mix_seed(seed, row_index) % 2**31, mix_seed(seed, row_index, index)
 
     def _played(self) -> None:
@@ -121,12 +124,12 @@ class TaskStep(Step):
     async def run_one(self, position: int) -> Rollout:
         """Play and score it, again where it failed outside the policy; journal the last try."""
         started, task = self._begin(position)
-        self._c._write(started)
+        self._c.write(started)
         rollout = await self._once(started, task)
-        for replay in range(1, self._c._config.evaluate.replays + 1):
+        for replay in range(1, self._c.config.evaluate.replays + 1):
             if rollout.trajectory.error is None or isinstance(rollout.trajectory.error, (*HOPELESS, DataError)):
                 break
-            self._c._write(started.model_copy(update={"again": replay}))
+            self._c.write(started.model_copy(update={"again": replay}))
             rollout = await self._once(started, task)
         self._finish(rollout, started.group, started.index)
         return rollout

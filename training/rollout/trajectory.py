@@ -37,7 +37,8 @@ RETRY_CAP_S = 5.0
 _RETRIED = (EnvironmentTimeout, EnvironmentFault)  # while it is away the collector holds the step
 
 OpenSession = Callable[[], Awaitable[Session]]
-OnTurn = Callable[[list[Message], int, float], None]
+OnTurn = Callable[[list[Message], int, float, int | None], None]
+"""A turn's messages, tokens that were sampled, seconds, and the version of the weights that sampled it."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,8 @@ class Trajectory:
 
     ``completion_ids``, ``mask`` and ``logprobs`` have one entry for each token after the prompt; ``mask`` is 1 on
     tokens that the model sampled and 0 on the environment's, whose log-probability is 0.0. ``latencies`` are seconds of
-    environment waits, ``cost`` is money, where somebody is paid.
+    environment waits, ``cost`` is money, where somebody is paid. ``version`` is that of the oldest weights that sampled
+    a turn.
     """
 
     prompt_ids: list[int] = field(default_factory=list)
@@ -80,6 +82,7 @@ class Trajectory:
     env_errors: int = 0
     seconds: float = 0.0
     cost: float | None = None
+    version: int | None = None
 
     @property
     def sampled_tokens(self) -> int:
@@ -128,7 +131,7 @@ class Player:
         try:
             session, first = await self._begin(task, trajectory)
             self._prompt(task, trajectory, first)
-            on_turn(list(trajectory.messages), 0, time.monotonic() - began)
+            on_turn(list(trajectory.messages), 0, time.monotonic() - began, None)
             done = first is not None and first.done
             while not done:
                 done = await self._turn(task, trajectory, session, on_turn)
@@ -193,7 +196,7 @@ class Player:
         began = time.monotonic()
         sample = await self._sample(task, trajectory)
         parsed = self._hear(trajectory, sample)
-        on_turn([trajectory.messages[-1]], len(sample.ids), time.monotonic() - began)
+        on_turn([trajectory.messages[-1]], len(sample.ids), time.monotonic() - began, sample.version)
         if not sample.finished or sample.ids[-1] != self.template.eos_id:
             trajectory.status = "truncated"
         if session is None:
@@ -211,7 +214,7 @@ class Player:
         added = heard(answer)
         if added:
             trajectory.messages += added
-            on_turn(added, 0, time.monotonic() - began)
+            on_turn(added, 0, time.monotonic() - began, None)
         if answer.done:
             return True
         if self._append(trajectory, added):
@@ -245,6 +248,7 @@ class Player:
         trajectory.logprobs += sample.logprobs
         parsed = self._read(sample, f"call_{trajectory.turns}_")
         trajectory.turns += 1
+        trajectory.version = sample.version if trajectory.version is None else min(trajectory.version, sample.version)
         trajectory.parse_errors += parsed.parse_error is not None
         message = Message(role="assistant", content=parsed.text, tool_calls=parsed.tool_calls or None)
         trajectory.messages.append(message)

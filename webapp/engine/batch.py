@@ -182,6 +182,7 @@ class Batch:
             messages=messages,
             tokens=tokens,
             seconds=event.seconds,
+            policy_step=None if event.policy_step is None else _int(event.policy_step, "policy_step"),
         )
         # While it is in flight the turns are counted here; its last event has the final figures.
         rollout.turns += any(message.role == "assistant" for message in event.messages) and number > 0
@@ -200,6 +201,7 @@ class Batch:
         rollout.calls = None if event.calls is None else _int(event.calls, "calls")
         rollout.failed_calls = None if event.failed_calls is None else _int(event.failed_calls, "failed_calls")
         rollout.cost = event.cost
+        rollout.policy_step = None if event.policy_step is None else _int(event.policy_step, "policy_step")
         rollout.seconds, rollout.finished_at = event.seconds, at
         self.rollouts[rollout.pk] = rollout
 

@@ -45,6 +45,7 @@ class Rollout(models.Model):
     calls = models.PositiveIntegerField(null=True, help_text="tool calls; empty where nobody counted them")
     failed_calls = models.PositiveIntegerField(null=True, help_text="tool calls that were answered by an error")
     cost = models.FloatField(null=True, help_text="money, where an endpoint with prices played")
+    policy_step = models.PositiveIntegerField(null=True, help_text="steps that its oldest weights were trained for")
     seconds = models.FloatField(default=0)
     started_at = models.DateTimeField()
     finished_at = models.DateTimeField(null=True)
@@ -69,6 +70,7 @@ class Turn(models.Model):
     messages = models.JSONField(help_text="list of envs.wire.Message")
     tokens = models.PositiveIntegerField(default=0)
     seconds = models.FloatField(default=0)
+    policy_step = models.PositiveIntegerField(null=True, help_text="steps that the weights which sampled it had")
     seq = models.BigIntegerField()
 
     class Meta:

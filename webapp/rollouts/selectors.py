@@ -42,6 +42,7 @@ def rollout_view(rollout: Rollout) -> dict[str, Any]:
         "turns": rollout.turns,
         "tokens": rollout.tokens,
         "seconds": finite(rollout.seconds),
+        "policy_step": rollout.policy_step,
         "started_at": rollout.started_at.isoformat(),
         "seq": rollout.seq,
     }
@@ -55,6 +56,7 @@ def turn_view(turn: Turn) -> dict[str, Any]:
         "messages": [_short(message) for message in turn.messages],
         "tokens": turn.tokens,
         "seconds": finite(turn.seconds),
+        "policy_step": turn.policy_step,
         "seq": turn.seq,
     }
 

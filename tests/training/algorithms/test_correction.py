@@ -13,7 +13,7 @@ from tests.training.algorithms.conftest import MakeJob
 from tests.training.algorithms.test_grpo import COMPONENTS, by_length
 from tests.training.algorithms.test_kept_rows import norm, watch_gradients
 from tests.training.helpers import of_type, scripted_server
-from training.algorithms import grpo
+from training.algorithms import rollouts
 from training.algorithms.correction import TRUNCATED, truncated_share
 from training.algorithms.grpo import run_grpo
 from training.algorithms.sampler import JobSampler
@@ -35,14 +35,14 @@ def gradients(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, torch.Tensor]]:
 def ratio(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """What the sampler is to say: the trainer's probability of each token divided by the last of these."""
     said = [1.0]
-    original = grpo.trl_batch
+    original = rollouts.trl_batch
 
     def shifted(*args: Any, **kwargs: Any) -> Any:
         found = original(*args, **kwargs)
         found["logprobs"] = [[each - math.log(said[-1]) for each in row] for row in found["logprobs"]]
         return found
 
-    monkeypatch.setattr(grpo, "trl_batch", shifted)
+    monkeypatch.setattr(rollouts, "trl_batch", shifted)
     monkeypatch.setattr(JobSampler, "differs", lambda sampler, model, autocast: True)
     return said
 

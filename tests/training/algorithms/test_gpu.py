@@ -41,3 +41,14 @@ def test_a_run_on_the_device_goes_on_from_its_checkpoint(make_job: MakeJob) -> N
         second = make_job("second", resume_from=first.run_dir / "checkpoint-2", **shared, run={**CUDA, "max_steps": 4})
         run_grpo(second, scorer=by_length)
     assert [event.step for event in of_type(second.run_dir, "metrics")] == [3, 4]
+
+
+def test_an_adapter_is_trained_over_a_base_of_4_bits(make_job: MakeJob, starter_folder: object) -> None:
+    pytest.importorskip("bitsandbytes", reason="QLoRA's layers are installed by hand (docs/memory.md)")
+    model = {"source": str(starter_folder), "lora_rank": 8, "quantization": "nf4"}
+    with scripted_server() as url:
+        job = make_job(environment={"url": url}, rewards={"components": COMPONENTS}, model=model, run=CUDA)
+        run_grpo(job, scorer=by_length)
+    assert all(event.values["grad_norm"] > 0 for event in of_type(job.run_dir, "metrics"))
+    before, after = parameters_of(starter_folder), parameters_of(job.run_dir / "model")  # type: ignore[arg-type]
+    assert before.keys() == after.keys() and any(not torch.equal(before[name], after[name]) for name in before)

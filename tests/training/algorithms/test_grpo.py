@@ -13,8 +13,9 @@ import torch
 from tests.training.algorithms.conftest import MakeJob
 from tests.training.helpers import echo_behaviour, error, of_type, scripted_server
 from training.algorithms.base import JournalCallback
-from training.algorithms.grpo import PARTS_FIELD, grpo_arguments, run_grpo, trl_batch
+from training.algorithms.grpo import grpo_arguments, run_grpo
 from training.algorithms.job import row_order
+from training.algorithms.rollouts import PARTS_FIELD, trl_batch
 from training.config import JobConfig
 from training.errors import ConfigError, EnvironmentUnreachable, RewardFault
 from training.policy.adapter import lora_config
@@ -186,7 +187,7 @@ def test_shaped_rewards_are_trained_as_they_are_journalled(
 def test_a_step_without_a_single_rollout_leaves_the_weights_alone(
     make_job: MakeJob, broken: str, starter_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("training.rollout.collector.BAD_STEP_S", 0.0)  # the wait has its own test
+    monkeypatch.setattr("training.rollout.failures.BAD_STEP_S", 0.0)  # the wait has its own test
 
     async def refuse(socket: Any, frame: dict[str, Any], turn: int) -> str:
         return error("EXECUTION_ERROR") if frame["type"] == "step" else await echo_behaviour(socket, frame, turn)

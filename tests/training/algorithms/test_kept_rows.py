@@ -123,7 +123,7 @@ def test_a_group_that_teaches_nothing_leaves_the_gradient_of_the_others(
 @pytest.fixture
 def end_as(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int, int], str]], None]:
     """Makes rollouts end ``completed`` or ``truncated`` by (step, place in the step)."""
-    import training.algorithms.grpo as module
+    import training.algorithms.rollouts as module
 
     original = module.trl_batch
 

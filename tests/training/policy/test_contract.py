@@ -145,7 +145,7 @@ def test_every_turn_of_every_rollout_draws_with_its_own_seed(tmp_path: Path, tok
     with scripted_server() as url:
         bench = Bench(tmp_path, tokenizer, url, scorer=score)
         seeds = Seeds(bench.engine)
-        object.__setattr__(bench.collector._player, "engine", seeds)
+        object.__setattr__(bench.collector.player, "engine", seeds)
         bench.collect(step=1)
         bench.collect(step=2)
     turns: dict[str, list[int]] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -264,3 +265,40 @@ def test_many_turns_are_asked_for_at_once_and_one_that_is_cancelled_leaves_the_o
     assert isinstance(found[3], asyncio.CancelledError)
     assert all(isinstance(one, Sample) for place, one in enumerate(found) if place != 3)
     assert engine.figures.turns == 7
+
+
+def test_a_handover_waits_for_the_turns_in_flight_and_new_ones_wait_for_it() -> None:
+    stub, weights = Stub(), Steps(adapter=True)
+    with engine_over(stub, weights=weights) as engine, ThreadPoolExecutor(3) as threads:
+        engine.weights_changed()
+        stub.delay_s, weights.step = 0.4, 1
+        first = threads.submit(turn, engine, [4, 5])
+        while TURN not in stub.paths():
+            time.sleep(0.01)
+        stub.delay_s = 0.0
+        changed = threads.submit(engine.weights_changed)
+        time.sleep(0.1)
+        assert not changed.done()  # and the handover has not begun
+        assert [path for path in stub.paths() if "load" in path] == ["/v1/load_lora_adapter"]
+        second = threads.submit(turn, engine, [4, 5])
+        assert first.result().version == 1 and changed.result() == 2 and second.result().version == 2
+    asked = [body["model"] for path, body in stub.asked if path == TURN]
+    assert asked == ["run-1-0", "run-1-1"]
+
+
+def test_a_handover_and_a_look_at_the_version_do_not_meet() -> None:
+    """Between new weights and their version a server would seem to have been started anew."""
+    stub, weights = Stub(), Steps(adapter=False)
+    with engine_over(stub, weights=weights) as engine, ThreadPoolExecutor(2) as threads:
+        engine.weights_changed()
+
+        def look() -> None:
+            for _ in range(40):
+                with engine.sampling():
+                    pass
+
+        looking = threads.submit(look)
+        for step in range(1, 20):
+            weights.step = step
+            engine.weights_changed()
+        looking.result()

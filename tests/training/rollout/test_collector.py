@@ -48,7 +48,7 @@ def success(episode: Episode) -> Score:
 @pytest.fixture(autouse=True)
 def _no_wait_after_bad_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """``test_holding.py`` looks at the wait itself."""
-    monkeypatch.setattr("training.rollout.collector.BAD_STEP_S", 0.0)
+    monkeypatch.setattr("training.rollout.failures.BAD_STEP_S", 0.0)
 
 
 class Bench:

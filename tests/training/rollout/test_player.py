@@ -128,7 +128,7 @@ def play(
         open_session=open_session if sessions else None,
     )
 
-    def on_turn(messages: list[Message], tokens: int, seconds: float) -> None:
+    def on_turn(messages: list[Message], tokens: int, seconds: float, _version: int | None) -> None:
         assert 0 <= seconds < 60
         seen.append(([message.role for message in messages], tokens))
         told.extend(messages)

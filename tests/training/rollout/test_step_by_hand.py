@@ -22,8 +22,10 @@ from training.errors import (
 )
 from training.journal import Journal
 from training.rewards.base import Episode, Score
-from training.rollout import collector as collectors
-from training.rollout.collector import Collector, StepRollouts, mix_seed
+from training.rollout import failures
+from training.rollout.collector import Collector
+from training.rollout.finished import StepRollouts
+from training.rollout.seeds import mix_seed
 from training.rollout.trajectory import Task, Trajectory
 
 
@@ -38,8 +40,8 @@ class Player:
     async def play(self, task: Task, on_turn: Any) -> Trajectory:
         self.tasks.append(task)
         self.engine.figures.busy_seconds += 0.5
-        on_turn(task.messages, 0, 0.125)
-        on_turn([Message(role="assistant", content="5")], 3, 0.25)
+        on_turn(task.messages, 0, 0.125, None)
+        on_turn([Message(role="assistant", content="5")], 3, 0.25, None)
         group, index = (int(part[1:]) for part in task.episode_id.split("-")[2:])
         return cast(Trajectory, self._play(group, index))
 
@@ -118,7 +120,7 @@ def test_a_rollouts_events_by_value(tmp_path: Path) -> None:
 def test_the_first_attempt_is_the_default(tmp_path: Path) -> None:
     step = Step(tmp_path)
     first = Collector(step.config, [], cast(Any, step.player), own, step.journal, step.stop)
-    assert first._attempt == 1
+    assert first.attempt == 1
 
 
 def test_what_is_played_comes_from_the_row(tmp_path: Path) -> None:
@@ -265,7 +267,7 @@ def test_a_failure_without_a_hint_gets_one(tmp_path: Path) -> None:
 
 
 def test_a_good_step_between_bad_ones_forgives_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collectors, "BAD_STEP_S", 0.0)
+    monkeypatch.setattr(failures, "BAD_STEP_S", 0.0)
     bad = {"on": True}
     step = Step(
         tmp_path, lambda g, i: (failing if bad["on"] else played)(g, i), rollout=LIMITS | {"failure_pause_steps": 2}
@@ -360,7 +362,7 @@ def test_a_rollout_that_loses_its_environment_begins_anew_three_times(tmp_path: 
 
     step = Step(tmp_path, play)
     hold = Hold(9)
-    step.collector._hold = cast(Any, hold)
+    step.collector.hold = cast(Any, hold)
     result = step.collect()
     again = [event.again for event in step.of("rollout_started") if event.rollout == "a4-s6-g0-i0"]
     assert again == [0, 1, 2, 3] and hold.waits == 3
@@ -377,7 +379,7 @@ def test_an_environment_that_stays_away_ends_the_step(tmp_path: Path) -> None:
 
     step = Step(tmp_path, play)
     spent = EnvironmentTimeout("patience is spent")
-    step.collector._hold = cast(Any, Hold(1, spent))
+    step.collector.hold = cast(Any, Hold(1, spent))
     with pytest.raises(EnvironmentTimeout) as caught:
         step.collect()
     assert caught.value is spent

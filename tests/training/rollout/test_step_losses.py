@@ -37,7 +37,7 @@ class Plays:
 
 def made(folder: Path, play: Play, **groups: Any) -> Step:
     step = Step(folder, **groups)
-    step.collector._player = cast(Any, Plays(play, busy_s=0.125))
+    step.collector.player = cast(Any, Plays(play, busy_s=0.125))
     return step
 
 
@@ -68,13 +68,13 @@ def test_only_an_episode_that_began_is_lost(tmp_path: Path, turns: int, again: l
         if task.episode_id == FIRST:
             tries += 1
             for number in range(turns):
-                on_turn([Message(role="user", content=str(number))], 0, 0.0)
+                on_turn([Message(role="user", content=str(number))], 0, 0.0, None)
             found.exclude(EnvironmentUnreachable(f"try {tries}"))
         return found
 
     hold = Refusing(9)
     step = made(tmp_path, play)
-    step.collector._hold = cast(Any, hold)
+    step.collector.hold = cast(Any, hold)
     result = step.collect()
     assert [event.again for event in step.of("rollout_started") if event.rollout == FIRST] == again
     assert tries == (4 if turns else 6) and hold.asked == [f"try {number}" for number in range(1, 4 if turns else 7)]
@@ -106,7 +106,7 @@ def test_an_environment_that_stays_away_ends_the_rollouts_that_still_play(tmp_pa
 
     cut: list[str] = []
     step, spent = made(tmp_path, _long_after(away, cut)), EnvironmentTimeout("patience is spent")
-    step.collector._hold = cast(Any, Hold(1, spent))
+    step.collector.hold = cast(Any, Hold(1, spent))
     with pytest.raises(EnvironmentTimeout) as caught:
         step.collect()
     assert caught.value is spent and len(cut) == 3
@@ -127,7 +127,7 @@ def test_a_stop_ends_the_rollouts_that_still_play(tmp_path: Path) -> None:
 
 def test_the_collectors_own_hold_knows_the_environment_and_writes_to_the_journal(tmp_path: Path) -> None:
     step = Step(tmp_path, environment={"patience_s": 0})
-    hold = step.collector._hold
+    hold = step.collector.hold
     with pytest.raises(EnvironmentUnreachable, match="and the patience is 0"):
         hold.pause(EnvironmentUnreachable("gone"))
     hold.answered()
@@ -188,12 +188,12 @@ def test_the_first_failure_of_a_step_is_the_example(tmp_path: Path, monkeypatch:
 def test_turns_are_numbered_on_and_the_task_is_the_last_thing_a_user_says(tmp_path: Path) -> None:
     async def play(task: Task, on_turn: Any) -> Trajectory:
         for message in task.messages:
-            on_turn([message], 0, 0.0)
+            on_turn([message], 0, 0.0, None)
         return played(0, 0)
 
     step = made(tmp_path, play)
     row = Row(messages=[Message(role="user", content=text) for text in "abc"], tools=None, raw={})
-    step.collector._rows = [row] * 3
+    step.collector.rows = [row] * 3
     step.collect()
     assert [event.turn for event in step.of("turn") if event.rollout == FIRST] == [0, 1, 2]
     assert {event.task for event in step.of("rollout_started")} == {"c"}
@@ -202,8 +202,8 @@ def test_turns_are_numbered_on_and_the_task_is_the_last_thing_a_user_says(tmp_pa
 def test_a_task_that_the_environment_draws_has_no_row_and_may_have_no_text(tmp_path: Path) -> None:
     sample = {"policies": ["empty", "beg"]}
     step = Step(tmp_path, kind="sample", data={"train": ""}, sample=sample, model={"source": "scripted"})
-    step.collector._rows = [Row(messages=[Message(role="system", content="Be brief.")], tools=None, raw={})] * 3
-    assert step.collector._config.draws_tasks
+    step.collector.rows = [Row(messages=[Message(role="system", content="Be brief.")], tools=None, raw={})] * 3
+    assert step.collector.config.draws_tasks
     step.collect()
     assert {(event.row, event.task) for event in step.of("rollout_started")} == {(None, "")}
 

@@ -1,0 +1,216 @@
+"""Rollouts that are played while the trainer trains: their order, their age, and what ends them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from tests.training.algorithms.conftest import MakeJob
+from tests.training.algorithms.test_sampler_check import by_length
+from tests.training.algorithms.test_vllm import GAP, _no_health, vllm_job  # noqa: F401 - the scripted server's fixture
+from tests.training.helpers import events, of_type
+from training.algorithms.ahead import Ahead
+from training.algorithms.grpo import run_grpo
+from training.config import JobConfig
+from training.errors import SamplerDied, SamplerDisagrees, StopRequested
+from training.rollout.finished import StepRollouts
+from training.words import complaint_of, option_of
+
+NONE = StepRollouts([], [])
+
+
+class Played:
+    """Collects nothing, one step after another, until it is let go."""
+
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+        self.go, self.abandoned = threading.Event(), threading.Event()
+
+    def collect(self, step: int, _rows: Sequence[int]) -> StepRollouts:
+        self.steps.append(step)
+        while not self.go.wait(0.005):
+            if self.abandoned.is_set():
+                raise StopRequested("abandoned")
+        return StepRollouts([], [], {"step": float(step)})
+
+
+@pytest.fixture
+def played() -> Played:
+    return Played()
+
+
+def test_steps_are_played_one_after_another_and_taken_as_they_are(played: Played) -> None:
+    ahead = Ahead(played.collect, played.abandoned.set)
+    for step in (1, 2, 2):
+        ahead.begin(step, [step])
+    assert ahead.has(1) and ahead.has(2) and not ahead.has(3)
+    time.sleep(0.05)
+    assert played.steps == [1]  # the second waits for the first
+    played.go.set()
+    assert ahead.take(1, [1]).figures == {"step": 1.0}
+    assert ahead.take(2, [2]).figures == {"step": 2.0} and played.steps == [1, 2]
+    assert not ahead.has(1)
+    ahead.close()
+
+
+def test_a_step_that_was_played_with_other_tasks_is_never_learned_from(played: Played) -> None:
+    ahead = Ahead(played.collect, played.abandoned.set)
+    played.go.set()
+    ahead.begin(1, [1, 1])
+    with pytest.raises(AssertionError, match="other tasks"):
+        ahead.take(1, [1, 2])
+    ahead.close()
+
+
+def test_what_a_step_raises_is_raised_when_it_is_taken() -> None:
+    def fails(step: int, _rows: Sequence[int]) -> StepRollouts:
+        raise SamplerDied(f"step {step}")
+
+    ahead = Ahead(fails, lambda: None)
+    ahead.begin(4, [])
+    ahead.settle()  # raises nothing
+    with pytest.raises(SamplerDied, match="step 4"):
+        ahead.take(4, [])
+    ahead.close()
+
+
+def test_closing_ends_what_is_played_and_drops_what_waits(played: Played) -> None:
+    ahead = Ahead(played.collect, played.abandoned.set)
+    ahead.begin(1, [])
+    ahead.begin(2, [])
+    time.sleep(0.02)
+    ahead.close()
+    ahead.close()
+    assert played.steps == [1] and played.abandoned.is_set()
+
+
+def test_settling_waits_for_all_that_was_begun(played: Played) -> None:
+    ahead = Ahead(played.collect, played.abandoned.set)
+    ahead.begin(1, [])
+    ahead.begin(2, [])
+    threading.Timer(0.05, played.go.set).start()
+    ahead.settle()
+    assert played.steps == [1, 2]
+    ahead.close()
+
+
+# --- runs ------------------------------------------------------------------------------------------------------------
+
+
+def trained_for(run_dir: Path) -> dict[int, set[int]]:
+    """By step of the run: for how many steps the weights of its turns were trained."""
+    found: dict[int, set[int]] = {}
+    for event in of_type(run_dir, "turn"):
+        if event.policy_step is not None and "-s" in event.rollout:
+            found.setdefault(int(event.rollout.split("-s")[1].split("-")[0]), set()).add(event.policy_step)
+    return found
+
+
+def test_one_sampling_ahead_is_one_update_old_and_every_handover_is_proved(
+    make_job: MakeJob, starter_folder: Path
+) -> None:
+    over = {"run": {"max_steps": 4}, "evaluate": {"every": 2, "share": 0.25}, "model": {"lora_rank": 4}}
+    over["optim"] = {"learning_rate": 1e-2}
+    with vllm_job(make_job, starter_folder, rollout={"max_staleness": 1}, **over) as (job, _stub, behind):
+        run_grpo(job, scorer=by_length)
+    assert trained_for(job.run_dir) == {1: {0}, 2: {0}, 3: {1}, 4: {2}}
+    ends = [event for event in of_type(job.run_dir, "rollout_finished") if "-s3-" in event.rollout]
+    assert ends and {end.policy_step for end in ends} == {1}
+    steps = [event.values for event in of_type(job.run_dir, "metrics") if "loss" in event.values]
+    assert [values["rollouts/staleness_max"] for values in steps] == [0.0, 1.0, 1.0, 1.0]
+    assert [values["rollouts/staleness_mean"] for values in steps] == [0.0, 1.0, 1.0, 1.0]
+    # Older weights drew the step's rollouts, and the check is of those that were handed over now.
+    assert [values[GAP] <= 1e-4 for values in steps] == [True] * 4
+    assert max(abs(values["sampling/importance_sampling_ratio/mean"] - 1) for values in steps[1:]) > 1e-5
+    assert all(values["timing/waiting"] >= 0 and values["timing/training"] > 0 for values in steps)
+    assert [label.rpartition("-")[2] for label in behind.taken[1:]] == ["0", "1", "2", "3", "4"]
+    phases = [(event.phase, event.step) for event in of_type(job.run_dir, "phase")]
+    assert [phase for phase in phases if phase[0] in {"generating", "scoring", "training"}] == [
+        (phase, step) for step in (1, 2, 3, 4) for phase in ("generating", "training")
+    ]
+    started = [event.rollout for event in of_type(job.run_dir, "rollout_started")]
+    assert len(set(started)) == len(started) and not any("-s5-" in name for name in started)
+
+
+def test_the_same_tasks_and_seeds_are_played_as_without(make_job: MakeJob, starter_folder: Path) -> None:
+    rows: dict[int, Any] = {}
+    for most in (0, 2):
+        over = {"rollout": {"max_staleness": most}, "run": {"max_steps": 3}}
+        with vllm_job(make_job, starter_folder, f"run-{most}", **over) as (job, _stub, _behind):
+            run_grpo(job, scorer=by_length)
+        rows[most] = {event.rollout: (event.row, event.task) for event in of_type(job.run_dir, "rollout_started")}
+        if most:
+            assert trained_for(job.run_dir)[1] == {0} and max(trained_for(job.run_dir)[3]) <= 2
+            ages = [values.values for values in of_type(job.run_dir, "metrics")]
+            assert max(values["rollouts/staleness_max"] for values in ages) <= 2.0
+    assert rows[0] == rows[2]
+
+
+def test_weights_that_stay_old_in_silence_are_found_though_samples_are_older(
+    make_job: MakeJob, starter_folder: Path
+) -> None:
+    over = {"rollout": {"max_staleness": 1}, "optim": {"learning_rate": 1e-2}, "run": {"max_steps": 4}}
+    with vllm_job(make_job, starter_folder, **over) as (job, stub, behind):
+        take = stub.take
+
+        def once(folder: Path) -> Any:
+            stub.stale = len(behind.taken) >= 2
+            return take(folder)
+
+        stub.take = once
+        with pytest.raises(SamplerDisagrees):
+            run_grpo(job, scorer=by_length)
+    steps = [event.step for event in of_type(job.run_dir, "metrics")]
+    failed = of_type(job.run_dir, "sampler_checked")[-1]
+    assert failed.step == len(steps) + 1 and failed.max_gap > 1e-3
+
+
+def test_a_sampler_that_dies_meanwhile_costs_its_step_and_not_the_one_being_trained(
+    make_job: MakeJob, starter_folder: Path
+) -> None:
+    over = {"rollout": {"max_staleness": 1}, "run": {"max_steps": 4}}
+    with vllm_job(make_job, starter_folder, **over) as (job, stub, behind):
+        sample = behind.sample
+
+        def dies(body: dict[str, Any], weights: Any) -> tuple[list[int], list[float]]:
+            stub.dead = stub.dead or any(event.step == 3 for event in of_type(job.run_dir, "rollout_started"))
+            return sample(body, weights)
+
+        stub.sample = dies
+        with pytest.raises(SamplerDied):
+            run_grpo(job, scorer=by_length)
+    assert [event.step for event in of_type(job.run_dir, "metrics")] == [1, 2]
+    assert [event.step for event in of_type(job.run_dir, "checkpoint")] == [2]
+
+
+def test_a_stop_ends_what_is_played_ahead(make_job: MakeJob, starter_folder: Path) -> None:
+    over = {"rollout": {"max_staleness": 1}, "run": {"max_steps": 50}}
+    with vllm_job(make_job, starter_folder, **over) as (job, stub, _behind):
+        stub.delay_s = 0.05
+
+        def later(episode: Any) -> Any:
+            if any(event.step == 3 for event in of_type(job.run_dir, "rollout_started")):
+                job.stop.set()
+            return by_length(episode)
+
+        with pytest.raises(StopRequested):
+            run_grpo(job, scorer=later)
+        asked = len(stub.asked)
+        time.sleep(0.3)
+        assert len(stub.asked) == asked
+    kinds = [event.type for event in events(job.run_dir)]
+    assert "checkpoint" in kinds and len(of_type(job.run_dir, "metrics")) <= 3
+
+
+def test_only_a_sampler_with_weights_of_its_own_can_be_ahead() -> None:
+    with pytest.raises(ValidationError) as found:
+        JobConfig.model_validate({"rollout": {"max_staleness": 1}})
+    (error,) = found.value.errors(include_url=False)
+    assert option_of(error) == "rollout.max_staleness" and "cannot do both at once" in complaint_of(error)
+    JobConfig.model_validate({"rollout": {"max_staleness": 1}, "kind": "evaluate"})  # nothing is trained meanwhile

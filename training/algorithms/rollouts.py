@@ -1,0 +1,203 @@
+"""The rollouts that a trainer learns from: TRL's ``rollout_func``, and the shape in which TRL takes them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from training.algorithms.ahead import Ahead
+from training.algorithms.base import JournalCallback
+from training.algorithms.job import Job
+from training.config import RewardComponent
+from training.data.schema import Row
+from training.journal import PhaseChanged
+from training.policy.check import MOST_ROLLOUTS, Probe, SamplerCheck, draw_probes
+from training.policy.engine import Engine
+from training.policy.make import MEMORY_NOTE
+from training.rewards.base import Episode, Score
+from training.rewards.scoring import score_episode
+from training.rollout.collector import Collector
+from training.rollout.finished import Rollout, StepRollouts
+from training.rollout.players import make_player
+from training.rollout.tokens import ChatTemplate
+
+PARTS_FIELD = "reward_parts"
+Scorer = Callable[[Episode], Score]
+
+
+class Rollouts:
+    """TRL's ``rollout_func``: plays the prompts it is given and hands back ids, masks and reward parts.
+
+    ``order`` are the rows of the whole run, in which TRL gives them too. With ``rollout.max_staleness`` those of the
+    next samplings are played meanwhile (``training/algorithms/ahead.py``).
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        callback: JournalCallback,
+        rows: Sequence[Row],
+        order: Sequence[int],
+        template: ChatTemplate,
+        components: list[RewardComponent],
+        scorer: Scorer | None,
+    ) -> None:
+        self._job = job
+        self._callback = callback
+        self._rows = rows
+        self._order = order
+        self._template = template
+        self._components = components
+        self._scorer = scorer or self._score
+        self._step = 0
+        self._engine: Engine | None = None
+        self._collector: Collector | None = None
+        self._check: SamplerCheck | None = None
+        self._ahead: Ahead | None = None
+        self._trained: dict[int, int] = {}
+
+    def attach(self, engine: Engine, check: SamplerCheck | None) -> None:
+        """Give the sampler and its check, which exist only once the trainer has placed the model."""
+        player = make_player(self._job.config, engine, self._template)
+        self._engine = engine
+        self._check = check
+        job, ahead = self._job, self._job.config.rollout.max_staleness > 0
+        spare, trained = sorted(set(self._order)), self._trained.get
+        self._collector = collector = Collector(
+            job.config,
+            self._rows,
+            player,
+            self._scorer,
+            job.journal,
+            job.stop,
+            job.attempt,
+            ahead=ahead,
+            trained=trained,
+            spare=spare,
+        )
+        if ahead:
+            self._ahead = Ahead(self._collect, collector.abandon)
+
+    def _score(self, episode: Episode) -> Score:
+        return score_episode(episode, self._components, step=self._step)
+
+    def settle(self) -> None:
+        """Wait until nothing is being played."""
+        if self._ahead is not None:
+            self._ahead.settle()
+
+    def close(self) -> None:
+        """End what is being played, and close the event loop."""
+        if self._ahead is not None:
+            self._ahead.close()
+        if self._collector is not None:
+            self._collector.close()
+
+    def __call__(self, prompts: list[str], trainer: Any) -> dict[str, list[Any]]:
+        assert self._engine is not None  # noqa: S101 - attach() ran before training
+        step = trainer.state.global_step + 1
+        before = self._engine.figures
+        result, figures = self._play(step, [int(prompt) for prompt in prompts])
+        if self._engine.figures.memory_retries > before.memory_retries:
+            self._job.log(MEMORY_NOTE % step, "warning")
+        synced = self._engine.figures.synced_seconds - before.synced_seconds
+        self._callback.extra = result.figures | figures | ({"sampling/sync_seconds": synced} if synced else {})
+        if self._job.config.rewards.signal != "all":
+            left_out = sum(not group.teaches for group in result.groups)
+            self._callback.extra["groups/left_out_share"] = left_out / len(result.groups)
+        if all(rollout.parts is None for rollout in result.rollouts):
+            self._job.log(f"Step {step}: all rollouts are excluded, so the weights stay as they are.", "warning")
+        elif not any(group.teaches for group in result.groups):
+            self._job.log(f"Step {step}: no group teaches anything, so the weights stay as they are.")
+        self._job.journal.write(PhaseChanged(phase="training", step=step))
+        return trl_batch(result, self._template.eos_id, mask_truncated=self._job.config.gradient.mask_truncated)
+
+    def _play(self, step: int, rows: list[int]) -> tuple[StepRollouts, dict[str, float]]:
+        """The rollouts of a step, and the figures of how they came."""
+        if self._ahead is not None:
+            return self._take(self._ahead, step, rows)
+        self._hand_over(step)
+        result = self._collect(step, rows)
+        trajectories = [rollout.trajectory for rollout in result.played or result.rollouts]
+        return result, self._check(step, trajectories) if self._check is not None else {}
+
+    def _take(self, ahead: Ahead, step: int, rows: list[int]) -> tuple[StepRollouts, dict[str, float]]:
+        """Those that were played meanwhile; the next ones begin, with the weights as they are now."""
+        self._job.journal.write(PhaseChanged(phase="generating", step=step))
+        began = time.monotonic()
+        if not ahead.has(step):  # the first of an attempt
+            self._hand_over(step)
+            ahead.begin(step, rows)
+        result = ahead.take(step, rows)
+        waited = time.monotonic() - began
+        self._hand_over(step)
+        figures = self._staleness(step, result) | {"timing/waiting": waited}
+        if self._check is not None:
+            figures |= self._check(step, self._probes(result))
+        for later in self._later(step):
+            ahead.begin(later, self._rows_of(later))
+        return result, figures
+
+    def _collect(self, step: int, rows: Sequence[int]) -> StepRollouts:
+        assert self._collector is not None and self._engine is not None  # noqa: S101 - attach() ran before training
+        self._step = step  # what schedules of rewards go by; steps are played one after another
+        with self._engine.sampling():
+            return self._collector.collect(step, rows)
+
+    def _hand_over(self, step: int) -> None:
+        assert self._engine is not None  # noqa: S101 - attach() ran before training
+        self._trained[self._engine.weights_changed()] = step - 1
+
+    def _probes(self, result: StepRollouts) -> list[Probe]:
+        """Turns that the sampler draws with the weights as they are now: those of ``result`` were drawn with older."""
+        assert self._engine is not None  # noqa: S101 - attach() ran before training
+        prompts = [r.trajectory.prompt_ids for r in result.rollouts if r.trajectory.prompt_ids]
+        with self._engine.sampling():
+            return draw_probes(self._engine, prompts[:: max(1, len(prompts) // MOST_ROLLOUTS)][:MOST_ROLLOUTS])
+
+    def _staleness(self, step: int, result: StepRollouts) -> dict[str, float]:
+        updates = self._job.config.updates_per_step
+        versions = [r.trajectory.version for r in result.rollouts if r.parts is not None]
+        ages = [(step - 1 - self._trained[version]) / updates for version in versions if version is not None]
+        if not ages:
+            return {}
+        return {"rollouts/staleness_mean": sum(ages) / len(ages), "rollouts/staleness_max": max(ages)}
+
+    def _later(self, step: int) -> list[int]:
+        """The steps whose rollouts may be played while this one is trained on."""
+        config = self._job.config
+        updates = config.updates_per_step
+        steps = [step + updates * number for number in range(1, config.rollout.max_staleness + 1)]
+        return [later for later in steps if later <= config.run.max_steps]
+
+    def _rows_of(self, step: int) -> list[int]:
+        config = self._job.config
+        prompts, size = config.rollout.prompts_per_step, config.rollout.num_generations
+        first = (step - 1) // config.updates_per_step * prompts
+        return [row for row in self._order[first : first + prompts] for _ in range(size)]
+
+
+def trl_batch(result: StepRollouts, eos_id: int, *, mask_truncated: bool) -> dict[str, list[Any]]:
+    """The step in the shape of TRL's ``rollout_func``: one entry for each rollout, ids and masks of equal length.
+
+    An excluded rollout becomes the shortest row TRL can hold, with an all-zero mask. Truncated rollouts are masked here
+    when asked for, because TRL would not see those that were cut off between turns: their last id is an end-of-turn.
+    So are those of groups that are not learned from; their rewards still count where a baseline spans the batch.
+    """
+    size = len(result.rollouts) // len(result.groups)
+    masked = [
+        not result.groups[place // size].teaches or (mask_truncated and rollout.trajectory.status == "truncated")
+        for place, rollout in enumerate(result.rollouts)
+    ]
+    rows = [_trl_row(rollout, eos_id, hidden) for rollout, hidden in zip(result.rollouts, masked, strict=True)]
+    names = ("prompt_ids", "completion_ids", "logprobs", "env_mask", PARTS_FIELD)
+    return {name: [row[position] for row in rows] for position, name in enumerate(names)}
+
+
+def _trl_row(rollout: Rollout, eos_id: int, masked: bool) -> tuple[Any, ...]:
+    trajectory = rollout.trajectory
+    if rollout.parts is None or not trajectory.completion_ids:
+        return [eos_id], [eos_id], [0.0], [0], rollout.parts
+    mask = [0] * len(trajectory.mask) if masked else trajectory.mask
+    return trajectory.prompt_ids, trajectory.completion_ids, trajectory.logprobs, mask, rollout.parts

@@ -1,0 +1,75 @@
+"""Groups without spread, played again with other tasks: DAPO's dynamic sampling (Yu et al. 2025), by whole groups.
+
+A group whose rewards are equal teaches nothing, so a step of many of them learns from few. After a step is played, each
+such group's place is given to a group of another task, in up to ``rollout.refill_rounds`` rounds; places that are still
+without spread then keep their first group. The tasks are drawn by seed, so a step that is played again is the same.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from training.config import JobConfig
+from training.rewards.advantages import group_statistics
+from training.rollout.finished import Rollout
+from training.rollout.seeds import mix_seed
+from training.rollout.signal import teaches
+
+
+class Refill:
+    """The places of one step. ``kept`` has the number of the group in each; ``spare`` are rows that may be played."""
+
+    def __init__(self, config: JobConfig, step: int, rows: Sequence[int], spare: Sequence[int]) -> None:
+        self._config, self._step, self._spare = config, step, spare
+        self._size = config.group_size
+        self._used = list(rows[:: self._size])
+        self.kept = list(range(len(self._used)))
+        self._open = list(self.kept)
+        self._rounds = config.rollout.refill_rounds if config.method.learns_from == "rollouts" else 0
+        self._round = self._first = 0
+
+    def next(self, played: Sequence[Rollout]) -> list[int]:
+        """Rows to play next, one a group; none when every place has spread or the rounds are over.
+
+        ``played`` are the step's rollouts until now, group after group.
+        """
+        if not self._rounds:
+            return []
+        good = [number for number in range(self._first, len(self._used)) if self._spreads(number, played)]
+        if self._round == 0:
+            self._open = [place for place in self._open if place not in good]
+        else:
+            for place, number in zip(self._open, good, strict=False):
+                self.kept[place] = number
+            self._open = self._open[len(good) :]
+        if not self._open or self._round == self._rounds:
+            return []
+        self._round += 1
+        rows = self._draw(len(self._open))
+        self._first = len(self._used)
+        self._used += rows
+        return rows
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """What was replaced, where that was asked for."""
+        if not self._rounds:
+            return {}
+        extra = len(self._used) - len(self.kept)
+        replaced = sum(place != number for place, number in enumerate(self.kept))
+        return {"groups/refilled": float(replaced), "rollouts/extra": float(extra * self._size)}
+
+    def _spreads(self, number: int, played: Sequence[Rollout]) -> bool:
+        members = played[number * self._size : (number + 1) * self._size]
+        signal = self._config.rewards.signal
+        found = group_statistics([rollout.reward for rollout in members])
+        return teaches(members, found, "reward" if signal == "all" else signal)
+
+    def _draw(self, count: int) -> list[int]:
+        """Tasks that the step has not played, as far as there are any."""
+        fresh = sorted(set(self._spare).difference(self._used))
+        draw = random.Random(mix_seed(self._config.run.seed, self._step, self._round, -1))  # noqa: S311 - draws tasks
+        if len(fresh) >= count:
+            return draw.sample(fresh, count)
+        return fresh + draw.choices(list(self._spare), k=count - len(fresh))

@@ -1,0 +1,282 @@
+"""The rollouts of one step: seeds and names, each from its beginning to its score, and the groups' baselines."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol
+
+from envs.wire import Message
+from training.config import JobConfig, Signal
+from training.data import Row
+from training.errors import BudgetSpent, EndpointAway, EndpointRefused, SamplerDied, SamplerDisagrees, TiltyardError
+from training.journal import Event, GroupScored, RolloutFinished, RolloutStarted, TurnAdded
+from training.rewards.advantages import GroupStatistics, group_statistics, reward_std
+from training.rewards.combining import advantages, terms_of
+from training.rewards.registry import default_components
+from training.rollout.finished import Rollout
+from training.rollout.holding import Hold
+from training.rollout.offered import Offered
+from training.rollout.scoring import Scoring
+from training.rollout.seeds import mix_seed
+from training.rollout.signal import teaches, without_signal
+from training.rollout.trajectory import Player, Task, Trajectory
+
+MAX_LOSSES = 3
+HOPELESS = (BudgetSpent, EndpointRefused, EndpointAway, SamplerDied, SamplerDisagrees)
+"""Every further rollout would end so too: the run pauses at once."""
+TASK_TEXT_CHARS = 200
+
+
+class Shared(Protocol):
+    """What the steps of a run share: their collector has it."""
+
+    config: JobConfig
+    rows: Sequence[Row]
+    player: Player
+    scoring: Scoring
+    hold: Hold
+    offered: Offered
+    attempt: int
+    fatal: TiltyardError | None
+
+    def write(self, event: Event) -> None:
+        """Journal an event. A full disk becomes ``fatal``."""
+        ...
+
+    def phase(self, phase: Literal["generating", "scoring"], step: int) -> None:
+        """Journal a phase, where the run is in it."""
+        ...
+
+    def trained_of(self, version: int | None) -> int | None:
+        """The steps that the weights of a version were trained for, where somebody counts them."""
+        ...
+
+
+class Step:
+    """The rollouts of one step while they run."""
+
+    mark = "s"
+
+    def __init__(self, collector: Shared, step: int, row_indices: Sequence[int]) -> None:
+        self._c = collector
+        self.step = step
+        self._indices = list(row_indices)
+        self._size = collector.config.group_size
+        self._open: dict[int, dict[int, Rollout]] = {}
+        self._playing = len(row_indices)
+        self._statistics: dict[int, GroupStatistics] = {}
+        self.last_played = time.monotonic()
+
+    def extend(self, rows: Sequence[int]) -> range:
+        """Add a group for each row; gives the positions of their rollouts."""
+        first = len(self._indices)
+        self._indices += [row for row in rows for _ in range(self._size)]
+        self._playing = len(self._indices) - first
+        self._c.phase("generating", self.step)
+        return range(first, len(self._indices))
+
+    def group_of(self, number: int, played: Sequence[Rollout]) -> Sequence[Rollout]:
+        """The rollouts of a group among those of the step, in order of position."""
+        return played[number * self._size : (number + 1) * self._size]
+
+    async def run_one(self, position: int) -> Rollout:
+        """Play, score and journal the rollout at a position of the step."""
+        started, task = self._begin(position)
+        self._c.write(started)
+        rollout = await self._once(started, task)
+        self._played()
+        self._finish(rollout, started.group, started.index)
+        return rollout
+
+    def _begin(self, position: int) -> tuple[RolloutStarted, Task]:
+        group, index = divmod(position, self._size)
+        row_index = self._indices[position]
+        row = self._c.rows[row_index]
+        config = self._c.config
+        started = RolloutStarted(
+            rollout=f"a{self._c.attempt}-{self.mark}{self.step}-g{group}-i{index}",
+            step=self.step,
+            group=group,
+            index=index,
+            row=self._row(row_index),
+            task=_task_text(row.messages),
+            policy=config.policies[index] if config.policies else "",
+        )
+        episode_seed, sample_seed = self._seeds(row_index, group, index)
+        task = Task(
+            row=row_index,
+            messages=list(row.messages),
+            tools=row.tools,
+            task=row.raw,
+            episode_seed=episode_seed,
+            sample_seed=sample_seed,
+            episode_id=started.rollout,
+            policy=started.policy,
+        )
+        return started, task
+
+    def _row(self, row_index: int) -> int | None:
+        """The row's place in the dataset, if there is one."""
+        return None if self._c.config.draws_tasks else row_index
+
+    def _seeds(self, row_index: int, group: int, index: int) -> tuple[int, int]:
+        """Seeds of the episode, which its group shares, and of the sampling."""
+        seed = self._c.config.run.seed
+        return mix_seed(seed, self.step, group) % 2**31, mix_seed(seed, self.step, group, index)
+
+    async def _once(self, started: RolloutStarted, task: Task) -> Rollout:
+        """Play and score it."""
+        rollout = Rollout(started.rollout, task.row, await self._play(task, started))
+        if rollout.trajectory.error is None:
+            await self._score(rollout, task.task)
+        return rollout
+
+    async def _play(self, task: Task, started: RolloutStarted) -> Trajectory:
+        """Play to the rollout's own end: while the environment is away, wait and begin again."""
+        hold, losses, failures = self._c.hold, 0, 0
+        latencies: list[float] = []
+        while True:
+            turns = _TurnWriter(self._c, task.episode_id)
+            trajectory = await self._c.player.play(task, turns)
+            trajectory.env_errors += failures
+            trajectory.latencies[:0] = latencies
+            error = trajectory.error
+            losses += turns.count > 0
+            if error is None or losses > MAX_LOSSES or not await hold.away(error):
+                return trajectory
+            try:
+                await hold.wait(error)
+            except TiltyardError as spent:
+                self._c.fatal = spent
+                raise
+            failures, latencies = trajectory.env_errors, trajectory.latencies
+            if turns.count:
+                self._c.write(started.model_copy(update={"again": losses}))
+
+    def _played(self) -> None:
+        self._playing -= 1
+        self.last_played = time.monotonic()
+        if self._playing == 0:
+            self._c.phase("scoring", self.step)
+
+    async def _score(self, rollout: Rollout, row: dict[str, Any]) -> None:
+        try:
+            score = await self._c.scoring.score(rollout.trajectory.episode(row))
+        except TiltyardError as error:
+            rollout.trajectory.exclude(error)
+            return
+        rollout.parts, rollout.reward = dict(score.parts), score.total
+
+    def _finish(self, rollout: Rollout, group: int, index: int) -> None:
+        trajectory = rollout.trajectory
+        if isinstance(trajectory.error, HOPELESS):
+            self._c.fatal = trajectory.error
+        calls, failed_calls = trajectory.tool_calls()
+        self._c.write(
+            RolloutFinished(
+                rollout=rollout.name,
+                status=trajectory.status,
+                reward=rollout.reward,
+                parts=dict(rollout.parts or {}),
+                env_reward=trajectory.env_reward,
+                env_parts=trajectory.env_parts,
+                parse_errors=trajectory.parse_errors,
+                error=trajectory.error.info if trajectory.error is not None else None,
+                turns=trajectory.turns,
+                tokens=trajectory.sampled_tokens,
+                seconds=trajectory.seconds,
+                calls=calls,
+                failed_calls=failed_calls,
+                cost=trajectory.cost,
+                policy_step=self._c.trained_of(trajectory.version),
+            )
+        )
+        members = self._open.setdefault(group, {})
+        members[index] = rollout
+        config = self._c.config
+        waits = config.gradient.scale_rewards == "batch" or config.rewards.aggregation == "normalize_then_sum"
+        if len(members) == self._size and not waits:
+            self._close_group(group, None)
+
+    def close_groups(self, batch: list[Rollout], kept: Sequence[int] = ()) -> list[GroupStatistics]:
+        """Statistics of all groups in order; journals those that waited for the whole batch.
+
+        ``kept`` are the numbers of the batch's groups: all of the step where nothing is said.
+        """
+        batch_std = reward_std([rollout.reward for rollout in batch])
+        combined = self._combined(batch)
+        places = {group: place for place, group in enumerate(kept or sorted(self._open))}
+        for group in sorted(self._open):
+            begin = places[group] * self._size if group in places else None
+            of_batch = None if combined is None or begin is None else combined[begin : begin + self._size]
+            self._close_group(group, batch_std, of_batch, left_out=begin is None)
+        return [self._statistics[group] for group in sorted(self._statistics)]
+
+    def _combined(self, rollouts: list[Rollout]) -> list[float | None] | None:
+        """Advantages of the whole batch under ``normalize_then_sum``, else ``None``."""
+        rewards = self._c.config.rewards
+        if rewards.aggregation == "sum_then_normalize":
+            return None
+        chosen = rewards.components or default_components()
+        terms = [None if r.parts is None else terms_of(r.parts, chosen, self.step) for r in rollouts]
+        return advantages(terms, chosen, self._size, aggregation=rewards.aggregation)
+
+    @property
+    def _signal(self) -> Signal:
+        """Which groups count: only what is learned from is left out."""
+        config = self._c.config
+        return config.rewards.signal if config.method.learns_from == "rollouts" else "all"
+
+    def _close_group(
+        self,
+        group: int,
+        batch_std: float | None,
+        combined: list[float | None] | None = None,
+        *,
+        left_out: bool = False,
+    ) -> None:
+        members = [rollout for _, rollout in sorted(self._open.pop(group).items())]
+        rewards = [rollout.reward for rollout in members]
+        result = group_statistics(rewards, scale=self._c.config.gradient.scale_rewards, batch_std=batch_std)
+        if combined is not None:
+            result = result._replace(advantages=combined)
+        if left_out or not teaches(members, result, self._signal):
+            result = without_signal(result)
+        self._statistics[group] = result
+        self._say_group(
+            GroupScored(
+                step=self.step,
+                group=group,
+                rollouts=[rollout.name for rollout in members],
+                advantages=result.advantages,
+                reward_mean=result.mean,
+                reward_std=result.std,
+                zero_variance=result.zero_variance,
+                **self._c.offered.of(members),
+            )
+        )
+
+    def _say_group(self, event: GroupScored) -> None:
+        self._c.write(event)
+
+
+class _TurnWriter:
+    """Journals the turns of one rollout, numbered from 0 (the prompt). The first one tells that its episode began."""
+
+    def __init__(self, collector: Shared, name: str) -> None:
+        self._collector = collector
+        self._name = name
+        self.count = 0
+
+    def __call__(self, messages: list[Message], tokens: int, seconds: float, version: int | None) -> None:
+        if not self.count:
+            self._collector.hold.answered()
+        said = {"tokens": tokens, "seconds": seconds, "policy_step": self._collector.trained_of(version)}
+        self._collector.write(TurnAdded(rollout=self._name, turn=self.count, messages=messages, **said))
+        self.count += 1
+
+
+def _task_text(messages: Sequence[Message]) -> str:
+    users = [message.content for message in messages if message.role == "user"]
+    return users[-1][:TASK_TEXT_CHARS] if users else ""
