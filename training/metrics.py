@@ -1,8 +1,8 @@
 """The catalogue of metrics: every figure that a trainer journals, with its title, unit and meaning.
 
 Tiles, charts, the API and docs/metrics.md take titles from here. Names are TRL's own; ours stand under ``rollouts/``,
-``heldout/``, ``groups/``, ``value/``, ``env/``, ``timing/``, ``judge/``, ``sampling/`` and ``updates/``. A figure that cannot be
-computed is left out, never 0.
+``heldout/``, ``groups/``, ``value/``, ``env/``, ``timing/``, ``judge/``, ``sampling/`` and ``updates/``. A figure that
+cannot be computed is left out, never 0.
 """
 
 from __future__ import annotations

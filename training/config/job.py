@@ -264,6 +264,11 @@ class JobConfig(Group):
         return self.optim.learning_rate or self.method.learning_rates[bool(self.model.lora_rank)]
 
     @property
+    def learns_values(self) -> bool:
+        """Whether a value head is trained beside the policy."""
+        return self.method.gradient == "ppo"
+
+    @property
     def critic_learning_rate(self) -> float:
         """The learning rate of the value head: the option, or by the policy's."""
         return self.ppo.critic_learning_rate or CRITIC_TIMES * self.learning_rate

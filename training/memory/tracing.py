@@ -21,7 +21,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
+from training.policy.attached import value_head_of
 from training.policy.memory import RowCost, measure_row
+from training.policy.value_head import attach_value_head, values_read
 
 IGNORED = -100
 TOKENS = 8192
@@ -101,23 +103,30 @@ class _Living(TorchDispatchMode):
 
 
 def step_bytes(
-    config: Any, shape: Shape, precision: Precision, *, lora: Any = None, recompute: bool = False
+    config: Any,
+    shape: Shape,
+    precision: Precision,
+    *,
+    lora: Any = None,
+    recompute: bool = False,
+    values: bool = False,
 ) -> StepBytes:
     """What one micro batch needs.
 
-    ``config`` is the model's (transformers), ``lora`` a ``peft.LoraConfig``; ``recompute`` is gradient checkpointing.
+    ``config`` is the model's (transformers), ``lora`` a ``peft.LoraConfig``; ``recompute`` is gradient checkpointing,
+    ``values`` a value head.
     """
     few = max(1, TOKENS // (shape.prompt + shape.completion))
     if shape.rows <= 2 * few:
-        return _at(config, shape, precision, lora, recompute)
-    one, two = (_at(config, shape._replace(rows=rows), precision, lora, recompute) for rows in (few, 2 * few))
+        return _at(config, shape, precision, lora, recompute, values)
+    one, two = (_at(config, shape._replace(rows=rows), precision, lora, recompute, values) for rows in (few, 2 * few))
     times = (shape.rows - few) / few
     return StepBytes(*(round(low + (high - low) * times) for low, high in zip(one, two, strict=True)))
 
 
-def _at(config: Any, shape: Shape, precision: Precision, lora: Any, recompute: bool) -> StepBytes:
+def _at(config: Any, shape: Shape, precision: Precision, lora: Any, recompute: bool, values: bool) -> StepBytes:
     low, high, depth = _depths(config)
-    few, more = (_most(_cut(config, layers), shape, precision, lora, recompute) for layers in (low, high))
+    few, more = (_most(_cut(config, layers), shape, precision, lora, recompute, values) for layers in (low, high))
     each = (more - few) / (high - low) if high > low else 0.0
     return StepBytes(round(each * depth), round(few - each * low))
 
@@ -175,13 +184,15 @@ def empty_model(config: Any, precision: Precision, *, lora: Any = None) -> Any:
     return model
 
 
-def _most(config: Any, shape: Shape, precision: Precision, lora: Any, recompute: bool) -> int:
+def _most(config: Any, shape: Shape, precision: Precision, lora: Any, recompute: bool, values: bool) -> int:
     """Bytes at the moment of most, of a model as deep as it is."""
     from trl.trainer.utils import add_fused_lm_head
 
     model = empty_model(config, precision, lora=lora)
     base = model.get_base_model() if lora is not None else model
     add_fused_lm_head(base, outputs=("log_probs", "entropy"))
+    if values:
+        attach_value_head(model, torch.device("meta"))
     model.train()
     if recompute:
         model.gradient_checkpointing_enable()
@@ -228,6 +239,14 @@ def _loss(model: Any, shape: Shape, precision: Precision) -> torch.Tensor:
     labels = ids.clone()
     labels[:, : shape.prompt] = IGNORED
     with _autocast(precision):
-        outputs = model(input_ids=ids, attention_mask=mask, labels=labels, fused_lm_head=True)
-    found: torch.Tensor = outputs.log_probs.sum()
-    return found
+        return loss_like(model, shape.completion, input_ids=ids, attention_mask=mask, labels=labels)
+
+
+def loss_like(model: Any, completion: int, **inputs: torch.Tensor) -> torch.Tensor:
+    """A number that keeps what the loss keeps: of log-probabilities, and of values where the model has a head."""
+    if value_head_of(model) is None:
+        found: torch.Tensor = model(**inputs, fused_lm_head=True).log_probs.sum()
+        return found
+    with values_read(model, completion, reaches_base=True) as values:
+        found = model(**inputs, fused_lm_head=True).log_probs.sum()
+    return found + values[0].sum()
