@@ -14,6 +14,7 @@ from tests.training.algorithms.conftest import MakeJob
 from tests.training.helpers import of_type, scripted_server
 from training.algorithms.dpo import run_dpo
 from training.algorithms.grpo import run_grpo
+from training.algorithms.ppo import run_ppo
 from training.algorithms.rloo import run_rloo
 from training.algorithms.sample import run_sample
 from training.exports.pairs import write_pairs
@@ -78,6 +79,20 @@ def test_rloo_learns(make_job: MakeJob, seed: int) -> None:
         played = job(make_job, f"rloo{seed}", url, seed, 14, kind="rloo", rloo={"beta": 0.001})
         run_rloo(played, scorer=digits)
     assert_rises(rewards(played))
+
+
+@pytest.mark.parametrize("generations", [8, 1])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_ppo_learns(make_job: MakeJob, seed: int, generations: int) -> None:
+    """With groups and without: 32 rollouts a step, two epochs of two updates."""
+    rollout = {"prompts_per_step": 32 // generations, "num_generations": generations}
+    with scripted_server() as url:
+        over = {"ppo": {"beta": 0.001}, "optim": {"mini_batch_size": 16}, "rollout": rollout}
+        played = job(make_job, f"ppo{seed}-{generations}", url, seed, 24, kind="ppo", **over)
+        run_ppo(played, scorer=digits)
+    assert_rises(rewards(played))
+    explained = [e.values.get("value/explained_variance") for e in of_type(played.run_dir, "metrics")]
+    assert max(value for value in explained if value is not None) > 0
 
 
 @pytest.mark.parametrize("seed", SEEDS)
