@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from trl.models.utils import disable_gradient_checkpointing
 
 from training.algorithms.checkpoints import load_value_head
 from training.algorithms.correction import Rows
@@ -100,7 +101,8 @@ class ActorCriticTrainer(PullInRewardTrainer):
         marks = torch.cat([output["prompt_mask"], output["completion_mask"]], dim=1)
         keep, size = output["completion_ids"].size(1), self.args.per_device_train_batch_size
         body = causal_of(self._bare).base_model
-        with torch.no_grad(), values_read(self._bare, keep, reaches_base=False) as found:
+        plainly = disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs)
+        with torch.no_grad(), plainly, values_read(self._bare, keep, reaches_base=False) as found:
             for start in range(0, len(ids), size):
                 rows = slice(start, start + size)
                 with self.accelerator.autocast():
