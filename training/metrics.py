@@ -48,7 +48,9 @@ METRICS: dict[str, Metric] = {
         _("Values explain"),
         _("Share of the returns' variance that values explain: 1 is all, 0 what a constant does, below 0 is worse."),
     ),
-    "value/mean": Metric(_("Mean value"), _("The return that the value head expects, averaged over the step's tokens.")),
+    "value/mean": Metric(
+        _("Mean value"), _("The return that the value head expects, averaged over the step's tokens.")
+    ),
     "value/clip_share": Metric(
         _("Values clipped"), _("Share of tokens whose value gained nothing from moving on."), form="percent"
     ),

@@ -139,9 +139,7 @@ class Model:
         """Of a hidden state."""
         return int(self.config.get_text_config().hidden_size)
 
-    def step(
-        self, shape: Shape, precision: Precision, lora: Any, recompute: bool, values: bool = False
-    ) -> StepBytes:
+    def step(self, shape: Shape, precision: Precision, lora: Any, recompute: bool, values: bool = False) -> StepBytes:
         """What one micro batch needs."""
         how = {"recompute": recompute, "values": values}
         key = ("step", shape, precision, str(lora), *how.values())

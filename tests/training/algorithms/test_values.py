@@ -91,7 +91,11 @@ def test_whitening_is_of_own_tokens_alone() -> None:
 
 def test_the_value_loss_by_hand() -> None:
     """Reach 0.2. Token by token: inside; a move towards the return that is held back; a move away; not its own."""
-    values, old, returns = tensor([[0.5, 1.0, -1.0, 7.0]]), tensor([[0.4, 0.0, 0.0, 0.0]]), tensor([[1.0, 1.0, 1.0, 1.0]])
+    values, old, returns = (
+        tensor([[0.5, 1.0, -1.0, 7.0]]),
+        tensor([[0.4, 0.0, 0.0, 0.0]]),
+        tensor([[1.0, 1.0, 1.0, 1.0]]),
+    )
     mask = torch.tensor([[1, 1, 1, 0]])
     found = value_loss(values, old, returns, mask, 0.2)
     assert float(found.loss) == pytest.approx(0.5 * (0.25 + 0.64 + 4.0), abs=1e-6)

@@ -102,7 +102,9 @@ def test_ppo_is_gae_with_a_critic_of_its_own() -> None:
     algorithm = {name: keys[f"algorithm.{name}"] for name in ("adv_estimator", "gamma", "lam", "use_kl_in_reward")}
     assert algorithm == {"adv_estimator": "gae", "gamma": 0.99, "lam": 0.95, "use_kl_in_reward": True}
     assert (keys["algorithm.kl_ctrl.kl_coef"], keys["clip_ratio"], keys["ppo_epochs"]) == (0.001, 0.1, 2)
-    critic = {name: keys[f"critic.{name}"] for name in ("cliprange_value", "ppo_epochs", "ppo_micro_batch_size_per_gpu")}
+    critic = {
+        name: keys[f"critic.{name}"] for name in ("cliprange_value", "ppo_epochs", "ppo_micro_batch_size_per_gpu")
+    }
     assert critic == {"cliprange_value": 0.4, "ppo_epochs": 2, "ppo_micro_batch_size_per_gpu": 4}
     assert keys["critic.optim.lr"] == pytest.approx(1e-5) and keys["critic.model.path"] == "???"
     assert "ppo.value_coef" in missing and "grpo.beta" not in missing and "use_kl_loss" not in keys
