@@ -1,6 +1,6 @@
 """TRL's GRPO trainer with a value head: the advantages of each token come from values, and values are learned.
 
-1. After a sampling the rewards of rollouts stand at their last own tokens, less the pull of the reference at each token.
+1. After a sampling the rewards of rollouts stand at their last own tokens, less the reference's pull at each token.
 2. One forward without a gradient gives the values of all own tokens; ``values.estimate`` makes advantages and returns
    of them, which stay as they are for all updates of the sampling.
 3. Each update minimises TRL's clipped loss of the policy, averaged over the tokens of the step (``dapo``), and the

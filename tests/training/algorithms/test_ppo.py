@@ -71,12 +71,12 @@ def rewards_of(run_dir: Path, step: int) -> list[float | None]:
 
 
 def test_a_token_is_compared_with_the_value_of_the_next_own_one(
-    make_job: MakeJob, sampled: list[dict[str, Any]]
+    make_job: MakeJob, sampled: list[dict[str, Any]], trained_folder: Path
 ) -> None:
     """The second sampling: values are no longer 0, and the policy has left the reference that it is pulled to."""
     options = {"gamma": 0.97, "lam": 0.9, "beta": 0.1, "whiten_advantages": False, "critic_learning_rate": 0.05}
     with scripted_server() as url:
-        job = make_job(**PPO, ppo=options, environment={"url": url}, optim={"learning_rate": 1e-2})
+        job = make_job(**PPO, ppo=options, environment={"url": url}, model={"source": str(trained_folder)})
         run_ppo(job, scorer=by_length)
     second = sampled[1]
     mask, trainer = own_tokens(second), second["trainer"]
@@ -122,7 +122,7 @@ def test_values_are_those_of_the_weights_that_sampled(
             rest = output["completion_ids"][row][output["completion_mask"][row].bool()]
             with torch.no_grad():
                 hidden = causal.model(input_ids=torch.cat([prompt, rest])[None]).last_hidden_state[0]
-            each = hidden[len(prompt) - 1 : -1] @ head.weight[0] + head.bias
+            each = hidden[len(prompt) - 1 : -1] @ head.weight[0].detach() + head.bias.detach()
             mask = own_tokens(output)[row]
             wanted.append(each[mask[: len(rest)].bool()])
             found.append(output["values"][row][mask.bool()])
