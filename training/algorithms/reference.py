@@ -189,6 +189,12 @@ SETTINGS = (
         "Many updates of one sampling, or a sampler that differs from the trainer.",
     ),
     Entry(
+        ("grpo.sampler_correction", "grpo.sampler_ratio_max"),
+        "Yao et al. 2025, *Your Efficient RL Framework Secretly Brings You Off-Policy RL Training*",
+        "each token's loss times min(π trainer / π sampler, limit), or 0 above it; of tokens or of whole rollouts",
+        "A sampler that computes otherwise than the trainer: vLLM, or bfloat16. PPO has the same two options.",
+    ),
+    Entry(
         ("grpo.importance_sampling",),
         "Zheng et al. 2025, *Group Sequence Policy Optimization*",
         "ρ = e^(mean over the rollout's tokens of log π − log π_old)",
