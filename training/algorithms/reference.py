@@ -191,8 +191,9 @@ SETTINGS = (
     Entry(
         ("grpo.sampler_correction", "grpo.sampler_ratio_max"),
         "Yao et al. 2025, *Your Efficient RL Framework Secretly Brings You Off-Policy RL Training*",
-        "each token's loss times min(π trainer / π sampler, limit), or 0 above it; of tokens or of whole rollouts",
-        "A sampler that computes otherwise than the trainer: vLLM, or bfloat16. PPO has the same two options.",
+        "loss of each token (or rollout) × min(limit, sg(π of the trainer / π of the sampler)), or left out above it",
+        "Whenever the sampler computes otherwise than the trainer: vLLM, and bfloat16 in process. A growing share at "
+        "the limit (`sampling/truncated_share`) says that the two have drifted apart.",
     ),
     Entry(
         ("grpo.importance_sampling",),
