@@ -133,7 +133,7 @@ class ActorCriticTrainer(PullInRewardTrainer):
             raise NotFinite(
                 f"The value head gives values that are not finite after step {self.state.global_step}; nothing is "
                 "learned from them.",
-                hint="Lower ppo.critic_learning_rate or the gradient limit, then resume from the last good checkpoint.",
+                hint="Lower ppo.critic_learning_rate or the gradient limit, then resume the run.",
             )
 
     def _tell(self, values: torch.Tensor, returns: torch.Tensor, mask: torch.Tensor) -> None:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ValidationError
 
+from training.errors import ModelError
 from training.machine import DISK_FULL, disk_full
 from training.policy.attached import value_head_of, without_value_head
 
@@ -213,12 +214,17 @@ def save_value_head(model: Any, folder: Path) -> None:
 
 
 def load_value_head(model: Any, folder: Path) -> None:
-    """Give the model's value head the weights of a checkpoint. Raises ``OSError`` where there are none."""
+    """Give the model's value head the weights of a checkpoint. Raises ``ModelError`` where there are none."""
     from safetensors.torch import load_file
 
-    head = value_head_of(model)
+    head, path = value_head_of(model), folder / VALUE_HEAD
     assert head is not None  # noqa: S101 - asked by the trainer that attached it
-    head.load_state_dict(load_file(folder / VALUE_HEAD))
+    if not path.is_file():
+        raise ModelError(
+            f"{folder.name} holds no value head, so no run of PPO can go on from it.",
+            hint="Resume from a checkpoint of a PPO run, or begin with its model as model.source.",
+        )
+    head.load_state_dict(load_file(path))
 
 
 def save_checkpoint(

@@ -18,10 +18,11 @@ from tests.training.algorithms.test_values import by_steps
 from tests.training.helpers import job_config, of_type, scripted_server
 from training.algorithms import actor_critic
 from training.algorithms.actor_critic import ActorCriticTrainer
+from training.algorithms.checkpoints import load_value_head
 from training.algorithms.grpo import rollout_arguments
 from training.algorithms.ppo import clipped_arguments, run_ppo
 from training.algorithms.pull import own_tokens
-from training.errors import NotFinite, RewardFault
+from training.errors import ModelError, NotFinite, RewardFault
 from training.policy.attached import causal_of, value_head_of, without_value_head
 from training.policy.value_head import attach_value_head, values_read
 from training.rewards.base import Episode, Score
@@ -311,6 +312,15 @@ def test_a_run_that_was_cut_is_bitwise_the_same(
         last = resumed_run(make_job, patch, instants, kind="ppo", **over)
     assert of_type(last.run_dir, "run_started")[0].from_step == 12
     assert any("value/loss" in event.values for event in of_type(last.run_dir.parent / "2", "metrics"))
+
+
+def test_a_checkpoint_without_a_head_is_told(starter_folder: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(starter_folder)
+    attach_value_head(model, torch.device("cpu"))
+    with pytest.raises(ModelError, match="holds no value head"):
+        load_value_head(model, starter_folder)
 
 
 def test_the_head_has_a_rate_of_its_own_and_no_decay(make_job: MakeJob, sampled: list[dict[str, Any]]) -> None:
