@@ -243,9 +243,12 @@ def trainer(starter_folder: Path, tmp_path: Path) -> Any:
     return made
 
 
-def test_both_losses_are_their_papers_formulas(trainer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("updates", [1, 2])
+def test_both_losses_are_their_papers_formulas(trainer: Any, monkeypatch: pytest.MonkeyPatch, updates: int) -> None:
     """Schulman et al. 2017, eq. 7 with the advantage of each token, and the clipped square of Baselines' PPO2, added
-    with the weight; each a mean over the nine own tokens. Losses and derivatives, in plain Python, to 1e-6."""
+    with the weight; each a mean over the nine own tokens of a sampling, of which each update has an equal part. Losses
+    and derivatives, in plain Python, to 1e-6."""
+    trainer.args.steps_per_generation = updates
     values = torch.tensor(VALUES, dtype=torch.float64, requires_grad=True)
 
     class Read:
@@ -260,6 +263,7 @@ def test_both_losses_are_their_papers_formulas(trainer: Any, monkeypatch: pytest
     doubles = {name: torch.tensor(rows, dtype=torch.float64) for name, rows in more.items()}
     loss, slopes = losses.computed(trainer, **doubles)
 
+    tokens = losses.TOKENS / updates
     wanted, policy, critic = 0.0, [[0.0] * 4 for _ in range(3)], [[0.0] * 4 for _ in range(3)]
     for row, marks in enumerate(losses.MASK):
         for token, own in enumerate(marks):
@@ -267,12 +271,12 @@ def test_both_losses_are_their_papers_formulas(trainer: Any, monkeypatch: pytest
                 continue
             r, a = losses.ratio(row, token), TOKEN_ADVANTAGES[row][token]
             free, held = r * a, min(max(r, 0.8), 1.2) * a
-            policy[row][token] = -(free if free <= held else 0.0) / losses.TOKENS
+            policy[row][token] = -(free if free <= held else 0.0) / tokens
             now, before, goal = VALUES[row][token], OLD_VALUES[row][token], RETURNS[row][token]
             near = before + min(max(now - before, -REACH), REACH)
             moved, kept = (now - goal) ** 2, (near - goal) ** 2
-            critic[row][token] = WEIGHT * (now - goal if moved >= kept else 0.0) / losses.TOKENS
-            wanted += (-min(free, held) + WEIGHT * 0.5 * max(moved, kept)) / losses.TOKENS
+            critic[row][token] = WEIGHT * (now - goal if moved >= kept else 0.0) / tokens
+            wanted += (-min(free, held) + WEIGHT * 0.5 * max(moved, kept)) / tokens
     losses.assert_same((loss, slopes), (wanted, policy))
     assert values.grad is not None
     losses.assert_same((loss, values.grad.tolist()), (wanted, critic))
