@@ -241,7 +241,7 @@ class StorageFull(TiltyardError):
 
 
 class NotFinite(TiltyardError):
-    """Weights or values are NaN or infinite, or loss or gradient in several updates in a row; nothing moved the weights."""
+    """Weights or values are NaN or infinite, or loss or gradient in several updates in a row; nothing moved weights."""
 
     code, boundary = "not_finite", Boundary.TRAINER
     pauses = True

@@ -25,6 +25,7 @@ from training.algorithms.pull import own_tokens
 from training.errors import ModelError, NotFinite, RewardFault
 from training.policy.attached import causal_of, value_head_of, without_value_head
 from training.policy.value_head import attach_value_head, values_read
+from training.policy.vllm_weights import WeightsOnDisk
 from training.rewards.base import Episode, Score
 
 PPO: dict[str, Any] = {"kind": "ppo", "rewards": {"components": COMPONENTS}}
@@ -316,6 +317,17 @@ def test_a_run_that_was_cut_is_bitwise_the_same(
         last = resumed_run(make_job, patch, instants, kind="ppo", **over)
     assert of_type(last.run_dir, "run_started")[0].from_step == 12
     assert any("value/loss" in event.values for event in of_type(last.run_dir.parent / "2", "metrics"))
+
+
+def test_vllm_is_handed_the_model_without_its_head(starter_folder: Path, tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(starter_folder)
+    attach_value_head(model, torch.device("cpu"))
+    folder = WeightsOnDisk(model, tmp_path, "run", lambda: 1, torch.float32).write().folder
+    names = {name for name in parameters_of(folder) if "lm_head" not in name}
+    assert names == {name for name in parameters_of(starter_folder) if "lm_head" not in name}
+    assert value_head_of(model) is not None
 
 
 def test_a_checkpoint_without_a_head_is_told(starter_folder: Path) -> None:
