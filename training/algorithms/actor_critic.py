@@ -47,14 +47,13 @@ class ActorCriticTrainer(PullInRewardTrainer):
 
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
         """AdamW with a group more, for the head."""
-        if self.optimizer is None:
-            self.head.requires_grad_(False)  # what is trained at the policy's rate
-            super().create_optimizer(model)
-            self.head.requires_grad_(True)
-            own = {"params": list(self.head.parameters()), "lr": self.head_rate, "weight_decay": 0.0}
-            self.optimizer.add_param_group(own)
-        optimizer: torch.optim.Optimizer = self.optimizer
-        return optimizer
+        if self.optimizer is not None:
+            return self.optimizer
+        self.head.requires_grad_(False)  # the others are trained at the policy's rate
+        made: torch.optim.Optimizer = super().create_optimizer(model)
+        self.head.requires_grad_(True)
+        made.add_param_group({"params": list(self.head.parameters()), "lr": self.head_rate, "weight_decay": 0.0})
+        return made
 
     def _clip_grad_norm(self, model: Any) -> Any:
         """The norm of the policy's gradients, or of the head's where that is not finite. Both are clipped, each for
@@ -99,9 +98,10 @@ class ActorCriticTrainer(PullInRewardTrainer):
         """The values (rows, tokens) of a sampling's tokens, by the weights that it was sampled with."""
         ids = torch.cat([output["prompt_ids"], output["completion_ids"]], dim=1)
         marks = torch.cat([output["prompt_mask"], output["completion_mask"]], dim=1)
-        keep, size = output["completion_ids"].size(1), self.args.per_device_train_batch_size
+        arguments: Any = self.args
+        keep, size = output["completion_ids"].size(1), arguments.per_device_train_batch_size
         body = causal_of(self._bare).base_model
-        plainly = disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs)
+        plainly = disable_gradient_checkpointing(self._bare, arguments.gradient_checkpointing_kwargs)
         with torch.no_grad(), plainly, values_read(self._bare, keep, reaches_base=False) as found:
             for start in range(0, len(ids), size):
                 rows = slice(start, start + size)
@@ -121,7 +121,8 @@ class ActorCriticTrainer(PullInRewardTrainer):
         self._metrics["train"]["value/loss"].append(float(part.loss.detach() / tokens))
         self._metrics["train"]["value/clip_share"].append(float(part.clipped / tokens))
         # As TRL averages dapo's: over the tokens of the sampling, as if each update had an equal part of them.
-        of_update = self.current_gradient_accumulation_steps / self.args.steps_per_generation
+        arguments: Any = self.args
+        of_update = self.current_gradient_accumulation_steps / arguments.steps_per_generation
         return loss + (weight or 1.0) * part.loss / (inputs["num_items_in_batch"].clamp(min=1) * of_update)
 
     @property

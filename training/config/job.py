@@ -256,7 +256,9 @@ class JobConfig(Group):
     @property
     def gradient(self) -> GrpoConfig | RlooConfig | PpoConfig:
         """The options of the policy gradient that a job makes of rollouts; GRPO's where it makes none."""
-        return {"grpo": self.grpo, "rloo": self.rloo, "ppo": self.ppo}[self.method.gradient]
+        groups: dict[str, GrpoConfig | RlooConfig | PpoConfig]
+        groups = {"grpo": self.grpo, "rloo": self.rloo, "ppo": self.ppo}
+        return groups[self.method.gradient]
 
     @property
     def learning_rate(self) -> float:
