@@ -22,6 +22,7 @@ from training.algorithms.correction import Rows
 from training.algorithms.pull import PullInRewardTrainer, own_tokens
 from training.algorithms.values import at_last_token, estimate, explained_variance, value_loss, whitened
 from training.config import JobConfig
+from training.config.ppo import HEAD_REACH
 from training.errors import NotFinite
 from training.policy.attached import causal_of, without_value_head
 from training.policy.value_head import attach_value_head, values_read
@@ -40,8 +41,9 @@ class ActorCriticTrainer(PullInRewardTrainer):
         super().__init__(*args, **kwargs)
         self.num_generations = config.rollout.num_generations
         self.options = config.ppo
-        self.head_rate = config.critic_learning_rate
         self.head = attach_value_head(self.model, self.accelerator.device)
+        # AdamW moves each weight by the rate, and hidden states are about 1 in size once they are normalised.
+        self.head_rate = self.options.critic_learning_rate or HEAD_REACH / self.head.weight.shape[1]
         self._unexplained = 0
         self._rewards: torch.Tensor = torch.empty(0)
 

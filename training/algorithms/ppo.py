@@ -6,7 +6,6 @@ token is worth is told by values that are learned beside the policy, not by the 
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from training.algorithms.grpo import Scorer, run_on_rollouts
@@ -22,10 +21,13 @@ def run_ppo(job: Job, *, scorer: Scorer | None = None, engine: Engine | None = N
     """
     from training.algorithms.actor_critic import ActorCriticTrainer
 
-    trainer = partial(ActorCriticTrainer, config=job.config)
-    if not job.config.ppo.critic_learning_rate:
-        job.resolved["ppo.critic_learning_rate"] = f"{job.config.critic_learning_rate:g}"
-    run_on_rollouts(job, trainer, clipped_arguments(job.config), scorer=scorer, engine=engine)
+    def make(*args: Any, **given: Any) -> ActorCriticTrainer:
+        trainer = ActorCriticTrainer(*args, config=job.config, **given)
+        if not job.config.ppo.critic_learning_rate:
+            job.resolved["ppo.critic_learning_rate"] = f"{trainer.head_rate:.3g}"
+        return trainer
+
+    run_on_rollouts(job, make, clipped_arguments(job.config), scorer=scorer, engine=engine)
 
 
 def clipped_arguments(config: JobConfig) -> dict[str, Any]:

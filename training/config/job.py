@@ -21,7 +21,7 @@ from training.config.learning import (
 from training.config.methods import DEFAULT_KIND, METHODS, Kind, Method
 from training.config.model import DataConfig, ModelConfig
 from training.config.option import Group, option
-from training.config.ppo import CRITIC_TIMES, PpoConfig
+from training.config.ppo import PpoConfig
 from training.config.report import ReportConfig
 from training.config.rewards import RewardsConfig
 from training.config.rollout import Policy, RolloutConfig, SampleConfig
@@ -269,11 +269,6 @@ class JobConfig(Group):
     def learns_values(self) -> bool:
         """Whether a value head is trained beside the policy."""
         return self.method.gradient == "ppo"
-
-    @property
-    def critic_learning_rate(self) -> float:
-        """The learning rate of the value head: the option, or by the policy's."""
-        return self.ppo.critic_learning_rate or CRITIC_TIMES * self.learning_rate
 
     @property
     def policies(self) -> list[Policy]:

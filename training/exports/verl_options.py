@@ -105,7 +105,6 @@ def _critic(config: JobConfig) -> dict[str, Value]:
         "algorithm.adv_estimator": "gae",
         f"{ACTOR}.loss_agg_mode": "token-mean",
         f"{CRITIC}.model.path": _model(config.model.source).keys["actor_rollout_ref.model.path"],
-        f"{CRITIC}.optim.lr": config.critic_learning_rate,
         **{f"{CRITIC}.{name}": value for name, value in same.items()},
     }
 
@@ -226,7 +225,7 @@ OPTIONS: dict[str, Callable[[Value], Carried]] = {
     "ppo.epsilon": _clip,
     "ppo.cliprange_value": _value_clip,
     "ppo.value_coef": _never("verl's critic is a model of its own, whose loss does not reach the policy"),
-    "ppo.critic_learning_rate": _SPANNING,
+    "ppo.critic_learning_rate": _where_set(f"{CRITIC}.optim.lr"),
     "ppo.whiten_advantages": _changed(True, "verl always whitens the advantages of gae"),
     "ppo.num_iterations": _key(f"{ACTOR}.ppo_epochs"),
     "ppo.entropy_coef": _key(f"{ACTOR}.entropy_coeff"),
