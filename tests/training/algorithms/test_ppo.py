@@ -304,7 +304,7 @@ def test_a_head_is_in_no_model_that_is_written(make_job: MakeJob, starter_folder
     assert not (job.run_dir / "model" / "value_head").exists()
 
 
-@pytest.mark.parametrize("rank", [0, 4])
+@pytest.mark.parametrize("rank", [0, pytest.param(4, marks=pytest.mark.slow)])
 def test_a_run_that_was_cut_is_bitwise_the_same(
     make_job: MakeJob, monkeypatch: pytest.MonkeyPatch, starter_folder: Path, rank: int
 ) -> None:
