@@ -241,7 +241,7 @@ class StorageFull(TiltyardError):
 
 
 class NotFinite(TiltyardError):
-    """Loss or gradient was NaN or infinite in several updates in a row; none of them moved the weights."""
+    """Weights or values are NaN or infinite, or loss or gradient in several updates in a row; nothing moved weights."""
 
     code, boundary = "not_finite", Boundary.TRAINER
     pauses = True

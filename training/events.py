@@ -130,7 +130,8 @@ class RolloutFinished(Event):
 
 
 class GroupScored(Event):
-    """Advantages of one group, in order of ``index``; ``None`` where the rollout was excluded.
+    """Advantages of one group, in order of ``index``; ``None`` where the rollout was excluded, and of PPO, where each
+    token has its own.
 
     ``tools_digest`` names the tools that its prompts had, ``tools`` lists them where the attempt has not told them yet.
     """

@@ -1,8 +1,8 @@
 """The catalogue of metrics: every figure that a trainer journals, with its title, unit and meaning.
 
 Tiles, charts, the API and docs/metrics.md take titles from here. Names are TRL's own; ours stand under ``rollouts/``,
-``heldout/``, ``groups/``, ``env/``, ``timing/``, ``judge/``, ``sampling/`` and ``updates/``. A figure that cannot be
-computed is left out, never 0.
+``heldout/``, ``groups/``, ``value/``, ``env/``, ``timing/``, ``judge/``, ``sampling/`` and ``updates/``. A figure that
+cannot be computed is left out, never 0.
 """
 
 from __future__ import annotations
@@ -40,6 +40,19 @@ METRICS: dict[str, Metric] = {
     "learning_rate": Metric(_("Learning rate"), _("Step size of the update.")),
     "clip_ratio/region_mean": Metric(
         _("Clip ratio"), _("Share of tokens whose policy ratio was clipped."), form="percent"
+    ),
+    "value/loss": Metric(
+        _("Value loss"), _("Half the squared distance of values from returns, averaged over tokens; after clipping.")
+    ),
+    "value/explained_variance": Metric(
+        _("Values explain"),
+        _("Share of the returns' variance that values explain: 1 is all, 0 what a constant does, below 0 is worse."),
+    ),
+    "value/mean": Metric(
+        _("Mean value"), _("The return that the value head expects, averaged over the step's tokens.")
+    ),
+    "value/clip_share": Metric(
+        _("Values clipped"), _("Share of tokens whose value gained nothing from moving on."), form="percent"
     ),
     "mean_token_accuracy": Metric(
         _("Token accuracy"), _("Share of target tokens that are the model's top choice."), form="percent"

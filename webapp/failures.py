@@ -146,9 +146,9 @@ CODES: dict[str, Words] = {
         gettext_noop("It can be resumed if a checkpoint was saved."),
     ),
     "not_finite": Words(
-        gettext_noop("Loss or gradient was not finite several times in a row."),
+        gettext_noop("Loss, gradients, weights or values are not finite."),
         gettext_noop(
-            "None of these updates changed the weights. Lower the learning rate: resume with changed options."
+            "Nothing of that was saved or learned from. Lower the learning rate: resume with changed options."
         ),
     ),
     "sampler_disagrees": Words(

@@ -26,7 +26,7 @@ RunNames = Annotated[list[str], typer.Argument(help="Names or ids of runs.", aut
 def run_list(
     project: Project = "",
     state: Annotated[str, typer.Option(help="Such as running, succeeded, or active.")] = "",
-    kind: Annotated[str, typer.Option(help="grpo, rloo, dpo, sft, sample or evaluate.")] = "",
+    kind: Annotated[str, typer.Option(help="grpo, rloo, ppo, dpo, sft, sample or evaluate.")] = "",
     search: Annotated[str, typer.Option("--search", "-q", help="Text in names and notes.")] = "",
     tag: Annotated[list[str] | None, typer.Option(help="Those that have this tag; all of them where repeated.")] = None,
     starred: Annotated[bool, typer.Option("--starred", help="Those with your star.")] = False,

@@ -21,6 +21,7 @@ def test_what_each_method_does() -> None:
     assert facts == {
         "grpo": (True, True, "rollouts", False),
         "rloo": (True, True, "rollouts", False),
+        "ppo": (True, True, "rollouts", False),
         "dpo": (False, True, "preferences", False),
         "sft": (False, True, "demonstrations", False),
         "sample": (True, False, "nothing", True),

@@ -36,7 +36,7 @@ def test_a_preset_is_whole(preset: Preset) -> None:
         window = WINDOWS[config.model.source]
         assert config.rollout.max_prompt_tokens + config.rollout.max_completion_tokens <= window or config.kind == "sft"
         assert validate_components(config.rewards.components) == []
-        assert (config.kind == "grpo") == bool(config.rewards.components)
+        assert config.method.plays == bool(config.rewards.components)
         # Servers are named when they are found; only then is a missing one a trap.
         config.environment.name = needs.environment.program if needs.environment else config.environment.name
         assert traps(config, load_template=False) == []
@@ -73,6 +73,9 @@ def test_the_documents_values_stand() -> None:
     )
     assert (toolbench.model.lora_rank, toolbench.optim.learning_rate, toolbench.optim.warmup_share) == (64, 5e-6, 0.285)
     assert toolbench.updates_per_step == 10
+    actor_critic = presets()["toolbench-ppo"].config_for("full")
+    assert (actor_critic.ppo.gamma, actor_critic.ppo.lam, actor_critic.ppo.beta) == (1.0, 1.0, 0.001)
+    assert (actor_critic.rollout.num_generations, actor_critic.updates_per_step) == (1, 2)
     assert (stage_2.grpo.beta, stage_2.grpo.epsilon_high, stage_2.grpo.delta, stage_2.rollout.num_generations) == (
         0.1,
         0.28,

@@ -62,7 +62,7 @@ def _training(job: Job, step: int) -> dict[str, str]:
         facts["Rollouts of a step"] = f"{config.rollout.prompts_per_step} prompts × {config.group_size}"
         parts = config.rewards.components or default_components()
         facts["Rewards"] = ", ".join(f"{part.name} × {part.weight:g}" for part in parts)
-        facts["KL β"] = f"{config.grpo.beta:g}"
+        facts["KL β"] = f"{config.gradient.beta:g}"
     else:
         facts["Rows of a step"] = str(config.sft.batch_size)
     facts["Learning rate"] = f"{config.learning_rate:g}"

@@ -19,7 +19,9 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ValidationError
 
+from training.errors import ModelError
 from training.machine import DISK_FULL, disk_full
+from training.policy.attached import value_head_of, without_value_head
 
 MANIFEST = "manifest.json"
 PREFIX = "checkpoint-"
@@ -27,6 +29,7 @@ FINAL, ADAPTER = "model", "adapter"
 README = "README.md"
 ADAPTER_CONFIG = "adapter_config.json"
 REFERENCE = "reference/weights.safetensors"
+VALUE_HEAD = "value_head/weights.safetensors"
 PINNED = ".pinned"
 """Ending of the file beside a checkpoint that something else starts from: retention leaves that one."""
 MAX_MANIFEST_BYTES = 4 << 20
@@ -200,6 +203,30 @@ def load_reference(model: Any, folder: Path) -> None:
     load_model(model, str(folder / REFERENCE), device=str(model.device))
 
 
+def save_value_head(model: Any, folder: Path) -> None:
+    """Put the model's value head, if it has one, into a checkpoint: beside the model, as the reference is."""
+    from safetensors.torch import save_file
+
+    if (head := value_head_of(model)) is not None:
+        path = folder / VALUE_HEAD
+        path.parent.mkdir()
+        save_file({name: value.contiguous() for name, value in head.state_dict().items()}, path)
+
+
+def load_value_head(model: Any, folder: Path) -> None:
+    """Give the model's value head the weights of a checkpoint. Raises ``ModelError`` where there are none."""
+    from safetensors.torch import load_file
+
+    head, path = value_head_of(model), folder / VALUE_HEAD
+    assert head is not None  # noqa: S101 - asked by the trainer that attached it
+    if not path.is_file():
+        raise ModelError(
+            f"{folder.name} holds no value head, so no run of PPO can go on from it.",
+            hint="Resume from a checkpoint of a PPO run, or begin with its model as model.source.",
+        )
+    head.load_state_dict(load_file(path))
+
+
 def save_checkpoint(
     trainer: Any,
     run_dir: Path,
@@ -218,7 +245,10 @@ def save_checkpoint(
     target = run_dir / f"{PREFIX}{step}"
 
     def fill(folder: Path) -> None:
-        trainer.accelerator.unwrap_model(trainer.model).save_pretrained(folder)
+        model = trainer.accelerator.unwrap_model(trainer.model)
+        with without_value_head(model):
+            model.save_pretrained(folder)
+        save_value_head(model, folder)
         _describe(folder, None)
         _name_base(folder, base)
         trainer.processing_class.save_pretrained(folder)
@@ -268,9 +298,10 @@ def save_final(
         _describe(folder, card and card(True))
         _name_base(folder, base)
 
-    if merges:
-        write_whole(run_dir / ADAPTER, step, fill_adapter)
-    return target, write_whole(target, step, fill)
+    with without_value_head(model):
+        if merges:
+            write_whole(run_dir / ADAPTER, step, fill_adapter)
+        return target, write_whole(target, step, fill)
 
 
 def is_quantized(model: Any) -> bool:

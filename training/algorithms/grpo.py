@@ -49,7 +49,7 @@ def run_grpo(job: Job, *, scorer: Scorer | None = None, engine: Engine | None = 
 
 
 def run_on_rollouts(
-    job: Job, trainer_class: type[Any], loss: dict[str, Any], *, scorer: Scorer | None, engine: Engine | None
+    job: Job, trainer_class: Callable[..., Any], loss: dict[str, Any], *, scorer: Scorer | None, engine: Engine | None
 ) -> None:
     """Train by a policy gradient: ``trainer_class`` with what of TRL's ``GRPOConfig`` says what it minimises."""
     config = job.config
@@ -143,7 +143,7 @@ def rollout_arguments(config: JobConfig, run_dir: Path, device: str, weights: li
         "shuffle_dataset": False,  # row_order() has done it, and a resumed run must see the same order
         "use_vllm": False,  # TRL's own; ours samples behind rollout_func, and CorrectedTrainer says what is like it
         "vllm_importance_sampling_mode": _correction_mode(config),
-        "vllm_importance_sampling_clip_max": config.grpo.sampler_ratio_max,
+        "vllm_importance_sampling_clip_max": config.gradient.sampler_ratio_max,
         "log_completions": False,
     }
 
@@ -177,7 +177,7 @@ def loss_arguments(options: GrpoConfig) -> dict[str, Any]:
 
 def _correction_mode(config: JobConfig) -> str:
     """The name that TRL knows; where the correction is off it is never asked for."""
-    mode = config.grpo.sampler_correction
+    mode = config.gradient.sampler_correction
     return "token_truncate" if mode == "off" else mode
 
 
@@ -202,7 +202,7 @@ def _prompts(order: list[int]) -> Any:
 
 def _make_trainer(
     config: JobConfig,
-    trainer_class: type[Any],
+    trainer_class: Callable[..., Any],
     arguments: dict[str, Any],
     components: list[RewardComponent],
     callback: JournalCallback,

@@ -17,31 +17,22 @@ from typing import Any
 
 import torch
 
-from training.algorithms.correction import CorrectedTrainer, Rows
+from training.algorithms.correction import Rows
+from training.algorithms.pull import PullInRewardTrainer
 from training.algorithms.rollouts import PARTS_FIELD
 
 
-class RlooTrainer(CorrectedTrainer):
+class RlooTrainer(PullInRewardTrainer):
     """TRL's GRPO trainer with the advantages of RLOO."""
 
     def _generate_and_score_completions(self, inputs: Any) -> Rows:
         output = super()._generate_and_score_completions(inputs)
         gains = output["advantages"]  # rewards less the group's mean, which the other baseline does not depend on
-        if "ref_per_token_logps" in output:
-            gap = output["sampling_per_token_logps"] - output.pop("ref_per_token_logps")
-            pulls = (gap * output["completion_mask"] * output["tool_mask"]).sum(-1)
-            gains = gains - self.beta * pulls
-            self._metrics["train"]["kl"].append(float(pulls.sum()) / max(1, int(output["num_items_in_batch"])))
+        if (pull := self.take_pull(output)) is not None:
+            gains = gains - pull.sum(-1)
         kept = torch.tensor([row[PARTS_FIELD] is not None for row in inputs], device=gains.device)
         output["advantages"] = leave_one_out(gains, kept, self.num_generations or len(gains))
         return output
-
-    def _compute_loss(self, model: Any, inputs: Rows) -> torch.Tensor:
-        beta, self.beta = self.beta, 0.0  # it stands in the rewards
-        try:
-            return super()._compute_loss(model, inputs)
-        finally:
-            self.beta = beta
 
 
 def leave_one_out(rewards: torch.Tensor, kept: torch.Tensor, size: int) -> torch.Tensor:

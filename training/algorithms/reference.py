@@ -40,6 +40,34 @@ METHODS = (
         ("rloo.beta", "rloo.mask_truncated"),
     ),
     Entry(
+        ("ppo",),
+        "Schulman et al. 2017, *Proximal Policy Optimization Algorithms*; advantages: Schulman et al. 2016, "
+        "*High-Dimensional Continuous Control Using Generalized Advantage Estimation*",
+        "A_t = δ_t + γλ A_t+1, δ_t = r_t + γ V_t+1 − V_t over the model's own tokens, then whitened; loss = that of "
+        "`dapo` + c · ½ mean max((V − R)², (clip(V, V_old ± reach) − R)²), R = A + V_old",
+        "Tasks that are played once or a few times each, long episodes, and rewards of which a value can tell "
+        "which part of a rollout earned them. Values are one linear layer over the model's last hidden states, "
+        "learned beside it, and one more forward a sampling; they are poor at first. The reward stands at the last "
+        "own token; tokens of the environment are passed over: the value after one's last token is that of the "
+        "next own one. A rollout that was cut off ends there. The pull β (log π − log π_ref) is taken from the "
+        "reward of each token. Journalled rollouts have no advantage, since each token has its own.",
+        (
+            "ppo.gamma",
+            "ppo.lam",
+            "ppo.beta",
+            "ppo.epsilon",
+            "ppo.cliprange_value",
+            "ppo.value_coef",
+            "ppo.critic_learning_rate",
+            "ppo.whiten_advantages",
+            "ppo.num_iterations",
+            "ppo.entropy_coef",
+            "ppo.mask_truncated",
+            "ppo.sampler_correction",
+            "ppo.sampler_ratio_max",
+        ),
+    ),
+    Entry(
         ("dpo",),
         "Rafailov et al. 2023, *Direct Preference Optimization*",
         "−log σ(β (Δ chosen − Δ rejected)), Δ = Σ (log π − log π_ref) over an answer's own tokens",

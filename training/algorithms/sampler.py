@@ -48,7 +48,7 @@ class JobSampler:
     def differs(self, model: Any, autocast: torch.dtype | None) -> bool:
         """Whether its probabilities may be others than the trainer's, so that the loss has to correct for that."""
         exact = autocast is None and next(model.parameters()).dtype in (torch.float32, torch.float64)
-        return self._job.config.grpo.sampler_correction != "off" and (self._vllm or not exact)
+        return self._job.config.gradient.sampler_correction != "off" and (self._vllm or not exact)
 
     def engine(
         self, model: Any, tokenizer: PreTrainedTokenizerBase, logprobs: TrainingLogprobs, autocast: torch.dtype | None

@@ -19,6 +19,7 @@ from training.config.learning import AdvantageScale, DpoConfig, GrpoConfig, Opti
 from training.config.methods import DEFAULT_KIND, ENDPOINT_TILES, METHODS, Kind, Method, method_of
 from training.config.model import DataConfig, ModelConfig
 from training.config.option import Group, option
+from training.config.ppo import PpoConfig
 from training.config.report import TRACKERS, ReportConfig, Tracker, TrackerName
 from training.config.rewards import RewardComponent, RewardGate, RewardSchedule, RewardsConfig, Signal
 from training.config.rollout import Dialect, Policy, RolloutConfig, SampleConfig
@@ -47,6 +48,7 @@ __all__ = [
     "ModelConfig",
     "OptimConfig",
     "Policy",
+    "PpoConfig",
     "Protocol",
     "ReportConfig",
     "RewardComponent",

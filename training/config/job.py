@@ -21,6 +21,7 @@ from training.config.learning import (
 from training.config.methods import DEFAULT_KIND, METHODS, Kind, Method
 from training.config.model import DataConfig, ModelConfig
 from training.config.option import Group, option
+from training.config.ppo import PpoConfig
 from training.config.report import ReportConfig
 from training.config.rewards import RewardsConfig
 from training.config.rollout import Policy, RolloutConfig, SampleConfig
@@ -106,6 +107,7 @@ class JobConfig(Group):
     vllm: VllmConfig = Field(default_factory=VllmConfig, title="vLLM")
     grpo: GrpoConfig = Field(default_factory=GrpoConfig, title=_("GRPO"))
     rloo: RlooConfig = Field(default_factory=RlooConfig, title=_("RLOO"))
+    ppo: PpoConfig = Field(default_factory=PpoConfig, title=_("PPO"))
     dpo: DpoConfig = Field(default_factory=DpoConfig, title=_("DPO"))
     sft: SftConfig = Field(default_factory=SftConfig, title=_("SFT"))
     sample: SampleConfig = Field(default_factory=SampleConfig, title=_("Sample"))
@@ -165,9 +167,11 @@ class JobConfig(Group):
             raise OptionError("model.quantization", sentence(text))
 
     def _check_batches(self) -> None:
-        if self.rollout.num_generations < 2:
+        if self.rollout.num_generations < self.gradient.least_generations:
             text = _("a group needs at least 2 rollouts: with one there is no baseline, and nothing is learned")
             raise OptionError("rollout.num_generations", sentence(text))
+        if self.rollouts_per_step < 2:
+            raise OptionError("rollout.prompts_per_step", sentence(_("a step needs at least 2 rollouts")))
         batch, mini, micro = self.rollouts_per_step, self.optim.mini_batch_size, self.optim.micro_batch_size
         if mini > batch:
             text = _(
@@ -190,6 +194,9 @@ class JobConfig(Group):
         chosen = self.gradient
         if isinstance(chosen, RlooConfig):
             self._check_rloo()
+            return
+        if isinstance(chosen, PpoConfig):
+            self._check_ppo()
             return
         if chosen.loss_type == "cispo" and 0 < chosen.epsilon_high < 1:
             text = _("with the loss cispo this is the largest ratio itself: at least 1, or 0 for {usual}")
@@ -217,6 +224,14 @@ class JobConfig(Group):
         if self.rewards.aggregation != "sum_then_normalize":
             text = _("RLOO compares the sum of the components with the other rollouts of the group: choose the sum")
             raise OptionError("rewards.aggregation", sentence(text))
+
+    def _check_ppo(self) -> None:
+        if self.rewards.aggregation != "sum_then_normalize":
+            text = _("PPO compares the sum of the components with what its values expect: choose the sum")
+            raise OptionError("rewards.aggregation", sentence(text))
+        if self.rewards.signal != "all":
+            text = _("PPO compares rollouts with values and not within groups, so all of them teach: choose all")
+            raise OptionError("rewards.signal", sentence(text))
 
     def _check_held_out(self) -> None:
         chosen = self.evaluate
@@ -261,14 +276,21 @@ class JobConfig(Group):
         return self.rollouts_per_step // mini * self.gradient.num_iterations
 
     @property
-    def gradient(self) -> GrpoConfig | RlooConfig:
+    def gradient(self) -> GrpoConfig | RlooConfig | PpoConfig:
         """The options of the policy gradient that a job makes of rollouts; GRPO's where it makes none."""
-        return self.rloo if self.method.gradient == "rloo" else self.grpo
+        groups: dict[str, GrpoConfig | RlooConfig | PpoConfig]
+        groups = {"grpo": self.grpo, "rloo": self.rloo, "ppo": self.ppo}
+        return groups[self.method.gradient]
 
     @property
     def learning_rate(self) -> float:
         """The learning rate that is trained with: the option, or what suits the method."""
         return self.optim.learning_rate or self.method.learning_rates[bool(self.model.lora_rank)]
+
+    @property
+    def learns_values(self) -> bool:
+        """Whether a value head is trained beside the policy."""
+        return self.method.gradient == "ppo"
 
     @property
     def policies(self) -> list[Policy]:

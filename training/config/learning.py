@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
+from training.config.gradient import (
+    ENTROPY,
+    EPSILON,
+    ITERATIONS,
+    MASK_TRUNCATED,
+    SAMPLER_CORRECTION,
+    SAMPLER_RATIO_MAX,
+    SamplerCorrection,
+)
 from training.config.option import Group, option
 from training.words import _
 
-AdvantageScale = Literal["group", "batch", "none", "leave_one_out"]
-"""What makes an advantage of rewards; the last one is RLOO's, which no option of GRPO chooses."""
+AdvantageScale = Literal["group", "batch", "none", "leave_one_out", "values"]
+"""What makes an advantage of rewards; the last two are RLOO's and PPO's, which no option of GRPO chooses."""
 LossType = Literal["dapo", "grpo", "bnpo", "dr_grpo", "cispo", "sapo", "luspo", "vespo"]
 UNCLIPPED_LOSSES = ("cispo", "sapo", "vespo")
 CISPO_CEILING = 5.0
@@ -18,6 +27,7 @@ CISPO_CEILING = 5.0
 class GrpoConfig(Group):
     """The loss. TRL's GRPOTrainer computes it."""
 
+    least_generations: ClassVar[int] = 2
     beta: float = option(
         0.0,
         title=_("KL weight β"),
@@ -25,7 +35,7 @@ class GrpoConfig(Group):
         ge=0,
         le=10,
     )
-    epsilon: float = option(0.2, title=_("Clip ε"), help=_("Clipping range of the policy ratio."), gt=0, lt=1)
+    epsilon: float = EPSILON
     epsilon_high: float = option(
         0.0,
         title=_("Clip ε above"),
@@ -43,45 +53,16 @@ class GrpoConfig(Group):
         ge=0,
         le=1000,
     )
-    entropy_coef: float = option(
-        0.0,
-        title=_("Entropy weight"),
-        help=_("Rewards a policy for staying undecided; 0 is off."),
-        ge=0,
-        le=1,
-    )
+    entropy_coef: float = ENTROPY
     importance_sampling: Literal["token", "sequence"] = option(
         "token",
         title=_("Ratio of"),
         help=_("Unit over which the policy ratio is computed."),
         choices={"token": _("each token (GRPO)"), "sequence": _("the whole rollout (GSPO)")},
     )
-    sampler_correction: Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask", "off"] = option(
-        "token_truncate",
-        title=_("Sampler correction"),
-        help=_(
-            "Where the sampler computes otherwise than the trainer (vLLM, bfloat16), the loss weighs each token, or "
-            "each rollout, by the ratio of the two probabilities. A ratio above the limit counts as the limit, or "
-            "what it belongs to is left out."
-        ),
-        choices={
-            "token_truncate": _("tokens, at most the limit"),
-            "token_mask": _("tokens, none above the limit"),
-            "sequence_truncate": _("rollouts, at most the limit"),
-            "sequence_mask": _("rollouts, none above the limit"),
-            "off": _("none"),
-        },
-    )
-    sampler_ratio_max: float = option(
-        3.0,
-        title=_("Sampler ratio at most"),
-        help=_("Limit of the ratio between the trainer's probability and the sampler's."),
-        gt=1,
-        le=1000,
-    )
-    num_iterations: int = option(
-        1, title=_("Iterations per batch"), help=_("Optimiser passes over each batch (μ)."), ge=1, le=16
-    )
+    sampler_correction: SamplerCorrection = SAMPLER_CORRECTION
+    sampler_ratio_max: float = SAMPLER_RATIO_MAX
+    num_iterations: int = ITERATIONS
     loss_type: LossType = option(
         "dapo",
         title=_("Loss"),
@@ -152,9 +133,7 @@ class GrpoConfig(Group):
             "none": _("nothing"),
         },
     )
-    mask_truncated: bool = option(
-        False, title=_("Mask truncated"), help=_("Exclude rollouts that were cut off from the loss.")
-    )
+    mask_truncated: bool = MASK_TRUNCATED
     top_entropy_share: float = option(
         1.0,
         title=_("Undecided tokens"),
@@ -203,8 +182,11 @@ class GrpoConfig(Group):
 class RlooConfig(Group):
     """REINFORCE with the mean of a group's other rollouts as the baseline, used by jobs of kind `rloo`."""
 
+    least_generations: ClassVar[int] = 2
     num_iterations: ClassVar[int] = 1
     scale_rewards: ClassVar[AdvantageScale] = "leave_one_out"
+    sampler_correction: ClassVar[SamplerCorrection] = "token_truncate"
+    sampler_ratio_max: ClassVar[float] = 3.0
     beta: float = option(
         0.0,
         title=_("KL weight β"),
@@ -214,9 +196,7 @@ class RlooConfig(Group):
         ge=0,
         le=10,
     )
-    mask_truncated: bool = option(
-        False, title=_("Mask truncated"), help=_("Exclude rollouts that were cut off from the loss.")
-    )
+    mask_truncated: bool = MASK_TRUNCATED
 
 
 class OptimConfig(Group):
@@ -226,7 +206,7 @@ class OptimConfig(Group):
         0.0,
         title=_("Learning rate"),
         help=_(
-            "Step size. 0 uses the default of the method: 1e-6 for GRPO, RLOO and DPO (1e-5 with LoRA), 2e-5 "
+            "Step size. 0 uses the default of the method: 1e-6 for GRPO, RLOO, PPO and DPO (1e-5 with LoRA), 2e-5 "
             "for SFT (2e-4 with LoRA). The tiny starter model uses 1e-3."
         ),
         basic=True,

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 
 from training.words import _
 
-Kind = Literal["grpo", "rloo", "dpo", "sft", "sample", "evaluate"]
+Kind = Literal["grpo", "rloo", "ppo", "dpo", "sft", "sample", "evaluate"]
 LearnsFrom = Literal["rollouts", "preferences", "demonstrations", "nothing"]
 ENDPOINT_TILES = ("endpoint/tokens", "endpoint/cost")
 """What a run uses of an endpoint; shown where one plays."""
@@ -45,7 +45,7 @@ class Method:
     draws_tasks: bool = False
     evaluates: bool = False
     learning_rates: tuple[float, float] = (1e-6, 1e-5)
-    gradient: Literal["grpo", "rloo"] = "grpo"
+    gradient: Literal["grpo", "rloo", "ppo"] = "grpo"
 
     @property
     def trains(self) -> bool:
@@ -129,6 +129,58 @@ METHODS: dict[str, Method] = {
             "learning_rate",
             "groups/zero_variance_share",
             "rollouts/excluded_share",
+            "judge/failures",
+            "judge/cost",
+        ),
+    ),
+    "ppo": Method(
+        title=_("PPO: learn from rewarded rollouts, against values that are learned beside"),
+        short="PPO",
+        groups=(
+            "model",
+            "data",
+            "environment",
+            "rewards",
+            "rollout",
+            "vllm",
+            "ppo",
+            "evaluate",
+            "optim",
+            "run",
+            "report",
+        ),
+        learns_from="rollouts",
+        entry="training.algorithms.ppo:run_ppo",
+        plays=True,
+        gradient="ppo",
+        tiles=(
+            "reward",
+            "rollouts/task_success",
+            "heldout/success",
+            "kl",
+            "value/explained_variance",
+            "completions/mean_length",
+            "rollouts/excluded_share",
+            "timing/step",
+        ),
+        curves=(
+            "success",
+            "reward",
+            "components",
+            "kl",
+            "loss",
+            "value/loss",
+            "value/explained_variance",
+            "value/mean",
+            "value/clip_share",
+            "entropy",
+            "clip_ratio/region_mean",
+            "completions/mean_length",
+            "learning_rate",
+            "rollouts/excluded_share",
+            "sampling/logprob_gap_max",
+            "sampling/importance_sampling_ratio/mean",
+            "sampling/truncated_share",
             "judge/failures",
             "judge/cost",
         ),

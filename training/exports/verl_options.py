@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from training.config import JobConfig
+from training.config import METHODS, JobConfig
 
 Value = Any
-ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+ACTOR, ROLLOUT, CRITIC = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "critic"
 TRAIN_NAME = "train.parquet"
 
 
@@ -86,12 +86,31 @@ def _spanning(config: JobConfig) -> dict[str, Value]:
     sapo's temperatures are keys that older versions of verl refuse."""
     if config.method.gradient == "rloo":
         return {"algorithm.adv_estimator": "rloo", f"{ACTOR}.loss_agg_mode": "seq-mean-token-sum"}
+    if config.learns_values:
+        return _critic(config)
     chosen = config.grpo
     if chosen.loss_type == "cispo":
         return {f"{ACTOR}.clip_ratio_low": 1.0, f"{ACTOR}.clip_ratio_high": chosen.ratio_ceiling - 1}
     if chosen.loss_type == "sapo":
         return {f"{ACTOR}.tau_pos": chosen.sapo_temperature_pos, f"{ACTOR}.tau_neg": chosen.sapo_temperature_neg}
     return {}
+
+
+def _critic(config: JobConfig) -> dict[str, Value]:
+    """verl's critic is a model of its own; what it has in common with the policy is set for both."""
+    optim, same = config.optim, {"grad_clip": config.optim.max_grad_norm, "ppo_epochs": config.ppo.num_iterations}
+    if optim.micro_batch_size:
+        same["ppo_micro_batch_size_per_gpu"] = optim.micro_batch_size
+    return {
+        "algorithm.adv_estimator": "gae",
+        f"{ACTOR}.loss_agg_mode": "token-mean",
+        f"{CRITIC}.model.path": _model(config.model.source).keys["actor_rollout_ref.model.path"],
+        **{f"{CRITIC}.{name}": value for name, value in same.items()},
+    }
+
+
+def _value_clip(reach: float) -> Carried:
+    return Carried({f"{CRITIC}.cliprange_value": reach} if reach else {}, "" if reach else "verl always clips values")
 
 
 def _scale(scale: str) -> Carried:
@@ -203,6 +222,17 @@ OPTIONS: dict[str, Callable[[Value], Carried]] = {
     "grpo.mask_truncated": lambda value: Carried({}, _TRUNCATED if value else ""),
     "rloo.beta": _kl_of_reward,
     "rloo.mask_truncated": lambda value: Carried({}, _TRUNCATED if value else ""),
+    "ppo.gamma": _key("algorithm.gamma"),
+    "ppo.lam": _key("algorithm.lam"),
+    "ppo.beta": _kl_of_reward,
+    "ppo.epsilon": _clip,
+    "ppo.cliprange_value": _value_clip,
+    "ppo.value_coef": _never("verl's critic is a model of its own, whose loss does not reach the policy"),
+    "ppo.critic_learning_rate": _where_set(f"{CRITIC}.optim.lr"),
+    "ppo.whiten_advantages": _changed(True, "verl always whitens the advantages of gae"),
+    "ppo.num_iterations": _key(f"{ACTOR}.ppo_epochs"),
+    "ppo.entropy_coef": _key(f"{ACTOR}.entropy_coeff"),
+    "ppo.mask_truncated": lambda value: Carried({}, _TRUNCATED if value else ""),
     "optim.learning_rate": _key(f"{ACTOR}.optim.lr"),
     "optim.micro_batch_size": _micro,
     "optim.schedule": _schedule,
@@ -220,6 +250,8 @@ OPTIONS: dict[str, Callable[[Value], Carried]] = {
 _UNKNOWN = _never("it has no counterpart here yet")
 SKIPPED = ("version", "kind", "dpo", "sft")
 """Fields of ``JobConfig`` that say nothing about a job that learns from rollouts."""
+GRADIENTS = tuple({method.gradient: None for method in METHODS.values()})
+"""The groups of which a job has one."""
 FIXED: dict[str, Value] = {
     "algorithm.adv_estimator": "grpo",
     "algorithm.use_kl_in_reward": False,
@@ -233,9 +265,9 @@ FIXED: dict[str, Value] = {
 
 
 def options_of(config: JobConfig) -> list[str]:
-    """Every option of a GRPO or RLOO job, as ``group.name``."""
-    other = "grpo" if config.method.gradient == "rloo" else "rloo"
-    groups = [group for group in type(config).model_fields if group not in (*SKIPPED, other)]
+    """Every option of a GRPO, RLOO or PPO job, as ``group.name``."""
+    skipped = {*SKIPPED, *GRADIENTS} - {config.method.gradient}
+    groups = [group for group in type(config).model_fields if group not in skipped]
     return [f"{group}.{name}" for group in groups for name in type(getattr(config, group)).model_fields]
 
 

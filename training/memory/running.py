@@ -14,6 +14,7 @@ from training.errors import MemoryShort, ModelError
 from training.memory.advice import Verdict, halved, judge
 from training.memory.devices import device_here
 from training.memory.table import LEARNING, Model, Term, gib, longest_shape, plainly_fits
+from training.memory.tracing import loss_like
 from training.policy.memory import is_out_of_memory
 from training.words import _, sentence
 
@@ -63,12 +64,13 @@ def _forward_and_backward(trainer: Any, shape: Any, *, moments: int) -> int:
     ids = torch.zeros(shape.rows, shape.prompt + shape.completion, dtype=torch.long, device=device)
     labels = ids.clone()
     labels[:, : shape.prompt] = -100
+    mask = torch.ones_like(ids)
     was_training = model.training
     model.train()
     try:
         with trainer.accelerator.autocast():
-            outputs = model(input_ids=ids, attention_mask=torch.ones_like(ids), labels=labels, fused_lm_head=True)
-        trainer.accelerator.backward(outputs.log_probs.sum())
+            loss = loss_like(model, shape.completion, input_ids=ids, attention_mask=mask, labels=labels)
+        trainer.accelerator.backward(loss)
         return int(torch.cuda.max_memory_allocated(device)) if on_gpu else 0
     finally:
         model.zero_grad(set_to_none=True)

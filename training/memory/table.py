@@ -45,6 +45,7 @@ TITLES = {
     "gradients": _("Gradients"),
     "optimizer": _("Optimiser"),
     "reference": _("Reference model"),
+    "values": _("Value head and values"),
     "activations": _("Activations"),
     "head": _("Output head, loss and the layer at work"),
     "cache": _("Key-value cache of the rollouts"),
@@ -143,10 +144,16 @@ class Model:
         """What a rollout in flight keeps in the sampler's cache."""
         return self._once(("row", precision), lambda: row_cost(self.config, precision))
 
-    def step(self, shape: Shape, precision: Precision, lora: Any, recompute: bool) -> StepBytes:
+    @property
+    def width(self) -> int:
+        """Of a hidden state."""
+        return int(self.config.get_text_config().hidden_size)
+
+    def step(self, shape: Shape, precision: Precision, lora: Any, recompute: bool, values: bool = False) -> StepBytes:
         """What one micro batch needs."""
-        key = ("step", shape, precision, str(lora), recompute)
-        return self._once(key, lambda: step_bytes(self.config, shape, precision, lora=lora, recompute=recompute))
+        how = {"recompute": recompute, "values": values}
+        key = ("step", shape, precision, str(lora), *how.values())
+        return self._once(key, lambda: step_bytes(self.config, shape, precision, lora=lora, **how))
 
     def _once(self, key: tuple[Any, ...], find: Callable[[], Found]) -> Found:
         """Advice tries many changes of one job: what none of them touches is found once."""
@@ -213,6 +220,8 @@ def memory_of(config: JobConfig, model: Model, device: Device) -> Need:
     if _keeps_reference(config):
         why = sentence(_("a second copy of the weights, which the loss is held to"))
         terms.append(Term("reference", model.parameters * size, why))
+    if config.learns_values:
+        terms.append(_values(config, model))
     if config.method.trains:
         terms += _learning(config, model, precision, lora, terms)
     if config.method.plays and config.rollout.engine == "vllm":
@@ -254,6 +263,16 @@ def _learned(config: JobConfig, model: Model, precision: Precision, lora: Any) -
     return terms
 
 
+def _values(config: JobConfig, model: Model) -> Term:
+    """The value head with its gradient and moments, and what all updates of a sampling share."""
+    rows, tokens = config.rollouts_per_step, config.rollout.max_completion_tokens
+    each = torch.float32.itemsize
+    head = (2 + ADAM_MOMENTS) * each * (model.width + 1)
+    text = _("the value head, and value, return and advantage of {rows} rollouts of {tokens} tokens")
+    why = sentence(text, rows=rows, tokens=f"{tokens:,}")
+    return Term("values", head + 3 * each * rows * tokens, why)
+
+
 def _learning(config: JobConfig, model: Model, precision: Precision, lora: Any, fixed: list[Term]) -> list[Term]:
     """Activations and head at the moment of most.
 
@@ -261,7 +280,7 @@ def _learning(config: JobConfig, model: Model, precision: Precision, lora: Any, 
     there already; else those of the layers are not yet there at the moment of most, and what they take is no sum.
     """
     shape = longest_shape(config)
-    step = model.step(shape, precision, lora, config.model.gradient_checkpointing)
+    step = model.step(shape, precision, lora, config.model.gradient_checkpointing, config.learns_values)
     length = shape.prompt + shape.completion
     rows = sentence(_("{rows} rows of {tokens} tokens"), rows=shape.rows, tokens=f"{length:,}")
     tiles = sentence(_("log-probabilities of {rows} rows, tile by tile"), rows=shape.rows)

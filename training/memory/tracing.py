@@ -23,7 +23,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 from training.errors import ModelError
+from training.policy.attached import value_head_of
 from training.policy.memory import RowCost, measure_row
+from training.policy.value_head import attach_value_head, values_read
 
 IGNORED = -100
 TOKENS = 8192
@@ -103,16 +105,23 @@ class _Living(TorchDispatchMode):
 
 
 def step_bytes(
-    config: Any, shape: Shape, precision: Precision, *, lora: Any = None, recompute: bool = False
+    config: Any,
+    shape: Shape,
+    precision: Precision,
+    *,
+    lora: Any = None,
+    recompute: bool = False,
+    values: bool = False,
 ) -> StepBytes:
     """What one micro batch needs.
 
-    ``config`` is the model's (transformers), ``lora`` a ``peft.LoraConfig``; ``recompute`` is gradient checkpointing.
+    ``config`` is the model's (transformers), ``lora`` a ``peft.LoraConfig``; ``recompute`` is gradient checkpointing,
+    ``values`` a value head.
     """
     few = max(1, TOKENS // (shape.prompt + shape.completion))
     if shape.rows <= 2 * few:
-        return _at(config, shape, precision, lora, recompute)
-    one, two = (_at(config, shape._replace(rows=rows), precision, lora, recompute) for rows in (few, 2 * few))
+        return _at(config, shape, precision, lora, recompute, values)
+    one, two = (_at(config, shape._replace(rows=rows), precision, lora, recompute, values) for rows in (few, 2 * few))
     times = (shape.rows - few) / few
     return StepBytes(*(round(low + (high - low) * times) for low, high in zip(one, two, strict=True)))
 
@@ -127,10 +136,12 @@ def _traced() -> Iterator[None]:
         raise ModelError(f"The memory of this model cannot be told beforehand: {detail}") from exc
 
 
-def _at(config: Any, shape: Shape, precision: Precision, lora: Any, recompute: bool) -> StepBytes:
+def _at(config: Any, shape: Shape, precision: Precision, lora: Any, recompute: bool, values: bool) -> StepBytes:
     low, high, depth = _depths(config)
     with _traced():
-        few, more = (_any_most(_cut(config, layers), shape, precision, lora, recompute) for layers in (low, high))
+        few, more = (
+            _any_most(_cut(config, layers), shape, precision, lora, recompute, values) for layers in (low, high)
+        )
     each = (more - few) / (high - low) if high > low else 0.0
     return StepBytes(round(each * depth), round(few - each * low))
 
@@ -188,16 +199,16 @@ def empty_model(config: Any, precision: Precision, *, lora: Any = None) -> Any:
     return model
 
 
-def _any_most(config: Any, shape: Shape, precision: Precision, lora: Any, recompute: bool) -> int:
+def _any_most(config: Any, shape: Shape, precision: Precision, lora: Any, recompute: bool, values: bool) -> int:
     """The same of any precision. Without content, mixtures of experts multiply bfloat16 only: that is half the bytes of
     float32, and under autocast what the weights are cast to comes on top.
     """
     try:
-        return _most(config, shape, precision, lora, recompute)
+        return _most(config, shape, precision, lora, recompute, values)
     except RuntimeError:
         if precision.weights != torch.float32:
             raise
-        found = _most(config, shape, _in_bf16(precision), lora, recompute)
+        found = _most(config, shape, _in_bf16(precision), lora, recompute, values)
     if precision.autocast is None:
         return 2 * found
     return found + 2 * sum(p.numel() for p in empty_model(config, precision).parameters())
@@ -207,13 +218,15 @@ def _in_bf16(precision: Precision) -> Precision:
     return precision._replace(weights=torch.bfloat16)
 
 
-def _most(config: Any, shape: Shape, precision: Precision, lora: Any, recompute: bool) -> int:
+def _most(config: Any, shape: Shape, precision: Precision, lora: Any, recompute: bool, values: bool) -> int:
     """Bytes at the moment of most, of a model as deep as it is."""
     from trl.trainer.utils import add_fused_lm_head
 
     model = empty_model(config, precision, lora=lora)
     base = model.get_base_model() if lora is not None else model
     add_fused_lm_head(base, outputs=("log_probs", "entropy"))
+    if values:
+        attach_value_head(model, torch.device("meta"))
     model.train()
     if recompute:
         model.gradient_checkpointing_enable()
@@ -272,6 +285,14 @@ def _loss(model: Any, shape: Shape, precision: Precision) -> torch.Tensor:
     labels = ids.clone()
     labels[:, : shape.prompt] = IGNORED
     with _autocast(precision):
-        outputs = model(input_ids=ids, attention_mask=mask, labels=labels, fused_lm_head=True)
-    found: torch.Tensor = outputs.log_probs.sum()
-    return found
+        return loss_like(model, shape.completion, input_ids=ids, attention_mask=mask, labels=labels)
+
+
+def loss_like(model: Any, completion: int, **inputs: torch.Tensor) -> torch.Tensor:
+    """A number that keeps what the loss keeps: of log-probabilities, and of values where the model has a head."""
+    if value_head_of(model) is None:
+        found: torch.Tensor = model(**inputs, fused_lm_head=True).log_probs.sum()
+        return found
+    with values_read(model, completion, reaches_base=True) as values:
+        found = model(**inputs, fused_lm_head=True).log_probs.sum()
+    return found + values[0].sum()

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from training.machine import require_room
+from training.policy.attached import without_value_head
 from training.policy.vllm_engine import Handover
 
 ONE_FILE = "1000GB"
@@ -46,11 +47,11 @@ class WeightsOnDisk:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         require_room(folder, self._bytes(), "a copy of the weights for vLLM")
-        if self._adapter:
-            self._model.save_pretrained(folder, selected_adapters=["default"], save_embedding_layers=False)
-            folder = folder.resolve()
-        else:
-            self._write_all(folder)
+        with without_value_head(self._model):
+            if self._adapter:
+                self._model.save_pretrained(folder, selected_adapters=["default"], save_embedding_layers=False)
+            else:
+                self._write_all(folder)
         return Handover(self.version, folder.resolve(), self._adapter)
 
     def taken(self, *, none: bool = False) -> None:

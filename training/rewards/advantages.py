@@ -71,6 +71,7 @@ def group_statistics(
     """Advantages of one group: ``(r - mean) / (std + 1e-4)``, where ``std`` is the group's, the batch's, or absent.
 
     ``leave_one_out`` is RLOO's: the reward less the mean of the others', which is ``n / (n - 1)`` times ``r - mean``.
+    With ``values``, PPO's, rollouts have none: tokens have, by what was expected of them. Equal rewards teach then too.
     With a single reward left in the group its standard deviation is undefined and TRL's advantage becomes 0.
     ``zero_variance`` is our own figure: TRL's compares float32 noise with 0 and so misses equal groups.
     """
@@ -80,7 +81,7 @@ def group_statistics(
     of_others = len(known) / (len(known) - 1) if len(known) > 1 else 0.0
     advantages: list[float | None] = []
     for reward in rewards:
-        if reward is None or mean is None:
+        if reward is None or mean is None or scale == "values":
             advantages.append(None)
         elif scale == "none":
             advantages.append(reward - mean)
@@ -88,5 +89,5 @@ def group_statistics(
             advantages.append((reward - mean) * of_others)
         else:
             advantages.append(0.0 if divisor is None else (reward - mean) / (divisor + SCALE_EPSILON))
-    flat = not known or max(known) - min(known) <= ZERO_VARIANCE_TOLERANCE
+    flat = scale != "values" and (not known or max(known) - min(known) <= ZERO_VARIANCE_TOLERANCE)
     return GroupStatistics(advantages, mean, std, flat)

@@ -53,6 +53,9 @@ GROUP_HELP = (
     gettext_noop("The vLLM server that samples, used where the sampler is `vllm`."),
     gettext_noop("The loss. TRL's GRPOTrainer computes it."),
     gettext_noop("REINFORCE with the mean of a group's other rollouts as the baseline, used by jobs of kind `rloo`."),
+    gettext_noop(
+        "Clipped policy gradient with a value head that says what to expect of each token, used by jobs of kind `ppo`."
+    ),
     gettext_noop("Learning from preference pairs, used by jobs of kind `dpo`."),
     gettext_noop("Supervised fine-tuning, used by jobs of kind `sft`."),
     gettext_noop("Playing and scoring without training, used by jobs of kind `sample`."),

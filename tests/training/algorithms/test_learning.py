@@ -14,6 +14,7 @@ from tests.training.algorithms.conftest import MakeJob
 from tests.training.helpers import of_type, scripted_server
 from training.algorithms.dpo import run_dpo
 from training.algorithms.grpo import run_grpo
+from training.algorithms.ppo import run_ppo
 from training.algorithms.rloo import run_rloo
 from training.algorithms.sample import run_sample
 from training.exports.pairs import write_pairs
@@ -77,6 +78,19 @@ def test_rloo_learns(make_job: MakeJob, seed: int) -> None:
     with scripted_server() as url:
         played = job(make_job, f"rloo{seed}", url, seed, 14, kind="rloo", rloo={"beta": 0.001})
         run_rloo(played, scorer=digits)
+    assert_rises(rewards(played))
+
+
+@pytest.mark.parametrize("generations", [8, 1])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_ppo_learns(make_job: MakeJob, seed: int, generations: int) -> None:
+    """With groups and without: 32 rollouts a step, two updates of each."""
+    rollout = {"prompts_per_step": 32 // generations, "num_generations": generations}
+    with scripted_server() as url:
+        options = {"beta": 0.001, "value_coef": 1.0, "critic_learning_rate": 1e-3}
+        over = {"ppo": options, "optim": {"mini_batch_size": 16}, "rollout": rollout}
+        played = job(make_job, f"ppo{seed}-{generations}", url, seed, 36, kind="ppo", **over)
+        run_ppo(played, scorer=digits)
     assert_rises(rewards(played))
 
 

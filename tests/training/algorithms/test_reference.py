@@ -27,7 +27,7 @@ def test_every_option_of_learning_is_named_and_no_other() -> None:
     named = {name for entry in (*METHODS, *LOSSES, *PAIR_LOSSES) for name in entry.options}
     named |= {name for entry in SETTINGS for name in entry.names}
     config = JobConfig()
-    groups = ("grpo", "rloo", "dpo", "sft")
+    groups = ("grpo", "rloo", "ppo", "dpo", "sft")
     options = {f"{group}.{name}" for group in groups for name in type(getattr(config, group)).model_fields}
     assert options - named == {"grpo.loss_type"}  # a table of its own
     every = {f"{group}.{name}" for group in type(config).model_fields for name in _fields(getattr(config, group))}

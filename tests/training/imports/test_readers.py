@@ -178,6 +178,7 @@ def test_names_that_mean_the_same() -> None:
     values, became = mapped({"critic/rewards/mean": 1.0, "critic/score/mean": 2.0, "train/rewards/f/mean": 3.0})
     assert values["reward"] == 2.0 and values["critic/rewards/mean"] == 1.0 and values["rewards/f/mean"] == 3.0
     assert became == {"critic/score/mean": "reward", "train/rewards/f/mean": "rewards/f/mean"}
+    assert mapped({"critic_vf_explained_var": 0.4, "critic/vf_loss": 0.1})[0]["value/explained_variance"] == 0.4
     assert mapped({"reward": 5.0, "critic/score/mean": 2.0})[0]["reward"] == 5.0
     assert ours("val-core/gsm8k/acc") == "" and all(
         ours(name) == our for our, names in METRICS.items() for name in names

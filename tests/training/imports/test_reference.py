@@ -22,7 +22,8 @@ def test_the_page_is_current() -> None:
 
 def test_every_option_is_carried_over_or_named() -> None:
     every = set(options_of(JobConfig()))
-    assert len(every) > 40 and set(OPTIONS) <= every | set(options_of(JobConfig(kind="rloo")))
+    others = {option for kind in ("rloo", "ppo") for option in options_of(JobConfig(kind=kind))}
+    assert len(every) > 40 and set(OPTIONS) <= every | others
     _keys, missing = translated(JobConfig())
     assert every - set(OPTIONS) <= set(missing)
     text = verl_yaml(JobConfig())
@@ -93,3 +94,21 @@ def test_rloo_is_verls_estimator_with_the_pull_in_the_reward() -> None:
     assert (keys["algorithm.adv_estimator"], keys["loss_agg_mode"]) == ("rloo", "seq-mean-token-sum")
     assert (keys["algorithm.use_kl_in_reward"], keys["algorithm.kl_ctrl.kl_coef"]) == (True, 0.05)
     assert "policy_loss.loss_mode" not in keys and "use_kl_loss" not in keys and "grpo.loss_type" not in missing
+
+
+def test_ppo_is_gae_with_a_critic_of_its_own() -> None:
+    values = {"gamma": 0.99, "lam": 0.95, "beta": 0.001, "epsilon": 0.1, "cliprange_value": 0.4, "num_iterations": 2}
+    keys, missing = keys_of(kind="ppo", ppo=values, optim={"learning_rate": 1e-6, "micro_batch_size": 4})
+    algorithm = {name: keys[f"algorithm.{name}"] for name in ("adv_estimator", "gamma", "lam", "use_kl_in_reward")}
+    assert algorithm == {"adv_estimator": "gae", "gamma": 0.99, "lam": 0.95, "use_kl_in_reward": True}
+    assert (keys["algorithm.kl_ctrl.kl_coef"], keys["clip_ratio"], keys["ppo_epochs"]) == (0.001, 0.1, 2)
+    critic = {
+        name: keys[f"critic.{name}"] for name in ("cliprange_value", "ppo_epochs", "ppo_micro_batch_size_per_gpu")
+    }
+    assert critic == {"cliprange_value": 0.4, "ppo_epochs": 2, "ppo_micro_batch_size_per_gpu": 4}
+    assert "critic.optim.lr" not in keys and keys["critic.model.path"] == "???"
+    assert "ppo.value_coef" in missing and "grpo.beta" not in missing and "use_kl_loss" not in keys
+    own = {"cliprange_value": 0, "whiten_advantages": False, "critic_learning_rate": 3e-5}
+    keys, missing = keys_of(kind="ppo", ppo=own)
+    assert keys["critic.optim.lr"] == 3e-5
+    assert {"ppo.cliprange_value", "ppo.whiten_advantages"} <= set(missing)

@@ -126,6 +126,19 @@ def test_rloo_keeps_a_reference_for_its_own_pull(folder: Path) -> None:
     assert "reference" not in _terms(config, folder)
 
 
+def test_a_value_head_is_small_and_values_are_of_all_rollouts(folder: Path) -> None:
+    config = _job(folder).model_copy(update={"kind": "ppo"})
+    plain, found = _terms(_job(folder), folder), _terms(config, folder)
+    assert found["values"] == 4 * 4 * (256 + 1) + 3 * 4 * 16 * 412
+    assert {key: found[key] for key in plain if key not in ("activations", "head")} == {
+        key: plain[key] for key in plain if key not in ("activations", "head")
+    }
+    before, after = (terms["activations"] + terms["head"] for terms in (plain, found))
+    assert before <= after <= before + 2 * 4 * 16 * 512 * 256, "at most the hidden states in float32, twice"
+    config.ppo.beta = 0.05
+    assert "reference" in _terms(config, folder)
+
+
 def test_vllm_keeps_its_share_for_the_whole_run(folder: Path) -> None:
     managed = _job(folder, rollout__engine="vllm", vllm__gpu_memory_share=0.3)
     found = _terms(managed, folder)

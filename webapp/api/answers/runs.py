@@ -15,7 +15,7 @@ class RunState(BaseModel):
 
     id: UUID
     name: str
-    kind: str = Field(description="grpo, rloo, dpo, sft, sample or evaluate")
+    kind: str = Field(description="grpo, rloo, ppo, dpo, sft, sample or evaluate")
     state: str
     phase: str
     step: int

@@ -1,0 +1,159 @@
+"""TRL's GRPO trainer with a value head: the advantages of each token come from values, and values are learned.
+
+1. After a sampling the rewards of rollouts stand at their last own tokens, less the reference's pull at each token.
+2. One forward without a gradient gives the values of all own tokens; ``values.estimate`` makes advantages and returns
+   of them, which stay as they are for all updates of the sampling.
+3. Each update minimises TRL's clipped loss of the policy, averaged over the tokens of the step (``dapo``), and the
+   value loss, averaged in the same way. The head's values come from the same forward as the log-probabilities.
+4. The head has a learning rate and a gradient limit of its own, and no weight decay.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+from trl.models.utils import disable_gradient_checkpointing
+
+from training.algorithms.checkpoints import load_value_head
+from training.algorithms.correction import Rows
+from training.algorithms.pull import PullInRewardTrainer, own_tokens
+from training.algorithms.values import at_last_token, estimate, explained_variance, value_loss, whitened
+from training.config import JobConfig
+from training.config.ppo import HEAD_REACH
+from training.errors import NotFinite
+from training.policy.attached import causal_of, without_value_head
+from training.policy.value_head import attach_value_head, values_read
+
+FLAT_GROUPS = "groups/zero_variance_share"
+LEAST_EXPLAINED = -1.0
+"""Explained variance below which the head is worse than no head at all: its error varies twice as much as returns."""
+PATIENCE = 10
+"""Samplings in a row below it after which that is said."""
+
+
+class ActorCriticTrainer(PullInRewardTrainer):
+    """``config`` is the job's; TRL asks for groups of two, so it is told the generations of a prompt afterwards."""
+
+    def __init__(self, *args: Any, config: JobConfig, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.num_generations = config.rollout.num_generations
+        self.options = config.ppo
+        self.head = attach_value_head(self.model, self.accelerator.device)
+        # AdamW moves each weight by the rate, and hidden states are about 1 in size once they are normalised.
+        self.head_rate = self.options.critic_learning_rate or HEAD_REACH / self.head.weight.shape[1]
+        self._unexplained = 0
+        self._rewards: torch.Tensor = torch.empty(0)
+
+    def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
+        """AdamW with a group more, for the head."""
+        if self.optimizer is not None:
+            return self.optimizer
+        self.head.requires_grad_(False)  # the others are trained at the policy's rate
+        made: torch.optim.Optimizer = super().create_optimizer(model)
+        self.head.requires_grad_(True)
+        made.add_param_group({"params": list(self.head.parameters()), "lr": self.head_rate, "weight_decay": 0.0})
+        return made
+
+    def _clip_grad_norm(self, model: Any) -> Any:
+        """The norm of the policy's gradients, or of the head's where that is not finite. Both are clipped, each for
+        itself: errors of values, which begin large, would leave the policy hardly a gradient."""
+        head, limit = list(self.head.parameters()), self.args.max_grad_norm
+        critic = torch.nn.utils.clip_grad_norm_(head, limit)
+        aside = [parameter.grad for parameter in head]
+        for parameter in head:
+            parameter.grad = None
+        norm = super()._clip_grad_norm(model)
+        for parameter, grad in zip(head, aside, strict=True):
+            parameter.grad = grad
+        return norm if math.isfinite(float(critic)) else critic
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        with without_value_head(self.model):
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+        load_value_head(self.model, Path(resume_from_checkpoint))
+
+    def _calculate_rewards(self, *args: Any) -> torch.Tensor:
+        found: torch.Tensor = super()._calculate_rewards(*args)
+        self._rewards = (found * self.reward_weights.to(found.device)).nansum(dim=1)
+        return found
+
+    def _generate_and_score_completions(self, inputs: Any) -> Rows:
+        output = super()._generate_and_score_completions(inputs)
+        # Rewards that are equal within a group teach all the same: they are compared with values.
+        self.callback.extra.pop(FLAT_GROUPS, None)
+        mask, options = own_tokens(output), self.options
+        values = self._values(output) * mask
+        self._require_finite(values)
+        rewards = at_last_token(self._rewards, mask)
+        if (pull := self.take_pull(output)) is not None:
+            rewards = rewards - pull
+        advantages, returns = estimate(rewards, values, mask, gamma=options.gamma, lam=options.lam)
+        output["advantages"] = whitened(advantages, mask) if options.whiten_advantages else advantages
+        output["values"], output["returns"] = values, returns
+        self._tell(values, returns, mask)
+        return output
+
+    def _values(self, output: Rows) -> torch.Tensor:
+        """The values (rows, tokens) of a sampling's tokens, by the weights that it was sampled with."""
+        ids = torch.cat([output["prompt_ids"], output["completion_ids"]], dim=1)
+        marks = torch.cat([output["prompt_mask"], output["completion_mask"]], dim=1)
+        arguments: Any = self.args
+        keep, size = output["completion_ids"].size(1), arguments.per_device_train_batch_size
+        body = causal_of(self._bare).base_model
+        plainly = disable_gradient_checkpointing(self._bare, arguments.gradient_checkpointing_kwargs)
+        with torch.no_grad(), plainly, values_read(self._bare, keep, reaches_base=False) as found:
+            for start in range(0, len(ids), size):
+                rows = slice(start, start + size)
+                with self.accelerator.autocast():
+                    body(input_ids=ids[rows], attention_mask=marks[rows], use_cache=False)
+        return torch.cat(found)
+
+    def _compute_loss(self, model: Any, inputs: Rows) -> torch.Tensor:
+        keep, weight = inputs["completion_ids"].size(1), self.options.value_coef
+        with values_read(self._bare, keep, reaches_base=weight > 0) as found:
+            loss = super()._compute_loss(model, inputs)
+        if not found:
+            return loss  # a micro batch of which no row is left
+        mask = own_tokens(inputs)
+        part = value_loss(found[0], inputs["values"], inputs["returns"], mask, self.options.cliprange_value)
+        tokens = mask.sum().clamp(min=1)
+        self._metrics["train"]["value/loss"].append(float(part.loss.detach() / tokens))
+        self._metrics["train"]["value/clip_share"].append(float(part.clipped / tokens))
+        # As TRL averages dapo's: over the tokens of the sampling, as if each update had an equal part of them.
+        arguments: Any = self.args
+        of_update = self.current_gradient_accumulation_steps / arguments.steps_per_generation
+        return loss + (weight or 1.0) * part.loss / (inputs["num_items_in_batch"].clamp(min=1) * of_update)
+
+    @property
+    def _bare(self) -> Any:
+        return self.accelerator.unwrap_model(self.model)
+
+    def _require_finite(self, values: torch.Tensor) -> None:
+        if not bool(torch.isfinite(values).all()):
+            raise NotFinite(
+                f"The value head gives values that are not finite after step {self.state.global_step}; nothing is "
+                "learned from them.",
+                hint="Lower ppo.critic_learning_rate or the gradient limit, then resume the run.",
+            )
+
+    def _tell(self, values: torch.Tensor, returns: torch.Tensor, mask: torch.Tensor) -> None:
+        """The sampling's figures of the head, and a word once it has been worse than none for long."""
+        own = mask.bool()
+        if not bool(own.any()):
+            return
+        self.callback.extra["value/mean"] = float(values[own].mean())
+        explained = explained_variance(values, returns, mask)
+        if explained is None:
+            return
+        self.callback.extra["value/explained_variance"] = explained
+        self._unexplained = self._unexplained + 1 if explained < LEAST_EXPLAINED else 0
+        if self._unexplained == PATIENCE:
+            self.callback.job.log(
+                f"The value head has been worse than none for {PATIENCE} samplings in a row: its error varies more "
+                "than twice as much as the returns. Advantages are mostly noise. Lower ppo.critic_learning_rate; if it "
+                "has ended near one value, look whether the rewards still differ.",
+                "warning",
+            )

@@ -1,0 +1,47 @@
+"""Options that several policy gradients have in common."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from training.config.option import option
+from training.words import _
+
+SamplerCorrection = Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask", "off"]
+EPSILON: Any = option(0.2, title=_("Clip ε"), help=_("Clipping range of the policy ratio."), gt=0, lt=1)
+ENTROPY: Any = option(
+    0.0,
+    title=_("Entropy weight"),
+    help=_("Rewards a policy for staying undecided; 0 is off."),
+    ge=0,
+    le=1,
+)
+ITERATIONS: Any = option(
+    1, title=_("Iterations per batch"), help=_("Optimiser passes over each batch (μ)."), ge=1, le=16
+)
+MASK_TRUNCATED: Any = option(
+    False, title=_("Mask truncated"), help=_("Exclude rollouts that were cut off from the loss.")
+)
+SAMPLER_CORRECTION: Any = option(
+    "token_truncate",
+    title=_("Sampler correction"),
+    help=_(
+        "Where the sampler computes otherwise than the trainer (vLLM, bfloat16), the loss weighs each token, or "
+        "each rollout, by the ratio of the two probabilities. A ratio above the limit counts as the limit, or "
+        "what it belongs to is left out."
+    ),
+    choices={
+        "token_truncate": _("tokens, at most the limit"),
+        "token_mask": _("tokens, none above the limit"),
+        "sequence_truncate": _("rollouts, at most the limit"),
+        "sequence_mask": _("rollouts, none above the limit"),
+        "off": _("none"),
+    },
+)
+SAMPLER_RATIO_MAX: Any = option(
+    3.0,
+    title=_("Sampler ratio at most"),
+    help=_("Limit of the ratio between the trainer's probability and the sampler's."),
+    gt=1,
+    le=1000,
+)

@@ -1,0 +1,92 @@
+"""Learning with a value head."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from training.config.gradient import (
+    ENTROPY,
+    EPSILON,
+    ITERATIONS,
+    MASK_TRUNCATED,
+    SAMPLER_CORRECTION,
+    SAMPLER_RATIO_MAX,
+    SamplerCorrection,
+)
+from training.config.learning import AdvantageScale
+from training.config.option import Group, option
+from training.words import _
+
+HEAD_REACH = 0.05
+"""How far one update may move a value where no learning rate of the head is set."""
+
+
+class PpoConfig(Group):
+    """Clipped policy gradient with a value head that says what to expect of each token, used by jobs of kind `ppo`."""
+
+    least_generations: ClassVar[int] = 1
+    scale_rewards: ClassVar[AdvantageScale] = "values"
+    gamma: float = option(
+        1.0,
+        title=_("Discount γ"),
+        help=_("What a reward counts one token earlier. The usual 1 lets the end count in full for every token."),
+        gt=0,
+        le=1,
+    )
+    lam: float = option(
+        1.0,
+        title=_("GAE λ"),
+        help=_(
+            "How far advantages look ahead: 1 compares what came out in the end with the value; smaller trusts the "
+            "values of later tokens more, with less noise and more bias. 0.95 is usual once values are good."
+        ),
+        ge=0,
+        le=1,
+    )
+    beta: float = option(
+        0.0,
+        title=_("KL weight β"),
+        help=_(
+            "Pull towards the base model, taken from the reward at each token; 0 keeps no reference model in memory."
+        ),
+        ge=0,
+        le=10,
+    )
+    epsilon: float = EPSILON
+    cliprange_value: float = option(
+        0.5,
+        title=_("Value clip"),
+        help=_("How far a value may move from the one at sampling before moving on gains nothing; 0 does not clip."),
+        ge=0,
+        le=1000,
+    )
+    value_coef: float = option(
+        0.1,
+        title=_("Value weight"),
+        help=_(
+            "Weight of the value loss beside the policy's, in the weights that both share. 0 trains the head alone, "
+            "on what the model knows anyway."
+        ),
+        ge=0,
+        le=10,
+    )
+    critic_learning_rate: float = option(
+        0.0,
+        title=_("Learning rate of the head"),
+        help=_(
+            "Step size of the value head. 0 uses 0.05 divided by the width of its hidden states, so that an update "
+            "moves a value by about 0.05 at most: 1.2e-5 at a width of 4,096."
+        ),
+        ge=0,
+        le=1,
+    )
+    whiten_advantages: bool = option(
+        True,
+        title=_("Whiten advantages"),
+        help=_("Advantages of a step are shifted and scaled to mean 0 and standard deviation 1 over its tokens."),
+    )
+    num_iterations: int = ITERATIONS
+    entropy_coef: float = ENTROPY
+    mask_truncated: bool = MASK_TRUNCATED
+    sampler_correction: SamplerCorrection = SAMPLER_CORRECTION
+    sampler_ratio_max: float = SAMPLER_RATIO_MAX
