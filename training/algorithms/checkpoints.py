@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ValidationError
 
+from training.config import StageGoal
 from training.machine import DISK_FULL, disk_full
 
 MANIFEST = "manifest.json"
@@ -47,6 +48,23 @@ class ManifestFile(BaseModel):
     sha256: str
 
 
+class StageMark(BaseModel):
+    """The stage of a run that trained some weights, counted from 1, and the step after which it began.
+
+    ``streak`` evaluations in a row had reached the figure that ends it; ``ended``: the next stage goes on from here.
+    """
+
+    number: int
+    name: str
+    began: int
+    streak: int = 0
+    ended: bool = False
+
+    def reached(self, goal: StageGoal | None) -> bool:
+        """Whether the figure that ends the stage was reached often enough."""
+        return goal is not None and self.streak >= goal.times
+
+
 class Manifest(BaseModel):
     """What a whole checkpoint consists of."""
 
@@ -58,6 +76,8 @@ class Manifest(BaseModel):
     held_out: float | None = None
     """Success on held-out tasks. Where a run has one, the best checkpoint is the one with the highest, whatever its
     reward: a reward may rise for reasons that solve no task."""
+    stage: StageMark | None = None
+    """Where a run has stages: the best checkpoint is one of the latest, for they have figures of their own."""
 
 
 @contextmanager
@@ -82,6 +102,7 @@ def write_whole(
     fill: Callable[[Path], None],
     reward: float | None = None,
     held_out: float | None = None,
+    stage: StageMark | None = None,
 ) -> int:
     """Write a folder that appears at ``target`` complete or not at all. Returns its size in bytes.
 
@@ -93,7 +114,7 @@ def write_whole(
         staging.mkdir(parents=True)
         fill(staging)
         files = [_record(path, staging) for path in sorted(staging.rglob("*")) if path.is_file()]
-        manifest = Manifest(step=step, files=files, reward=reward, held_out=held_out)
+        manifest = Manifest(step=step, files=files, reward=reward, held_out=held_out, stage=stage)
         (staging / MANIFEST).write_text(manifest.model_dump_json(indent=1), encoding="utf-8")
         _sync(staging / MANIFEST)
         _sync(staging)
@@ -147,10 +168,14 @@ def outdated(directory: Path, keep: int, earlier: Sequence[Path] = ()) -> tuple[
 
 
 def _best(folders: list[Path]) -> Path | None:
-    """The best of some checkpoints, newest first."""
+    """The best of some checkpoints, newest first, among those of the latest stage that has any figure."""
     manifests = {folder: found for folder in reversed(folders) if (found := _manifest_of(folder)) is not None}
     for value in (lambda found: found.held_out, lambda found: found.reward):
-        known = {folder: each for folder, found in manifests.items() if (each := value(found)) is not None}
+        known = {
+            folder: (found.stage.number if found.stage is not None else 0, each)
+            for folder, found in manifests.items()
+            if (each := value(found)) is not None
+        }
         if known:
             return max(known, key=lambda folder: known[folder])
     return None
@@ -208,6 +233,7 @@ def save_checkpoint(
     held_out: float | None = None,
     *,
     base: HubModel | None = None,
+    stage: StageMark | None = None,
 ) -> tuple[Path, int]:
     """Everything that resuming needs: weights, optimiser, schedule, random states, step. Returns (folder, bytes).
 
@@ -228,7 +254,7 @@ def save_checkpoint(
         if (reference := following_reference(trainer)) is not None:
             save_reference(reference, folder)
 
-    return target, write_whole(target, step, fill, reward, held_out)
+    return target, write_whole(target, step, fill, reward, held_out, stage)
 
 
 def save_final(
@@ -290,6 +316,12 @@ def _name_base(folder: Path, base: HubModel | None) -> None:
 def step_of(folder: Path) -> int:
     """The step of a checkpoint by its folder's name."""
     return int(folder.name.removeprefix(PREFIX))
+
+
+def stage_of(folder: Path) -> StageMark | None:
+    """The stage that trained a checkpoint; ``None`` where its run had none."""
+    manifest = _manifest_of(folder)
+    return manifest.stage if manifest is not None else None
 
 
 def _manifest_of(folder: Path) -> Manifest | None:

@@ -3,7 +3,8 @@
 Group Relative Policy Optimization: Shao et al. 2024, *DeepSeekMath*; the loss is ``trl.GRPOTrainer`` 1.16. The
 dataset's prompt column is just the row's index: TRL hands it to ``rollout_func``, which plays the row. Each reward
 component is a TRL reward function that returns the parts our collector stored; an excluded rollout gives ``None`` in
-all of them, so TRL leaves it out of the baseline.
+all of them, so TRL leaves it out of the baseline. A job with stages has a trainer for each
+(``training/algorithms/stages.py``).
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from training.algorithms.loading import (
     prepare_device,
 )
 from training.algorithms.sampler import JobSampler
-from training.algorithms.tasks import reward_components, task_rows
+from training.algorithms.stages import Course, StageEnd
+from training.algorithms.tasks import reward_components
 from training.config import GrpoConfig, JobConfig, RewardComponent
 from training.data.schema import Row
 from training.journal import PhaseChanged
@@ -44,6 +46,7 @@ from training.rollout.tokens import ChatTemplate
 
 PARTS_FIELD = "reward_parts"
 Scorer = Callable[[Episode], Score]
+Loss = Callable[[JobConfig], dict[str, Any]]
 
 
 def run_grpo(job: Job, *, scorer: Scorer | None = None, engine: Engine | None = None) -> None:
@@ -53,30 +56,42 @@ def run_grpo(job: Job, *, scorer: Scorer | None = None, engine: Engine | None = 
     """
     from training.algorithms.correction import CorrectedTrainer
 
-    run_on_rollouts(job, CorrectedTrainer, loss_arguments(job.config.grpo), scorer=scorer, engine=engine)
+    run_on_rollouts(job, CorrectedTrainer, lambda config: loss_arguments(config.grpo), scorer=scorer, engine=engine)
 
 
 def run_on_rollouts(
-    job: Job, trainer_class: type[Any], loss: dict[str, Any], *, scorer: Scorer | None, engine: Engine | None
+    job: Job, trainer_class: type[Any], loss: Loss, *, scorer: Scorer | None, engine: Engine | None
 ) -> None:
-    """Train by a policy gradient: ``trainer_class`` with what of TRL's ``GRPOConfig`` says what it minimises."""
-    config = job.config
+    """Train by a policy gradient, stage after stage; ``loss`` gives what of TRL's ``GRPOConfig`` says what
+    ``trainer_class`` minimises."""
     job.journal.write(PhaseChanged(phase="preparing", step=0))
-    components = reward_components(config)
     job.keep_replies()
+    course = Course(job, job.find_checkpoint())
+    while True:
+        _train_course(course, trainer_class, loss(job.config), scorer=scorer, engine=engine)
+        if not course.goes_on():
+            return
+        job.check_stop()
+        job.journal.write(PhaseChanged(phase="preparing", step=job.step))
+
+
+def _train_course(
+    course: Course, trainer_class: type[Any], loss: dict[str, Any], *, scorer: Scorer | None, engine: Engine | None
+) -> None:
+    job = course.job
+    config, rows = job.config, course.rows
+    components = reward_components(config)
     if config.environment.url:
         place = config.environment
         wait_for_environment(lambda: check_environment(place), place, job.journal.write, job.stop)
-    rows = task_rows(config)
     job.check_stop()
     device = prepare_device(config)
-    checkpoint = job.find_checkpoint()
-    folder = fetch_base(job, rows)
+    folder = job.base or fetch_base(job, course.all_rows)
     tokenizer, note = load_tokenizer(folder)
     if note:
         job.log(note, "warning")
     template = ChatTemplate(tokenizer)
-    tasks = choose_tasks(job, rows, template)
+    tasks = choose_tasks(job, rows, template, course.other_rows)
     job.check_stop()
     with ExitStack() as after:
         sampler = after.enter_context(closing(JobSampler(job, folder, device))) if engine is None else None
@@ -85,7 +100,8 @@ def run_on_rollouts(
         rollouts = after.enter_context(closing(_Rollouts(job, callback, rows, template, components, scorer)))
         weights = [component.weight for component in components]
         arguments = rollout_arguments(config, job.run_dir, device, weights) | loss
-        dataset = _prompts(config, tasks.train)
+        arguments["ignore_data_skip"] = job.stage is not None  # the order of its prompts begins where it goes on
+        dataset = _prompts(job, tasks.train, checkpoint_step(course.checkpoint))
         given = {"model": model, "processing_class": tokenizer, "train_dataset": dataset, "rollout_func": rollouts}
         trainer = _make_trainer(config, trainer_class, arguments, components, callback, **given)
         check = None
@@ -94,13 +110,17 @@ def run_on_rollouts(
         assert engine is not None  # noqa: S101 - it was given, or is the sampler's
         rollouts.attach(engine, check)
         job.check_stop()
-        job.started(len(tasks.train), device, checkpoint_step(checkpoint))
+        course.started(len(tasks.train), device)
+        callback.stage_end = stage_end = StageEnd(job, course.stages)
+        callback.saver.origin = job.step if job.stage is not None else 0
         if config.evaluate.every:
             copied = check if sampler is not None and sampler.copies else None
-            held_out = callback.held_out = HeldOut(job, tasks, components, template, engine, scorer, check=copied)
+            told = stage_end.evaluated
+            held_out = HeldOut(job, tasks, components, template, engine, scorer, check=copied, evaluated=told)
+            callback.held_out = held_out
             after.enter_context(closing(held_out))
             callback.saver.held_out = held_out.success_of
-        train(job, trainer, callback, checkpoint)
+        train(job, trainer, callback, course.checkpoint)
 
 
 def _sampled_by(sampler: JobSampler, trainer: Any, tokenizer: Any) -> tuple[Engine, SamplerCheck]:
@@ -275,17 +295,16 @@ def _correction_mode(config: JobConfig) -> str:
     return "token_truncate" if mode == "off" else mode
 
 
-def _prompts(config: JobConfig, places: list[int]) -> Any:
-    """The whole run's prompts in order: the places of rows, as texts."""
+def _prompts(job: Job, places: list[int], step: int) -> Any:
+    """The whole run's prompts in order: the places of rows, as texts. Of a stage, those that follow ``step``."""
     from datasets import Dataset
 
-    generations = -(-config.run.max_steps // config.updates_per_step)
-    order = row_order(
-        len(places),
-        generations * config.rollout.prompts_per_step,
-        seed=config.run.seed,
-        shuffle=config.data.shuffle,
-    )
+    config, began = job.config, job.stage.began if job.stage is not None else 0
+    generations = -(-(config.run.max_steps - began) // config.updates_per_step)
+    done = (step - began) // config.updates_per_step if job.stage is not None else 0
+    size = config.rollout.prompts_per_step
+    count = max(generations, done + 1) * size  # a trainer that has nothing left to do still wants a prompt
+    order = row_order(len(places), count, seed=config.run.seed, shuffle=config.data.shuffle)[done * size :]
     return Dataset.from_dict({"prompt": [str(places[place]) for place in order]})
 
 

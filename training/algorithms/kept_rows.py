@@ -51,6 +51,20 @@ class KeptRowsTrainer(FiniteUpdates, GRPOTrainer):  # type: ignore[misc]
         if (reference := following_reference(self)) is not None:
             load_reference(reference, Path(resume_from_checkpoint))
 
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        """In a run with stages the step size and the decay are those of the stage, whatever the checkpoint was saved
+        with; the moments and the place in the schedule go on."""
+        decays = [group["weight_decay"] for group in self.optimizer.param_groups]
+        super()._load_optimizer_and_scheduler(checkpoint)
+        if checkpoint is None or self.callback.job.stage is None:
+            return
+        schedule = getattr(self.lr_scheduler, "scheduler", self.lr_scheduler)  # accelerate's stands around it
+        rate = self.args.learning_rate
+        schedule.base_lrs = [rate] * len(decays)
+        schedule._last_lr = [rate * factor(schedule.last_epoch) for factor in schedule.lr_lambdas]
+        for group, decay, now in zip(self.optimizer.param_groups, decays, schedule._last_lr, strict=True):
+            group.update(lr=now, initial_lr=rate, weight_decay=decay)
+
     def _prepare_inputs(self, generation_batch: Any) -> Rows:
         before = self._buffered_inputs
         inputs: Rows = super()._prepare_inputs(generation_batch)
