@@ -31,7 +31,7 @@ from training.policy.vllm_server import PYTHON_VARIABLE
 from training.rewards.scoring import validate_components
 from webapp.endpoints.selectors import endpoint_named, endpoint_state
 from webapp.endpoints.spending import day_over
-from webapp.engine.resolve import resolve
+from webapp.engine.resolve import environments_of, resolve
 from webapp.engine.trainer import access_env, tracker_env
 from webapp.environments.capacity import Room, replicas_to_add, room_of
 from webapp.environments.models import Environment
@@ -165,7 +165,7 @@ def _slow(project: Project, config: JobConfig, resolved: JobConfig, limit_s: flo
         room = room_of(environment)
         counted = room.free is not None or not room.answering
         yield _check_room(resolved, environment, room)
-    access = trainer_access(project, config.environment.name) | tracker_env(resolved)
+    access = trainer_access(project, *environments_of(config)) | tracker_env(resolved)
     for check in _trainer_checks(resolved, access, limit_s):
         if not (counted and check.title == _title(COUNTED_HERE)):
             yield check

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from django.db.models import Q
 from pydantic import ValidationError
 
 from training.config import JobConfig, RewardComponent
@@ -18,6 +19,12 @@ def config_of(run: Run) -> JobConfig | None:
         return JobConfig.model_validate(run.resolved or run.config)
     except ValidationError:
         return None
+
+
+def having(group: str, option: str, value: str, *, config: str = "config") -> Q:
+    """Runs whose config, or one of its stages, has this value; ``config`` is the column that is looked at."""
+    of_a_stage = {f"{config}__curriculum__stages__contains": [{group: {option: value}}]}
+    return Q(**{f"{config}__{group}__{option}": value}) | Q(**of_a_stage)
 
 
 def title_of(part: RewardComponent) -> str:
