@@ -150,7 +150,8 @@ def _preflight(config: JobConfig, device: str, *, as_json: bool) -> int:
             between = ","
         else:
             hint = f" {check.hint}" if check.hint and not check.ok else ""
-            print(f"{'ok  ' if check.ok else 'FAIL'}  {check.check}: {check.message}{hint}")
+            what = f"{check.check} ({check.stage})" if check.stage else check.check
+            print(f"{'ok  ' if check.ok else 'FAIL'}  {what}: {check.message}{hint}")
     if as_json:
         print("[]" if between == "[" else "]")
     return 0 if ok else 1

@@ -187,6 +187,38 @@ test("baselines are dashed lines, and a logarithmic axis has none at zero", () =
   );
 });
 
+test("stages are bands of the steps that are shown, every other one shaded", () => {
+  const stages = [
+    { name: "format", began: 0 },
+    { name: "a <b>", began: 10 },
+    { name: "all", began: 25 },
+  ];
+  const whole = stageShapes(stages, [1, 40], "#000");
+  assert.deepEqual(
+    whole.annotations.map((note) => [note.text, note.x]),
+    [
+      ["format", 1],
+      ["a &lt;b>", 10.5],
+      ["all", 25.5],
+    ],
+  );
+  assert.deepEqual(
+    whole.shapes.map((shape) => [shape.x0, shape.x1]),
+    [[10.5, 25.5]],
+  );
+  const zoomed = stageShapes(stages, [12, 20], "#000");
+  assert.deepEqual(
+    zoomed.annotations.map((note) => [note.text, note.x]),
+    [["a &lt;b>", 12]],
+  );
+  assert.deepEqual(
+    zoomed.shapes.map((shape) => [shape.x0, shape.x1]),
+    [[12, 20]],
+  );
+  assert.deepEqual(stageShapes([], [1, 40], "#000"), { shapes: [], annotations: [] });
+  assert.deepEqual(stageShapes(stages, null, "#000").shapes, []);
+});
+
 test("a moment is drawn at the reader's own time of day", () => {
   const iso = "2026-11-21T18:30:05.123456+00:00";
   const at = new Date(iso);

@@ -215,7 +215,7 @@ OPTIONS: dict[str, Callable[[Value], Carried]] = {
     "run.threads": _never("verl runs on GPUs"),
 }
 _UNKNOWN = _never("it has no counterpart here yet")
-SKIPPED = ("version", "kind", "dpo", "sft")
+SKIPPED = ("version", "kind", "dpo", "sft", "curriculum")
 """Fields of ``JobConfig`` that say nothing about a job that learns from rollouts."""
 FIXED: dict[str, Value] = {
     "algorithm.adv_estimator": "grpo",

@@ -23,7 +23,7 @@ from pydantic import BaseModel
 from pydantic import ValidationError as ShapeError
 from pydantic.fields import FieldInfo
 
-from training.config import DEFAULT_KIND, METHODS, JobConfig, Method, RewardComponent
+from training.config import DEFAULT_KIND, METHODS, JobConfig, Method, RewardComponent, Stage
 from training.config.text import yaml_bounded
 from training.words import option_of
 from webapp.datasets.selectors import ready_datasets
@@ -63,6 +63,7 @@ GROUP_HELP = (
         "An OpenAI-compatible endpoint that plays in the model's place; one of the project is chosen as the model."
     ),
     gettext_noop("The optimiser (AdamW) and its batch."),
+    gettext_noop("Stages of one run, each with its own data, rewards and options."),
     gettext_noop("How long the job runs, how often it saves, and where."),
     gettext_noop("Other trackers that hear of the run's metrics while it runs."),
 )
@@ -91,28 +92,37 @@ class OptionGroup(NamedTuple):
     open: bool
 
 
-class ComponentsField(forms.CharField):
-    """A list of reward components as YAML."""
+class YamlListField(forms.CharField):
+    """A list of ``item`` models as YAML, such as reward components; ``wanted`` says what each has to have."""
 
     widget = forms.Textarea
 
+    def __init__(self, item: type[BaseModel], *, wanted: str, brief: bool = False, **kwargs: Any) -> None:
+        """``brief`` leaves out what stands at its default."""
+        attrs = {"rows": 4, "spellcheck": "false"}
+        super().__init__(required=False, max_length=20_000, widget=forms.Textarea(attrs=attrs), **kwargs)
+        self.item, self.wanted, self.brief = item, wanted, brief
+
     def prepare_value(self, value: Any) -> Any:
-        """Show components as YAML, an empty list as nothing."""
+        """Show the items as YAML, an empty list as nothing."""
         if not isinstance(value, list):
             return value
-        plain = [item.model_dump() if isinstance(item, BaseModel) else item for item in value]
+        plain = [
+            item.model_dump(mode="json", exclude_defaults=self.brief) if isinstance(item, BaseModel) else item
+            for item in value
+        ]
         return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True) if plain else ""
 
-    def clean(self, value: Any) -> list[RewardComponent]:  # type: ignore[override]
-        """Parse and check each component."""
+    def clean(self, value: Any) -> list[BaseModel]:  # type: ignore[override]
+        """Parse and check each item."""
         text = str(super().clean(value))
         if not text.strip():
             return []
         try:
             raw = yaml_bounded(text)
             if not isinstance(raw, list):
-                raise ValidationError(_("Write a list, each item with name and weight."))
-            return [RewardComponent.model_validate(item) for item in raw]
+                raise ValidationError(self.wanted)
+            return [self.item.model_validate(item) for item in raw]
         except yaml.YAMLError as exc:
             raise ValidationError(_("This is not valid YAML.")) from exc
         except ShapeError as exc:
@@ -179,13 +189,22 @@ class RunForm(forms.Form):
             self.fields[prefix + key] = field
         if prefix == "rewards.":
             info = model.model_fields["components"]
-            self.fields["rewards.components"] = ComponentsField(
+            self.fields["rewards.components"] = YamlListField(
+                RewardComponent,
+                wanted=_("Write a list, each item with name and weight."),
                 label=translated(info.title),
                 help_text=help_text(info.description),
-                required=False,
-                max_length=20_000,
                 initial=cast(Any, values).components,
-                widget=forms.Textarea(attrs={"rows": 4, "spellcheck": "false"}),
+            )
+        if prefix == "curriculum.":
+            info = model.model_fields["stages"]
+            self.fields["curriculum.stages"] = YamlListField(
+                Stage,
+                wanted=_("Write a list, each item with the name of a stage and its options."),
+                brief=True,
+                label=translated(info.title),
+                help_text=help_text(info.description),
+                initial=cast(Any, values).stages,
             )
 
     def _reference_choices(self) -> None:

@@ -80,6 +80,10 @@ class Check(NamedTuple):
     offer: Offer | None = None
     remark: bool = False
 
+    def of(self, stage: str) -> Check:
+        """The same about a stage of the run; about the run where that has none."""
+        return self._replace(title=f"{self.title} · {stage}") if stage else self
+
     @property
     def level(self) -> str:
         """How the page shows it."""
@@ -146,13 +150,12 @@ def _unresolved(exc: ConfigError) -> Check:
 def _quick(project: Project, config: JobConfig, resolved: JobConfig) -> Iterator[Check]:
     """What is known here at once."""
     yield Check(_("References"), True, _("Dataset, model, environment and reward were found."))
-    environment = _environment_of(project, config, resolved)
     if resolved.method.plays:
-        yield _check_rewards(resolved)
+        yield from (_check_rewards(each.resolved).of(each.stage) for each in _courses(config, resolved))
     if resolved.method.learns_from == "rollouts":
         yield from _check_pull(project, config)
-    if environment is not None:
-        yield _check_address(resolved, environment)
+    for course, environment in _played(project, config, resolved):
+        yield _check_address(course.resolved, environment).of(course.stage)
     if resolved.asks_endpoint:
         yield _check_endpoint(project, resolved)
     yield _check_disk(resolved)
@@ -160,20 +163,41 @@ def _quick(project: Project, config: JobConfig, resolved: JobConfig) -> Iterator
 
 def _slow(project: Project, config: JobConfig, resolved: JobConfig, limit_s: float) -> Iterator[Check]:
     """What others have to be asked for."""
-    environment, counted = _environment_of(project, config, resolved), True
-    if environment is not None:
+    counted = True
+    for course, environment in _played(project, config, resolved):
         room = room_of(environment)
-        counted = room.free is not None or not room.answering
-        yield _check_room(resolved, environment, room)
+        counted = counted and (room.free is not None or not room.answering)
+        yield _check_room(course.resolved, environment, room).of(course.stage)
     access = trainer_access(project, *environments_of(config)) | tracker_env(resolved)
     for check in _trainer_checks(resolved, access, limit_s):
         if not (counted and check.title == _title(COUNTED_HERE)):
             yield check
 
 
-def _environment_of(project: Project, config: JobConfig, resolved: JobConfig) -> Environment | None:
-    found = environment_named(project, config.environment.name.removeprefix("environment:"))
-    return found if resolved.method.plays else None
+class _Course(NamedTuple):
+    """The whole job, or the job of one stage under its name: as it was asked for, and with its references resolved."""
+
+    stage: str
+    asked: JobConfig
+    resolved: JobConfig
+
+
+def _courses(config: JobConfig, resolved: JobConfig) -> list[_Course]:
+    names = [stage.name for stage in config.stages] or [""]
+    return [_Course(*each) for each in zip(names, config.courses, resolved.courses, strict=True)]
+
+
+def _played(project: Project, config: JobConfig, resolved: JobConfig) -> Iterator[tuple[_Course, Environment]]:
+    """The environments that are played on, each with the course that asks most of it."""
+    largest: dict[str, _Course] = {}
+    for course in _courses(config, resolved) if resolved.method.plays else ():
+        name, needed = course.asked.environment.name, course.resolved.rollouts_per_step
+        if name not in largest or needed > largest[name].resolved.rollouts_per_step:
+            largest[name] = course
+    for name, course in largest.items():
+        environment = environment_named(project, name.removeprefix("environment:"))
+        if environment is not None:
+            yield course, environment
 
 
 def _check_rewards(config: JobConfig) -> Check:
@@ -371,12 +395,14 @@ def _finding(item: dict[str, Any]) -> Check:
     """One finding in the reader's language: our own are sentences, errors from elsewhere have a code."""
     title, ok = _title(str(item["check"])), bool(item["ok"])
     plain, hint = str(item.get("message", ""))[:500], str(item.get("hint", ""))[:500]
+    stage = str(item.get("stage") or "")[:40]
     error = failure({"code": item.get("code"), "message": plain, "hint": hint}) if item.get("code") else None
     if error is not None:
-        return Check(title, ok, error.title, error.hint, detail=error.detail)
+        return Check(title, ok, error.title, error.hint, detail=error.detail).of(stage)
     message = in_words(item["told"])[:500] if item.get("told") else plain
     path = str(item.get("option") or "")[:80]
-    return Check(_option_title(path) or title, ok, message, _(hint) if hint else "", item.get("hard") is True, path)
+    hard, title = item.get("hard") is True, _option_title(path) or title
+    return Check(title, ok, message, _(hint) if hint else "", hard, path).of(stage)
 
 
 def _finding_of(line: bytes) -> Iterator[Check]:

@@ -6,6 +6,7 @@ import { decimate, flatRange, last, positive, smooth, valueAt } from "./series.j
 
 /** @typedef {{name: string, label: string, at: number, x: number[], y: (number | null)[]}} Line */
 /** @typedef {{name: string, y: number}} Baseline */
+/** @typedef {{name: string, began: number}} Stage */
 /** @typedef {import("./curves.js").Spec} Spec */
 /** @typedef {import("./curves.js").Curves} Curves */
 
@@ -44,6 +45,50 @@ export function baselineShapes(baselines, ink, log) {
       xanchor: "right",
       y: at(item.y),
       yanchor: "bottom",
+      showarrow: false,
+      font: { size: 10, color: ink },
+    })),
+  };
+}
+
+/**
+ * A run's stages as bands behind the lines, every other one shaded, each with its name at its beginning.
+ * @param {Stage[]} stages
+ * @param {[number, number] | null} span the steps that are shown
+ * @param {string} ink
+ */
+export function stageShapes(stages, span, ink) {
+  const parts = span
+    ? stages.map((stage, at) => ({
+        name: stage.name,
+        shaded: at % 2 === 1,
+        x0: at ? Math.max(stage.began + 0.5, span[0]) : span[0],
+        x1: at + 1 < stages.length ? Math.min(stages[at + 1].began + 0.5, span[1]) : span[1],
+      }))
+    : [];
+  const seen = parts.filter((part) => part.x1 > part.x0);
+  return {
+    shapes: seen
+      .filter((part) => part.shaded)
+      .map(({ x0, x1 }) => ({
+        type: "rect",
+        layer: "below",
+        yref: "paper",
+        x0,
+        x1,
+        y0: 0,
+        y1: 1,
+        line: { width: 0 },
+        fillcolor: ink,
+        opacity: 0.1,
+      })),
+    annotations: seen.map((part) => ({
+      text: part.name.replace(/&/g, "&amp;").replace(/</g, "&lt;"), // Plotly reads tags
+      x: part.x0,
+      xanchor: "left",
+      yref: "paper",
+      y: 1,
+      yanchor: "top",
       showarrow: false,
       font: { size: 10, color: ink },
     })),
@@ -150,6 +195,8 @@ export class Chart {
       ? null
       : flatRange([...this.lines.flatMap((line) => line.y), ...baselines.map((item) => item.y)]);
     const width = range ? range[1] - range[0] : 0;
+    const lines = baselineShapes(baselines, colour("--ink-3"), this.all.view.log);
+    const bands = stageShapes(this.all.state?.run?.health?.stages ?? [], range, colour("--ink-3"));
     const layout = {
       // The arrays grow in place as points arrive; Plotly only looks at them again when this changes.
       datarevision: (this.revision += 1),
@@ -161,7 +208,8 @@ export class Chart {
       dragmode: "zoom",
       font: { family: colour("--font-text"), size: 11, color: colour("--ink-2") },
       showlegend: false,
-      ...baselineShapes(baselines, colour("--ink-3"), this.all.view.log),
+      shapes: [...bands.shapes, ...lines.shapes],
+      annotations: [...bands.annotations, ...lines.annotations],
       xaxis: {
         ...axis,
         showgrid: false,
