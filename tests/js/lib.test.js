@@ -15,7 +15,7 @@ import {
   score,
   visible,
 } from "../../static/js/lib/format.js";
-import { baselineShapes } from "../../static/js/lib/chart.js";
+import { baselineShapes, stageShapes } from "../../static/js/lib/chart.js";
 import { words } from "../../static/js/lib/log.js";
 import { counts, grouped, lastTool, modelTurns, rewardSpan } from "../../static/js/lib/rollouts.js";
 import { decimate, flatRange, last, positive, smooth, sparkLines, valueAt } from "../../static/js/lib/series.js";
