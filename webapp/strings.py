@@ -63,7 +63,9 @@ def report_strings() -> dict[str, str]:
         "event.stage_first": _("stage {stage} of {of} begins: {name}"),
         "event.stage_resumed": _("continues in stage {stage} of {of}: {name}"),
         "event.stage_steps": _("stage {stage} of {of} begins after step {step}, as planned: {name}"),
-        "event.stage_figure": _("stage {stage} of {of} begins after step {step}, the held-out figure is reached: {name}"),
+        "event.stage_figure": _(
+            "stage {stage} of {of} begins after step {step}, the held-out figure is reached: {name}"
+        ),
         "event.torn": _("damaged, set aside: {names}"),
         "event.old": _("removed to keep the newest only: {names}"),
         "event.tasks_held_out_share": _("{n} tasks ({groups} of different text) are held out of the dataset."),

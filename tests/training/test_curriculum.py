@@ -77,7 +77,11 @@ WRONG: dict[str, tuple[list[dict[str, Any]], str, str]] = {
     "one name": ([FORMAT, {"name": "format"}], "curriculum.stages", "a name of its own"),
     "no name": ([{"name": " ", "until_step": 3}, ALL], "curriculum.stages.0.name", "pattern"),
     "the model": ([{**FORMAT, "model": {"lora_rank": 4}}, ALL], "curriculum.stages.0.model", "not permitted"),
-    "the sampler": ([{**FORMAT, "rollout": {"engine": "vllm"}}, ALL], "curriculum.stages.0.rollout.engine", "whole run"),
+    "the sampler": (
+        [{**FORMAT, "rollout": {"engine": "vllm"}}, ALL],
+        "curriculum.stages.0.rollout.engine",
+        "whole run",
+    ),
     "the schedule": ([FORMAT, {**ALL, "optim": {"schedule": "cosine"}}], "curriculum.stages.1.optim.schedule", "whole"),
     "unknown": ([FORMAT, {"name": "b", "rollout": {"turns": 3}}], "curriculum.stages.1.rollout.turns", "not permitted"),
     "out of range": (

@@ -40,7 +40,9 @@ def test_a_preset_is_whole(preset: Preset) -> None:
         # Servers are named when they are found; only then is a missing one a trap.
         config.environment.name = needs.environment.program if needs.environment else config.environment.name
         assert [traps(course, load_template=False) for course in config.courses] == [[]] * len(config.courses)
-        assert [validate_components(course.rewards.components) for course in config.courses] == [[]] * len(config.courses)
+        assert [validate_components(course.rewards.components) for course in config.courses] == [[]] * len(
+            config.courses
+        )
         if needs.environment is not None:
             program = builtins()[needs.environment.program]
             arguments_clean(program.options, needs.environment.arguments)

@@ -66,9 +66,7 @@ def choose_tasks(job: Job, rows: list[Row], template: ChatTemplate, also: Sequen
     return Tasks(train, rows, played)
 
 
-def _other_dataset(
-    job: Job, rows: list[Row], fits: list[int], template: ChatTemplate, also: Sequence[Row]
-) -> Tasks:
+def _other_dataset(job: Job, rows: list[Row], fits: list[int], template: ChatTemplate, also: Sequence[Row]) -> Tasks:
     others = load_rows(Path(job.config.evaluate.data))
     can = short_prompts(others, template, job.config.rollout.max_prompt_tokens)
     drawn = drawn_tasks(job.config, can)

@@ -52,7 +52,8 @@ def export_stages(
         alone = course.model_copy(update={"run": course.run.model_copy(update={"max_steps": max(1, ends - began)})})
         told = _about(stage, number, len(courses))
         found += [
-            f"{folder.name}/{each}" for each in export_verl(alone, own, folder, name=f"{run}-stage-{number}", about=told)
+            f"{folder.name}/{each}"
+            for each in export_verl(alone, own, folder, name=f"{run}-stage-{number}", about=told)
         ]
         began = stage.until_step or began
     return found

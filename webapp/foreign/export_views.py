@@ -58,7 +58,9 @@ def _archive(run: Run) -> IO[bytes]:
     rows = [dataset_path(run.project, course.data.train) for course in courses]
     if sum(path.stat().st_size for path in set(rows)) > MAX_ROWS_BYTES:
         raise ConfigError(_("The dataset is too large to convert here; use `python -m training export-verl`."))
-    for course, plain in zip(courses, JobConfig.model_validate(run.resolved).courses if run.resolved else (), strict=False):
+    for course, plain in zip(
+        courses, JobConfig.model_validate(run.resolved).courses if run.resolved else (), strict=False
+    ):
         course.rewards.components = course.rewards.components or plain.rewards.components
     made = tempfile.TemporaryFile(dir=settings.FILE_UPLOAD_TEMP_DIR)  # noqa: SIM115 - the response closes it
     with tempfile.TemporaryDirectory(dir=settings.FILE_UPLOAD_TEMP_DIR) as folder:

@@ -69,7 +69,7 @@ def test_each_stage_has_its_own_tasks_environment_rewards_and_options(make_job: 
         run_grpo(job)
     assert asked(one) == set(COLOURS) and asked(two) == set(NUMBERS)
     assert begun(job) == [(1, "colours", 0, 0, "first"), (2, "numbers", 2, 2, "steps")]
-    sizes = {step: 0 for step in range(1, 5)}
+    sizes = dict.fromkeys(range(1, 5), 0)
     for event in of_type(job.run_dir, "rollout_started"):
         sizes[event.step] += 1
     assert sizes == {1: 8, 2: 8, 3: 6, 4: 6}
