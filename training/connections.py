@@ -3,9 +3,10 @@
 Under an allow-list a host is resolved once, every address it has must pass the policy of ``training/addresses.py``, and
 the connection goes to one of those addresses; the name stays in Host and SNI, and the peer is compared before anything
 is sent. The supervisor gives a trainer its list and the server's token as ``TILTYARD_OUTBOUND_ALLOW`` and
-``TILTYARD_ENV_TOKEN``, or several tokens as ``TILTYARD_ENV_TOKENS``; a process that speaks to several servers (the web) gives them with ``reaching``, or hands over
-the addresses that it has checked itself. A command line with neither is its operator's own and goes where it is told.
-Redirects and the proxies of the environment are never followed, and nothing is compressed.
+``TILTYARD_ENV_TOKEN``, or several tokens as ``TILTYARD_ENV_TOKENS``; a process that speaks to several servers (the
+web) gives them with ``reaching``, or hands over the addresses that it has checked itself. A command line with neither
+is its operator's own and goes where it is told. Redirects and the proxies of the environment are never followed, and
+nothing is compressed.
 
 No other module of ``training`` and ``webapp`` imports an HTTP client (tests/test_architecture.py).
 """

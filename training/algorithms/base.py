@@ -211,7 +211,8 @@ def numbers_only(logs: dict[str, Any]) -> dict[str, float]:
 def train(job: Job, trainer: Any, callback: JournalCallback, checkpoint: Path | None) -> None:
     """Run the trainer to its end and save the model. Raises ``StopRequested`` when the run was asked to stop.
 
-    Where a stage ends, another trainer goes on from its checkpoint, and the model is not saved yet. A run that stops or pauses saves what it trained since the last checkpoint.
+    Where a stage ends, another trainer goes on from its checkpoint, and the model is not saved yet. A run that stops or
+    pauses saves what it trained since the last checkpoint.
     """
     from transformers import PrinterCallback
 

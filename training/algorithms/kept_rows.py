@@ -39,6 +39,7 @@ class KeptRowsTrainer(FiniteUpdates, GRPOTrainer):  # type: ignore[misc]
     """``callback`` is told how many rows each update learns from, and asked for the weights' health."""
 
     callback: JournalCallback
+    _random_of: str | None = None
 
     def _generate_and_score_completions(self, inputs: Any) -> Rows:
         if self.model is not None and self.model.training:
@@ -58,12 +59,22 @@ class KeptRowsTrainer(FiniteUpdates, GRPOTrainer):  # type: ignore[misc]
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is None or self.callback.job.stage is None:
             return
+        self._random_of = checkpoint
         schedule = getattr(self.lr_scheduler, "scheduler", self.lr_scheduler)  # accelerate's stands around it
         rate = self.args.learning_rate
         schedule.base_lrs = [rate] * len(decays)
         schedule._last_lr = [rate * factor(schedule.last_epoch) for factor in schedule.lr_lambdas]
         for group, decay, now in zip(self.optimizer.param_groups, decays, schedule._last_lr, strict=True):
             group.update(lr=now, initial_lr=rate, weight_decay=decay)
+
+    def get_batch_samples(self, *arguments: Any) -> Any:
+        """The first prompts of a stage are fetched before the random states are set: a loader that begins draws a
+        number, and one that goes on, in a run without stages, draws it before they are set too."""
+        found = super().get_batch_samples(*arguments)
+        if self._random_of is not None:
+            self._load_rng_state(self._random_of)
+            self._random_of = None
+        return found
 
     def _prepare_inputs(self, generation_batch: Any) -> Rows:
         before = self._buffered_inputs

@@ -31,8 +31,8 @@ Why = Literal["first", "resumed", "steps", "figure"]
 class Course:
     """What a job trains, one after the other: its stages, or the one course of a job without any.
 
-    ``config`` is that of the whole job, ``checkpoint`` the one to go on from. ``job.config`` and ``job.stage`` are those
-    of the stage that is trained now.
+    ``config`` is that of the whole job, ``checkpoint`` the one to go on from. ``job.config`` and ``job.stage`` are
+    those of the stage that is trained now.
     """
 
     def __init__(self, job: Job, checkpoint: Path | None) -> None:

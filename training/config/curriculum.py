@@ -87,9 +87,9 @@ class CurriculumConfig(Group):
         list,
         title=_("Stages"),
         help=_(
-            "In a run that learns from rollouts: parts of the run in their order. Each has a `name`, its own options of "
-            "`data`, `environment`, `rewards`, `rollout`, `optim` and the method, and an end: `until_step`, or `until` "
-            "with a held-out figure. The last one ends with the run."
+            "In a run that learns from rollouts: parts of the run in their order. Each has a `name`, its own options "
+            "of `data`, `environment`, `rewards`, `rollout`, `optim` and the method, and an end: `until_step`, or "
+            "`until` with a held-out figure. The last one ends with the run."
         ),
         max_length=MAX_STAGES,
     )

@@ -1,4 +1,4 @@
-"""Stages of one run on the real trainer: their own tasks, rewards and options, and a run that is cut goes on in its own."""
+"""Stages of one run on the real trainer: own tasks, rewards and options, and a run that is cut goes on in its stage."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def by_step(server: Server, job: Job, successes: dict[int, float]) -> None:
     job.journal.write = watch  # type: ignore[method-assign]
 
 
-GOAL = {"name": "a", "until": {"figure": "success", "at_least": 0.5, "times": 2}, "until_step": 8}
+GOAL = {"name": "a", "until": {"figure": "success", "at_least": 0.5, "times": 2}}
 HELD_OUT = {"every": 1, "share": 0.3}
 
 
@@ -146,7 +146,11 @@ def test_a_held_out_figure_ends_a_stage_once_it_is_reached_often_enough(make_job
     server = Server([0.0])
     with scripted_server(server.behave) as url:
         job = staged(
-            make_job, url, [GOAL, {"name": "b"}], evaluate=HELD_OUT, run={"max_steps": 6, "keep_last": 0, **NO_SAVES}
+            make_job,
+            url,
+            [{**GOAL, "until_step": 5}, {"name": "b"}],
+            evaluate=HELD_OUT,
+            run={"max_steps": 6, "keep_last": 0, **NO_SAVES},
         )
         by_step(server, job, {0: 1.0, 1: 1.0, 2: 0.4, 3: 0.5, 4: 0.6, 5: 0.3})
         run_grpo(job, scorer=by_length)
@@ -173,10 +177,9 @@ def test_evaluations_in_a_row_are_counted_across_attempts(make_job: MakeJob, mon
 
 
 def test_a_figure_that_is_never_reached_keeps_the_run_in_its_stage_and_says_so(make_job: MakeJob) -> None:
-    goal = {**GOAL, "until_step": None}
     server = Server([0.0])
     with scripted_server(server.behave) as url:
-        job = staged(make_job, url, [goal, {"name": "b"}], evaluate=HELD_OUT, run={"max_steps": 2, **NO_SAVES})
+        job = staged(make_job, url, [GOAL, {"name": "b"}], evaluate=HELD_OUT, run={"max_steps": 2, **NO_SAVES})
         run_grpo(job, scorer=by_length)
     assert begun(job) == [(1, "a", 0, 0, "first")] and (job.run_dir / "model" / "manifest.json").exists()
     assert "The run ended in stage a; not reached: b." in [event.message for event in of_type(job.run_dir, "log")]
