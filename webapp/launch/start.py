@@ -111,6 +111,9 @@ def start_of(request: HttpRequest, project: Project) -> Start:
         within = Run.objects.filter(project=project).select_related("project")
         run = object_for(request.user, Run, source, within=within, project=project)
         config = config_of(run)
+        asked = METHODS.get(request.GET.get("kind", ""))
+        if asked is not None and not asked.trains:  # a run with stages is played as it ended
+            config = config.courses[-1]
         _refer(config, request)
         base = f"{run.name}-{config.kind}" if config.kind != run.kind else run.name
         return Start(config, suggested_name(project, config, base), run)

@@ -193,6 +193,17 @@ def test_rollouts_are_scored_with_the_rows_of_their_stage(run: Any) -> None:
     assert found == ["easy 1", "hard 1"]
 
 
+def test_a_run_with_stages_is_evaluated_as_it_ended(
+    project: Project, run: Any, staged: dict[str, Any], bob: User, client_for: Callable[..., Client]
+) -> None:
+    address = reverse("run-new", args=[project.slug])
+    form = client_for(bob).get(address, {"from": str(run.pk), "kind": "evaluate"}).context["form"]
+    assert (form["data.train"].value(), form["rollout.max_turns"].value()) == (staged["more"].reference, 9)
+    assert form["environment.name"].value() == staged["other"].reference
+    clone = client_for(bob).get(address, {"from": str(run.pk)}).context["form"]
+    assert clone.start.curriculum == staged["config"].curriculum
+
+
 def test_only_owners_see_where_the_servers_of_a_stage_are(
     project: Project, run: Any, alice: User, rita: User, client_for: Callable[..., Client]
 ) -> None:
