@@ -16,7 +16,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from training.config import TRACKERS, JobConfig, TrackerName
-from training.errors import ConfigError, TiltyardError
+from training.errors import ConfigError, ModelError, TiltyardError
 from training.model_check import check_model_folder
 from training.policy.families import sampling_path
 from training.traps import Trap, traps
@@ -333,7 +333,10 @@ def _memory(config: JobConfig, device: str) -> Sentence:
     model = Model.of(config.model.source)
     if model is None:
         return sentence(_("Its size is known once it is here; the run looks before its first step."))
-    verdict = judge(config, model, device_named(device) if device else device_here(config.run.device))
+    try:
+        verdict = judge(config, model, device_named(device) if device else device_here(config.run.device))
+    except ModelError:
+        return sentence(_("It cannot be told beforehand for this model; the run tries its longest rows first."))
     if not verdict.fits:
         raise _Problem(verdict.sentence, verdict.hint)
     return verdict.sentence

@@ -18,7 +18,7 @@ from webapp.teams.models import Project, User
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
 
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("width", [1280, pytest.param(390, marks=pytest.mark.slow)])
 def test_one_spec_for_all_by_scoring_what_lacks(
     page_for: Any, project: Project, bob: User, evaluation: Callable[..., Run], make_reward_spec: Any, width: int
 ) -> None:

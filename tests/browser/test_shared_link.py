@@ -15,7 +15,7 @@ from webapp.teams.models import Project, User
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
 
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("width", [1280, pytest.param(390, marks=pytest.mark.slow)])
 def test_from_a_comparison_to_a_report_in_a_private_window(
     page_for: Callable[..., Any], bob: User, project: Project, evaluation: Callable[..., Run], width: int
 ) -> None:

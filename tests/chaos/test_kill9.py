@@ -65,6 +65,7 @@ def test_real_workers_tell_who_they_are_and_what_they_do(house: House) -> None:
     wait_until(lambda: Worker.objects.get(pk=worker.pk).run is None, 10)
 
 
+@pytest.mark.slow
 def test_redis(house: House) -> None:
     run = house.launch(SCRIPT, 150)
     house.reaches(run, 10)
@@ -76,6 +77,7 @@ def test_redis(house: House) -> None:
     _succeeded(house, second, attempts=1)
 
 
+@pytest.mark.slow
 def test_postgres(house: House) -> None:
     run = house.launch(SCRIPT, 200)
     trainer = house.reaches(run, 10)

@@ -156,7 +156,10 @@ async def _slow(socket: Any, frame: dict[str, Any], turn: int) -> str | None:
     return await echo_behaviour(socket, frame, turn)
 
 
-@pytest.mark.parametrize(("phase", "number"), [("preparing", signal.SIGTERM), ("training", signal.SIGINT)])
+IN_TRAINING = pytest.param("training", signal.SIGINT, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("phase", "number"), [("preparing", signal.SIGTERM), IN_TRAINING])
 def test_a_signal_stops_an_sft_run_in_time(
     tmp_path: Path, starter_folder: Path, children: Any, phase: str, number: signal.Signals
 ) -> None:
@@ -196,6 +199,7 @@ def test_a_signal_stops_a_grpo_run_that_waits_for_a_hung_environment(
     assert events(tmp_path / "run")[-1].status == "stopped"
 
 
+@pytest.mark.slow
 def test_a_stopped_run_goes_on_in_the_same_folder_and_repeats_no_name(
     tmp_path: Path, starter_folder: Path, children: Any
 ) -> None:
@@ -256,6 +260,7 @@ def test_the_trainer_dies_with_its_parent(tmp_path: Path, starter_folder: Path, 
     assert events(tmp_path / "run")[-1].type != "run_finished"
 
 
+@pytest.mark.slow
 def test_after_kill_9_every_line_of_the_journal_is_an_event(
     tmp_path: Path, starter_folder: Path, children: Any
 ) -> None:

@@ -161,6 +161,13 @@ SETTINGS = (
         "Many updates of one sampling, or a sampler that differs from the trainer.",
     ),
     Entry(
+        ("grpo.sampler_correction", "grpo.sampler_ratio_max"),
+        "Yao et al. 2025, *Your Efficient RL Framework Secretly Brings You Off-Policy RL Training*",
+        "loss of each token (or rollout) × min(limit, sg(π of the trainer / π of the sampler)), or left out above it",
+        "Whenever the sampler computes otherwise than the trainer: vLLM, and bfloat16 in process. A growing share at "
+        "the limit (`sampling/truncated_share`) says that the two have drifted apart.",
+    ),
+    Entry(
         ("grpo.importance_sampling",),
         "Zheng et al. 2025, *Group Sequence Policy Optimization*",
         "ρ = e^(mean over the rollout's tokens of log π − log π_old)",

@@ -33,17 +33,17 @@ def dry_step(job: Any, trainer: Any) -> None:
     """A forward and backward over rows as long as the options allow, then forgotten. Raises ``MemoryShort``.
 
     It moves no weights and draws no random numbers that the run would miss. Left out where the table says that there is
-    plenty of room.
+    plenty of room; a model that the table cannot tell is tried.
     """
     config, device = job.config, device_here(job.config.run.device)
     if plainly_fits(config, Model(trainer.model.config), device):
         return
     verdict = verdict_here(config, trainer.model)
-    if verdict is None or verdict.need.learning < SURE * device.bytes:
+    if verdict is not None and verdict.need.learning < SURE * device.bytes:
         return
     shape, began = longest_shape(config), time.monotonic()
     with named_shortage(config, trainer.model), torch.random.fork_rng(_cuda_devices(trainer)):
-        most = _forward_and_backward(trainer, shape, moments=verdict.need.bytes_of("optimizer"))
+        most = _forward_and_backward(trainer, shape, moments=_moments(trainer.model))
     seconds = time.monotonic() - began
     size = f" and {gib(most)} at most" if most else ""
     length = shape.prompt + shape.completion
@@ -76,6 +76,11 @@ def _forward_and_backward(trainer: Any, shape: Any, *, moments: int) -> int:
         del ballast
         if on_gpu:
             torch.cuda.empty_cache()
+
+
+def _moments(model: Any) -> int:
+    """Bytes of AdamW's two moments."""
+    return 2 * sum(p.nbytes for p in model.parameters() if p.requires_grad)
 
 
 def _cuda_devices(trainer: Any) -> list[Any]:

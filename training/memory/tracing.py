@@ -14,6 +14,7 @@ import copy
 import itertools
 import weakref
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -21,6 +22,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
+from training.errors import ModelError
 from training.policy.memory import RowCost, measure_row
 
 IGNORED = -100
@@ -115,9 +117,20 @@ def step_bytes(
     return StepBytes(*(round(low + (high - low) * times) for low, high in zip(one, two, strict=True)))
 
 
+@contextmanager
+def _traced() -> Iterator[None]:
+    """Turns whatever a model's own code raises on tensors without content into ``ModelError``."""
+    try:
+        yield
+    except Exception as exc:
+        detail = f"{type(exc).__name__}: {str(exc)[:200]}"
+        raise ModelError(f"The memory of this model cannot be told beforehand: {detail}") from exc
+
+
 def _at(config: Any, shape: Shape, precision: Precision, lora: Any, recompute: bool) -> StepBytes:
     low, high, depth = _depths(config)
-    few, more = (_most(_cut(config, layers), shape, precision, lora, recompute) for layers in (low, high))
+    with _traced():
+        few, more = (_any_most(_cut(config, layers), shape, precision, lora, recompute) for layers in (low, high))
     each = (more - few) / (high - low) if high > low else 0.0
     return StepBytes(round(each * depth), round(few - each * low))
 
@@ -175,6 +188,25 @@ def empty_model(config: Any, precision: Precision, *, lora: Any = None) -> Any:
     return model
 
 
+def _any_most(config: Any, shape: Shape, precision: Precision, lora: Any, recompute: bool) -> int:
+    """The same of any precision. Without content, mixtures of experts multiply bfloat16 only: that is half the bytes of
+    float32, and under autocast what the weights are cast to comes on top.
+    """
+    try:
+        return _most(config, shape, precision, lora, recompute)
+    except RuntimeError:
+        if precision.weights != torch.float32:
+            raise
+        found = _most(config, shape, _in_bf16(precision), lora, recompute)
+    if precision.autocast is None:
+        return 2 * found
+    return found + 2 * sum(p.numel() for p in empty_model(config, precision).parameters())
+
+
+def _in_bf16(precision: Precision) -> Precision:
+    return precision._replace(weights=torch.bfloat16)
+
+
 def _most(config: Any, shape: Shape, precision: Precision, lora: Any, recompute: bool) -> int:
     """Bytes at the moment of most, of a model as deep as it is."""
     from trl.trainer.utils import add_fused_lm_head
@@ -201,14 +233,26 @@ def _most(config: Any, shape: Shape, precision: Precision, lora: Any, recompute:
 def row_cost(config: Any, precision: Precision) -> RowCost:
     """What a rollout in flight keeps in the sampler's cache."""
     low, high, depth = _depths(config)
-    few, more = (_row(_cut(config, layers), precision) for layers in (low, high))
-    if high == low:
-        return few
+    with _traced():
+        if high == depth:  # maybe too few layers to have one of each kind in half of them
+            return _row(config, precision)
+        few, more = (_row(_cut(config, layers), precision) for layers in (low, high))
     times = (depth - low) / (high - low)
     return RowCost(*(round(a + (b - a) * times) for a, b in zip(few, more, strict=True)))
 
 
 def _row(config: Any, precision: Precision) -> RowCost:
+    try:
+        return _prefilled(config, precision)
+    except RuntimeError:
+        if precision.weights != torch.float32:
+            raise
+        column, state = _prefilled(config, _in_bf16(precision))
+        times = 2 if precision.autocast is None else 1
+        return RowCost(times * column, times * state)
+
+
+def _prefilled(config: Any, precision: Precision) -> RowCost:
     model = empty_model(config, precision)
     with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), _autocast(precision):
         model.to_empty(device="cpu").eval()

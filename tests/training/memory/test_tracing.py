@@ -9,6 +9,7 @@ import torch
 from peft import LoraConfig
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from training.errors import ModelError
 from training.memory.tracing import Precision, Shape, row_cost, step_bytes
 
 HIDDEN, INNER, LAYERS, HEADS, KEY_HEADS, WORDS = 64, 160, 6, 4, 2, 500
@@ -82,3 +83,37 @@ def test_an_adapter_and_mixed_precision_are_seen() -> None:
     assert step_bytes(_config(), shape, MIXED).layers < plain.layers
     adapted = step_bytes(_config(), shape, FULL, lora=lora)
     assert adapted.layers != plain.layers and adapted.head < plain.head, "a frozen head has no gradient of its own"
+
+
+EXPERTS = {
+    "qwen3_moe": {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64},
+    "gpt_oss": {"num_local_experts": 8, "num_experts_per_tok": 2},
+}
+
+
+@pytest.mark.parametrize("family", EXPERTS)
+@pytest.mark.parametrize("precision", [FULL, MIXED])
+def test_mixtures_of_experts_are_traced_in_any_precision(family: str, precision: Precision) -> None:
+    config = _config(family, **EXPERTS[family])
+    shape = Shape(2, 20, 108)
+    assert step_bytes(config, shape, precision).layers > 2 * 128 * LAYERS * HIDDEN * 2
+    assert row_cost(config, precision).column == LAYERS * 2 * KEY_HEADS * (HIDDEN // HEADS) * (
+        2 if precision.autocast else 4
+    )
+
+
+def test_layers_without_keys_have_a_state_of_their_own() -> None:
+    config = _config("qwen3_5_text")
+    found = row_cost(config, FULL)
+    attention = sum(kind == "full_attention" for kind in config.layer_types)
+    assert 0 < attention < LAYERS
+    assert found.column == attention * 2 * KEY_HEADS * (HIDDEN // HEADS) * 4 and found.state > 0
+
+
+def test_what_cannot_be_traced_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_args: Any) -> int:
+        raise NotImplementedError("data-dependent")
+
+    monkeypatch.setattr("training.memory.tracing._most", refuse)
+    with pytest.raises(ModelError, match="cannot be told beforehand: NotImplementedError: data-dependent"):
+        step_bytes(_config(), Shape(1, 1, 1), FULL)
