@@ -15,9 +15,9 @@ import {
   score,
   visible,
 } from "../../static/js/lib/format.js";
-import { baselineShapes, stageShapes } from "../../static/js/lib/chart.js";
 import { words } from "../../static/js/lib/log.js";
 import { counts, grouped, lastTool, modelTurns, rewardSpan } from "../../static/js/lib/rollouts.js";
+import { baselineShapes, stageShapes } from "../../static/js/lib/shapes.js";
 import { decimate, flatRange, last, positive, smooth, sparkLines, valueAt } from "../../static/js/lib/series.js";
 import { wallClock } from "../../static/js/lib/timechart.js";
 import { readView, writeView } from "../../static/js/lib/view.js";
