@@ -115,6 +115,7 @@ def _live() -> dict[str, str]:
         "waiting_warm_up": _("Waiting for the warm-up run {name} to finish; this run starts from its model."),
         "waiting_worker": _("Waiting for a free worker."),
         "step_of": _("step {step} of {total}"),
+        "stage_of": _("stage {stage} of {of}: {name}"),
         "per_step": _("{t} per step"),
         "left": _("{t} left"),
         "generating_of": _("generating {done} of {all}"),

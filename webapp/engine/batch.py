@@ -116,9 +116,9 @@ class Batch:
 
     def _stage_started(self, event: journal.StageStarted) -> None:
         """The stages until now: one that is gone on in takes the place of itself and of those after it."""
-        number, said = _int(event.stage, "stage"), self._noted(event)
+        number, of, began = _int(event.stage, "stage"), _int(event.of, "of"), _int(event.began, "step")
         before = [each for each in self._now("health").get("stages", []) if each["stage"] < number]
-        now = {"stage": number, "name": said["name"], "began": _int(event.began, "step")}
+        now = {"stage": number, "of": of, "name": self._noted(event)["name"], "began": began}
         self._report("stages", [*before, now])
 
     def _phase(self, event: journal.PhaseChanged) -> None:

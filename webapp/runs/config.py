@@ -29,8 +29,14 @@ def stage_at(run: Run, step: int) -> int:
 
 def config_at(run: Run, step: int) -> JobConfig | None:
     """The config of a step: that of its stage, where the run has stages."""
-    config, number = config_of(run), stage_at(run, step)
-    return config.stage(number) if config is not None and 0 < number <= len(config.stages) else config
+    config = config_of(run)
+    return of_step(run, config, step) if config is not None else None
+
+
+def of_step(run: Run, config: JobConfig, step: int) -> JobConfig:
+    """What a config of the run says about a step: its stage's options, where the run has stages."""
+    number = stage_at(run, step)
+    return config.stage(number) if 0 < number <= len(config.stages) else config
 
 
 def all_components(config: JobConfig | None) -> list[RewardComponent]:

@@ -12,6 +12,7 @@ from django.core.exceptions import ValidationError
 from django.test import Client
 from django.urls import reverse
 from django.utils import translation
+from tiltyard_client import show
 
 from tests.webapp.runs.test_batch import batch_of
 from training import journal as j
@@ -24,6 +25,7 @@ from webapp.environments.tokens import token_write, trainer_access
 from webapp.launch.forms import RunForm
 from webapp.launch.preflight import preflight
 from webapp.records.reports import event_text
+from webapp.records.selectors import run_view
 from webapp.rewards.lab.recorded import Rows, found_in
 from webapp.rewards.selectors import runs_using as runs_of_spec
 from webapp.rollouts.models import Rollout, Turn
@@ -115,7 +117,7 @@ def test_what_a_stage_uses_is_in_use(staged: dict[str, Any], make_run: Any) -> N
 def test_the_form_gives_the_stages_back_and_places_what_is_wrong(project: Project, staged: dict[str, Any]) -> None:
     form = RunForm(project=project, config=staged["config"], name="a")
     data = {path: form[path].value() for path in form.fields}
-    data = {path: value for path, value in data.items() if value not in (None, False)}
+    data = {path: value for path, value in data.items() if value is not None and value is not False}
     shown = data["curriculum.stages"]
     assert shown.startswith("- name: easy\n  until_step: 10\n") and "rloo" not in shown
     again = RunForm(data, project=project)
@@ -148,9 +150,9 @@ def begins(stage: int, name: str, began: int, **over: Any) -> j.StageStarted:
 def test_a_run_knows_its_stages_and_forgets_those_that_are_trained_again() -> None:
     batch = batch_of(begins(1, "a", 0, why="first"), begins(2, "b", 8), begins(3, "c", 20))
     assert batch.run_changes["health"]["stages"] == [
-        {"stage": 1, "name": "a", "began": 0},
-        {"stage": 2, "name": "b", "began": 8},
-        {"stage": 3, "name": "c", "began": 20},
+        {"stage": 1, "of": 3, "name": "a", "began": 0},
+        {"stage": 2, "of": 3, "name": "b", "began": 8},
+        {"stage": 3, "of": 3, "name": "c", "began": 20},
     ]
     resumed = begins(2, "b", 8, step=12, why="resumed")
     again = batch_of(resumed, health=batch.run_changes["health"])
@@ -163,9 +165,10 @@ def test_a_run_knows_its_stages_and_forgets_those_that_are_trained_again() -> No
 @pytest.fixture
 def run(project: Project, staged: dict[str, Any], make_run: Any) -> Any:
     """A run in its second stage, after step 12."""
-    health = {"stages": [{"stage": 1, "name": "easy", "began": 0}, {"stage": 2, "name": "hard", "began": 10}]}
+    begun = [("easy", 0), ("hard", 10)]
+    stages = [{"stage": n, "of": 2, "name": name, "began": began} for n, (name, began) in enumerate(begun, start=1)]
     plain = resolve(project, staged["config"]).config.model_dump(mode="json")
-    return make_run(config=staged["config"], resolved=plain, health=health, state="running", step=12)
+    return make_run(config=staged["config"], resolved=plain, health={"stages": stages}, state="running", step=12)
 
 
 def test_a_step_has_the_options_of_its_stage(run: Any, make_run: Any, staged: dict[str, Any]) -> None:
@@ -182,9 +185,17 @@ def test_a_step_has_the_options_of_its_stage(run: Any, make_run: Any, staged: di
 def test_rollouts_are_scored_with_the_rows_of_their_stage(run: Any) -> None:
     for step in (3, 12):
         rollout = Rollout.objects.create(
-            run=run, attempt=1, step=step, group=0, index=0, row=1, status="completed", started_at=run.created_at
+            run=run,
+            attempt=1,
+            step=step,
+            group=0,
+            index=0,
+            row=1,
+            status="completed",
+            started_at=run.created_at,
+            seq=step,
         )
-        Turn.objects.create(rollout=rollout, run=run, number=0, messages=[{"role": "user", "content": "go"}])
+        Turn.objects.create(rollout=rollout, run=run, number=0, seq=step, messages=[{"role": "user", "content": "go"}])
     rollouts = Rollout.objects.filter(run=run)
     rows = Rows(io.BytesIO(), run, rollouts, lambda: None)
     found = [
@@ -211,3 +222,14 @@ def test_only_owners_see_where_the_servers_of_a_stage_are(
     shown = client_for(rita).get(address).content.decode()
     assert "65002" not in shown and "rows.jsonl" not in shown and "until_step: 10" in shown
     assert "65002" in client_for(alice).get(address).content.decode()
+
+
+def test_the_head_of_the_page_and_the_command_line_say_which_stage_it_is(
+    run: Any, rita: User, client_for: Callable[..., Client], capsys: Any
+) -> None:
+    page = client_for(rita).get(reverse("run-detail", args=[run.project.slug, run.pk])).content.decode()
+    assert "stage 2 of 2: hard" in page
+    show.run({**run_view(run), "url": ""}, "")
+    assert "2 of 2: hard" in capsys.readouterr().out
+    show.run({**run_view(run), "url": "", "health": {}}, "")
+    assert "stage" not in capsys.readouterr().out
