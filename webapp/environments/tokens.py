@@ -108,8 +108,8 @@ def _tokens(environments: list[Environment]) -> dict[str, str]:
     tokens = {
         urlsplit(url).netloc.lower(): token
         for environment in environments
-        for url in environment.addresses()
-        if (token := token_for(environment, url))
+        for url in (environment.url, *(replica.url for replica in environment.replicas.all()))
+        if url and (token := token_for(environment, url))
     }
     return {"TILTYARD_ENV_TOKENS": json.dumps(tokens)} if environments else {}
 
