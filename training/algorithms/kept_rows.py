@@ -55,17 +55,19 @@ class KeptRowsTrainer(FiniteUpdates, GRPOTrainer):  # type: ignore[misc]
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         """In a run with stages the step size and the decay are those of the stage, whatever the checkpoint was saved
         with; the moments and the place in the schedule go on."""
-        decays = [group["weight_decay"] for group in self.optimizer.param_groups]
-        super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is None or self.callback.job.stage is None:
+            super()._load_optimizer_and_scheduler(checkpoint)
             return
+        optimizer: Any = self.optimizer
+        own = [{name: group[name] for name in ("initial_lr", "weight_decay")} for group in optimizer.param_groups]
+        super()._load_optimizer_and_scheduler(checkpoint)
         self._random_of = checkpoint
-        schedule = getattr(self.lr_scheduler, "scheduler", self.lr_scheduler)  # accelerate's stands around it
-        rate = self.args.learning_rate
-        schedule.base_lrs = [rate] * len(decays)
-        schedule._last_lr = [rate * factor(schedule.last_epoch) for factor in schedule.lr_lambdas]
-        for group, decay, now in zip(self.optimizer.param_groups, decays, schedule._last_lr, strict=True):
-            group.update(lr=now, initial_lr=rate, weight_decay=decay)
+        schedule: Any = getattr(self.lr_scheduler, "scheduler", self.lr_scheduler)  # accelerate's stands around it
+        schedule.base_lrs = [values["initial_lr"] for values in own]
+        factors = [factor(schedule.last_epoch) for factor in schedule.lr_lambdas]
+        schedule._last_lr = [rate * factor for rate, factor in zip(schedule.base_lrs, factors, strict=True)]
+        for group, values, now in zip(optimizer.param_groups, own, schedule._last_lr, strict=True):
+            group.update(values, lr=now)
 
     def get_batch_samples(self, *arguments: Any) -> Any:
         """The first prompts of a stage are fetched before the random states are set: a loader that begins draws a

@@ -65,15 +65,18 @@ def test_each_stage_has_its_own_tasks_environment_rewards_and_options(make_job: 
                 "optim": {"learning_rate": 1e-4, "weight_decay": 0.1},
             },
         ]
-        job = staged(make_job, first, stages, run={"max_steps": 4, **NO_SAVES})
+        held_out = {"every": 9, "share": 0.0, "data": tasks(tmp_path, "held-out", ("new", NUMBERS[0]))}
+        job = staged(make_job, first, stages, run={"max_steps": 4, **NO_SAVES}, evaluate=held_out)
         run_grpo(job)
-    assert asked(one) == set(COLOURS) and asked(two) == set(NUMBERS)
+    assert asked(one) == {*COLOURS, "new"} and asked(two) == {*NUMBERS, "new"}
+    assert [event.leaked for event in of_type(job.run_dir, "tasks_held_out")] == [1, 1]  # in stage 1 that of stage 2
     assert begun(job) == [(1, "colours", 0, 0, "first"), (2, "numbers", 2, 2, "steps")]
     sizes = dict.fromkeys(range(1, 5), 0)
     for event in of_type(job.run_dir, "rollout_started"):
-        sizes[event.step] += 1
+        if not event.held_out:
+            sizes[event.step] += 1
     assert sizes == {1: 8, 2: 8, 3: 6, 4: 6}
-    values = {event.step: event.values for event in of_type(job.run_dir, "metrics")}
+    values = {event.step: event.values for event in of_type(job.run_dir, "metrics") if "loss" in event.values}
     assert [values[step]["learning_rate"] for step in (1, 2, 3, 4)] == [1e-3, 1e-3, 1e-4, 1e-4]
     named = {step: "rewards/tool_call_correctness/mean" in found for step, found in values.items()}
     assert named == {1: True, 2: True, 3: False, 4: False}
