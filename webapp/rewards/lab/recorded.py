@@ -37,11 +37,11 @@ def found_in(rollouts: QuerySet[Rollout], rows: Rows) -> Found:
 
 
 def _of_batch(batch: list[Rollout], rows: Rows) -> Found:
-    episodes = {}
+    episodes: dict[uuid.UUID, Episode] = {}
     for stage, some in groupby(batch, key=rows.stage_of):
-        one = list(some)
-        held = {item.row: rows.get(stage, item.row) for item in one if item.row is not None}
-        episodes |= {rollout.pk: episode for rollout, episode in episodes_of(one, held)}
+        alike = list(some)
+        held = {item.row: rows.get(stage, item.row) for item in alike if item.row is not None}
+        episodes |= {rollout.pk: episode for rollout, episode in episodes_of(alike, held)}
     for rollout in batch:
         episode = episodes.get(rollout.pk)
         yield _record(rollout, episode), episode
@@ -77,9 +77,9 @@ class Rows:
         self._file, self._run = file, run
         self._places: dict[tuple[int, int], int] = {}
         wanted: dict[int, tuple[int, set[int]]] = {}
-        played = rollouts.filter(row__isnull=False).order_by().values_list("step", "row").distinct()
-        for step, row in played:
-            wanted.setdefault(stage_at(run, step), (step, set()))[1].add(row)
+        for step, row in rollouts.order_by().values_list("step", "row").distinct():
+            if row is not None:
+                wanted.setdefault(stage_at(run, step), (step, set()))[1].add(row)
         for stage, (step, places) in wanted.items():
             self._keep(stage, dataset_path(run, step), places, tick)
 
