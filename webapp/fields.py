@@ -104,9 +104,11 @@ class YamlListField(forms.CharField):
 
     widget = forms.Textarea
 
-    def __init__(self, item: type[BaseModel], *, wanted: str, brief: bool = False, **kwargs: Any) -> None:
+    def __init__(
+        self, item: type[BaseModel], *, wanted: str, rows: int = 4, brief: bool = False, **kwargs: Any
+    ) -> None:
         """``brief`` leaves out what stands at its default."""
-        attrs = {"rows": 4, "spellcheck": "false"}
+        attrs = {"rows": rows, "spellcheck": "false", "class": "mono"}
         super().__init__(required=False, max_length=20_000, widget=forms.Textarea(attrs=attrs), **kwargs)
         self.item, self.wanted, self.brief = item, wanted, brief
 

@@ -193,7 +193,7 @@ test("stages are bands of the steps that are shown, every other one shaded", () 
     { name: "a <b>", began: 10 },
     { name: "all", began: 25 },
   ];
-  const whole = stageShapes(stages, [1, 40], "#000");
+  const whole = stageShapes(stages, [1, 40], "#000", 400);
   assert.deepEqual(
     whole.annotations.map((note) => [note.text, note.x]),
     [
@@ -206,7 +206,7 @@ test("stages are bands of the steps that are shown, every other one shaded", () 
     whole.shapes.map((shape) => [shape.x0, shape.x1]),
     [[10.5, 25.5]],
   );
-  const zoomed = stageShapes(stages, [12, 20], "#000");
+  const zoomed = stageShapes(stages, [12, 20], "#000", 400);
   assert.deepEqual(
     zoomed.annotations.map((note) => [note.text, note.x]),
     [["a &lt;b>", 12]],
@@ -215,8 +215,17 @@ test("stages are bands of the steps that are shown, every other one shaded", () 
     zoomed.shapes.map((shape) => [shape.x0, shape.x1]),
     [[12, 20]],
   );
-  assert.deepEqual(stageShapes([], [1, 40], "#000"), { shapes: [], annotations: [] });
-  assert.deepEqual(stageShapes(stages, null, "#000").shapes, []);
+  assert.deepEqual(stageShapes([], [1, 40], "#000", 400), { shapes: [], annotations: [] });
+  assert.deepEqual(stageShapes(stages, null, "#000", 400).shapes, []);
+  const long = [
+    { name: "a name that has no room", began: 0 },
+    { name: "所有四个部分和长回答", began: 10 },
+    { name: "narrow", began: 39 },
+  ];
+  assert.deepEqual(
+    stageShapes(long, [0, 40], "#000", 240).annotations.map((note) => note.text),
+    ["a name th…", "所有四个部分和长回答", ""],
+  );
 });
 
 test("a moment is drawn at the reader's own time of day", () => {

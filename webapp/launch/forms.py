@@ -157,6 +157,7 @@ class RunForm(forms.Form):
             self.fields["curriculum.stages"] = YamlListField(
                 Stage,
                 wanted=_("Write a list, each item with the name of a stage and its options."),
+                rows=12,
                 brief=True,
                 label=translated(info.title),
                 help_text=help_text(info.description),

@@ -119,7 +119,7 @@ export class Chart {
       : flatRange([...this.lines.flatMap((line) => line.y), ...baselines.map((item) => item.y)]);
     const width = range ? range[1] - range[0] : 0;
     const lines = baselineShapes(baselines, colour("--ink-3"), this.all.view.log);
-    const bands = stageShapes(this.all.state?.run?.health?.stages ?? [], range, colour("--ink-3"));
+    const bands = stageShapes(this.all.state?.run?.health?.stages ?? [], range, colour("--ink-3"), this.width());
     const layout = {
       // The arrays grow in place as points arrive; Plotly only looks at them again when this changes.
       datarevision: (this.revision += 1),
@@ -233,8 +233,13 @@ export class Chart {
     const range = /** @type {any} */ (this.plot).layout?.xaxis?.range;
     this.cross.hidden = step === null || !range || step < range[0] || step > range[1];
     if (this.cross.hidden || step === null) return;
-    const width = this.plot.clientWidth - MARGIN.l - MARGIN.r;
-    this.cross.style.transform = `translateX(${MARGIN.l + ((step - range[0]) / (range[1] - range[0])) * width}px)`;
+    const at = MARGIN.l + ((step - range[0]) / (range[1] - range[0])) * this.width();
+    this.cross.style.transform = `translateX(${at}px)`;
+  }
+
+  /** Pixels that the steps have. */
+  width() {
+    return this.plot.clientWidth - MARGIN.l - MARGIN.r;
   }
 
   /** @param {number | null} step */

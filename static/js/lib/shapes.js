@@ -4,6 +4,8 @@
 /** @typedef {{name: string, y: number}} Baseline */
 /** @typedef {{name: string, began: number}} Stage */
 
+const FONT = 10;
+
 /**
  * A dashed line across the chart for each simple policy, with its name; Plotly scales the axis by them too.
  * @param {Baseline[]} baselines
@@ -31,9 +33,21 @@ export function baselineShapes(baselines, ink, log) {
       y: at(item.y),
       yanchor: "bottom",
       showarrow: false,
-      font: { size: 10, color: ink },
+      font: { size: FONT, color: ink },
     })),
   };
+}
+
+/**
+ * A name as long as fits into so many pixels; nothing where not even two letters do.
+ * @param {string} name
+ * @param {number} room
+ */
+function shortened(name, room) {
+  let left = room - FONT;
+  const letters = Array.from(name);
+  const fits = letters.findIndex((letter) => (left -= letter > "\u2e80" ? FONT : FONT * 0.55) < 0);
+  return fits < 0 ? name : fits < 2 ? "" : `${letters.slice(0, fits).join("")}…`;
 }
 
 /**
@@ -41,8 +55,9 @@ export function baselineShapes(baselines, ink, log) {
  * @param {Stage[]} stages
  * @param {[number, number] | null} span the steps that are shown
  * @param {string} ink
+ * @param {number} width pixels that the steps have
  */
-export function stageShapes(stages, span, ink) {
+export function stageShapes(stages, span, ink, width) {
   const parts = span
     ? stages.map((stage, at) => ({
         name: stage.name,
@@ -52,6 +67,8 @@ export function stageShapes(stages, span, ink) {
       }))
     : [];
   const seen = parts.filter((part) => part.x1 > part.x0);
+  const room = (/** @type {{x0: number, x1: number}} */ part) =>
+    span ? ((part.x1 - part.x0) / (span[1] - span[0])) * width : 0;
   return {
     shapes: seen
       .filter((part) => part.shaded)
@@ -68,14 +85,14 @@ export function stageShapes(stages, span, ink) {
         opacity: 0.1,
       })),
     annotations: seen.map((part) => ({
-      text: part.name.replace(/&/g, "&amp;").replace(/</g, "&lt;"), // Plotly reads tags
+      text: shortened(part.name, room(part)).replace(/&/g, "&amp;").replace(/</g, "&lt;"), // Plotly reads tags
       x: part.x0,
       xanchor: "left",
       yref: "paper",
       y: 1,
       yanchor: "top",
       showarrow: false,
-      font: { size: 10, color: ink },
+      font: { size: FONT, color: ink },
     })),
   };
 }

@@ -24,11 +24,12 @@ from webapp.environments.services import require_unused
 from webapp.environments.tokens import token_write, trainer_access
 from webapp.launch.forms import RunForm
 from webapp.launch.preflight import preflight
-from webapp.records.reports import event_text
+from webapp.records.reports import REPORT_KINDS, event_text
 from webapp.records.selectors import run_view
 from webapp.rewards.lab.recorded import Rows, found_in
 from webapp.rewards.selectors import runs_using as runs_of_spec
 from webapp.rollouts.models import Rollout, Turn
+from webapp.run_pages.templatetags.events import event_kind
 from webapp.runs.config import all_components, common_components, config_at, stage_at
 from webapp.teams.models import Project, User
 
@@ -158,6 +159,7 @@ def test_a_run_knows_its_stages_and_forgets_those_that_are_trained_again() -> No
     again = batch_of(resumed, health=batch.run_changes["health"])
     assert [each["name"] for each in again.run_changes["health"]["stages"]] == ["a", "b"]
     kind, payload, _at = again.events[0]
+    assert [kind for kind in REPORT_KINDS if event_kind(kind) == kind] == []
     with translation.override("en"):
         assert event_text({"kind": kind, "payload": payload, "attempt": 2}) == "continues in stage 2 of 3: b"
 
