@@ -230,22 +230,23 @@ def _stages(project: Project, config: JobConfig, plain: JobConfig) -> None:
     stages = []
     for number, stage in enumerate(config.stages):
         try:
-            stages.append(_stage(project, stage, config.stage(number + 1)))
+            stages.append(_stage(project, stage, config.stage(number + 1), plain))
         except ConfigError as exc:
             raise ConfigError(exc.sentence, option=f"curriculum.stages.{number}.{exc.option}", hint=exc.hint) from exc
     plain.curriculum = CurriculumConfig(stages=stages)
 
 
-def _stage(project: Project, stage: Stage, course: JobConfig) -> Stage:
+def _stage(project: Project, stage: Stage, course: JobConfig, plain: JobConfig) -> Stage:
     found = stage.model_copy(deep=True)
     if "train" in stage.data:
         found.data["train"] = _dataset(project, course.data.train)
     if stage.environment:
         _environment(project, course)
-        found.environment = course.environment.model_dump(mode="json")
+        run, own = (each.environment.model_dump(mode="json") for each in (plain, course))
+        found.environment = {name: value for name, value in own.items() if value != run[name]}
     if stage.rewards.keys() & {"spec", "components"}:
         _rewards(project, course)
-        parts = [part.model_dump(mode="json") for part in course.rewards.components]
+        parts = [part.model_dump(mode="json", exclude_defaults=True) for part in course.rewards.components]
         found.rewards |= {"spec": "", "components": parts}
     return found
 
