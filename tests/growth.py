@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import gc
 import time
 from collections.abc import Callable, Iterator
@@ -23,10 +24,18 @@ SURE, MOST = 3, 12
 a cost that grows with the square in all."""
 
 
+@functools.cache
+def _keep_arenas() -> list[bytes]:
+    """One small object in each of Python's own arenas (1 MiB) for 40 MiB, so that none of them is given back either:
+    splitting a text makes thousands of objects, and each round would have fresh pages for them."""
+    return [bytes(64) for _ in range(400_000)][::4_000]
+
+
 @contextlib.contextmanager
 def memory_kept() -> Iterator[None]:
     """Within, freed memory stays with the process. Else the C library gives large pieces back to the kernel and asks
     for them again in each round: a text of twice the size may cross that line and cost four times as much."""
+    _keep_arenas()
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):  # not glibc

@@ -110,8 +110,17 @@ def test_the_documents_values_stand() -> None:
     )
 
 
+HELD = ("toolbench", "bfcl-stage-3")
+"""The largest ones; each takes seconds, so the others are tried with the slow tests."""
+
+
 @pytest.mark.parametrize(
-    "name", [item.id for item in presets().values() if item.config_for("full").model.source in KNOWN]
+    "name",
+    [
+        pytest.param(item.id, marks=() if item.id in HELD else pytest.mark.slow)
+        for item in presets().values()
+        if item.config_for("full").model.source in KNOWN
+    ],
 )
 def test_the_full_size_fits_the_device_that_its_page_names(name: str) -> None:
     preset = presets()[name]

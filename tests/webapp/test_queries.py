@@ -135,16 +135,17 @@ def test_counts_and_filters_of_the_list_come_from_indexes(project: Project, fill
     runs = Run.objects.filter(project=project)
     tags = runs.exclude(tags=[]).values_list("tags", flat=True)
     with connection.cursor() as cursor:
-        # With three rows every index costs the same: an index scan, which reads the rows, may not be chosen for that.
-        off = "enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_indexscan = off"
-        cursor.execute(f"SET LOCAL {off}")
+        # With three rows every index costs the same, and in PostgreSQL 18 index scans cannot be switched off without
+        # index-only ones: so the planner may not see the other indexes of the table.
+        cursor.execute("SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off")
+        cursor.execute(
+            "UPDATE pg_index SET indisvalid = indexrelid::regclass::text IN ('run_listed', 'run_tagged')"
+            " WHERE indrelid = 'runs_run'::regclass"
+        )
         plans = [
             runs.filter(archived_at=None).order_by().values("created_by").explain(),
             runs.filter(archived_at=None).order_by("-created_at", "pk").values("pk")[:50].explain(),
             tags.order_by().explain(),
-        ]
-        cursor.execute("SET LOCAL enable_indexscan = on")
-        plans += [
             Checkpoint.objects.filter(project=project, state="whole").order_by("-created_at").values("pk").explain(),
             RegisteredModel.objects.filter(project=project).order_by("-created_at").values("pk").explain(),
         ]

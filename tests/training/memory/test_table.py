@@ -147,6 +147,7 @@ def test_precision_is_chosen_as_the_trainer_does(folder: Path) -> None:
     assert names == [["float32", "bfloat16"], ["bfloat16", "bfloat16"], ["float32", "None"], ["bfloat16", "None"]]
 
 
+@pytest.mark.slow
 def test_the_smallest_change_that_fits_is_named(folder: Path) -> None:
     model = Model.of("Qwen/Qwen3-0.6B")
     assert model is not None
