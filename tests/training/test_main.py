@@ -273,6 +273,7 @@ def test_after_kill_9_every_line_of_the_journal_is_an_event(
     assert found[-1].type != "run_finished"
 
 
+@pytest.mark.slow
 def test_kill_9_in_stage_2_goes_on_in_stage_2(tmp_path: Path, starter_folder: Path) -> None:
     run_dir = tmp_path / "run"
     with scripted_server() as url:

@@ -81,29 +81,38 @@ def test_each_stage_has_its_own_tasks_environment_rewards_and_options(make_job: 
     named = {step: "rewards/tool_call_correctness/mean" in found for step, found in values.items()}
     assert named == {1: True, 2: True, 3: False, 4: False}
     assert [event.from_step for event in of_type(job.run_dir, "run_started")] == [0]
-    assert [(event.step, event.final) for event in of_type(job.run_dir, "checkpoint")] == [(2, False), (4, True)]
+    saved = [(event.step, event.final) for event in of_type(job.run_dir, "checkpoint")]
+    assert saved == [(2, False), (4, False), (4, True)]  # where a stage ends, and the best evaluation of the last one
     manifest = verify(job.run_dir / "checkpoint-2")
     assert manifest is not None and manifest.stage == StageMark(number=1, name="colours", began=0, ended=True)
 
 
-def test_moments_and_schedule_go_on_while_rate_and_decay_are_the_stages(make_job: MakeJob) -> None:
+def test_moments_and_schedule_go_on_while_rate_and_decay_are_the_stages(
+    make_job: MakeJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the run was stopped in its second stage."""
     run, optim = {"max_steps": 4, "save_every": 1, "keep_last": 0}, {"schedule": "linear", "learning_rate": 1e-3}
-    own = {"optim": {"learning_rate": 1e-4, "weight_decay": 0.25}}
+    stages = [{"name": "a", "until_step": 2}, {"name": "b", "optim": {"learning_rate": 1e-4, "weight_decay": 0.25}}]
     with scripted_server() as url:
-        plain = staged(make_job, url, [], "plain", run=run, optim=optim)
-        run_grpo(plain, scorer=by_length)
-        job = staged(make_job, url, [{"name": "a", "until_step": 2}, {"name": "b", **own}], run=run, optim=optim)
-        run_grpo(job, scorer=by_length)
-    rates, expected = figures(job, "learning_rate"), figures(plain, "learning_rate")
-    assert len(set(expected.values())) == 4
-    assert rates == pytest.approx({step: rate * (0.1 if step > 2 else 1) for step, rate in expected.items()})
-    states = [torch.load(job.run_dir / f"checkpoint-{step}/optimizer.pt", weights_only=True) for step in (2, 3)]
-    assert [state["param_groups"][0]["weight_decay"] for state in states] == [0.0, 0.25]
+        first = staged(make_job, url, stages, "1", run=run, optim=optim)
+        stop_after(first, 3, monkeypatch)
+        with pytest.raises(StopRequested):
+            run_grpo(first, scorer=by_length)
+        second = staged(make_job, url, stages, "2", run=run, optim=optim, resume_from=first.run_dir)
+        run_grpo(second, scorer=by_length)
+    assert begun(first) == [(1, "a", 0, 0, "first"), (2, "b", 2, 2, "steps")]
+    assert begun(second) == [(2, "b", 2, 3, "resumed")]
+    rates = figures(first, "learning_rate") | figures(second, "learning_rate")
+    assert rates == pytest.approx({1: 1e-3, 2: 0.75e-3, 3: 0.5e-4, 4: 0.25e-4})
+    folders = [first.run_dir / "checkpoint-2", first.run_dir / "checkpoint-3", second.run_dir / "checkpoint-4"]
+    states = [torch.load(folder / "optimizer.pt", weights_only=True) for folder in folders]
+    assert [state["param_groups"][0]["weight_decay"] for state in states] == [0.0, 0.25, 0.25]
     assert {state["param_groups"][1]["weight_decay"] for state in states} == {0.0}
     steps = [{int(moment["step"]) for moment in state["state"].values()} for state in states]
-    assert steps == [{2}, {3}]
+    assert steps == [{2}, {3}, {4}]
 
 
+@pytest.mark.slow
 def test_a_run_cut_in_any_stage_is_bitwise_the_same(make_job: MakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
     """Four updates a sampling, then two: killed right after the change, within a sampling, and at its border."""
     stages = [
@@ -151,9 +160,9 @@ def test_a_held_out_figure_ends_a_stage_once_it_is_reached_often_enough(make_job
         job = staged(
             make_job,
             url,
-            [{**GOAL, "until_step": 5}, {"name": "b"}],
+            [GOAL, {"name": "b"}],
             evaluate=HELD_OUT,
-            run={"max_steps": 6, "keep_last": 0, **NO_SAVES},
+            run={"max_steps": 5, "keep_last": 0, **NO_SAVES},
         )
         by_step(server, job, {0: 1.0, 1: 1.0, 2: 0.4, 3: 0.5, 4: 0.6, 5: 0.3})
         run_grpo(job, scorer=by_length)
