@@ -218,6 +218,7 @@ THREE = [{"name": "a", "until_step": 3}, {"name": "b", "until_step": 6}, {"name"
         (3, StageMark(number=1, name="a", began=0, ended=True), ("b", 3)),
         (5, StageMark(number=2, name="b", began=3), ("b", 3)),
         (5, StageMark(number=7, name="c", began=4), ("c", 4)),  # the config had other stages before it
+        (5, StageMark(number=1, name="b", began=3), ("b", 3)),  # the config had none before it
         (5, StageMark(number=1, name="gone", began=0), ("b", 5)),
         (5, None, ("b", 5)),  # a checkpoint of a run without stages
         (8, None, ("c", 8)),
