@@ -150,7 +150,8 @@ def _preflight(config: JobConfig, device: str, *, as_json: bool) -> int:
             between = ","
         else:
             hint = f" {check.hint}" if check.hint and not check.ok else ""
-            print(f"{'ok  ' if check.ok else 'FAIL'}  {check.check}: {check.message}{hint}")
+            what = f"{check.check} ({check.stage})" if check.stage else check.check
+            print(f"{'ok  ' if check.ok else 'FAIL'}  {what}: {check.message}{hint}")
     if as_json:
         print("[]" if between == "[" else "]")
     return 0 if ok else 1
@@ -170,11 +171,15 @@ def _memory(config: JobConfig, device: str, *, as_json: bool) -> int:
 
 
 def _export_verl(config: JobConfig, output: Path, *, name: str) -> int:
-    from training.exports.verl import export_verl
+    from training.exports.verl import export_stages, export_verl
 
     try:
         output.mkdir(parents=True, exist_ok=True)
-        names = export_verl(config, Path(config.data.train), output, name=name)
+        if config.stages:
+            rows = [Path(course.data.train) for course in config.courses]
+            names = export_stages(config, config.courses, rows, output, name=name)
+        else:
+            names = export_verl(config, Path(config.data.train), output, name=name)
     except TiltyardError as exc:
         sys.stderr.write(f"{exc.message} {exc.hint}".strip() + "\n")
         return EXIT_USAGE

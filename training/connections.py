@@ -3,9 +3,10 @@
 Under an allow-list a host is resolved once, every address it has must pass the policy of ``training/addresses.py``, and
 the connection goes to one of those addresses; the name stays in Host and SNI, and the peer is compared before anything
 is sent. The supervisor gives a trainer its list and the server's token as ``TILTYARD_OUTBOUND_ALLOW`` and
-``TILTYARD_ENV_TOKEN``; a process that speaks to several servers (the web) gives them with ``reaching``, or hands over
-the addresses that it has checked itself. A command line with neither is its operator's own and goes where it is told.
-Redirects and the proxies of the environment are never followed, and nothing is compressed.
+``TILTYARD_ENV_TOKEN``, or several tokens as ``TILTYARD_ENV_TOKENS``; a process that speaks to several servers (the
+web) gives them with ``reaching``, or hands over the addresses that it has checked itself. A command line with neither
+is its operator's own and goes where it is told. Redirects and the proxies of the environment are never followed, and
+nothing is compressed.
 
 No other module of ``training`` and ``webapp`` imports an HTTP client (tests/test_architecture.py).
 """
@@ -13,6 +14,7 @@ No other module of ``training`` and ``webapp`` imports an HTTP client (tests/tes
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
 import ssl
@@ -24,6 +26,7 @@ from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -33,6 +36,8 @@ from training.words import _
 
 ALLOW_VARIABLE = "TILTYARD_OUTBOUND_ALLOW"
 TOKEN_VARIABLE = "TILTYARD_ENV_TOKEN"  # noqa: S105 - the name of a variable, not a secret
+TOKENS_VARIABLE = "TILTYARD_ENV_TOKENS"
+"""In its place where a run plays on several environments: each server's token by its ``host:port``, as JSON."""
 MAX_TRIED = 4
 """Addresses of one host that are tried."""
 CONNECTIONS = 100
@@ -64,11 +69,19 @@ def reaching(access: Access) -> Iterator[None]:
         _access.reset(reset)
 
 
-def auth_headers() -> dict[str, str]:
-    """The bearer token of the environment registration, when one was handed over."""
+def auth_headers(url: str) -> dict[str, str]:
+    """The bearer token of the environment registration that the server belongs to, when one was handed over."""
     access = _access.get()
-    token = os.environ.get(TOKEN_VARIABLE, "") if access is None else access.token
+    token = _own_token(url) if access is None else access.token
     return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def _own_token(url: str) -> str:
+    """The token among this process's variables; of several, only the one that is the server's."""
+    several = os.environ.get(TOKENS_VARIABLE)
+    if several is None:
+        return os.environ.get(TOKEN_VARIABLE, "")
+    return str(json.loads(several).get(urlsplit(url).netloc.lower(), ""))
 
 
 def allow_list() -> AllowList | None:

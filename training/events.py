@@ -49,6 +49,23 @@ class RunStarted(Event):
     save_seconds: float | None = None
 
 
+class StageStarted(Event):
+    """A stage of the run is trained from here on: the ``stage``-th ``of`` so many, which began after step ``began``.
+
+    ``step`` is the last one that was trained: above ``began`` where a later attempt goes on in the stage. ``why`` it
+    begins: the one before it ended by its ``steps`` or by a held-out ``figure``. ``rows`` is what it learns from.
+    """
+
+    type: Literal["stage_started"] = "stage_started"
+    stage: int
+    of: int
+    name: str
+    began: int
+    step: int
+    rows: int | None = None
+    why: Literal["first", "resumed", "steps", "figure"] = "first"
+
+
 class PhaseChanged(Event):
     """What the trainer does now. ``step`` is the step being worked on, from 1."""
 
@@ -294,6 +311,7 @@ class RunFinished(Event):
 
 AnyEvent = Annotated[
     RunStarted
+    | StageStarted
     | PhaseChanged
     | Metrics
     | RolloutStarted

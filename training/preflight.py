@@ -32,6 +32,16 @@ _INSTALL: dict[TrackerName, str] = {
 }
 
 
+_READS: dict[str, tuple[str, ...]] = {
+    "dataset": ("data",),
+    "environment": ("environment",),
+    "slots": ("environment", "rollout"),
+    "rewards": ("rewards",),
+    "batch": ("rollout", "optim"),
+}
+"""Groups of options that a check reads and a stage may have of its own; the others look at the whole job."""
+
+
 class _Problem(Exception):
     """A check found something wrong and says it in its own words."""
 
@@ -45,7 +55,8 @@ class Check(BaseModel):
     """The outcome of one check, as forms and ``preflight --json`` show it.
 
     ``told`` is the message where the sentence is our own, for translation; ``code`` is that of an error from elsewhere.
-    ``option`` is the one that it belongs to; a ``hard`` problem cannot be overridden.
+    ``option`` is the one that it belongs to; a ``hard`` problem cannot be overridden. ``stage`` is the name of the one
+    that it was found in, where the job has stages.
     """
 
     check: str
@@ -56,6 +67,7 @@ class Check(BaseModel):
     code: str = ""
     option: str = ""
     hard: bool = False
+    stage: str = ""
 
 
 def preflight(config: JobConfig, *, load_template: bool = True) -> list[Check]:
@@ -81,14 +93,38 @@ def each_check(config: JobConfig, *, load_template: bool = True, device: str = "
         checks.append(("template", _template))
     if load_template and config.needs_model and config.model.source != STARTER:
         checks.append(("memory", lambda config: _memory(config, device)))
-    yield from (_run(name, check, config) for name, check in checks)
+    for name, check in checks:
+        yield from _of_stages(name, check, config)
     yield from (_tracker(name) for name in config.report.to)
-    yield from (_trap(item) for item in traps(config, load_template=load_template))
+    yield from _traps(config, load_template)
 
 
-def _trap(found: Trap) -> Check:
-    check = _check("settings", False, found.sentence, found.hint)
-    return check.model_copy(update={"option": found.option, "hard": found.hard})
+def _of_stages(name: str, check: Callable[[JobConfig], Sentence], config: JobConfig) -> Iterator[Check]:
+    """A check of the job; of each stage once, where stages differ in what it reads."""
+    groups = _READS.get(name, ())
+    courses: dict[str, tuple[str, JobConfig]] = {}
+    for stage, course in _courses(config):
+        courses.setdefault(course.model_dump_json(include=set(groups)), (stage, course))
+    for stage, course in courses.values():
+        found = _run(name, check, course if groups else config)
+        yield found.model_copy(update={"stage": stage}) if len(courses) > 1 else found
+
+
+def _courses(config: JobConfig) -> list[tuple[str, JobConfig]]:
+    """The job of each stage under its name; the job itself under none, where it has no stages."""
+    return list(zip([stage.name for stage in config.stages] or [""], config.courses, strict=True))
+
+
+def _traps(config: JobConfig, load_template: bool) -> Iterator[Check]:
+    courses, found = _courses(config), dict[Trap, list[str]]()
+    for stage, course in courses:
+        for trap in traps(course, load_template=load_template):
+            found.setdefault(trap, []).append(stage)
+    for trap, stages in found.items():
+        said = {"option": trap.option, "hard": trap.hard, "stage": ", ".join(stages)}
+        if len(stages) == len(courses):
+            said["stage"] = ""
+        yield _check("settings", False, trap.sentence, trap.hint).model_copy(update=said)
 
 
 def _run(name: str, check: Callable[[JobConfig], Sentence], config: JobConfig) -> Check:

@@ -10,13 +10,16 @@ import types
 import typing
 from typing import Any, Literal
 
+import yaml
 from django import forms
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 from pydantic import BaseModel
+from pydantic import ValidationError as ShapeError
 from pydantic.fields import FieldInfo
 
-from training.words import complaint_of
+from training.config.text import yaml_bounded
+from training.words import complaint_of, option_of
 from webapp.text import code_marks, in_words, translated
 
 MAX_LIST_CHARS = 20_000
@@ -94,6 +97,50 @@ def error_sentence(error: Any) -> str:
     if kind in sentences:
         return sentences[kind].format(**error.get("ctx", {}))
     return in_words(complaint_of(error))
+
+
+class YamlListField(forms.CharField):
+    """A list of ``item`` models as YAML, such as reward components; ``wanted`` says what each has to have."""
+
+    widget = forms.Textarea
+
+    def __init__(
+        self, item: type[BaseModel], *, wanted: str, rows: int = 4, brief: bool = False, **kwargs: Any
+    ) -> None:
+        """``brief`` leaves out what stands at its default."""
+        attrs = {"rows": rows, "spellcheck": "false", "class": "mono"}
+        super().__init__(required=False, max_length=20_000, widget=forms.Textarea(attrs=attrs), **kwargs)
+        self.item, self.wanted, self.brief = item, wanted, brief
+
+    def prepare_value(self, value: Any) -> Any:
+        """Show the items as YAML, an empty list as nothing."""
+        if not isinstance(value, list):
+            return value
+        plain = [
+            item.model_dump(mode="json", exclude_defaults=self.brief) if isinstance(item, BaseModel) else item
+            for item in value
+        ]
+        return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True) if plain else ""
+
+    def clean(self, value: Any) -> list[BaseModel]:  # type: ignore[override]
+        """Parse and check each item."""
+        text = str(super().clean(value))
+        if not text.strip():
+            return []
+        try:
+            raw = yaml_bounded(text)
+            if not isinstance(raw, list):
+                raise ValidationError(self.wanted)
+            return [self.item.model_validate(item) for item in raw]
+        except yaml.YAMLError as exc:
+            raise ValidationError(_("This is not valid YAML.")) from exc
+        except ShapeError as exc:
+            raise ValidationError([_sentence(error) for error in exc.errors(include_url=False)]) from exc
+
+
+def _sentence(error: Any) -> str:
+    where, message = option_of(error), error_sentence(error)
+    return f"{where}: {message}" if where else message
 
 
 def fields_of(model: type[BaseModel]) -> dict[str, forms.Field]:

@@ -60,6 +60,12 @@ def report_strings() -> dict[str, str]:
         "event.held_over": _("step {step} continues"),
         "event.skipped_loss": _("step {step}: update skipped because the loss was not finite ({n} in a row)"),
         "event.skipped_gradient": _("step {step}: update skipped because the gradient was not finite ({n} in a row)"),
+        "event.stage_first": _("stage {stage} of {of} begins: {name}"),
+        "event.stage_resumed": _("continues in stage {stage} of {of}: {name}"),
+        "event.stage_steps": _("stage {stage} of {of} begins after step {step}, as planned: {name}"),
+        "event.stage_figure": _(
+            "stage {stage} of {of} begins after step {step}, the held-out figure is reached: {name}"
+        ),
         "event.torn": _("damaged, set aside: {names}"),
         "event.old": _("removed to keep the newest only: {names}"),
         "event.tasks_held_out_share": _("{n} tasks ({groups} of different text) are held out of the dataset."),
@@ -109,6 +115,7 @@ def _live() -> dict[str, str]:
         "waiting_warm_up": _("Waiting for the warm-up run {name} to finish; this run starts from its model."),
         "waiting_worker": _("Waiting for a free worker."),
         "step_of": _("step {step} of {total}"),
+        "stage_of": _("stage {stage} of {of}: {name}"),
         "per_step": _("{t} per step"),
         "left": _("{t} left"),
         "generating_of": _("generating {done} of {all}"),

@@ -124,11 +124,14 @@ def status(row: Json) -> str:
 def run(row: Json, url: str) -> None:
     """One run."""
     error = row.get("error") or {}
+    stages = (row.get("health") or {}).get("stages")
+    stage = {_("stage"): _("{stage} of {of}: {name}").format(**stages[-1])} if stages else {}
     pairs(
         {
             _("run"): row["name"],
             _("state"): status(row),
             _("step"): _("{step} of {total}").format(step=row["step"], total=row["total_steps"]),
+            **stage,
             _("reward"): row["last_reward"],
             _("why"): error.get("message"),
             _("tags"): row.get("tags"),

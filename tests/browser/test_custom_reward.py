@@ -146,7 +146,7 @@ def test_a_reward_written_in_the_browser_trains(
     assert run.state == RunState.SUCCEEDED, (run.error, output.read_text()[-2000:] if output.exists() else "")
     assert run.resolved["rewards"]["components"][0]["params"]["sha256"] == code_hash(CODE)
     rollouts = list(Rollout.objects.filter(run=run).order_by("step", "group", "index"))
-    found = list(episodes_of(rollouts, rows_at(run, {item.row for item in rollouts if item.row is not None})))
+    found = list(episodes_of(rollouts, rows_at(run, rollouts)))
     assert len(found) == len(rollouts) == 24 and {item.status for item in rollouts} <= {"completed", "truncated"}
     for rollout, episode in found:
         assert rollout.parts == {"chars": pytest.approx(reward(plain_episode(episode)), abs=1e-12)}

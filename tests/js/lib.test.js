@@ -15,9 +15,9 @@ import {
   score,
   visible,
 } from "../../static/js/lib/format.js";
-import { baselineShapes } from "../../static/js/lib/chart.js";
 import { words } from "../../static/js/lib/log.js";
 import { counts, grouped, lastTool, modelTurns, rewardSpan } from "../../static/js/lib/rollouts.js";
+import { baselineShapes, stageShapes } from "../../static/js/lib/shapes.js";
 import { decimate, flatRange, last, positive, smooth, sparkLines, valueAt } from "../../static/js/lib/series.js";
 import { wallClock } from "../../static/js/lib/timechart.js";
 import { readView, writeView } from "../../static/js/lib/view.js";
@@ -184,6 +184,47 @@ test("baselines are dashed lines, and a logarithmic axis has none at zero", () =
   assert.deepEqual(
     log.annotations.map((note) => [note.text, note.y]),
     [["rules", -1]],
+  );
+});
+
+test("stages are bands of the steps that are shown, every other one shaded", () => {
+  const stages = [
+    { name: "format", began: 0 },
+    { name: "a <b>", began: 10 },
+    { name: "all", began: 25 },
+  ];
+  const whole = stageShapes(stages, [1, 40], "#000", 400);
+  assert.deepEqual(
+    whole.annotations.map((note) => [note.text, note.x]),
+    [
+      ["format", 1],
+      ["a &lt;b>", 10.5],
+      ["all", 25.5],
+    ],
+  );
+  assert.deepEqual(
+    whole.shapes.map((shape) => [shape.x0, shape.x1]),
+    [[10.5, 25.5]],
+  );
+  const zoomed = stageShapes(stages, [12, 20], "#000", 400);
+  assert.deepEqual(
+    zoomed.annotations.map((note) => [note.text, note.x]),
+    [["a &lt;b>", 12]],
+  );
+  assert.deepEqual(
+    zoomed.shapes.map((shape) => [shape.x0, shape.x1]),
+    [[12, 20]],
+  );
+  assert.deepEqual(stageShapes([], [1, 40], "#000", 400), { shapes: [], annotations: [] });
+  assert.deepEqual(stageShapes(stages, null, "#000", 400).shapes, []);
+  const long = [
+    { name: "a name that has no room", began: 0 },
+    { name: "所有四个部分和长回答", began: 10 },
+    { name: "narrow", began: 39 },
+  ];
+  assert.deepEqual(
+    stageShapes(long, [0, 40], "#000", 240).annotations.map((note) => note.text),
+    ["a name th…", "所有四个部分和长回答", ""],
   );
 });
 

@@ -271,3 +271,34 @@ def test_after_kill_9_every_line_of_the_journal_is_an_event(
     found = events(tmp_path / "run")
     assert [event.n for event in found] == list(range(1, len(found) + 1))
     assert found[-1].type != "run_finished"
+
+
+@pytest.mark.slow
+def test_kill_9_in_stage_2_goes_on_in_stage_2(tmp_path: Path, starter_folder: Path) -> None:
+    run_dir = tmp_path / "run"
+    with scripted_server() as url:
+        over = {
+            "kind": "grpo",
+            "environment": {"url": url},
+            "rollout": {"prompts_per_step": 1, "num_generations": 2, "max_turns": 1, "max_turn_tokens": 8},
+            "rewards": {"components": [{"name": "length_budget", "weight": 1}]},
+            "curriculum": {
+                "stages": [{"name": "a", "until_step": 2}, {"name": "b", "rollout": {"max_turn_tokens": 9}}]
+            },
+        }
+        words = [sys.executable, "-c", WITHOUT_HEALTH, "run", "--run-dir", str(run_dir)]
+        for steps, ends in ((100_000, -signal.SIGKILL), (0, 0)):
+            steps = steps or max(event.step for event in of_type(run_dir, "metrics")) + 1
+            over["run"] = {"max_steps": steps, "device": "cpu", "threads": 1, "save_every": 5, "save_every_minutes": 0}
+            child = subprocess.Popen([*words, str(config_file(tmp_path, starter_folder, **over))], cwd=ROOT)
+            try:
+                if ends:
+                    wait_for(run_dir, has("metrics", 4))
+                    child.kill()
+                assert child.wait(timeout=90) == ends
+            finally:
+                child.kill()
+                child.wait()
+    stages = [(event.name, event.began, event.why) for event in of_type(run_dir, "stage_started")]
+    assert stages == [("a", 0, "first"), ("b", 2, "steps"), ("b", 2, "resumed")]
+    assert of_type(run_dir, "resumed")[0].step >= 2 and (run_dir / "model" / "manifest.json").exists()

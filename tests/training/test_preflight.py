@@ -135,7 +135,7 @@ def test_the_fast_checks_load_neither_torch_nor_transformers(tmp_path: Path) -> 
     done = subprocess.run(words, cwd=ROOT, capture_output=True, timeout=60)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)[0]
-    assert {"check", "ok", "message", "hint", "told", "code", "option", "hard"} == set(found)
+    assert {"check", "ok", "message", "hint", "told", "code", "option", "hard", "stage"} == set(found)
 
 
 def test_each_sentence_is_a_template_or_has_the_code_of_its_error(tmp_path: Path) -> None:

@@ -39,7 +39,10 @@ def test_a_preset_is_whole(preset: Preset) -> None:
         assert config.method.plays == bool(config.rewards.components)
         # Servers are named when they are found; only then is a missing one a trap.
         config.environment.name = needs.environment.program if needs.environment else config.environment.name
-        assert traps(config, load_template=False) == []
+        assert [traps(course, load_template=False) for course in config.courses] == [[]] * len(config.courses)
+        assert [validate_components(course.rewards.components) for course in config.courses] == [[]] * len(
+            config.courses
+        )
         if needs.environment is not None:
             program = builtins()[needs.environment.program]
             arguments_clean(program.options, needs.environment.arguments)
@@ -91,6 +94,16 @@ def test_the_documents_values_stand() -> None:
         "bfcl-stage-2": ["bfcl_progress_reached"],
         "bfcl-stage-3": ["bfcl_progress_reached"],
     }
+    curriculum = presets()["bfcl-curriculum"].job_for("full")
+    assert [(stage.name, stage.until_step) for stage in curriculum.stages] == [
+        ("format", 80),
+        ("base", 140),
+        ("all splits", None),
+    ]
+    for number, course in enumerate(curriculum.courses, start=1):
+        alone = presets()[f"bfcl-stage-{number}"].job_for("full")
+        assert (course.rollout, course.grpo, course.optim) == (alone.rollout, alone.grpo, alone.optim)
+        assert course.rewards.components == alone.rewards.components
     reasoning, webshop = presets()["reasoning-grpo"].config_for("full"), presets()["webshop"].config_for("full")
     assert (reasoning.optim.learning_rate, reasoning.grpo.beta) == (1e-6, 0.001)
     assert (webshop.rollout.temperature, webshop.rollout.prompts_per_step, webshop.optim.learning_rate) == (
@@ -116,8 +129,9 @@ def test_the_full_size_fits_the_device_that_its_page_names(name: str) -> None:
     preset = presets()[name]
     model = Model.of(preset.config_for("full").model.source)
     assert model is not None
-    need = memory_of(preset.job_for("full"), model, device_named(preset.device))
-    assert need.fits, f"{name} needs {need.whole / 2**30:.1f} GiB"
+    for course in preset.job_for("full").courses:
+        need = memory_of(course, model, device_named(preset.device))
+        assert need.fits, f"{name} needs {need.whole / 2**30:.1f} GiB"
 
 
 def test_the_page_of_presets_is_current() -> None:

@@ -15,6 +15,7 @@ from training.algorithms.held_out_loss import HeldOutLoss
 from training.algorithms.job import Job
 from training.algorithms.loading import autocast_dtype
 from training.algorithms.saving import Saver
+from training.algorithms.stages import StageEnd
 from training.config import JobConfig
 from training.errors import NotFinite, StopRequested, TiltyardError
 from training.journal import Metrics, PhaseChanged, UpdateSkipped
@@ -64,7 +65,7 @@ class JournalCallback(TrainerCallback):
     ``held_out`` plays held-out tasks, or measures the loss on held-out rows, where the job asks for that. ``extra``
     holds our own figures of the step being trained; they are merged into the step's metrics and then forgotten.
     ``rows`` counts the rows that the update being made learns from, where the trainer counts them. ``updates`` are made
-    of one sampling.
+    of one sampling. ``stage_end`` tells when a stage of the run has ended, which ends its trainer.
     """
 
     def __init__(self, job: Job, updates: int = 1) -> None:
@@ -75,6 +76,7 @@ class JournalCallback(TrainerCallback):
         self.extra: dict[str, float] = {}
         self.rows: int | None = None
         self.held_out: HeldOut | HeldOutLoss | None = None
+        self.stage_end: StageEnd | None = None
         self._skipped: Literal["loss", "gradient"] | None = None
         self._mark = time.monotonic()
         self._stopping_since: float | None = None
@@ -138,12 +140,14 @@ class JournalCallback(TrainerCallback):
         self.job.journal.write(Metrics(step=state.global_step, values=values))
         if self.finite.in_a_row >= SKIPS_IN_A_ROW:
             raise self._never_finite(state.global_step)
-        best = self.saver.at_border(state.global_step) and self._evaluate(state.global_step)
-        if self.saver.finished(state.global_step, values, best=best):
+        border = self.saver.at_border(state.global_step)
+        best = border and self._evaluate(state.global_step)
+        ends = border and self.stage_end is not None and self.stage_end.reached(state.global_step)
+        if self.saver.finished(state.global_step, values, wanted=best or ends):
             if state.global_step < self.job.config.run.max_steps:
                 self.job.journal.write(PhaseChanged(phase="training", step=state.global_step + 1))
             self._mark = time.monotonic()
-        if self.job.stop.is_set() and not self._goes_on(state.global_step):
+        if ends or (self.job.stop.is_set() and not self._goes_on(state.global_step)):
             control.should_training_stop = True
 
     def _evaluate(self, step: int) -> bool:
@@ -191,7 +195,7 @@ class JournalCallback(TrainerCallback):
         self._stopping_since = since = now if self._stopping_since is None else self._stopping_since
         if self.job.update_seconds is None:
             return False
-        left = self.saver.updates - step % self.saver.updates
+        left = self.saver.left_of_sampling(step) or self.saver.updates
         needed = left * self.job.update_seconds + (self.job.save_seconds or 0.0)
         return now - since + needed < self.job.stop_grace()
 
@@ -208,7 +212,8 @@ def numbers_only(logs: dict[str, Any]) -> dict[str, float]:
 def train(job: Job, trainer: Any, callback: JournalCallback, checkpoint: Path | None) -> None:
     """Run the trainer to its end and save the model. Raises ``StopRequested`` when the run was asked to stop.
 
-    A run that stops or pauses saves what it trained since the last checkpoint.
+    Where a stage ends, another trainer goes on from its checkpoint, and the model is not saved yet. A run that stops or
+    pauses saves what it trained since the last checkpoint.
     """
     from transformers import PrinterCallback
 
@@ -223,4 +228,5 @@ def train(job: Job, trainer: Any, callback: JournalCallback, checkpoint: Path | 
         if error.pauses or isinstance(error, StopRequested):
             callback.saver.save_before_leaving(error)
         raise
-    callback.saver.save_model(job.step)
+    if job.stage is None or not job.stage.ended:
+        callback.saver.save_model(job.step)

@@ -56,7 +56,9 @@ def _base(job: Job) -> dict[str, str]:
 def _training(job: Job, step: int) -> dict[str, str]:
     config, lora = job.config, job.config.model
     facts = {"Method": config.method.title, "Steps": str(step), "Data": Path(config.data.train).name}
-    if job.begun is not None and job.begun.rows is not None:
+    if job.stage is not None:
+        facts["Last stage"] = f"{job.stage.number}, {job.stage.name}, after step {job.stage.began}"
+    elif job.begun is not None and job.begun.rows is not None:
         facts["Rows"] = str(job.begun.rows)
     if config.method.plays:
         facts["Rollouts of a step"] = f"{config.rollout.prompts_per_step} prompts × {config.group_size}"

@@ -3,7 +3,8 @@
 Group Relative Policy Optimization: Shao et al. 2024, *DeepSeekMath*; the loss is ``trl.GRPOTrainer`` 1.16. The
 dataset's prompt column is just the row's index: TRL hands it to ``rollout_func``, which plays the row. Each reward
 component is a TRL reward function that returns the parts our collector stored; an excluded rollout gives ``None`` in
-all of them, so TRL leaves it out of the baseline.
+all of them, so TRL leaves it out of the baseline. A job with stages has a trainer for each
+(``training/algorithms/stages.py``).
 """
 
 from __future__ import annotations
@@ -16,16 +17,17 @@ from typing import Any
 
 from training.algorithms.base import JournalCallback, common_arguments, one_device, train
 from training.algorithms.held_out import HeldOut, choose_tasks
-from training.algorithms.job import Job, checkpoint_step, row_order
+from training.algorithms.job import Job, row_order
 from training.algorithms.loading import (
     fetch_base,
     load_model,
     load_tokenizer,
     prepare_device,
 )
-from training.algorithms.rollouts import PARTS_FIELD, Rollouts, Scorer
+from training.algorithms.rollouts import PARTS_FIELD, Prompts, Rollouts, Scorer
 from training.algorithms.sampler import JobSampler
-from training.algorithms.tasks import reward_components, task_rows
+from training.algorithms.stages import Course, StageEnd
+from training.algorithms.tasks import reward_components
 from training.config import GrpoConfig, JobConfig, RewardComponent
 from training.journal import PhaseChanged
 from training.policy.adapter import lora_config
@@ -37,6 +39,8 @@ from training.rollout.holding import wait_for_environment
 from training.rollout.protocols import check_environment
 from training.rollout.tokens import ChatTemplate
 
+Loss = Callable[[JobConfig], dict[str, Any]]
+
 
 def run_grpo(job: Job, *, scorer: Scorer | None = None, engine: Engine | None = None) -> None:
     """Train by GRPO from the job's config. Raises typed errors, ``StopRequested`` among them.
@@ -45,40 +49,58 @@ def run_grpo(job: Job, *, scorer: Scorer | None = None, engine: Engine | None = 
     """
     from training.algorithms.correction import CorrectedTrainer
 
-    run_on_rollouts(job, CorrectedTrainer, loss_arguments(job.config.grpo), scorer=scorer, engine=engine)
+    run_on_rollouts(job, CorrectedTrainer, lambda config: loss_arguments(config.grpo), scorer=scorer, engine=engine)
 
 
 def run_on_rollouts(
-    job: Job, trainer_class: Callable[..., Any], loss: dict[str, Any], *, scorer: Scorer | None, engine: Engine | None
+    job: Job, trainer_class: Callable[..., Any], loss: Loss, *, scorer: Scorer | None, engine: Engine | None
 ) -> None:
-    """Train by a policy gradient: ``trainer_class`` with what of TRL's ``GRPOConfig`` says what it minimises."""
-    config = job.config
+    """Train by a policy gradient, stage after stage; ``loss`` gives what of TRL's ``GRPOConfig`` says what
+    ``trainer_class`` minimises."""
     job.journal.write(PhaseChanged(phase="preparing", step=0))
-    components = reward_components(config)
     job.keep_replies()
+    course = Course(job, job.find_checkpoint())
+    while True:
+        _train_course(course, trainer_class, loss(job.config), scorer=scorer, engine=engine)
+        if not course.goes_on():
+            return
+        job.check_stop()
+        job.journal.write(PhaseChanged(phase="preparing", step=job.step))
+
+
+def _train_course(
+    course: Course,
+    trainer_class: Callable[..., Any],
+    loss: dict[str, Any],
+    *,
+    scorer: Scorer | None,
+    engine: Engine | None,
+) -> None:
+    job = course.job
+    config, rows = job.config, course.rows
+    components = reward_components(config)
     if config.environment.url:
         place = config.environment
         wait_for_environment(lambda: check_environment(place), place, job.journal.write, job.stop)
-    rows = task_rows(config)
     job.check_stop()
     device = prepare_device(config)
-    checkpoint = job.find_checkpoint()
-    folder = fetch_base(job, rows)
+    folder = job.base or fetch_base(job, course.all_rows)
     tokenizer, note = load_tokenizer(folder)
     if note:
         job.log(note, "warning")
     template = ChatTemplate(tokenizer)
-    tasks = choose_tasks(job, rows, template)
+    tasks = choose_tasks(job, rows, template, course.other_rows)
     job.check_stop()
     with ExitStack() as after:
         sampler = after.enter_context(closing(JobSampler(job, folder, device))) if engine is None else None
         model = load_model(config, folder, device)
         callback = JournalCallback(job, config.updates_per_step)
-        order = _order(config, tasks.train)
-        rollouts = after.enter_context(closing(Rollouts(job, callback, rows, order, template, components, scorer)))
+        prompts = Prompts(_order(job, tasks.train, course.step), course.step if job.stage else 0, course.last_step)
+        rollouts = after.enter_context(closing(Rollouts(job, callback, rows, prompts, template, components, scorer)))
         weights = [component.weight for component in components]
         arguments = rollout_arguments(config, job.run_dir, device, weights) | loss
-        dataset = _prompts(order)
+        arguments["ignore_data_skip"] = job.stage is not None  # the order of its prompts begins where it goes on
+        dataset = _prompts(prompts.order)
         given = {"model": model, "processing_class": tokenizer, "train_dataset": dataset, "rollout_func": rollouts}
         trainer = _make_trainer(config, trainer_class, arguments, components, callback, **given)
         check = None
@@ -87,15 +109,25 @@ def run_on_rollouts(
         assert engine is not None  # noqa: S101 - it was given, or is the sampler's
         rollouts.attach(engine, check)
         job.check_stop()
-        job.started(len(tasks.train), device, checkpoint_step(checkpoint))
+        course.started(len(tasks.train), device)
+        callback.stage_end = stage_end = StageEnd(job, course.stages)
+        callback.saver.origin = job.step if job.stage is not None else 0
         if config.evaluate.every:
             copied = check if sampler is not None and sampler.copies else None
             held_out = callback.held_out = HeldOut(
-                job, tasks, components, template, engine, scorer, check=copied, settle=rollouts.settle
+                job,
+                tasks,
+                components,
+                template,
+                engine,
+                scorer,
+                check=copied,
+                settle=rollouts.settle,
+                evaluated=stage_end.evaluated,
             )
             after.enter_context(closing(held_out))
             callback.saver.held_out = held_out.success_of
-        train(job, trainer, callback, checkpoint)
+        train(job, trainer, callback, course.checkpoint)
 
 
 def _sampled_by(sampler: JobSampler, trainer: Any, tokenizer: Any) -> tuple[Engine, SamplerCheck]:
@@ -181,15 +213,14 @@ def _correction_mode(config: JobConfig) -> str:
     return "token_truncate" if mode == "off" else mode
 
 
-def _order(config: JobConfig, places: list[int]) -> list[int]:
-    """The rows of the whole run in order, one a group."""
-    generations = -(-config.run.max_steps // config.updates_per_step)
-    order = row_order(
-        len(places),
-        generations * config.rollout.prompts_per_step,
-        seed=config.run.seed,
-        shuffle=config.data.shuffle,
-    )
+def _order(job: Job, places: list[int], step: int) -> list[int]:
+    """The rows of the whole run in order, one a group. Of a stage, those that follow ``step``."""
+    config, began = job.config, job.stage.began if job.stage is not None else 0
+    generations = -(-(config.run.max_steps - began) // config.updates_per_step)
+    done = (step - began) // config.updates_per_step if job.stage is not None else 0
+    size = config.rollout.prompts_per_step
+    count = max(generations, done + 1) * size  # a trainer that has nothing left to do still wants a prompt
+    order = row_order(len(places), count, seed=config.run.seed, shuffle=config.data.shuffle)[done * size :]
     return [places[place] for place in order]
 
 

@@ -45,14 +45,14 @@ class Tasks(NamedTuple):
     played: list[int]
 
 
-def choose_tasks(job: Job, rows: list[Row], template: ChatTemplate) -> Tasks:
+def choose_tasks(job: Job, rows: list[Row], template: ChatTemplate, also: Sequence[Row] = ()) -> Tasks:
     """Part the rows that fit into those that are trained on and those that are held out; journals what was held out.
 
-    Raises ``ConfigError`` where nothing is left on one side.
+    ``also`` are rows that the run trains on at another time. Raises ``ConfigError`` where nothing is left on one side.
     """
     fits = playable(job, rows, template)
     if job.config.evaluate.data:
-        return _other_dataset(job, rows, fits, template)
+        return _other_dataset(job, rows, fits, template, also)
     if not job.config.evaluate.share:
         return Tasks(fits, rows, [])
     split = split_rows(rows, job.config.evaluate.share)
@@ -66,11 +66,11 @@ def choose_tasks(job: Job, rows: list[Row], template: ChatTemplate) -> Tasks:
     return Tasks(train, rows, played)
 
 
-def _other_dataset(job: Job, rows: list[Row], fits: list[int], template: ChatTemplate) -> Tasks:
+def _other_dataset(job: Job, rows: list[Row], fits: list[int], template: ChatTemplate, also: Sequence[Row]) -> Tasks:
     others = load_rows(Path(job.config.evaluate.data))
     can = short_prompts(others, template, job.config.rollout.max_prompt_tokens)
     drawn = drawn_tasks(job.config, can)
-    found = leaks([others[place] for place in drawn], [rows[place] for place in fits])
+    found = leaks([others[place] for place in drawn], [*(rows[place] for place in fits), *also])
     same = set(found.same)
     played = [place for number, place in enumerate(drawn) if number not in same]
     _require(played, "evaluate.data", "Every task of the held-out dataset is in the training dataset too.")
@@ -116,11 +116,12 @@ class HeldOut:
         *,
         check: SamplerCheck | None = None,
         settle: Callable[[], None] = lambda: None,
+        evaluated: Callable[[Report], None] | None = None,
     ) -> None:
         """``check`` is that of a sampler which has a copy of the weights. ``settle`` waits until nothing else is
-        sampled.
+        sampled; ``evaluated`` is told of weights that were trained.
         """
-        self._settle = settle
+        self._settle, self._evaluated = settle, evaluated
         self._job = job
         self._check = check
         self._tasks = tasks
@@ -169,12 +170,16 @@ class HeldOut:
         job.journal.write(Metrics(step=step, values=_figures(report)))
         is_best = success is not None and (best is None or success > best)
         job.journal.write(HeldOutEvaluated(step=step, report=report.model_dump(mode="json"), best=is_best))
+        if self._evaluated is not None and step > 0:
+            self._evaluated(report)
         return is_best
 
     @property
     def best(self) -> float | None:
-        """The highest success of the run until now."""
-        return max((value for value in self._done.values() if value is not None), default=None)
+        """The highest success until now: of the run, or where that has stages, since this one began."""
+        began = self._job.stage.began if self._job.stage is not None else 0
+        own = (value for step, value in self._done.items() if step > began or not began)
+        return max((value for value in own if value is not None), default=None)
 
     def success_of(self, step: int) -> float | None:
         """The success of the weights after ``step``, if they were evaluated."""

@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
 from pathlib import Path
 
-from training.algorithms.checkpoints import HubModel, remove_leftovers
+from training.algorithms.checkpoints import HubModel, StageMark, remove_leftovers
 from training.algorithms.resume import find_resume
 from training.config import JobConfig
 from training.errors import StopRequested
@@ -34,7 +34,8 @@ class Job:
     ``step`` counts finished optimiser steps, ``saved_step`` is the last one that a whole checkpoint (``saved``) holds.
     ``save_seconds`` and ``update_seconds`` are what the last save and the last update took. ``earlier`` are the folders
     of the attempts before this one, oldest first. ``base`` is the folder of the model that it began with, ``begun``
-    what it said of itself when it began.
+    what it said of itself when it began. Where the run has stages, ``stage`` is the one that is trained now, and
+    ``config`` its own (``training/algorithms/stages.py``).
     """
 
     config: JobConfig
@@ -52,6 +53,7 @@ class Job:
     resolved: dict[str, str] = field(default_factory=dict)
     base: Path | None = None
     begun: RunStarted | None = None
+    stage: StageMark | None = None
 
     def check_stop(self) -> None:
         """Raise ``StopRequested`` once someone asked for it."""

@@ -26,7 +26,10 @@ import torch
 from trl import GRPOTrainer
 
 from training.algorithms.base import JournalCallback
-from training.algorithms.checkpoints import following_reference, load_reference
+from training.algorithms.contents import (
+    following_reference,
+    load_reference,
+)
 from training.algorithms.finite import FiniteUpdates
 
 Rows = dict[str, Any]
@@ -39,6 +42,7 @@ class KeptRowsTrainer(FiniteUpdates, GRPOTrainer):  # type: ignore[misc]
     """``callback`` is told how many rows each update learns from, and asked for the weights' health."""
 
     callback: JournalCallback
+    _random_of: str | None = None
 
     def _generate_and_score_completions(self, inputs: Any) -> Rows:
         if self.model is not None and self.model.training:
@@ -50,6 +54,32 @@ class KeptRowsTrainer(FiniteUpdates, GRPOTrainer):  # type: ignore[misc]
         super()._load_from_checkpoint(resume_from_checkpoint, model)
         if (reference := following_reference(self)) is not None:
             load_reference(reference, Path(resume_from_checkpoint))
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        """In a run with stages the step size and the decay are those of the stage, whatever the checkpoint was saved
+        with; the moments and the place in the schedule go on."""
+        if checkpoint is None or self.callback.job.stage is None:
+            super()._load_optimizer_and_scheduler(checkpoint)
+            return
+        optimizer: Any = self.optimizer
+        own = [{name: group[name] for name in ("initial_lr", "weight_decay")} for group in optimizer.param_groups]
+        super()._load_optimizer_and_scheduler(checkpoint)
+        self._random_of = checkpoint
+        schedule: Any = getattr(self.lr_scheduler, "scheduler", self.lr_scheduler)  # accelerate's stands around it
+        schedule.base_lrs = [values["initial_lr"] for values in own]
+        factors = [factor(schedule.last_epoch) for factor in schedule.lr_lambdas]
+        schedule._last_lr = [rate * factor for rate, factor in zip(schedule.base_lrs, factors, strict=True)]
+        for group, values, now in zip(optimizer.param_groups, own, schedule._last_lr, strict=True):
+            group.update(values, lr=now)
+
+    def get_batch_samples(self, *arguments: Any) -> Any:
+        """The first prompts of a stage are fetched before the random states are set: a loader that begins draws a
+        number, and one that goes on, in a run without stages, draws it before they are set too."""
+        found = super().get_batch_samples(*arguments)
+        if self._random_of is not None:
+            self._load_rng_state(self._random_of)
+            self._random_of = None
+        return found
 
     def _prepare_inputs(self, generation_batch: Any) -> Rows:
         before = self._buffered_inputs

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from training.algorithms.grpo import Scorer, run_on_rollouts
+from training.algorithms.grpo import run_on_rollouts
 from training.algorithms.job import Job
+from training.algorithms.rollouts import Scorer
 from training.config import JobConfig
 from training.policy.engine import Engine
 
@@ -27,7 +28,7 @@ def run_ppo(job: Job, *, scorer: Scorer | None = None, engine: Engine | None = N
             job.resolved["ppo.critic_learning_rate"] = f"{trainer.head_rate:.3g}"
         return trainer
 
-    run_on_rollouts(job, make, clipped_arguments(job.config), scorer=scorer, engine=engine)
+    run_on_rollouts(job, make, clipped_arguments, scorer=scorer, engine=engine)
 
 
 def clipped_arguments(config: JobConfig) -> dict[str, Any]:

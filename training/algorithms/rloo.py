@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from training.algorithms.grpo import run_on_rollouts
 from training.algorithms.job import Job
 from training.algorithms.rollouts import Scorer
+from training.config import JobConfig
 from training.policy.engine import Engine
 
 
@@ -15,10 +18,13 @@ def run_rloo(job: Job, *, scorer: Scorer | None = None, engine: Engine | None = 
     """
     from training.algorithms.leave_one_out import RlooTrainer
 
-    arguments = {
+    run_on_rollouts(job, RlooTrainer, _arguments, scorer=scorer, engine=engine)
+
+
+def _arguments(config: JobConfig) -> dict[str, Any]:
+    return {
         "loss_type": "luspo",
         "importance_sampling_level": "sequence",
         "scale_rewards": "none",
-        "beta": job.config.rloo.beta,
+        "beta": config.rloo.beta,
     }
-    run_on_rollouts(job, RlooTrainer, arguments, scorer=scorer, engine=engine)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from training.algorithms.ahead import Ahead
 from training.algorithms.base import JournalCallback
@@ -26,11 +26,22 @@ PARTS_FIELD = "reward_parts"
 Scorer = Callable[[Episode], Score]
 
 
+class Prompts(NamedTuple):
+    """The rows that a trainer is given, one a group, in the order of its samplings.
+
+    The first of them are played for the step after ``begin``; none is played for a step beyond ``last_step``.
+    """
+
+    order: list[int]
+    begin: int
+    last_step: int
+
+
 class Rollouts:
     """TRL's ``rollout_func``: plays the prompts it is given and hands back ids, masks and reward parts.
 
-    ``order`` are the rows of the whole run, in which TRL gives them too. With ``rollout.max_staleness`` those of the
-    next samplings are played meanwhile (``training/algorithms/ahead.py``).
+    With ``rollout.max_staleness`` those of the next samplings are played meanwhile (``training/algorithms/ahead.py``);
+    ``prompts`` says which they are.
     """
 
     def __init__(
@@ -38,7 +49,7 @@ class Rollouts:
         job: Job,
         callback: JournalCallback,
         rows: Sequence[Row],
-        order: Sequence[int],
+        prompts: Prompts,
         template: ChatTemplate,
         components: list[RewardComponent],
         scorer: Scorer | None,
@@ -46,7 +57,7 @@ class Rollouts:
         self._job = job
         self._callback = callback
         self._rows = rows
-        self._order = order
+        self._prompts = prompts
         self._template = template
         self._components = components
         self._scorer = scorer or self._score
@@ -63,7 +74,7 @@ class Rollouts:
         self._engine = engine
         self._check = check
         job, ahead = self._job, self._job.config.rollout.max_staleness > 0
-        spare, trained = sorted(set(self._order)), self._trained.get
+        spare, trained = sorted(set(self._prompts.order)), self._trained.get
         self._collector = collector = Collector(
             job.config,
             self._rows,
@@ -169,13 +180,13 @@ class Rollouts:
         config = self._job.config
         updates = config.updates_per_step
         steps = [step + updates * number for number in range(1, config.rollout.max_staleness + 1)]
-        return [later for later in steps if later <= config.run.max_steps]
+        return [later for later in steps if later <= self._prompts.last_step]
 
     def _rows_of(self, step: int) -> list[int]:
         config = self._job.config
         prompts, size = config.rollout.prompts_per_step, config.rollout.num_generations
-        first = (step - 1) // config.updates_per_step * prompts
-        return [row for row in self._order[first : first + prompts] for _ in range(size)]
+        first = (step - 1 - self._prompts.begin) // config.updates_per_step * prompts
+        return [row for row in self._prompts.order[first : first + prompts] for _ in range(size)]
 
 
 def trl_batch(result: StepRollouts, eos_id: int, *, mask_truncated: bool) -> dict[str, list[Any]]:

@@ -4,7 +4,8 @@
    trainer that resumes would have to hold the sampled rollouts too. Every step is a border where one update is made of
    each sampling.
 2. At a border a checkpoint is due after ``run.save_every`` steps or ``run.save_every_minutes``, whichever comes first,
-   after an evaluation that was the best of the run, and at the last step, so that the run can be extended.
+   after an evaluation that was the best of the run, where a stage ends, and at the last step, so that the run can be
+   extended.
 3. A run that is asked to stop, or pauses, saves the last border if it trained since the last save. The weights stand
    there until the first update of the next sampling; the random states are kept as they were at the border.
 4. Before a save: weights must be finite, and the disk must have room for it beside the reserve. A run that pauses
@@ -24,9 +25,11 @@ from typing import Any
 from training.algorithms.card import card_of
 from training.algorithms.checkpoints import (
     ADAPTER,
-    following_reference,
     outdated,
     remove,
+)
+from training.algorithms.contents import (
+    following_reference,
     save_checkpoint,
     save_final,
 )
@@ -43,12 +46,13 @@ LAST_SAVE_SHARE = 0.5
 
 
 class Saver:
-    """Saves one trainer's state. ``updates`` is how many updates are made of one sampling; ``held_out`` tells the
-    success of a step's weights on held-out tasks, where they were played."""
+    """Saves one trainer's state. ``updates`` is how many updates are made of one sampling, the first of which follows
+    step ``origin``; ``held_out`` tells the success of a step's weights on held-out tasks, where they were played."""
 
     def __init__(self, job: Job, updates: int = 1) -> None:
         self.job = job
         self.updates = updates
+        self.origin = 0
         self._trainer: Any = None
         self._saved_at = time.monotonic()
         self._bytes = 0
@@ -75,20 +79,24 @@ class Saver:
 
     def at_border(self, step: int) -> bool:
         """Whether all updates of a sampling are done at ``step``."""
-        return step % self.updates == 0
+        return self.left_of_sampling(step) == 0
+
+    def left_of_sampling(self, step: int) -> int:
+        """Updates of the sampling that ``step`` belongs to which are not done."""
+        return -(step - self.origin) % self.updates
 
     def updated(self, step: int) -> None:
         """An update has been made: at a border the random states are kept, for a save that comes later."""
         if self.at_border(step):
             self._random = random_states()
 
-    def finished(self, step: int, values: dict[str, float], *, best: bool = False) -> bool:
-        """The metrics of ``step`` are journalled: save if a checkpoint is due. True if it did. ``best``: an evaluation
-        has just said that no weights before were as good."""
+    def finished(self, step: int, values: dict[str, float], *, wanted: bool = False) -> bool:
+        """The metrics of ``step`` are journalled: save if a checkpoint is due. True if it did. ``wanted``: it is due
+        whatever the options say, for these are the best weights until now, or another stage goes on from them."""
         self._figures = values
         if "reward" in values:
             self._rewards.append(values["reward"])
-        if not self.at_border(step) or not (best or self._due(step)):
+        if not self.at_border(step) or not (wanted or self._due(step)):
             return False
         self.save(step)
         return True
@@ -112,8 +120,9 @@ class Saver:
         now = random_states()
         restore_random(self._random or now)
         try:
-            base = job.hub_base
-            folder, self._bytes = save_checkpoint(self._trainer, job.run_dir, step, reward, held_out, base=base)
+            folder, self._bytes = save_checkpoint(
+                self._trainer, job.run_dir, step, reward, held_out, base=job.hub_base, stage=job.stage
+            )
         finally:
             restore_random(now)
         self._saved_at = time.monotonic()

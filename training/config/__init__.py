@@ -12,6 +12,7 @@ components, so the trainer only ever sees plain values; a standalone YAML writes
 
 from __future__ import annotations
 
+from training.config.curriculum import STAGE_GROUPS, CurriculumConfig, Stage, StageGoal
 from training.config.environment import EnvironmentConfig, Protocol
 from training.config.evaluation import EndpointConfig, EvaluateConfig
 from training.config.job import CONFIG_VERSION, ENDPOINT_REFERENCE, JobConfig, RunConfig
@@ -32,8 +33,10 @@ __all__ = [
     "ENDPOINT_REFERENCE",
     "ENDPOINT_TILES",
     "METHODS",
+    "STAGE_GROUPS",
     "TRACKERS",
     "AdvantageScale",
+    "CurriculumConfig",
     "DataConfig",
     "Dialect",
     "DpoConfig",
@@ -61,6 +64,8 @@ __all__ = [
     "SampleConfig",
     "SftConfig",
     "Signal",
+    "Stage",
+    "StageGoal",
     "Tracker",
     "TrackerName",
     "VllmConfig",

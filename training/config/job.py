@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
+from pydantic_core import InitErrorDetails
 
+from training.config.curriculum import CurriculumConfig, Stage
 from training.config.environment import EnvironmentConfig
 from training.config.evaluation import EndpointConfig, EvaluateConfig
 from training.config.learning import (
@@ -114,6 +116,7 @@ class JobConfig(Group):
     evaluate: EvaluateConfig = Field(default_factory=EvaluateConfig, title=_("Evaluation"))
     endpoint: EndpointConfig = Field(default_factory=EndpointConfig, title=_("Endpoint"))
     optim: OptimConfig = Field(default_factory=OptimConfig, title=_("Optimiser"))
+    curriculum: CurriculumConfig = Field(default_factory=CurriculumConfig, title=_("Curriculum"))
     run: RunConfig = Field(default_factory=RunConfig, title=_("Run"))
     report: ReportConfig = Field(default_factory=ReportConfig, title=_("Other trackers"))
 
@@ -150,6 +153,8 @@ class JobConfig(Group):
             raise OptionError("rewards.components", sentence(_("each component may appear once")))
         if names and math.isclose(sum(abs(component.weight) for component in self.rewards.components), 0):
             raise OptionError("rewards.components", sentence(_("all weights are 0, so every reward would be 0")))
+        if self.stages:
+            self._check_stages()
         return self
 
     def _check_quantized(self) -> None:
@@ -165,6 +170,25 @@ class JobConfig(Group):
                 "vLLM would sample from the base as it is stored: let the trainer sample, or choose no quantisation"
             )
             raise OptionError("model.quantization", sentence(text))
+
+    def _check_stages(self) -> None:
+        """Each stage has to be a job by itself; what is wrong with it is named below the stage."""
+        found: list[InitErrorDetails] = []
+        for number, stage in enumerate(self.stages):
+            path = f"curriculum.stages.{number}"
+            if stage.until_step is not None and stage.until_step >= self.run.max_steps:
+                text = _("the stage would end at step {step}, and the run ends at step {last}")
+                why = sentence(text, step=stage.until_step, last=self.run.max_steps)
+                raise OptionError(f"{path}.until_step", why)
+            if stage.until is not None and not self.evaluate.every:
+                text = _("no held-out tasks are played: say how often, and what is held out")
+                raise OptionError("evaluate.every", sentence(text))
+            try:
+                self.stage(number + 1)
+            except ValidationError as exc:
+                found += [_below(("curriculum", "stages", number), error) for error in exc.errors(include_url=False)]
+        if found:
+            raise ValidationError.from_exception_data("JobConfig", found)
 
     def _check_batches(self) -> None:
         if self.rollout.num_generations < self.gradient.least_generations:
@@ -270,6 +294,21 @@ class JobConfig(Group):
         return METHODS[self.kind]
 
     @property
+    def stages(self) -> list[Stage]:
+        """The stages of the run; none where it has but one course."""
+        return self.curriculum.stages if self.method.learns_from == "rollouts" else []
+
+    def stage(self, number: int) -> JobConfig:
+        """The job of a stage, counted from 1: the run's options with its own laid over them, and no stages."""
+        plain = self.model_dump(exclude={"curriculum"})
+        return JobConfig.model_validate(self.stages[number - 1].laid_over(plain))
+
+    @property
+    def courses(self) -> list[JobConfig]:
+        """What is trained, one after the other: the job of each stage, or the job itself."""
+        return [self.stage(number) for number in range(1, len(self.stages) + 1)] or [self]
+
+    @property
     def updates_per_step(self) -> int:
         """Updates of the weights that are made of one sampling of rollouts."""
         mini = self.optim.mini_batch_size or self.rollouts_per_step
@@ -345,3 +384,9 @@ class JobConfig(Group):
     def rollouts_per_step(self) -> int:
         """Rollouts in flight in one step: prompts × rollouts of one prompt."""
         return self.rollout.prompts_per_step * self.group_size
+
+
+def _below(place: tuple[str | int, ...], error: Any) -> InitErrorDetails:
+    """One of pydantic's errors as that of a model which stands at ``place``."""
+    found = InitErrorDetails(type=error["type"], loc=(*place, *error["loc"]), input=error.get("input"))
+    return {**found, "ctx": error["ctx"]} if "ctx" in error else found

@@ -5,12 +5,13 @@ Nothing of this machine goes along: no paths, no addresses, no options of enviro
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from training.config import JobConfig
+from training.config import JobConfig, Stage
 from training.data.making.convert import Converted, ConvertOptions, convert
 from training.errors import ConfigError
 from training.exports.verl_options import TRAIN_NAME, translated
@@ -21,8 +22,8 @@ _PRIVATE = {"environment.url", "environment.options", "environment.replicas", "r
 """Options whose values may name machines or hold secrets; components are named without their parameters."""
 
 
-def export_verl(config: JobConfig, rows: Path, output: Path, *, name: str = "") -> list[str]:
-    """Write the three files into ``output``, which must exist; their names.
+def export_verl(config: JobConfig, rows: Path, output: Path, *, name: str = "", about: str = "") -> list[str]:
+    """Write the three files into ``output``, which must exist; their names. ``about`` is a sentence for the readme.
 
     Raises ``ConfigError`` for a job that verl cannot run and ``DataError`` when ``rows`` cannot be read.
     """
@@ -32,8 +33,40 @@ def export_verl(config: JobConfig, rows: Path, output: Path, *, name: str = "") 
         rows, ConvertOptions(output=output / TRAIN_NAME, to="verl", max_samples=config.data.max_rows or None)
     )
     (output / CONFIG_NAME).write_text(verl_yaml(config, name), encoding="utf-8")
-    (output / README_NAME).write_text(_readme(config, done), encoding="utf-8")
+    (output / README_NAME).write_text(_readme(config, done, about), encoding="utf-8")
     return [TRAIN_NAME, CONFIG_NAME, README_NAME]
+
+
+def export_stages(
+    config: JobConfig, courses: Sequence[JobConfig], rows: Sequence[Path], output: Path, *, name: str = ""
+) -> list[str]:
+    """A job for verl for each stage of ``config``, in a folder of its own: verl runs them one after the other.
+
+    ``courses`` are the jobs of the stages, ``rows`` what each is trained on. Returns and raises as ``export_verl``.
+    """
+    found, began, run = [], 0, name or "run"
+    for number, (stage, course, own) in enumerate(zip(config.stages, courses, rows, strict=True), start=1):
+        folder = output / f"stage-{number}"
+        folder.mkdir(exist_ok=True)
+        ends = stage.until_step or config.run.max_steps
+        alone = course.model_copy(update={"run": course.run.model_copy(update={"max_steps": max(1, ends - began)})})
+        told = _about(stage, number, len(courses))
+        found += [
+            f"{folder.name}/{each}"
+            for each in export_verl(alone, own, folder, name=f"{run}-stage-{number}", about=told)
+        ]
+        began = stage.until_step or began
+    return found
+
+
+def _about(stage: Stage, number: int, of: int) -> str:
+    lines = [f"Stage {number} of {of}: {_one_line(stage.name)}."]
+    if number > 1:
+        lines.append(f"It begins with the model that stage {number - 1} leaves: set actor_rollout_ref.model.path.")
+    if stage.until is not None:
+        goal = f"{stage.until.figure} of held-out tasks is at least {stage.until.at_least:g}"
+        lines.append(f"It ends once {goal} in {stage.until.times} evaluations in a row; verl knows no such end.")
+    return "\n".join(lines)
 
 
 def verl_yaml(config: JobConfig, name: str = "") -> str:
@@ -75,11 +108,12 @@ def _one_line(value: Any) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in str(value))[:120] or "(none)"
 
 
-def _readme(config: JobConfig, done: Converted) -> str:
+def _readme(config: JobConfig, done: Converted, about: str) -> str:
     _keys, missing = translated(config)
     lines = [
         "A job of Tiltyard for verl",
         "",
+        *([about, ""] if about else []),
         f"{TRAIN_NAME}: {done.rows} rows of {done.rows_in}; {done.bad_rows} could not be read and were left out.",
         *(f"{TRAIN_NAME} has no place for {name} of {count} rows." for name, count in done.lost.items()),
         f"{CONFIG_NAME}: overrides of verl's ppo_trainer.yaml. data.val_files names the training rows and no",

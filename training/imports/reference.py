@@ -72,7 +72,8 @@ with limits of memory, time and open files.
 
 "For verl" on a run's config, or `python -m training export-verl config.yaml --output FOLDER`, writes `train.parquet`,
 `config.yaml` (overrides of verl's `ppo_trainer.yaml`) and `README.txt`. What cannot be carried over stands in both as
-a comment with its reason; addresses, paths and the options of environments never go along.
+a comment with its reason; addresses, paths and the options of environments never go along. A run with stages gives a
+folder with these files for each stage, to be run one after the other.
 
 | option | in verl |
 |---|---|

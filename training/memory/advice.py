@@ -72,7 +72,12 @@ def halved(config: JobConfig) -> str | None:
 
 
 def judge(config: JobConfig, model: Model, device: Device) -> Verdict:
-    """The table of a job, and what would make it fit. Raises ``ModelError`` for a model that cannot be traced."""
+    """The table of a job, or of its stage that needs most, and what would make it fit.
+
+    Raises ``ModelError`` for a model that cannot be traced.
+    """
+    if config.stages:
+        return max((judge(course, model, device) for course in config.courses), key=lambda found: found.need.whole)
     need = memory_of(config, model, device)
     if need.fits:
         return Verdict(need)

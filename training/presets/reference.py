@@ -32,7 +32,7 @@ def _section(preset: Preset) -> str:
     if preset.device:
         title = DEVICES[preset.device].title
         lines.append(f"- full fits {title} (`--device {preset.device}`, docs/memory.md)")
-    lines += ["", *_table(preset)]
+    lines += ["", *_table(preset), *_stages(preset)]
     lines += ["", *(f"- {note.en}" for note in preset.notes)] if preset.notes else []
     return "\n".join(lines) + "\n"
 
@@ -73,10 +73,25 @@ def _table(preset: Preset) -> list[str]:
     return lines
 
 
+def _stages(preset: Preset) -> list[str]:
+    """What each stage has of its own, in the full size."""
+    stages = preset.config_for("full").stages
+    lines = ["", "Stages of the full size:", ""] if stages else []
+    for number, stage in enumerate(stages, start=1):
+        end = f"until step {stage.until_step}" if stage.until_step else "until the run ends"
+        own = [f"{group}.{name}" for group, values in stage.options.items() for name in values if name != "components"]
+        values = [f"`{path}: {stage.options[path.partition('.')[0]][path.partition('.')[2]]}`" for path in own]
+        parts = (f"{item['weight']:g} · `{item['name']}`" for item in stage.rewards.get("components", []))
+        reward = " + ".join(parts)
+        values += [f"the reward {reward}"] if reward else []
+        lines.append(f"{number}. {stage.name}, {end}: {', '.join(values) or 'nothing of its own'}")
+    return lines
+
+
 def _values(config: JobConfig) -> dict[str, Any]:
     found: dict[str, Any] = {"kind": config.kind}
     for group in JobConfig.model_fields:
         value = getattr(config, group)
         if isinstance(value, BaseModel):
             found |= {f"{group}.{name}": getattr(value, name) for name in type(value).model_fields}
-    return {path: value for path, value in found.items() if value not in ([], {})}
+    return {path: value for path, value in found.items() if value not in ([], {}) and path != "curriculum.stages"}

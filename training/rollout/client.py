@@ -67,7 +67,7 @@ class Socket:
                     target,
                     sock=await dial(self._url),
                     ssl=tls() if target.startswith("wss:") else None,
-                    additional_headers=auth_headers(),
+                    additional_headers=auth_headers(self._url),
                     max_size=MAX_MESSAGE_BYTES,
                     max_queue=4,
                     compression=None,

@@ -42,7 +42,7 @@ class HttpLink:
         self._url = server_url(url)
         self._limit_s = config.connect_timeout_s
         self._max_bytes = max_bytes
-        self._client = HttpClient(config.connect_timeout_s, headers=auth_headers())
+        self._client = HttpClient(config.connect_timeout_s, headers=auth_headers(self._url))
 
     async def close(self) -> None:
         """Drop the connections."""

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from django.db.models import Q, QuerySet
 
 from webapp.datasets.models import Dataset, DatasetState
+from webapp.runs.config import having
 from webapp.runs.models import Run
 from webapp.runs.states import TERMINAL
 from webapp.teams.models import Project
@@ -39,8 +40,8 @@ def ready_datasets(project: Project) -> QuerySet[Dataset]:
 def runs_using(dataset: Dataset, *, active: bool = False) -> QuerySet[Run]:
     """Runs whose config names this version, or that resolved to its rows."""
     runs = Run.objects.filter(project=dataset.project).filter(
-        Q(config__data__train=dataset.reference)
-        | Q(resolved__data__train=str(dataset.rows_path))
+        having("data", "train", dataset.reference)
+        | having("data", "train", str(dataset.rows_path), config="resolved")
         | Q(config__evaluate__data=dataset.reference)
         | Q(resolved__evaluate__data=str(dataset.rows_path))
     )

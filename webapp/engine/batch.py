@@ -114,6 +114,13 @@ class Batch:
         payload = event.model_dump(mode="json", include=shown)
         self.events.append(("attempt", {"number": self.attempt, **clean_json(payload)}, at))
 
+    def _stage_started(self, event: journal.StageStarted) -> None:
+        """The stages until now: one that is gone on in takes the place of itself and of those after it."""
+        number, of, began = _int(event.stage, "stage"), _int(event.of, "of"), _int(event.began, "step")
+        before = [each for each in self._now("health").get("stages", []) if each["stage"] < number]
+        now = {"stage": number, "of": of, "name": self._noted(event)["name"], "began": began}
+        self._report("stages", [*before, now])
+
     def _phase(self, event: journal.PhaseChanged) -> None:
         step = _int(event.step, "step")
         self.events.append(("phase", {"phase": event.phase, "step": step}, _time(event.t)))
@@ -338,6 +345,7 @@ class Batch:
 
 _HANDLERS: dict[type[Event], Callable[[Batch, Any], None]] = {
     journal.RunStarted: Batch._run_started,
+    journal.StageStarted: Batch._stage_started,
     journal.PhaseChanged: Batch._phase,
     journal.Metrics: Batch._metrics,
     journal.RolloutStarted: Batch._rollout_started,

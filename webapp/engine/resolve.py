@@ -16,7 +16,14 @@ from typing import Any, NoReturn
 from django.conf import settings
 from django.utils.translation import gettext as _
 
-from training.config import ENDPOINT_REFERENCE, EnvironmentConfig, JobConfig, RewardComponent
+from training.config import (
+    ENDPOINT_REFERENCE,
+    CurriculumConfig,
+    EnvironmentConfig,
+    JobConfig,
+    RewardComponent,
+    Stage,
+)
 from training.errors import ConfigError
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.endpoints.keys import asked_with
@@ -61,6 +68,8 @@ def resolve(project: Project, config: JobConfig) -> Resolved:
     if plain.draws_tasks and plain.environment.protocol != "openenv":
         _refuse("data.train", _("choose a dataset: this environment does not draw tasks by itself."))
     _rewards(project, plain)
+    if config.stages:
+        _stages(project, config, plain)
     if environment is None:
         return Resolved(plain, after)
     return Resolved(plain, after, environment.baselines(), environment.version)
@@ -209,6 +218,37 @@ def _rewards(project: Project, config: JobConfig) -> None:
     if refusal := custom_refusal(project, components):
         _refuse(option, refusal)
     config.rewards.spec, config.rewards.components = "", with_hashes(components)
+
+
+def environments_of(config: JobConfig) -> list[str]:
+    """What the job, and each of its stages, names as its environment."""
+    return list(dict.fromkeys(each.environment.name for each in [config, *config.courses]))
+
+
+def _stages(project: Project, config: JobConfig, plain: JobConfig) -> None:
+    """Replace what the stages name by what that means: whatever a stage has of its own is whole afterwards."""
+    stages = []
+    for number, stage in enumerate(config.stages):
+        try:
+            stages.append(_stage(project, stage, config.stage(number + 1), plain))
+        except ConfigError as exc:
+            raise ConfigError(exc.sentence, option=f"curriculum.stages.{number}.{exc.option}", hint=exc.hint) from exc
+    plain.curriculum = CurriculumConfig(stages=stages)
+
+
+def _stage(project: Project, stage: Stage, course: JobConfig, plain: JobConfig) -> Stage:
+    found = stage.model_copy(deep=True)
+    if "train" in stage.data:
+        found.data["train"] = _dataset(project, course.data.train)
+    if stage.environment:
+        _environment(project, course)
+        run, own = (each.environment.model_dump(mode="json") for each in (plain, course))
+        found.environment = {name: value for name, value in own.items() if value != run[name]}
+    if stage.rewards.keys() & {"spec", "components"}:
+        _rewards(project, course)
+        parts = [part.model_dump(mode="json", exclude_defaults=True) for part in course.rewards.components]
+        found.rewards |= {"spec": "", "components": parts}
+    return found
 
 
 def model_meant(project: Project, source: str) -> tuple[str, str]:

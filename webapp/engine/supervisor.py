@@ -37,7 +37,7 @@ from webapp.engine.lease import beat, beat_every_s, claim, state_of
 from webapp.engine.outcome import WORKER_CLOSING, attempt_end, finished_before
 from webapp.engine.output import output_trim
 from webapp.engine.projection import Projector, rollouts_close
-from webapp.engine.resolve import resolve
+from webapp.engine.resolve import environments_of, resolve
 from webapp.engine.resuming import earlier_folders, pin_used, resume_from
 from webapp.engine.trainer import OUTPUT_NAME, Trainer, kill_orphan, output_tail, tracker_env
 from webapp.environments.tokens import trainer_access
@@ -203,7 +203,7 @@ class Supervisor:
         if over := day_over(run.project_id, plain.endpoint.name):
             raise over
         self._endpoint = (run.project_id, plain.endpoint.name)
-        access = trainer_access(run.project, config.environment.name) | key_env(run.project, plain.endpoint)
+        access = trainer_access(run.project, *environments_of(config)) | key_env(run.project, plain.endpoint)
         access |= tracker_env(plain) | hub_env(run.project, plain)
         plain.report = named_there(plain, run)
         Run.objects.filter(pk=run.pk, attempt=self.lease.attempt, lease_owner=self.lease.owner).update(

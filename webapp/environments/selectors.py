@@ -19,6 +19,7 @@ from webapp.environments.orders import OPEN, orders_of
 from webapp.environments.strings import command_text, option_text
 from webapp.environments.watch import largest, total
 from webapp.figures import figure, percent
+from webapp.runs.config import having
 from webapp.runs.models import Run
 from webapp.teams.models import Project
 
@@ -237,7 +238,7 @@ def validation_view(environment: Environment) -> ValidationView | None:
 
 def runs_on(environment: Environment) -> QuerySet[Run]:
     """The newest runs whose config names this environment."""
-    runs = Run.objects.filter(project_id=environment.project_id, config__environment__name=environment.reference)
+    runs = Run.objects.filter(having("environment", "name", environment.reference), project_id=environment.project_id)
     return runs.order_by("-created_at")[:RUNS_SHOWN]
 
 

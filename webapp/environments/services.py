@@ -23,6 +23,7 @@ from webapp.environments.models import MAX_REPLICAS, Environment, Kind, Replica,
 from webapp.environments.options import arguments_clean
 from webapp.environments.tokens import files_forget, ours, site_token, token_for, token_write
 from webapp.pages import clean_name
+from webapp.runs.config import having
 from webapp.runs.models import Run
 from webapp.runs.states import TERMINAL
 from webapp.teams.audit import audit
@@ -270,7 +271,7 @@ def environment_delete(*, environment: Environment) -> None:
 
 def require_unused(environment: Environment) -> None:
     """Raises ``ValidationError`` while a run that has not ended plays on it."""
-    used = Run.objects.filter(project_id=environment.project_id, config__environment__name=environment.reference)
+    used = Run.objects.filter(having("environment", "name", environment.reference), project_id=environment.project_id)
     names = list(used.exclude(state__in=TERMINAL).values_list("name", flat=True)[:3])
     if names:
         raise ValidationError(

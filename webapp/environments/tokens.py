@@ -6,6 +6,7 @@ trainer of a run gets it in its environment, beside the addresses that are ours 
 
 from __future__ import annotations
 
+import json
 import secrets
 import shutil
 from urllib.parse import urlsplit
@@ -87,16 +88,30 @@ def ours(environment: Environment) -> Pairs:
     return frozenset((host, int(port)) for host, _colon, port in pairs if host and port.isdigit())
 
 
-def trainer_access(project: Project, name: str) -> dict[str, str]:
-    """What a trainer needs in its environment to play on the environment that its config names by reference."""
-    found = Environment.objects.filter(project=project, name=name.removeprefix("environment:")).first()
-    if found is None:
-        return {}
-    token, pairs = token_for(found, found.url), ours(found)
-    access = {"TILTYARD_ENV_TOKEN": token} if token else {}
-    if pairs:
+def trainer_access(project: Project, *names: str) -> dict[str, str]:
+    """What a trainer needs in its environment to play on the environments that its config names by reference.
+
+    Of several, no server is shown the token of another.
+    """
+    wanted = {name.removeprefix("environment:") for name in names}
+    found = list(Environment.objects.filter(project=project, name__in=wanted).order_by("name"))
+    access = _tokens(found)
+    if pairs := {pair for environment in found for pair in ours(environment)}:
         access["TILTYARD_OUTBOUND_ALLOW"] = ",".join(sorted(f"{host}:{port}" for host, port in pairs))
     return access
+
+
+def _tokens(environments: list[Environment]) -> dict[str, str]:
+    if len(environments) == 1:
+        token = token_for(environments[0], environments[0].url)
+        return {"TILTYARD_ENV_TOKEN": token} if token else {}
+    tokens = {
+        urlsplit(url).netloc.lower(): token
+        for environment in environments
+        for url in (environment.url, *(replica.url for replica in environment.replicas.all()))
+        if url and (token := token_for(environment, url))
+    }
+    return {"TILTYARD_ENV_TOKENS": json.dumps(tokens)} if environments else {}
 
 
 def reach(environment: Environment, url: str) -> None:

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from training.config import JobConfig
 from training.errors import ConfigError, TiltyardError
-from training.exports.verl import export_verl
+from training.exports.verl import export_stages, export_verl
 from webapp.engine.resolve import dataset_path
 from webapp.records.access import own_run
 from webapp.runs.models import Run
@@ -54,14 +54,20 @@ def _archive(run: Run) -> IO[bytes]:
         config = JobConfig.model_validate(run.config)
     except ValidationError as exc:
         raise ConfigError(_("The run's options cannot be read by this version of Tiltyard.")) from exc
-    rows = dataset_path(run.project, config.data.train)
-    if rows.stat().st_size > MAX_ROWS_BYTES:
+    courses = config.courses
+    rows = [dataset_path(run.project, course.data.train) for course in courses]
+    if sum(path.stat().st_size for path in set(rows)) > MAX_ROWS_BYTES:
         raise ConfigError(_("The dataset is too large to convert here; use `python -m training export-verl`."))
-    if not config.rewards.components and run.resolved:
-        config.rewards.components = JobConfig.model_validate(run.resolved).rewards.components
+    for course, plain in zip(
+        courses, JobConfig.model_validate(run.resolved).courses if run.resolved else (), strict=False
+    ):
+        course.rewards.components = course.rewards.components or plain.rewards.components
     made = tempfile.TemporaryFile(dir=settings.FILE_UPLOAD_TEMP_DIR)  # noqa: SIM115 - the response closes it
     with tempfile.TemporaryDirectory(dir=settings.FILE_UPLOAD_TEMP_DIR) as folder:
-        names = export_verl(config, rows, Path(folder), name=run.name)
+        if config.stages:
+            names = export_stages(config, courses, rows, Path(folder), name=run.name)
+        else:
+            names = export_verl(courses[0], rows[0], Path(folder), name=run.name)
         with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
             for name in names:
                 archive.write(Path(folder) / name, name)

@@ -27,7 +27,8 @@ from webapp import work
 from webapp.engine.history import event_add
 from webapp.engine.resolve import resolve
 from webapp.engine.services import run_change, run_create, run_launch
-from webapp.launch.preflight import LONG_LIMIT_S, Check, Offer, Outcome, preflight
+from webapp.launch.findings import Check, Offer, Outcome
+from webapp.launch.preflight import LONG_LIMIT_S, preflight
 from webapp.registry.models import Checkpoint
 from webapp.runs.models import CheckState, LaunchCheck, Run
 from webapp.runs.states import RunState

@@ -12,7 +12,6 @@ import uuid
 from collections.abc import Iterator
 from typing import Any, NamedTuple, TypeVar, cast
 
-import yaml
 from django import forms
 from django.core.exceptions import ValidationError
 from django.db.models import Model, QuerySet
@@ -23,14 +22,13 @@ from pydantic import BaseModel
 from pydantic import ValidationError as ShapeError
 from pydantic.fields import FieldInfo
 
-from training.config import DEFAULT_KIND, METHODS, JobConfig, Method, RewardComponent
-from training.config.text import yaml_bounded
+from training.config import DEFAULT_KIND, METHODS, JobConfig, Method, RewardComponent, Stage
 from training.words import option_of
 from webapp.datasets.selectors import ready_datasets
 from webapp.endpoints.selectors import endpoints_of
 from webapp.engine.resolve import NO_ENVIRONMENT
 from webapp.environments.selectors import environments_of
-from webapp.fields import error_sentence, fields_of, help_text
+from webapp.fields import YamlListField, error_sentence, fields_of, help_text
 from webapp.ids import name_validator
 from webapp.registry.models import Checkpoint, ModelKind
 from webapp.registry.selectors import models_of, registered_as, unregistered_runs
@@ -66,6 +64,7 @@ GROUP_HELP = (
         "An OpenAI-compatible endpoint that plays in the model's place; one of the project is chosen as the model."
     ),
     gettext_noop("The optimiser (AdamW) and its batch."),
+    gettext_noop("Stages of one run, each with its own data, rewards and options."),
     gettext_noop("How long the job runs, how often it saves, and where."),
     gettext_noop("Other trackers that hear of the run's metrics while it runs."),
 )
@@ -92,39 +91,6 @@ class OptionGroup(NamedTuple):
     kinds: str
     relevant: bool
     open: bool
-
-
-class ComponentsField(forms.CharField):
-    """A list of reward components as YAML."""
-
-    widget = forms.Textarea
-
-    def prepare_value(self, value: Any) -> Any:
-        """Show components as YAML, an empty list as nothing."""
-        if not isinstance(value, list):
-            return value
-        plain = [item.model_dump() if isinstance(item, BaseModel) else item for item in value]
-        return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True) if plain else ""
-
-    def clean(self, value: Any) -> list[RewardComponent]:  # type: ignore[override]
-        """Parse and check each component."""
-        text = str(super().clean(value))
-        if not text.strip():
-            return []
-        try:
-            raw = yaml_bounded(text)
-            if not isinstance(raw, list):
-                raise ValidationError(_("Write a list, each item with name and weight."))
-            return [RewardComponent.model_validate(item) for item in raw]
-        except yaml.YAMLError as exc:
-            raise ValidationError(_("This is not valid YAML.")) from exc
-        except ShapeError as exc:
-            raise ValidationError([_sentence(error) for error in exc.errors(include_url=False)]) from exc
-
-
-def _sentence(error: Any) -> str:
-    where, message = option_of(error), error_sentence(error)
-    return f"{where}: {message}" if where else message
 
 
 def option_groups() -> Iterator[tuple[str, type[BaseModel], FieldInfo]]:
@@ -182,13 +148,23 @@ class RunForm(forms.Form):
             self.fields[prefix + key] = field
         if prefix == "rewards.":
             info = model.model_fields["components"]
-            self.fields["rewards.components"] = ComponentsField(
+            self.fields["rewards.components"] = YamlListField(
+                RewardComponent,
+                wanted=_("Write a list, each item with name and weight."),
                 label=translated(info.title),
                 help_text=help_text(info.description),
-                required=False,
-                max_length=20_000,
                 initial=cast(Any, values).components,
-                widget=forms.Textarea(attrs={"rows": 4, "spellcheck": "false"}),
+            )
+        if prefix == "curriculum.":
+            info = model.model_fields["stages"]
+            self.fields["curriculum.stages"] = YamlListField(
+                Stage,
+                wanted=_("Write a list, each item with the name of a stage and its options."),
+                rows=12,
+                brief=True,
+                label=translated(info.title),
+                help_text=help_text(info.description),
+                initial=cast(Any, values).stages,
             )
 
     def _reference_choices(self) -> None:

@@ -31,7 +31,7 @@ from training.policy.vllm_server import PYTHON_VARIABLE
 from training.rewards.scoring import validate_components
 from webapp.endpoints.selectors import endpoint_named, endpoint_state
 from webapp.endpoints.spending import day_over
-from webapp.engine.resolve import resolve
+from webapp.engine.resolve import environments_of, resolve
 from webapp.engine.trainer import access_env, tracker_env
 from webapp.environments.capacity import Room, replicas_to_add, room_of
 from webapp.environments.models import Environment
@@ -39,6 +39,7 @@ from webapp.environments.selectors import environment_named
 from webapp.environments.tokens import reach, trainer_access
 from webapp.failures import failure
 from webapp.launch.disk import disk_forecast, disk_sentence
+from webapp.launch.findings import Check, Offer, Outcome
 from webapp.outbound import OutboundRefused, target_of
 from webapp.runs.models import Run
 from webapp.teams.models import Project
@@ -54,58 +55,6 @@ ASKED_BEFORE = frozenset({"environment", "rewards"})  # said once already when t
 COUNTED_HERE = "slots"  # where the servers tell: over all replicas, with an offer to start more
 _processes = threading.BoundedSemaphore(2)  # each imports torch; more at once would starve the pages
 _OWN_PLACES = ("TILTYARD_MODELS_DIR", "TILTYARD_DATA_DIR", PYTHON_VARIABLE)
-
-
-class Offer(NamedTuple):
-    """What a person may do about a finding: start so many more replicas of this environment."""
-
-    environment_id: str
-    more: int
-
-
-class Check(NamedTuple):
-    """One finding. ``path`` names the option it belongs to; ``hard`` problems cannot be overridden, and a ``remark``
-    (not ok either) stops nothing.
-
-    ``detail`` is what was reported in the words of the library or server that reported it.
-    """
-
-    title: str
-    ok: bool
-    message: str = ""
-    hint: str = ""
-    hard: bool = False
-    path: str = ""
-    detail: str = ""
-    offer: Offer | None = None
-    remark: bool = False
-
-    @property
-    def level(self) -> str:
-        """How the page shows it."""
-        return "ok" if self.ok else "remark" if self.remark else "problem"
-
-    @property
-    def sentence(self) -> str:
-        """The finding where only one text fits."""
-        return " ".join(part for part in (self.message, self.detail) if part)
-
-
-class Outcome(NamedTuple):
-    """All findings, and the config with its references resolved where that was possible."""
-
-    checks: list[Check]
-    resolved: JobConfig | None
-
-    @property
-    def blocked(self) -> bool:
-        """Whether a hard problem was found."""
-        return any(check.hard and not check.ok for check in self.checks)
-
-    @property
-    def problems(self) -> bool:
-        """Whether anything was found that a person should decide on."""
-        return any(not check.ok and not check.remark for check in self.checks)
 
 
 def preflight(
@@ -146,13 +95,12 @@ def _unresolved(exc: ConfigError) -> Check:
 def _quick(project: Project, config: JobConfig, resolved: JobConfig) -> Iterator[Check]:
     """What is known here at once."""
     yield Check(_("References"), True, _("Dataset, model, environment and reward were found."))
-    environment = _environment_of(project, config, resolved)
     if resolved.method.plays:
-        yield _check_rewards(resolved)
+        yield from (_check_rewards(each.resolved).of(each.stage) for each in _courses(config, resolved))
     if resolved.method.learns_from == "rollouts":
         yield from _check_pull(project, config)
-    if environment is not None:
-        yield _check_address(resolved, environment)
+    for course, environment in _played(project, config, resolved):
+        yield _check_address(course.resolved, environment).of(course.stage)
     if resolved.asks_endpoint:
         yield _check_endpoint(project, resolved)
     yield _check_disk(resolved)
@@ -160,20 +108,41 @@ def _quick(project: Project, config: JobConfig, resolved: JobConfig) -> Iterator
 
 def _slow(project: Project, config: JobConfig, resolved: JobConfig, limit_s: float) -> Iterator[Check]:
     """What others have to be asked for."""
-    environment, counted = _environment_of(project, config, resolved), True
-    if environment is not None:
+    counted = True
+    for course, environment in _played(project, config, resolved):
         room = room_of(environment)
-        counted = room.free is not None or not room.answering
-        yield _check_room(resolved, environment, room)
-    access = trainer_access(project, config.environment.name) | tracker_env(resolved)
+        counted = counted and (room.free is not None or not room.answering)
+        yield _check_room(course.resolved, environment, room).of(course.stage)
+    access = trainer_access(project, *environments_of(config)) | tracker_env(resolved)
     for check in _trainer_checks(resolved, access, limit_s):
         if not (counted and check.title == _title(COUNTED_HERE)):
             yield check
 
 
-def _environment_of(project: Project, config: JobConfig, resolved: JobConfig) -> Environment | None:
-    found = environment_named(project, config.environment.name.removeprefix("environment:"))
-    return found if resolved.method.plays else None
+class _Course(NamedTuple):
+    """The whole job, or the job of one stage under its name: as it was asked for, and with its references resolved."""
+
+    stage: str
+    asked: JobConfig
+    resolved: JobConfig
+
+
+def _courses(config: JobConfig, resolved: JobConfig) -> list[_Course]:
+    names = [stage.name for stage in config.stages] or [""]
+    return [_Course(*each) for each in zip(names, config.courses, resolved.courses, strict=True)]
+
+
+def _played(project: Project, config: JobConfig, resolved: JobConfig) -> Iterator[tuple[_Course, Environment]]:
+    """The environments that are played on, each with the course that asks most of it."""
+    largest: dict[str, _Course] = {}
+    for course in _courses(config, resolved) if resolved.method.plays else ():
+        name, needed = course.asked.environment.name, course.resolved.rollouts_per_step
+        if name not in largest or needed > largest[name].resolved.rollouts_per_step:
+            largest[name] = course
+    for name, course in largest.items():
+        environment = environment_named(project, name.removeprefix("environment:"))
+        if environment is not None:
+            yield course, environment
 
 
 def _check_rewards(config: JobConfig) -> Check:
@@ -371,12 +340,14 @@ def _finding(item: dict[str, Any]) -> Check:
     """One finding in the reader's language: our own are sentences, errors from elsewhere have a code."""
     title, ok = _title(str(item["check"])), bool(item["ok"])
     plain, hint = str(item.get("message", ""))[:500], str(item.get("hint", ""))[:500]
+    stage = str(item.get("stage") or "")[:40]
     error = failure({"code": item.get("code"), "message": plain, "hint": hint}) if item.get("code") else None
     if error is not None:
-        return Check(title, ok, error.title, error.hint, detail=error.detail)
+        return Check(title, ok, error.title, error.hint, detail=error.detail).of(stage)
     message = in_words(item["told"])[:500] if item.get("told") else plain
     path = str(item.get("option") or "")[:80]
-    return Check(_option_title(path) or title, ok, message, _(hint) if hint else "", item.get("hard") is True, path)
+    hard, title = item.get("hard") is True, _option_title(path) or title
+    return Check(title, ok, message, _(hint) if hint else "", hard, path).of(stage)
 
 
 def _finding_of(line: bytes) -> Iterator[Check]:

@@ -16,6 +16,7 @@ from webapp.launch.needs import Situation, filled, situation
 from webapp.launch.preparing import preparation_shown
 from webapp.launch.preset_text import in_language
 from webapp.registry.models import Checkpoint
+from webapp.runs.config import of_step
 from webapp.runs.models import Preparation, PreparationState, Run
 from webapp.runs.states import RunState
 from webapp.teams.access import object_for
@@ -111,6 +112,9 @@ def start_of(request: HttpRequest, project: Project) -> Start:
         within = Run.objects.filter(project=project).select_related("project")
         run = object_for(request.user, Run, source, within=within, project=project)
         config = config_of(run)
+        asked = METHODS.get(request.GET.get("kind", ""))
+        if asked is not None and not asked.trains:  # a run with stages is played as it ended
+            config = of_step(run, config, run.step)
         _refer(config, request)
         base = f"{run.name}-{config.kind}" if config.kind != run.kind else run.name
         return Start(config, suggested_name(project, config, base), run)

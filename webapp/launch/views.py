@@ -18,8 +18,9 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from training.config import JobConfig, config_to_yaml
 from training.errors import ConfigError
 from webapp.launch.checked import check_begin, check_record, check_view, launch_checked
+from webapp.launch.findings import Outcome
 from webapp.launch.forms import RunForm, suggested_name
-from webapp.launch.preflight import Outcome, preflight
+from webapp.launch.preflight import preflight
 from webapp.launch.preparing import preparation_drop, preparation_ended, preparation_open, preset_page
 from webapp.launch.start import cards, chosen_of, start_of
 from webapp.launch.yaml_text import YamlProblem, config_from_text

@@ -31,6 +31,7 @@ from webapp.failures import Failure, failure
 from webapp.metrics.selectors import sparklines
 from webapp.records.reports import held_text
 from webapp.records.selectors import run_view, stalled, with_ages
+from webapp.runs.config import having
 from webapp.runs.models import Attempt, Run, RunStar
 from webapp.runs.states import TERMINAL, RunState
 from webapp.runs.tags import tags_of_rows
@@ -192,7 +193,7 @@ def filtered(rows: QuerySet[Run], filters: Mapping[str, Any], user: User | None 
     if owner:
         rows = rows.filter(created_by__username=owner)
     if spec:
-        rows = rows.filter(config__rewards__spec=f"reward:{spec}")
+        rows = rows.filter(having("rewards", "spec", f"reward:{spec}"))
     if tags := [tag for tag in map(_word, filters.get("tags") or []) if tag]:
         rows = rows.filter(tags__contains=tags[:20])
     if filters.get("starred") and user is not None:

@@ -15,6 +15,7 @@ from webapp.strings import report_strings
 from webapp.text import clean_text, in_words
 
 REPORT_KINDS = (
+    "stage_started",
     "held",
     "update_skipped",
     "sampler_checked",
@@ -125,7 +126,13 @@ def _evaluated(payload: Mapping[str, Any]) -> str:
     return report_text("event.evaluated_best" if payload["best"] else "event.evaluated", **places)
 
 
+def _stage(payload: Mapping[str, Any]) -> str:
+    places = {name: payload[name] for name in ("stage", "of", "name", "step")}
+    return report_text(f"event.stage_{payload['why']}", **places)
+
+
 WORDS: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "stage_started": _stage,
     "held": _held,
     "update_skipped": _skipped,
     "sampler_checked": _sampler,

@@ -8,13 +8,13 @@ from uuid import UUID
 
 from training.config import RewardComponent
 from training.rewards.lab.scoring import asks_others
-from training.rewards.registry import COMPONENTS, default_components
+from training.rewards.registry import COMPONENTS
 from training.rewards.scoring import resolve
 from webapp.rescoring.columns import column_key, columns_of
 from webapp.rescoring.weighing import UNSEEN, unrecorded, wanting
 from webapp.rollouts.models import RolloutStatus
 from webapp.rollouts.selectors import latest_rollouts
-from webapp.runs.config import config_of, title_of
+from webapp.runs.config import common_components, config_of, title_of
 from webapp.runs.models import Run
 
 
@@ -41,8 +41,7 @@ class Asked(NamedTuple):
 
 def plan_of(run: Run, components: Sequence[RewardComponent]) -> Plan:
     """What lacks of a run now. A run whose config cannot be read any more has recorded nothing that is known."""
-    config = config_of(run)
-    own = (config.rewards.components or default_components()) if config else []
+    own = common_components(config_of(run))
     lacking = unrecorded(components, own)
     if not lacking:
         return Plan(run, own, [], {})

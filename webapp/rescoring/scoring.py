@@ -100,10 +100,9 @@ class _Pass:
         """The rollouts with their episodes, or with the reason why there is none to score."""
         run, config = self._plan.run, config_of(self._plan.run)
         rollouts = Rollout.objects.filter(run=run, pk__in=self._plan.rollouts)
-        places = {place for place in rollouts.values_list("row", flat=True) if place is not None}
         has_rows = config is None or not config.draws_tasks
         with open(self._folder / "dataset.jsonl", "w+b") as file:
-            rows = Rows(file, run, places, lambda: self._told(0))
+            rows = Rows(file, run, rollouts, lambda: self._told(0))
             for record, episode in found_in(rollouts.order_by("step", "group", "index"), rows):
                 self._told(0)
                 yield _with_reason(record, episode, has_rows), episode

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 from pydantic.fields import FieldInfo
 
@@ -15,7 +15,7 @@ from training.rewards.custom.params import code_hash
 from training.rewards.registry import COMPONENTS
 from webapp.rewards.models import RewardSpec
 from webapp.rewards.shape import ShapeLine, shape_lines
-from webapp.runs.config import title_of
+from webapp.runs.config import having, title_of
 from webapp.runs.models import Run
 from webapp.runs.states import TERMINAL
 from webapp.teams.models import Project
@@ -44,7 +44,7 @@ def newest_named(project: Project, name: str) -> RewardSpec | None:
 
 def runs_using(spec: RewardSpec, *, active: bool = False) -> QuerySet[Run]:
     """Runs whose config names this version."""
-    runs = Run.objects.filter(Q(config__rewards__spec=spec.reference), project=spec.project)
+    runs = Run.objects.filter(having("rewards", "spec", spec.reference), project=spec.project)
     return runs.exclude(state__in=TERMINAL) if active else runs
 
 

@@ -14,7 +14,7 @@ from training.config import JobConfig
 from webapp.failures import failure
 from webapp.rollouts.models import Rollout, Turn
 from webapp.rollouts.selectors import rollout_view, turn_view
-from webapp.runs.config import component_titles, config_of
+from webapp.runs.config import component_titles, config_at
 from webapp.teams.access import can_edit, project_for
 
 CURVES = 8  # colours of curves; further components begin again
@@ -77,6 +77,6 @@ def rollout_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         "failure": failure(rollout.error),
         "siblings": siblings,
         "turns": _numbered([turn_view(turn) for turn in turns]),
-        "parts": _parts(view.get("parts") or {}, config_of(rollout.run)),
+        "parts": _parts(view.get("parts") or {}, config_at(rollout.run, rollout.step)),
     }
     return render(request, "rollouts/detail.html", context)

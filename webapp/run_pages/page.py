@@ -9,7 +9,7 @@ from django.db.models import QuerySet
 from django.templatetags.static import static
 from django.utils.translation import gettext as _
 
-from training.config import ENDPOINT_TILES, JobConfig, RewardComponent, config_to_yaml
+from training.config import ENDPOINT_TILES, CurriculumConfig, JobConfig, RewardComponent, config_to_yaml
 from training.errors import ConfigError
 from training.metrics import METRICS
 from training.rewards.custom import CUSTOM
@@ -25,7 +25,7 @@ from webapp.foreign.report import import_report
 from webapp.metrics.selectors import curves, metric_names
 from webapp.records.reports import REPORT_KINDS, event_text, report_text
 from webapp.records.selectors import event_view
-from webapp.runs.config import component_titles, config_of
+from webapp.runs.config import all_components, component_titles, config_at, config_of
 from webapp.runs.differences import Changed, differences
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.states import TERMINAL, RunState
@@ -112,6 +112,8 @@ def config_texts(run: Run, *, places: bool = True) -> dict[str, str]:
             group, _dot, option = path.partition(".")
             if option in run.config.get(group, {}):
                 setattr(getattr(config, group), option, run.config[group][option])
+        if stages := run.config.get("curriculum", {}).get("stages"):
+            config = config.model_copy(update={"curriculum": CurriculumConfig(stages=stages)})
     return {"all": config_to_yaml(config), "changed": config_to_yaml(config, only_changed=True)}
 
 
@@ -123,14 +125,14 @@ def changed_options(run: Run) -> list[Changed]:
 def custom_code(run: Run) -> list[tuple[str, str]]:
     """The run's components that are Python of its team, each with the SHA-256 of its code."""
     config = config_of(run)
-    parts = config.rewards.components if config else []
+    parts = all_components(config)
     return [(part.name, code_hash(str(part.params.get("code", "")))) for part in parts if part.registered == CUSTOM]
 
 
 def page_data(run: Run, urls: dict[str, str], tab: str) -> dict[str, Any]:
     """What the page's script needs to know beside the frames."""
-    config = config_of(run)
-    components = _components(run, config)
+    config = config_at(run, run.step + 1)
+    components = _components(run, config_of(run))
     weights = {item.name: item.weight for item in components}
     expected = config.rollouts_per_step if config and run.method.plays else None
     return {
@@ -156,9 +158,11 @@ def page_data(run: Run, urls: dict[str, str], tab: str) -> dict[str, Any]:
 
 
 def _components(run: Run, config: JobConfig | None) -> list[RewardComponent]:
-    """The run's reward components; before a worker has it, those that its spec would mean now."""
+    """The reward components of the run and its stages; before a worker has it, those that its spec would mean now."""
+    courses = config.courses if config is not None and run.method.plays else []
     try:
-        return components_meant(run.project, config) if config is not None and run.method.plays else []
+        parts = [part for course in courses for part in components_meant(run.project, course)]
+        return list({part.name: part for part in parts}.values())
     except ConfigError:
         return []  # the launch check says what is wrong with it
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from django.db.models import Q
 from pydantic import ValidationError
 
 from training.config import JobConfig, RewardComponent
-from training.rewards.registry import COMPONENTS
+from training.rewards.registry import COMPONENTS, default_components
 from webapp.runs.models import Run
 from webapp.text import translated
 
@@ -18,6 +19,42 @@ def config_of(run: Run) -> JobConfig | None:
         return JobConfig.model_validate(run.resolved or run.config)
     except ValidationError:
         return None
+
+
+def stage_at(run: Run, step: int) -> int:
+    """The number of the stage that trained a step, or whose weights were evaluated after it; 0 without stages."""
+    stages = run.health.get("stages") or []
+    return max((each["stage"] for each in stages if each["began"] < step), default=min(len(stages), 1))
+
+
+def config_at(run: Run, step: int) -> JobConfig | None:
+    """The config of a step: that of its stage, where the run has stages."""
+    config = config_of(run)
+    return of_step(run, config, step) if config is not None else None
+
+
+def of_step(run: Run, config: JobConfig, step: int) -> JobConfig:
+    """What a config of the run says about a step: its stage's options, where the run has stages."""
+    number = stage_at(run, step)
+    return config.stage(number) if 0 < number <= len(config.stages) else config
+
+
+def all_components(config: JobConfig | None) -> list[RewardComponent]:
+    """The reward components of a job and of its stages, each name once."""
+    courses = config.courses if config is not None else []
+    return list({part.name: part for course in courses for part in course.rewards.components}.values())
+
+
+def common_components(config: JobConfig | None) -> list[RewardComponent]:
+    """What every rollout of a job was scored by: the components that are the same in all of its stages."""
+    courses = [course.rewards.components or default_components() for course in (config.courses if config else [])]
+    return [part for part in courses[0] if all(part in course for course in courses)] if courses else []
+
+
+def having(group: str, option: str, value: str, *, config: str = "config") -> Q:
+    """Runs whose config, or one of its stages, has this value; ``config`` is the column that is looked at."""
+    of_a_stage = {f"{config}__curriculum__stages__contains": [{group: {option: value}}]}
+    return Q(**{f"{config}__{group}__{option}": value}) | Q(**of_a_stage)
 
 
 def title_of(part: RewardComponent) -> str:

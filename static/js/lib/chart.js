@@ -2,10 +2,10 @@
 /** One chart: a heading with the newest (or the pointed-at) figures, lines by Plotly, a crosshair. */
 import { h, has, icon, setAttr, setText, t } from "./dom.js";
 import { figure } from "./format.js";
+import { baselineShapes, stageShapes } from "./shapes.js";
 import { decimate, flatRange, last, positive, smooth, valueAt } from "./series.js";
 
 /** @typedef {{name: string, label: string, at: number, x: number[], y: (number | null)[]}} Line */
-/** @typedef {{name: string, y: number}} Baseline */
 /** @typedef {import("./curves.js").Spec} Spec */
 /** @typedef {import("./curves.js").Curves} Curves */
 
@@ -17,38 +17,6 @@ export const COMPONENT = /^rewards\/(.+)\/mean$/;
 
 /** @param {string} name of a metric that shares its chart with others */
 const nameOf = (name) => (has(`metric.${name}`) ? t(`metric.${name}`) : name);
-
-/**
- * A dashed line across the chart for each simple policy, with its name; Plotly scales the axis by them too.
- * @param {Baseline[]} baselines
- * @param {string} ink
- * @param {boolean} log
- */
-export function baselineShapes(baselines, ink, log) {
-  const usable = baselines.filter((item) => !log || item.y > 0);
-  const at = (/** @type {number} */ y) => (log ? Math.log10(y) : y);
-  return {
-    shapes: usable.map((item) => ({
-      type: "line",
-      xref: "paper",
-      x0: 0,
-      x1: 1,
-      y0: item.y,
-      y1: item.y,
-      line: { color: ink, width: 1, dash: "dash" },
-    })),
-    annotations: usable.map((item) => ({
-      text: item.name,
-      xref: "paper",
-      x: 1,
-      xanchor: "right",
-      y: at(item.y),
-      yanchor: "bottom",
-      showarrow: false,
-      font: { size: 10, color: ink },
-    })),
-  };
-}
 
 export class Chart {
   /**
@@ -150,6 +118,8 @@ export class Chart {
       ? null
       : flatRange([...this.lines.flatMap((line) => line.y), ...baselines.map((item) => item.y)]);
     const width = range ? range[1] - range[0] : 0;
+    const lines = baselineShapes(baselines, colour("--ink-3"), this.all.view.log);
+    const bands = stageShapes(this.all.state?.run?.health?.stages ?? [], range, colour("--ink-3"), this.width());
     const layout = {
       // The arrays grow in place as points arrive; Plotly only looks at them again when this changes.
       datarevision: (this.revision += 1),
@@ -161,7 +131,8 @@ export class Chart {
       dragmode: "zoom",
       font: { family: colour("--font-text"), size: 11, color: colour("--ink-2") },
       showlegend: false,
-      ...baselineShapes(baselines, colour("--ink-3"), this.all.view.log),
+      shapes: [...bands.shapes, ...lines.shapes],
+      annotations: [...bands.annotations, ...lines.annotations],
       xaxis: {
         ...axis,
         showgrid: false,
@@ -262,8 +233,13 @@ export class Chart {
     const range = /** @type {any} */ (this.plot).layout?.xaxis?.range;
     this.cross.hidden = step === null || !range || step < range[0] || step > range[1];
     if (this.cross.hidden || step === null) return;
-    const width = this.plot.clientWidth - MARGIN.l - MARGIN.r;
-    this.cross.style.transform = `translateX(${MARGIN.l + ((step - range[0]) / (range[1] - range[0])) * width}px)`;
+    const at = MARGIN.l + ((step - range[0]) / (range[1] - range[0])) * this.width();
+    this.cross.style.transform = `translateX(${at}px)`;
+  }
+
+  /** Pixels that the steps have. */
+  width() {
+    return this.plot.clientWidth - MARGIN.l - MARGIN.r;
   }
 
   /** @param {number | null} step */

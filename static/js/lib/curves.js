@@ -87,7 +87,7 @@ export function missingCurves(state, curated, added, own = []) {
 export class Curves {
   /**
    * @param {HTMLElement} box
-   * @param {{plotly: any, baselines: Record<string, import("./chart.js").Baseline[]>, components: Record<string, string>, onRemove: (key: string) => void, onStep: (step: number) => void, onZoom?: (names: string[]) => void}} options
+   * @param {{plotly: any, baselines: Record<string, import("./shapes.js").Baseline[]>, components: Record<string, string>, onRemove: (key: string) => void, onStep: (step: number) => void, onZoom?: (names: string[]) => void}} options
    */
   constructor(box, options) {
     this.box = box;

@@ -30,6 +30,8 @@ export function drawHead(run, rollouts, page) {
   setText(maybe("run-state"), t(`state.${run.state}`));
   setText(maybe("run-phase"), phaseText(run, rollouts, page.per_step));
   setText(maybe("run-steps"), run.total_steps ? t("step_of", { step: run.step, total: run.total_steps }) : "");
+  const stage = run.health?.stages?.at(-1);
+  setText(maybe("run-stage"), stage ? t("stage_of", stage) : "");
   setText(maybe("run-pace"), run.step_seconds ? t("per_step", { t: duration(run.step_seconds, t) }) : "");
   setText(
     maybe("run-eta"),

@@ -7,6 +7,7 @@ import { duration, figure, percent } from "./format.js";
 /** @typedef {{ template: string, values: Record<string, string | number> }} Told */
 
 export const REPORT_KINDS = [
+  "stage_started",
   "held",
   "update_skipped",
   "sampler_checked",
@@ -129,6 +130,8 @@ function evaluatedText(said, t) {
 export function eventText(event, t) {
   const said = event.payload || {};
   if (event.kind === "resumed") return resumeText({ ...said, attempt: event.attempt }, t);
+  if (event.kind === "stage_started")
+    return t(`event.stage_${said.why}`, { stage: said.stage, of: said.of, name: said.name, step: said.step });
   if (event.kind === "sampler_checked") return samplerText(said, t);
   if (event.kind === "update_skipped") return t(`event.skipped_${said.what}`, { step: said.step, n: said.in_a_row });
   if (event.kind === "checkpoints_removed")

@@ -8,7 +8,7 @@ import { loadPlotly } from "../lib/plotly.js";
 const ASK_MAX = 32; // as CURVES_ASKED_MAX of webapp/live/snapshot.py
 
 export class CurvePanel {
-  /** @param {{state: import("../lib/state.js").State, view: import("../lib/view.js").View, curves: string[], own: string[], plotly: string, baselines: Record<string, import("../lib/chart.js").Baseline[]>, components: Record<string, string>, onView: () => void, onStep: (step: number) => void, send: (frame: Record<string, unknown>) => boolean}} options */
+  /** @param {{state: import("../lib/state.js").State, view: import("../lib/view.js").View, curves: string[], own: string[], plotly: string, baselines: Record<string, import("../lib/shapes.js").Baseline[]>, components: Record<string, string>, onView: () => void, onStep: (step: number) => void, send: (frame: Record<string, unknown>) => boolean}} options */
   constructor(options) {
     this.options = options;
     /** @type {Set<string>} */

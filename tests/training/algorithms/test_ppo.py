@@ -18,7 +18,9 @@ from tests.training.algorithms.test_values import by_steps
 from tests.training.helpers import job_config, of_type, scripted_server
 from training.algorithms import actor_critic
 from training.algorithms.actor_critic import ActorCriticTrainer
-from training.algorithms.checkpoints import load_value_head
+from training.algorithms.contents import (
+    load_value_head,
+)
 from training.algorithms.grpo import rollout_arguments
 from training.algorithms.ppo import clipped_arguments, run_ppo
 from training.algorithms.pull import own_tokens

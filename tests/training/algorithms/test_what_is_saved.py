@@ -17,13 +17,15 @@ from training.algorithms.checkpoints import (
     outdated,
     pin,
     remove,
-    save_checkpoint,
-    save_final,
     staging_of,
     step_of,
     unpin,
     verify,
     write_whole,
+)
+from training.algorithms.contents import (
+    save_checkpoint,
+    save_final,
 )
 from training.errors import StorageFull
 

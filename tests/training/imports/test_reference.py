@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import yaml
 
 from training.config import JobConfig
 from training.errors import ConfigError
-from training.exports.verl import export_verl, verl_yaml
+from training.exports.verl import export_stages, export_verl, verl_yaml
 from training.exports.verl_options import OPTIONS, options_of, translated
 from training.imports.reference import reference
 
@@ -112,3 +113,27 @@ def test_ppo_is_gae_with_a_critic_of_its_own() -> None:
     keys, missing = keys_of(kind="ppo", ppo=own)
     assert keys["critic.optim.lr"] == 3e-5
     assert {"ppo.cliprange_value", "ppo.whiten_advantages"} <= set(missing)
+
+
+def test_stages_are_a_job_each(tmp_path: Path) -> None:
+    rows = [tmp_path / "easy.jsonl", tmp_path / "hard.jsonl"]
+    for path, text in zip(rows, ("easy", "hard"), strict=True):
+        path.write_text(json.dumps({"messages": [{"role": "user", "content": text}]}) + "\n")
+    goal = {"figure": "success", "at_least": 0.5, "times": 2}
+    stages = [
+        {"name": "easy", "until_step": 30, "until": goal, "data": {"train": str(rows[0])}},
+        {"name": "hard", "data": {"train": str(rows[1])}, "rollout": {"num_generations": 4}},
+    ]
+    config = JobConfig.model_validate({"evaluate": {"every": 5, "share": 0.1}, "curriculum": {"stages": stages}})
+    out = tmp_path / "out"
+    out.mkdir()
+    names = export_stages(config, config.courses, rows, out, name="both")
+    assert sorted(names) == sorted(
+        f"stage-{number}/{name}" for number in (1, 2) for name in ("train.parquet", "config.yaml", "README.txt")
+    )
+    found = [yaml.safe_load((out / f"stage-{number}/config.yaml").read_text()) for number in (1, 2)]
+    assert [each["trainer"]["total_training_steps"] for each in found] == [30, 70]
+    assert [each["actor_rollout_ref"]["rollout"]["n"] for each in found] == [8, 4]
+    told = [(out / f"stage-{number}/README.txt").read_text() for number in (1, 2)]
+    assert "Stage 1 of 2: easy." in told[0] and "success of held-out tasks is at least 0.5 in 2" in told[0]
+    assert "the model that stage 1 leaves" in told[1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import ssl
 from datetime import UTC, datetime, timedelta
@@ -216,6 +217,14 @@ def test_a_context_may_reach_only_what_it_names_with_its_own_token(monkeypatch: 
             check_server(settings(url, "virtual"))
         check_server(settings(url, "virtual"))
     assert tokens == ["Bearer its-own-token", "Bearer the-process-s-own-token"]
+
+
+def test_of_several_tokens_a_server_is_shown_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILTYARD_ENV_TOKENS", json.dumps({"one:8101": "first", "two:8102": "second"}))
+    monkeypatch.setenv("TILTYARD_ENV_TOKEN", "nobody-s")
+    asked = ("http://one:8101/reset", "ws://Two:8102/ws", "http://three:8103", "http://one:8102", "http://one")
+    shown = [connections.auth_headers(url).get("Authorization") for url in asked]
+    assert shown == ["Bearer first", "Bearer second", None, None, None]
 
 
 def test_an_unknown_name_is_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,8 +16,8 @@ from training.config import JobConfig
 from webapp.engine.services import run_create, run_stop
 from webapp.launch import preflight
 from webapp.launch.checked import check_view, launch_checked
+from webapp.launch.findings import Check, Offer
 from webapp.launch.forms import RunForm
-from webapp.launch.preflight import Check, Offer
 from webapp.runs.models import LaunchCheck, Run, RunEvent
 from webapp.teams.models import Project, User
 from webapp.work import TRIES

@@ -19,8 +19,8 @@ from training.presets import presets
 from webapp.failures import CODES
 from webapp.launch import preflight
 from webapp.launch import views as launch_views
+from webapp.launch.findings import Check
 from webapp.launch.forms import GROUP_HELP, RunForm, config_of, option_groups, suggested_name
-from webapp.launch.preflight import Check
 from webapp.launch.yaml_text import YamlProblem, config_from_text
 from webapp.runs.models import LaunchCheck, Run
 from webapp.teams.models import Project, User
@@ -111,7 +111,7 @@ def test_sft_needs_no_environment(project: Project, config: JobConfig) -> None:
     form = RunForm(_data(project, config, kind="sft", **{"environment.name": ""}), project=project)
     assert form.is_valid(), form.errors
     hidden = {group.name for group in form.option_groups() if not group.relevant}
-    others = {"grpo", "rloo", "ppo", "dpo", "sample", "evaluate", "endpoint"}
+    others = {"grpo", "rloo", "ppo", "dpo", "sample", "evaluate", "endpoint", "curriculum"}
     assert hidden == {"environment", "rewards", "rollout", "vllm", *others}
 
 

@@ -17,7 +17,7 @@ from training.presets import presets
 from webapp.datasets.models import Dataset
 from webapp.environments.models import DatasetOrder, Environment, OrderState
 from webapp.launch import preparing
-from webapp.launch.preflight import Check, Outcome
+from webapp.launch.findings import Check, Outcome
 from webapp.launch.preparing import preparation_drop, preparation_open
 from webapp.runs.models import Preparation, Run
 from webapp.teams.models import Membership, Project, User

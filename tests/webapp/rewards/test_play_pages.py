@@ -13,8 +13,8 @@ from django.utils import timezone
 from tests.working import done
 from training.config import JobConfig, RewardComponent
 from webapp.launch import preflight
+from webapp.launch.findings import Check
 from webapp.launch.play_forms import BedForm, SampleForm
-from webapp.launch.preflight import Check
 from webapp.launch.testbed import best_reward, policy_table
 from webapp.rewards.models import RewardSpec
 from webapp.rollouts.models import Rollout

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -21,6 +21,7 @@ from webapp.rewards.cases import cases_of, episode_of_case
 from webapp.rewards.pasted import pasted_episodes
 from webapp.rollouts.episodes import episodes_of
 from webapp.rollouts.models import Rollout, RolloutStatus
+from webapp.runs.config import config_at, stage_at
 from webapp.runs.models import Run
 from webapp.teams.models import Project
 
@@ -85,14 +86,17 @@ def _of_run(project: Project, raw: str) -> list[Sample]:
     ended = (RolloutStatus.COMPLETED, RolloutStatus.TRUNCATED)
     done = Rollout.objects.filter(run=run, status__in=ended, held_out=False)
     newest = list(done.order_by("-attempt", "-step", "group", "index")[:MAX_SAMPLES])
-    rows = rows_at(run, {item.row for item in newest if item.row is not None})
+    newest = [item for item in newest if stage_at(run, item.step) == stage_at(run, newest[0].step)]
+    rows = rows_at(run, newest)
     address = reverse("run-detail", args=[project.slug, run.pk])
     return [Sample(str(item), f"{address}?tab=rollouts", episode) for item, episode in episodes_of(newest, rows)]
 
 
-def rows_at(run: Run, places: Iterable[int]) -> dict[int, dict[str, Any]]:
-    """The rows of a run's dataset at these places; empty where the dataset is gone."""
-    wanted, train = set(places), (run.resolved or {}).get("data", {}).get("train")
+def rows_at(run: Run, rollouts: Sequence[Rollout]) -> dict[int, dict[str, Any]]:
+    """The rows of the dataset that these rollouts of one stage played, by place; empty where the dataset is gone."""
+    wanted = {item.row for item in rollouts if item.row is not None}
+    config = config_at(run, rollouts[0].step) if run.resolved and wanted else None
+    train = config.data.train if config is not None else None
     dataset = next((item for item in Dataset.objects.filter(project=run.project) if str(item.rows_path) == train), None)
     if not wanted or dataset is None or not dataset.rows_path.is_file():
         return {}

@@ -20,13 +20,12 @@ from training.errors import Boundary, DataError, ErrorInfo, TiltyardError
 from training.rewards.base import Episode
 from training.rewards.lab.table import COLUMNS_NAME, EPISODES_NAME, META_NAME, ROWS_NAME
 from training.rewards.lab.writing import MAX_ROLLOUTS, Recorded, SetWriter
-from training.rewards.registry import default_components
 from webapp.rewards.cases import cases_of
 from webapp.rewards.lab.pasted import TEXT_NAME, conversations_of, grouped
 from webapp.rewards.lab.recorded import Found, Rows, found_in
 from webapp.rewards.lab.sets import recorded_rollouts
 from webapp.rewards.models import RolloutSet, SetKind, SetState
-from webapp.runs.config import config_of
+from webapp.runs.config import common_components, config_of
 from webapp.runs.models import Run
 from webapp.work import Claim
 
@@ -77,8 +76,7 @@ def _reporter(claim: Claim[RolloutSet]) -> Callable[[int, int | None], None]:
 
 def _components(rollout_set: RolloutSet) -> list[RewardComponent]:
     """What the run was rewarded by, which tells what its recorded values are."""
-    config = config_of(rollout_set.run) if rollout_set.run else None
-    return (config.rewards.components or default_components()) if config else []
+    return common_components(config_of(rollout_set.run)) if rollout_set.run else []
 
 
 def _found(rollout_set: RolloutSet, folder: Path, report: Callable[[int, int | None], None]) -> Found:
@@ -124,10 +122,8 @@ def _of_run(rollout_set: RolloutSet, run: Run, folder: Path, report: Callable[[i
     if total > MAX_ROLLOUTS:
         raise DataError(TOO_MANY.format(limit=MAX_ROLLOUTS, total=total), hint="Choose fewer steps.")
     report(0, total)
-    places = rollouts.order_by().values_list("row", flat=True).distinct()
-    wanted = {place for place in places if place is not None}
     with open(folder / "dataset.jsonl", "w+b") as file:
-        rows = Rows(file, run, wanted, lambda: report(0, None))
+        rows = Rows(file, run, rollouts, lambda: report(0, None))
         for step, newest in steps:
             yield from found_in(rollouts.filter(step=step, attempt=newest).order_by("group", "index"), rows)
 

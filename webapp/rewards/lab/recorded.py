@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -18,7 +19,7 @@ from training.rewards.lab.writing import Recorded, message_head
 from webapp.datasets.models import Dataset
 from webapp.rollouts.episodes import BATCH, episodes_of
 from webapp.rollouts.models import Rollout, RolloutStatus
-from webapp.runs.config import config_of
+from webapp.runs.config import config_at, stage_at
 from webapp.runs.models import Run
 
 Found = Iterator[tuple[Recorded, Episode | None]]
@@ -36,8 +37,11 @@ def found_in(rollouts: QuerySet[Rollout], rows: Rows) -> Found:
 
 
 def _of_batch(batch: list[Rollout], rows: Rows) -> Found:
-    held = {item.row: rows.get(item.row) for item in batch if item.row is not None}
-    episodes = {rollout.pk: episode for rollout, episode in episodes_of(batch, held)}
+    episodes: dict[uuid.UUID, Episode] = {}
+    for stage, some in groupby(batch, key=rows.stage_of):
+        alike = list(some)
+        held = {item.row: rows.get(stage, item.row) for item in alike if item.row is not None}
+        episodes |= {rollout.pk: episode for rollout, episode in episodes_of(alike, held)}
     for rollout in batch:
         episode = episodes.get(rollout.pk)
         yield _record(rollout, episode), episode
@@ -67,35 +71,47 @@ def _record(rollout: Rollout, episode: Episode | None) -> Recorded:
 
 
 class Rows:
-    """The rows of the run's dataset that its rollouts played, by place: on disk, not in memory."""
+    """The rows of the run's dataset, or of its stages' datasets, that its rollouts played: on disk, not in memory."""
 
-    def __init__(self, file: BinaryIO, run: Run, wanted: set[int], tick: Callable[[], None]) -> None:
-        self._file = file
-        self._places: dict[int, int] = {}
-        path = dataset_path(run)
-        if path is None or not wanted:
+    def __init__(self, file: BinaryIO, run: Run, rollouts: QuerySet[Rollout], tick: Callable[[], None]) -> None:
+        self._file, self._run = file, run
+        self._places: dict[tuple[int, int], int] = {}
+        wanted: dict[int, tuple[int, set[int]]] = {}
+        for step, row in rollouts.order_by().values_list("step", "row").distinct():
+            if row is not None:
+                wanted.setdefault(stage_at(run, step), (step, set()))[1].add(row)
+        for stage, (step, places) in wanted.items():
+            self._keep(stage, dataset_path(run, step), places, tick)
+
+    def _keep(self, stage: int, path: Path | None, wanted: set[int], tick: Callable[[], None]) -> None:
+        if path is None:
             return
         last = max(wanted)
         for number, record in enumerate(read_records(path)):
             if number % 1000 == 0:
                 tick()
             if number in wanted and record.row is not None:
-                self._places[number] = file.tell()
-                file.write(json.dumps(record.row.raw, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
+                self._places[stage, number] = self._file.tell()
+                self._file.write(json.dumps(record.row.raw, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
             if number == last:
                 break
 
-    def get(self, place: int) -> dict[str, Any]:
-        """The row at a place; empty where the dataset is gone."""
-        if place not in self._places:
+    def stage_of(self, rollout: Rollout) -> int:
+        """The number of the stage that a rollout was played in; 0 without stages."""
+        return stage_at(self._run, rollout.step)
+
+    def get(self, stage: int, place: int) -> dict[str, Any]:
+        """The row at a place of a stage's dataset; empty where the dataset is gone."""
+        at = self._places.get((stage, place))
+        if at is None:
             return {}
-        self._file.seek(self._places[place])
+        self._file.seek(at)
         return dict(json.loads(self._file.readline()))
 
 
-def dataset_path(run: Run) -> Path | None:
-    """The rows that a run was trained on, if they are those of a dataset of its project: no other path is read."""
-    config = config_of(run)
+def dataset_path(run: Run, step: int) -> Path | None:
+    """The rows that a step was trained on, if they are those of a dataset of its project: no other path is read."""
+    config = config_at(run, step)
     path = Path(config.data.train) if config else Path()
     try:
         known = Dataset.objects.filter(pk=uuid.UUID(path.parent.name), project=run.project_id).first()

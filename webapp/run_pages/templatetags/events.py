@@ -26,6 +26,7 @@ def event_kind(kind: str) -> str:
         "checkpoints_removed": _("checkpoints"),
         "tasks_held_out": _("held-out tasks"),
         "held_out_evaluated": _("evaluation"),
+        "stage_started": _("stage"),
     }
     return names.get(kind, kind)
 

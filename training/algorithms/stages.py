@@ -1,0 +1,183 @@
+"""The stages of a run: which one is trained, when it ends, and where a run that goes on finds its own.
+
+1. Each stage is trained by a trainer of its own, made with the stage's options. It goes on from the checkpoint that the
+   stage before it left: the weights, the optimiser's moments, the place in the schedule and the random states. So a
+   change of stage and a resume are one thing, and a stage may change whatever a trainer is made with.
+2. A stage ends at a border of the sampling (``training/algorithms/saving.py``): at the first one from ``until_step``
+   on, or where a held-out figure was reached in so many evaluations in a row. The evaluation before the first step does
+   not count, and one without a figure changes nothing. A stage that ends always leaves a checkpoint.
+3. A checkpoint says in its manifest which stage trained it, when that began, how many evaluations in a row reached the
+   figure, and whether it ended there. A run that goes on reads it: the journal may be another run's.
+4. A run whose config has changed since finds its stage by name; else, and where the checkpoint tells of none, by step.
+"""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+from typing import Literal
+
+from training.algorithms.checkpoints import StageMark, stage_of
+from training.algorithms.job import Job, checkpoint_step
+from training.algorithms.tasks import reward_components, task_rows
+from training.config import JobConfig, Stage
+from training.data.schema import Row
+from training.evaluation.recorded import Report
+from training.journal import StageStarted
+
+Why = Literal["first", "resumed", "steps", "figure"]
+
+
+class Course:
+    """What a job trains, one after the other: its stages, or the one course of a job without any.
+
+    ``config`` is that of the whole job, ``checkpoint`` the one to go on from. ``job.config`` and ``job.stage`` are
+    those of the stage that is trained now.
+    """
+
+    def __init__(self, job: Job, checkpoint: Path | None) -> None:
+        """Enter the stage that the checkpoint leaves off in. Raises ``ConfigError`` and ``DataError`` for any stage."""
+        self.job, self.config, self.checkpoint = job, job.config, checkpoint
+        self._courses = job.config.courses
+        self._rows: dict[tuple[str, int], list[Row]] = {}
+        for course in self._courses:  # what is wrong with the last stage is told before the first
+            reward_components(course)
+            self._rows_of(course)
+        self.why: Why = "resumed" if checkpoint is not None else "first"
+        if self.stages:
+            step = checkpoint_step(checkpoint)
+            self._enter(self._found(step, stage_of(checkpoint) if checkpoint is not None else None))
+
+    @property
+    def stages(self) -> list[Stage]:
+        """The stages; none where the job has but one course."""
+        return self.config.stages
+
+    @property
+    def rows(self) -> list[Row]:
+        """The rows of the stage that is trained now."""
+        return self._rows_of(self.job.config)
+
+    @property
+    def step(self) -> int:
+        """The step after which the course is trained on."""
+        return checkpoint_step(self.checkpoint)
+
+    @property
+    def last_step(self) -> int:
+        """The last step that the course may have, whatever is evaluated."""
+        last, mark = self.config.run.max_steps, self.job.stage
+        return (self.stages[mark.number - 1].until_step or last) if mark is not None else last
+
+    @property
+    def all_rows(self) -> list[Row]:
+        """The rows of every stage: a starter has to know all their words."""
+        return [row for rows in self._rows.values() for row in rows]
+
+    @property
+    def other_rows(self) -> list[Row]:
+        """The rows of the other stages' datasets."""
+        own = _place(self.job.config)
+        return [row for place, rows in self._rows.items() if place != own for row in rows]
+
+    def started(self, rows: int, device: str) -> None:
+        """Announce what is trained now, on ``rows`` rows: the run if this is its first course, and the stage."""
+        job, mark = self.job, self.job.stage
+        if job.begun is None:
+            job.started(rows, device, checkpoint_step(self.checkpoint))
+        if mark is not None:
+            job.journal.write(
+                StageStarted(
+                    stage=mark.number,
+                    of=len(self.stages),
+                    name=mark.name,
+                    began=mark.began,
+                    step=job.step,
+                    rows=rows,
+                    why=self.why,
+                )
+            )
+
+    def goes_on(self) -> bool:
+        """Whether another stage follows, which is entered then; where the run is over, tells of what it left out."""
+        job, mark = self.job, self.job.stage
+        if mark is None:
+            return False
+        if not mark.ended:
+            if left := self.stages[mark.number :]:
+                names = ", ".join(stage.name for stage in left)
+                job.log(f"The run ended in stage {mark.name}; not reached: {names}.", "warning")
+            return False
+        self.why = "figure" if mark.reached(self.stages[mark.number - 1].until) else "steps"
+        self.checkpoint = job.run_dir / job.saved
+        self._enter(self._next(mark.number, job.step))
+        _free_memory()
+        return True
+
+    def _enter(self, mark: StageMark) -> None:
+        self.job.stage, self.job.config = mark, self._courses[mark.number - 1]
+
+    def _found(self, step: int, mark: StageMark | None) -> StageMark:
+        """The stage that goes on after ``step`` of a checkpoint with this mark."""
+        names = [stage.name for stage in self.stages]
+        if mark is None or mark.name not in names:
+            return self._next(0, step)
+        number = names.index(mark.name) + 1
+        if (mark.ended and number < len(names)) or self._is_past(number, step):
+            return self._next(number, step)
+        return mark.model_copy(update={"number": number, "ended": False})
+
+    def _next(self, number: int, step: int) -> StageMark:
+        """The stage after ``number`` that is not past at ``step``."""
+        number += 1
+        while self._is_past(number, step):
+            number += 1
+        return StageMark(number=number, name=self.stages[number - 1].name, began=step)
+
+    def _is_past(self, number: int, step: int) -> bool:
+        end = self.stages[number - 1].until_step
+        return number < len(self.stages) and end is not None and step >= end
+
+    def _rows_of(self, course: JobConfig) -> list[Row]:
+        place = _place(course)
+        if place not in self._rows:
+            self._rows[place] = task_rows(course)
+        return self._rows[place]
+
+
+def _place(config: JobConfig) -> tuple[str, int]:
+    return config.data.train, config.data.max_rows
+
+
+class StageEnd:
+    """Tells when the stage that a job trains now has ended; without stages, never."""
+
+    def __init__(self, job: Job, stages: list[Stage]) -> None:
+        self._mark, self._last_step = job.stage, job.config.run.max_steps
+        self._stage = stages[self._mark.number - 1] if self._mark is not None else None
+
+    def evaluated(self, report: Report) -> None:
+        """Held-out tasks were played with the weights as they stand."""
+        goal = self._stage.until if self._stage is not None else None
+        if self._mark is None or goal is None:
+            return
+        figure = report.figures.get(goal.figure)
+        if figure is not None and figure.value is not None:
+            self._mark.streak = self._mark.streak + 1 if figure.value >= goal.at_least else 0
+
+    def reached(self, step: int) -> bool:
+        """Whether the stage ends at ``step``, a border of the sampling; it is marked as ended then."""
+        mark, stage = self._mark, self._stage
+        if mark is None or stage is None or step >= self._last_step:
+            return False
+        mark.ended = mark.reached(stage.until) or (stage.until_step is not None and step >= stage.until_step)
+        return mark.ended
+
+
+def _free_memory() -> None:
+    """Let go of the last trainer's weights before the next one's are loaded: both hold themselves in circles."""
+    import torch
+
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()

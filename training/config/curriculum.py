@@ -1,0 +1,118 @@
+"""Stages of one run: what is learned first, and when the next comes."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from training.config.option import Group, option
+from training.words import OptionError, _, sentence
+
+StageGroup = Literal["data", "environment", "rewards", "rollout", "grpo", "rloo", "ppo", "optim"]
+STAGE_GROUPS: tuple[StageGroup, ...] = ("data", "environment", "rewards", "rollout", "grpo", "rloo", "ppo", "optim")
+"""Groups of which a stage may have its own options."""
+KEPT: dict[StageGroup, frozenset[str]] = {
+    "rollout": frozenset({"engine"}),
+    "grpo": frozenset({"ref_sync_steps", "ref_sync_share"}),
+    "optim": frozenset({"schedule", "warmup_steps", "warmup_share"}),
+}
+"""Options of these groups that are the whole run's: the sampler, what a checkpoint holds, the one schedule."""
+MAX_STAGES = 20
+
+
+class StageGoal(BaseModel):
+    """A figure on held-out tasks that ends a stage once so many evaluations in a row have reached it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    figure: Literal["success", "reward"] = "success"
+    at_least: float = Field(ge=-1e6, le=1e6, allow_inf_nan=False)
+    times: int = Field(default=1, ge=1, le=100)
+
+
+class Stage(BaseModel):
+    """A part of a run with options of its own, laid over those of the run.
+
+    It ends with the first step from ``until_step`` on, counted from the run's beginning, or once ``until`` is reached,
+    whichever comes first. The last stage has neither: it ends with the run.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(min_length=1, max_length=40, pattern=r"^\S(.*\S)?$")
+    until_step: int | None = Field(default=None, ge=1, le=1_000_000)
+    until: StageGoal | None = None
+    data: dict[str, Any] = Field(default_factory=dict)
+    environment: dict[str, Any] = Field(default_factory=dict)
+    rewards: dict[str, Any] = Field(default_factory=dict)
+    rollout: dict[str, Any] = Field(default_factory=dict)
+    grpo: dict[str, Any] = Field(default_factory=dict)
+    rloo: dict[str, Any] = Field(default_factory=dict)
+    ppo: dict[str, Any] = Field(default_factory=dict)
+    optim: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _check_kept(self) -> Stage:
+        for group, names in KEPT.items():
+            for name in sorted(names & getattr(self, group).keys()):
+                raise OptionError(f"{group}.{name}", sentence(_("this option is the whole run's, not a stage's")))
+        return self
+
+    @property
+    def options(self) -> dict[str, dict[str, Any]]:
+        """The options of its own, by group."""
+        found: dict[str, dict[str, Any]] = {group: getattr(self, group) for group in STAGE_GROUPS}
+        return {group: values for group, values in found.items() if values}
+
+    def laid_over(self, config: dict[str, Any]) -> dict[str, Any]:
+        """A config, as plain values, with the options of this stage.
+
+        A reward spec and a list of components stand for one another, so one that is given replaces the other.
+        """
+        merged = dict(config)
+        for group, values in self.options.items():
+            merged[group] = {**config.get(group, {}), **values}
+        given = self.rewards.keys() & {"spec", "components"}
+        if given == {"spec"}:
+            merged["rewards"]["components"] = []
+        elif given == {"components"}:
+            merged["rewards"]["spec"] = ""
+        return merged
+
+
+class CurriculumConfig(Group):
+    """Stages of one run, each with its own data, rewards and options."""
+
+    stages: list[Stage] = option(
+        list,
+        title=_("Stages"),
+        help=_(
+            "In a run that learns from rollouts: parts of the run in their order. Each has a `name`, its own options "
+            "of `data`, `environment`, `rewards`, `rollout`, `optim` and the method, and an end: `until_step`, or "
+            "`until` with a held-out figure. The last one ends with the run."
+        ),
+        max_length=MAX_STAGES,
+    )
+
+    @model_validator(mode="after")
+    def _check_order(self) -> CurriculumConfig:
+        names = [stage.name for stage in self.stages]
+        if len(set(names)) != len(names):
+            raise OptionError("stages", sentence(_("each stage needs a name of its own")))
+        last = 0
+        for number, stage in enumerate(self.stages):
+            self._check_end(number, stage, last)
+            last = stage.until_step or last
+        return self
+
+    def _check_end(self, number: int, stage: Stage, last: int) -> None:
+        path, is_last = f"stages.{number}", number == len(self.stages) - 1
+        if is_last and (stage.until_step or stage.until):
+            text = _("the last stage ends with the run: leave out its end, or add a stage after it")
+            raise OptionError(f"{path}.{'until_step' if stage.until_step else 'until'}", sentence(text))
+        if not is_last and not (stage.until_step or stage.until):
+            raise OptionError(path, sentence(_("say when the stage ends: until_step, or until with a held-out figure")))
+        if stage.until_step is not None and stage.until_step <= last:
+            text = _("the stage ends at step {step}, and one before it at step {last}")
+            raise OptionError(f"{path}.until_step", sentence(text, step=stage.until_step, last=last))

@@ -1,0 +1,63 @@
+"""What the checks before a launch find."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from training.config import JobConfig
+
+
+class Offer(NamedTuple):
+    """What a person may do about a finding: start so many more replicas of this environment."""
+
+    environment_id: str
+    more: int
+
+
+class Check(NamedTuple):
+    """One finding. ``path`` names the option it belongs to; ``hard`` problems cannot be overridden, and a ``remark``
+    (not ok either) stops nothing.
+
+    ``detail`` is what was reported in the words of the library or server that reported it.
+    """
+
+    title: str
+    ok: bool
+    message: str = ""
+    hint: str = ""
+    hard: bool = False
+    path: str = ""
+    detail: str = ""
+    offer: Offer | None = None
+    remark: bool = False
+
+    def of(self, stage: str) -> Check:
+        """The same about a stage of the run; about the run where that has none."""
+        return self._replace(title=f"{self.title} · {stage}") if stage else self
+
+    @property
+    def level(self) -> str:
+        """How the page shows it."""
+        return "ok" if self.ok else "remark" if self.remark else "problem"
+
+    @property
+    def sentence(self) -> str:
+        """The finding where only one text fits."""
+        return " ".join(part for part in (self.message, self.detail) if part)
+
+
+class Outcome(NamedTuple):
+    """All findings, and the config with its references resolved where that was possible."""
+
+    checks: list[Check]
+    resolved: JobConfig | None
+
+    @property
+    def blocked(self) -> bool:
+        """Whether a hard problem was found."""
+        return any(check.hard and not check.ok for check in self.checks)
+
+    @property
+    def problems(self) -> bool:
+        """Whether anything was found that a person should decide on."""
+        return any(not check.ok and not check.remark for check in self.checks)
