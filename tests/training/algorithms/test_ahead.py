@@ -214,3 +214,15 @@ def test_only_a_sampler_with_weights_of_its_own_can_be_ahead() -> None:
     (error,) = found.value.errors(include_url=False)
     assert option_of(error) == "rollout.max_staleness" and "cannot do both at once" in complaint_of(error)
     JobConfig.model_validate({"rollout": {"max_staleness": 1}, "kind": "evaluate"})  # nothing is trained meanwhile
+
+
+def test_a_stage_is_never_played_ahead_of_by_the_one_before_it(make_job: MakeJob, starter_folder: Path) -> None:
+    """The next stage has a trainer, tasks and limits of its own, and begins with the newest weights."""
+    stages = [{"name": "short", "until_step": 2}, {"name": "long", "rollout": {"max_turns": 1}}]
+    over = {"curriculum": {"stages": stages}, "run": {"max_steps": 4}, "rollout": {"max_staleness": 1}}
+    with vllm_job(make_job, starter_folder, **over) as (job, _stub, _behind):
+        run_grpo(job, scorer=by_length)
+    assert trained_for(job.run_dir) == {1: {0}, 2: {0}, 3: {2}, 4: {2}}
+    started = [event.rollout for event in of_type(job.run_dir, "rollout_started")]
+    assert len(started) == len(set(started)) == 4 * 8
+    assert [event.step for event in of_type(job.run_dir, "metrics")] == [1, 2, 3, 4]
