@@ -30,10 +30,10 @@ REFERENCE = re.compile(r"\$\{([A-Z_]+):\?run `make compose-init` first\}")
 
 
 def test_all_that_was_promised_is_there() -> None:
-    others = {"postgres", "redis", "vllm"}
+    others = {"postgres", "redis", "vllm", "sampler"}
     assert set(SERVICES) == SITE | set(ENVIRONMENTS) | others
     profiles = {name: one["profiles"] for name, one in SERVICES.items() if "profiles" in one}
-    assert profiles == {"worker": ["cpu"], "worker-gpu": ["gpu"], "vllm": ["gpu"]}
+    assert profiles == {"worker": ["cpu"], "worker-gpu": ["gpu"], "vllm": ["gpu"], "sampler": ["sampler"]}
 
 
 def test_only_the_web_server_is_published_and_only_to_this_machine() -> None:
@@ -43,14 +43,18 @@ def test_only_the_web_server_is_published_and_only_to_this_machine() -> None:
 
 
 def test_networks_keep_environments_from_the_database_and_the_world() -> None:
-    assert {name for name, one in COMPOSE["networks"].items() if one.get("internal")} == {"database", "environments"}
+    internal = {name for name, one in COMPOSE["networks"].items() if one.get("internal")}
+    assert internal == {"database", "environments", "sampling"}
     for name in ENVIRONMENTS:
         assert SERVICES[name]["networks"] == ["environments"], name
     assert SERVICES["postgres"]["networks"] == SERVICES["redis"]["networks"] == ["database"]
     assert "database" not in SERVICES["vllm"]["networks"]
     assert {name for name, one in SERVICES.items() if "database" in one["networks"]} == SITE | {"postgres", "redis"}
     allowed = COMPOSE["x-settings"]["TILTYARD_OUTBOUND_ALLOW"].split(",")
-    assert allowed == [f"{name}:{port}" for name, port in ENVIRONMENTS.items()]
+    assert allowed == [*(f"{name}:{port}" for name, port in ENVIRONMENTS.items()), "sampler:8000"]
+    # Who reaches the sampler can change what it samples with.
+    assert {name for name, one in SERVICES.items() if "sampling" in one["networks"]} == {"worker-gpu", "sampler"}
+    assert SERVICES["sampler"]["networks"] == ["sampling"] and SERVICES["sampler"]["volumes"] == ["data:/data:ro"]
 
 
 @pytest.mark.parametrize("name", sorted(SERVICES))
@@ -129,7 +133,7 @@ def test_images_are_ours_or_pinned() -> None:
 
 
 def test_gpu_services_ask_for_the_nvidia_driver() -> None:
-    for name in ("worker-gpu", "vllm"):
+    for name in ("worker-gpu", "vllm", "sampler"):
         (device,) = SERVICES[name]["deploy"]["resources"]["reservations"]["devices"]
         assert (device["driver"], device["capabilities"]) == ("nvidia", ["gpu"]) and len(device["device_ids"]) == 1
     assert "deploy" not in SERVICES["worker"]
