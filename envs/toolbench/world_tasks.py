@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from itertools import count as count_from
 from typing import Any
 
 from envs.toolbench.documents import Api
@@ -114,6 +115,16 @@ def draw_task(index: int) -> Task:
     for part, kind in zip(parts, rng.sample(KINDS, len(parts)), strict=True):
         part(draft, kind, rng.choice(kind.names))
     return draft.task(index)
+
+
+def is_starter(task: Task) -> bool:
+    """Whether a model of a million parameters learns it within minutes: one call answers it, of few APIs."""
+    return len(task.plan) == 1 and len(task.apis) <= MIN_APIS
+
+
+def starter_indices(start: int, step: int = 1) -> Iterator[int]:
+    """The indices of starter queries, from ``start`` on or down."""
+    return (index for index in count_from(start, step) if is_starter(draw_task(index % COUNT)))
 
 
 class WorldTasks(TaskSet):
