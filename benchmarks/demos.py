@@ -1,10 +1,9 @@
 """Do the demo sizes of the presets learn? ``python benchmarks/demos.py [webshop …] [--seeds 42 43] [--keep FOLDER]``.
 
-Plays each preset's demo from its parts, as one click on the web does it: its environment's server, its rows, its warm-up,
-then the run. Prints JSON: of each preset and seed the mean of the first and the last ten steps of its figure (task success;
-where there is none, the environment's score) and of the reward, the ratios, and the wall and processor seconds of each
-part, imports included. ``--curves FOLDER`` writes the curve of each preset there as SVG, and ``--values FILE`` what they are
-drawn from.
+Plays each preset's demo from its parts, as one click on the web does it: its environment's server, its rows, its
+warm-up, then the run. Prints JSON: of each preset and seed the mean of the first and the last ten steps of its figure
+(task success; where there is none, the accuracy) and of the reward, the ratios, and the wall and processor seconds of
+each part, imports included. ``--curves FOLDER`` writes the curve of each preset there as SVG.
 """
 
 from __future__ import annotations
@@ -68,9 +67,8 @@ def play(preset: Preset, folder: Path, seed: int) -> dict[str, Any]:
             model = train(first, folder, seed, address) if first else None
         with spent() as main:
             run = train(preset, folder, seed, address, model)
-    metrics = [
-        event for _, event in read_events(run / "journal.jsonl", max_bytes=1 << 30) if isinstance(event, Metrics)
-    ]
+    events = (event for _, event in read_events(run / "journal.jsonl", max_bytes=1 << 30))
+    metrics = [event for event in events if isinstance(event, Metrics)]
     values = {name: [event.values[name] for event in metrics if name in event.values] for name in FIGURES}
     figure = next(name for name in FIGURES if values[name])
     return {
@@ -79,18 +77,21 @@ def play(preset: Preset, folder: Path, seed: int) -> dict[str, Any]:
         "figure": figure,
         **learned(values[figure]),
         **{f"reward_{name}": value for name, value in learned(values["reward"]).items()},
-        "no_spread": round(
-            sum(event.values.get("groups/zero_variance_share", 0.0) for event in metrics) / len(metrics), 3
-        ),
-        "excluded": sum(event.values.get("rollouts/excluded", 0.0) for event in metrics),
+        "no_spread": round(mean_of(metrics, "groups/zero_variance_share"), 3),
+        "excluded": sum(event.values["rollouts/excluded"] for event in metrics),
         "steps": len(metrics),
-        "step_s": round(sum(event.values["timing/step"] for event in metrics) / len(metrics), 2),
+        "step_s": round(mean_of(metrics, "timing/step"), 2),
         "warm_up_s": warm.wall_s,
         "grpo_s": main.wall_s,
         "seconds": all_of_it.wall_s,
         "cpu_s": all_of_it.cpu_s,
         "values": [round(value, 4) for value in values[figure]],
     }
+
+
+def mean_of(metrics: list[Metrics], name: str) -> float:
+    """Over all steps."""
+    return sum(event.values[name] for event in metrics) / len(metrics)
 
 
 def learned(values: list[float]) -> dict[str, float | None]:

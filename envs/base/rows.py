@@ -48,7 +48,7 @@ def add_carelessness(parser: argparse.ArgumentParser, *, copies: bool = True) ->
             "--copies",
             type=_copies,
             default=1,
-            help="rows of each task; of them, each is careless by itself (default 1)",
+            help="rows of each task; each is careless or not by itself (default 1)",
         )
     parser.add_argument("--careless", type=_share, default=0.0, help="share with a mistake (default 0)")
 

@@ -19,8 +19,8 @@ from envs.wire import Message, StepRequest
 
 
 def demonstration(name: str, speech: Speech = "native", careless: random.Random | None = None) -> dict[str, Any]:
-    """One dataset row in the wire's message form: a tool call is ``{id, name, arguments}``. ``careless`` draws which turns
-    are played with a mistake."""
+    """One dataset row in the wire's message form: a tool call is ``{id, name, arguments}``. ``careless`` draws which
+    turns are played with a mistake."""
     environment = BfclEnvironment()
     opened = environment.reset({"id": name, "speech": speech}, 0, "demonstration")
     conversation, tools = [*opened.messages], list(opened.tools or [])

@@ -1,8 +1,8 @@
 """Worked examples for supervised training: query, gold calls, the recorded answers, and the Finish that tells them.
 
-A share of them can be *careless*, as recordings of a weak agent are: it gives up at once, or after the calls, or makes the
-answer up without any. A model that imitates such a mixture is careless too, and reinforcement learning can then be seen
-to take that out.
+A share of them can be *careless*, as recordings of a weak agent are: it gives up at once, or after the calls, or makes
+the answer up without any. A model that imitates such a mixture is careless too, and reinforcement learning can then be
+seen to take that out.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from envs.toolbench.world_tasks import COUNT, draw_task, gold_calls, starter_ind
 def demonstration(
     task: Task, answerer: Answerer, speech: Speech = "native", calls: Sequence[PlannedCall] | None = None
 ) -> dict[str, Any]:
-    """One dataset row in the wire's message form: a tool call is ``{id, name, arguments}``. ``calls`` are those of the gold
-    solution unless they are given."""
+    """One dataset row in the wire's message form: a tool call is ``{id, name, arguments}``. ``calls`` are those of the
+    gold solution unless they are given."""
     dialect = DIALECTS[speech]
     conversation = [{"role": item.role, "content": item.content} for item in dialect.opening(task)]
     for number, call in enumerate(gold_calls(task) if calls is None else calls, 1):

@@ -132,7 +132,7 @@ def _add_size_options(parser: argparse.ArgumentParser) -> None:
         "--difficulty",
         choices=DIFFICULTIES,
         default="full",
-        help="starter: short texts, for tiny models (default full)",
+        help="starter: short texts for tiny models (default full)",
     )
 
 

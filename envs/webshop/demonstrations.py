@@ -1,7 +1,7 @@
 """Worked examples for supervised training: visits that buy exactly what is wanted, as the pages answered them.
 
-A share of them can be *careless*: such a customer buys without choosing any option, or buys something else. A model that
-imitates both is careless at times, and reinforcement learning can be seen to take that out.
+A share of them can be *careless*: such a customer buys without choosing any option, or buys something else. A model
+that imitates both is careless at times, and reinforcement learning can be seen to take that out.
 """
 
 from __future__ import annotations

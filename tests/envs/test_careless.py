@@ -1,4 +1,4 @@
-"""Careless demonstrations are right in their form and wrong in what they do; starter tasks are short and can be solved."""
+"""Careless demonstrations are right in form and wrong in what they do; starter tasks are short and can be solved."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Presets: ready jobs that ship with the product, one YAML file each in this folder.
 
-A preset has up to three sizes: *demo*, in which the starter model learns its task on a CPU within ten minutes, on a world
-that is small enough; *full* with the values of the document it follows; and *test*, which only shows that everything
-works. Beside the config it says what it needs (an environment, a dataset, a reward spec, a run to start
+A preset has up to three sizes: *demo*, in which the starter model learns its task on a CPU within ten minutes, in a
+world that is small enough; *full* with the values of the document it follows; and *test*, which only shows that
+everything works. Beside the config it says what it needs (an environment, a dataset, a reward spec, a run to start
 from), so that a page can find or make these, and from which document each value comes.
 
 ``config`` holds what differs from the defaults of ``JobConfig``; ``demo`` and ``test`` hold what these sizes change of

@@ -200,8 +200,8 @@ def chosen_of(asked: Any, project: Project) -> Chosen | None:
 
 
 def _first_size(preset: Preset, gpu: bool | None) -> Size:
-    """The size to begin with: the full one where there is a GPU, else one that a CPU can train, the demo before the test.
-    Where no worker is known yet, the test is nothing to begin with."""
+    """The size to begin with: the full one where there is a GPU, else one that a CPU can train, the demo before the
+    test. Where no worker is known yet, the test is nothing to begin with."""
     small = next((size for size in preset.sizes if size != "full"), None)
     return "full" if gpu or small is None or (gpu is None and small == "test") else small
 
