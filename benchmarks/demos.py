@@ -26,6 +26,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.curves import curve_svg  # noqa: E402
 from benchmarks.environment import Server, environment_server  # noqa: E402
 from training.data.making.word_problems import word_problems  # noqa: E402
 from training.journal import Metrics, read_events  # noqa: E402
@@ -141,12 +142,23 @@ def _words(arguments: dict[str, Any]) -> list[str]:
     return [word for name, value in arguments.items() for word in (f"--{name}", str(value))]
 
 
+def draw(runs: list[dict[str, Any]], folder: Path) -> None:
+    """The figure of each preset over its steps, one line for each of the first two seeds."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in dict.fromkeys(run["preset"] for run in runs):
+        of_it = [run for run in runs if run["preset"] == name][:2]
+        lines = {f"seed {run['seed']}: {run['first10']:.0%} → {run['last10']:.0%}": run["values"] for run in of_it}
+        title = f"{presets()[name].title.en}: {of_it[0]['figure']} of each step"
+        (folder / f"demo-{name}.svg").write_text(curve_svg(title, lines), encoding="utf-8")
+
+
 def main() -> None:
     """Play the named demos, or all, with each seed; print one JSON document."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", choices=[*DEMOS, []], help="presets (default all that have a demo)")
     parser.add_argument("--seeds", type=int, nargs="+", default=[42, 43], help="one chain each (default 42 43)")
     parser.add_argument("--keep", type=Path, help="folder for the run directories (default: a temporary one)")
+    parser.add_argument("--curves", type=Path, help="folder for a drawing of each preset's curves")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.keep or Path(temporary)
@@ -155,6 +167,8 @@ def main() -> None:
             for name in options.names or DEMOS
             for seed in options.seeds
         ]
+    if options.curves:
+        draw(runs, options.curves)
     print(json.dumps({"cores": os.cpu_count(), "load": os.getloadavg()[0], "runs": runs}, indent=2))
 
 
