@@ -27,10 +27,7 @@ def curve_svg(title: str, lines: Mapping[str, Sequence[float]]) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
         f'role="img"><title>{escape(title)}</title><style>{STYLE}</style>',
         *(_grid_line(share) for share in (0.0, 0.25, 0.5, 0.75, 1.0)),
-        *(
-            f'<text x="{_x(step, steps):.0f}" y="{HEIGHT - 8}" text-anchor="middle">{step}</text>'
-            for step in _ticks(steps)
-        ),
+        *(_step_label(step, steps) for step in (1, *range(10, steps + 1, 10))),
     ]
     for number, (label, values) in enumerate(lines.items()):
         parts.append(f'<polyline class="raw s{number}" points="{_points(values, steps)}"/>')
@@ -47,8 +44,8 @@ def _grid_line(share: float) -> str:
     return f'{line}<text x="{LEFT - 6}" y="{_y(share) + 4:.1f}" text-anchor="end">{share:.0%}</text>'
 
 
-def _ticks(steps: int) -> list[int]:
-    return [1, *range(10, steps + 1, 10)]
+def _step_label(step: int, steps: int) -> str:
+    return f'<text x="{_x(step, steps):.0f}" y="{HEIGHT - 8}" text-anchor="middle">{step}</text>'
 
 
 def _x(step: float, steps: int) -> float:

@@ -1,4 +1,4 @@
-"""The rows of each demo fit its windows: prompts and whole gold episodes, in the tokens of the model that its warm-up makes."""
+"""The rows of each demo fit its windows: prompts and whole episodes, in tokens of the model that its warm-up makes."""
 
 from __future__ import annotations
 
