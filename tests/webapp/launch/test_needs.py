@@ -211,6 +211,7 @@ def test_a_demo_makes_its_own_world_beside_the_test_size(project: Project, bob: 
     webshop = presets()["webshop"]
     for size in ("test", "demo"):
         needs_make.needs_make(project=project, user=bob, preset=webshop, size=size)  # type: ignore[arg-type]
+        DatasetOrder.objects.update(state=OrderState.FAILED)  # so that there is room for the next
     first, second = Environment.objects.order_by("created_at")
     assert first.arguments == {"products": 2}
     assert second.arguments["difficulty"] == "starter" and second.arguments["products"] > 2
