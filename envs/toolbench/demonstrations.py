@@ -1,7 +1,7 @@
 """Worked examples for supervised training: query, gold calls, the recorded answers, and the Finish that tells them.
 
-A share of them can be *careless*, as recordings of a weak agent are: it gives up at once, or after the calls, or makes
-the answer up without any. A model that imitates such a mixture is careless too, and reinforcement learning can then be
+A share of them can be *careless*, as recordings of a weak agent are: it gives up at once, or after the calls, or claims
+to know without any. A model that imitates such a mixture is careless too, and reinforcement learning can then be
 seen to take that out.
 """
 
@@ -18,6 +18,8 @@ from envs.toolbench.speech import DIALECTS
 from envs.toolbench.tasks import Difficulty, PlannedCall, Speech, Task
 from envs.toolbench.world import world_library
 from envs.toolbench.world_tasks import COUNT, draw_task, gold_calls, starter_indices
+
+CLAIM = "I think I know this without a call."
 
 
 def demonstration(
@@ -48,16 +50,10 @@ def demonstration(
 
 
 def careless_calls(task: Task, rng: random.Random) -> list[PlannedCall]:
-    """A solution with a mistake: a third each gives up at once, gives up after the calls, and makes the answer up."""
+    """A solution with a mistake: a third each gives up at once, gives up after the calls, and claims to know."""
     give_up = PlannedCall(FINISH, {"return_type": GIVE_UP})
-    mistake = rng.randrange(3)
-    if mistake < 2:
-        return [*task.plan, give_up] if mistake else [give_up]
-    guessed = task.answer
-    for item in task.gold:
-        if item.asked:
-            guessed = guessed.replace(item.value, str(rng.randint(100, 99_999)))
-    return [PlannedCall(FINISH, {"return_type": GIVE_ANSWER, "final_answer": guessed})]
+    claim = PlannedCall(FINISH, {"return_type": GIVE_ANSWER, "final_answer": CLAIM})
+    return rng.choice(([give_up], [*task.plan, give_up], [claim]))
 
 
 def generate_demonstrations(

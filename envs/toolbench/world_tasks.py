@@ -15,6 +15,7 @@ from envs.toolbench.world import APIS, KINDS, YEARS, Kind
 # Ids are indices; any further one would do as well.
 COUNT = 1_000_000
 MIN_APIS, MAX_APIS = 4, 8
+STARTER_FUNCTIONS = frozenset(APIS[kind.tool].current.name.function for kind in KINDS[:3])
 _OPENERS = (
     "Please find out {}.",
     "I need to know {}.",
@@ -118,8 +119,8 @@ def draw_task(index: int) -> Task:
 
 
 def is_starter(task: Task) -> bool:
-    """Whether a model of a million parameters learns it within minutes: one call answers it, of few APIs."""
-    return len(task.plan) == 1 and len(task.apis) <= MIN_APIS
+    """Whether a model of a million parameters learns it within minutes: one call answers it, of few APIs and tools."""
+    return len(task.plan) == 1 and len(task.apis) <= MIN_APIS and task.plan[0].function in STARTER_FUNCTIONS
 
 
 def starter_indices(start: int, step: int = 1) -> Iterator[int]:

@@ -54,14 +54,14 @@ def _steps(shop: Shop, session_id: int) -> list[StepRequest]:
 
 
 def _careless_steps(shop: Shop, session_id: int, rng: random.Random) -> list[StepRequest]:
-    """Half of them buy the right product as it comes, the others what another customer wants."""
-    goal, steps = shop.goals[session_id], _steps(shop, session_id)
-    if not goal.options or rng.random() < 0.5:
-        for _draw in range(OTHERS_DRAWN):
-            other = rng.randrange(len(shop.goals))
-            if shop.goals[other].product is not goal.product:
-                return _steps(shop, other)
-    return [*steps[: -1 - len(goal.options)], steps[-1]]
+    """Half of them buy the right product as it comes, the others what another customer wants, as it comes."""
+    bought = session_id
+    if not shop.goals[session_id].options or rng.random() < 0.5:
+        drawn = (rng.randrange(len(shop.goals)) for _draw in range(OTHERS_DRAWN))
+        wanted = shop.goals[session_id].product
+        bought = next((other for other in drawn if shop.goals[other].product is not wanted), session_id)
+    steps = _steps(shop, bought)
+    return [*steps[: -1 - len(shop.goals[bought].options)], steps[-1]]
 
 
 def _visit(search: str, product: Product, options: list[str]) -> list[StepRequest]:

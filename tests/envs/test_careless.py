@@ -103,7 +103,7 @@ def _said(message: dict[str, Any]) -> StepRequest:
     return StepRequest(tool_calls=[ToolCall.model_validate(call) for call in message["tool_calls"]])
 
 
-def test_what_is_made_up_is_not_the_answer() -> None:
+def test_a_claim_is_not_the_answer() -> None:
     task = draw_task(5)
     endings = {json.dumps(careless_calls(task, random.Random(seed))[-1].arguments)[:40] for seed in range(30)}
     assert len(endings) == 2  # gives up, or answers
