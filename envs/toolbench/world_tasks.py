@@ -15,7 +15,7 @@ from envs.toolbench.world import APIS, KINDS, YEARS, Kind
 # Ids are indices; any further one would do as well.
 COUNT = 1_000_000
 MIN_APIS, MAX_APIS = 4, 8
-STARTER_FUNCTIONS = frozenset(APIS[kind.tool].current.name.function for kind in KINDS[:3])
+STARTER_FUNCTIONS = frozenset(APIS[kind.tool].current.name.function for kind in KINDS[:2])
 _OPENERS = (
     "Please find out {}.",
     "I need to know {}.",

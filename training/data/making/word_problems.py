@@ -63,7 +63,8 @@ def word_problems(
         rng = random.Random(f"word-problem:{seed}:{language}:{steps}:{index}")  # noqa: S311
         row = _problem(rng, language, steps, largest)
         if shape == "sft" and rng.random() < careless:
-            row["answer"] = f"#### {_first_number(row['question'])}"
+            first = _first_number(row["question"])
+            row["answer"] = f"{first} = {first}\n#### {first}"
         yield row if shape == "rl" else _worked(row)
 
 
