@@ -31,7 +31,7 @@ MAX_PRODUCTS = 2_000_000
 INSTRUCTION_SHARE = 0.45
 # To the reward, "sage green" is alike "forest green" and "pack of 6" alike "pack of 12": these have values of one word.
 STARTER_KINDS = tuple(kind for kind in KINDS if kind.options[0] in ("color", "scent", "flavor"))
-STARTER_VALUES, STARTER_WORDS = 3, 6  # of each product, and of all that share an option
+STARTER_VALUES = 3
 _ASIN_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _ASIN_SPAN = 36**8
 # Odd and not a multiple of 3, so that numbers and ASINs map one to one.
@@ -108,7 +108,7 @@ def draw_starter(seed: int, number: int) -> tuple[Record, Record]:
     kinds = random.Random(f"webshop-starter:{seed}").sample(STARTER_KINDS, len(STARTER_KINDS))  # noqa: S311
     kind = kinds[number % len(kinds)]
     attribute, option = rng.choice(kind.attributes), kind.options[0]
-    words = [value for value in OPTION_VALUES[option] if value.isalpha()][:STARTER_WORDS]
+    words = [value for value in OPTION_VALUES[option] if value.isalpha()][:STARTER_VALUES]
     values = rng.sample(words, STARTER_VALUES)
     record: Record = {
         "asin": _asin(number),
