@@ -29,9 +29,8 @@ DIFFICULTIES: tuple[Difficulty, ...] = get_args(Difficulty)
 DEFAULT_PRODUCTS = 1000
 MAX_PRODUCTS = 2_000_000
 INSTRUCTION_SHARE = 0.45
-# To the reward, "sage green" is alike "forest green" and "pack of 6" alike "pack of 12": these have values of one word.
+# Those with values of one word: to the reward, "sage green" is alike "forest green" and "pack of 6" alike "pack of 12".
 STARTER_KINDS = tuple(kind for kind in KINDS if kind.options[0] in ("color", "scent", "flavor"))
-STARTER_VALUES = 3
 _ASIN_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _ASIN_SPAN = 36**8
 # Odd and not a multiple of 3, so that numbers and ASINs map one to one.
@@ -100,7 +99,7 @@ def draw_product(seed: int, number: int) -> tuple[Record, Record]:
 
 
 def draw_starter(seed: int, number: int) -> tuple[Record, Record]:
-    """Product ``number`` of a starter catalogue: one attribute, one option of three values, a short title.
+    """Product ``number`` of a starter catalogue: one attribute, one option of one value, a short title.
 
     The first ``len(STARTER_KINDS)`` products are all of different kinds.
     """
@@ -108,8 +107,7 @@ def draw_starter(seed: int, number: int) -> tuple[Record, Record]:
     kinds = random.Random(f"webshop-starter:{seed}").sample(STARTER_KINDS, len(STARTER_KINDS))  # noqa: S311
     kind = kinds[number % len(kinds)]
     attribute, option = rng.choice(kind.attributes), kind.options[0]
-    words = [value for value in OPTION_VALUES[option] if value.isalpha()][:STARTER_VALUES]
-    values = rng.sample(words, STARTER_VALUES)
+    value = rng.choice([value for value in OPTION_VALUES[option] if value.isalpha()])
     record: Record = {
         "asin": _asin(number),
         "name": f"{(rng.choice(BRAND_STARTS) + rng.choice(BRAND_ENDS)).capitalize()} {kind.noun}",
@@ -120,9 +118,7 @@ def draw_starter(seed: int, number: int) -> tuple[Record, Record]:
         "average_rating": "",
         "small_description": [f"{attribute} {kind.query}"],
         "customization_options": {
-            OPTION_NAMES.get(option, option).title(): [
-                {"value": value.title(), "asin": "", "is_selected": False} for value in values
-            ]
+            OPTION_NAMES.get(option, option).title(): [{"value": value.title(), "asin": "", "is_selected": False}]
         },
         "category": kind.category,
         "query": kind.query,
