@@ -130,7 +130,7 @@ def test_one_click_and_a_closed_tab_end_in_a_trained_run(
 def test_a_demo_is_one_click_from_its_card(
     preset: str, project: Project, bob: User, page_for: Callable[..., Page], house: None
 ) -> None:
-    """What a newcomer does on a machine without a GPU: a card, one button, and a run that has learned. Prints the time."""
+    """What a newcomer does on a machine without a GPU: a card, one button, a run that has learned. Prints the time."""
     page = page_for(bob)
     page.set_default_timeout(60_000)
     page.goto(f"/p/{project.slug}/runs/new/")
