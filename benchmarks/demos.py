@@ -118,12 +118,14 @@ def train(preset: Preset, folder: Path, seed: int, server: Server | None, model:
     return folder / preset.id
 
 
-def make_rows(preset: Preset, path: Path) -> None:
-    """The rows that the preset needs, by the command that the web runs."""
+def make_rows(preset: Preset, path: Path, most: int | None = None) -> None:
+    """The rows that the preset needs, by the command that the web runs; at most ``most`` tasks of them."""
     needs = preset.needs_for("demo")
     need = needs.dataset
     if need is None:
         raise ValueError(f"{preset.id} needs no rows")
+    if most is not None:
+        need.arguments["count"] = min(need.arguments["count"], most)
     if need.program:
         made = word_problems(**need.arguments, shape=need.command)  # type: ignore[arg-type]
         path.write_text("".join(f"{json.dumps(row)}\n" for row in made), encoding="utf-8")

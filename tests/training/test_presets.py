@@ -51,7 +51,7 @@ def test_a_preset_is_whole(preset: Preset) -> None:
         start = needs.start
         assert start is None or {start.preset, start.after} - {""} <= set(presets())
         if size != "full":
-            assert config.model.source == "starter" and config.run.max_steps <= 300
+            assert config.model.source == "starter" and config.run.max_steps <= 400
             assert config.kind == "sft" or (start is not None and start.preset)
 
 
