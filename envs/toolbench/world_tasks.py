@@ -15,7 +15,7 @@ from envs.toolbench.world import APIS, KINDS, YEARS, Kind
 # Ids are indices; any further one would do as well.
 COUNT = 1_000_000
 MIN_APIS, MAX_APIS = 4, 8
-STARTER_FUNCTIONS = frozenset(APIS[kind.tool].current.name.function for kind in KINDS[:2])
+STARTER_KINDS = KINDS[:2]
 _OPENERS = (
     "Please find out {}.",
     "I need to know {}.",
@@ -110,22 +110,29 @@ _PLANS: tuple[tuple[_Part, ...], ...] = (
 
 def draw_task(index: int) -> Task:
     """Query number ``index``, the same in every process."""
-    rng = random.Random(f"toolbench-world:{index}")  # noqa: S311 - reproducible on purpose
+    rng, parts, kinds = _opened(index)
     draft = _Draft(rng)
-    parts = rng.choice(_PLANS)
-    for part, kind in zip(parts, rng.sample(KINDS, len(parts)), strict=True):
+    for part, kind in zip(parts, kinds, strict=True):
         part(draft, kind, rng.choice(kind.names))
     return draft.task(index)
 
 
-def is_starter(task: Task) -> bool:
-    """Whether a model of a million parameters learns it within minutes: one call answers it, of few APIs and tools."""
-    return len(task.plan) == 1 and len(task.apis) <= MIN_APIS and task.plan[0].function in STARTER_FUNCTIONS
+def _opened(index: int) -> tuple[random.Random, tuple[_Part, ...], list[Kind]]:
+    """What is drawn first of a query: its parts, and the tool of each."""
+    rng = random.Random(f"toolbench-world:{index}")  # noqa: S311 - reproducible on purpose
+    parts = rng.choice(_PLANS)
+    return rng, parts, rng.sample(KINDS, len(parts))
 
 
 def starter_indices(start: int, step: int = 1) -> Iterator[int]:
-    """The indices of starter queries, from ``start`` on or down."""
-    return (index for index in count_from(start, step) if is_starter(draw_task(index % COUNT)))
+    """The indices, from ``start`` on or down, of queries that a model of a million parameters learns within minutes:
+    one call of two tools answers them, and they come with few APIs."""
+    return (index for index in count_from(start, step) if _is_starter(index % COUNT))
+
+
+def _is_starter(index: int) -> bool:
+    _rng, parts, kinds = _opened(index)
+    return parts == (_current,) and kinds[0] in STARTER_KINDS and len(draw_task(index).apis) <= MIN_APIS
 
 
 class WorldTasks(TaskSet):

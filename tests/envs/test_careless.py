@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from envs.toolbench import validate as proof
 from envs.toolbench.__main__ import main as toolbench
 from envs.toolbench.bench import Data, open_bench
 from envs.toolbench.demonstrations import careless_calls, generate_demonstrations
-from envs.toolbench.world_tasks import COUNT, draw_task
+from envs.toolbench.world_tasks import COUNT, draw_task, starter_indices
 from envs.webshop.__main__ import main as webshop
 from envs.webshop.demonstrations import generate_demonstrations as webshop_demonstrations
 from envs.webshop.generator import STARTER_KINDS, generated_catalogue
@@ -87,11 +88,11 @@ def test_careless_queries_of_toolbench_end_with_finish_and_fail() -> None:
     rows = list(generate_demonstrations(40, seed=2, difficulty="starter", careless_share=SHARE))
     assert rows == list(generate_demonstrations(40, seed=2, difficulty="starter", careless_share=SHARE))
     right = []
-    for row in rows:
+    indices = islice(starter_indices(COUNT - 1 - 2 * 10_000, -1), len(rows))
+    for row, index in zip(rows, indices, strict=True):
         finish = row["conversation"][-1]["tool_calls"][0]
         assert finish["name"] == "Finish" and len(row["tools"]) == 5
-        query = row["conversation"][1]["content"]
-        index = next(i for i in range(COUNT - 1 - 2 * 10_000, 0, -1) if draw_task(i).query == query)
+        assert row["conversation"][1]["content"] == draw_task(index).query
         steps = [_said(message) for message in row["conversation"] if message["role"] == "assistant"]
         end = asyncio.run(proof.play(bench, index, steps))[-1]
         assert end.done and end.reward_parts["format"] == 1.0
