@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from collections.abc import Iterable, Sequence
@@ -14,6 +15,7 @@ from envs.base.environment import EnvironmentRefusal
 from envs.wire import Message
 
 EXIT_CANNOT_WRITE = 2
+MAX_COPIES = 1000
 Row = TypeVar("Row", bound=BaseModel)
 
 
@@ -37,6 +39,32 @@ def check_lengths(messages: Sequence[Message], limit: int) -> None:
     for number, message in enumerate(messages):
         if len(message.content) > limit:
             raise refusal(f"message {number} is over {limit} characters")
+
+
+def add_carelessness(parser: argparse.ArgumentParser, *, copies: bool = True) -> None:
+    """Declare the options of demonstrations that have mistakes in them."""
+    if copies:
+        parser.add_argument(
+            "--copies",
+            type=_copies,
+            default=1,
+            help="rows of each task; each is careless or not by itself (default 1)",
+        )
+    parser.add_argument("--careless", type=_share, default=0.0, help="share with a mistake (default 0)")
+
+
+def _copies(text: str) -> int:
+    value = int(text)
+    if not 1 <= value <= MAX_COPIES:
+        raise argparse.ArgumentTypeError(f"must be between 1 and {MAX_COPIES}")
+    return value
+
+
+def _share(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError("must be between 0 and 1")
+    return value
 
 
 def write_rows(output: str, rows: Iterable[dict[str, Any]]) -> int:

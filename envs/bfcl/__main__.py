@@ -6,9 +6,10 @@ import argparse
 import json
 import sys
 from functools import partial
+from typing import Any
 
 from envs.base.cli import EXIT_BAD_OPTIONS, add_server_options, serve
-from envs.base.rows import write_rows
+from envs.base.rows import add_carelessness, write_rows
 from envs.bfcl import NAME
 from envs.bfcl.package import SPLITS, VERSIONS, PackageMissing, entries, installed_version
 
@@ -59,7 +60,9 @@ def _command_parser() -> argparse.ArgumentParser:
         command.add_argument("--count", type=_count, default=MAX_ENTRIES, help="entries of each split (default 200)")
         command.add_argument("--start", type=_start, default=0, help="first entry of each split (default 0)")
         command.add_argument("--turns", type=_count, default=MAX_TURNS, help="turns of an entry at most")
+        command.add_argument("--calls", type=_count, default=MAX_ENTRIES, help="calls of an entry's solution at most")
         command.add_argument("--output", required=True, help="JSONL file to write, - for standard output")
+    add_carelessness(shown)
     validate = commands.add_parser("validate", help="check gold, bad and repeated episodes; exit code 1 on failure")
     for command in (tasks, shown, validate):
         command.add_argument("--split", choices=SPLITS, help="one split (default all four)")
@@ -94,10 +97,17 @@ def _write_rows(options: argparse.Namespace) -> int:
 
     splits = SPLITS if options.split is None else (options.split,)
     part = slice(options.start, options.start + options.count)
-    short = [[name for name in ids_of(split) if len(entries()[name]["question"]) <= options.turns] for split in splits]
+    short = [[name for name in ids_of(split) if _is_short(entries()[name], options)] for split in splits]
     ids = [name for names in short for name in names[part]]
-    generate = generate_rows if options.command == "tasks" else generate_demonstrations
-    return write_rows(options.output, generate(ids, options.speech))
+    if options.command == "tasks":
+        return write_rows(options.output, generate_rows(ids, options.speech))
+    more = {"copies": options.copies, "careless_share": options.careless}
+    return write_rows(options.output, generate_demonstrations(ids, options.speech, **more))
+
+
+def _is_short(entry: dict[str, Any], options: argparse.Namespace) -> bool:
+    calls = sum(len(turn) for turn in entry["ground_truth"])
+    return len(entry["question"]) <= options.turns and calls <= options.calls
 
 
 def _count(text: str) -> int:

@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING
 from envs.base import ServerSettings, SettingsError
 from envs.base.cli import EXIT_BAD_OPTIONS, add_server_options, serve_application
 from envs.base.logs import log
-from envs.base.rows import write_rows
+from envs.base.rows import add_carelessness, write_rows
 from envs.toolbench import NAME, VERSION
 from envs.toolbench.answers import DIALECTS
 from envs.toolbench.bench import Data, open_bench
 from envs.toolbench.demonstrations import generate_demonstrations
 from envs.toolbench.endpoint import DEFAULT_TIMEOUT_S, EndpointSettings, read_key
-from envs.toolbench.rows import task_rows
+from envs.toolbench.rows import starter_rows, task_rows
 from envs.toolbench.server import DEFAULT_MAX_OBSERVATION, DEFAULT_MAX_TURNS, Rules
+from envs.toolbench.tasks import DIFFICULTIES
 from envs.toolbench.validate import validate
 from envs.toolbench.validate_data import validate_data
 
@@ -56,9 +57,14 @@ def _command(options: argparse.Namespace) -> int:
         print(json.dumps(summary, ensure_ascii=False, indent=2))
         return 0 if summary["ok"] else 1
     if options.command == "demonstrations":
-        return write_rows(options.output, generate_demonstrations(options.count, options.seed, options.speech))
-    tasks = open_bench(_data(options)).tasks
-    return write_rows(options.output, task_rows(tasks, options.count, options.start, options.speech))
+        more = {"difficulty": options.difficulty, "careless_share": options.careless}
+        rows = generate_demonstrations(options.count, options.seed, options.speech, **more)
+        return write_rows(options.output, rows)
+    data = _data(options)
+    if options.difficulty == "starter" and not data.is_empty:
+        raise SettingsError("--difficulty starter chooses queries of our own world: it goes without data.")
+    write = starter_rows if options.difficulty == "starter" else task_rows
+    return write_rows(options.output, write(open_bench(data).tasks, options.count, options.start, options.speech))
 
 
 def _application(options: argparse.Namespace, settings: ServerSettings) -> FastAPI:
@@ -93,6 +99,7 @@ def _parser() -> argparse.ArgumentParser:
     command = commands.add_parser("demonstrations", help="write worked examples of our own world")
     _add_row_options(command)
     command.add_argument("--seed", type=int, default=1, help="another seed, other examples (default 1)")
+    add_carelessness(command, copies=False)
     command = commands.add_parser("validate", help="check gold, bad and repeated episodes; exit code 1 on failure")
     _add_data_options(command)
     command.add_argument("--seeds", type=partial(_between, 1), default=1000, help="queries to play (default 1000)")
@@ -113,6 +120,12 @@ def _add_speech_option(parser: argparse.ArgumentParser) -> None:
 def _add_row_options(parser: argparse.ArgumentParser) -> None:
     _add_speech_option(parser)
     parser.add_argument("--count", type=partial(_between, 1), default=512, help="rows (default 512)")
+    parser.add_argument(
+        "--difficulty",
+        choices=DIFFICULTIES,
+        default="full",
+        help="starter: queries of our own world that one call of few APIs answers, for tiny models (default full)",
+    )
     parser.add_argument("--output", required=True, help="JSONL file to write, - for standard output")
 
 

@@ -1,24 +1,35 @@
-"""Worked examples for supervised training: query, gold calls, the recorded answers, and the Finish that tells them."""
+"""Worked examples for supervised training: query, gold calls, the recorded answers, and the Finish that tells them.
+
+A share of them can be *careless*, as recordings of a weak agent are: it gives up at once, or after the calls, or claims
+to know without any. A model that imitates such a mixture is careless too, and reinforcement learning can then be
+seen to take that out.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import random
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from envs.toolbench.answers import Answerer
-from envs.toolbench.schemas import FINISH
+from envs.toolbench.schemas import FINISH, GIVE_ANSWER, GIVE_UP
 from envs.toolbench.speech import DIALECTS
-from envs.toolbench.tasks import Speech, Task
+from envs.toolbench.tasks import Difficulty, PlannedCall, Speech, Task
 from envs.toolbench.world import world_library
-from envs.toolbench.world_tasks import COUNT, draw_task, gold_calls
+from envs.toolbench.world_tasks import COUNT, draw_task, gold_calls, starter_indices
+
+CLAIM = "I think I know this without a call."
 
 
-def demonstration(task: Task, answerer: Answerer, speech: Speech = "native") -> dict[str, Any]:
-    """One dataset row in the wire's message form: a tool call is ``{id, name, arguments}``."""
+def demonstration(
+    task: Task, answerer: Answerer, speech: Speech = "native", calls: Sequence[PlannedCall] | None = None
+) -> dict[str, Any]:
+    """One dataset row in the wire's message form: a tool call is ``{id, name, arguments}``. ``calls`` are those of the
+    gold solution unless they are given."""
     dialect = DIALECTS[speech]
     conversation = [{"role": item.role, "content": item.content} for item in dialect.opening(task)]
-    for number, call in enumerate(gold_calls(task), 1):
+    for number, call in enumerate(gold_calls(task) if calls is None else calls, 1):
         if speech == "text":
             said = f"Thought: I call {call.function}.\nAction: {call.function}\n"
             conversation.append({"role": "assistant", "content": f"{said}Action Input: {json.dumps(call.arguments)}"})
@@ -38,8 +49,27 @@ def demonstration(task: Task, answerer: Answerer, speech: Speech = "native") -> 
     return {"conversation": conversation, "tools": dialect.tools(task), "speech": speech}
 
 
-def generate_demonstrations(count: int, seed: int = 1, speech: Speech = "native") -> Iterator[dict[str, Any]]:
+def careless_calls(task: Task, rng: random.Random) -> list[PlannedCall]:
+    """A solution with a mistake: a third each gives up at once, gives up after the calls, and claims to know."""
+    give_up = PlannedCall(FINISH, {"return_type": GIVE_UP})
+    claim = PlannedCall(FINISH, {"return_type": GIVE_ANSWER, "final_answer": CLAIM})
+    return rng.choice(([give_up], [*task.plan, give_up], [claim]))
+
+
+def generate_demonstrations(
+    count: int,
+    seed: int = 1,
+    speech: Speech = "native",
+    *,
+    difficulty: Difficulty = "full",
+    careless_share: float = 0.0,
+) -> Iterator[dict[str, Any]]:
     """``count`` rows of our own world, from the end of its indices: training that starts at 0 never meets them."""
     answerer = Answerer(world_library())
+    starters = starter_indices(COUNT - 1 - seed * 10_000 % (COUNT // 2), -1)
     for number in range(count):
-        yield demonstration(draw_task(COUNT - 1 - (seed * 10_000 + number) % (COUNT // 2)), answerer, speech)
+        index = next(starters) if difficulty == "starter" else COUNT - 1 - (seed * 10_000 + number) % (COUNT // 2)
+        task = draw_task(index % COUNT)
+        rng = random.Random(f"toolbench-careless:{seed}:{number}")  # noqa: S311 - reproducible, guards nothing
+        calls = careless_calls(task, rng) if rng.random() < careless_share else None
+        yield demonstration(task, answerer, speech, calls)

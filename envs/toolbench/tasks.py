@@ -6,7 +6,7 @@ import random
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, StrictInt
 
@@ -23,6 +23,8 @@ MAX_APIS = 64
 MAX_QUERY_LENGTH = 16_384
 
 Speech = Literal["native", "text"]
+Difficulty = Literal["full", "starter"]
+DIFFICULTIES: tuple[Difficulty, ...] = get_args(Difficulty)
 
 
 @dataclass(frozen=True, slots=True)

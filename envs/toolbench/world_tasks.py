@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from itertools import count as count_from
 from typing import Any
 
 from envs.toolbench.documents import Api
@@ -14,6 +15,7 @@ from envs.toolbench.world import APIS, KINDS, YEARS, Kind
 # Ids are indices; any further one would do as well.
 COUNT = 1_000_000
 MIN_APIS, MAX_APIS = 4, 8
+STARTER_KINDS = KINDS[:2]
 _OPENERS = (
     "Please find out {}.",
     "I need to know {}.",
@@ -108,12 +110,29 @@ _PLANS: tuple[tuple[_Part, ...], ...] = (
 
 def draw_task(index: int) -> Task:
     """Query number ``index``, the same in every process."""
-    rng = random.Random(f"toolbench-world:{index}")  # noqa: S311 - reproducible on purpose
+    rng, parts, kinds = _opened(index)
     draft = _Draft(rng)
-    parts = rng.choice(_PLANS)
-    for part, kind in zip(parts, rng.sample(KINDS, len(parts)), strict=True):
+    for part, kind in zip(parts, kinds, strict=True):
         part(draft, kind, rng.choice(kind.names))
     return draft.task(index)
+
+
+def _opened(index: int) -> tuple[random.Random, tuple[_Part, ...], list[Kind]]:
+    """What is drawn first of a query: its parts, and the tool of each."""
+    rng = random.Random(f"toolbench-world:{index}")  # noqa: S311 - reproducible on purpose
+    parts = rng.choice(_PLANS)
+    return rng, parts, rng.sample(KINDS, len(parts))
+
+
+def starter_indices(start: int, step: int = 1) -> Iterator[int]:
+    """The indices, from ``start`` on or down, of queries that a model of a million parameters learns within minutes:
+    one call of two tools answers them, and they come with few APIs."""
+    return (index for index in count_from(start, step) if _is_starter(index % COUNT))
+
+
+def _is_starter(index: int) -> bool:
+    _rng, parts, kinds = _opened(index)
+    return parts == (_current,) and kinds[0] in STARTER_KINDS and len(draw_task(index).apis) <= MIN_APIS
 
 
 class WorldTasks(TaskSet):

@@ -7,7 +7,7 @@ import json
 import sys
 
 from envs.base.cli import add_server_options, serve
-from envs.base.rows import write_rows
+from envs.base.rows import add_carelessness, write_rows
 from envs.tools import NAME, VERSION
 from envs.tools.demonstrations import generate_demonstrations
 from envs.tools.tasks import DIFFICULTIES, generate_tasks
@@ -64,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--difficulty", choices=DIFFICULTIES, default="easy")
         command.add_argument("--output", required=True, help="JSONL file to write, - for standard output")
         if name == "demonstrations":
-            command.add_argument("--careless", type=_share, default=0.0, help="share with a mistake (default 0)")
+            add_carelessness(command, copies=False)
     command = commands.add_parser("validate", help="check gold, bad and repeated episodes; exit code 1 on failure")
     command.add_argument("--seeds", type=_row_count, default=1000, help="seeds to play (default 1000)")
     return parser
@@ -74,13 +74,6 @@ def _row_count(text: str) -> int:
     value = int(text)
     if not 1 <= value <= MAX_ROWS:
         raise argparse.ArgumentTypeError(f"must be between 1 and {MAX_ROWS}")
-    return value
-
-
-def _share(text: str) -> float:
-    value = float(text)
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError("must be between 0 and 1")
     return value
 
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 from envs.base import ServerSettings, SettingsError
 from envs.base.cli import add_server_options, serve_application
 from envs.base.logs import log
-from envs.base.rows import write_rows
+from envs.base.rows import add_carelessness, write_rows
 from envs.webshop import NAME, VERSION
 from envs.webshop.baseline import run_baseline
 from envs.webshop.catalogue import CatalogueError, load_catalogue
 from envs.webshop.demonstrations import generate_demonstrations
-from envs.webshop.generator import DEFAULT_PRODUCTS, MAX_PRODUCTS, generated_catalogue, write_catalogue
+from envs.webshop.generator import DEFAULT_PRODUCTS, DIFFICULTIES, MAX_PRODUCTS, generated_catalogue, write_catalogue
 from envs.webshop.goals import GOAL_KINDS
 from envs.webshop.reward import VARIANTS
 from envs.webshop.session import Shop
@@ -76,7 +76,7 @@ def open_shop(options: argparse.Namespace) -> Shop:
     if options.data is not None:
         catalogue = load_catalogue(options.data)
     else:
-        catalogue = generated_catalogue(options.products, options.catalogue_seed)
+        catalogue = generated_catalogue(options.products, options.catalogue_seed, options.difficulty)
     return Shop(catalogue, goals=options.goals, reward=options.reward)
 
 
@@ -88,7 +88,8 @@ def _command(options: argparse.Namespace) -> int:
         return write_rows(options.output, task_rows(shop, options.count, options.start))
     if options.command == "demonstrations":
         ids = range(options.start, min(options.start + options.count, len(shop.goals)))
-        return write_rows(options.output, generate_demonstrations(shop, ids, options.speech))
+        more = {"copies": options.copies, "careless_share": options.careless}
+        return write_rows(options.output, generate_demonstrations(shop, ids, options.speech, **more))
     if options.command == "baseline":
         last = min(options.start + options.count, len(shop.goals))
         result = run_baseline(shop, range(options.start, last))
@@ -111,6 +112,7 @@ def _parser() -> argparse.ArgumentParser:
     command = commands.add_parser("demonstrations", help="write visits that buy what is wanted, for SFT")
     _add_range_options(command, count=512)
     command.add_argument("--speech", choices=("native", "text"), default="native", help="how models speak in them")
+    add_carelessness(command)
     command.add_argument("--output", required=True, help="JSONL file to write, - for standard output")
     command = commands.add_parser("baseline", help="play the three-rule policy and print its figures")
     _add_range_options(command, count=300)
@@ -126,6 +128,12 @@ def _parser() -> argparse.ArgumentParser:
 def _add_size_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--products", type=_products, default=DEFAULT_PRODUCTS, help="generated (default 1000)")
     parser.add_argument("--catalogue-seed", type=int, default=0, help="same seed, same products (default 0)")
+    parser.add_argument(
+        "--difficulty",
+        choices=DIFFICULTIES,
+        default="full",
+        help="starter: short texts for tiny models (default full)",
+    )
 
 
 def _add_shop_options(parser: argparse.ArgumentParser) -> None:
@@ -164,7 +172,7 @@ def _products(text: str) -> int:
 
 def _generate(options: argparse.Namespace) -> int:
     try:
-        write_catalogue(options.output, options.products, options.catalogue_seed)
+        write_catalogue(options.output, options.products, options.catalogue_seed, options.difficulty)
     except OSError as error:
         sys.stderr.write(f"Cannot write {options.output}: {error.strerror}.\n")
         return EXIT_BAD_OPTIONS

@@ -9,6 +9,7 @@ import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal, get_args
 
 from envs.webshop.catalogue import Catalogue, Record, build_catalogue
 from envs.webshop.vocabulary import (
@@ -23,32 +24,42 @@ from envs.webshop.vocabulary import (
     Kind,
 )
 
+Difficulty = Literal["full", "starter"]
+DIFFICULTIES: tuple[Difficulty, ...] = get_args(Difficulty)
 DEFAULT_PRODUCTS = 1000
 MAX_PRODUCTS = 2_000_000
 INSTRUCTION_SHARE = 0.45
+# Those with values of one word: to the reward, "sage green" is alike "forest green" and "pack of 6" alike "pack of 12".
+STARTER_KINDS = tuple(kind for kind in KINDS if kind.options[0] in ("color", "scent", "flavor"))
 _ASIN_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _ASIN_SPAN = 36**8
 # Odd and not a multiple of 3, so that numbers and ASINs map one to one.
 _ASIN_STEP = 1_664_525_000_023
 
 
-def generate(products: int = DEFAULT_PRODUCTS, seed: int = 0) -> Iterator[tuple[Record, Record]]:
-    """Records with their annotations."""
-    return (draw_product(seed, number) for number in range(products))
+def generate(
+    products: int = DEFAULT_PRODUCTS, seed: int = 0, difficulty: Difficulty = "full"
+) -> Iterator[tuple[Record, Record]]:
+    """Records with their annotations. ``starter`` products are so short that a tiny model reads their pages."""
+    draw = draw_starter if difficulty == "starter" else draw_product
+    return (draw(seed, number) for number in range(products))
 
 
-def generated_catalogue(products: int = DEFAULT_PRODUCTS, seed: int = 0) -> Catalogue:
+def generated_catalogue(products: int = DEFAULT_PRODUCTS, seed: int = 0, difficulty: Difficulty = "full") -> Catalogue:
     """A catalogue in memory, without files."""
-    return build_catalogue(f"generated-{products}-{seed}", generate(products, seed))
+    kind = "generated" if difficulty == "full" else difficulty
+    return build_catalogue(f"{kind}-{products}-{seed}", generate(products, seed, difficulty))
 
 
-def write_catalogue(folder: Path, products: int = DEFAULT_PRODUCTS, seed: int = 0) -> None:
+def write_catalogue(
+    folder: Path, products: int = DEFAULT_PRODUCTS, seed: int = 0, difficulty: Difficulty = "full"
+) -> None:
     """Write the two files that ``catalogue.load_catalogue`` reads, one product a line. Raises ``OSError``."""
     folder.mkdir(parents=True, exist_ok=True)
     records = (folder / f"items_shuffle_{products}.json").open("w", encoding="utf-8")
     notes = (folder / f"items_ins_v2_{products}.json").open("w", encoding="utf-8")
     with records, notes:
-        for number, (record, annotation) in enumerate(generate(products, seed)):
+        for number, (record, annotation) in enumerate(generate(products, seed, difficulty)):
             comma = ",\n" if number else ""
             records.write(f"{comma or '['}{json.dumps(record, ensure_ascii=False)}")
             entry = f"{json.dumps(record['asin'])}: {json.dumps(annotation, ensure_ascii=False)}"
@@ -85,6 +96,36 @@ def draw_product(seed: int, number: int) -> tuple[Record, Record]:
         wanted = rng.sample(attributes, min(len(attributes), rng.randint(1, 4)))
         annotation |= {"instruction": _instruction(wanted, kind, pattern, style), "instruction_attributes": wanted}
     return record, annotation
+
+
+def draw_starter(seed: int, number: int) -> tuple[Record, Record]:
+    """Product ``number`` of a starter catalogue: one attribute, one option of one value, a short title.
+
+    The first ``len(STARTER_KINDS)`` products are all of different kinds.
+    """
+    rng = random.Random(f"webshop-starter:{seed}:{number}")  # noqa: S311 - reproducible on purpose, guards nothing
+    kinds = random.Random(f"webshop-starter:{seed}").sample(STARTER_KINDS, len(STARTER_KINDS))  # noqa: S311
+    kind = kinds[number % len(kinds)]
+    attribute, option = rng.choice(kind.attributes), kind.options[0]
+    value = rng.choice([value for value in OPTION_VALUES[option] if value.isalpha()])
+    record: Record = {
+        "asin": _asin(number),
+        "name": f"{(rng.choice(BRAND_STARTS) + rng.choice(BRAND_ENDS)).capitalize()} {kind.noun}",
+        "full_description": "",
+        "pricing": f"${rng.randint(*kind.price) - 0.01:.2f}",
+        "images": [""],
+        "product_category": kind.path,
+        "average_rating": "",
+        "small_description": [f"{attribute} {kind.query}"],
+        "customization_options": {
+            OPTION_NAMES.get(option, option).title(): [{"value": value.title(), "asin": "", "is_selected": False}]
+        },
+        "category": kind.category,
+        "query": kind.query,
+        "page": number,
+    }
+    instruction = f"Find me {attribute} {kind.query}"
+    return record, {"attributes": [attribute], "instruction": instruction, "instruction_attributes": [attribute]}
 
 
 def _asin(number: int) -> str:

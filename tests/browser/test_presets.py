@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from benchmarks.demos import DEMOS, FIGURES, learned
 from tests.servers import celery_processes, make_child_env, running
 from training.config import RewardComponent
 from training.data.reader import load_rows
@@ -123,6 +124,31 @@ def test_one_click_and_a_closed_tab_end_in_a_trained_run(
     page.wait_for_selector("#run-state:is([data-state=succeeded], [data-state=failed])", timeout=TRAIN_LIMIT_MS)
     run.refresh_from_db()
     assert (run.state, run.error) == ("succeeded", None)
+
+
+@pytest.mark.parametrize("preset", DEMOS)
+def test_a_demo_is_one_click_from_its_card(
+    preset: str, project: Project, bob: User, page_for: Callable[..., Page], house: None
+) -> None:
+    """What a newcomer does on a machine without a GPU: a card, one button, a run that has learned. Prints the time."""
+    page = page_for(bob)
+    page.set_default_timeout(60_000)
+    page.goto(f"/p/{project.slug}/runs/new/")
+    page.click(f"a.preset-card[href='?preset={preset}']")
+    assert page.locator(".preset-open .button[aria-current]").inner_text() == "Demo"
+    began = time.monotonic()
+    page.click("#create-and-launch")
+    page.wait_for_url(re.compile(r"/runs/[0-9a-f-]{36}/"), timeout=CREATE_LIMIT_MS)
+    page.wait_for_selector("#run-state:is([data-state=succeeded], [data-state=failed])", timeout=TRAIN_LIMIT_MS)
+    seconds = round(time.monotonic() - began)
+    run = Run.objects.get(kind__in=("grpo", "rloo"))
+    assert (run.state, run.error, run.name) == ("succeeded", None, f"{preset}-demo-1")
+    names = set(MetricPoint.objects.filter(run=run).values_list("name", flat=True))
+    figure = next(name for name in FIGURES if name in names)
+    values = list(MetricPoint.objects.filter(run=run, name=figure).order_by("step").values_list("value", flat=True))
+    found = learned(values)
+    print(json.dumps({"preset": preset, "click_to_end_s": seconds, "figure": figure, **found}))
+    assert found["ratio"] is not None and found["ratio"] >= 1.3
 
 
 def check_rewards(page: Page, run: Run) -> dict[str, Any]:

@@ -53,8 +53,8 @@ def test_a_preset_is_whole(preset: Preset) -> None:
             )
         start = needs.start
         assert start is None or {start.preset, start.after} - {""} <= set(presets())
-        if size == "test":
-            assert config.model.source == "starter" and config.run.max_steps <= 200
+        if size != "full":
+            assert config.model.source == "starter" and config.run.max_steps <= 400
             assert config.kind == "sft" or (start is not None and start.preset)
 
 
@@ -64,6 +64,21 @@ def test_the_five_systems_come_first() -> None:
     assert [item.system for item in presets().values()].index("demo") > max(
         number for number, item in enumerate(presets().values()) if item in main
     )
+
+
+def test_each_system_has_a_demo_that_comes_first() -> None:
+    demos = [item for item in presets().values() if item.demo and item.config_for("demo").method.plays]
+    assert {item.system for item in demos} == SYSTEMS
+    for item in demos:
+        assert item.sizes == ("demo", "full", "test") and item.run_name("demo") == f"{item.id}-demo"
+        assert item.demo is not None and item.demo.minutes <= 10
+        config, full = item.job_for("demo"), {part.name for part in item.job_for("full").rewards.components}
+        # The document's own rewards, and beside them at most what the environment says of the task.
+        assert full <= {part.name for part in config.rewards.components} <= full | {"task_success"}
+        heaviest = max(config.rewards.components, key=lambda part: part.weight).name
+        assert heaviest in {"task_success", "webshop_score", "helloagents_accuracy"}
+    assert presets()["tools-demo-sft"].run_name("demo") == "tools-demo-sft"
+    assert presets()["bfcl-stage-2"].size_named("demo") is None
 
 
 def test_the_documents_values_stand() -> None:

@@ -136,7 +136,11 @@ def marked_tokens(
 
 def _encode(row: Row, tokenizer: Any, template: str, limit: int) -> dict[str, list[int]] | None:
     ids, marks = marked_tokens(row.messages, row.tools, tokenizer, template)
-    if len(ids) > limit or not any(marks):
+    if not any(marks):
+        return None
+    end = len(marks) - marks[::-1].index(1)  # what follows the last token that is learned teaches nothing
+    ids, marks = ids[:end], marks[:end]
+    if len(ids) > limit:
         return None
     return {"input_ids": ids, "labels": [i if mark else IGNORED for i, mark in zip(ids, marks, strict=True)]}
 

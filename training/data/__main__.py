@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from training.data.checking.check import ROWS_NAME, Ask, apply_limits, run
 from training.data.files.bundle import together
 from training.data.limits import PREVIEW_LIMITS, CheckLimits
-from training.data.making.word_problems import LANGUAGES, MAX_STEPS, word_problems
+from training.data.making.word_problems import LANGUAGES, MAX_START, MAX_STEPS, word_problems
 from training.data.options import CheckOptions, Cut, ReadOptions
 from training.errors import TiltyardError
 
@@ -66,6 +66,9 @@ def _parser() -> argparse.ArgumentParser:
     problems.add_argument("--language", choices=LANGUAGES, default="en", help="of the questions (default en)")
     problems.add_argument("--steps", type=int, choices=range(1, MAX_STEPS + 1), default=2, help="calculations in each")
     problems.add_argument("--shape", choices=["rl", "sft"], default="rl", help="question and answer, or worked for SFT")
+    largest = {"type": int, "choices": range(2, MAX_START + 1), "metavar": f"2..{MAX_START}", "default": MAX_START}
+    problems.add_argument("--largest", **largest, help=f"largest number of a question (default {MAX_START})")
+    problems.add_argument("--careless", type=float, default=0.0, help="share of SFT rows that calculate nothing")
     problems.add_argument("--output", type=Path, required=True, help="JSONL file to write")
     commands.add_parser("docs", help="print the page docs/data.md")
     return parser
@@ -168,7 +171,15 @@ def _docs(args: argparse.Namespace) -> int:
 
 
 def _problems(args: argparse.Namespace) -> int:
-    rows = word_problems(args.count, seed=args.seed, language=args.language, steps=args.steps, shape=args.shape)
+    rows = word_problems(
+        args.count,
+        seed=args.seed,
+        language=args.language,
+        steps=args.steps,
+        shape=args.shape,
+        largest=args.largest,
+        careless=args.careless,
+    )
     with args.output.open("w", encoding="utf-8") as file:
         file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     return 0

@@ -1,18 +1,19 @@
 """Presets: ready jobs that ship with the product, one YAML file each in this folder.
 
-A preset has two sizes: *full* with the values of the document it follows, and *test*, which trains the starter model on
-a CPU within minutes. Beside the config it says what it needs (an environment, a dataset, a reward spec, a run to start
+A preset has up to three sizes: *demo*, in which the starter model learns its task on a CPU within ten minutes, in a
+world that is small enough; *full* with the values of the document it follows; and *test*, which only shows that
+everything works. Beside the config it says what it needs (an environment, a dataset, a reward spec, a run to start
 from), so that a page can find or make these, and from which document each value comes.
 
-``config`` holds what differs from the defaults of ``JobConfig``; ``test`` holds what the test size changes of ``needs``
-and ``config``. ``python -m training.presets`` prints docs/presets.md.
+``config`` holds what differs from the defaults of ``JobConfig``; ``demo`` and ``test`` hold what these sizes change of
+``needs`` and ``config``. ``python -m training.presets`` prints docs/presets.md.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -22,8 +23,8 @@ from training.errors import ConfigError
 
 FOLDER = Path(__file__).parent
 WORD_PROBLEMS = "problems"
-Size = Literal["full", "test"]
-SIZES: tuple[Size, ...] = ("full", "test")
+Size = Literal["demo", "full", "test"]
+SIZES: tuple[Size, ...] = get_args(Size)
 Name = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,59}$")
 
 
@@ -81,10 +82,16 @@ class Needs(_Part):
 
 
 class Change(_Part):
-    """What the test size changes; mappings are merged, ``null`` takes a need away."""
+    """What a size changes; mappings are merged, ``null`` takes a need away."""
 
     needs: dict[str, Any] = Field(default_factory=dict)
     config: dict[str, Any] = Field(default_factory=dict)
+
+
+class Demo(Change):
+    """The demo size. ``minutes`` is what it takes on two processors from the click to the end, its warm-up included."""
+
+    minutes: int = Field(ge=1, le=10)
 
 
 class Preset(_Part):
@@ -103,6 +110,7 @@ class Preset(_Part):
     device: str = ""
     needs: dict[str, Any] = Field(default_factory=dict)
     config: dict[str, Any]
+    demo: Demo | None = None
     test: Change | None = None
     values: dict[str, str] = Field(default_factory=dict)
     notes: list[Text] = Field(default_factory=list)
@@ -121,8 +129,12 @@ class Preset(_Part):
 
     @property
     def sizes(self) -> tuple[Size, ...]:
-        """What it comes in; without a test size it is small by itself."""
-        return SIZES if self.test else ("full",)
+        """What it comes in, the one to begin with first; a preset with nothing but *full* is small by itself."""
+        return tuple(size for size in SIZES if size == "full" or self._own(size))
+
+    def size_named(self, name: str) -> Size | None:
+        """The size of this name, if the preset has it."""
+        return next((size for size in self.sizes if size == name), None)
 
     def config_for(self, size: Size) -> JobConfig:
         """The job; what it needs is named only once it is found."""
@@ -141,10 +153,14 @@ class Preset(_Part):
 
     def run_name(self, size: Size) -> str:
         """What names of its runs begin with."""
-        return f"{self.id}-test" if size == "test" and self.test else self.id
+        return f"{self.id}-{size}" if self._own(size) else self.id
 
     def _change(self, size: Size) -> Change:
-        return self.test if size == "test" and self.test else Change()
+        return self._own(size) or Change()
+
+    def _own(self, size: Size) -> Change | None:
+        """What the file says of the size; a warm-up that has no such size is made as it stands."""
+        return {"demo": self.demo, "full": None, "test": self.test}[size]
 
 
 def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:

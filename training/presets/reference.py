@@ -14,9 +14,10 @@ _HEAD = """\
 # Presets
 
 Made from `training/presets/*.yaml` by `python -m training.presets`. *Runs → New run* shows them first; one click makes
-what a preset needs, and fills the form or launches the run; it goes on when the page is closed. *Full* has the values
-of the document that it follows, *test* trains the starter model on a CPU within minutes. Options that are not listed
-stand at their defaults (docs/configuration.md).
+what a preset needs, and fills the form or launches the run; it goes on when the page is closed. In the size *demo* the
+starter model learns the task on a CPU within ten minutes, in a world that is small enough: begin there
+([curves](demos.md)). *Full* has the values of the document that it follows, *test* shows within minutes that everything
+works. Options that are not listed stand at their defaults (docs/configuration.md).
 """
 
 
@@ -29,6 +30,8 @@ def _section(preset: Preset) -> str:
     lines = [f"## `{preset.id}`: {preset.title.en}", "", preset.about.en, "", f"Source: {preset.source}.", ""]
     for size in preset.sizes:
         lines += [f"- {size} needs {line}" for line in _needs(preset.needs_for(size))]
+    if preset.demo:
+        lines.append(f"- demo takes about {preset.demo.minutes} minutes on two processors, its warm-up included")
     if preset.device:
         title = DEVICES[preset.device].title
         lines.append(f"- full fits {title} (`--device {preset.device}`, docs/memory.md)")

@@ -25,6 +25,13 @@ OPTION_TEXTS: dict[tuple[str, str], OptionText] = {
     ("", "speech"): OptionText(
         _("Speech"), _("native: tool calls of the chat template. text: actions written in the message.")
     ),
+    ("", "copies"): OptionText(
+        _("Rows of each task"), _("With a careless share, each of them is careless or not by itself.")
+    ),
+    ("", "careless"): OptionText(
+        _("Careless share"),
+        _("Share of conversations with a mistake, 0 to 1, so that training has something to correct."),
+    ),
     ("bfcl", "errors"): OptionText(
         _("Error texts"), _("standard: the benchmark's own texts. augmented: with hints that a model can learn from.")
     ),
@@ -35,17 +42,24 @@ OPTION_TEXTS: dict[tuple[str, str], OptionText] = {
     ("bfcl", "count"): OptionText(_("Entries"), _("Of each split; a split has 200.")),
     ("bfcl", "start"): OptionText(_("First entry"), _("Of each split. Keep some for evaluation.")),
     ("bfcl", "turns"): OptionText(_("Turns at most"), _("Entries with more user turns are left out.")),
+    ("bfcl", "calls"): OptionText(_("Calls at most"), _("Entries whose solution has more calls are left out.")),
     ("webshop", "data"): OptionText(
         _("Data folder"),
         _("With WebShop's files items_shuffle*.json and items_ins_v2*.json. None: a generated catalogue."),
     ),
     ("webshop", "products"): OptionText(_("Products"), _("Of the generated catalogue; 200,000 need 650 MB.")),
     ("webshop", "catalogue-seed"): OptionText(_("Catalogue seed"), _("Same seed, same generated products.")),
+    ("webshop", "difficulty"): OptionText(
+        _("Difficulty"), _("starter: generated products with short texts and one option, for tiny models.")
+    ),
     ("webshop", "goals"): OptionText(
         _("Goals"), _("synthetic: made from products. human: written by people, from a data folder that has them.")
     ),
     ("webshop", "reward"): OptionText(
         _("Reward formula"), _("upstream: as published. fixed: with its bug fixed, so that every goal can reach 1.")
+    ),
+    ("toolbench", "difficulty"): OptionText(
+        _("Difficulty"), _("starter: queries of the built-in world that one call answers, for tiny models.")
     ),
     ("toolbench", "tools"): OptionText(
         _("Tool documents"), _("Folder of <Category>/<tool>.json. Without data the built-in world is played.")
@@ -59,10 +73,6 @@ OPTION_TEXTS: dict[tuple[str, str], OptionText] = {
         _("Difficulty"), _("starter: for tiny models. easy, mixed: longer. chained: results of one call feed the next.")
     ),
     ("tools", "language"): OptionText(_("Language"), _("Of the questions: English, Chinese or both.")),
-    ("tools", "careless"): OptionText(
-        _("Careless share"),
-        _("Share of conversations with a mistake, 0 to 1, so that training has something to correct."),
-    ),
 }
 
 COMMAND_TEXTS: dict[str, OptionText] = {

@@ -144,8 +144,8 @@ def _solved(item: Preparation) -> bool:
     if later.filter(created_at__gt=item.created_at).exists():
         return True
     preset = presets().get(item.preset)
-    size: Size = "test" if item.size == "test" else "full"
-    ran = runs_of(item.project, preset, size) if preset is not None else Run.objects.none()
+    size = preset.size_named(item.size) if preset is not None else None
+    ran = runs_of(item.project, preset, size) if preset is not None and size is not None else Run.objects.none()
     return ran.filter(created_at__gt=item.created_at).exclude(state=RunState.DRAFT).exists()
 
 
@@ -156,13 +156,13 @@ def _of(project: Project) -> QuerySet[Preparation]:
 def _asked(item: Preparation) -> tuple[Preset, Size, User]:
     """What was asked for, if whoever asked may still have it."""
     preset, user = presets().get(item.preset), item.created_by
-    if preset is None or item.size not in preset.sizes:
+    size = preset.size_named(item.size) if preset is not None else None
+    if preset is None or size is None:
         raise DataError(_("There is no such preset."))
     try:
         project_for(user or AnonymousUser(), item.project.slug, need=Role.EDITOR)
     except (Http404, PermissionDenied) as exc:
         raise DataError(_("The person who asked for this may no longer change the project.")) from exc
-    size: Size = "test" if item.size == "test" else "full"
     return preset, size, cast(User, user)
 
 

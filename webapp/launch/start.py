@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from django.http import Http404, HttpRequest
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from training.config import METHODS, JobConfig
 from training.presets import Preset, Size, presets
@@ -39,7 +40,8 @@ class Chosen(NamedTuple):
     size: Size
     now: Situation
     preparation: Preparation | None = None
-    picked: bool = False  # nobody asked for this size: no worker here has a GPU
+    asked: bool = True  # for this size; else it is the one to begin with here
+    no_gpu: bool = False  # which is why it is not the full one
 
     @property
     def going_on(self) -> bool:
@@ -65,13 +67,13 @@ class Chosen(NamedTuple):
     @property
     def sizes(self) -> list[tuple[Size, str, str]]:
         """Its sizes, with their names and what they mean."""
-        return [(size, *_size_words(size)) for size in self.preset.sizes]
+        return [(size, *size_words(self.preset, size)) for size in self.preset.sizes]
 
     @property
     def size_help(self) -> str:
         """What the chosen size means, where there is a choice."""
-        words = _size_words(self.size)[1] if len(self.preset.sizes) > 1 else ""
-        return f"{words} {_('Chosen because no worker here has a GPU.')}" if self.picked else words
+        words = size_words(self.preset, self.size)[1] if len(self.preset.sizes) > 1 else ""
+        return f"{words} {_('Chosen because no worker here has a GPU.')}" if self.no_gpu else words
 
 
 class Start(NamedTuple):
@@ -93,11 +95,26 @@ class Card(NamedTuple):
     title: str
     about: str
     current: bool
+    minutes: int  # that its demo takes; 0 without one
+
+    @property
+    def promise(self) -> str:
+        """What the demo is good for, for whoever does not know the presets yet."""
+        return _demo_words(self.minutes) if self.minutes else ""
 
 
-def _size_words(size: Size) -> tuple[str, str]:
+def _demo_words(minutes: int) -> str:
+    words = ngettext("Learns in about %(n)s minute on a CPU", "Learns in about %(n)s minutes on a CPU", minutes)
+    return words % {"n": minutes}
+
+
+def size_words(preset: Preset, size: Size) -> tuple[str, str]:
+    """The name of a size in the reader's language, and what it means."""
+    if size == "demo":
+        promise = _demo_words(preset.demo.minutes if preset.demo else 0)
+        return _("Demo"), _("%(promise)s: the starter model, with few and short tasks.") % {"promise": promise}
     if size == "test":
-        return _("Test"), _("The starter model on a CPU, within a few minutes.")
+        return _("Test"), _("The starter model on a CPU, within a few minutes; too short to learn much.")
     return _("Full"), _("Settings from the paper; needs a GPU.")
 
 
@@ -179,19 +196,31 @@ def chosen_of(asked: Any, project: Project) -> Chosen | None:
     preset = presets().get(str(asked.get("preset", "")))
     if preset is None:
         return None
-    wanted = asked.get("size", "")
-    size: Size = wanted if wanted in preset.sizes else preset.sizes[0]
-    picked = wanted not in preset.sizes and size == "full" and "test" in preset.sizes and gpu_known() is False
-    if picked:
-        size = "test"
-    return Chosen(preset, size, situation(project, preset, size), preparation_shown(project, preset, size), picked)
+    wanted = preset.size_named(str(asked.get("size", "")))
+    gpu = gpu_known() if wanted is None else None
+    size = wanted or _first_size(preset, gpu)
+    now, begun = situation(project, preset, size), preparation_shown(project, preset, size)
+    return Chosen(preset, size, now, begun, wanted is not None, gpu is False and size != "full")
+
+
+def _first_size(preset: Preset, gpu: bool | None) -> Size:
+    """The size to begin with: the full one where there is a GPU, else one that a CPU can train, the demo before the
+    test. Where no worker is known yet, the test is nothing to begin with."""
+    small = next((size for size in preset.sizes if size != "full"), None)
+    return "full" if gpu or small is None or (gpu is None and small == "test") else small
 
 
 def cards(chosen: Chosen | None) -> list[Card]:
     """All presets but the warm-ups, which are made where they are needed; the chosen one is shown in any case."""
     current = chosen.preset.id if chosen else ""
     return [
-        Card(item.id, in_language(item.title), in_language(item.about), item.id == current)
+        Card(
+            item.id,
+            in_language(item.title),
+            in_language(item.about),
+            item.id == current,
+            item.demo.minutes if item.demo else 0,
+        )
         for item in presets().values()
         if item.role == "main" or item.id == current
     ]

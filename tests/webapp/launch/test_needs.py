@@ -143,7 +143,7 @@ def test_the_card_and_its_button(
     assert "It continues if you leave this page" in part and "hx-trigger" in part and Environment.objects.count() == 1
     for wrong in ({}, {"preset": "\x00"}, {"preset": "../x", "size": "huge"}):
         assert editor.post(needs, wrong).status_code == 302
-    assert editor.get(page, {"preset": "toolbench", "size": "nonsense"}).context["chosen"].size == "full"
+    assert editor.get(page, {"preset": "toolbench", "size": "nonsense"}).context["chosen"].size == "demo"
     assert editor.delete(needs).status_code == 405
     done = editor.post(needs, {"preset": "reasoning-sft", "size": "test"}, headers={"HX-Request": "true"})
     assert done["HX-Redirect"] == f"{page}?preset=reasoning-sft&size=test"
@@ -176,11 +176,48 @@ def test_a_machine_without_a_gpu_gets_the_size_that_it_can_run(
     worker = Worker.objects.create(name="train@a", queues=["train"], device="CPU", started_at=now, beat_at=now)
     client, page = client_for(bob), reverse("run-new", args=[project.slug])
     answer = client.get(page, {"preset": "webshop"})
-    assert answer.context["chosen"].size == "test"
+    assert answer.context["chosen"].size == "demo"
     assert "Chosen because no worker here has a GPU." in answer.content.decode()
-    assert client.get(page, {"preset": "webshop", "size": "full"}).context["chosen"].size == "full"
+    without_demo = client.get(page, {"preset": "bfcl-stage-2"})
+    assert without_demo.context["chosen"].size == "test"
+    full = client.get(page, {"preset": "webshop", "size": "full"})
+    assert full.context["chosen"].size == "full"
+    assert "Chosen because" not in full.content.decode()
     Worker.objects.filter(pk=worker.pk).update(device="GPU 0")
     assert client.get(page, {"preset": "webshop"}).context["chosen"].size == "full"
+
+
+def test_newcomers_are_led_to_a_demo(project: Project, bob: User, client_for: Callable[..., Client]) -> None:
+    """Each card of a preset with a demo says how long it takes; without any worker yet it is what a card opens."""
+    client, page = client_for(bob), reverse("run-new", args=[project.slug])
+    minutes = {item.id: item.demo.minutes for item in presets().values() if item.demo and item.role == "main"}
+    assert {"webshop", "toolbench", "bfcl-stage-1", "reasoning-grpo", "tool-calling"} <= set(minutes)
+    shown = client.get(page).content.decode()
+    for name, number in minutes.items():
+        card = shown.split(f'href="?preset={name}"', 1)[1].split("</a>", 1)[0]
+        unit = "minute" if number == 1 else "minutes"
+        assert f"Learns in about {number} {unit} on a CPU" in card
+    other = shown.split('href="?preset=bfcl-stage-2"', 1)[1].split("</a>", 1)[0]
+    assert "Learns in" not in other
+    chosen = client.get(page, {"preset": "toolbench"})
+    assert chosen.context["chosen"].size == "demo" and "Chosen because" not in chosen.content.decode()
+    assert 'href="?preset=webshop"' in chosen.content.decode()  # each card opens where it is best to begin
+    full = client.get(page, {"preset": "toolbench", "size": "full"}).content.decode()
+    assert 'href="?preset=webshop&amp;size=full"' in full  # until somebody has asked for a size
+    assert client.get(page, {"preset": "bfcl-stage-2"}).context["chosen"].size == "full"
+
+
+def test_a_demo_makes_its_own_world_beside_the_test_size(project: Project, bob: User) -> None:
+    webshop = presets()["webshop"]
+    for size in ("test", "demo"):
+        needs_make.needs_make(project=project, user=bob, preset=webshop, size=size)  # type: ignore[arg-type]
+        DatasetOrder.objects.update(state=OrderState.FAILED)  # so that there is room for the next
+    first, second = Environment.objects.order_by("created_at")
+    assert first.arguments == {"products": 2}
+    assert second.arguments["difficulty"] == "starter" and second.arguments["products"] > 2
+    orders = {(order.environment_id, order.name) for order in DatasetOrder.objects.all()}
+    assert (second.pk, "webshop-demo") in orders and (second.pk, "webshop-warm-up-demo") in orders
+    assert (first.pk, "webshop-test") in orders
 
 
 def test_an_environment_is_made_with_the_sessions_of_one_step(project: Project, bob: User) -> None:

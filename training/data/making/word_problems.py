@@ -7,6 +7,7 @@ answer of a row ends with ``#### 72``, so that everything that reads GSM8K reads
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
@@ -42,26 +43,39 @@ CHANGES = (
 
 
 def word_problems(
-    count: int, *, seed: int = 0, language: Language = "en", steps: int = 2, shape: Shape = "rl"
+    count: int,
+    *,
+    seed: int = 0,
+    language: Language = "en",
+    steps: int = 2,
+    shape: Shape = "rl",
+    largest: int = MAX_START,
+    careless: float = 0.0,
 ) -> Iterator[dict[str, str]]:
     """``count`` rows: ``question`` and ``answer`` for RL, or ``prompt`` and ``completion`` for SFT.
 
-    The same seed and index give the same row, whatever the count; another seed gives others.
+    The same seed and index give the same row, whatever the count; another seed gives others. No number of a question is
+    over ``largest``. A share of the SFT rows can be ``careless``: they take the first number of the question for its
+    answer and calculate nothing.
     """
     for index in range(count):
         # A text as seed: numbers that stand close together would give streams that resemble each other.
-        row = _problem(random.Random(f"word-problem:{seed}:{language}:{steps}:{index}"), language, steps)  # noqa: S311
+        rng = random.Random(f"word-problem:{seed}:{language}:{steps}:{index}")  # noqa: S311
+        row = _problem(rng, language, steps, largest)
+        if shape == "sft" and rng.random() < careless:
+            first = _first_number(row["question"])
+            row["answer"] = f"{first} = {first}\n#### {first}"
         yield row if shape == "rl" else _worked(row)
 
 
-def _problem(rng: random.Random, language: Language, steps: int) -> dict[str, str]:
+def _problem(rng: random.Random, language: Language, steps: int, largest: int) -> dict[str, str]:
     chinese = language == "zh" or (language == "both" and rng.random() < 0.5)
     name, things = rng.choice(NAMES)[chinese], rng.choice(THINGS)[chinese]
-    value = rng.randint(2, MAX_START)
+    value = rng.randint(2, largest)
     told = [f"{name}有{value}个{things}。" if chinese else f"{name} has {value} {things}."]
     lines = []
     for _step in range(steps):
-        change, number = _draw(rng, value)
+        change, number = _draw(rng, value, largest)
         after = _apply(value, change.sign, number)
         said = (change.chinese if chinese else change.english).format(n=number)
         told.append(f"{name}{said}。" if chinese else f"{name} {said}.")
@@ -72,11 +86,11 @@ def _problem(rng: random.Random, language: Language, steps: int) -> dict[str, st
     return {"question": question, "answer": "\n".join([*lines, f"#### {value}"])}
 
 
-def _draw(rng: random.Random, value: int) -> tuple[Change, int]:
+def _draw(rng: random.Random, value: int, largest: int) -> tuple[Change, int]:
     """A change that keeps the count a whole number from 1 to ``TOO_LARGE``."""
     while True:
         change = rng.choice(CHANGES)
-        number = rng.randint(2, MAX_CHANGE if change.sign in "+-" else MAX_FACTOR)
+        number = rng.randint(2, min(largest, MAX_CHANGE if change.sign in "+-" else MAX_FACTOR))
         if change.sign == "/" and value % number:
             continue
         if 1 <= _apply(value, change.sign, number) <= TOO_LARGE:
@@ -85,6 +99,10 @@ def _draw(rng: random.Random, value: int) -> tuple[Change, int]:
 
 def _apply(value: int, sign: str, number: int) -> int:
     return {"+": value + number, "-": value - number, "*": value * number, "/": value // number}[sign]
+
+
+def _first_number(question: str) -> str:
+    return next(number for number in re.findall(r"[0-9]+", question))
 
 
 def _worked(row: dict[str, str]) -> dict[str, str]:
