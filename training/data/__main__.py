@@ -66,8 +66,14 @@ def _parser() -> argparse.ArgumentParser:
     problems.add_argument("--language", choices=LANGUAGES, default="en", help="of the questions (default en)")
     problems.add_argument("--steps", type=int, choices=range(1, MAX_STEPS + 1), default=2, help="calculations in each")
     problems.add_argument("--shape", choices=["rl", "sft"], default="rl", help="question and answer, or worked for SFT")
-    largest = {"type": int, "choices": range(2, MAX_START + 1), "metavar": f"2..{MAX_START}", "default": MAX_START}
-    problems.add_argument("--largest", **largest, help=f"largest number of a question (default {MAX_START})")
+    problems.add_argument(
+        "--largest",
+        type=int,
+        choices=range(2, MAX_START + 1),
+        metavar=f"2..{MAX_START}",
+        default=MAX_START,
+        help=f"largest number of a question (default {MAX_START})",
+    )
     problems.add_argument("--careless", type=float, default=0.0, help="share of SFT rows that calculate nothing")
     problems.add_argument("--output", type=Path, required=True, help="JSONL file to write")
     commands.add_parser("docs", help="print the page docs/data.md")

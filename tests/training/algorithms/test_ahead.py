@@ -138,6 +138,7 @@ def test_one_sampling_ahead_is_one_update_old_and_every_handover_is_proved(
     assert len(set(started)) == len(started) and not any("-s5-" in name for name in started)
 
 
+@pytest.mark.slow
 def test_the_same_tasks_and_seeds_are_played_as_without(make_job: MakeJob, starter_folder: Path) -> None:
     rows: dict[int, Any] = {}
     for most in (0, 2):

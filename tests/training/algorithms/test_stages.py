@@ -173,6 +173,7 @@ def test_a_held_out_figure_ends_a_stage_once_it_is_reached_often_enough(make_job
     assert manifest is not None and manifest.stage == StageMark(number=1, name="a", began=0, streak=2, ended=True)
 
 
+@pytest.mark.slow
 def test_evaluations_in_a_row_are_counted_across_attempts(make_job: MakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
     server, options = Server([0.0]), {"evaluate": HELD_OUT, "run": {"max_steps": 4, "save_every": 1}}
     with scripted_server(server.behave) as url:

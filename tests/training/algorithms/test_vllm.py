@@ -109,7 +109,7 @@ def test_every_update_reaches_the_server_and_is_proved(make_job: MakeJob, starte
     assert len(left) == (7 if lora_rank else 0)  # four loaded, three unloaded
 
 
-@pytest.mark.parametrize("lora_rank", [0, 4])
+@pytest.mark.parametrize("lora_rank", [0, pytest.param(4, marks=pytest.mark.slow)])
 def test_weights_that_stay_old_in_silence_are_found_before_anything_is_learned(
     make_job: MakeJob, starter_folder: Path, lora_rank: int
 ) -> None:

@@ -106,6 +106,7 @@ class Rollout(BaseModel):
     turns: int
     tokens: int
     seconds: float | None
+    policy_step: int | None = Field(description="steps that the oldest weights which sampled it were trained for")
     started_at: datetime
     seq: int
 
@@ -118,6 +119,7 @@ class Turn(BaseModel):
     messages: list[Object] = Field(description="role, content, tool_calls; `shortened` where content was cut")
     tokens: int
     seconds: float | None
+    policy_step: int | None = Field(description="steps that the weights which sampled it were trained for")
     seq: int
 
 
