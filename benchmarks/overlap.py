@@ -177,7 +177,7 @@ def measure_time(folder: Path, steps: int) -> list[dict[str, float]]:
 
 def learn(folder: Path, seed: int, staleness: int, url: str) -> dict[str, Any]:
     """The demo's GRPO run over the warm-up's model."""
-    chosen = next(preset for preset in presets() if preset.id == "tools-demo-grpo")
+    chosen = presets()["tools-demo-grpo"]
     config = chosen.job_for("full").model_dump()
     config["model"]["source"] = str(folder / "tools-demo-sft" / "model")
     config["data"]["train"] = str(folder / "tasks.jsonl")
