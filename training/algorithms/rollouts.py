@@ -158,6 +158,7 @@ class Rollouts:
 
     def _hand_over(self, step: int) -> None:
         assert self._engine is not None  # noqa: S101 - attach() ran before training
+        self._trained[self._engine.version + 1] = step - 1  # a turn may be over before the next line is
         self._trained[self._engine.weights_changed()] = step - 1
 
     def _probes(self, result: StepRollouts) -> list[Probe]:
