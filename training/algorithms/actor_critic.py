@@ -17,9 +17,7 @@ from typing import Any
 import torch
 from trl.models.utils import disable_gradient_checkpointing
 
-from training.algorithms.contents import (
-    load_value_head,
-)
+from training.algorithms.contents import load_value_head
 from training.algorithms.correction import Rows
 from training.algorithms.pull import PullInRewardTrainer, own_tokens
 from training.algorithms.values import at_last_token, estimate, explained_variance, value_loss, whitened

@@ -69,24 +69,19 @@ _ROLLOUT_TILES = (
     "groups/zero_variance_share",
     "timing/step",
 )
+
+
+def _rollout_groups(gradient: Literal["grpo", "rloo", "ppo"]) -> tuple[str, ...]:
+    """The groups of a method that learns from rollouts, with those of its own gradient in their place."""
+    played = ("model", "data", "environment", "rewards", "rollout", "vllm")
+    return (*played, gradient, "evaluate", "optim", "curriculum", "run", "report")
+
+
 METHODS: dict[str, Method] = {
     "grpo": Method(
         title=_("GRPO: learn from rewarded rollouts"),
         short="GRPO",
-        groups=(
-            "model",
-            "data",
-            "environment",
-            "rewards",
-            "rollout",
-            "vllm",
-            "grpo",
-            "evaluate",
-            "optim",
-            "curriculum",
-            "run",
-            "report",
-        ),
+        groups=_rollout_groups("grpo"),
         learns_from="rollouts",
         entry="training.algorithms.grpo:run_grpo",
         plays=True,
@@ -113,20 +108,7 @@ METHODS: dict[str, Method] = {
     "rloo": Method(
         title=_("RLOO: learn from rewarded rollouts, each against the others of its task"),
         short="RLOO",
-        groups=(
-            "model",
-            "data",
-            "environment",
-            "rewards",
-            "rollout",
-            "vllm",
-            "rloo",
-            "evaluate",
-            "optim",
-            "curriculum",
-            "run",
-            "report",
-        ),
+        groups=_rollout_groups("rloo"),
         learns_from="rollouts",
         entry="training.algorithms.rloo:run_rloo",
         plays=True,
@@ -150,20 +132,7 @@ METHODS: dict[str, Method] = {
     "ppo": Method(
         title=_("PPO: learn from rewarded rollouts, against values that are learned beside"),
         short="PPO",
-        groups=(
-            "model",
-            "data",
-            "environment",
-            "rewards",
-            "rollout",
-            "vllm",
-            "ppo",
-            "evaluate",
-            "optim",
-            "curriculum",
-            "run",
-            "report",
-        ),
+        groups=_rollout_groups("ppo"),
         learns_from="rollouts",
         entry="training.algorithms.ppo:run_ppo",
         plays=True,
