@@ -24,7 +24,7 @@ from training.algorithms.loading import (
     load_tokenizer,
     prepare_device,
 )
-from training.algorithms.rollouts import PARTS_FIELD, Prompts, Rollouts, Scorer
+from training.algorithms.rollouts import PARTS_FIELD, Prompts, Rollouts
 from training.algorithms.sampler import JobSampler
 from training.algorithms.stages import Course, StageEnd
 from training.algorithms.tasks import reward_components
@@ -37,6 +37,7 @@ from training.policy.make import AUTOCAST
 from training.rewards.combining import term_of
 from training.rollout.holding import wait_for_environment
 from training.rollout.protocols import check_environment
+from training.rollout.scoring import Scorer
 from training.rollout.tokens import ChatTemplate
 
 Loss = Callable[[JobConfig], dict[str, Any]]
@@ -95,7 +96,9 @@ def _train_course(
         sampler = after.enter_context(closing(JobSampler(job, folder, device))) if engine is None else None
         model = load_model(config, folder, device)
         callback = JournalCallback(job, config.updates_per_step)
-        prompts = Prompts(_order(job, tasks.train, course.step), course.step if job.stage else 0, course.last_step)
+        prompts = Prompts(
+            _order(job, tasks.train, course.step), tasks.train, course.step if job.stage else 0, course.last_step
+        )
         rollouts = after.enter_context(closing(Rollouts(job, callback, rows, prompts, template, components, scorer)))
         weights = [component.weight for component in components]
         arguments = rollout_arguments(config, job.run_dir, device, weights) | loss

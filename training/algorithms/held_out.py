@@ -30,11 +30,11 @@ from training.rewards.scoring import score_episode
 from training.rollout.figures import SUCCESS_PART
 from training.rollout.finished import Rollout, StepRollouts
 from training.rollout.players import make_player
+from training.rollout.scoring import Scorer
 from training.rollout.streaming import HeldOutCollector
 from training.rollout.tokens import ChatTemplate
 
 WHOLE_FILE = 1 << 50
-Scorer = Callable[[Episode], Score]
 
 
 class Tasks(NamedTuple):

@@ -10,9 +10,9 @@ from typing import Any
 
 from training.algorithms.grpo import run_on_rollouts
 from training.algorithms.job import Job
-from training.algorithms.rollouts import Scorer
 from training.config import JobConfig
 from training.policy.engine import Engine
+from training.rollout.scoring import Scorer
 
 
 def run_ppo(job: Job, *, scorer: Scorer | None = None, engine: Engine | None = None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from training.algorithms.ahead import Ahead
@@ -20,19 +20,21 @@ from training.rewards.scoring import score_episode
 from training.rollout.collector import Collector
 from training.rollout.finished import Rollout, StepRollouts
 from training.rollout.players import make_player
+from training.rollout.scoring import Scorer
 from training.rollout.tokens import ChatTemplate
 
 PARTS_FIELD = "reward_parts"
-Scorer = Callable[[Episode], Score]
 
 
 class Prompts(NamedTuple):
     """The rows that a trainer is given, one a group, in the order of its samplings.
 
-    The first of them are played for the step after ``begin``; none is played for a step beyond ``last_step``.
+    The first of them are played for the step after ``begin``; none is played for a step beyond ``last_step``. ``tasks``
+    are all that there are, whatever part of them the order reaches.
     """
 
     order: list[int]
+    tasks: list[int]
     begin: int
     last_step: int
 
@@ -74,7 +76,6 @@ class Rollouts:
         self._engine = engine
         self._check = check
         job, ahead = self._job, self._job.config.rollout.max_staleness > 0
-        spare, trained = sorted(set(self._prompts.order)), self._trained.get
         self._collector = collector = Collector(
             job.config,
             self._rows,
@@ -84,8 +85,8 @@ class Rollouts:
             job.stop,
             job.attempt,
             ahead=ahead,
-            trained=trained,
-            spare=spare,
+            trained=self._trained.get,
+            spare=self._prompts.tasks,
         )
         if ahead:
             self._ahead = Ahead(self._collect, collector.abandon)

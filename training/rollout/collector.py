@@ -108,7 +108,7 @@ class Collector:
         refill = Refill(self.config, step, row_indices, self._spare)
         while more := refill.next(played):
             played += await self._play_all(work, work.extend(more))
-        batch = [rollout for group in refill.kept for rollout in work.group_of(group, played)]
+        batch = refill.batch(played)
         groups = work.close_groups(batch, refill.kept)
         busy = self.player.engine.figures.busy_seconds - busy_before
         took = work.last_played - began

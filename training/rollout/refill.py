@@ -51,6 +51,10 @@ class Refill:
         self._used += rows
         return rows
 
+    def batch(self, played: Sequence[Rollout]) -> list[Rollout]:
+        """The rollouts that are learned from, place after place."""
+        return [rollout for number in self.kept for rollout in self._group(number, played)]
+
     @property
     def figures(self) -> dict[str, float]:
         """What was replaced, where that was asked for."""
@@ -60,8 +64,11 @@ class Refill:
         replaced = sum(place != number for place, number in enumerate(self.kept))
         return {"groups/refilled": float(replaced), "rollouts/extra": float(extra * self._size)}
 
+    def _group(self, number: int, played: Sequence[Rollout]) -> Sequence[Rollout]:
+        return played[number * self._size : (number + 1) * self._size]
+
     def _spreads(self, number: int, played: Sequence[Rollout]) -> bool:
-        members = played[number * self._size : (number + 1) * self._size]
+        members = self._group(number, played)
         signal = self._config.rewards.signal
         found = group_statistics([rollout.reward for rollout in members])
         return teaches(members, found, "reward" if signal == "all" else signal)

@@ -76,10 +76,6 @@ class Step:
         self._c.phase("generating", self.step)
         return range(first, len(self._indices))
 
-    def group_of(self, number: int, played: Sequence[Rollout]) -> Sequence[Rollout]:
-        """The rollouts of a group among those of the step, in order of position."""
-        return played[number * self._size : (number + 1) * self._size]
-
     async def run_one(self, position: int) -> Rollout:
         """Play, score and journal the rollout at a position of the step."""
         started, task = self._begin(position)

@@ -24,6 +24,7 @@ from training.data.reader import load_rows
 from training.data.schema import Row
 from training.data.splitting import split_rows
 from training.errors import ConfigError, StopRequested
+from training.rewards.base import Episode, Score
 
 
 @pytest.fixture(autouse=True)
@@ -226,3 +227,19 @@ def test_an_evaluation_of_the_same_share_plays_the_same_tasks(make_job: MakeJob)
         )
         run_evaluate(job)
     assert set(server.asked) == within
+
+
+def test_a_refill_draws_from_all_tasks_and_never_from_those_held_out(make_job: MakeJob) -> None:
+    """Of a short run too: its order reaches two tasks alone, and whatever is resumed must draw the same."""
+
+    def flat(_episode: Episode) -> Score:
+        return Score(parts={"env_success": 0.5}, total=0.5)
+
+    with scripted_server() as url:
+        over = {"evaluate": {"every": 1, "share": 0.25}, "rollout": {"refill_rounds": 3}, "run": {"max_steps": 1}}
+        job = make_job(environment={"url": url}, rewards={"components": COMPONENTS}, **over)
+        run_grpo(job, scorer=flat)
+    (held,) = of_type(job.run_dir, "tasks_held_out")
+    played = {e.group: e.row for e in of_type(job.run_dir, "rollout_started") if not e.held_out}
+    assert sorted(played) == list(range(8))  # two places, and three rounds of two
+    assert len(set(played.values())) == 8 and not set(played.values()) & set(held.rows)
