@@ -44,7 +44,7 @@ test-docker: $(VENV)/.setup-test ## build all images, start docker-compose.yml a
 test-gpu: $(VENV)/.setup-test ## three GRPO runs on a CUDA device, then the benchmark of steps on it
 	$(PY) -m pytest -m gpu && $(PY) benchmarks/gpu.py
 
-test-vllm: $(VENV)/.setup-test setup-vllm ## runs that the real vLLM samples (a quarter of an hour on two cores)
+test-vllm: $(VENV)/.setup-test setup-vllm ## runs that the real vLLM samples (half an hour on two cores)
 	$(PY) -m pytest -m vllm
 
 mutants: $(VENV)/.setup-mutants ## put small faults into the code; its tests must notice (up to an hour; ARGS="lease --sample 0" for all of one module)

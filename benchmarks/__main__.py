@@ -29,8 +29,9 @@ NAMES = (
     "sampler",
     "step",
     "overlap",
+    "tokens",
 )
-LONG = ("chaos", "database", "demos")  # up to an hour and a half, or 12 GB of disk: only by name
+LONG = ("chaos", "database", "demos", "memory")  # up to an hour and a half, or 12 GB of disk: only by name
 LIMIT_S, LONG_LIMIT_S = 1800, 4 * 3600
 
 

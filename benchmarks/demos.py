@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.curves import curve_svg  # noqa: E402
 from benchmarks.environment import Server, environment_server  # noqa: E402
+from training.config import JobConfig  # noqa: E402
 from training.data.making.word_problems import word_problems  # noqa: E402
 from training.journal import Metrics, read_events  # noqa: E402
 from training.presets import Preset, presets  # noqa: E402
@@ -37,6 +38,11 @@ RUN_LIMIT_S = 3600
 DEMOS = [item.id for item in presets().values() if item.demo and item.config_for("demo").method.plays]
 # What a demo is judged by; the first that its run reports.
 FIGURES = ("rollouts/task_success", "rewards/helloagents_accuracy/mean", "reward")
+Change = Callable[[JobConfig], None]
+
+
+def as_it_is(config: JobConfig) -> None:
+    """A demo's options unchanged."""
 
 
 class Spent:
@@ -55,8 +61,11 @@ def spent() -> Iterator[Spent]:
     found.cpu_s = round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 1)
 
 
-def play(preset: Preset, folder: Path, seed: int) -> dict[str, Any]:
-    """One demo from start to end in a folder of its own; what it learned and what it took."""
+def play(preset: Preset, folder: Path, seed: int, change: Change = as_it_is) -> dict[str, Any]:
+    """One demo from start to end in a folder of its own; what it learned and what it took.
+
+    ``change`` is called with the options of the warm-up and with those of the run.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     need = preset.needs_for("demo")
     server = nullcontext(None)
@@ -65,9 +74,9 @@ def play(preset: Preset, folder: Path, seed: int) -> dict[str, Any]:
     with spent() as all_of_it, server as address:
         first = presets()[need.start.preset] if need.start and need.start.preset else None
         with spent() as warm:
-            model = train(first, folder, seed, address) if first else None
+            model = train(first, folder, seed, address, change=change) if first else None
         with spent() as main:
-            run = train(preset, folder, seed, address, model)
+            run = train(preset, folder, seed, address, model, change)
     events = (event for _, event in read_events(run / "journal.jsonl", max_bytes=1 << 30))
     metrics = [event for event in events if isinstance(event, Metrics)]
     values = {name: [event.values[name] for event in metrics if name in event.values] for name in FIGURES}
@@ -101,7 +110,14 @@ def learned(values: list[float]) -> dict[str, float | None]:
     return {"first10": round(first, 3), "last10": round(last, 3), "ratio": round(last / first, 2) if first else None}
 
 
-def train(preset: Preset, folder: Path, seed: int, server: Server | None, model: Path | None = None) -> Path:
+def train(
+    preset: Preset,
+    folder: Path,
+    seed: int,
+    server: Server | None,
+    model: Path | None = None,
+    change: Change = as_it_is,
+) -> Path:
     """A preset's demo size with its own rows, as a process; its run folder."""
     need, config = preset.needs_for("demo"), preset.job_for("demo")
     rows = folder / f"{preset.id}.jsonl"
@@ -111,6 +127,7 @@ def train(preset: Preset, folder: Path, seed: int, server: Server | None, model:
         config.model.source = str(model / "model")
     if need.environment is not None and server is not None and config.method.plays:
         config.environment.name, config.environment.url = need.environment.program, server.url
+    change(config)
     path = folder / f"{preset.id}.yaml"
     path.write_text(yaml.safe_dump(config.model_dump(mode="json")), encoding="utf-8")
     words = [sys.executable, "-m", "training", "run", str(path), "--run-dir", str(folder / preset.id)]

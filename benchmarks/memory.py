@@ -34,7 +34,7 @@ SHAPES: dict[str, tuple[str, int, int, int, int, int, int]] = {
     "gemma3": ("gemma3_text", 512, 2048, 8, 8, 2, 24000),
 }
 ROWS, PROMPTS, MICRO = 8, 2, 4
-LENGTHS = (256, 1024)
+LENGTHS = (256, 640)
 
 
 def cases() -> list[dict[str, Any]]:
@@ -179,6 +179,7 @@ def measure(case: dict[str, Any]) -> dict[str, Any]:
         raise SystemExit(f"{case}: {done.stderr[-2000:]}")
     found = json.loads(done.stdout.splitlines()[-1])
     told, measured = need.learning, found["most"]
+    print(f"{case}: told {told >> 20} MiB, measured {measured >> 20} MiB", file=sys.stderr, flush=True)
     terms = {term.key: term.bytes for term in need.terms}
     return {**case, "told": told, "measured": measured, "ratio": round(told / measured, 3), "terms": terms} | found
 

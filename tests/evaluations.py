@@ -16,6 +16,7 @@ from webapp.comparison.contestants import Contestant, contestants_of
 from webapp.comparison.rewards import evaluations
 from webapp.comparison.sheets import sheets_for
 from webapp.datasets.models import Dataset
+from webapp.outcomes import Outcome, outcome_of
 from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.config import config_of
 from webapp.runs.models import Attempt, Run
@@ -107,6 +108,7 @@ def play(run: Run, task: int, index: int, success: float | None, parts: Callable
         row=task,
         task=f"task {task}",
         status="excluded" if success is None else "completed",
+        outcome=Outcome.EXCLUDED if success is None else outcome_of(success),
         reward=None if success is None else sum(components[name] * value for name, value in made.items()),
         parts=made,
         env_parts={} if success is None else {"task_success": success},

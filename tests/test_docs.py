@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import docs_code
+from tests import docs_code, inspector_docs
 from tests.ops.test_migrations import RELEASE
 from training import metrics
 from training.data import problems
@@ -225,7 +225,7 @@ def test_every_promise_names_tests_that_exist() -> None:
 
 def test_no_promise_is_without_a_test() -> None:
     rows = [line for line in page("reliability.md").splitlines() if re.match(r"\| [RDLEIW]\d+ \|", line)]
-    assert len(rows) == 39
+    assert len(rows) == 40
     assert [row[:6] for row in rows if "`tests/" not in row] == []
 
 
@@ -298,6 +298,12 @@ def test_the_page_of_command_lines_is_current() -> None:
     made = docs_code.command_lines()
     assert "--resume-from" in made and "manage.py up" in made and "python -m envs.webshop" in made
     assert page("cli.md") == made
+
+
+def test_the_tables_of_the_inspector_are_current() -> None:
+    """Made by `python -m tests.inspector_docs`."""
+    made = inspector_docs.written(page("inspector.md"))
+    assert "`part_<component>_from`" in made and page("inspector.md") == made
 
 
 def test_the_page_of_command_lines_has_every_command_of_ours() -> None:

@@ -42,11 +42,14 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     if options.command == "pairs":
         return _pairs(options.run, options.output, options.min_gap)
+    if options.command == "doctor":
+        return _doctor(options.run, options.set, as_json=options.json)
     if options.command == "docs":
         from training import metrics, reference
         from training.algorithms import reference as algorithms
+        from training.doctor import reference as doctor
 
-        pages = {"metrics": metrics, "algorithms": algorithms, "configuration": reference}
+        pages = {"metrics": metrics, "algorithms": algorithms, "configuration": reference, "doctor": doctor}
         print(pages[options.page].reference(), end="")
         return 0
     try:
@@ -111,7 +114,7 @@ def _parser() -> argparse.ArgumentParser:
     memory = commands.add_parser("memory", help="how much memory a job needs on a device, term by term")
     memory.add_argument("config", type=Path, help="YAML file of options")
     memory.add_argument(
-        "--device", default="", help="cpu, t4, a10, a100, h100, ... or name=GiB (default: what is here)"
+        "--device", default="", help="cpu, t4, a10, a100, h100, ... or name=GiB[@capability] (default: what is here)"
     )
     memory.add_argument("--json", action="store_true", help="print JSON, in bytes")
     export = commands.add_parser("export-verl", help="write a job for verl: its rows as parquet, its options as YAML")
@@ -121,12 +124,17 @@ def _parser() -> argparse.ArgumentParser:
     pairs.add_argument("run", type=Path, nargs="+", help="run directories of its attempts, oldest first")
     pairs.add_argument("--output", type=Path, required=True, help="JSON Lines file to write")
     pairs.add_argument("--min-gap", type=float, default=0.5, help="rewards of a pair differ at least so much (0.5)")
+    doctor = commands.add_parser("doctor", help="what goes wrong in a run, from its journals (docs/doctor.md)")
+    doctor.add_argument("run", type=Path, help="run directory, or one with numbered attempts")
+    doctor.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="another threshold")
+    doctor.add_argument("--json", action="store_true", help="print JSON, with the evidence")
     commands.add_parser("chat", help="answer a chat: JSON lines on stdin and stdout (training/chat/wire.py)")
     commands.add_parser("schema", help="print the JSON schema of the config")
     commands.add_parser("data", help="check and convert datasets: data --help", add_help=False)
     commands.add_parser("import", help="read runs of other trainers: import --help", add_help=False)
-    docs = commands.add_parser("docs", help="print docs/configuration.md, docs/metrics.md or docs/algorithms.md")
-    docs.add_argument("page", nargs="?", choices=["configuration", "metrics", "algorithms"], default="configuration")
+    docs = commands.add_parser("docs", help="print a page of docs/ that is made of the code")
+    pages = ["configuration", "metrics", "algorithms", "doctor"]
+    docs.add_argument("page", nargs="?", choices=pages, default="configuration")
     return parser
 
 
@@ -164,6 +172,8 @@ def _memory(config: JobConfig, device: str, *, as_json: bool) -> int:
     try:
         verdict = verdict_of(config, device)
     except TiltyardError as exc:
+        if as_json:
+            print(json.dumps({"error": exc.info.model_dump(mode="json")}))
         sys.stderr.write(f"{exc.message} {exc.hint}".strip() + "\n")
         return EXIT_USAGE
     print(in_json(verdict) if as_json else as_text(verdict))
@@ -199,6 +209,20 @@ def _pairs(runs: list[Path], output: Path, min_gap: float) -> int:
         return EXIT_USAGE
     print(f"{output}: {made.pairs} pairs of {made.groups} groups")
     return 0
+
+
+def _doctor(run: Path, settings: list[str], *, as_json: bool) -> int:
+    from training.doctor.show import as_json as in_json
+    from training.doctor.show import as_text, doctor_of
+
+    try:
+        doctor = doctor_of(run, settings)
+    except (TiltyardError, OSError) as exc:
+        told = f"{exc.message} {exc.hint}".strip() if isinstance(exc, TiltyardError) else str(exc)
+        sys.stderr.write(told + "\n")
+        return EXIT_USAGE
+    print(in_json(doctor) if as_json else as_text(doctor))
+    return 1 if any(advisory.open for advisory in doctor.advisories) else 0
 
 
 def _refuse(exc: ConfigError | ValidationError) -> int:

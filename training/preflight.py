@@ -80,7 +80,7 @@ def preflight(config: JobConfig, *, load_template: bool = True) -> list[Check]:
 
 def each_check(config: JobConfig, *, load_template: bool = True, device: str = "") -> Iterator[Check]:
     """The same, each as soon as it is known: some of them take seconds. ``device`` is the one that it would run on, a
-    key of ``training.memory.devices`` or ``name=GiB``; without it, what is here."""
+    key of ``training.memory.devices`` or as ``device_named`` takes it; without it, what is here."""
     checks: list[tuple[str, Callable[[JobConfig], Sentence]]] = [("model", _model)] if config.needs_model else []
     checks.append(("dataset", _dataset))
     if config.method.plays:

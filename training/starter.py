@@ -79,11 +79,25 @@ def build_starter(rows: Sequence[Row], folder: Path, *, seed: int) -> None:
     The same rows and seed always give the same weights and vocabulary.
     """
     import torch
-    from transformers import Qwen3Config, Qwen3ForCausalLM
+    from transformers import Qwen3ForCausalLM
 
     tokenizer = build_tokenizer(rows)
-    config = Qwen3Config(
-        vocab_size=len(tokenizer),
+    ids = {"bos_token_id": None, "eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    config = starter_config(len(tokenizer), **ids)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = Qwen3ForCausalLM(config).float()
+    folder.mkdir(parents=True, exist_ok=True)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def starter_config(words: int = VOCABULARY, **ids: Any) -> Any:
+    """The shape of a starter with so many tokens, as transformers has it; ``ids`` are those of special tokens."""
+    from transformers import Qwen3Config
+
+    return Qwen3Config(
+        vocab_size=words,
         hidden_size=128,
         intermediate_size=384,
         num_hidden_layers=2,
@@ -93,16 +107,8 @@ def build_starter(rows: Sequence[Row], folder: Path, *, seed: int) -> None:
         max_position_embeddings=MAX_POSITIONS,
         tie_word_embeddings=True,
         initializer_range=INITIAL_SPREAD,
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
+        **ids,
     )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = Qwen3ForCausalLM(config).float()
-    folder.mkdir(parents=True, exist_ok=True)
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
 
 
 def build_tokenizer(rows: Sequence[Row]) -> PreTrainedTokenizerFast:

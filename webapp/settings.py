@@ -93,14 +93,18 @@ INSTALLED_APPS = [
     "webapp.workers",
     "webapp.metrics",
     "webapp.rollouts",
+    "webapp.advisories",
     "webapp.removal",
     "webapp.engine",
+    "webapp.doctor",
     "webapp.chat",
     "webapp.foreign",
     "webapp.rescoring",
+    "webapp.reading",
     "webapp.launch",
     "webapp.suites",
     "webapp.sharing",
+    "webapp.inspector",
     "webapp.votes",
     "webapp.run_pages",
     "webapp.deletion",
@@ -196,7 +200,8 @@ DATABASES = {
         "OPTIONS": {
             "connect_timeout": 5,
             # Web limits; nothing in a request may hold a row or a transaction for longer.
-            "options": "-c statement_timeout=15000 -c lock_timeout=5000 -c idle_in_transaction_session_timeout=30000",
+            "options": "-c statement_timeout=15000 -c lock_timeout=5000 -c idle_in_transaction_session_timeout=30000"
+            " -c jit=off",  # compiling a query takes longer than any of ours
         },
     }
 }
@@ -240,7 +245,9 @@ CELERY_BEAT_SCHEDULE = {
     "room": {"task": "runs.look_for_room", "schedule": 15.0, "options": {"expires": 15}},
     "outbox": {"task": "runs.send_outbox", "schedule": 2.0, "options": {"expires": 5}},
     "chat": {"task": "chat.look", "schedule": 5.0, "options": {"expires": 5}},
+    "doctor": {"task": "doctor.look", "schedule": 10.0, "options": {"expires": 10}},
     "work": {"task": "work.look", "schedule": 5.0, "options": {"expires": 30}},
+    "index": {"task": "rollouts.index", "schedule": 60.0, "options": {"expires": 60}},
 }
 CELERY_BEAT_SCHEDULE_FILENAME = str(DATA_DIR / "celerybeat-schedule")
 CELERY_TASK_TIME_LIMIT = None  # the train queue has none; short tasks set their own

@@ -5,6 +5,7 @@ from __future__ import annotations
 from training.words import Sentence, _, sentence
 
 CREATED = _("created")
+PAUSED_BY_DOCTOR = _("paused by a rule of the project: {advisory}")
 ROOM = _("the disk has room again: {free} free")
 BY_SOMEBODY = {
     "launched": _("launched by {name}"),
@@ -18,7 +19,7 @@ BY_ITSELF = {
     "paused": _("paused"),
     "resumed": _("resumed"),
 }
-STATE_REASONS = (CREATED, ROOM, *BY_SOMEBODY.values(), *BY_ITSELF.values())
+STATE_REASONS = (CREATED, PAUSED_BY_DOCTOR, ROOM, *BY_SOMEBODY.values(), *BY_ITSELF.values())
 
 
 def reason_of(act: str, name: str = "") -> Sentence:

@@ -8,6 +8,7 @@ from django.utils.translation import pgettext
 from training.journal import VERIFIED
 from training.metrics import METRICS
 from webapp.failures import failure_strings
+from webapp.outcomes import Outcome
 from webapp.state_reasons import STATE_REASONS
 
 
@@ -144,10 +145,8 @@ def _words() -> dict[str, str]:
         "phase.training": _("training"),
         "phase.saving": _("saving"),
         "phase.evaluating": _("evaluating held-out tasks"),
-        "status.running": _("in flight"),
-        "status.completed": _("completed"),
-        "status.truncated": _("truncated"),
-        "status.excluded": _("excluded"),
+        **{f"outcome.{outcome.value}": str(outcome.label) for outcome in Outcome},
+        "truncated": _("truncated"),
         "role.system": pgettext("chat role", "system"),
         "role.user": pgettext("chat role", "user"),
         "role.assistant": pgettext("chat role", "assistant"),
@@ -224,6 +223,7 @@ def _curves() -> dict[str, str]:
         "no_match": _("No metric matches."),
         "no_metric": _("not reported"),
         "final": _("final"),
+        "roll_back": _("Roll back and change"),
         "checkpoint.torn": _("damaged"),
         "checkpoint.removed": _("removed"),
         "no_events": _("Nothing has happened yet."),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -68,6 +68,14 @@ class Tiltyard(Connection):
     def act(self, run_id: str, act: str) -> Json:
         """``stop``, ``pause`` or ``resume`` a run."""
         return self.call("POST", f"/runs/{run_id}/{act}")
+
+    def branch(self, run_id: str, step: int, *, name: str, config: Mapping[str, Any]) -> Json:
+        """A child that goes on from the checkpoint of a step, with the options of ``config`` changed."""
+        return self.call("POST", f"/runs/{run_id}/clone", json={"step": step, "name": name, "config": config})
+
+    def advisories(self, run_id: str) -> list[Json]:
+        """What the run doctor found in a run, open ones first."""
+        return self.call("GET", f"/runs/{run_id}/advisories")["items"]
 
     def label(self, run_id: str, **changes: Any) -> Json:
         """Change what people write on a run: ``tags``, ``notes``, ``archived``."""

@@ -34,6 +34,7 @@ class Event(StrEnum):
     run_succeeded = "run_succeeded"
     run_failed = "run_failed"
     run_paused = "run_paused"
+    run_advisory = "run_advisory"
     evaluation_ready = "evaluation_ready"
     vote_asked = "vote_asked"
     model_production = "model_production"

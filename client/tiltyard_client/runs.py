@@ -13,7 +13,17 @@ import typer
 
 from tiltyard_client import marks, show
 from tiltyard_client.api import Json, Refused
-from tiltyard_client.base import REFUSED, AsJson, Project, RunName, Watch, print_json, progress_bar, site_of
+from tiltyard_client.base import (
+    NOT_SUCCEEDED,
+    REFUSED,
+    AsJson,
+    Project,
+    RunName,
+    Watch,
+    print_json,
+    progress_bar,
+    site_of,
+)
 from tiltyard_client.completing import runs as run_names
 from tiltyard_client.following import follow
 from tiltyard_client.words import gettext as _
@@ -69,14 +79,30 @@ def run_clone(
     change: Annotated[
         list[str] | None, typer.Option("--set", help="An option that is another one, such as optim.learning_rate=1e-5.")
     ] = None,
+    step: Annotated[int | None, typer.Option(help="Go on from the checkpoint of this step.", min=0)] = None,
     project: Project = "",
     watch: Watch = False,
     as_json: AsJson = False,
 ) -> None:
     """Launch a run again, with some options changed."""
     with site_of(project) as site:
-        config = changed(site.run(run)["config"], change or [])
-        follow(site, site.launch(name, config=config), watch, as_json)
+        found = site.run(run)
+        config = changed(found["config"], change or [])
+        if step is None:
+            made = site.launch(name, config=config)
+        else:
+            made = site.branch(found["id"], step, name=name, config=config)
+        follow(site, made, watch, as_json)
+
+
+@app.command("advisories")
+def run_advisories(run: RunName, project: Project = "", as_json: AsJson = False) -> None:
+    """What the run doctor found in a run. Exit code 5 where an advisory is open."""
+    with site_of(project) as site:
+        found = site.advisories(site.run(run)["id"])
+    print_json(found) if as_json else show.advisories(found)
+    if any(each["open"] for each in found):
+        raise typer.Exit(NOT_SUCCEEDED)
 
 
 @app.command("watch")

@@ -175,6 +175,20 @@ def _lacking(found: Json) -> list[str]:
     return lines
 
 
+def advisories(found: Sequence[Json]) -> None:
+    """What the run doctor found: each with what to do, and where one can go back to."""
+    if not found:
+        console.print(_("nothing found"))
+    for each in found:
+        since = _("since step {first}") if each["open"] else _("steps {first} to {last}, over")
+        console.print(f"[bold]{escape(each['title'])}[/bold] ({since.format(**each)})")
+        lines = [each["sentence"], *([each["remedy"]] if each["open"] else [])]
+        if each["before"]:
+            lines.append(_("Checkpoint before it: step {step}.").format(**each["before"]))
+        for line in lines:
+            console.print(f"  {escape(line)}")
+
+
 def notes(lines: Sequence[str]) -> None:
     """What the figures above leave out."""
     for line in lines:

@@ -63,6 +63,7 @@ def _finish(rollout: str, reward: float) -> Event:
         status="completed",
         reward=reward,
         parts={"env_success": reward},
+        env_parts={"task_success": reward},
         turns=1,
         tokens=9,
         seconds=1.0,
@@ -172,7 +173,7 @@ def test_reading_a_transcript_and_sending_its_address(tab: Any, trainer: Trainer
     tab.goto(address)
     _wait(tab, "#reader-title", "2.0.0")
     tab.click("#step-back")
-    _wait(tab, "#step-summary", "1 completed")
+    _wait(tab, "#step-summary", "1 solved")
     tab.go_back()
     tab.click("#reader-page")
     _wait(tab, "h1", "Step 2, group 0, rollout 0")
@@ -281,7 +282,7 @@ def test_the_grid_of_a_step_keeps_its_shape(tab: Any, trainer: Trainer) -> None:
     assert tab.locator("#flight [tabindex='0']").count() == 1, "one tab stop"
     cells.first.focus()
     tab.keyboard.press("ArrowRight")
-    assert "0.1 · completed" in tab.inner_text("#flight-about") and "reward 1" in tab.inner_text("#flight-about")
+    assert "0.1 · solved" in tab.inner_text("#flight-about") and "reward 1" in tab.inner_text("#flight-about")
     trainer.say(PhaseChanged(phase="generating", step=3), *_begin("d", 3, 0))
     _wait(tab, "#flight-step", "3")
     assert tab.locator(".flight-cell[data-status=waiting]").count() == 63 and box.bounding_box()["height"] == height
@@ -348,8 +349,10 @@ def test_all_cards_of_a_step_are_one_tab_stop(tab: Any, trainer: Trainer) -> Non
     tab.wait_for_function("() => document.querySelectorAll('#groups .rollout').length === 62")
     before = tab.evaluate(f"({STOPS})().findIndex(node => node.matches('.rollout'))")
     cards = tab.evaluate(f"({STOPS})().filter(node => node.matches('.rollout')).length")
-    assert 0 < before <= 14 and cards == 1
+    assert 0 < before <= 15 and cards == 1
     tab.focus("#step-follow")
+    tab.keyboard.press("Tab")
+    assert tab.evaluate("document.activeElement.textContent") == "group 0", "its own page, before its cards"
     tab.keyboard.press("Tab")
     focused = "document.activeElement.querySelector('.rollout-index').textContent"
     assert tab.evaluate(focused) == "0"

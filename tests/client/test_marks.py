@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ import httpx
 import pytest
 
 from tests.client.conftest import Tool, answered, logged_in, refused
+from tests.webapp.runs_pages.test_resume_pages import _saved, parent
+from webapp.advisories.models import Advisory
 from webapp.notifications.events import notify
 from webapp.notifications.models import Kind, Notification
 from webapp.registry.models import ModelKind, RegisteredModel
@@ -18,6 +21,7 @@ from webapp.sharing.models import SavedComparison, SharedLink
 from webapp.teams.models import Project, User
 from webapp.votes.models import VoteRound
 
+__all__ = ["parent"]
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
@@ -50,6 +54,31 @@ def test_ended_runs_go_into_the_archive_and_back(tool: Tool, make_run: Any) -> N
     refused(tool("run", "archive", "busy"), "has not ended")
     refused(tool("run", "archive", "old", "nothing"), "There is no run 'nothing'")
     assert Run.objects.get(name="old").archived_at is None  # nothing changes where one of them is not known
+
+
+def test_what_the_doctor_found(tool: Tool, make_run: Any) -> None:
+    run = make_run(name="night-1", kind="grpo", state="paused", attempt=1, step=12)
+    calm = tool("run", "advisories", "night-1")
+    assert (calm.exit_code, calm.stdout) == (0, "nothing found\n")
+    _saved(run, 8)
+    figures = {"now": "3", "before": "0.02"}
+    evidence = {"curves": [], "rollouts": [], "figures": figures}
+    Advisory.objects.create(run=run, code="kl_spike", first=10, last=12, evidence=evidence)
+    Advisory.objects.create(run=run, code="stall", first=3, last=4, open=False, evidence=evidence)
+    told = tool("run", "advisories", "night-1")
+    assert told.exit_code == 5 and "KL spike (since step 10)" in told.stdout and "steps 3 to 4, over" in told.stdout
+    assert "Checkpoint before it: step 8." in told.stdout
+    assert [row["code"] for row in json.loads(tool("run", "advisories", "night-1", "--json").stdout)] == [
+        "kl_spike",
+        "stall",
+    ]
+
+
+def test_a_child_goes_on_from_a_checkpoint(tool: Tool, parent: Run) -> None:
+    sent = ("run", "clone", "warm", "--name", "again", "--set", "optim.learning_rate=1e-7", "--json")
+    child = Run.objects.get(pk=answered(tool(*sent, "--step", "4"))["id"])
+    assert (child.parent, child.resume_step, child.config["optim"]["learning_rate"]) == (parent, 4, 1e-7)
+    refused(tool(*sent, "--step", "3"), "no whole checkpoint of step 3")
 
 
 def test_a_star_is_ones_own(tool: Tool, make_run: Any, alice: User, bob: User) -> None:

@@ -1,7 +1,7 @@
 // @ts-check
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { inOrder } from "../../static/js/lib/curves.js";
+import { inOrder, marksFor } from "../../static/js/lib/curves.js";
 import { flatRange, smooth, stepSpan } from "../../static/js/lib/series.js";
 
 test("a constant stays one line when it is smoothed, not the rounding of its average (W7)", () => {
@@ -22,4 +22,14 @@ test("charts share one axis of steps, although some figures come more rarely (W7
   assert.deepEqual(stepSpan([[1, 2, 3, 4, 5, 6], [5], []]), [1, 6]);
   assert.deepEqual(stepSpan([[3], [3, 4]]), [2.5, 4.5]);
   assert.equal(stepSpan([[], []]), null);
+});
+
+test("an advisory stands in the charts of its curves, and in the first where no chart has one", () => {
+  const spec = (/** @type {string} */ name) => ({ key: name, title: name, names: [name], removable: false });
+  const [reward, kl, loss] = [spec("reward"), spec("kl"), spec("loss")];
+  const mark = { first: 1, last: 2, open: false, severity: "warn", title: "x", names: ["kl", "loss"] };
+  const none = { ...mark, names: ["loop_share"] };
+  const shown = [reward, kl, loss].map((one) => marksFor([mark, none], [reward, kl, loss], one));
+  assert.deepEqual(shown, [[none], [mark], [mark]]);
+  assert.deepEqual(marksFor([], [reward], reward), []);
 });

@@ -16,8 +16,8 @@ import {
   visible,
 } from "../../static/js/lib/format.js";
 import { words } from "../../static/js/lib/log.js";
-import { counts, grouped, lastTool, modelTurns, rewardSpan } from "../../static/js/lib/rollouts.js";
-import { baselineShapes, stageShapes } from "../../static/js/lib/shapes.js";
+import { grouped, lastTool, modelTurns, rewardSpan, stepCounts } from "../../static/js/lib/rollouts.js";
+import { baselineShapes, markShapes, stageShapes } from "../../static/js/lib/shapes.js";
 import { decimate, flatRange, last, positive, smooth, sparkLines, valueAt } from "../../static/js/lib/series.js";
 import { wallClock } from "../../static/js/lib/timechart.js";
 import { readView, writeView } from "../../static/js/lib/view.js";
@@ -111,15 +111,20 @@ test("scales stay inside their steps", () => {
 
 test("rollouts are grouped and counted", () => {
   const rows = [
-    { group: 0, status: "completed", reward: 2 },
-    { group: 0, status: "excluded", reward: null },
-    { group: 1, status: "running", reward: null },
+    { group: 0, status: "truncated", outcome: "failed", reward: 2 },
+    { group: 0, status: "excluded", outcome: "excluded", reward: null },
+    { group: 1, status: "running", outcome: "in_flight", reward: null },
   ];
   assert.deepEqual(
     grouped(rows).map((group) => group.rows.length),
     [2, 1],
   );
-  assert.deepEqual(counts(rows), { all: 3, running: 1, completed: 1, truncated: 0, excluded: 1 });
+  assert.deepEqual(stepCounts(rows), [
+    ["outcome.in_flight", 1],
+    ["outcome.failed", 1],
+    ["outcome.excluded", 1],
+    ["truncated", 1],
+  ]);
   assert.deepEqual(rewardSpan(rows), { low: 0, high: 2 });
   const turns = [
     { messages: [{ role: "user" }] },
@@ -157,7 +162,7 @@ test("events are said in one line, in the words of the page", () => {
   const moved = { kind: "state", payload: { from: "queued", to: "preparing", reason: "" } };
   assert.equal(words(moved), "等待中 → 准备中");
   const reason = { template: "launched by {name}", values: { name: "ana" } };
-  assert.equal(words({ kind: "state", payload: { ...moved.payload, reason } }), "等待中 → 准备中 由 ana 启动");
+  assert.equal(words({ kind: "state", payload: { ...moved.payload, reason } }), "等待中 → 准备中 · 由 ana 启动");
   assert.equal(words({ kind: "state", payload: { ...moved.payload, reason: null } }), "等待中 → 准备中");
   assert.equal(words({ kind: "warning", payload: { code: "worker_lost", message: "w1" } }), "工作进程失联 w1");
   assert.equal(words({ kind: "log", payload: { level: "info", message: "a\u202eb" } }), "info a[U+202E]b");
@@ -244,4 +249,40 @@ test("the axis of a constant begins at zero, so that a small one is not drawn as
   assert.equal(flatRange([1e-6, 2e-6]), null);
   assert.equal(flatRange([null]), null);
   assert.equal(flatRange([]), null);
+});
+
+const advised = { first: 10, last: 14, open: false, severity: "warn", title: "KL spike", names: ["kl"] };
+
+test("an advisory is a band from its first step to its last, or to the end while it is open", () => {
+  const tone = (/** @type {string} */ severity) => `ink of ${severity}`;
+  const { shapes, annotations } = markShapes([advised, { ...advised, open: true, first: 30 }], [0, 40], tone, 400);
+  assert.deepEqual(
+    shapes.map((shape) => [shape.type, shape.x0, shape.x1]),
+    [
+      ["rect", 10, 14],
+      ["line", 10, 10],
+      ["rect", 30, 40],
+      ["line", 30, 30],
+    ],
+  );
+  assert.equal(shapes[0].fillcolor, "ink of warn");
+  assert.deepEqual(
+    annotations.map((note) => [note.text, note.x, note.xanchor, note.yshift]),
+    [
+      ["KL spike", 10, "left", -0],
+      ["KL spike", 30, "right", -12],
+    ],
+  );
+});
+
+test("what of an advisory lies outside the zoom is left out, and its title reads as it is", () => {
+  const tone = () => "#000";
+  assert.deepEqual(markShapes([advised], [15, 40], tone, 400), { shapes: [], annotations: [] });
+  assert.deepEqual(markShapes([advised], null, tone, 400), { shapes: [], annotations: [] });
+  const within = markShapes([{ ...advised, title: "a<b" }], [12, 40], tone, 400);
+  assert.deepEqual([within.shapes[0].x0, within.shapes[0].x1, within.shapes[1].line?.width], [12, 14, 0]);
+  assert.equal(within.annotations[0].text, "a&lt;b");
+  assert.equal(markShapes([advised], [0, 40], tone, 400, 1).annotations[0].yshift, -12, "below the names of stages");
+  const many = markShapes([advised, advised, advised, advised], [0, 40], tone, 400);
+  assert.deepEqual([many.shapes.length, many.annotations.length], [8, 3], "names of the first three");
 });

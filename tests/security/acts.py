@@ -37,6 +37,8 @@ UNAUDITED = {
     PROJECT + "runs/" + OWN_PK + "star/": "a person's own, which nobody else sees",
     API + "runs/<uuidstr:run_id>/star": "as the page's",
     PROJECT + "runs/new/preflight/": "checks, and changes nothing",
+    PROJECT + "runs/new/memory/": "works a figure out, and changes nothing",
+    API + "projects/<slug:slug>/memory": "works a figure out, and changes nothing",
     PROJECT + "runs/new/yaml/": "turns a form into text and back",
     PROJECT + "datasets/" + OWN_PK + "read/preview/": "looks at a file",
     PROJECT + "rewards/" + OWN_PK + "try/": "scores a pasted text",
@@ -111,6 +113,8 @@ ACTS: dict[str, Act] = {
     CHANNELS + OWN_PK + "edit/": Act("channel_changed", CHANNEL),
     CHANNELS + OWN_PK + "resume/": Act("channel_resumed"),
     CHANNELS + OWN_PK + "delete/": Act("channel_deleted"),
+    API + "projects/<slug:slug>/doctor": Act("doctor_changed", {"reactions": {"stall": "keep"}}),
+    PROJECT + "settings/doctor/": Act("doctor_changed", {"window": "6"}),
     API + "projects/<slug:slug>/channels": Act("channel_added", CHANNEL),
     API + "channels/<uuidstr:channel_id>/resume": Act("channel_resumed"),
     PROJECT + "settings/hub-token/": Act("hub_token_set", {"token": "hf_abcdefgh"}),
@@ -153,6 +157,7 @@ ACTS: dict[str, Act] = {
     REWARDS + "test-bed/": Act("run_launched", lambda of: bed_form(of["place"])),
     REWARDS + "delete/": Act("reward_deleted"),
     PROJECT + "rewards/cases/" + OWN_PK + "delete/": Act("case_deleted"),
+    PROJECT + "rollouts/" + OWN_PK + "case/": Act("case_saved", {"name": "kept", "low-0": "0", "high-0": "1"}),
     PROJECT + "environments/new/": Act("environment_added", SHOP),
     ENVIRONMENTS + "scale/": Act("environment_scaled", {"wanted": "2"}),
     ENVIRONMENTS + "restart/": Act("environment_restart"),
@@ -163,6 +168,13 @@ ACTS: dict[str, Act] = {
     PROJECT + "suites/" + OWN_PK + "edit/": Act("suite_saved", lambda of: suite_form(of["config"])),
     PROJECT + "suites/" + OWN_PK + "evaluate/": Act("run_launched", {"contestant": "policy:empty"}),
     PROJECT + "suites/" + OWN_PK + "delete/": Act("suite_deleted"),
+    **{
+        place + "rollouts/save/": Act("view_saved", {"kind": "view", "name": "odd ones"})
+        for place in (PROJECT, PROJECT + "runs/" + OWN_PK)
+    },
+    PROJECT + "rollouts/views/" + OWN_PK + "delete/": Act("view_deleted"),
+    API + "runs/<uuidstr:run_id>/rollouts/save": Act("view_saved", {"kind": "view", "name": "odd ones"}),
+    API + "projects/<slug:slug>/rollouts/save": Act("view_saved", {"kind": "view", "name": "odd ones"}),
     PROJECT + "compare/saved/new/": Act(
         "comparison_saved", lambda of: {"name": "kept", "address": f"c={of['runs']}&c={of['other']}"}
     ),
@@ -214,6 +226,7 @@ ACTS: dict[str, Act] = {
     API + "runs/<uuidstr:run_id>/resume": Act("run_resumed"),
     API + "datasets/<uuidstr:dataset_id>/make": Act("dataset_added", {"operation": "split", "names": ["a", "b"]}),
     API + "runs/<uuidstr:run_id>/exports": Act("run_exported", {"to": "csv"}),
+    API + "rollouts/<uuidstr:rollout_id>/case": Act("case_saved", {"name": "kept", "total": [0, 1]}),
     API + "runs/<uuidstr:run_id>/pairs": Act("dataset_added", {"name": "pairs", "min_gap": 0.5}),
     API + "datasets/<uuidstr:dataset_id>/exports": Act("dataset_exported", {"to": "jsonl"}),
     API + "environments/<uuidstr:environment_id>/scale": Act("environment_scaled", {"wanted": 2}),
@@ -274,6 +287,7 @@ DELETES = {
     API + "datasets/<uuidstr:dataset_id>": "dataset_deleted",
     API + "rewards/<uuidstr:spec_id>": "reward_deleted",
     API + "reward-cases/<uuidstr:case_id>": "case_deleted",
+    API + "rollout-views/<uuidstr:view_id>": "view_deleted",
     API + "environments/<uuidstr:environment_id>": "environment_deleted",
     API + "projects/<slug:slug>": "project_deleted",
     API + "endpoints/<uuidstr:endpoint_id>": "endpoint_deleted",

@@ -115,7 +115,8 @@ def test_an_act_leaves_a_row(
     address = _address(route, places)
     if (route.startswith(API) and route not in FILES) or route in JSON:
         text = body if isinstance(body, str) else json.dumps(body)
-        response = client.post(address, text, content_type="application/json")
+        method = "POST" if "POST" in TABLE[route] else "PATCH"
+        response = client.generic(method, address, text, content_type="application/json")
     else:
         response = client.post(address, body)
     rows = AuditEntry.objects.exclude(pk__in=before)

@@ -23,14 +23,15 @@ from webapp.chat.models import Chat
 from webapp.datasets.models import Dataset, DatasetExport
 from webapp.endpoints.models import Endpoint
 from webapp.foreign.models import RunExport
+from webapp.inspector.models import SavedView
 from webapp.notifications.models import Channel, Event, Notification
 from webapp.notifications.secret_files import Webhook, webhook_write
 from webapp.registry.models import Checkpoint, RegisteredModel
 from webapp.removal.models import Removal
 from webapp.rescoring.models import Rescoring
 from webapp.rewards.models import RewardCase, RolloutSet
-from webapp.rollouts.models import Rollout
-from webapp.runs.models import Preparation, Run, RunImport
+from webapp.rollouts.models import Rollout, Turn
+from webapp.runs.models import MemoryEstimate, Preparation, Run, RunImport
 from webapp.sharing.models import Comment, SavedComparison, SharedLink
 from webapp.sockets import websocket_urlpatterns
 from webapp.suites.models import Suite
@@ -80,7 +81,10 @@ def objects(
     newcomer = Membership.objects.create(team=project.team, user=User.objects.create_user("dana"))
     case = RewardCase.objects.create(project=project, name="case", messages=[], prompt_length=0)
     place = {"run": run, "attempt": 1, "step": 1, "group": 0, "index": 0, "started_at": timezone.now(), "seq": 1}
+    place["status"] = "completed"
     rollout, _evaluated = Rollout.objects.create(**place), Rollout.objects.create(**place, held_out=True)
+    for number in range(2):
+        Turn.objects.create(rollout=rollout, run=run, number=number, messages=[{"role": "user", "content": "a"}], seq=1)
     checkpoint = Checkpoint.objects.create(
         project=project, run=run, attempt=1, step=1, path="1/checkpoint-1", bytes=1, seq=1, created_at=timezone.now()
     )
@@ -108,6 +112,9 @@ def objects(
         "rescorings": (rescoring := Rescoring.objects.create(project=project, name="spec", components=[], runs=[])).pk,
         "rescoring_id": rescoring.pk,
         "rollouts": rollout.pk,
+        "rollout_id": rollout.pk,
+        "views": (view := SavedView.objects.create(project=project, name="kept", query="")).pk,
+        "view_id": view.pk,
         "cases": case.pk,
         "case_id": case.pk,
         "operation": "split",
@@ -116,6 +123,8 @@ def objects(
         "deletions": Removal.objects.create(team=project.team, name="gone", state="failed").pk,
         "imports": (brought := RunImport.objects.create(project=project, files=[{"name": "log", "bytes": 1}])).pk,
         "import_id": brought.pk,
+        "memory": (estimate := _estimate(project)).pk,
+        "estimate_id": estimate.pk,
         "needs": Preparation.objects.create(project=project, preset="toolbench", size="test").pk,
         "channels": (channel := _channel(project)).pk,
         "channel_id": channel.pk,
@@ -131,6 +140,7 @@ def objects(
         "token": "not-a-token",
         "tokens": ApiToken.objects.create(user=alice, name="t", role="viewer", token_hash="t", hint="t").pk,
         "step": 1,
+        "group": 0,
         "number": 1,
         "task": 0,
         "secret": "not-a-secret",
@@ -153,6 +163,11 @@ def _shared(project: Project, user: User) -> dict[str, Any]:
         "links": link.pk,
         "link_id": link.pk,
     }
+
+
+def _estimate(project: Project) -> MemoryEstimate:
+    """The memory of a job, worked out and in vain."""
+    return MemoryEstimate.objects.create(project=project, digest="d", config={}, device="cpu", state="failed")
 
 
 def _suite(project: Project, dataset: Dataset) -> Suite:

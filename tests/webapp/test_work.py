@@ -290,6 +290,7 @@ def test_every_kind_has_its_columns_and_one_beat_entry_looks_after_all(settings:
         "runs.runimport",
         "runs.preparation",
         "runs.launchcheck",
+        "runs.memoryestimate",
         "removal.removal",
         "notifications.event",
         "notifications.delivery",

@@ -16,6 +16,7 @@ from training.algorithms.job import Job
 from training.algorithms.loading import autocast_dtype
 from training.algorithms.saving import Saver
 from training.algorithms.stages import StageEnd
+from training.algorithms.token_values import TokenRecord
 from training.config import JobConfig
 from training.errors import NotFinite, StopRequested, TiltyardError
 from training.journal import Metrics, PhaseChanged, UpdateSkipped
@@ -65,7 +66,8 @@ class JournalCallback(TrainerCallback):
     ``held_out`` plays held-out tasks, or measures the loss on held-out rows, where the job asks for that. ``extra``
     holds our own figures of the step being trained; they are merged into the step's metrics and then forgotten.
     ``rows`` counts the rows that the update being made learns from, where the trainer counts them. ``updates`` are made
-    of one sampling. ``stage_end`` tells when a stage of the run has ended, which ends its trainer.
+    of one sampling. ``stage_end`` tells when a stage of the run has ended, which ends its trainer. ``tokens`` keeps
+    what the trainer knows of each token of a sampling.
     """
 
     def __init__(self, job: Job, updates: int = 1) -> None:
@@ -77,6 +79,7 @@ class JournalCallback(TrainerCallback):
         self.rows: int | None = None
         self.held_out: HeldOut | HeldOutLoss | None = None
         self.stage_end: StageEnd | None = None
+        self.tokens: TokenRecord | None = None
         self._skipped: Literal["loss", "gradient"] | None = None
         self._mark = time.monotonic()
         self._stopping_since: float | None = None
@@ -141,6 +144,8 @@ class JournalCallback(TrainerCallback):
         if self.finite.in_a_row >= SKIPS_IN_A_ROW:
             raise self._never_finite(state.global_step)
         border = self.saver.at_border(state.global_step)
+        if border and self.tokens is not None:
+            self.tokens.write()
         best = border and self._evaluate(state.global_step)
         ends = border and self.stage_end is not None and self.stage_end.reached(state.global_step)
         if self.saver.finished(state.global_step, values, wanted=best or ends):

@@ -28,6 +28,7 @@ from training.algorithms.rollouts import PARTS_FIELD, Prompts, Rollouts
 from training.algorithms.sampler import JobSampler
 from training.algorithms.stages import Course, StageEnd
 from training.algorithms.tasks import reward_components
+from training.algorithms.token_values import TokenRecord, speller
 from training.config import GrpoConfig, JobConfig, RewardComponent
 from training.journal import PhaseChanged
 from training.policy.adapter import lora_config
@@ -96,6 +97,8 @@ def _train_course(
         sampler = after.enter_context(closing(JobSampler(job, folder, device))) if engine is None else None
         model = load_model(config, folder, device)
         callback = JournalCallback(job, config.updates_per_step)
+        if config.run.keep_tokens_mib:
+            callback.tokens = TokenRecord(job.run_dir, config.run.keep_tokens_mib << 20, speller(tokenizer))
         prompts = Prompts(
             _order(job, tasks.train, course.step), tasks.train, course.step if job.stage else 0, course.last_step
         )

@@ -31,6 +31,7 @@ from training.algorithms.contents import (
     load_reference,
 )
 from training.algorithms.finite import FiniteUpdates
+from training.algorithms.token_values import PLACE
 
 Rows = dict[str, Any]
 KEPT_SHARE = "kept_rows_a_mini_batch"
@@ -43,11 +44,13 @@ class KeptRowsTrainer(FiniteUpdates, GRPOTrainer):  # type: ignore[misc]
 
     callback: JournalCallback
     _random_of: str | None = None
+    _places: torch.Tensor | None = None
 
     def _generate_and_score_completions(self, inputs: Any) -> Rows:
         if self.model is not None and self.model.training:
             self.callback.saver.require_finite()  # a sampler of NaN fails in ways that do not say so
         output: Rows = super()._generate_and_score_completions(inputs)
+        output[PLACE] = torch.arange(len(output["completion_ids"]))
         return output
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
@@ -86,18 +89,29 @@ class KeptRowsTrainer(FiniteUpdates, GRPOTrainer):  # type: ignore[misc]
         inputs: Rows = super()._prepare_inputs(generation_batch)
         if self._buffered_inputs is before:
             return inputs
+        if self.callback.tokens is not None:
+            for batch in self._buffered_inputs:
+                self.callback.tokens.dealt(batch)
         mini_batches = self.args.steps_per_generation // self.args.gradient_accumulation_steps
         self._buffered_inputs = without_empty_rows(self._buffered_inputs, mini_batches)
         return self._buffered_inputs[self._step % self.args.steps_per_generation]
 
+    def _get_per_token_logps_and_entropies(self, *args: Any, **named: Any) -> Any:
+        """The forward of the loss is the one that asks for entropies."""
+        found = super()._get_per_token_logps_and_entropies(*args, **named)
+        if self._places is not None and self.callback.tokens is not None and found[1] is not None:
+            self.callback.tokens.seen(self._places, found[0], found[1])
+        return found
+
     def _compute_loss(self, model: Any, inputs: Rows) -> torch.Tensor:
+        inputs = dict(inputs)
+        self._places = inputs.pop(PLACE, None)
         rows = int(inputs["advantages"].shape[0])
         self.callback.rows = (self.callback.rows or 0) + rows
         if rows == 0:
             return sum(p.sum() for p in model.parameters() if p.requires_grad) * 0.0  # type: ignore[no-any-return]
         if KEPT_SHARE not in inputs:
             return super()._compute_loss(model, inputs)  # type: ignore[no-any-return]
-        inputs = dict(inputs)
         steps, parts = self.current_gradient_accumulation_steps, inputs.pop(KEPT_SHARE) / rows
         if self.loss_type in STEP_NORMALISED:
             inputs["num_items_in_batch"] = inputs["num_items_in_batch"].clamp(min=1).double() * (steps / parts)

@@ -122,6 +122,8 @@ class Rollouts:
             self._job.log(f"Step {step}: all rollouts are excluded, so the weights stay as they are.", "warning")
         elif not any(group.teaches for group in result.groups):
             self._job.log(f"Step {step}: no group teaches anything, so the weights stay as they are.")
+        if self._callback.tokens is not None:
+            self._callback.tokens.sampled(step, result)
         self._job.journal.write(PhaseChanged(phase="training", step=step))
         return trl_batch(result, self._template.eos_id, mask_truncated=self._job.config.gradient.mask_truncated)
 

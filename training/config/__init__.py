@@ -15,7 +15,7 @@ from __future__ import annotations
 from training.config.curriculum import STAGE_GROUPS, CurriculumConfig, Stage, StageGoal
 from training.config.environment import EnvironmentConfig, Protocol
 from training.config.evaluation import EndpointConfig, EvaluateConfig
-from training.config.job import CONFIG_VERSION, ENDPOINT_REFERENCE, JobConfig, RunConfig
+from training.config.job import CONFIG_VERSION, ENDPOINT_REFERENCE, JobConfig
 from training.config.learning import AdvantageScale, DpoConfig, GrpoConfig, OptimConfig, RlooConfig, SftConfig
 from training.config.methods import DEFAULT_KIND, ENDPOINT_TILES, METHODS, Kind, Method, method_of
 from training.config.model import DataConfig, ModelConfig
@@ -24,6 +24,7 @@ from training.config.ppo import PpoConfig
 from training.config.report import TRACKERS, ReportConfig, Tracker, TrackerName
 from training.config.rewards import RewardComponent, RewardGate, RewardSchedule, RewardsConfig, Signal
 from training.config.rollout import Dialect, Policy, RolloutConfig, SampleConfig
+from training.config.run import RunConfig
 from training.config.sampler import VllmConfig
 from training.config.text import config_from_yaml, config_load, config_to_yaml
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -71,11 +71,21 @@ def require_pairs(config: JobConfig) -> None:
         )
 
 
-def write_pairs(journals: Sequence[Path], output: Path, min_gap: float, *, limit_bytes: int = 0) -> PairsMade:
-    """Write ``output``, which must not exist, as JSON Lines. Raises ``DataError`` where it is empty or too big."""
+def write_pairs(
+    journals: Sequence[Path],
+    output: Path,
+    min_gap: float,
+    *,
+    limit_bytes: int = 0,
+    groups: Collection[tuple[int, int]] | None = None,
+) -> PairsMade:
+    """Write ``output``, which must not exist, as JSON Lines. Raises ``DataError`` where it is empty or too big.
+
+    ``groups``: only of these, each by its step and its number.
+    """
     with output.open("xb") as file:
         try:
-            return _written(file, _Maker(min_gap), journals, limit_bytes)
+            return _written(file, _Maker(min_gap, groups), journals, limit_bytes)
         except BaseException:
             output.unlink()
             raise
@@ -95,8 +105,8 @@ def _written(file: BinaryIO, maker: _Maker, journals: Sequence[Path], limit_byte
 
 
 class _Maker:
-    def __init__(self, min_gap: float) -> None:
-        self._min_gap = min_gap
+    def __init__(self, min_gap: float, wanted: Collection[tuple[int, int]] | None = None) -> None:
+        self._min_gap, self._wanted = min_gap, wanted
         self._open: dict[str, _Played] = {}
         self._tools: dict[str, list[Value]] = {}
         self._made: set[bytes] = set()
@@ -117,9 +127,13 @@ class _Maker:
                     yield from self._row(event)
 
     def _row(self, event: GroupScored) -> Iterator[Value]:
-        self.groups += 1
         if event.tools is not None:
             self._tools[event.tools_digest] = event.tools
+        if self._wanted is not None and (event.step, event.group) not in self._wanted:
+            for name in event.rollouts:
+                self._open.pop(name, None)
+            return
+        self.groups += 1
         found: list[tuple[float, str, _Played]] = []
         for name in event.rollouts:
             played = self._open.pop(name, None)

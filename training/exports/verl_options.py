@@ -243,6 +243,7 @@ OPTIONS: dict[str, Callable[[Value], Carried]] = {
     "run.save_every": lambda value: Carried({"trainer.save_freq": value or -1}),
     "run.save_every_minutes": _never("verl saves by steps"),
     "run.keep_last": lambda value: Carried({"trainer.max_actor_ckpt_to_keep": value or None}),
+    "run.keep_tokens_mib": _never("verl keeps no values of tokens"),
     "run.seed": _key("data.seed"),
     "run.device": _never("verl runs on GPUs; how many is set in trainer.n_gpus_per_node"),
     "run.threads": _never("verl runs on GPUs"),

@@ -6,12 +6,10 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from training.config import JobConfig
-from training.memory.devices import DEVICES, Device
-from training.memory.table import Model, Need, gib, memory_of, update_rows
+from training.memory.devices import CLOSE, DEVICES, Device, gib
+from training.memory.table import Model, Need, memory_of, update_rows
 from training.words import Sentence, _, sentence
 
-CLOSE = 0.9
-"""Above this share of the device a fit is called close: the table is right to about 15%."""
 LORA_RANK = 16
 
 

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Literal, NamedTuple
 
 from training.errors import ConfigError
 
 GIB = 1 << 30
+BF16_MAJOR = 8
+"""CUDA devices below this compute capability emulate bfloat16 (T4 and V100: 7)."""
+OTHER = re.compile(r"(?P<name>.+)=(?P<gib>\d+(\.\d+)?)(@(?P<major>\d+)\.\d+)?", re.ASCII)
+CLOSE = 0.9
+"""Above this share of the device a fit is called close: the table is right to about 15%."""
+
+
+def gib(size: int) -> str:
+    """A size as people read it."""
+    return f"{size / GIB:.1f} GiB" if size >= GIB // 10 else f"{size / (1 << 20):.0f} MiB"
 
 
 class Device(NamedTuple):
@@ -45,10 +56,12 @@ DEVICES: dict[str, Device] = {
 
 
 def device_named(key: str) -> Device:
-    """The device of a key, ``cpu`` for this machine, or any other as ``name=GiB``. Raises ``ConfigError``."""
-    title, _sign, size = key.rpartition("=")
-    if title and size.replace(".", "", 1).isdigit():
-        return _gpu(key, title, float(size))
+    """The device of a key, ``cpu`` for this machine, or any other as ``name=GiB`` or ``name=GiB@capability``, with its
+    compute capability in CUDA; without that, it computes bfloat16. Raises ``ConfigError``.
+    """
+    if other := OTHER.fullmatch(key):
+        major = int(other["major"] or BF16_MAJOR)
+        return _gpu(key, other["name"], float(other["gib"]), bf16=major >= BF16_MAJOR)
     if key == "cpu":
         return this_machine()
     if key not in DEVICES:

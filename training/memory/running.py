@@ -12,8 +12,8 @@ import torch
 from training.config import JobConfig
 from training.errors import MemoryShort, ModelError
 from training.memory.advice import Verdict, halved, judge
-from training.memory.devices import device_here
-from training.memory.table import LEARNING, Model, Term, gib, longest_shape, plainly_fits
+from training.memory.devices import device_here, gib
+from training.memory.table import LEARNING, Model, Term, longest_shape, plainly_fits
 from training.memory.tracing import loss_like
 from training.policy.memory import is_out_of_memory
 from training.words import _, sentence

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from training.config import JobConfig
 from training.errors import ConfigError
 from training.memory.advice import Verdict, judge
-from training.memory.devices import device_here, device_named
-from training.memory.table import Model, gib
+from training.memory.devices import device_here, device_named, gib
+from training.memory.table import Model, Term
 
 NOT_FOUND = "The size of {source} is not known: it has to be a local folder here, or one of the ids in known.py."
 
@@ -30,13 +31,13 @@ def as_text(verdict: Verdict) -> str:
 
 
 def as_json(verdict: Verdict) -> str:
-    """The same for programs: bytes."""
+    """The same for programs: bytes. ``told`` is a sentence as its template and values, for translation."""
     need = verdict.need
     change = verdict.change
     return json.dumps(
         {
             "device": {"title": need.device.title, "bytes": need.device.bytes},
-            "terms": [{"term": term.key, "bytes": term.bytes, "why": str(term.why)} for term in need.terms],
+            "terms": [_term(term) for term in need.terms],
             "learning": need.learning,
             "sampling": need.sampling,
             "whole": need.whole,
@@ -44,7 +45,14 @@ def as_json(verdict: Verdict) -> str:
             "verdict": str(verdict.sentence),
             "hint": str(verdict.hint),
             "change": change.values if change else None,
+            "changed": change.need.whole if change else None,
+            "told": {"verdict": verdict.sentence.data, "hint": verdict.hint.data},
         },
         indent=2,
         ensure_ascii=False,
     )
+
+
+def _term(term: Term) -> dict[str, Any]:
+    said = {"why": str(term.why), "told": term.why.data}
+    return {"term": term.key, "title": term.title, "part": term.part, "bytes": term.bytes, **said}

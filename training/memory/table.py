@@ -16,7 +16,7 @@ import torch
 
 from training.config import JobConfig
 from training.errors import ModelError
-from training.memory.devices import GIB, Device
+from training.memory.devices import GIB, Device, gib
 from training.memory.known import KNOWN
 from training.memory.tracing import (
     Precision,
@@ -29,6 +29,7 @@ from training.memory.tracing import (
 )
 from training.policy.adapter import lora_config
 from training.policy.memory import BATCH_SHARE, RowCost
+from training.starter import starter_config
 from training.words import Sentence, _, sentence
 
 Found = TypeVar("Found")
@@ -36,11 +37,15 @@ ADAM_MOMENTS = 2
 # Half a byte; for each 64 weights a constant of a byte, and for each 256 of those one of four (QLoRA, section 3).
 NF4_BYTES = 0.5 + 1 / 64 + 4 / (64 * 256)
 PLAIN = 0.25
-# The libraries' own memory: measured after one step of a model of no size (docs/performance.md).
-PROGRAM = {"cuda": round(0.75 * GIB), "cpu": round(0.75 * GIB)}
+# The libraries' own memory: on a GPU their context, on a processor what is resident before a model is loaded.
+PROGRAM = {"cuda": round(0.75 * GIB), "cpu": round(0.45 * GIB)}
+# The heap of a processor's allocator keeps the holes that freed tensors leave between activations that stay. An adapter
+# leaves twice as many, and layers that are computed again leave theirs too. Shares of the activations of all layers,
+# fitted to measured peaks (benchmarks/memory.py). A GPU's allocator joins its holes.
+HOLES, HOLES_OF_ADAPTER = 0.4, 0.9
 
 TITLES = {
-    "weights": _("Weights"),
+    "weights": _("Weights of the model"),
     "lora": _("LoRA adapter"),
     "gradients": _("Gradients"),
     "optimizer": _("Optimiser"),
@@ -48,12 +53,13 @@ TITLES = {
     "values": _("Value head and values"),
     "activations": _("Activations"),
     "head": _("Output head, loss and the layer at work"),
+    "holes": _("Holes that the allocator keeps"),
     "cache": _("Key-value cache of the rollouts"),
     "copy": _("Weights in the precision of sampling"),
     "vllm": _("vLLM"),
     "program": _("Program and libraries"),
 }
-LEARNING, SAMPLING = ("activations", "head"), ("cache", "copy")
+LEARNING, SAMPLING = ("activations", "head", "holes"), ("cache", "copy")
 
 
 class Term(NamedTuple):
@@ -67,6 +73,11 @@ class Term(NamedTuple):
     def title(self) -> str:
         """Its name, to be translated where it is shown."""
         return TITLES[self.key]
+
+    @property
+    def part(self) -> str:
+        """When it is there: ``learning``, ``sampling``, or ``kept`` for the whole run."""
+        return "learning" if self.key in LEARNING else "sampling" if self.key in SAMPLING else "kept"
 
 
 class Need(NamedTuple):
@@ -114,13 +125,15 @@ class Model:
 
     @classmethod
     def of(cls, source: str) -> Model | None:
-        """The model of a local folder, or one that is known by its id; ``None`` for any other.
+        """The model of a local folder, the starter, or one that is known by its id; ``None`` for any other.
 
         Raises ``ModelError`` for a folder whose config cannot be read.
         """
         folder = Path(source).expanduser()
         if (folder / "config.json").is_file():
             return cls(_read(folder))
+        if source == "starter":
+            return cls(starter_config())
         return cls(KNOWN[source].config()) if source in KNOWN else None
 
     @cached_property
@@ -224,6 +237,8 @@ def memory_of(config: JobConfig, model: Model, device: Device) -> Need:
         terms.append(_values(config, model))
     if config.method.trains:
         terms += _learning(config, model, precision, lora, terms)
+        if device.kind == "cpu":
+            terms.append(_holes(config, model, precision, lora))
     if config.method.plays and config.rollout.engine == "vllm":
         terms += _vllm(config, device)
     elif config.method.plays:
@@ -291,6 +306,13 @@ def _learning(config: JobConfig, model: Model, precision: Precision, lora: Any, 
     return [Term("activations", layers, rows), Term("head", step.head, tiles)]
 
 
+def _holes(config: JobConfig, model: Model, precision: Precision, lora: Any) -> Term:
+    share = HOLES if lora is None else HOLES_OF_ADAPTER
+    activations = model.step(longest_shape(config), precision, lora, False, config.learns_values).layers
+    why = sentence(_("{share} of the activations of all layers: freed tensors"), share=f"{share:.0%}")
+    return Term("holes", round(share * activations), why)
+
+
 def micro_batches(config: JobConfig) -> int:
     """Forward passes an update."""
     whole = update_rows(config)
@@ -333,8 +355,3 @@ def _vllm(config: JobConfig, device: Device) -> list[Term]:
     share = config.vllm.gpu_memory_share
     why = sentence(_("{share} % of the device, kept for the whole run"), share=round(100 * share))
     return [Term("vllm", round(share * device.bytes), why)]
-
-
-def gib(size: int) -> str:
-    """A size as people read it."""
-    return f"{size / GIB:.1f} GiB" if size >= GIB // 10 else f"{size / (1 << 20):.0f} MiB"

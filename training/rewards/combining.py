@@ -108,14 +108,14 @@ def _summed(rollouts: Sequence[Terms], components: Sequence[RewardComponent], si
     for item in components:
         for start in range(0, len(rollouts), size):
             values = [None if terms is None else terms.get(item.name) for terms in rollouts[start : start + size]]
-            for offset, value in enumerate(_normalised(values)):
+            for offset, value in enumerate(normalised(values)):
                 so_far = sums[start + offset]
                 if so_far is not None:
                     sums[start + offset] = so_far + item.weight * value
     return sums
 
 
-def _normalised(values: list[float | None]) -> list[float]:
+def normalised(values: Sequence[float | None]) -> list[float]:
     """Values less their mean over their standard deviation; 0 where one is missing or stands alone."""
     known = [value for value in values if value is not None]
     std = reward_std(values)

@@ -10,9 +10,9 @@ import annotated_types
 from pydantic.fields import FieldInfo
 
 from training.rewards.base import Component
-from training.rewards.lab.outcome import OUTCOMES
 from training.rewards.lab.rules import ALARMS, DEGENERATE
 from training.rewards.registry import FAMILIES
+from training.rewards.verdict import OUTCOMES
 
 _HEAD = """\
 # Reward components

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from training.config import RewardComponent
 from training.rewards.advantages import GroupStatistics, reward_std
 from training.rewards.combining import term_of
+from training.rewards.verdict import ENVIRONMENT
 from training.rollout.finished import Rollout
 
-SUCCESS_PART = "task_success"
+SUCCESS_PART = ENVIRONMENT
 
 
 def step_figures(rollouts: Sequence[Rollout], groups: Sequence[GroupStatistics]) -> dict[str, float]:

@@ -17,6 +17,7 @@ SUBJECTS = (
     "me",
     "projects",
     "runs",
+    "rollouts",
     "datasets",
     "rewards",
     "environments",

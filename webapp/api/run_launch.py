@@ -17,6 +17,7 @@ from webapp.api.answers import runs as runs_answers
 from webapp.api.base import caller
 from webapp.api.runs import config_sent, require_possible
 from webapp.api.schemas import Body, ConfigIn, run_out
+from webapp.engine.resuming import branch_point
 from webapp.engine.services import run_create
 from webapp.launch.checked import check_begin, check_record, check_view
 from webapp.launch.findings import Check
@@ -38,8 +39,10 @@ class LaunchIn(Body):
 
 
 class CloneIn(Body):
-    """A run like another one. `config` has only the options that differ; without `name` one is made of its name."""
+    """A run like another one. `config` has only the options that differ; without `name` one is made of its name. With
+    `step` it goes on from the checkpoint of that step, with its optimiser."""
 
+    step: int | None = Field(default=None, ge=0, lt=1 << 31)
     name: str = Field(default="", max_length=80)
     config: dict[str, Any] = Field(default_factory=dict)
     launch: bool = True
@@ -97,13 +100,25 @@ def run_launch(request: HttpRequest, run_id: UUID, body: LaunchIn) -> dict[str, 
 
 @router.post("/runs/{uuid:run_id}/clone", response={201: runs_answers.RunWhole})
 def run_clone(request: HttpRequest, run_id: UUID, body: CloneIn) -> Status[dict[str, Any]]:
-    """Make a run with the config of this one, some options of it changed, and queue it unless `launch` is false."""
+    """Make a run with the config of this one, some options of it changed, and queue it unless `launch` is false. 409
+    where there is no checkpoint of `step` to go on from, or the run is still at work."""
     source = _run(request, run_id, Role.EDITOR)
+    checkpoint = branch_point(source, step=body.step) if body.step is not None else None
+    if checkpoint is None and body.step is not None:
+        sentence = _("The run has no whole checkpoint of step %(step)s, or is still at work; pause or stop it first.")
+        raise HttpError(409, sentence % {"step": body.step})
     config = JobConfig.model_validate(_merged(config_of(source).model_dump(mode="json"), body.config))
     if body.launch:
         require_possible(source.project, config)
     name = body.name or suggested_name(source.project, config, source.name)
-    run = run_create(project=source.project, user=caller(request), name=name, config=config, launch=body.launch)
+    run = run_create(
+        project=source.project,
+        user=caller(request),
+        name=name,
+        config=config,
+        launch=body.launch,
+        checkpoint=checkpoint,
+    )
     return Status(201, run_out(run, full=True))
 
 

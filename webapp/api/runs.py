@@ -12,6 +12,7 @@ from ninja.errors import HttpError
 
 from training.config import JobConfig
 from training.errors import ConfigError
+from webapp.advisories.selectors import advisories_of, advisory_out
 from webapp.api.answers import people as people_answers
 from webapp.api.answers import runs as runs_answers
 from webapp.api.answers.base import Items, Page
@@ -173,6 +174,12 @@ def run_resume_now(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
     if not can_resume(run):
         raise HttpError(409, _("This run cannot be resumed."))
     return run_out(run_resume(run=run, user=caller(request)))
+
+
+@router.get("/runs/{uuid:run_id}/advisories", response=Items[runs_answers.Advisory])
+def run_advisories(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
+    """What the run doctor found: open ones first, of these the gravest, then the newest; 50 at most."""
+    return {"items": [advisory_out(found) for found in advisories_of(_run(request, run_id))]}
 
 
 @router.get("/runs/{uuid:run_id}/metrics", response=runs_answers.Curves)

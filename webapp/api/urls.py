@@ -11,13 +11,18 @@ from webapp.api import environment_acts, projects, removal, rewards  # noqa: F40
 from webapp.api.base import api, not_found, shaped
 from webapp.api.chats import router as chats
 from webapp.api.comparisons import router as comparisons
+from webapp.api.doctor import router as doctor
 from webapp.api.endpoints import router as endpoints
 from webapp.api.me import router as me
+from webapp.api.memory import router as memory
 from webapp.api.model_pages import router as models
 from webapp.api.notifications import router as notifications
 from webapp.api.objects import router as objects
 from webapp.api.operations import router as operations
+from webapp.api.reading import groups as run_groups
+from webapp.api.reading import router as reading
 from webapp.api.reference import subjects
+from webapp.api.rollouts import router as rollouts
 from webapp.api.run_exports import router as run_exports
 from webapp.api.run_imports import router as run_imports
 from webapp.api.run_launch import router as run_launch
@@ -53,7 +58,11 @@ def _patterns() -> list[URLPattern]:
     """The operations, each wrapped so that a wrong method answers in the one shape too."""
     api.add_router("", me)
     api.add_router("", runs)
+    api.add_router("", reading)
+    api.add_router("", run_groups)
     api.add_router("", run_launch)
+    api.add_router("", memory)
+    api.add_router("", rollouts)
     api.add_router("", run_exports)
     api.add_router("", run_imports)
     api.add_router("", comparisons)
@@ -66,6 +75,7 @@ def _patterns() -> list[URLPattern]:
     api.add_router("", models)
     api.add_router("", operations)
     api.add_router("", notifications)
+    api.add_router("", doctor)
     found = []
     for item in api.urls[0]:
         if isinstance(item, URLPattern) and item.name != "api-root":

@@ -10,7 +10,6 @@ from uuid import UUID
 from django.db.models import F, Window
 from django.db.models.functions import RowNumber
 
-from training.rollout.figures import SUCCESS_PART
 from webapp.comparison.contestants import Contestant
 from webapp.rollouts.models import Rollout, RolloutStatus, Turn
 from webapp.rollouts.selectors import turn_view
@@ -29,19 +28,6 @@ class Played(NamedTuple):
     tries: list[Rollout]
     shown: Rollout | None
     turns: list[dict[str, Any]]
-
-    @property
-    def success(self) -> float | None:
-        """The environment's verdict of the try that is shown."""
-        return success_of(self.shown) if self.shown else None
-
-
-def success_of(rollout: Rollout) -> float | None:
-    """The environment's verdict; ``None`` without one."""
-    if rollout.status == RolloutStatus.EXCLUDED:
-        return None
-    value = rollout.env_parts.get(SUCCESS_PART)
-    return float(value) if value is not None else None
 
 
 def played(contestants: Sequence[Contestant], task: int, number: int) -> list[Played]:

@@ -12,6 +12,7 @@ from training.data.making.dataset import OPERATIONS, Made, make
 from training.errors import DataError
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.datasets.pair_rows import PAIRS, pairs_make
+from webapp.datasets.rollout_rows import ROLLOUTS, rollouts_make
 from webapp.work import Claim
 
 
@@ -19,14 +20,19 @@ def rows_make(claim: Claim[Dataset]) -> None:
     """Make the file of a claimed dataset where it is to be made of others and is not there yet."""
     dataset = claim.item
     operation = str(dataset.lineage.get("operation", ""))
-    if operation not in (*OPERATIONS, PAIRS) or dataset.upload_path.exists():
+    if operation not in (*OPERATIONS, PAIRS, ROLLOUTS) or dataset.upload_path.exists():
         return
     part = dataset.upload_path.with_name(f"upload.{claim.token}")
     try:
         dataset.upload_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         for left in dataset.upload_path.parent.glob("upload.*"):  # of workers that were killed
             left.unlink(missing_ok=True)
-        made = _pairs(dataset, part) if operation == PAIRS else _make(claim, operation)
+        if operation == PAIRS:
+            made = _pairs(dataset, part)
+        elif operation == ROLLOUTS:
+            made = rollouts_make(dataset, part, lambda done, total: claim.report({"bytes": done, "total": total}))
+        else:
+            made = _make(claim, operation)
         with claim.held():
             _keep(claim, made)
             os.replace(part, dataset.upload_path)

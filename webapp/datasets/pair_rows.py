@@ -11,8 +11,9 @@ from training.errors import DataError
 from training.exports.pairs import PairsMade, write_pairs
 from training.journal import JOURNAL_NAME
 from webapp.datasets.models import Dataset
+from webapp.rollouts.groups import groups_read
 from webapp.runs.models import Run
-from webapp.storage import attempt_dir
+from webapp.storage import attempt_dir, dataset_dir
 
 PAIRS = "pairs"
 """The operation, as a lineage names it."""
@@ -25,7 +26,16 @@ def pairs_make(dataset: Dataset, target: Path) -> PairsMade:
     journals = journals_of(run) if run is not None else []
     if not journals:
         raise DataError(_("The run %(name)s, whose rollouts these are, was deleted.") % {"name": options["run"]})
-    return write_pairs(journals, target, float(options["min_gap"]), limit_bytes=settings.MAX_UPLOAD_BYTES)
+    file = groups_path(dataset)
+    groups = groups_read(file) if options.get("chosen") else None
+    return write_pairs(
+        journals, target, float(options["min_gap"]), limit_bytes=settings.MAX_UPLOAD_BYTES, groups=groups
+    )
+
+
+def groups_path(dataset: Dataset) -> Path:
+    """The groups that pairs are made of, where somebody chose them."""
+    return dataset_dir(dataset.id) / "groups.json"
 
 
 def journals_of(run: Run) -> list[Path]:

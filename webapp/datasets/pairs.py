@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import shutil
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from django.conf import settings
@@ -20,13 +20,15 @@ from django.utils.translation import gettext as _
 from training.errors import ConfigError
 from training.exports.pairs import require_pairs
 from webapp.datasets.models import Dataset, DatasetState
-from webapp.datasets.pair_rows import PAIRS, journals_of
+from webapp.datasets.pair_rows import PAIRS, groups_path, journals_of
 from webapp.datasets.services import KEEP_FREE_BYTES, version_insert
 from webapp.pages import clean_name
+from webapp.rollouts.groups import groups_write
 from webapp.rollouts.models import Rollout
 from webapp.runs.config import config_of
 from webapp.runs.models import Run, RunState
 from webapp.runs.states import TERMINAL
+from webapp.storage import dataset_dir
 from webapp.teams.models import User
 
 MAX_OPEN = 3
@@ -51,8 +53,19 @@ def pairs_problem(run: Run) -> str:
     return ""
 
 
-def pairs_order(*, run: Run, user: User | None, name: str, min_gap: float) -> Dataset:
-    """Ask for the pairs of a run's rollouts. Raises ``ValidationError`` by field or with a sentence."""
+def pairs_order(
+    *,
+    run: Run,
+    user: User | None,
+    name: str,
+    min_gap: float,
+    groups: Collection[tuple[int, int]] | None = None,
+    view: str = "",
+) -> Dataset:
+    """Ask for the pairs of a run's rollouts. Raises ``ValidationError`` by field or with a sentence.
+
+    ``groups``: of these alone, each by step and number; ``view`` says in words how they were found.
+    """
     if problem := pairs_problem(run):
         raise ValidationError(problem, code="conflict")
     if not (math.isfinite(min_gap) and 0 < min_gap <= MAX_GAP):
@@ -63,6 +76,7 @@ def pairs_order(*, run: Run, user: User | None, name: str, min_gap: float) -> Da
     size = sum(path.stat().st_size for path in journals_of(run))
     if shutil.disk_usage(settings.DATA_DIR).free < size + KEEP_FREE_BYTES:
         raise ValidationError(_("The server's disk is nearly full, so nothing was created."))
+    chosen = {} if groups is None else {"chosen": len(groups), "view": view[:500]}
     dataset = Dataset(
         id=uuid.uuid4(),
         project=run.project,
@@ -72,11 +86,17 @@ def pairs_order(*, run: Run, user: User | None, name: str, min_gap: float) -> Da
         reading={"format": "preference"},
         lineage={
             "operation": PAIRS,
-            "options": {"run": run.name, "run_id": str(run.pk), "min_gap": min_gap},
+            "options": {"run": run.name, "run_id": str(run.pk), "min_gap": min_gap, **chosen},
             "parents": [],
         },
     )
-    version_insert(dataset)
+    try:
+        if groups is not None:
+            groups_write(groups_path(dataset), groups)
+        version_insert(dataset)
+    except BaseException:
+        shutil.rmtree(dataset_dir(dataset.id), ignore_errors=True)
+        raise
     return dataset
 
 

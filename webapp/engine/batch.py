@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
-from uuid import UUID, uuid5
+from uuid import UUID
 
 from django.utils.timezone import localdate
 from pydantic import ValidationError
@@ -16,7 +16,12 @@ from training.evaluation.recorded import Report
 from training.journal import Event
 from webapp.logs import redact
 from webapp.registry.models import Checkpoint, CheckpointState
+from webapp.rollouts.ids import rollout_id
 from webapp.rollouts.models import Rollout, RolloutGroup, RolloutStatus, Turn
+from webapp.rollouts.noting import note
+from webapp.rollouts.outcome import decide, judge_functions
+from webapp.rollouts.surprise import Played, surprises
+from webapp.rollouts.words import numbers_of
 from webapp.runs.models import Run
 from webapp.storage import attempt_dir, inside
 from webapp.text import clean_json, clean_text
@@ -31,11 +36,6 @@ NEWEST = {"reward": "last_reward", "rollouts/task_success": "success", "heldout/
 
 class BadEvent(Exception):
     """An event that is well-formed JSON but cannot be true; its message says why."""
-
-
-def rollout_id(run_id: UUID, attempt: int, name: str) -> UUID:
-    """Id of a rollout: derived, so that a second import or a repeated journal name never meets a stranger's row."""
-    return uuid5(run_id, f"{attempt}/{name}")
 
 
 def _int(value: int | None, what: str) -> int:
@@ -61,8 +61,17 @@ def _later(at: datetime, seconds: float) -> str:
 class Batch:
     """Rows gathered from events, one a key: the last word wins within a batch as it does between batches."""
 
-    def __init__(self, run: Run, attempt: int, known: dict[UUID, Rollout] | None = None) -> None:
-        """``known`` are rollouts as the database has them; the batch changes them as events go on with them."""
+    def __init__(
+        self,
+        run: Run,
+        attempt: int,
+        known: dict[UUID, Rollout] | None = None,
+        functions: Mapping[str, str] | None = None,
+    ) -> None:
+        """``known`` are rollouts as the database has them; the batch changes them as events go on with them.
+
+        ``functions`` are those of the run's reward components, where the caller keeps them.
+        """
         self.run, self.attempt = run, attempt
         self.points: dict[tuple[str, int], float] = {}
         self.rollouts: dict[UUID, Rollout] = {}
@@ -76,6 +85,7 @@ class Batch:
         self.used: dict[date, tuple[int, float | None, datetime]] = {}
         self.begins = False
         self._known = {} if known is None else known
+        self._functions = judge_functions(run) if functions is None else functions
 
     def __len__(self) -> int:
         """How many rows, and so how many ``seq`` numbers, the batch needs."""
@@ -190,7 +200,9 @@ class Batch:
             tokens=tokens,
             seconds=event.seconds,
             policy_step=None if event.policy_step is None else _int(event.policy_step, "policy_step"),
+            words=numbers_of(self.run.pk, messages),
         )
+        note(rollout, messages, number)
         # While it is in flight the turns are counted here; its last event has the final figures.
         rollout.turns += any(message.role == "assistant" for message in event.messages) and number > 0
         rollout.tokens = min(rollout.tokens + tokens, INT_MAX)
@@ -210,6 +222,7 @@ class Batch:
         rollout.cost = event.cost
         rollout.policy_step = None if event.policy_step is None else _int(event.policy_step, "policy_step")
         rollout.seconds, rollout.finished_at = event.seconds, at
+        decide(rollout, self._functions)
         self.rollouts[rollout.pk] = rollout
 
     def _group_scored(self, event: journal.GroupScored) -> None:
@@ -217,8 +230,9 @@ class Batch:
         if len(event.rollouts) != len(event.advantages):
             raise BadEvent("rollouts and advantages differ in number")
         scored = [self._rollout(name) for name in event.rollouts]
-        for rollout, advantage in zip(scored, event.advantages, strict=True):
-            rollout.advantage = advantage
+        rare = surprises([None if item.reward is None else Played(item.outcome, item.reward) for item in scored])
+        for rollout, advantage, surprise in zip(scored, event.advantages, rare, strict=True):
+            rollout.advantage, rollout.surprise = advantage, surprise
             self.rollouts[rollout.pk] = rollout
         self.groups[step, group] = RolloutGroup(
             run_id=self.run.pk,

@@ -29,8 +29,10 @@ from training.journal import JOURNAL_NAME, Event, parse_event
 from webapp.endpoints.spending import run_used
 from webapp.engine.batch import BadEvent, Batch
 from webapp.engine.history import Lease, LeaseLost, run_transition, seq_take
+from webapp.outcomes import Outcome
 from webapp.registry.models import Checkpoint
 from webapp.rollouts.models import Rollout, RolloutGroup, RolloutStatus, Turn
+from webapp.rollouts.outcome import judge_functions
 from webapp.runs.models import Attempt, Run, RunEvent
 from webapp.runs.nudge import nudge
 from webapp.runs.states import RunState
@@ -126,6 +128,7 @@ class Projector:
         self._row: Attempt | None = None
         self._run: Run | None = None
         self._known: dict[UUID, Rollout] = {}
+        self._functions: dict[str, str] | None = None
 
     def _attempt(self) -> Attempt:
         """The attempt's row and, beside it, the run's."""
@@ -146,7 +149,7 @@ class Projector:
             self._forget()
             if len(lines) == 1:
                 row = self._attempt()
-                empty = Batch(self._run, self.number)
+                empty = Batch(self._run, self.number, functions={})
                 empty.warn(lines[0].number, f"the database refused it ({type(exc).__name__})", timezone.now())
                 self._write(row, lines, empty)
                 return
@@ -155,7 +158,9 @@ class Projector:
             self._project(lines[half:])
 
     def _gather(self, run: Run, row: Attempt, lines: list[Line]) -> Batch:
-        batch = Batch(run, self.number, self._known)
+        if self._functions is None:
+            self._functions = judge_functions(run)
+        batch = Batch(run, self.number, self._known, self._functions)
         batch.attempt_changes["last_step"] = row.last_step
         events: list[tuple[int, Event | str]] = [(line.number, parse_line(line)) for line in lines]
         batch.preload([event for _, event in events if isinstance(event, Event)])
@@ -293,6 +298,7 @@ def close_rows(run_id: UUID, rows: list[Rollout], at: datetime | None = None) ->
     first = seq_take(run_id, len(rows))
     for number, row in enumerate(rows, start=first):
         row.status, row.error, row.seq = RolloutStatus.EXCLUDED, ATTEMPT_ENDED, number
-        row.finished_at = at or timezone.now()
-    Rollout.objects.bulk_update(rows, ["status", "error", "seq", "finished_at"], batch_size=500)
+        row.outcome, row.judged_by, row.finished_at = Outcome.EXCLUDED, "", at or timezone.now()
+    changed = ["status", "outcome", "judged_by", "error", "seq", "finished_at"]
+    Rollout.objects.bulk_update(rows, changed, batch_size=500)
     transaction.on_commit(lambda: nudge(run_id, first + len(rows) - 1))

@@ -38,6 +38,7 @@ from webapp.teams.models import Project
 
 # A run without an environment says so, so that one that was forgotten is not taken for it.
 NO_ENVIRONMENT = "none"
+MAX_CHAIN = 8  # runs that each begin with the model of the one before
 # https://huggingface.co/docs/hub: one optional namespace, no leading or doubled dots and dashes.
 HUB_ID = re.compile(r"^(?:[A-Za-z0-9][\w-]{0,95}/)?[A-Za-z0-9](?:[\w]|[.-](?![.-])){0,95}$")
 
@@ -73,6 +74,18 @@ def resolve(project: Project, config: JobConfig) -> Resolved:
     if environment is None:
         return Resolved(plain, after)
     return Resolved(plain, after, environment.baselines(), environment.version)
+
+
+def base_meant(project: Project, config: JobConfig) -> str:
+    """The folder or the Hugging Face id of a config's base model, or ``starter``. A run that still trains has the shape
+    of what it began with. Raises ``ConfigError``."""
+    plain = config.model_copy(deep=True)
+    for _link in range(MAX_CHAIN):
+        run = _model(project, plain)
+        if run is None or not plain.model.source.startswith("run:"):
+            break
+        plain.model.source = str(run.config.get("model", {}).get("source") or "")
+    return plain.model.source
 
 
 def _refuse(option: str, sentence: str) -> NoReturn:

@@ -78,9 +78,20 @@ def can_resume(run: Run) -> bool:
     return GoingOn(run).can_resume
 
 
-def branch_point(run: Run) -> Checkpoint | None:
-    """The checkpoint that a child with changed options starts from; ``None`` while the run is at work."""
-    return GoingOn(run).branch_point
+def branch_point(run: Run, chosen: str = "", step: int | None = None) -> Checkpoint | None:
+    """The checkpoint that a child with changed options starts from: the newest one, the ``chosen`` one by its id, or
+    that of a ``step``, of several the latest attempt's. ``None`` while the run is at work, and where it is not there.
+    """
+    newest = GoingOn(run).branch_point
+    if newest is None or not (chosen or step is not None):
+        return newest
+    rows = Checkpoint.objects.filter(run=run, state=CheckpointState.WHOLE, final=False).order_by("-attempt")
+    try:
+        rows = rows.filter(pk=UUID(chosen)) if chosen else rows.filter(step=step or 0)
+        rows = rows.filter(pk=UUID(chosen)) if step is None else rows.filter(step=step)
+    except ValueError:
+        return None
+    return next((found for found in rows if found.folder.is_dir()), None)
 
 
 @dataclass

@@ -131,9 +131,9 @@ def run_stop(*, run: Run, user: User | None = None) -> Run:
     return run
 
 
-def run_pause(*, run: Run, user: User | None = None) -> Run:
+def run_pause(*, run: Run, user: User | None = None, reason: Sentence | None = None) -> Run:
     """Ask a run that a worker has to pause; it gives its device back and goes on from its newest checkpoint."""
-    if run_transition(run.pk, RunState.PAUSING, reason=_by("paused", user)):
+    if run_transition(run.pk, RunState.PAUSING, reason=reason or _by("paused", user)):
         audit(AuditAction.RUN_PAUSED, run, by=user)
     run.refresh_from_db()
     return run

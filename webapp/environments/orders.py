@@ -19,7 +19,7 @@ from webapp.environments.models import DatasetOrder, Environment, OrderState
 from webapp.environments.options import arguments_argv, arguments_clean
 from webapp.pages import clean_name
 from webapp.teams.audit import audit
-from webapp.teams.models import AuditAction, User
+from webapp.teams.models import AuditAction, Project, User
 from webapp.work import Claim
 
 MAX_OPEN = 3
@@ -38,13 +38,19 @@ def order_create(
         created_by=user,
         arguments=arguments_clean(chosen.options, arguments, prefix=f"{command}-"),
     )
-    if DatasetOrder.objects.filter(environment__project=environment.project_id, state__in=OPEN).count() >= MAX_OPEN:
-        raise ValidationError(_("This project's environments are generating datasets already; wait until one is done."))
+    if not order_room(environment.project):
+        full = _("%(n)s datasets of this project are being generated already. Wait until one is done, then try again.")
+        raise ValidationError(full % {"n": MAX_OPEN})
     with transaction.atomic():
         order.save(force_insert=True)
         work.enqueue(order)
         audit(AuditAction.DATASET_ORDERED, environment, by=user, subject=f"{environment}: {order.name}")
     return order
+
+
+def order_room(project: Project) -> bool:
+    """Whether one more dataset may be asked for now."""
+    return DatasetOrder.objects.filter(environment__project=project, state__in=OPEN).count() < MAX_OPEN
 
 
 def _command(environment: Environment, name: str) -> tuple[BuiltIn, Command]:

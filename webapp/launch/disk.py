@@ -21,6 +21,7 @@ from training.model_check import MAX_CONFIG_BYTES, count_elements, read_json
 STARTER_PARAMETERS, STARTER_ADAPTER = 900_000, 30_000
 MOMENTS = 2
 PARAMETERS_PER_RANK = 3000  # of models whose shape is not known: a 7 B model has 40 M in an adapter of rank 16
+TOKEN_VALUE_BYTES = 6  # at most, of a file of token values
 TOKEN_BYTES, ROLLOUT_BYTES = 4, 2000  # of a journal line; the database holds the same once more
 _NAMED = re.compile(r"(?<![A-Za-z0-9.])(\d+(?:\.\d+)?)([BM])(?![a-z0-9])", re.IGNORECASE)
 
@@ -77,7 +78,9 @@ def _records(config: JobConfig) -> int:
     if not config.method.plays:
         return 0
     rollouts = config.run.max_steps * config.rollouts_per_step
-    return 2 * rollouts * (ROLLOUT_BYTES + TOKEN_BYTES * config.rollout.max_completion_tokens)
+    values = config.run.keep_tokens_mib << 20 if config.method.trains else 0
+    tokens = TOKEN_VALUE_BYTES * rollouts * (config.rollout.max_prompt_tokens + config.rollout.max_completion_tokens)
+    return 2 * rollouts * (ROLLOUT_BYTES + TOKEN_BYTES * config.rollout.max_completion_tokens) + min(values, tokens)
 
 
 def _checkpoints(config: JobConfig) -> tuple[int, bool]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from training.config import JobConfig
+from webapp.text import translated
 
 
 class Offer(NamedTuple):
@@ -61,3 +62,11 @@ class Outcome(NamedTuple):
     def problems(self) -> bool:
         """Whether anything was found that a person should decide on."""
         return any(not check.ok and not check.remark for check in self.checks)
+
+
+def option_title(path: str) -> str:
+    """What an option is called; empty for a path that is none."""
+    group, _dot, name = path.partition(".")
+    found = JobConfig.model_fields.get(group)
+    info = getattr(found.annotation, "model_fields", {}).get(name) if found else None
+    return translated(str(info.title)) if info is not None and info.title else ""

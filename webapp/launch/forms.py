@@ -10,6 +10,7 @@ import copy
 import re
 import uuid
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any, NamedTuple, TypeVar, cast
 
 from django import forms
@@ -188,12 +189,12 @@ class RunForm(forms.Form):
             return _("%(name)s · still training") % {"name": name}
         return _("%(value)s (not in this project)") % {"value": value}
 
-    @property
+    @cached_property
     def source(self) -> Checkpoint | None:
         """The checkpoint that the run is to go on from, if it is a child."""
         return cast(Checkpoint | None, self._hidden("checkpoint"))
 
-    @property
+    @cached_property
     def origin_run(self) -> Run | None:
         """The run whose config this form began with, if it was cloned or is continued."""
         return cast(Run | None, self._hidden("origin"))

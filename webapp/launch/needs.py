@@ -20,7 +20,7 @@ from training.presets import WORD_PROBLEMS, EnvironmentNeed, Needs, Preset, Rewa
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.datasets.selectors import percent_of
 from webapp.environments.models import Environment, OrderState
-from webapp.environments.orders import OPEN
+from webapp.environments.orders import OPEN, order_room
 from webapp.environments.selectors import health_view
 from webapp.launch.needs_find import environment_find, order_find, problems_find, run_find, runs_of, spec_find
 from webapp.launch.preset_text import in_language
@@ -141,7 +141,8 @@ def _dataset(project: Project, wanted: Needs, environment: Environment | None) -
         return blank if found is None else _of_dataset(project, blank, found)
     order = order_find(environment, need) if environment is not None else None
     if order is None:
-        return blank
+        waits = environment is not None and not order_room(project)
+        return blank._replace(note=_("waits until another dataset of this project is generated")) if waits else blank
     if order.state == OrderState.FAILED:
         error = order.error or {}
         why = " ".join(str(error[key]) for key in ("message", "hint") if error.get(key))

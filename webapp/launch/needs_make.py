@@ -22,7 +22,7 @@ from webapp.datasets.services import dataset_create
 from webapp.engine.services import run_create
 from webapp.environments.builtin import builtins
 from webapp.environments.models import Environment, Kind, OrderState
-from webapp.environments.orders import order_create
+from webapp.environments.orders import order_create, order_room
 from webapp.environments.services import environment_launch, environment_scale
 from webapp.launch.forms import suggested_name
 from webapp.launch.needs import filled, situation
@@ -98,6 +98,8 @@ def _dataset(
     if environment is None:
         raise ValidationError(_("There is no environment to ask for the rows."))
     order = order_find(environment, need)
+    if order is None and not order_room(project):
+        return  # other presets are ahead; a later look asks for it
     if order is None or (again and order.state == OrderState.FAILED):
         order_create(environment=environment, user=user, name=name, command=need.command, arguments=need.arguments)
 

@@ -39,7 +39,7 @@ from webapp.environments.selectors import environment_named
 from webapp.environments.tokens import reach, trainer_access
 from webapp.failures import failure
 from webapp.launch.disk import disk_forecast, disk_sentence
-from webapp.launch.findings import Check, Offer, Outcome
+from webapp.launch.findings import Check, Offer, Outcome, option_title
 from webapp.outbound import OutboundRefused, target_of
 from webapp.runs.models import Run
 from webapp.teams.models import Project
@@ -328,14 +328,6 @@ def _title(name: str) -> str:
     return titles.get(name, name[:80])
 
 
-def _option_title(path: str) -> str:
-    """What an option is called; empty for a path that is none."""
-    group, _dot, name = path.partition(".")
-    found = JobConfig.model_fields.get(group)
-    info = getattr(found.annotation, "model_fields", {}).get(name) if found else None
-    return _(info.title) if info is not None and info.title else ""
-
-
 def _finding(item: dict[str, Any]) -> Check:
     """One finding in the reader's language: our own are sentences, errors from elsewhere have a code."""
     title, ok = _title(str(item["check"])), bool(item["ok"])
@@ -346,7 +338,7 @@ def _finding(item: dict[str, Any]) -> Check:
         return Check(title, ok, error.title, error.hint, detail=error.detail).of(stage)
     message = in_words(item["told"])[:500] if item.get("told") else plain
     path = str(item.get("option") or "")[:80]
-    hard, title = item.get("hard") is True, _option_title(path) or title
+    hard, title = item.get("hard") is True, option_title(path) or title
     return Check(title, ok, message, _(hint) if hint else "", hard, path).of(stage)
 
 

@@ -9,6 +9,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from training.config import METHODS, JobConfig
+from training.memory.devices import DEVICES
 from training.presets import Preset, Size, presets
 from webapp.engine.resuming import branch_point
 from webapp.home.workers import gpu_known
@@ -95,12 +96,18 @@ class Card(NamedTuple):
     title: str
     about: str
     current: bool
+    device: str  # that the full size fits; empty for one that needs none
     minutes: int  # that its demo takes; 0 without one
 
     @property
     def promise(self) -> str:
         """What the demo is good for, for whoever does not know the presets yet."""
         return _demo_words(self.minutes) if self.minutes else ""
+
+
+def device_of(preset: Preset) -> str:
+    """The device that the full size of a preset fits, by its name; empty for one that needs none."""
+    return DEVICES[preset.device].title if preset.device else ""
 
 
 def _demo_words(minutes: int) -> str:
@@ -172,15 +179,19 @@ def _train_with_spec(config: JobConfig) -> None:
 
 
 def _branch(request: HttpRequest, project: Project) -> Start:
-    """A child of the run: its config, and its newest whole checkpoint."""
+    """A child of the run: its config, and its newest whole checkpoint, or the one that is asked for."""
     within = Run.objects.filter(project=project).select_related("project")
     run = object_for(request.user, Run, request.GET["resume"], within=within, project=project)
-    checkpoint = branch_point(run)
+    chosen = request.GET.get("checkpoint", "")
+    checkpoint = branch_point(run, chosen)
     if checkpoint is None:
         raise Http404("The run has no checkpoint to resume from.")
     config = config_of(run)
-    if run.state == RunState.SUCCEEDED:  # the same number of steps would leave nothing to do
+    done = config.run.max_steps if run.state == RunState.SUCCEEDED and not chosen else checkpoint.step
+    if done >= config.run.max_steps:  # the same number of steps would leave nothing to do
         config.run.max_steps = max(config.run.max_steps, checkpoint.step) * 2
+    if request.GET.get("learning_rate") == "half":
+        config.optim.learning_rate = config.learning_rate / 2
     return Start(config, suggested_name(project, config, run.name), run, checkpoint=checkpoint)
 
 
@@ -219,6 +230,7 @@ def cards(chosen: Chosen | None) -> list[Card]:
             in_language(item.title),
             in_language(item.about),
             item.id == current,
+            device_of(item),
             item.demo.minutes if item.demo else 0,
         )
         for item in presets().values()

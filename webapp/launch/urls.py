@@ -5,11 +5,14 @@ from __future__ import annotations
 from django.urls import URLPattern, path
 
 from webapp.foreign import views as foreign_views
+from webapp.launch import memory_views
 from webapp.launch import views as launch_views
 
 urlpatterns: list[URLPattern] = [
     path("new/", launch_views.run_new, name="run-new"),
     path("new/preflight/", launch_views.run_preflight, name="run-preflight"),
+    path("new/memory/", memory_views.run_memory, name="run-memory"),
+    path("new/memory/<uuid:pk>/", memory_views.run_memory_part, name="run-memory-part"),
     path("new/needs/", launch_views.run_needs, name="run-needs"),
     path("new/needs/<uuid:pk>/leave/", launch_views.preparation_leave, name="preparation-leave"),
     path("new/yaml/", launch_views.run_yaml, name="run-yaml"),

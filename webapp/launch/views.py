@@ -20,10 +20,11 @@ from training.errors import ConfigError
 from webapp.launch.checked import check_begin, check_record, check_view, launch_checked
 from webapp.launch.findings import Outcome
 from webapp.launch.forms import RunForm, suggested_name
+from webapp.launch.memory_views import device_context
 from webapp.launch.preflight import preflight
 from webapp.launch.preparing import preparation_drop, preparation_ended, preparation_open, preset_page
 from webapp.launch.start import cards, chosen_of, start_of
-from webapp.launch.yaml_text import YamlProblem, config_from_text
+from webapp.launch.yaml_text import YamlProblem, config_from_text, options_of, yaml_set
 from webapp.pages import add_errors, probe_allowed
 from webapp.runs.models import Preparation, PreparationState, Run
 from webapp.teams.access import can_edit, object_for, project_for
@@ -33,6 +34,7 @@ from webapp.teams.models import Project, Role, User
 def _context(request: HttpRequest, project: Project, form: RunForm, **more: Any) -> dict[str, Any]:
     chosen = more.pop("chosen", None)
     return {
+        **device_context(request, None if form.is_bound else form.start, chosen),
         "project": project,
         "form": form,
         "cards": cards(chosen),
@@ -43,9 +45,10 @@ def _context(request: HttpRequest, project: Project, form: RunForm, **more: Any)
     }
 
 
-def _yaml_context(project: Project, name: str, text: str, **more: Any) -> dict[str, Any]:
+def _yaml_context(request: HttpRequest, project: Project, name: str, text: str, **more: Any) -> dict[str, Any]:
     """The page with a config as text; ``name`` is the run's, which goes back and forth with it."""
-    return {"project": project, "can_edit": can_edit(project), "tab": "yaml", "name": name, "yaml": text, **more}
+    shown = {"tab": "yaml", "name": name, "yaml": text, **device_context(request, more.pop("config", None))}
+    return {"project": project, "can_edit": can_edit(project), **shown, **more}
 
 
 @login_required
@@ -168,16 +171,28 @@ def _from_yaml(request: HttpRequest, project: Project) -> HttpResponse:
     try:
         config = config_from_text(text)
     except YamlProblem as exc:
-        context = _yaml_context(project, name, text, problems=exc.problems)
+        context = _yaml_context(request, project, name, text, problems=exc.problems)
         return render(request, "runs/new.html", context, status=422)
     if request.POST.get("download") == "yes":
         return _download(config, name or "run")
+    if "set" in request.POST:
+        context = _yaml_context(request, project, name, _text_set(text, request.POST["set"]), config=config)
+        return render(request, "runs/new.html", context)
     form = RunForm(project=project, config=config, name=name or suggested_name(project, config))
     return render(request, "runs/new.html", _context(request, project, form, imported=True))
 
 
 def _yaml_page(request: HttpRequest, project: Project, config: JobConfig, name: str) -> HttpResponse:
-    return render(request, "runs/new.html", _yaml_context(project, name, config_to_yaml(config)))
+    context = _yaml_context(request, project, name, config_to_yaml(config), config=config)
+    return render(request, "runs/new.html", context)
+
+
+def _text_set(text: str, values: str) -> str:
+    """The text with options set, which the card of the memory offers; as it is where they are none."""
+    try:
+        return yaml_set(text, options_of(values))
+    except YamlProblem:
+        return text
 
 
 @login_required

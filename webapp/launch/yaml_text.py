@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import yaml
 from django.utils.translation import gettext as _
 from pydantic import ValidationError as ShapeError
 
-from training.config import JobConfig
+from training.config import JobConfig, config_to_yaml
 from training.config.text import yaml_bounded, yaml_nodes
 from training.reasons import yaml_reason
 from training.words import option_of
 from webapp.fields import error_sentence
+from webapp.launch.findings import option_title
 from webapp.text import in_words
 
 MAX_YAML_BYTES = 64 * 1024
@@ -54,6 +58,61 @@ def config_from_text(text: str) -> JobConfig:
         root = yaml_nodes(text)
         errors = exc.errors(include_url=False, include_input=False)
         raise YamlProblem([_problem(root, error) for error in errors[:50]]) from exc
+
+
+def options_of(text: str) -> dict[str, int | bool | str]:
+    """Options by path, as a page sends them in JSON. Raises ``YamlProblem`` for what is no option."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or not all(
+        option_title(path) and isinstance(value, int | bool | str) for path, value in found.items()
+    ):
+        raise YamlProblem([Problem(0, "", _("These are no options."))])
+    return found
+
+
+def yaml_set(text: str, values: Mapping[str, int | bool | str]) -> str:
+    """The text with options set by their paths. What else stands there stays as it was written, comments too, where
+    the text is written group by group; else all of it is written anew. Raises ``YamlProblem``."""
+    wanted = config_from_text(text).model_dump()
+    for path, value in values.items():
+        group, _dot, name = path.partition(".")
+        wanted[group][name] = value
+    with suppress(YamlProblem, yaml.YAMLError):  # where a line has no place, the text is no longer one
+        made = text
+        for path, value in values.items():
+            made = _line_set(made, path, json.dumps(value))
+        if config_from_text(made).model_dump() == wanted:
+            return made
+    try:
+        return config_to_yaml(JobConfig.model_validate(wanted))
+    except ShapeError as exc:
+        raise YamlProblem([Problem(0, option_of(e), error_sentence(e)) for e in exc.errors(include_url=False)]) from exc
+
+
+def _line_set(text: str, path: str, value: str) -> str:
+    """The text with one option in its place: its value replaced, a line in its group, or a group at the end."""
+    group, _dot, name = path.partition(".")
+    held = _child(yaml_nodes(text), group)
+    if held is None:
+        return f"{text.rstrip()}\n{group}:\n  {name}: {value}\n"
+    found = _child(held, name)
+    if found is not None:
+        return text[: found.start_mark.index] + value + text[found.end_mark.index :]
+    if not isinstance(held, yaml.MappingNode) or not held.value:
+        return text
+    start = held.start_mark.index
+    if held.flow_style:
+        return f"{text[: start + 1]}{name}: {value}, {text[start + 1 :]}"
+    return f"{text[:start]}{name}: {value}\n{' ' * held.start_mark.column}{text[start:]}"
+
+
+def _child(node: Any, name: str) -> Any:
+    if not isinstance(node, yaml.MappingNode):
+        return None
+    return next((value for key, value in node.value if getattr(key, "value", None) == name), None)
 
 
 def _problem(root: Any, error: Any) -> Problem:

@@ -21,6 +21,7 @@ class Kind(models.TextChoices):
     RUN_SUCCEEDED = "run_succeeded", _("Run succeeded")
     RUN_FAILED = "run_failed", _("Run failed")
     RUN_PAUSED = "run_paused", _("Run paused")
+    RUN_ADVISORY = "run_advisory", _("Advisory on a run")
     EVALUATION_READY = "evaluation_ready", _("Evaluation ready")
     VOTE_ASKED = "vote_asked", _("Vote asked for")
     MODEL_PRODUCTION = "model_production", _("Model in production")

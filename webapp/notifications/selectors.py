@@ -21,6 +21,7 @@ BADGES = {
     Kind.EVALUATION_READY: "ready",
     Kind.RUN_FAILED: "failed",
     Kind.RUN_PAUSED: "paused",
+    Kind.RUN_ADVISORY: "warning",
     Kind.VOTE_ASKED: "needs_choice",
     Kind.MODEL_PRODUCTION: "ok",
 }

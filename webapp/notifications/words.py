@@ -11,9 +11,11 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop, ngettext
 
+from training.doctor.rules import RULES
 from webapp.failures import failure
 from webapp.figures import figure, percent
 from webapp.notifications.models import Channel, Event, Kind
+from webapp.text import in_words, translated
 
 MAX_DETAIL_CHARS = 300
 PAGES = {"runs.run": "run-detail", "votes.voteround": "vote-round", "registry.registeredmodel": "model-detail"}
@@ -113,8 +115,21 @@ def _failed(facts: dict[str, Any]) -> list[str]:
 
 def _paused(facts: dict[str, Any]) -> list[str]:
     if not facts.get("error"):
-        return [_("Somebody paused it. Resume it to go on from its newest checkpoint."), _progress(facts)]
+        return [
+            _("A person or a rule of the project paused it. Resume it to go on from its newest checkpoint."),
+            _progress(facts),
+        ]
     return _failed(facts)
+
+
+def _advised(facts: dict[str, Any]) -> list[str]:
+    rule = RULES.get(facts.get("code", ""))
+    told = [translated(rule.title), in_words(facts.get("sentence")), translated(rule.remedy)] if rule else []
+    if facts.get("paused"):
+        told.append(_("A rule of the project pauses the run."))
+    if facts.get("kept") is not None:
+        told.append(_("The checkpoint of step %(step)s is kept.") % {"step": facts["kept"]})
+    return [*told, _("Since step %(step)s.") % {"step": facts.get("step")}]
 
 
 def _evaluated(facts: dict[str, Any]) -> list[str]:
@@ -159,6 +174,7 @@ _TOLD: dict[Kind, tuple[str, Lines]] = {
     Kind.RUN_SUCCEEDED: (gettext_noop("Run “%(name)s” succeeded"), _succeeded),
     Kind.RUN_FAILED: (gettext_noop("Run “%(name)s” failed"), _failed),
     Kind.RUN_PAUSED: (gettext_noop("Run “%(name)s” is paused"), _paused),
+    Kind.RUN_ADVISORY: (gettext_noop("Run “%(name)s”: look at it"), _advised),
     Kind.EVALUATION_READY: (gettext_noop("Evaluation “%(name)s” is ready"), _evaluated),
     Kind.VOTE_ASKED: (gettext_noop("Votes are asked for: %(name)s"), _asked),
     Kind.MODEL_PRODUCTION: (gettext_noop("Model “%(name)s” is in production"), _marked),

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from webapp.figures import NOTHING, duration, figure, percent
 from webapp.records.columns import Column
@@ -56,9 +57,16 @@ def lines(rows: Iterable[RunRow], shown: Sequence[Head]) -> list[Line]:
 
 def _state(row: RunRow) -> SafeString:
     state = row.run.state
-    return format_html(
-        '<span><span class="badge" data-state="{}">{}</span>{}</span>', state, RunState(state).label, _below(row)
-    )
+    shown = '<span><span class="badge" data-state="{}">{}</span>{}{}</span>'
+    return format_html(shown, state, RunState(state).label, _below(row), _advised(row))
+
+
+def _advised(row: RunRow) -> SafeString:
+    """How many advisories are open; they stand on the run's page."""
+    if not row.advisories:
+        return SafeString("")
+    told = ngettext("%(n)d advisory", "%(n)d advisories", row.advisories) % {"n": row.advisories}
+    return format_html('<span class="cell-sub"><span class="badge" data-state="warning">{}</span></span>', told)
 
 
 def _below(row: RunRow) -> SafeString:

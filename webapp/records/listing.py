@@ -27,6 +27,7 @@ from django.db.models.fields.json import KeyTextTransform, KeyTransform
 from django.db.models.functions import Cast, Coalesce, Now
 
 from training.config import Kind
+from webapp.advisories.selectors import open_count
 from webapp.failures import Failure, failure
 from webapp.metrics.selectors import sparklines
 from webapp.records.reports import held_text
@@ -91,6 +92,7 @@ class RunRow:
     duration_seconds: float | None
     device_seconds: float | None
     sparkline: list[float | None]
+    advisories: int = 0
 
     @cached_property
     def failure(self) -> Failure | None:
@@ -221,7 +223,7 @@ def _read(rows: QuerySet[Run], user: User | None) -> QuerySet[Run]:
         with_ages(rows)
         .select_related("after", "created_by")
         .defer(*UNREAD, *(f"after__{name}" for name in (*UNREAD, "config", "health")))
-        .annotate(solved=_SOLVED, starred=Exists(starred), device=SORTS["device"])
+        .annotate(solved=_SOLVED, starred=Exists(starred), device=SORTS["device"], advised=open_count())
     )
 
 
@@ -248,6 +250,7 @@ def _line(run: Run, trend: list[float | None]) -> RunRow:
         duration_seconds=seconds,
         device_seconds=None if device is None else device.total_seconds(),
         sparkline=trend,
+        advisories=getattr(run, "advised", None) or 0,
     )
 
 
@@ -269,6 +272,7 @@ def list_view(row: RunRow) -> dict[str, Any]:
             "success": row.success,
             "success_range": row.success_range,
             "heldout_success": row.heldout,
+            "advisories": row.advisories,
             "reward_spec": row.spec,
             "model": row.model,
             "dataset": row.dataset,

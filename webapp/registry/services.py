@@ -101,5 +101,7 @@ def model_delete(*, model: RegisteredModel) -> None:
         audit(AuditAction.MODEL_DELETED, model)
         model.delete()
         checkpoint = model.checkpoint
-        if checkpoint is not None and not RegisteredModel.objects.filter(checkpoint=checkpoint).exists():
+        if checkpoint is None or RegisteredModel.objects.filter(checkpoint=checkpoint).exists():
+            return
+        if not checkpoint.kept_for.exists():  # type: ignore[attr-defined]  # for an advisory
             unpin(checkpoint.folder)

@@ -92,6 +92,7 @@ class RolloutSet(UuidModel, Work):
     run_name = models.CharField(max_length=80, blank=True, help_text="also of a run that is gone")
     first_step = models.PositiveIntegerField(null=True, help_text="None: from the first")
     last_step = models.PositiveIntegerField(null=True, help_text="None: to the newest")
+    found_by = models.CharField(max_length=500, blank=True, help_text="how its groups were chosen, where they were")
     state = models.CharField(max_length=10, choices=SetState.choices, default=SetState.BUILDING)
     rollouts = models.PositiveIntegerField(default=0)
     groups = models.PositiveIntegerField(default=0)
@@ -109,3 +110,8 @@ class RolloutSet(UuidModel, Work):
     def folder(self) -> Path:
         """Where its episodes and columns are."""
         return rollout_set_dir(self.id)
+
+    @property
+    def groups_path(self) -> Path:
+        """The groups that somebody chose; without the file it is of all groups of its steps."""
+        return self.folder / "groups.json"

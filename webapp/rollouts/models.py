@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import uuid
 
+from django.contrib.postgres.fields import ArrayField
+from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from webapp.outcomes import Outcome
 from webapp.runs.models import Run
 
 
@@ -14,7 +17,7 @@ class RolloutStatus(models.TextChoices):
     """How a rollout stands; an excluded one failed outside the policy and has no reward."""
 
     RUNNING = "running", _("in flight")
-    COMPLETED = "completed", _("completed")
+    COMPLETED = "completed", _("ended")
     TRUNCATED = "truncated", _("truncated")
     EXCLUDED = "excluded", _("excluded")
 
@@ -33,6 +36,10 @@ class Rollout(models.Model):
     held_out = models.BooleanField(default=False, help_text="played to evaluate a run that trains; not learned from")
     policy = models.CharField(max_length=120, blank=True, help_text="who played, where it was not the run's model")
     status = models.CharField(max_length=10, choices=RolloutStatus.choices, default=RolloutStatus.RUNNING)
+    outcome = models.CharField(max_length=10, choices=Outcome.choices, default=Outcome.IN_FLIGHT)
+    judged_by = models.CharField(
+        max_length=64, blank=True, help_text="the reward component that decided it, where the environment did not"
+    )
     reward = models.FloatField(null=True)
     parts = models.JSONField(default=dict)
     env_reward = models.FloatField(null=True)
@@ -46,6 +53,9 @@ class Rollout(models.Model):
     failed_calls = models.PositiveIntegerField(null=True, help_text="tool calls that were answered by an error")
     cost = models.FloatField(null=True, help_text="money, where an endpoint with prices played")
     policy_step = models.PositiveIntegerField(null=True, help_text="steps that its oldest weights were trained for")
+    characters = models.PositiveIntegerField(default=0, help_text="of what the policy wrote")
+    tools = ArrayField(models.CharField(max_length=120), default=list, help_text="that it called, each once")
+    surprise = models.FloatField(null=True, help_text="bits: how rare it is in its group; empty outside scored groups")
     seconds = models.FloatField(default=0)
     started_at = models.DateTimeField()
     finished_at = models.DateTimeField(null=True)
@@ -55,10 +65,22 @@ class Rollout(models.Model):
         indexes = [
             models.Index(fields=["run", "step", "group", "index"], name="rollout_place"),
             models.Index(fields=["run", "seq"], name="rollout_seq"),
+            # The task map reads nothing else of a rollout: a run of a million is answered from the index alone.
+            models.Index(
+                fields=["run", "row", "step"],
+                include=["group", "attempt", "outcome"],
+                condition=models.Q(held_out=False, row__isnull=False),
+                name="rollout_task",
+            ),
         ]
 
     def __str__(self) -> str:
         return f"step {self.step} · group {self.group} · {self.index}"
+
+    @property
+    def truncated(self) -> bool:
+        """Whether it was cut off before its end."""
+        return self.status == RolloutStatus.TRUNCATED
 
 
 class Turn(models.Model):
@@ -71,11 +93,16 @@ class Turn(models.Model):
     tokens = models.PositiveIntegerField(default=0)
     seconds = models.FloatField(default=0)
     policy_step = models.PositiveIntegerField(null=True, help_text="steps that the weights which sampled it had")
+    words = ArrayField(models.IntegerField(), null=True, help_text="webapp.rollouts.words; empty until it is indexed")
     seq = models.BigIntegerField()
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["rollout", "number"], name="turn_once")]
-        indexes = [models.Index(fields=["run", "seq"], name="turn_seq")]
+        indexes = [
+            models.Index(fields=["run", "seq"], name="turn_seq"),
+            GinIndex(fields=["words"], condition=models.Q(words__isnull=False), name="turn_words"),
+            models.Index(fields=["run"], condition=models.Q(words__isnull=True), name="turn_not_indexed"),
+        ]
         ordering = ["number"]
 
     def __str__(self) -> str:

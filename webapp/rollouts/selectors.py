@@ -35,6 +35,8 @@ def rollout_view(rollout: Rollout) -> dict[str, Any]:
         "task": rollout.task,
         "policy": rollout.policy,
         "status": rollout.status,
+        "outcome": rollout.outcome,
+        "judged_by": rollout.judged_by,
         "reward": finite(rollout.reward),
         "parts": rollout.parts,
         "advantage": finite(rollout.advantage),

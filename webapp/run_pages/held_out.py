@@ -7,17 +7,15 @@ from uuid import UUID
 
 from django.contrib.auth.decorators import login_required
 from django.core.paginator import Paginator
-from django.db.models import F, FloatField, QuerySet
-from django.db.models.fields.json import KeyTextTransform
-from django.db.models.functions import Cast
+from django.db.models import Case, QuerySet, When
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
 from training.evaluation.recorded import Report
-from training.rollout.figures import SUCCESS_PART
 from webapp.comparison.boards import interval_of
 from webapp.comparison.figures import Cell, Column, cell, known_columns
+from webapp.outcomes import Outcome
 from webapp.pages import page_number
 from webapp.records.access import own_run
 from webapp.records.reports import event_text
@@ -98,10 +96,8 @@ def run_held_out_step(request: HttpRequest, slug: str, pk: UUID, step: int) -> H
     attempt = found.order_by("-attempt").values_list("attempt", flat=True).first()
     if attempt is None:
         raise Http404
-    rows = found.filter(attempt=attempt).annotate(
-        success=Cast(KeyTextTransform(SUCCESS_PART, "env_parts"), FloatField())
-    )
-    page = Paginator(rows.order_by(F("success").asc(nulls_last=True), "row", "index"), PER_PAGE)
+    order = Case(*(When(outcome=outcome, then=place) for place, outcome in enumerate(Outcome)))
+    page = Paginator(found.filter(attempt=attempt).order_by(order, "row", "index"), PER_PAGE)
     shown = held_out_of(run)
     line = next((each for each in shown.lines if each.step == step), None) if shown else None
     context = {

@@ -271,7 +271,8 @@ def event_words(event: dict[str, Any]) -> str:
         return clean_text(event_text(event))
     if kind == "state":
         names = [_state(str(payload[end])) for end in ("from", "to") if payload.get(end)]
-        words = [" → ".join(names), in_words(payload.get("reason") or ""), _error_words(payload.get("error"))]
+        parts = [" → ".join(names), in_words(payload.get("reason") or ""), _error_words(payload.get("error"))]
+        words = [" · ".join(part for part in parts if part)]
     elif kind == "attempt":
         where = "worker" if payload.get("owner") else "device"
         words = [report_text(f"event.{where}", name=payload.get("owner") or payload.get("device") or "–")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.urls import URLPattern, URLResolver, include, path
 
 from webapp.foreign import export_views, figure_views
+from webapp.reading.urls import run_urlpatterns as reading
 from webapp.run_pages import held_out, list_views, pairs, views
 
 urlpatterns: list[URLPattern | URLResolver] = [
@@ -21,6 +22,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("<uuid:pk>/held-out/<int:step>/", held_out.run_held_out_step, name="run-held-out-step"),
     path("<uuid:pk>/bfcl-scores.zip", views.run_score_files, name="run-score-files"),
     path("<uuid:pk>/parts/", views.run_parts, name="run-parts"),
+    path("<uuid:pk>/advisories/", views.run_advisories, name="run-advisories"),
     path("<uuid:pk>/spend/", views.run_spending, name="run-spend"),
     path("<uuid:pk>/stop/", views.run_stop_view, name="run-stop"),
     path("<uuid:pk>/pause/", views.run_pause_view, name="run-pause"),
@@ -35,4 +37,5 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("<uuid:pk>/exports/", figure_views.metrics_list, name="run-exports"),
     path("<uuid:pk>/exports/<uuid:file_id>/", figure_views.metrics_file, name="run-export-file"),
     path("<uuid:pk>/events/", views.run_events, name="run-events"),
+    *reading,
 ]

@@ -17,6 +17,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_POST
 
 from training.errors import ConfigError
+from webapp.advisories.selectors import advised
 from webapp.comparison.boards import own_figures
 from webapp.comparison.official import bfcl_score_files, official_of
 from webapp.endpoints.selectors import run_spend
@@ -30,6 +31,7 @@ from webapp.launch.testbed import policy_table
 from webapp.model_pages.page import model_of_run
 from webapp.pages import url_or_none
 from webapp.records.access import own_run
+from webapp.records.family import family_of
 from webapp.records.marks import ARCHIVABLE
 from webapp.records.reports import held_text, report_lines
 from webapp.records.selectors import run_view, stalled
@@ -60,10 +62,14 @@ def run_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     urls = {
         "rollouts": reverse("run-detail", args=[slug, pk]),
         "rollout": f"/p/{slug}/rollouts/",
+        "groups": reverse("run-group", args=[slug, pk, 0, 0]).removesuffix("0/0/"),
         "events": reverse("run-events", args=[slug, pk]),
     }
+    family = family_of(run)
     context = {
         **_by_state(project, run),
+        "advised": advised(run),
+        "family": family,
         "held_out": held_out_of(run),
         "official": official_of(run),
         "starred": getattr(run, "starred", False),
@@ -83,6 +89,9 @@ def run_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         "data": page.page_data(run, urls, tab) | {"has_rollouts": has_rollouts},
         "step_rows": _step_rows(request, run) if tab == "rollouts" else None,
     }
+    if family is None or not family.more:  # else the family's card may lack some of them
+        members = family.members if family is not None else []
+        context["children"] = [each.run for each in members if each.run.parent_id == run.pk][:CHILDREN_SHOWN]
     return render(request, "runs/detail.html", context)
 
 
@@ -113,6 +122,17 @@ def _by_state(project: Project, run: Run) -> dict[str, Any]:
         "chat_url": f"{reverse('chat-new', args=[project.slug])}?{urlencode({'model': f'run:{run.name}'})}",
         "evaluate_url": f"{clone}?{urlencode({'from': run.pk, 'kind': 'evaluate', 'model': f'run:{run.name}'})}",
     }
+
+
+@login_required
+@require_GET
+def run_advisories(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """What the doctor found in it. 204 while it is what the page shows already: nothing that is read shall jump."""
+    project, run = own_run(request, slug, pk)
+    found = advised(run)
+    if request.GET.get("shown") == found.key:
+        return HttpResponse(status=204)
+    return render(request, "runs/_advisories.html", {**_by_state(project, run), "advised": found})
 
 
 @login_required

@@ -333,3 +333,37 @@ class LaunchCheck(UuidModel, Work):
 
     def __str__(self) -> str:
         return f"check of {self.run or self.project}"
+
+
+class EstimateState(models.TextChoices):
+    """Where an estimate of memory stands."""
+
+    OPEN = "open", _("being worked out")
+    DONE = "done", _("done")
+    FAILED = "failed", _("failed")
+    DROPPED = "dropped", _("dropped")
+
+
+class MemoryEstimate(UuidModel, Work):
+    """How much memory a job needs on a device: what a person's form asks for, kept by what it depends on."""
+
+    OPEN = (EstimateState.OPEN,)
+    LIMIT_S = 180
+    AGAIN_AFTER_S = 5
+
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="memory_estimates")
+    digest = models.CharField(max_length=64, help_text="of what it depends on")
+    config = models.JSONField(help_text="what of the job decides about memory, its model resolved")
+    device = models.CharField(max_length=120, help_text="as training.memory.devices.device_named takes it")
+    state = models.CharField(max_length=10, choices=EstimateState.choices, default=EstimateState.OPEN)
+    answer = models.JSONField(default=dict, help_text="what python -m training memory --json says")
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    created_at = models.DateTimeField(auto_now_add=True)
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["-created_at"]
+        indexes = [models.Index(fields=["project", "digest", "-created_at"], name="memory_estimate_known")]
+
+    def __str__(self) -> str:
+        return f"memory on {self.device} in {self.project}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import glob
 import logging
 import os
+import re
 import shutil
 import threading
 from collections.abc import Iterator
@@ -33,6 +34,7 @@ logger = logging.getLogger(__name__)
 BEAT_S = 10.0
 FORGET = timedelta(days=7)
 ASK_LIMIT_S, MOST_GPUS = 10.0, 64
+CAPABILITY = re.compile(r"\d{1,2}\.\d{1,2}", re.ASCII)
 NAME_VARIABLE = "TILTYARD_WORKER"
 
 
@@ -46,10 +48,22 @@ def device() -> str:
 
 
 class Gpu(NamedTuple):
-    """A GPU as its driver reports it. ``memory`` is in bytes."""
+    """A GPU as its driver reports it. ``memory`` is in bytes, ``capability`` CUDA's compute capability, as ``8.0``."""
 
     name: str
     memory: int
+    capability: str = ""
+
+    @property
+    def key(self) -> str:
+        """As ``python -m training memory --device`` takes it."""
+        size = f"{self.name}={self.memory / (1 << 30):.1f}"
+        return f"{size}@{self.capability}" if self.capability else size
+
+    @property
+    def title(self) -> str:
+        """As people read it."""
+        return f"{self.name} · {self.memory / (1 << 30):.1f} GiB"
 
 
 @lru_cache(maxsize=1)
@@ -60,7 +74,7 @@ def gpu() -> Gpu | None:
     program = shutil.which("nvidia-smi")
     if program is None or device() == "CPU":
         return None
-    command = [program, "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
+    command = [program, "--query-gpu=name,memory.total,compute_cap", "--format=csv,noheader,nounits"]
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     command += ["-i", visible] if visible else []
     with limited_child(command, wall_s=ASK_LIMIT_S, env=bare_env()) as child:
@@ -69,17 +83,28 @@ def gpu() -> Gpu | None:
 
 
 def _gpu(line: str) -> Gpu | None:
-    """One line of it: a name, and MiB."""
-    name, _comma, mebibytes = line.rpartition(",")
-    return Gpu(name.strip()[:80], int(mebibytes) << 20) if name and mebibytes.strip().isdigit() else None
+    """One line of it: a name, MiB, and the compute capability."""
+    name, mebibytes, capability = [""] * 3
+    if line.count(",") >= 2:
+        name, mebibytes, capability = (part.strip() for part in line.rsplit(",", 2))
+    if not name or not mebibytes.isdigit():
+        return None
+    return Gpu(name[:80], int(mebibytes) << 20, capability if CAPABILITY.fullmatch(capability) else "")
+
+
+def training_gpus() -> list[Gpu]:
+    """The kinds of GPUs that runs are trained on here, from the least memory to the most: one of each living worker for
+    training that has any."""
+    living = Worker.objects.filter(queues__contains=["train"], beat_at__gt=Now() - GONE_AFTER, problem="")
+    columns = ("gpu_bytes", "gpu", "gpu_capability")
+    found = living.exclude(gpu_bytes=None).order_by(*columns).values_list(*columns).distinct()
+    return [Gpu(name, memory or 0, capability) for memory, name, capability in found]
 
 
 def training_gpu() -> str:
-    """What runs are trained on here, as ``python -m training memory --device`` takes it; of several kinds the one with
-    the least memory. Empty where no living worker for training has a GPU."""
-    living = Worker.objects.filter(queues__contains=["train"], beat_at__gt=Now() - GONE_AFTER, problem="")
-    smallest = living.exclude(gpu_bytes=None).order_by("gpu_bytes").first()
-    return f"{smallest.gpu}={(smallest.gpu_bytes or 0) / (1 << 30):.1f}" if smallest is not None else ""
+    """The one with the least memory, as ``python -m training memory --device`` takes it; empty where there is none."""
+    found = training_gpus()
+    return found[0].key if found else ""
 
 
 def beat(name: str, pid: int, queues: list[str]) -> None:
@@ -91,6 +116,7 @@ def beat(name: str, pid: int, queues: list[str]) -> None:
         "device": device(),
         "gpu": found.name if found is not None else "",
         "gpu_bytes": found.memory if found is not None else None,
+        "gpu_capability": found.capability if found is not None else "",
         "version": settings.PRODUCT_VERSION,
         "problem": folder_problem(),
         "beat_at": Now(),

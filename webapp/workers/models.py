@@ -30,6 +30,7 @@ class Worker(models.Model):
     device = models.CharField(max_length=120, blank=True)
     gpu = models.CharField(max_length=80, blank=True, help_text="name of the GPU, of several the one with least memory")
     gpu_bytes = models.BigIntegerField(null=True, help_text="memory of that GPU in bytes")
+    gpu_capability = models.CharField(max_length=8, blank=True, help_text="its compute capability in CUDA, as 8.0")
     version = models.CharField(max_length=40, blank=True)
     problem = models.CharField(max_length=20, blank=True, help_text="why it claims nothing: selectors.PROBLEMS")
     run = models.ForeignKey("runs.Run", null=True, on_delete=models.SET_NULL, related_name="+")

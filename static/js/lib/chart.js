@@ -2,7 +2,7 @@
 /** One chart: a heading with the newest (or the pointed-at) figures, lines by Plotly, a crosshair. */
 import { h, has, icon, setAttr, setText, t } from "./dom.js";
 import { figure } from "./format.js";
-import { baselineShapes, stageShapes } from "./shapes.js";
+import { baselineShapes, markShapes, stageShapes } from "./shapes.js";
 import { decimate, flatRange, last, positive, smooth, valueAt } from "./series.js";
 
 /** @typedef {{name: string, label: string, at: number, x: number[], y: (number | null)[]}} Line */
@@ -13,6 +13,8 @@ const MARGIN = { l: 46, r: 10, t: 6, b: 20 };
 const POINTS = 800;
 const DOUBLE_CLICK_MS = 320;
 const HELD_OUT = "heldout/";
+/** @type {Record<string, string>} the colours of an advisory's severities, as its notice has them */
+const TONES = { stop: "--bad", warn: "--warn", note: "--ink-3" };
 export const COMPONENT = /^rewards\/(.+)\/mean$/;
 
 /** @param {string} name of a metric that shares its chart with others */
@@ -120,6 +122,8 @@ export class Chart {
     const width = range ? range[1] - range[0] : 0;
     const lines = baselineShapes(baselines, colour("--ink-3"), this.all.view.log);
     const bands = stageShapes(this.all.state?.run?.health?.stages ?? [], range, colour("--ink-3"), this.width());
+    const tone = (/** @type {string} */ severity) => colour(TONES[severity] ?? "--ink-3");
+    const marks = markShapes(this.all.marksOf(this.spec), range, tone, this.width(), bands.annotations.length ? 1 : 0);
     const layout = {
       // The arrays grow in place as points arrive; Plotly only looks at them again when this changes.
       datarevision: (this.revision += 1),
@@ -131,8 +135,8 @@ export class Chart {
       dragmode: "zoom",
       font: { family: colour("--font-text"), size: 11, color: colour("--ink-2") },
       showlegend: false,
-      shapes: [...bands.shapes, ...lines.shapes],
-      annotations: [...bands.annotations, ...lines.annotations],
+      shapes: [...bands.shapes, ...marks.shapes, ...lines.shapes],
+      annotations: [...bands.annotations, ...marks.annotations, ...lines.annotations],
       xaxis: {
         ...axis,
         showgrid: false,

@@ -5,6 +5,7 @@ import { batched, has, t } from "./dom.js";
 import { stepSpan } from "./series.js";
 
 /** @typedef {import("./state.js").State} State */
+/** @typedef {import("./shapes.js").Mark} Mark */
 /** @typedef {{key: string, title: string, names: string[], removable: boolean}} Spec */
 
 export const REDRAW_MS = 250;
@@ -84,10 +85,22 @@ export function missingCurves(state, curated, added, own = []) {
   );
 }
 
+/**
+ * The advisories that a chart shows: those that its curves are evidence of. One that no chart shows stands in the first.
+ * @param {Mark[]} marks
+ * @param {Spec[]} specs all charts
+ * @param {Spec} spec
+ */
+export function marksFor(marks, specs, spec) {
+  const shows = (/** @type {Spec} */ chart, /** @type {Mark} */ mark) =>
+    mark.names.some((name) => chart.names.includes(name));
+  return marks.filter((mark) => shows(spec, mark) || (spec === specs[0] && !specs.some((chart) => shows(chart, mark))));
+}
+
 export class Curves {
   /**
    * @param {HTMLElement} box
-   * @param {{plotly: any, baselines: Record<string, import("./shapes.js").Baseline[]>, components: Record<string, string>, onRemove: (key: string) => void, onStep: (step: number) => void, onZoom?: (names: string[]) => void}} options
+   * @param {{plotly: any, baselines: Record<string, import("./shapes.js").Baseline[]>, components: Record<string, string>, onRemove: (key: string) => void, onStep: (step: number) => void, marks?: () => Mark[], onZoom?: (names: string[]) => void}} options
    */
   constructor(box, options) {
     this.box = box;
@@ -98,6 +111,8 @@ export class Curves {
     this.range = null;
     /** @type {[number, number] | null} */
     this.span = null;
+    /** @type {Spec[]} */
+    this.specs = [];
     this.view = { smooth: 0, log: false };
     this.drawing = false;
     this.again = false;
@@ -115,6 +130,7 @@ export class Curves {
    */
   update(state, specs, view) {
     this.state = state;
+    this.specs = specs;
     this.view = view;
     const wanted = new Set(specs.map((spec) => spec.key));
     for (const [key, chart] of this.charts) {
@@ -167,6 +183,11 @@ export class Curves {
       for (const chart of this.charts.values()) if (chart.node === entry.target) chart.visible = entry.isIntersecting;
     }
     this.redraw();
+  }
+
+  /** @param {Spec} spec */
+  marksOf(spec) {
+    return marksFor(this.options.marks?.() ?? [], this.specs, spec);
   }
 
   recolour() {

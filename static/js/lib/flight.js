@@ -1,8 +1,8 @@
 // @ts-check
 /** The rollouts of the present step as a grid that keeps its shape: one cell each, from waiting to scored. */
-import { failureWords } from "./failure.js";
 import { h, setAttr, setText, t } from "./dom.js";
 import { duration, plain, scaleStep, score } from "./format.js";
+import { endWords } from "./outcome.js";
 import { lastTool, modelTurns, rewardSpan } from "./rollouts.js";
 import { Roving } from "./roving.js";
 
@@ -64,8 +64,7 @@ export function cellWords(cell, turns, nowMs) {
     const words = [nameOf(row), t("turn", { n: count + 1 }), lastTool(turns), duration(Math.floor(age), t)];
     return words.filter(Boolean).join(" · ");
   }
-  const said = row.error ? failureWords(row.error).title : "";
-  const words = [nameOf(row), said || t(`status.${row.status}`), t(count === 1 ? "one_turn" : "turns", { n: count })];
+  const words = [nameOf(row), endWords(row), t(count === 1 ? "one_turn" : "turns", { n: count })];
   if (row.reward !== null) words.push(`${t("reward")} ${score(row.reward)}`);
   return words.join(" · ");
 }
@@ -167,7 +166,7 @@ export class Flight {
     setAttr(node, "data-reward", scored ? scaleStep(row.reward, span.low, span.high) : null);
     setAttr(node, "aria-disabled", row ? null : "true");
     setText(node, running ? String((known.length ? modelTurns(known) : row.turns) + 1) : "");
-    const words = running ? `${nameOf(row)} · ${t("status.running")}` : cellWords(cell, known, nowMs); // the age is below
+    const words = running ? `${nameOf(row)} · ${t("outcome.in_flight")}` : cellWords(cell, known, nowMs); // the age is below
     setAttr(node, "aria-label", words);
     setAttr(node, "title", words);
   }

@@ -4,7 +4,6 @@ import { all, h, has, maybe, s, setAttr, setText, t } from "./dom.js";
 import { failureWords } from "./failure.js";
 import { coarse, duration, figure, percent } from "./format.js";
 import { heldText, reportLines } from "./reports.js";
-import { counts } from "./rollouts.js";
 import { last, sparkLines } from "./series.js";
 
 /** @typedef {Record<string, any>} Row */
@@ -88,8 +87,8 @@ function phaseText(run, rollouts, perStep) {
   if (run.state === "draft") return run.phase === "checking" ? t("phase.checking") : "";
   if (run.state !== "running" && run.state !== "preparing") return "";
   if (run.phase === "generating" && rollouts.length) {
-    const known = counts(rollouts);
-    return t("generating_of", { done: known.all - known.running, all: Math.max(known.all, perStep ?? 0) });
+    const done = rollouts.filter((row) => row.status !== "running").length;
+    return t("generating_of", { done, all: Math.max(rollouts.length, perStep ?? 0) });
   }
   return run.phase && run.phase !== run.state && has(`phase.${run.phase}`) ? t(`phase.${run.phase}`) : "";
 }

@@ -1,8 +1,8 @@
 // @ts-check
 /** The rollouts of one step: groups of cards. A card is a button; its bar is the reward, its figure the advantage. */
-import { failureWords } from "./failure.js";
 import { h, keyed, setAttr, setText, t } from "./dom.js";
 import { advantageStep, figure, plain, scaleStep, score } from "./format.js";
+import { OUTCOMES, endWords, outcomeWords } from "./outcome.js";
 
 /** @typedef {Record<string, any>} Row */
 /** @typedef {{low: number, high: number}} Span */
@@ -56,9 +56,8 @@ function makeCard(row) {
 
 /** @param {Row} row */
 function noteOf(row) {
-  if (row.error) return failureWords(row.error).title || t(`status.${row.status}`);
-  if (row.status !== "running" && row.status !== "completed") return t(`status.${row.status}`);
-  return t(row.turns === 1 ? "one_turn" : "turns", { n: row.turns });
+  if (row.error || row.status === "running") return endWords(row);
+  return `${outcomeWords(row)} · ${t(row.turns === 1 ? "one_turn" : "turns", { n: row.turns })}`;
 }
 
 /**
@@ -92,7 +91,7 @@ function updateCard(node, row, span, selected) {
       step: row.step,
       group: row.group,
       index: row.policy ? plain(row.policy) : row.index,
-      status: t(`status.${row.status}`),
+      status: outcomeWords(row),
       reward: score(row.reward),
       advantage: score(row.advantage),
     }),
@@ -106,7 +105,7 @@ function makeGroup() {
     h(
       "header",
       { class: "group-head" },
-      h("h3"),
+      h("h3", {}, h("a")),
       h("span", { class: "group-task truncate soft" }),
       h("span", { class: "group-figures muted" }),
       h("span", { class: "badge group-flag", "data-state": "warning", hidden: true }, t("zero_variance")),
@@ -117,7 +116,7 @@ function makeGroup() {
 
 /**
  * Draw all groups of a step.
- * @param {HTMLElement} box
+ * @param {HTMLElement} box its data-groups is where the pages of groups are
  * @param {Row[]} rollouts
  * @param {Map<string, Row>} groups by "step/group"
  * @param {string | null} selected
@@ -132,7 +131,9 @@ export function drawGroups(box, rollouts, groups, selected) {
     (node, item) => {
       const first = item.rows[0];
       const known = groups.get(`${first.step}/${item.group}`);
-      setText(node.querySelector("h3"), t("group", { n: item.group }));
+      const head = node.querySelector("h3 a");
+      setText(head, t("group", { n: item.group }));
+      setAttr(head, "href", box.dataset.groups ? `${box.dataset.groups}${first.step}/${item.group}/` : null);
       const task = node.querySelector(".group-task");
       setText(task, plain(first.task || (first.row === null ? "" : t("task_row", { n: first.row }))));
       setAttr(task, "title", plain(first.task || "").slice(0, 500));
@@ -155,18 +156,16 @@ export function drawGroups(box, rollouts, groups, selected) {
 }
 
 /**
- * How a step stands: counts for its heading.
+ * How a step stands: how many rollouts came to what, then how many were cut off, each with the key of its word.
  * @param {Row[]} rollouts
+ * @returns {[string, number][]}
  */
-export function counts(rollouts) {
-  const of = (/** @type {string} */ status) => rollouts.filter((row) => row.status === status).length;
-  return {
-    all: rollouts.length,
-    running: of("running"),
-    completed: of("completed"),
-    truncated: of("truncated"),
-    excluded: of("excluded"),
-  };
+export function stepCounts(rollouts) {
+  const of = (/** @type {string} */ outcome) => rollouts.filter((row) => row.outcome === outcome).length;
+  /** @type {[string, number][]} */
+  const found = OUTCOMES.map((outcome) => [`outcome.${outcome}`, of(outcome)]);
+  found.push(["truncated", rollouts.filter((row) => row.status === "truncated").length]);
+  return found.filter(([, count]) => count);
 }
 
 /**

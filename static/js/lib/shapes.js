@@ -1,8 +1,12 @@
 // @ts-check
-/** What stands in a chart beside its lines: simple policies to compare with, and the stages of the run. */
+/** What stands in a chart beside its lines: simple policies to compare with, the stages of the run, and advisories. */
 
 /** @typedef {{name: string, y: number}} Baseline */
 /** @typedef {{name: string, began: number}} Stage */
+/**
+ * An advisory of the doctor. ``names`` are the metrics that show it; an open one has no end yet.
+ * @typedef {{first: number, last: number, open: boolean, severity: string, title: string, names: string[]}} Mark
+ */
 
 const FONT = 10;
 
@@ -51,6 +55,12 @@ function shortened(name, room) {
 }
 
 /**
+ * A text that Plotly, which reads tags, shows as it is.
+ * @param {string} text
+ */
+const plain = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;");
+
+/**
  * A run's stages as bands behind the lines, every other one shaded, each with its name at its beginning.
  * @param {Stage[]} stages
  * @param {[number, number] | null} span the steps that are shown
@@ -85,7 +95,7 @@ export function stageShapes(stages, span, ink, width) {
         opacity: 0.1,
       })),
     annotations: seen.map((part) => ({
-      text: shortened(part.name, room(part)).replace(/&/g, "&amp;").replace(/</g, "&lt;"), // Plotly reads tags
+      text: plain(shortened(part.name, room(part))),
       x: part.x0,
       xanchor: "left",
       yref: "paper",
@@ -94,5 +104,63 @@ export function stageShapes(stages, span, ink, width) {
       showarrow: false,
       font: { size: FONT, color: ink },
     })),
+  };
+}
+
+const LABEL_PX = 12;
+const MARKS_NAMED = 3;
+
+/**
+ * Advisories as bands from the step at which each began, with their titles along the top of the chart.
+ * @param {Mark[]} marks those of this chart
+ * @param {[number, number] | null} span the steps that are shown
+ * @param {(severity: string) => string} tone
+ * @param {number} width pixels that the steps have
+ * @param {number} [lines] of other titles along the top
+ */
+export function markShapes(marks, span, tone, width, lines = 0) {
+  if (!span) return { shapes: [], annotations: [] };
+  const parts = marks.map((mark) => ({ ...mark, ink: tone(mark.severity), end: mark.open ? span[1] : mark.last }));
+  const seen = parts.filter((part) => part.end >= span[0] && part.first <= span[1]);
+  const px = width / Math.max(span[1] - span[0], 1);
+  return {
+    shapes: seen.flatMap((part) => [
+      {
+        type: "rect",
+        layer: "below",
+        yref: "paper",
+        x0: Math.max(part.first, span[0]),
+        x1: Math.min(part.end, span[1]),
+        y0: 0,
+        y1: 1,
+        line: { width: 0 },
+        fillcolor: part.ink,
+        opacity: 0.12,
+      },
+      {
+        type: "line",
+        yref: "paper",
+        x0: part.first,
+        x1: part.first,
+        y0: 0,
+        y1: 1,
+        line: { color: part.ink, width: part.first < span[0] ? 0 : 1, dash: "dot" },
+      },
+    ]),
+    annotations: seen.slice(0, MARKS_NAMED).map((part, place) => {
+      const from = Math.max(part.first, span[0]);
+      const right = from > (span[0] + span[1]) / 2; // where there is more room to its left
+      return {
+        text: plain(shortened(part.title, (right ? from - span[0] : span[1] - from) * px)),
+        x: from,
+        xanchor: right ? "right" : "left",
+        yref: "paper",
+        y: 1,
+        yanchor: "top",
+        yshift: -(lines + place) * LABEL_PX,
+        showarrow: false,
+        font: { size: FONT, color: part.ink },
+      };
+    }),
   };
 }

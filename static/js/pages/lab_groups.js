@@ -3,6 +3,7 @@
 import { $, all, h, keyed, setAttr, setText, t } from "../lib/dom.js";
 import { advantageStep, plain, scaleStep, score } from "../lib/format.js";
 import { count, longestStack, stack } from "../lib/lab-figures.js";
+import { outcomeWords } from "../lib/outcome.js";
 import { rewardSpan } from "../lib/rollouts.js";
 import { Roving } from "../lib/roving.js";
 
@@ -160,13 +161,7 @@ export class Groups {
     const changed = row.rank !== null && row.rank !== undefined && up !== 0;
     setText(
       node.querySelector(".rollout-note"),
-      row.excluded
-        ? t("status.excluded")
-        : changed
-          ? `${up > 0 ? "↑" : "↓"}${Math.abs(up)}`
-          : status === "completed"
-            ? ""
-            : t(`status.${status}`),
+      row.excluded ? t("outcome.excluded") : changed ? `${up > 0 ? "↑" : "↓"}${Math.abs(up)}` : outcomeWords(row),
     );
     setAttr(
       node.querySelector(".rollout-note"),
@@ -201,7 +196,7 @@ export class Groups {
       step: row.step ?? "–",
       group: row.group,
       index: row.index,
-      status: t(`status.${status}`),
+      status: outcomeWords(row),
       reward: score(row.reward),
       advantage: score(row.advantage),
     };

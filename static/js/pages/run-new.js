@@ -3,6 +3,7 @@
 
 import { h } from "../lib/dom.js";
 import { scaleMatters } from "../lib/lab-view.js";
+import { setControl } from "../lib/options.js";
 
 const form = /** @type {HTMLFormElement | null} */ (document.getElementById("run-form"));
 
@@ -52,6 +53,40 @@ function offerScale() {
   form.append(h("input", { type: "hidden", name: scale.name, value: scale.value, "data-idle": "" }));
 }
 
+/** The options that make the job fit, put into the form where they can be seen. @param {string} values */
+function setOptions(values) {
+  for (const [name, value] of Object.entries(JSON.parse(values))) {
+    const field = control(name);
+    if (!field) continue;
+    setControl(field, value);
+    const fold = field.closest("details");
+    if (fold) fold.open = true;
+    field.dispatchEvent(new Event("input", { bubbles: true }));
+  }
+}
+
+/** @param {MouseEvent} event */
+function onMemoryClick(event) {
+  const target = /** @type {HTMLElement} */ (event.target);
+  const values = target.closest("[data-set]")?.getAttribute("data-set");
+  if (values) setOptions(values);
+  if (target.closest("[data-memory-again]")) document.getElementById("memory")?.dispatchEvent(new Event("again"));
+}
+
+/** What the terms are made of stays open while their figures change. */
+function keepFolds() {
+  const memory = document.getElementById("memory");
+  /** @type {Set<string>} */
+  let open = new Set();
+  const name = (/** @type {Element} */ fold) => fold.querySelector("summary > span")?.textContent ?? "";
+  memory?.addEventListener("htmx:beforeSwap", () => {
+    open = new Set([...memory.querySelectorAll("details[open]")].map(name));
+  });
+  memory?.addEventListener("htmx:afterSwap", () => {
+    for (const fold of memory.querySelectorAll("details")) fold.open = open.has(name(fold));
+  });
+}
+
 /** A problem in a folded or hidden option must be seen. */
 function reveal() {
   for (const field of form?.querySelectorAll(".field[data-invalid]") ?? []) {
@@ -61,6 +96,8 @@ function reveal() {
   form?.querySelector(".field[data-invalid]")?.scrollIntoView({ block: "center" });
 }
 
+document.getElementById("memory")?.addEventListener("click", onMemoryClick);
+keepFolds();
 if (form) {
   form.addEventListener("input", show);
   form.addEventListener("change", show);

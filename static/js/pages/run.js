@@ -106,9 +106,16 @@ const draw = batched(() => {
     log.update(state.events);
     drawEvents($("events"), state.events);
   }
-  if (parts.has("checkpoints")) drawCheckpoints($("checkpoints"), state.checkpoints);
+  if (parts.has("checkpoints")) drawRollBacks();
   if (state.steps.size > 12) trim(state, view.step);
 }, 40);
+
+/** The button that makes a child is the server's, and there while a child can be made. */
+function drawRollBacks() {
+  drawCheckpoints($("checkpoints"), state.checkpoints, maybe("run-branch")?.getAttribute("href") ?? null);
+}
+
+document.addEventListener("htmx:afterSwap", drawRollBacks);
 
 /** What was said of the state before ("the run pauses …") is over. */
 function dropMessages() {

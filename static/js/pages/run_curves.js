@@ -1,11 +1,14 @@
 // @ts-check
 /** The Curves tab of the run page: the charts and their bar. */
-import { $, h, keyed, setAttr, t } from "../lib/dom.js";
+import { $, h, keyed, maybe, setAttr, t } from "../lib/dom.js";
 import { Curves, missingCurves, specsOf } from "../lib/curves.js";
 import { figure } from "../lib/format.js";
 import { loadPlotly } from "../lib/plotly.js";
 
 const ASK_MAX = 32; // as CURVES_ASKED_MAX of webapp/live/snapshot.py
+
+/** The marks of the advisories as the server wrote them: it draws their part of the page anew when they change. */
+const marksText = () => maybe("run-advisories")?.dataset.marks ?? "";
 
 export class CurvePanel {
   /** @param {{state: import("../lib/state.js").State, view: import("../lib/view.js").View, curves: string[], own: string[], plotly: string, baselines: Record<string, import("../lib/shapes.js").Baseline[]>, components: Record<string, string>, onView: () => void, onStep: (step: number) => void, send: (frame: Record<string, unknown>) => boolean}} options */
@@ -13,10 +16,18 @@ export class CurvePanel {
     this.options = options;
     /** @type {Set<string>} */
     this.asked = new Set();
+    this.marked = marksText();
+    document.addEventListener("htmx:afterSwap", () => {
+      const now = marksText();
+      if (now === this.marked) return;
+      this.marked = now;
+      this.curves.recolour();
+    });
     this.curves = new Curves($("charts"), {
       plotly: null,
       baselines: options.baselines,
       components: options.components,
+      marks: () => JSON.parse(this.marked || "[]"),
       onStep: options.onStep,
       onZoom: (names) => this.ask(names.filter((name) => !options.state.fine.has(name))),
       onRemove: (key) => this.change(() => (options.view.add = options.view.add.filter((name) => name !== key))),

@@ -2,13 +2,13 @@
 /** The Rollouts tab of the run page: choose a step, see its groups, read a transcript. */
 import { $, setAttr, setText, t } from "../lib/dom.js";
 import { plain, score } from "../lib/format.js";
-import { counts, drawGroups } from "../lib/rollouts.js";
+import { outcomeWords } from "../lib/outcome.js";
+import { drawGroups, stepCounts } from "../lib/rollouts.js";
 import { Roving } from "../lib/roving.js";
 import { currentStep, rolloutsOf } from "../lib/state.js";
 import { Transcript } from "../lib/transcript.js";
 
 /** @typedef {Record<string, any>} Row */
-const STATUSES = /** @type {const} */ (["running", "completed", "truncated", "excluded"]);
 
 export class RolloutPanel {
   /**
@@ -143,10 +143,7 @@ export class RolloutPanel {
    * @param {number | null} step
    */
   summary(rows, step) {
-    const known = counts(rows);
-    const parts = STATUSES.filter((status) => known[status]).map(
-      (status) => `${known[status]} ${t(`status.${status}`)}`,
-    );
+    const parts = stepCounts(rows).map(([word, count]) => `${count} ${t(word)}`);
     const none = this.asked === step && step !== null ? t("loading") : t("no_rollouts");
     setText($("step-summary"), parts.length ? parts.join(" · ") : none);
   }
@@ -162,7 +159,8 @@ export class RolloutPanel {
       return;
     }
     setAttr(link, "href", `${page.urls.rollout}${row.id}/`);
-    const figures = row.reward === null ? t(`status.${row.status}`) : `${t("reward")} ${score(row.reward)}`;
+    const figures =
+      row.reward === null ? outcomeWords(row) : `${outcomeWords(row)} · ${t("reward")} ${score(row.reward)}`;
     setText($("reader-title"), `${row.step}.${row.group}.${row.policy ? plain(row.policy) : row.index} · ${figures}`);
     setAttr($("reader-title"), "title", plain(row.task || "").slice(0, 500));
     const turns = state.turns.get(row.id);

@@ -38,11 +38,12 @@ def _missing() -> str:
     return ""
 
 
-pytestmark = [
+needs_vllm = [
     pytest.mark.vllm,
     pytest.mark.timeout(900),
     pytest.mark.skipif(bool(_missing()), reason=_missing() or "there"),
 ]
+pytestmark = needs_vllm
 
 
 @pytest.fixture(autouse=True)

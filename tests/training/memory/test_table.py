@@ -75,6 +75,23 @@ def test_all_weights_have_gradients_moments_and_a_reference(folder: Path) -> Non
     assert "reference" not in _terms(_job(folder), folder)
 
 
+def test_a_processor_keeps_holes_between_activations(folder: Path) -> None:
+    model = Model.of(str(folder))
+    assert model is not None
+    for rank, share in ((0, 0.4), (8, 0.9)):
+        job = _job(folder, model__lora_rank=rank, optim__micro_batch_size=8)
+        on_cpu, on_gpu = (memory_of(job, model, device_named(name)) for name in ("cpu", "h100"))
+        terms = {term.key: term.bytes for term in on_cpu.terms}
+        assert terms["holes"] == round(share * terms["activations"]) > 0
+        assert on_cpu.learning == on_cpu.fixed + terms["activations"] + terms["head"] + terms["holes"]
+        assert "holes" not in {term.key for term in on_gpu.terms}
+    plain, again = (
+        _terms(_job(folder, model__gradient_checkpointing=on, optim__micro_batch_size=8), folder, "cpu")
+        for on in (False, True)
+    )
+    assert again["holes"] == plain["holes"] == round(0.4 * plain["activations"]) > again["activations"]
+
+
 def test_an_adapter_alone_has_gradients(folder: Path) -> None:
     found = _terms(_job(folder, model__lora_rank=8, grpo__beta=0.1), folder)
     per_layer = 8 * ((256 + 256) + 2 * (256 + 128) + (256 + 256) + 2 * (256 + 512) + (512 + 256))
@@ -154,10 +171,14 @@ def test_precision_is_chosen_as_the_trainer_does(folder: Path) -> None:
             ("h100", {}),
             ("h100", {"model__lora_rank": 8}),
             ("t4", {"model__lora_rank": 8}),
+            ("Tesla T4=15.0@7.5", {"model__lora_rank": 8}),
+            ("NVIDIA L4=22.5@8.9", {"model__lora_rank": 8}),
+            ("NVIDIA B200=178.4@10.0", {"model__lora_rank": 8}),
             ("cpu", {"model__dtype": "bfloat16"}),
         )
     ]
-    assert names == [["float32", "bfloat16"], ["bfloat16", "bfloat16"], ["float32", "None"], ["bfloat16", "None"]]
+    able, unable = ["bfloat16", "bfloat16"], ["float32", "None"]
+    assert names == [["float32", "bfloat16"], able, unable, unable, able, able, ["bfloat16", "None"]]
 
 
 @pytest.mark.slow
@@ -177,8 +198,10 @@ def test_the_smallest_change_that_fits_is_named(folder: Path) -> None:
     assert whole is not None
     adapted = judge(_job("Qwen/Qwen2.5-7B-Instruct", **big), whole, device_named("a100"))
     assert adapted.change is not None and adapted.change.values["model.lora_rank"] == 16
-    none = judge(_job("Qwen/Qwen2.5-7B-Instruct", **big), whole, device_named("t4"))
-    assert none.change is None and none.other is not None and none.other.bytes > DEVICES["t4"].bytes
+    quantised = judge(_job("Qwen/Qwen2.5-7B-Instruct", **big), whole, device_named("t4"))
+    assert quantised.change is not None and quantised.change.values["model.quantization"] == "nf4"
+    none = judge(_job("Qwen/Qwen2.5-7B-Instruct", **big), whole, device_named("Small box=5"))
+    assert none.change is None and none.other is not None and none.other.bytes >= DEVICES["t4"].bytes
     assert none.other.title in none.hint
 
 
@@ -196,7 +219,12 @@ def test_nobody_knows_another_id_and_a_broken_config_is_a_sentence(tmp_path: Pat
         Model.of(str(tmp_path))
     with pytest.raises(ConfigError, match="no device abacus"):
         device_named("abacus")
-    assert device_named("Our box=12.5").bytes == round(12.5 * GIB)
+    for key in ("=12.5", "Our box=", "Our box=12.5.1", "Our box=12@", "Our box=12@x"):
+        with pytest.raises(ConfigError, match="no device"):
+            device_named(key)
+    boxes = [device_named(key) for key in ("Our box=12.5", "Our box=12.5@7.0", "Our box=12.5@12.0")]
+    assert {(box.title, box.bytes) for box in boxes} == {("Our box", round(12.5 * GIB))}
+    assert [box.computes_bf16 for box in boxes] == [True, False, True]
 
 
 def test_the_command_prints_terms_and_verdict(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -208,6 +236,30 @@ def test_the_command_prints_terms_and_verdict(folder: Path, tmp_path: Path, caps
     assert main(["memory", str(job), "--device", "Matchbox=0.001", "--json"]) == 1
     told = json.loads(capsys.readouterr().out)
     assert told["fits"] is False and told["device"] == {"title": "Matchbox", "bytes": round(0.001 * GIB)}
-    assert {"weights", "gradients", "optimizer", "cache"} < {term["term"] for term in told["terms"]}
+    parts = {term["term"]: term["part"] for term in told["terms"]}
+    assert (parts["weights"], parts["gradients"], parts["head"]) == ("kept", "kept", "learning")
+    assert (parts["activations"], parts["cache"], parts["program"]) == ("learning", "sampling", "kept")
+    assert told["told"]["verdict"]["template"] == "It needs about {need}, and {device} has {all}."
+    weights = next(term for term in told["terms"] if term["term"] == "weights")
+    assert (weights["title"], weights["told"]["values"]["size"]) == ("Weights of the model", 4)
+    assert told["change"] is None and told["changed"] is None
     assert main(["memory", str(job), "--device", "abacus"]) == 2
     assert "There is no device abacus" in capsys.readouterr().err
+    assert main(["memory", str(job), "--device", "abacus", "--json"]) == 2
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert (error["code"], error["boundary"]) == ("config_invalid", "config") and "no device abacus" in error["message"]
+
+
+def test_the_starter_is_known_before_it_is_built() -> None:
+    need = memory_of(JobConfig(), _starter(), device_named("a10"))
+    terms = {term.key: term.bytes for term in need.terms}
+    # 768 tokens × 128, tied; each of two layers: q 128 × 128, k and v 128 × 64, o 128 × 128, three of 128 × 384, two
+    # norms of 128, two of a head of 32; one norm at the end.
+    layer = 128 * 128 * 2 + 2 * 128 * 64 + 3 * 128 * 384 + 2 * 128 + 2 * 32
+    assert terms["weights"] == 4 * (768 * 128 + 2 * layer + 128)
+
+
+def _starter() -> Model:
+    found = Model.of("starter")
+    assert found is not None
+    return found

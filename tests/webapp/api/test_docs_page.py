@@ -56,6 +56,7 @@ def test_parameters_bodies_and_answers_are_told_by_field() -> None:
         "name": ("string", False, 0),
         "config": ("object", False, 0),
         "launch": ("boolean", False, 0),
+        "step": ("integer | null", False, 0),
     }
     (answer,) = clone.answers
     kinds = {row.name: (row.kind, row.depth) for row in answer.fields}

@@ -13,6 +13,7 @@ from django.utils import timezone
 from tests.security.routes import API, TABLE
 from tests.security.test_authorisation_matrix import _address, objects
 from tests.webapp.api.answers import complaints, operations, schema
+from webapp.advisories.models import Advisory
 from webapp.api.base import api
 from webapp.engine.history import event_add
 from webapp.environments.models import DatasetOrder
@@ -89,8 +90,13 @@ def lived(project: Project, objects: dict[str, Any], evaluation: Any, alice: Use
     MetricPoint.objects.create(run=run, attempt=1, step=2, name="reward", value=float("nan"), seq=2)
     rollout = Rollout.objects.filter(run=run, held_out=False).first()
     assert rollout is not None
+    Rollout.objects.filter(pk=rollout.pk).update(task="add two numbers", row=0, outcome="solved")
     messages = [{"role": "assistant", "content": "5"}]
-    Turn.objects.create(run=run, rollout=rollout, number=1, messages=messages, tokens=3, seconds=0.5, seq=3)
+    Turn.objects.create(run=run, rollout=rollout, number=2, messages=messages, tokens=3, seconds=0.5, seq=3)
+    curve = {"name": "kl", "steps": [1, 2], "values": [0.1, 3.0]}
+    shown = {"id": str(rollout.pk), "step": 1, "group": 0, "index": 0}
+    evidence = {"curves": [curve], "rollouts": [shown], "figures": {"now": "3", "usual": "0.1"}}
+    Advisory.objects.create(run=run, code="kl_spike", first=2, last=2, evidence=evidence)
     RolloutGroup.objects.create(
         run=run, attempt=1, step=1, group=0, reward_mean=0.5, reward_std=0.0, zero_variance=True, seq=4
     )

@@ -178,7 +178,8 @@ def test_a_late_worker_hands_nothing_in(shop: Environment, bob: User) -> None:
 def test_a_few_orders_at_once(shop: Environment, bob: User) -> None:
     for _number in range(orders.MAX_OPEN):
         _ask(shop, bob, count=2)
-    with pytest.raises(ValidationError, match="wait until one is done"):
+    full = "3 datasets of this project are being generated already. Wait until one is done, then try again."
+    with pytest.raises(ValidationError, match=full):
         _ask(shop, bob, count=2)
 
 

@@ -17,12 +17,15 @@ from webapp.launch.disk import disk_forecast, disk_sentence
 Usage = namedtuple("Usage", "total used free")
 
 
-def config(source: str = "acme/Small-1B", *, keep: int = 3, minutes: float = 10.0, **over: Any) -> JobConfig:
+def config(
+    source: str = "acme/Small-1B", *, keep: int = 3, minutes: float = 10.0, keep_tokens: int = 256, **over: Any
+) -> JobConfig:
     """100 steps of 64 rollouts of at most 512 tokens; a checkpoint every 10 steps, of which ``keep`` stay."""
     groups: dict[str, Any] = {"model": {"source": source}, "run": {"save_every": 10, "max_steps": 100}} | over
     groups["model"] = {"source": source} | over.get("model", {})
     made = JobConfig.model_validate(groups)
     object.__setattr__(made.run, "keep_last", keep)
+    object.__setattr__(made.run, "keep_tokens_mib", keep_tokens)
     object.__setattr__(made.run, "save_every_minutes", minutes)
     return made
 
@@ -47,7 +50,9 @@ def test_full_weights_cost_three_times_themselves_a_checkpoint() -> None:
     found = disk_forecast(config())
     assert found is not None
     assert (found.checkpoints, found.each, found.model, found.bounded) == (4, 12 * 10**9, 4 * 10**9, True)
-    assert found.records == 2 * 100 * 64 * (2000 + 4 * 512)
+    assert found.records == 2 * 100 * 64 * (2000 + 4 * 512) + 6 * 100 * 64 * (1024 + 512)
+    some = disk_forecast(config(keep_tokens=10))
+    assert some is not None and some.records == 2 * 100 * 64 * (2000 + 4 * 512) + 10 * 2**20
     assert found.total == 4 * 12 * 10**9 + 4 * 10**9 + found.records
     every = disk_forecast(config(keep=0))
     assert every is not None and (every.checkpoints, every.bounded) == (10, False)
@@ -77,7 +82,7 @@ def test_the_check_says_what_fits_and_warns_of_what_does_not(monkeypatch: pytest
     assert check.ok and not check.hint and not check.hard
     assert check.message.replace("\xa0", " ") == (
         "About 48.5 GB: 4 checkpoints of 11.2 GB (the last 3 and the best) + the final model of 3.7 GB + "
-        "records of at most 49.4 MB. 60.0 GB are free for checkpoints and records."
+        "records of at most 105.7 MB. 60.0 GB are free for checkpoints and records."
     )
     monkeypatch.setattr(preflight.shutil, "disk_usage", lambda path: Usage(0, 0, 50 * 1024**3))
     late = preflight._check_disk(config())

@@ -16,6 +16,7 @@ from tests.working import at_once, done
 from training.presets import presets
 from webapp.datasets.models import Dataset
 from webapp.environments.models import DatasetOrder, Environment, OrderState
+from webapp.environments.orders import order_create, order_room
 from webapp.launch import preparing
 from webapp.launch.findings import Check, Outcome
 from webapp.launch.preparing import preparation_drop, preparation_open
@@ -77,6 +78,25 @@ def test_two_clicks_are_one_and_the_last_word_counts(project: Project, bob: User
     first, second = begin(project, bob, TOOLBENCH), begin(project, bob, TOOLBENCH, launch=False)
     assert first.pk == second.pk and not second.launch
     assert (Preparation.objects.count(), Environment.objects.count()) == (1, 1)
+
+
+def test_presets_in_quick_succession_take_turns(project: Project, bob: User, client_for: Callable[..., Client]) -> None:
+    """A project has a few orders of datasets open at once; what comes later waits for its turn."""
+    begin(project, bob, TOOLBENCH)
+    environment = Environment.objects.get()
+    while order_room(project):
+        order_create(environment=environment, user=bob, name="other", command="tasks", arguments={"count": 5})
+    item = begin(project, bob, presets()["webshop"])
+    look_all()
+    item.refresh_from_db()
+    assert (item.state, DatasetOrder.objects.count()) == ("open", 3)
+    asked = {"preset": "webshop", "size": "test"}
+    page = client_for(bob).get(reverse("run-needs", args=[project.slug]), asked).headers["Location"]
+    shown = client_for(bob).get(page).content.decode()
+    assert "waits until another dataset of this project is generated" in shown
+    DatasetOrder.objects.filter(name="other").update(state=OrderState.FAILED)
+    look_all()
+    assert DatasetOrder.objects.exclude(environment=environment).count() == 1
 
 
 def test_a_failure_is_a_sentence_and_may_be_tried_again(project: Project, bob: User) -> None:

@@ -167,7 +167,7 @@ def test_settings_are_kept_and_shown_again(client_for: Callable[..., Client], bo
     assert client.post("/notifications/settings/", data).status_code == 302
     watch, reader = Watch.objects.get(), Reader.objects.get()
     assert (watch.user, watch.project, watch.scope, watch.mail) == (bob, project, "all", True)
-    assert (reader.language, len(reader.muted), "run_failed" in reader.muted) == ("zh-hans", 5, False)
+    assert (reader.language, len(reader.muted), "run_failed" in reader.muted) == ("zh-hans", 6, False)
     page = client.get("/notifications/settings/").content.decode()
     assert '<option value="all" selected>' in page and '<option value="zh-hans" selected>' in page
 

@@ -157,7 +157,7 @@ def test_a_run_without_held_out_tasks_shows_no_card(make_run: Any, client_for: A
 def test_the_page_of_an_evaluation_lists_failures_first_and_what_has_no_verdict_last(
     evaluated: Any, client_for: Any, rita: Any
 ) -> None:
-    Rollout.objects.filter(run=evaluated.run, step=2, held_out=True, group=0).update(env_parts={})
+    Rollout.objects.filter(run=evaluated.run, step=2, held_out=True, group=0).update(outcome="no_verdict")
     page = client_for(rita).get(_url(evaluated.run, "run-held-out-step", 2)).content.decode()
     order = [page.index(f"held {place}") for place in (1, 2, 0)]
     assert order == sorted(order)

@@ -64,6 +64,7 @@ def test_the_page_of_a_rollout_names_components_as_the_run_does(
     with translation.override("zh-hans"):
         titles = list(page.component_titles(page._components(run, page.config_of(run))).values())
     table = text.split('class="table table-dense parts"')[1]
-    found = re.findall(r'<tr(?: data-curve="(\d)")?>\s*<td title="\w+"><span[^>]*></span>([^<]+)</td>', table)
+    cells = r"<tr(?: data-curve=\"(\d)\")? data-part=\"\w+\">\s*<td title=\"\w+\"><span[^>]*></span>([^<]+)</td>"
+    found = re.findall(cells, table)
     assert found == [("0", titles[0]), ("1", titles[1]), ("", "gone")]
     assert not {"tool_necessity", "final_answer"} & {title for _curve, title in found}

@@ -317,9 +317,9 @@ def test_why_a_state_changed_is_in_the_readers_language(make_run: Make, project:
     error = ErrorInfo(code="trainer_died", boundary="trainer", message="No result.", hint="")
     stopped = RunEvent.objects.get(run=run, kind="state")
     assert stopped.payload["reason"] == {"template": "stopped by {name}", "values": {"name": "rita"}}
-    assert page.event_words({"kind": "state", "payload": stopped.payload}) == "running → stopping stopped by rita"
+    assert page.event_words({"kind": "state", "payload": stopped.payload}) == "running → stopping · stopped by rita"
     with translation.override("zh-hans"):
-        assert page.event_words({"kind": "state", "payload": stopped.payload}) == "运行中 → 停止中 由 rita 停止"
+        assert page.event_words({"kind": "state", "payload": stopped.payload}) == "运行中 → 停止中 · 由 rita 停止"
         words = page.event_words({"kind": "state", "payload": {"error": error.model_dump(mode="json")}})
         assert "No result." in words and "训练" in words
         assert page.event_words({"kind": "state", "payload": {"reason": "launched by ana"}}).endswith("launched by ana")

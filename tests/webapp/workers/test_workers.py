@@ -157,7 +157,7 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     program = tmp_path / "nvidia-smi"
     program.write_text(
         f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\n'
-        "echo 'NVIDIA H200, 143771'\necho 'NVIDIA A10, 23028'\necho 'garbage'\n"
+        "echo 'NVIDIA H200, 143771, 9.0'\necho 'NVIDIA A10, 23028, 8.6'\necho 'garbage'\necho 'A, B, 1'\n"
     )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path) + ":/bin:/usr/bin")
@@ -171,8 +171,15 @@ def test_a_worker_tells_the_memory_of_its_gpu(driver: Path) -> None:
     for _ in range(2):
         beating.beat("train-0@one", 77, ["train"])
     row = Worker.objects.get()
-    assert (row.gpu, row.gpu_bytes) == ("NVIDIA A10", 23028 << 20)
-    assert driver.read_text() == "--query-gpu=name,memory.total --format=csv,noheader,nounits -i 2,3\n", "asked once"
+    assert (row.gpu, row.gpu_bytes, row.gpu_capability) == ("NVIDIA A10", 23028 << 20, "8.6")
+    how = "--query-gpu=name,memory.total,compute_cap --format=csv,noheader,nounits -i 2,3\n"
+    assert driver.read_text() == how, "asked once"
+
+
+def test_a_capability_that_the_driver_does_not_know_is_left_out(driver: Path) -> None:
+    program = driver.parent / "nvidia-smi"
+    program.write_text("#!/bin/sh\necho 'Quadro, RTX, 23028, [N/A]'\n")
+    assert beating.gpu() == beating.Gpu("Quadro, RTX", 23028 << 20)
 
 
 def test_without_a_driver_no_memory_is_claimed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -188,7 +195,7 @@ def test_without_a_driver_no_memory_is_claimed(monkeypatch: pytest.MonkeyPatch, 
 def test_a_job_is_judged_by_the_smallest_gpu_of_a_living_worker() -> None:
     assert beating.training_gpu() == ""
     _worker("train-0@one", gpu="NVIDIA H200", gpu_bytes=143771 << 20)
-    _worker("train-1@one", gpu="NVIDIA A10", gpu_bytes=23028 << 20)
+    _worker("train-1@one", gpu="NVIDIA A10", gpu_bytes=23028 << 20, gpu_capability="8.6")
     _worker("train-0@gone", age_s=60, gpu="NVIDIA T4", gpu_bytes=15 << 30)
     _worker("short@one", queues=["short"], gpu="NVIDIA T4", gpu_bytes=15 << 30)
-    assert beating.training_gpu() == "NVIDIA A10=22.5"
+    assert beating.training_gpu() == "NVIDIA A10=22.5@8.6"

@@ -8,19 +8,7 @@ import numpy as np
 
 from training.rewards.lab.table import Floats, Table
 from training.rewards.lab.terms import Scored
-
-OUTCOMES = (
-    "task_success",
-    "bfcl_task_success",
-    "webshop_success",
-    "toolbench_pass",
-    "helloagents_accuracy",
-    "numeric_match",
-    "exact_match",
-    "webshop_score",
-)
-"""Functions that judge the task itself, the first that is there counts."""
-ENVIRONMENT = "task_success"
+from training.rewards.verdict import ENVIRONMENT, OUTCOMES
 
 
 class Outcome(NamedTuple):

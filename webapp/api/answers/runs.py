@@ -60,6 +60,7 @@ class RunLine(RunState):
     success: float | None
     success_range: tuple[float, float] | None = Field(description="95% interval, of evaluations that have ended")
     heldout_success: float | None
+    advisories: int = Field(description="open ones")
     reward_spec: str
     model: str
     dataset: str
@@ -87,6 +88,59 @@ class Curves(BaseModel):
     curves: dict[str, Curve]
 
 
+class EvidenceCurve(BaseModel):
+    """A curve that shows what an advisory says, over the last 64 steps at most."""
+
+    name: str
+    title: str
+    steps: list[int]
+    values: list[float]
+
+
+class CheckpointPlace(BaseModel):
+    """A checkpoint that a child may start from."""
+
+    id: UUID
+    step: int
+
+
+class DoctorThreshold(BaseModel):
+    """A threshold of the run doctor, in the language that was asked for."""
+
+    value: float
+    default: float
+    title: str
+    unit: str
+
+
+class DoctorRules(BaseModel):
+    """When the doctor speaks in a project, and what follows (docs/doctor.md)."""
+
+    thresholds: dict[str, DoctorThreshold]
+    reactions: dict[str, str] = Field(description="notify, keep or pause, by the advisory's code")
+
+
+class Advisory(BaseModel):
+    """What the run doctor found (docs/doctor.md), in the language that was asked for."""
+
+    id: UUID
+    code: str
+    severity: str = Field(description="stop, warn or note")
+    first: int = Field(description="step at which its rule spoke first")
+    last: int = Field(description="step at which its rule spoke last")
+    open: bool = Field(description="false once its cause has been absent for 10 steps")
+    title: str
+    sentence: str
+    meaning: str
+    remedy: str
+    acts: list[str] = Field(description="what a page offers beside it")
+    curves: list[EvidenceCurve]
+    rollouts: list[UUID] = Field(description="up to three that show it")
+    paused: bool = Field(description="whether a rule of the project paused the run when it opened")
+    kept: int | None = Field(description="step of the checkpoint that a rule keeps")
+    before: CheckpointPlace | None = Field(description="the newest checkpoint from before it; a child may start there")
+
+
 class Rollout(BaseModel):
     """One episode."""
 
@@ -98,7 +152,9 @@ class Rollout(BaseModel):
     row: int | None = Field(description="row of the dataset")
     task: str
     policy: str = Field(description="who played, where it was not the run's model")
-    status: str
+    status: str = Field(description="running, completed, truncated or excluded: how the episode went")
+    outcome: str = Field(description="in_flight, solved, partly, failed, no_verdict or excluded: what came of its task")
+    judged_by: str = Field(description="the reward component that decided the outcome; empty for the environment")
     reward: float | None
     parts: Object = Field(description="value of each reward component")
     advantage: float | None

@@ -131,6 +131,8 @@ def _origin_words(operation: str, options: dict[str, Any]) -> str:
         return ngettext("%(n)s row added manually.", "%(n)s rows added manually.", count) % {"n": count}
     if operation == "pairs":
         return _pairs_words(options)
+    if operation == "rollouts":
+        return _rollouts_words(options)
     if operation == "order":
         return _("Written by the environment %(name)s.") % {"name": options.get("environment", "")}
     if operation == "upload":
@@ -138,9 +140,25 @@ def _origin_words(operation: str, options: dict[str, Any]) -> str:
     return operation
 
 
+def _rollouts_words(options: dict[str, Any]) -> str:
+    number, values = int(options.get("chosen") or 0), {"runs": options.get("runs", "")}
+    if options.get("use") == "tasks":
+        text = ngettext("The tasks of %(n)s rollout of %(runs)s.", "The tasks of %(n)s rollouts of %(runs)s.", number)
+    else:
+        text = ngettext("%(n)s rollout of %(runs)s.", "%(n)s rollouts of %(runs)s.", number)
+    said = text % {"n": number, **values}
+    if view := options.get("view"):
+        said = f"{said} {_('Found by: %(view)s') % {'view': view}}"
+    return said
+
+
 def _pairs_words(options: dict[str, Any]) -> str:
     values = {"run": options.get("run", ""), "gap": f"{float(options.get('min_gap') or 0):g}"}
     said = _("Best against worst rollout of each group of the run %(run)s, at least %(gap)s apart.") % values
+    if options.get("chosen"):
+        chosen = int(options["chosen"])
+        said += " " + ngettext("Of %(n)s group.", "Of %(n)s groups.", chosen) % {"n": chosen}
+        said += f" {_('Found by: %(view)s') % {'view': options['view']}}" if options.get("view") else ""
     unread = int(options.get("unread") or 0)
     if not unread:
         return said

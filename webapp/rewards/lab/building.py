@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from django.db.models import Max
+from django.db.models import Max, Q
 from django.utils.translation import gettext_noop
 from pydantic import ValidationError as ShapeError
 
@@ -25,6 +25,7 @@ from webapp.rewards.lab.pasted import TEXT_NAME, conversations_of, grouped
 from webapp.rewards.lab.recorded import Found, Rows, found_in
 from webapp.rewards.lab.sets import recorded_rollouts
 from webapp.rewards.models import RolloutSet, SetKind, SetState
+from webapp.rollouts.groups import groups_read
 from webapp.runs.config import common_components, config_of
 from webapp.runs.models import Run
 from webapp.work import Claim
@@ -117,6 +118,8 @@ def _cases(rollout_set: RolloutSet) -> Found:
 def _of_run(rollout_set: RolloutSet, run: Run, folder: Path, report: Callable[[int, int | None], None]) -> Found:
     """The finished rollouts of each step as its newest attempt played it."""
     rollouts = recorded_rollouts(run, rollout_set.first_step, rollout_set.last_step)
+    if rollout_set.groups_path.exists():
+        rollouts = rollouts.filter(_chosen(rollout_set))
     steps = list(rollouts.order_by("step").values_list("step").annotate(newest=Max("attempt")))
     total = sum(rollouts.filter(step=step, attempt=newest).count() for step, newest in steps)
     if total > MAX_ROLLOUTS:
@@ -126,6 +129,17 @@ def _of_run(rollout_set: RolloutSet, run: Run, folder: Path, report: Callable[[i
         rows = Rows(file, run, rollouts, lambda: report(0, None))
         for step, newest in steps:
             yield from found_in(rollouts.filter(step=step, attempt=newest).order_by("group", "index"), rows)
+
+
+def _chosen(rollout_set: RolloutSet) -> Q:
+    """The groups that somebody chose, whole."""
+    by_step: dict[int, list[int]] = {}
+    for step, group in groups_read(rollout_set.groups_path):
+        by_step.setdefault(step, []).append(group)
+    wanted = Q(pk=None)
+    for step, groups in by_step.items():
+        wanted |= Q(step=step, group__in=groups)
+    return wanted
 
 
 def _finish(claim: Claim[RolloutSet], folder: Path, writer: SetWriter) -> None:

@@ -16,10 +16,10 @@ from training.data.reader import read_records
 from training.errors import Boundary
 from training.rewards.base import Episode
 from training.rewards.lab.writing import Recorded, message_head
-from webapp.datasets.models import Dataset
+from webapp.datasets.of_runs import dataset_of_step
 from webapp.rollouts.episodes import BATCH, episodes_of
 from webapp.rollouts.models import Rollout, RolloutStatus
-from webapp.runs.config import config_at, stage_at
+from webapp.runs.config import stage_at
 from webapp.runs.models import Run
 
 Found = Iterator[tuple[Recorded, Episode | None]]
@@ -111,10 +111,5 @@ class Rows:
 
 def dataset_path(run: Run, step: int) -> Path | None:
     """The rows that a step was trained on, if they are those of a dataset of its project: no other path is read."""
-    config = config_at(run, step)
-    path = Path(config.data.train) if config else Path()
-    try:
-        known = Dataset.objects.filter(pk=uuid.UUID(path.parent.name), project=run.project_id).first()
-    except ValueError:
-        return None
-    return known.rows_path if known and known.rows_path == path and path.is_file() else None
+    known = dataset_of_step(run, step)
+    return known.rows_path if known else None

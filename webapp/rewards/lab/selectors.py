@@ -15,8 +15,8 @@ def rollout_sets_of(project: Project) -> QuerySet[RolloutSet]:
 
 
 def set_of_run(run: Run) -> RolloutSet | None:
-    """The newest set of a run that can be used."""
-    return rollout_sets_of(run.project).filter(run=run, state=SetState.READY).first()
+    """The newest set of a run that can be used, of all groups of its steps."""
+    return rollout_sets_of(run.project).filter(run=run, state=SetState.READY, found_by="").first()
 
 
 def percent_of(rollout_set: RolloutSet) -> int:

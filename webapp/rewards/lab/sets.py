@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import uuid
+from collections.abc import Collection
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
@@ -18,6 +19,7 @@ from webapp.rewards.cases import cases_of
 from webapp.rewards.lab.cache import cache
 from webapp.rewards.lab.pasted import TEXT_NAME, conversations_of
 from webapp.rewards.models import RolloutSet, SetKind
+from webapp.rollouts.groups import groups_write
 from webapp.rollouts.models import Rollout, RolloutStatus
 from webapp.runs.models import Run
 from webapp.teams.audit import audit
@@ -38,8 +40,13 @@ def rollout_set_create(
     first_step: int | None = None,
     last_step: int | None = None,
     text: str = "",
+    groups: Collection[tuple[int, int]] | None = None,
+    found_by: str = "",
 ) -> RolloutSet:
-    """Freeze a set of episodes: the row now, its files by a worker. Raises ``ValidationError`` by field."""
+    """Freeze a set of episodes: the row now, its files by a worker. Raises ``ValidationError`` by field.
+
+    ``groups``: of a run these alone, each by step and number; ``found_by`` says in words how they were found.
+    """
     if kind not in SetKind.values:
         raise ValidationError({"kind": _("Choose where the episodes come from.")})
     made = RolloutSet(
@@ -50,10 +57,13 @@ def rollout_set_create(
         kind=kind,
         first_step=first_step,
         last_step=last_step,
+        found_by=found_by[:500],
     )
     _check_room(project)
     if kind == SetKind.RUN:
         made.run, made.run_name = _checked_run(project, run, first_step, last_step)
+        if groups is not None:
+            groups_write(made.groups_path, groups)
     elif kind == SetKind.CASES and not cases_of(project).exists():
         raise ValidationError({"kind": _("This project has no reward test cases yet.")})
     elif kind == SetKind.PASTED:

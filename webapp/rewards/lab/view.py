@@ -21,6 +21,7 @@ from training.rewards.lab.table import STATUSES, Bools, Floats, Ints, Longs, Tab
 from training.rewards.lab.terms import Scored, scored
 from training.rewards.lab.values import Column
 from training.rewards.registry import COMPONENTS
+from webapp import outcomes
 from webapp.rewards.lab.requests import ScoreRequest
 from webapp.rewards.lab.scoring import Job, Values, table_of, values_of
 from webapp.rewards.models import RolloutSet
@@ -173,6 +174,7 @@ def _rollout(table: Table, side: _Side, other: _Side | None, rank_before: Ints, 
         "index": int(table.index[place]),
         "policy": table.meta["policies"][table.policy[place]],
         "status": STATUSES[table.status[place]],
+        "outcome": _word(side, place),
         "excluded": excluded_sentence(table, found, side.values.columns, place, side.values.failed),
         "length": number(table.length[place]),
         "reward": number(found.reward[place]),
@@ -185,6 +187,13 @@ def _rollout(table: Table, side: _Side, other: _Side | None, rank_before: Ints, 
         "parts": {item.name: number(found.parts[item.name][place]) for item in found.components},
         "terms": {item.name: number(item.weight * found.terms[item.name][place]) for item in found.components},
     }
+
+
+def _word(side: _Side, place: int) -> outcomes.Outcome:
+    """What came of a rollout's task as this spec judges it."""
+    if not side.found.included[place]:
+        return outcomes.Outcome.EXCLUDED
+    return outcomes.outcome_of(float(side.outcome.value[place]) if side.outcome else None)
 
 
 def excluded_sentence(

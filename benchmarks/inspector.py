@@ -1,0 +1,182 @@
+"""How fast the rollout inspector answers on one run of a million turns: ``python benchmarks/inspector.py``.
+
+Starts a PostgreSQL of its own, writes the run (``inspector_rows.py``; six minutes at full size), and times what a
+person does: filter, sort, search and page (``find``), the bars beside it (``spread``), and the whole page over HTTP
+(``page``). Prints JSON: the median and the 95th percentile of the milliseconds of each, and what the words of turns
+cost: bytes, and milliseconds of the projection for a thousand turns with and without them.
+``--turns 100000`` writes fewer, ``--folder F`` keeps the database for the next time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from webapp.host.embedded import Embedded  # noqa: E402
+
+ROUNDS = 12
+QUERIES = (
+    "",
+    "outcome=failed&sort=-surprise",
+    "sort=-reward",
+    "sort=advantage&tool=calculator",
+    "outcome=failed&part_tool_call_below=1&sort=-advantage",
+    "truncated=yes&sort=-duration",
+    "boundary=environment",
+    "reward_from=0.1&reward_below=0.15&turns_to=2&sort=-length",
+    "q=9+*+5",
+    "q=9+*+5&outcome=failed&sort=-surprise",
+    "q=calculator+returned",
+    "q=天气&sort=-reward",
+    "q=下雨温度&outcome=failed",
+    "q=get_weather&sort=-surprise",
+    "q=convertCurrency&tool=python",
+    "q=error42&sort=-reward",
+    "q=answer+question+number",
+    "q=nothing+like+this",
+)
+
+
+def milliseconds(work: Callable[[], object], rounds: int = ROUNDS) -> dict[str, float]:
+    """Median and 95th percentile, the first time among them."""
+    taken = []
+    for _round in range(rounds):
+        began = time.perf_counter()
+        work()
+        taken.append((time.perf_counter() - began) * 1000)
+    taken.sort()
+    return {"p50_ms": round(taken[len(taken) // 2], 1), "p95_ms": round(taken[round(0.95 * (len(taken) - 1))], 1)}
+
+
+def measure() -> dict[str, Any]:
+    """All figures; the database is filled."""
+    from django.conf import settings
+    from django.http import QueryDict
+    from django.test import Client
+
+    from webapp.inspector.figures import figures_of
+    from webapp.inspector.filters import filters_of
+    from webapp.inspector.finding import View
+    from webapp.inspector.page import component_names
+    from webapp.inspector.scope import run_scope
+    from webapp.runs.models import Run
+    from webapp.teams.models import User
+
+    settings.ALLOWED_HOSTS = ["testserver"]
+    run = Run.objects.select_related("project").get(name="large")
+    scope = run_scope(run.project, run)
+    names = list(component_names(scope))
+    client = Client()
+    client.force_login(User.objects.get(username="reader"))
+    find: dict[str, Any] = {}
+    spread: dict[str, Any] = {}
+    page: dict[str, Any] = {}
+    for query in QUERIES:
+
+        def view(query: str = query) -> View:
+            return View(scope, filters_of(QueryDict(query)))
+
+        def found(query: str = query) -> None:
+            asked = view(query)
+            assert asked.page("", 50)[0] or "nothing" in query, query
+            assert asked.count is not None
+
+        known = view()
+        find[query] = milliseconds(found) | {"rollouts": known.count.number, "more": known.count.more}
+        spread[query] = milliseconds(lambda known=known: figures_of(known, names))  # type: ignore[misc]
+        page[query] = milliseconds(lambda query=query: client.get(f"/p/bench/runs/{run.pk}/rollouts/?{query}"), 5)  # type: ignore[misc]
+    return {"find": find, "spread": spread, "page": page} | {
+        f"{name}_worst_p95_ms": max(each["p95_ms"] for each in listed.values())
+        for name, listed in (("find", find), ("spread", spread), ("page", page))
+    }
+
+
+def sizes() -> dict[str, Any]:
+    """Bytes of the tables, and of the index over words."""
+    from django.db import connection
+
+    with connection.cursor() as cursor:
+        cursor.execute("SET statement_timeout = 0")
+        cursor.execute("VACUUM ANALYZE")
+        cursor.execute(
+            "SELECT relname, pg_relation_size(oid), reltuples::bigint FROM pg_class"
+            " WHERE relname IN ('rollouts_turn', 'rollouts_rollout', 'turn_words')"
+        )
+        told = {name: {"mib": round(size / 2**20, 1), "rows": rows} for name, size, rows in cursor.fetchall()}
+        cursor.execute("SELECT avg(pg_column_size(words)) FROM (SELECT words FROM rollouts_turn LIMIT 20000) AS looked")
+        return told | {"words_bytes_each": round(float(cursor.fetchone()[0]), 1)}
+
+
+def projection() -> dict[str, Any]:
+    """What a thousand turns cost to write, with and without their words."""
+    from unittest import mock
+
+    from benchmarks.inspector_rows import turns_projected
+
+    told = {}
+    for name, words in (("with", True), ("without", False), ("with again", True), ("without again", False)):
+        without = mock.patch("webapp.engine.batch.numbers_of", lambda run, messages: None)
+        if words:
+            told[f"{name}_ms"] = round(turns_projected(), 1)
+        else:
+            with without:
+                told[f"{name}_ms"] = round(turns_projected(), 1)
+    return told
+
+
+def main() -> int:
+    """Start, fill unless filled, measure, print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition(":")[0])
+    parser.add_argument("--turns", type=int, default=1_000_000)
+    parser.add_argument("--folder", type=Path, help="where the database is kept for the next time")
+    options = parser.parse_args()
+    folder = options.folder or Path(tempfile.mkdtemp(prefix="tiltyard-inspector-"))
+    (folder / "files").mkdir(parents=True, exist_ok=True)
+    services = Embedded(folder)
+    services.start()
+    try:
+        os.environ |= {
+            "DATABASE_URL": services.database_url,
+            "REDIS_URL": services.redis_url,
+            "TILTYARD_DATA_DIR": str(folder / "files"),
+            "DJANGO_SETTINGS_MODULE": "webapp.settings",
+            "TILTYARD_LOG_LEVEL": "ERROR",
+        }
+        print(json.dumps(_told(options.turns), ensure_ascii=False, indent=1))
+    finally:
+        services.stop()
+        if options.folder is None:
+            shutil.rmtree(folder, ignore_errors=True)
+    return 0
+
+
+def _told(turns: int) -> dict[str, Any]:
+    import django
+
+    django.setup()
+    from django.core.management import call_command
+
+    call_command("migrate", verbosity=0)
+    from benchmarks.inspector_rows import fill
+    from webapp.runs.models import Run
+
+    began = time.perf_counter()
+    if not Run.objects.filter(name="large").exists():
+        fill(turns)
+    told = {"fill_s": round(time.perf_counter() - began, 1), "sizes": sizes()}
+    return told | measure() | {"projection_of_1000_turns": projection()}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

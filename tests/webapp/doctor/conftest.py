@@ -1,0 +1,7 @@
+"""Recorded runs, as the advisories' own tests have them."""
+
+from __future__ import annotations
+
+from tests.webapp.advisories.conftest import record, running
+
+__all__ = ["record", "running"]

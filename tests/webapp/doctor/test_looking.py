@@ -1,0 +1,163 @@
+"""The doctor looks at runs as they are recorded: every step once, whatever is cut off."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from tests.training.doctor.planted import BEGIN, FAULTS, STEPS, healthy, planted
+from training.doctor.doctor import Doctor
+from training.doctor.facts import StepFacts
+from webapp.advisories.models import Advisory, Examination
+from webapp.doctor import looking
+from webapp.doctor.tasks import look
+from webapp.notifications.models import Event
+from webapp.notifications.words import words_of
+from webapp.rollouts.models import Rollout
+from webapp.runs.models import Run
+from webapp.runs.states import RunState
+
+pytestmark = pytest.mark.django_db
+
+
+def failed(facts: StepFacts) -> StepFacts:
+    return replace(facts, rollouts=tuple(replace(one, success=0.0) for one in facts.rollouts))
+
+
+def told() -> list[tuple[str, int, int, bool]]:
+    return list(Advisory.objects.order_by("first", "code").values_list("code", "first", "last", "open"))
+
+
+def expected(steps: list[StepFacts]) -> list[tuple[str, int, int, bool]]:
+    doctor = Doctor()
+    for facts in steps:
+        doctor.see(replace(facts, rollouts=tuple(replace(one, loops=None, repetition=None) for one in facts.rollouts)))
+    found = [(one.code, one.first, one.last, one.open) for one in doctor.advisories]
+    return sorted(found, key=lambda one: (one[1], one[0]))
+
+
+def test_a_run_is_looked_at_as_it_grows_and_a_step_is_whole_once_another_follows(running: Run, record: Any) -> None:
+    steps = list(planted(FAULTS["shaping_above_outcome"]))
+    for start, end in ((0, 28), (28, 33), (33, 35), (35, STEPS)):
+        record(running, steps[start:end])
+        look()
+        look()
+        assert Examination.objects.get(run=running).step == end - 1
+        assert told() == expected(steps[: end - 1])
+    Run.objects.filter(pk=running.pk).update(state=RunState.SUCCEEDED, finished_at=timezone.now())
+    look()
+    assert told() == expected(steps) and told()[0][:2] == ("shaping_above_outcome", 30)
+    assert list(looking.waiting()) == []
+    shown = Advisory.objects.get(code="shaping_above_outcome").evidence["rollouts"]
+    rows = Rollout.objects.filter(run=running, pk__in=[each["id"] for each in shown], step__gte=BEGIN)
+    places = {str(row.pk): (row.step, row.group, row.index) for row in rows}
+    assert {each["id"]: (each["step"], each["group"], each["index"]) for each in shown} == places and len(places) == 3
+
+
+def test_what_is_found_is_told_once_with_its_words(running: Run, record: Any) -> None:
+    record(running, planted(FAULTS["collapse"]))
+    look()
+    events = Event.objects.filter(kind="run_advisory")
+    assert {event.facts["code"] for event in events} == {row.code for row in Advisory.objects.all()} == {"collapse"}
+    words = words_of(events.get())
+    row = Advisory.objects.get()
+    assert words.title == "Run “planted”: look at it"
+    assert words.lines[0] == "Collapse" and words.lines[-1] == f"Since step {row.first}."
+    assert words.lines[1].startswith("From 0.588") and words.lines[1].endswith("at its best to 0.1.")
+    Examination.objects.all().delete()
+    look()
+    assert Event.objects.filter(kind="run_advisory").count() == Advisory.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    "over",
+    [
+        {"imported": True},
+        {"state": RunState.SUCCEEDED, "finished_at": timezone.now() - timedelta(days=2)},
+    ],
+)
+def test_nobody_is_told_of_old_and_of_imported_runs(running: Run, record: Any, over: dict[str, Any]) -> None:
+    record(running, planted(FAULTS["collapse"]))
+    Run.objects.filter(pk=running.pk).update(**over)
+    look()
+    assert [row[0] for row in told()] == ["collapse"] and not Event.objects.exists()
+
+
+def test_a_note_is_shown_and_nobody_is_told_of_it(running: Run, record: Any) -> None:
+    record(running, planted(FAULTS["gradient_spike"]))
+    look()
+    assert [row[:2] for row in told()] == [("gradient_spike", 32)] and not Event.objects.exists()
+
+
+def test_a_later_attempt_trains_its_steps_anew(running: Run, record: Any) -> None:
+    steps = list(healthy(steps=40))
+    record(running, steps[:35])
+    look()
+    Run.objects.filter(pk=running.pk).update(attempt=2)
+    running.refresh_from_db()
+    assert list(looking.waiting()) == []  # it has not made a step
+    worse = [FAULTS["clip_share"](facts) for facts in steps]
+    record(running, worse[20:31])
+    look()
+    assert (Examination.objects.get().step, Examination.objects.get().attempt) == (30, 2)
+    assert told() == [("clip_share", 24, 30, True)]
+    assert Advisory.objects.get().evidence["curves"][0]["values"][-10:] == [0.4] * 10
+
+
+def test_a_silent_run_stalls(running: Run, record: Any) -> None:
+    record(running, healthy(steps=20))
+    look()
+    Run.objects.filter(pk=running.pk).update(last_step_at=timezone.now() - timedelta(minutes=20))
+    look()
+    assert told() == []  # it was looked at a moment ago
+    Examination.objects.update(looked_at=timezone.now() - timedelta(minutes=2))
+    look()
+    assert told() == [("stall", 19, 19, True)]
+    look()
+    assert Event.objects.filter(facts__code="stall").count() == 1
+
+
+def test_turns_are_read_for_repeated_calls(running: Run, record: Any) -> None:
+    failing = [failed(facts) for facts in healthy(steps=8)]
+    record(running, failing, loops=True)
+    look()
+    assert ("looping", 5) in [row[:2] for row in told()]
+
+
+def test_stages_are_told_apart(running: Run, record: Any) -> None:
+    stages = [{"stage": 1, "of": 2, "name": "a", "began": 0}, {"stage": 2, "of": 2, "name": "b", "began": BEGIN - 1}]
+    Run.objects.filter(pk=running.pk).update(health={"stages": stages})
+    record(running, planted(FAULTS["collapse"]))
+    look()
+    assert told() == []
+
+
+def test_what_cannot_be_read_is_skipped_and_keeps_nobody_else_waiting(
+    running: Run, record: Any, make_run: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    record(running, healthy(steps=12))
+    other = make_run(name="other", state=RunState.RUNNING, attempt=1)
+    record(other, planted(FAULTS["clip_share"]))
+    Examination.objects.create(run=running, attempt=1, step=3, memory={"of": "another version"})
+    look()
+    assert "not examined" in caplog.text
+    assert Examination.objects.get(run=running).memory is None and Examination.objects.get(run=other).step == STEPS - 1
+    assert [row.run_id for row in Advisory.objects.all()] == [other.pk]
+    assert list(looking.waiting()) == []
+
+
+def test_a_run_that_somebody_else_looks_at_is_left_to_them(
+    running: Run, record: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(running, healthy(steps=12))
+    monkeypatch.setattr(looking, "BUDGET_S", 0.0)
+    look()
+    assert not Examination.objects.exists()
+    monkeypatch.undo()
+    Run.objects.filter(pk=running.pk).update(kind="sft")
+    look()
+    assert not Examination.objects.exists()

@@ -1,0 +1,154 @@
+"""The inspector's page and its API: the address is the view."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from html import unescape
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from tests.growth import queries_of
+from tests.webapp.inspector.conftest import Played
+from webapp.inspector import page as page_module
+from webapp.rollouts.models import Rollout, Turn
+from webapp.runs.models import Run
+from webapp.teams.models import User
+
+ClientFor = Callable[..., Client]
+
+
+def address(run: Run, query: str = "") -> str:
+    return f"{reverse('run-rollouts', args=[run.project.slug, run.pk])}?{query}"
+
+
+def text_of(client: Client, url: str, **headers: str) -> str:
+    answer = client.get(url, headers=headers)
+    assert answer.status_code == 200, answer.content[:500]
+    return re.sub(r"\s+", " ", unescape(answer.content.decode()))
+
+
+def test_the_page_shows_groups_outcomes_and_bars_that_are_links(
+    played: Played, rita: User, client_for: ClientFor
+) -> None:
+    page = text_of(client_for(rita), address(played.run))
+    assert re.search(r"8 rollouts ?</strong>", page) and page.count('class="found-row"') == 8
+    assert "Step 1, group 0" in page and "mean 0.400, spread 0.500" in page and "Step 2, group 1" in page
+    assert page.count('data-state="failed">failed</span>') >= 3 and "completed" not in page
+    assert '<span class="badge" data-state="truncated">truncated</span>' in page
+    assert "Timed out waiting for the environment." in page
+    bar = re.search(r'<a href="(\?turns_from=3&turns_to=3)" aria-label="3: 1 rollout"', page)
+    assert bar is not None
+    narrowed = text_of(client_for(rita), address(played.run) + bar[1][1:])
+    assert narrowed.count('class="found-row"') == 1 and "Turns ≥ 3, ≤ 3" in narrowed
+
+
+def test_what_was_looked_for_is_marked_in_its_turn(played: Played, rita: User, client_for: ClientFor) -> None:
+    page = text_of(client_for(rita), address(played.run, "q=9+*+5&sort=-reward"))
+    assert page.count("<mark>9 * 5</mark>") == 2 and "I ask the calculator: <mark>" in page
+    assert page.index("I ask the calculator") < page.index("I think that")
+    assert text_of(client_for(rita), address(played.run, "q=天气")).count("<mark>天气</mark>") == 1
+
+
+def test_turns_that_are_not_indexed_yet_are_told_of(played: Played, rita: User, client_for: ClientFor) -> None:
+    said = "still being indexed"
+    assert said not in text_of(client_for(rita), address(played.run, "q=9+*+5"))
+    Turn.objects.filter(rollout=played.rows["right"]).update(words=None)
+    page = text_of(client_for(rita), address(played.run, "q=9+*+5"))
+    assert said in page and page.count("<mark>") == 1
+
+
+def test_an_empty_view_says_which_filter_to_clear(played: Played, rita: User, client_for: ClientFor) -> None:
+    page = text_of(client_for(rita), address(played.run, "outcome=failed&tool=python&reward_from=0.5"))
+    assert "No rollout is like this" in page
+    assert re.findall(r'<a href="([^"]+)">[^<]+</a> <span class="num">(\d+) without it', page) == [
+        ("?tool=python&reward_from=0.5", "0"),
+        ("?outcome=failed&reward_from=0.5", "0"),
+        ("?outcome=failed&tool=python", "1"),
+    ]
+
+
+def test_what_cannot_be_read_is_said(played: Played, rita: User, client_for: ClientFor) -> None:
+    page = text_of(client_for(rita), address(played.run, "outcome=won&q=*"))
+    assert "Outcome: there is no “won”." in page and "two Chinese characters" in page
+
+
+def test_a_run_without_rollouts_says_so(make_run: Callable[..., Run], rita: User, client_for: ClientFor) -> None:
+    assert "No rollouts yet" in text_of(client_for(rita), address(make_run()))
+
+
+def test_the_form_asks_for_a_part_alone(played: Played, rita: User, client_for: ClientFor) -> None:
+    part = text_of(client_for(rita), address(played.run, "outcome=solved"), HX_Request="true")
+    assert part.strip().startswith('<div id="inspector-found">') and "<form" not in part
+
+
+def test_the_next_page_goes_on_where_this_one_ends(
+    played: Played, rita: User, client_for: ClientFor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_module, "PER_PAGE", 5)
+    first = text_of(client_for(rita), address(played.run, "sort=reward"))
+    following = re.search(r'rel="next" href="\?([^"]+)"', first)
+    assert following is not None
+    last = text_of(client_for(rita), address(played.run, following[1]))
+    assert last.count('class="found-row"') == 3 and 'rel="next"' not in last and "First page" in last
+
+
+def test_a_run_at_work_asks_what_has_come_since(played: Played, rita: User, client_for: ClientFor) -> None:
+    assert "rollouts/fresh/" not in text_of(client_for(rita), address(played.run))
+    Run.objects.filter(pk=played.run.pk).update(state="running", seq=8)
+    page = text_of(client_for(rita), address(played.run, "outcome=failed"))
+    asked = re.search(r'hx-get="([^"]+rollouts/fresh/[^"]+)"', page)
+    assert asked is not None and "since=8" in asked[1]
+    assert "has come" not in text_of(client_for(rita), asked[1])
+    Rollout.objects.filter(pk=played.rows["wrong"].pk).update(seq=99)
+    Rollout.objects.filter(pk=played.rows["right"].pk).update(seq=98)  # of another outcome
+    fresh = text_of(client_for(rita), asked[1])
+    assert "1 rollout has come or gone on since" in fresh and "rollouts/fresh/" in fresh
+    Run.objects.filter(pk=played.run.pk).update(state="succeeded")
+    assert "rollouts/fresh/" not in text_of(client_for(rita), asked[1])
+
+
+def test_a_project_shows_all_of_its_runs(
+    played: Played, make_run: Callable[..., Run], rita: User, client_for: ClientFor
+) -> None:
+    make_run(name="silent")
+    url = reverse("project-rollouts", args=[played.run.project.slug])
+    page = text_of(client_for(rita), url)
+    assert page.count('class="found-row"') == 8 and "night · Step 1, group 0" in page and ">silent<" not in page
+    assert text_of(client_for(rita), f"{url}?run={played.run.pk}&outcome=solved").count('class="found-row"') == 1
+
+
+def test_the_run_page_leads_here(played: Played, rita: User, client_for: ClientFor) -> None:
+    page = text_of(client_for(rita), reverse("run-detail", args=[played.run.project.slug, played.run.pk]))
+    assert page.count(f'href="{address(played.run)[:-1]}"') >= 1
+
+
+def test_a_page_costs_few_queries_however_many_rows(played: Played, alice: User, client_for: ClientFor) -> None:
+    client = client_for(alice)
+    many, one = (queries_of(client, address(played.run, query)) for query in ("reward_to=9", "outcome=solved"))
+    assert many == one <= 15 and queries_of(client, address(played.run)) < many
+
+
+def test_the_api_finds_the_same(played: Played, rita: User, client_for: ClientFor) -> None:
+    def ask(tail: str, status: int = 200) -> Any:
+        answer = client_for(rita).get(f"/api/v1/runs/{played.run.pk}/rollouts{tail}")
+        assert answer.status_code == status, answer.content
+        return answer.json()
+
+    found = ask("?q=9+*+5&sort=-reward&per_page=1")
+    assert (found["total"], found["more"], found["query"]) == (2, False, "q=9+%2A+5&sort=-reward")
+    item = found["items"][0]
+    assert (item["id"], item["outcome"], item["tools"]) == (str(played.rows["right"].pk), "solved", ["calculator"])
+    assert item["snippet"] == {"turn": 1, "before": "I ask the calculator: ", "said": "9 * 5", "after": " is 45."}
+    second = ask(f"?q=9+*+5&sort=-reward&per_page=1&after={found['next']}")
+    assert [row["id"] for row in second["items"]] == [str(played.rows["wrong"].pk)] and second["next"] is None
+    spread = ask("/spread?outcome=failed")
+    assert spread["rows"] == 3 and spread["outcomes"] == [{"value": "failed", "count": 3}]
+    assert {item["name"] for item in spread["histograms"]} >= {"reward", "part_tool_call"}
+    assert ask("?outcome=won", 422)["message"] == "Outcome: there is no “won”."
+    assert "two Chinese characters" in ask("?q=*", 422)["message"]
+    project = client_for(rita).get(f"/api/v1/projects/{played.run.project.slug}/rollouts?outcome=solved").json()
+    assert [row["id"] for row in project["items"]] == [str(played.rows["right"].pk)]

@@ -1,0 +1,210 @@
+"""The task map, held against rows made by hand."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from webapp.reading.courses import courses_of
+from webapp.reading.task_map import COLUMNS, category_map, columns_of, shade_of, task_map
+from webapp.reading.visits import visits_of
+from webapp.runs.models import Run
+from webapp.teams.models import User
+
+Make = Callable[..., Any]
+# Row: its visits, each a step and how many of its two rollouts solved it; None is without a verdict.
+LIVES: dict[int, list[tuple[int, int | None]]] = {
+    0: [(1, 0), (3, 2), (6, 2)],  # learned
+    1: [(1, 2), (4, 2), (7, 0)],  # forgotten
+    2: [(2, 0), (5, 1), (8, 0)],  # never: half is not more than half
+    3: [(2, 2), (3, 0), (5, 2), (8, 0)],  # flickering: three changes, before forgotten
+    4: [(1, 2), (4, 0), (9, 2)],  # kept: two changes
+    5: [(9, None)],  # no verdict at all
+}
+
+
+@pytest.fixture
+def lived(trained: Make, play: Make) -> Run:
+    run = trained()
+    for row, visits in LIVES.items():
+        for step, solved in visits:
+            for index in range(2):
+                known = {} if solved is None else {"success": float(index < solved)}
+                play(run, step, row, index, row=row, task=f"What is {row} * 5?", **known)
+    return run
+
+
+def rows_of(run: Run, **asked: Any) -> list[int]:
+    return [line.task.row for line in task_map(run, **asked).lines if line.task]
+
+
+def test_what_became_of_each_task(lived: Run) -> None:
+    found = task_map(lived)
+    kinds = {line.task.row: line.task.kind for line in found.lines if line.task}
+    assert kinds == {0: "learned", 1: "forgotten", 2: "never", 3: "flickering", 4: "kept"}
+    assert found.counts == {"forgotten": 1, "learned": 1, "flickering": 1, "never": 1, "kept": 1}
+    learned = found.lines[0].task
+    assert learned is not None
+    assert (learned.visits, learned.solved, learned.counted, learned.changes) == (3, 4, 6, 1)
+    assert (learned.first_solved, learned.last_solved, learned.first_share, learned.last_share) == (3, 6, 0.0, 1.0)
+    assert found.lines[2].task is not None and found.lines[2].task.first_solved is None
+    assert [line.text for line in found.lines][:2] == ["What is 0 * 5?", "What is 1 * 5?"]
+    assert [line.category for line in found.lines] == ["even", "odd", "even", "odd", "even"]
+
+
+def test_cells_say_the_share_and_lead_to_the_newest_group(lived: Run) -> None:
+    found = task_map(lived)
+    assert found.columns == [(step, step) for step in range(1, 10)]
+    never = [box and (box.share, box.shade, box.step, box.group) for box in found.lines[2].boxes]
+    assert never == [None, (0.0, 0, 2, 2), None, None, (0.5, 3, 5, 2), None, None, (0.0, 0, 8, 2), None]
+
+
+def test_steps_share_columns_when_there_are_many(trained: Make, play: Make) -> None:
+    run = trained()
+    for step in (1, 2, 120):
+        for index in range(2):
+            play(run, step, step, index, row=0, success=float(step == 2))
+    found = task_map(run)
+    assert found.columns[0] == (1, 2) and found.columns[-1] == (119, 120) and len(found.columns) == COLUMNS
+    first, last = found.lines[0].boxes[0], found.lines[0].boxes[-1]
+    assert first is not None and (first.share, first.solved, first.counted, first.step, first.group) == (
+        0.5,
+        2,
+        4,
+        2,
+        2,
+    )
+    assert last is not None and last.share == 0.0
+    assert columns_of(5, 5) == ([(5, 5)], 1)
+    assert columns_of(1, 61)[0][-1] == (61, 61)
+
+
+def test_kinds_sorts_and_pages(lived: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert rows_of(lived, kind="forgotten") == [1]
+    assert rows_of(lived, sort="changes")[:2] == [3, 4]
+    assert rows_of(lived, sort="gain")[0] == 0 and rows_of(lived, sort="gain")[-1] == 3
+    assert rows_of(lived, sort="drop")[:2] == [1, 3]
+    assert rows_of(lived, sort="share") == [2, 3, 0, 1, 4]  # 1/6, 4/8, then 4/6 each by row
+    monkeypatch.setattr("webapp.reading.task_map.PER_PAGE", 2)
+    assert [rows_of(lived, page=page) for page in (1, 2, 3, 4)] == [[0, 1], [2, 3], [4], []]
+    assert task_map(lived, page=9).counts["kept"] == 1 and task_map(lived, page=2).total == 5
+
+
+def test_only_the_newest_attempt_of_a_step_counts(lived: Run, play: Make) -> None:
+    for index in range(2):  # step 7, in which row 1 was forgotten, is played again, with another task
+        play(lived, 7, 0, index, row=0, attempt=2, success=1.0)
+    lived.attempt = 2
+    kinds = {line.task.row: line.task.kind for line in task_map(lived).lines if line.task}
+    assert kinds[1] == "kept" and kinds[0] == "learned"
+    courses = courses_of(lived)
+    assert [visit.step for visit in visits_of(lived, courses, 0, 1)] == [1, 4]
+    assert [(visit.step, visit.share) for visit in visits_of(lived, courses, 0, 0)][-1] == (7, 1.0)
+
+
+def test_what_is_held_out_excluded_or_in_flight_does_not_count(lived: Run, play: Make) -> None:
+    play(lived, 9, 0, 0, row=0, success=0.0, held_out=True)
+    play(lived, 9, 1, 0, row=0, status="excluded")
+    play(lived, 9, 1, 1, row=0, status="running")
+    line = task_map(lived).lines[0]
+    assert line.task is not None and (line.task.kind, line.task.counted) == ("learned", 6)
+    box = line.boxes[-1]
+    assert box is not None and box.share is None and box.shade is None
+
+
+def test_stages_with_other_datasets_have_other_tasks(lived: Run, play: Make, make_dataset: Make) -> None:
+    other = make_dataset([{"messages": [{"role": "user", "content": "other"}], "category": "late"}], name="other")
+    resolved = lived.resolved | {
+        "curriculum": {
+            "stages": [
+                {"name": "a", "until_step": 20},
+                {"name": "b", "data": {"train": str(other.rows_path)}},
+            ]
+        }
+    }
+    stages = [{"stage": 1, "of": 2, "name": "a", "began": 0}, {"stage": 2, "of": 2, "name": "b", "began": 20}]
+    Run.objects.filter(pk=lived.pk).update(resolved=resolved, health={"stages": stages})
+    lived.refresh_from_db()
+    for index in range(2):
+        play(lived, 21, 0, index, row=0, task="other", success=0.0)
+    courses = courses_of(lived)
+    assert (courses.begins, courses.numbers, courses.at(20), courses.at(21)) == ([21], [0, 1], 0, 1)
+    lines = {(line.task.dataset, line.task.row): line for line in task_map(lived).lines if line.task}
+    assert lines[0, 0].task.kind == "learned" and lines[1, 0].task.kind == "never"  # type: ignore[union-attr]
+    assert (lines[1, 0].text, lines[1, 0].category, lines[0, 0].text) == ("other", "late", "What is 0 * 5?")
+
+
+def test_categories_are_summed_over_their_tasks(lived: Run) -> None:
+    found = category_map(lived)
+    assert [line.text for line in found.lines] == ["even", "odd"]
+    even = [box and (box.solved, box.counted) for box in found.lines[0].boxes]
+    # step 1: rows 0 and 4; 2: row 2; 3: row 0; 4: row 4; 5: row 2; 6: row 0; 8: row 2; 9: row 4
+    assert even == [(2, 4), (0, 2), (2, 2), (0, 2), (1, 2), (2, 2), None, (0, 2), (2, 2)]
+    assert all(box is None or box.step is None for box in found.lines[0].boxes)
+
+
+@pytest.mark.parametrize(
+    ("share", "shade"), [(None, None), (0.0, 0), (0.01, 1), (0.25, 2), (0.5, 3), (0.99, 4), (1.0, 5)]
+)
+def test_shades(share: float | None, shade: int | None) -> None:
+    assert shade_of(share) == shade
+
+
+def text_of(client: Any, address: str) -> str:
+    answer = client.get(address)
+    assert answer.status_code == 200
+    return answer.content.decode()
+
+
+def test_forgotten_tasks_are_two_clicks_from_the_run(lived: Run, rita: User, client_for: Make) -> None:
+    client, base = client_for(rita), f"/p/joust/runs/{lived.pk}/"
+    assert f'href="{base}tasks/"' in text_of(client, base)
+    page = text_of(client, f"{base}tasks/")
+    assert 'href="?kind=forgotten"' in page
+    forgotten = text_of(client, f"{base}tasks/?kind=forgotten")
+    assert "What is 1 * 5?" in forgotten and "What is 0 * 5?" not in forgotten
+    assert re.search(rf'data-reward="0" href="{base}groups/7/1/"[^>]*><span class="visually-hidden">0%', forgotten)
+    assert "row 2" in forgotten and "odd" in forgotten
+    assert "No task is of this kind." not in forgotten
+    assert text_of(client, f"{base}tasks/?kind=odd&sort=odd&page=x%00").count("<tr>") == 6
+    category = text_of(client, f"{base}tasks/?by=category")
+    assert "even" in category and "groups/" not in category
+
+
+def test_empty_maps_say_why(trained: Make, play: Make, rita: User, client_for: Make) -> None:
+    run = trained()
+    client, address = client_for(rita), f"/p/joust/runs/{run.pk}/tasks/"
+    assert "says which row of a dataset it played" in text_of(client, address)
+    play(run, 1, 0, 0, row=0)
+    assert "No rollout of this run has a verdict yet" in text_of(client, address)
+    play(run, 1, 0, 1, row=0, success=1.0)
+    assert "No task is of this kind." in text_of(client, address + "?kind=never")
+
+
+def test_who_may_read_the_map(lived: Run, rita: User, charlie: User, client_for: Make, make_run: Make) -> None:
+    page, api = f"/p/joust/runs/{lived.pk}/tasks/", f"/api/v1/runs/{lived.pk}/tasks"
+    for address in (page, api):
+        assert client_for(charlie).get(address).status_code == 404
+        assert client_for(rita).post(address).status_code == 405
+    assert client_for(None).get(page).status_code == 302
+    found = client_for(rita).get(api + "?kind=forgotten").json()
+    assert (found["total"], found["pages"], found["counts"]["learned"]) == (1, 1, 1)
+    (item,) = found["items"]
+    assert (item["row"], item["kind"], item["first_solved"], item["last_solved"]) == (1, "forgotten", 1, 4)
+    assert item["cells"][-1] == {"column": 6, "solved": 0, "counted": 2, "share": 0.0, "step": 7, "group": 1}
+    by_category = client_for(rita).get(api + "?by=category").json()["items"]
+    assert [item["category"] for item in by_category] == ["even", "odd"] and by_category[0]["row"] is None
+    assert client_for(rita).get(api + "?kind=odd").status_code == 422
+    assert client_for(rita).get(f"/p/joust/runs/{make_run(kind='sft').pk}/tasks/").status_code == 404
+
+
+def test_pages_take_as_many_queries_however_many_tasks(
+    lived: Run, play: Make, rita: User, client_for: Make, django_assert_max_num_queries: Make
+) -> None:
+    for row in range(10, 40):
+        play(lived, 9, row, 0, row=row, success=1.0)
+    client = client_for(rita)
+    with django_assert_max_num_queries(16):
+        assert client.get(f"/p/joust/runs/{lived.pk}/tasks/").status_code == 200

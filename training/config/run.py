@@ -1,0 +1,75 @@
+"""How long a job runs, what it keeps, and on what."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from training.config.option import Group, option
+from training.words import _
+
+
+class RunConfig(Group):
+    """How long the job runs, how often it saves, and where."""
+
+    max_steps: int = option(
+        100,
+        title=_("Steps"),
+        help=_(
+            "Optimiser steps; where nothing is trained, batches of rollouts. An evaluation plays all its tasks, "
+            "whatever stands here."
+        ),
+        unit=_("steps"),
+        basic=True,
+        ge=1,
+        le=1_000_000,
+    )
+    save_every: int = option(
+        0,
+        title=_("Checkpoint every"),
+        help=_(
+            "Steps between checkpoints; 0 is off. When a batch of rollouts is used for several updates, the "
+            "checkpoint follows the last of them. A pause or a stop always saves one."
+        ),
+        unit=_("steps"),
+        ge=0,
+    )
+    save_every_minutes: float = option(
+        10.0,
+        title=_("Checkpoint every (time)"),
+        help=_("Time since the last checkpoint after which the next one is saved; 0 is off."),
+        unit=_("minutes"),
+        ge=0,
+        le=10_080,
+    )
+    keep_last: int = option(
+        3,
+        title=_("Checkpoints kept"),
+        help=_(
+            "Number of newest checkpoints to keep, besides the one with the highest reward; older ones are "
+            "deleted. 0 keeps all. The final model is always kept."
+        ),
+        ge=0,
+        le=10_000,
+    )
+    keep_tokens_mib: int = option(
+        256,
+        title=_("Token values kept"),
+        help=_(
+            "Space for what the trainer knows of each token: log-probability, entropy, ratio, advantage. The oldest "
+            "steps are dropped beyond it; 0 keeps none."
+        ),
+        unit="MiB",
+        ge=0,
+        le=1_000_000,
+    )
+    seed: int = option(42, title=_("Seed"), help=_("Same seed, data and versions: same run."), ge=0, lt=2**31)
+    device: Literal["auto", "cpu", "cuda"] = option(
+        "auto", title=_("Device"), help=_("`auto` takes a GPU where there is one.")
+    )
+    threads: int = option(
+        0,
+        title=_("CPU threads"),
+        help=_("Threads for CPU training; 0 uses as many as `OMP_NUM_THREADS` says, else all that are available."),
+        ge=0,
+        le=1024,
+    )

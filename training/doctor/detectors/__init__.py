@@ -1,0 +1,1 @@
+"""One function for each advisory, from what is remembered to what is found now."""

@@ -1,0 +1,143 @@
+"""One step as a few numbers: what is kept of it, however many rollouts it had."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from training.doctor.facts import RolloutFact, StepFacts
+from training.doctor.options import DoctorOptions
+
+EVIDENCE = 3
+EQUAL = 1e-6
+SOLVED = 1 - 1e-9
+KEPT = (
+    "reward",
+    "reward_std",
+    "kl",
+    "entropy",
+    "grad_norm",
+    "learning_rate",
+    "clip_ratio/region_mean",
+    "completions/mean_length",
+    "rollouts/task_success",
+    "rollouts/truncated_share",
+    "rollouts/excluded_share",
+    "groups/zero_variance_share",
+    "heldout/success",
+    "judge/requests",
+    "judge/failures",
+    "sampling/logprob_gap_max",
+    "sampling/sampling_logp_difference/mean",
+    "timing/step",
+)
+"""The metrics that a detector looks at."""
+
+
+@dataclass(frozen=True)
+class Digest:
+    """``figures`` by name: metrics as they are, and our own counts of rollouts and groups without a slash.
+
+    ``witnesses``: up to three rollouts that show what a count is about.
+    """
+
+    step: int
+    figures: dict[str, float]
+    witnesses: dict[str, list[str]] = field(default_factory=dict)
+
+
+def digest_of(facts: StepFacts, options: DoctorOptions) -> Digest:
+    """The digest of a step."""
+    found = {name: facts.metrics[name] for name in KEPT if name in facts.metrics}
+    digest = Digest(facts.step, {name: value for name, value in found.items() if math.isfinite(value)})
+    if facts.rollouts:
+        _rollouts(digest, facts.rollouts, options)
+        _groups(digest, facts.rollouts)
+    return digest
+
+
+def _rollouts(digest: Digest, rollouts: Sequence[RolloutFact], options: DoctorOptions) -> None:
+    kept = [rollout for rollout in rollouts if rollout.counts]
+    digest.figures.update({"rollouts": len(rollouts), "kept": len(kept)})
+    _count(digest, "excluded", rollouts, lambda it: it.excluded)
+    _count(digest, "truncated", kept, lambda it: it.truncated)
+    _count(digest, "unread", kept, lambda it: it.parse_errors > 0)
+    told = [rollout for rollout in kept if rollout.repetition is not None]
+    digest.figures["texts"] = len(told)
+    _count(digest, "repeating", told, lambda it: (it.repetition or 0.0) >= options.repetition)
+    told = [rollout for rollout in kept if rollout.loops is not None]
+    digest.figures["acting"] = len(told)
+    _count(digest, "looping", told, lambda it: bool(it.loops) and not solved(it))
+    counted = [rollout for rollout in rollouts if rollout.calls is not None and rollout.failed_calls is not None]
+    digest.figures["calls"] = sum(rollout.calls or 0 for rollout in counted)
+    digest.figures["failed_calls"] = sum(rollout.failed_calls or 0 for rollout in counted)
+    _witness(digest, "failed_calls", (rollout for rollout in counted if rollout.failed_calls))
+    _witness(digest, "longest", sorted(kept, key=lambda it: -it.tokens))
+    _witness(digest, "slowest", sorted(rollouts, key=lambda it: -it.seconds))
+    judged = [rollout.success for rollout in kept if rollout.success is not None]
+    if judged:
+        digest.figures["success"] = sum(judged) / len(judged)
+        _witness(digest, "paid", sorted((it for it in kept if not solved(it)), key=lambda it: -(it.reward or 0.0)))
+        _witness(digest, "failed", (it for it in kept if not solved(it)))
+
+
+def _groups(digest: Digest, rollouts: Sequence[RolloutFact]) -> None:
+    members: dict[int, list[RolloutFact]] = {}
+    for rollout in rollouts:
+        members.setdefault(rollout.group, []).append(rollout)
+    counts = dict.fromkeys(("groups", "flat", "phantom", "mixed", "inverted"), 0)
+    lost: list[float] = []
+    whole: list[float] = []
+    for group in members.values():
+        kept = [rollout for rollout in group if rollout.counts]
+        (lost if len(kept) < len(group) else whole).extend(it.success for it in kept if it.success is not None)
+        if len(kept) >= 2:
+            counts["groups"] += 1
+            kind = kind_of(kept)
+            for name in kind:
+                counts[name] += 1
+                _witness(digest, name, kept if name != "inverted" else _best_first(kept))
+    digest.figures.update(counts)
+    for name, values in (("lost", lost), ("whole", whole)):
+        digest.figures.update({f"{name}_tries": len(values), f"{name}_solved": sum(values)})
+
+
+def kind_of(group: Sequence[RolloutFact]) -> list[str]:
+    """What a group of at least two rollouts with rewards is.
+
+    ``flat``: equal rewards. ``phantom``: rewards differ although all outcomes are the same. ``mixed``: outcomes differ,
+    and then ``inverted``: one with a worse outcome has the highest reward.
+    """
+    rewards = [rollout.reward or 0.0 for rollout in group]
+    outcomes = [rollout.success for rollout in group if rollout.success is not None]
+    flat = max(rewards) - min(rewards) <= EQUAL
+    if flat or len(outcomes) < len(group):
+        return ["flat"] if flat else []
+    best = max(outcomes)
+    if best - min(outcomes) <= EQUAL:
+        return ["phantom"]
+    top = max(reward for reward, outcome in zip(rewards, outcomes, strict=True) if outcome >= best - EQUAL)
+    return ["mixed", "inverted"] if max(rewards) > top + EQUAL else ["mixed"]
+
+
+def solved(rollout: RolloutFact) -> bool:
+    """Whether the task is known to be solved."""
+    return rollout.success is not None and rollout.success >= SOLVED
+
+
+def _best_first(group: Sequence[RolloutFact]) -> list[RolloutFact]:
+    return sorted(group, key=lambda it: -(it.reward or 0.0))
+
+
+def _count(digest: Digest, name: str, rollouts: Iterable[RolloutFact], test: Callable[[RolloutFact], bool]) -> None:
+    found = [rollout for rollout in rollouts if test(rollout)]
+    digest.figures[name] = len(found)
+    _witness(digest, name, found)
+
+
+def _witness(digest: Digest, name: str, rollouts: Iterable[RolloutFact]) -> None:
+    if name not in digest.witnesses:
+        names = [rollout.name for _place, rollout in zip(range(EVIDENCE), rollouts, strict=False)]
+        if names:
+            digest.witnesses[name] = names

@@ -1,0 +1,129 @@
+"""From a run's journals to the doctor's facts, one step after another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from envs.wire import Message
+from training.doctor.doctor import Doctor
+from training.doctor.facts import RolloutFact, StepFacts, repetition
+from training.doctor.options import DoctorOptions
+from training.events import Event, Metrics, RolloutFinished, RolloutStarted, StageStarted, TurnAdded
+from training.journal import JOURNAL_NAME, read_events
+from training.rewards.base import Episode
+from training.rewards.lab.behaviour import behaviour_of
+from training.rewards.lab.outcome import OUTCOMES
+from training.rewards.lab.rules import LOOP_REPEATS, LOOP_SHARE
+from training.rollout.figures import SUCCESS_PART
+
+WHOLE_FILE = 1 << 50
+
+
+def success_in(parts: Mapping[str, float | None], env_parts: Mapping[str, float]) -> float | None:
+    """What judges the task itself: the environment's word, else the first outcome component that has a value."""
+    if (told := env_parts.get(SUCCESS_PART)) is not None:
+        return told
+    return next((value for name in OUTCOMES if (value := parts.get(name)) is not None), None)
+
+
+def manner_of(said: Sequence[Message]) -> tuple[float | None, bool]:
+    """How much the policy's turns repeat themselves, and whether most of their calls are one and the same."""
+    seen = behaviour_of(Episode(messages=list(said), prompt_length=0))
+    loops = seen.repeats >= LOOP_REPEATS and seen.repeats >= LOOP_SHARE * seen.actions
+    return repetition("\n".join(message.content for message in said)), loops
+
+
+@dataclass
+class _Playing:
+    """A rollout that has not ended."""
+
+    started: RolloutStarted
+    said: list[Message] = field(default_factory=list)
+
+
+class Steps:
+    """Gathers events into steps. A step is whole once a later one has figures, or the journal ends."""
+
+    def __init__(self) -> None:
+        self._playing: dict[str, _Playing] = {}
+        self._ended: dict[int, list[RolloutFact]] = {}
+        self._step = 0
+        self._stage = 1
+        self._metrics: dict[str, float] = {}
+
+    def add(self, event: Event) -> StepFacts | None:
+        """Take in one event; a step that is whole by it."""
+        if isinstance(event, RolloutStarted):
+            if not event.held_out:
+                self._playing[event.rollout] = _Playing(event)
+        elif isinstance(event, TurnAdded) and event.turn and event.rollout in self._playing:
+            said = self._playing[event.rollout].said
+            said += [message for message in event.messages if message.role == "assistant"]
+        elif isinstance(event, RolloutFinished) and event.rollout in self._playing:
+            playing = self._playing.pop(event.rollout)
+            self._ended.setdefault(playing.started.step, []).append(_fact(playing, event))
+        elif isinstance(event, Metrics):
+            return self._figures(event)
+        elif isinstance(event, StageStarted):
+            whole = self.end()
+            self._stage = event.stage
+            return whole
+        return None
+
+    def end(self) -> StepFacts | None:
+        """The step that nothing follows."""
+        if not self._metrics:
+            return None
+        rollouts = [fact for step in sorted(self._ended) if step <= self._step for fact in self._ended[step]]
+        self._ended = {step: facts for step, facts in self._ended.items() if step > self._step}
+        found = StepFacts(self._step, self._metrics, rollouts, self._stage)
+        self._metrics = {}
+        return found
+
+    def _figures(self, event: Metrics) -> StepFacts | None:
+        whole = self.end() if event.step != self._step else None
+        self._step = event.step
+        self._metrics |= event.values
+        return whole
+
+
+def steps_of(events: Iterable[Event]) -> Iterator[StepFacts]:
+    """The steps of a run's events, in order."""
+    steps = Steps()
+    for event in events:
+        if (whole := steps.add(event)) is not None:
+            yield whole
+    if (whole := steps.end()) is not None:
+        yield whole
+
+
+def examine(folders: Sequence[Path], options: DoctorOptions | None = None) -> Doctor:
+    """A doctor that has seen a run, from the folders of its attempts, oldest first. Raises ``OSError``."""
+    doctor = Doctor(options)
+    for folder in folders:
+        events = (event for _offset, event in read_events(folder / JOURNAL_NAME, max_bytes=WHOLE_FILE))
+        for facts in steps_of(events):
+            doctor.see(facts)
+    return doctor
+
+
+def _fact(playing: _Playing, event: RolloutFinished) -> RolloutFact:
+    repeats, loops = manner_of(playing.said) if event.status != "excluded" else (None, None)
+    return RolloutFact(
+        name=event.rollout,
+        group=playing.started.group,
+        reward=event.reward,
+        success=success_in(event.parts, event.env_parts),
+        tokens=event.tokens,
+        turns=event.turns,
+        seconds=event.seconds,
+        truncated=event.status == "truncated",
+        excluded=event.status == "excluded",
+        parse_errors=event.parse_errors,
+        calls=event.calls,
+        failed_calls=event.failed_calls,
+        repetition=repeats,
+        loops=loops,
+    )

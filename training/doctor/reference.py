@@ -1,0 +1,79 @@
+"""Makes docs/doctor.md of the rules' own words: ``python -m training docs doctor``; a test keeps it current."""
+
+from __future__ import annotations
+
+from training.doctor.options import DoctorOptions
+from training.doctor.rules import RULES, SEVERITIES, Rule
+
+_HEAD = """\
+# The run doctor
+
+Made from `training/doctor/` by `python -m training docs doctor`. The doctor looks at each finished step of a run that
+learns from rollouts: at its curves ([metrics.md](metrics.md)) and at a few facts of each rollout. What it finds is an
+*advisory*, with the curve and up to three rollouts that show it. An advisory is over once its cause has been absent for
+`calm` steps.
+
+`python -m training doctor RUN` reads a run's journals; in a folder of numbered attempts it reads all of them. Its exit
+code is 1 where an advisory is open at the end. In the web interface every run that learns from rollouts is looked at
+while it trains, some seconds after each step: its page shows what was found, the list of runs counts the open ones, and
+who watches the run is told of what is to be looked at.
+
+What is compared with "about 10 steps before" is the mean of up to 20 steps that ended five steps before the window
+began, at least five of them; where a rule needs it, it is silent in the first 15 steps of a run and of each stage. A
+figure that was not recorded says nothing. Success of a rollout is the environment's word, else the component that
+judges the task itself ([reward-lab.md](reward-lab.md)).
+
+## Rules of a project
+
+*Settings → Run doctor* of a project, or `PATCH /api/v1/projects/<slug>/doctor`, sets the [thresholds](#thresholds) for
+all of its runs, and what follows from an advisory when it opens in a run that is at work:
+
+- `notify` (the default): it is shown, and people are told unless it is only good to know;
+- `keep`: the newest checkpoint from before its first step is kept from then on, whatever `run.keep_last` says; five of
+  a run at most;
+- `pause`: the same, and the run is paused. It goes on when a person resumes it, and is not paused again for that
+  advisory.
+
+*Roll back to step N and change*, beside an advisory of a run that is paused or has ended, opens the launch form with
+the newest checkpoint from before it: the child goes on from there with other options, where the doctor advises it with
+half the learning rate. Any other checkpoint is chosen on the run's page under *Events*.
+
+## Advisories
+
+| advisory | what it says | how grave |
+|---|---|---|
+"""
+_OPTIONS = """
+## Thresholds
+
+Shares go from 0 to 1. `python -m training doctor RUN --set name=value` takes others.
+
+| option | title | default | unit | what it is |
+|---|---|---|---|---|
+"""
+
+
+def reference() -> str:
+    """The page as Markdown."""
+    rows = [f"| [`{code}`](#{code}) | {rule.title} | {SEVERITIES[rule.severity]} |\n" for code, rule in RULES.items()]
+    return _HEAD + "".join(rows) + "".join(_entry(code, rule) for code, rule in RULES.items()) + _options()
+
+
+def _entry(code: str, rule: Rule) -> str:
+    return (
+        f"\n## {code}\n\n"
+        f"**{rule.title}.** {rule.meaning}\n\n"
+        f"- Says: “{rule.sentence}”\n"
+        f"- Given when: {rule.formula}.\n"
+        f"- Source: {rule.source}.\n"
+        f"- What to do: {rule.remedy}\n"
+    )
+
+
+def _options() -> str:
+    rows = []
+    for name, field in DoctorOptions.model_fields.items():
+        extra = field.json_schema_extra
+        unit = extra.get("unit") if isinstance(extra, dict) else ""
+        rows.append(f"| `{name}` | {field.title} | {field.default} | {unit or '–'} | {field.description} |\n")
+    return _OPTIONS + "".join(rows)

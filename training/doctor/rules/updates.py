@@ -1,0 +1,62 @@
+"""Advisories about single updates, and about the sampler that they rest on."""
+
+from __future__ import annotations
+
+from training.doctor.rules.words import Rule
+from training.words import _
+
+UPDATES: dict[str, Rule] = {
+    "kl_spike": Rule(
+        _("KL spike"),
+        "warn",
+        _("KL divergence {now} nats, where {usual} was usual."),
+        _("One update has carried the policy far from the reference model; what it knew may be lost."),
+        _("`kl` of a step ≥ `kl_ratio` × the upper quartile of the 20 before, and ≥ `kl_floor`"),
+        "GRPO's KL estimator (arXiv 2402.03300)",
+        _(
+            "Read the step's rollouts. Lower the learning rate or raise `grpo.beta`; if success falls afterwards, go "
+            "on from the checkpoint before."
+        ),
+        ("kl_ratio", "kl_floor"),
+        ("rollouts", "stop", "slower"),
+    ),
+    "gradient_spike": Rule(
+        _("Gradient spike"),
+        "note",
+        _("Gradient norm {now}, where {usual} was usual."),
+        _("A few rollouts ruled the update. Clipping limits the harm; many spikes make training unstable."),
+        _("`grad_norm` of a step ≥ `gradient_ratio` × the upper quartile of the 20 before"),
+        "Pascanu, Mikolov, Bengio: On the difficulty of training recurrent networks (arXiv 1211.5063)",
+        _("Keep `optim.max_grad_norm` at 1 or below, lower the learning rate, or take more rollouts a step."),
+        ("gradient_ratio",),
+        ("rollouts", "slower"),
+    ),
+    "clip_share": Rule(
+        _("Many tokens clipped"),
+        "warn",
+        _("{share} of the tokens are clipped."),
+        _("A clipped token gets no gradient: the updates of a step go further than the sampled rollouts can justify."),
+        _("mean of `clip_ratio/region_mean` over `window` steps ≥ `clip_share`"),
+        "PPO (arXiv 1707.06347)",
+        _("Lower the learning rate or `grpo.num_iterations`, or take larger mini-batches."),
+        ("window", "clip_share"),
+        ("stop", "slower"),
+    ),
+    "logprob_gap": Rule(
+        _("Sampler and trainer disagree"),
+        "stop",
+        _("Log-probabilities differ by {gap} nats; {most} is the limit."),
+        _(
+            "The rollouts were sampled from another policy than the one that is trained, so the gradient is biased. "
+            "The cause is precision, weights that did not arrive whole, or a sampler that computes otherwise."
+        ),
+        _("`sampling/sampling_logp_difference/mean` ≥ `gap_mean`, or `sampling/logprob_gap_max` ≥ `gap_max`"),
+        "Yao et al.: Your efficient RL framework secretly brings you off-policy RL training (2025)",
+        _(
+            "Sample in the precision that is trained, keep the importance correction on (`grpo.sampler_correction`), "
+            "lower `rollout.max_staleness`."
+        ),
+        ("gap_mean", "gap_max"),
+        ("stop",),
+    ),
+}

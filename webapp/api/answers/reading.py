@@ -1,0 +1,162 @@
+"""What reading one rollout answers."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from pydantic import BaseModel, Field
+
+from webapp.api.answers.base import Page
+from webapp.api.answers.runs import Rollout, Turn
+
+
+class Expected(BaseModel):
+    """What the row says that a good answer has."""
+
+    field: str
+    value: Any
+
+
+class TaskRow(BaseModel):
+    """The row that was played."""
+
+    dataset: UUID
+    reference: str
+    number: int = Field(description="counts from 1")
+    expected: list[Expected]
+
+
+class RolloutWhole(Rollout):
+    """One rollout with its first turns."""
+
+    run: UUID
+    held_out: bool
+    env_reward: float | None
+    env_parts: dict[str, Any]
+    task_row: TaskRow | None = Field(description="null where the environment drew the task, or the dataset is gone")
+    transcript: list[Turn] = Field(description="its first turns")
+    after: int | None = Field(description="number of the next turn, for /turns; null at the end")
+
+
+class Turns(BaseModel):
+    """A part of a transcript."""
+
+    items: list[Turn]
+    after: int | None = Field(description="number of the next turn; null at the end")
+
+
+class Span(BaseModel):
+    """A piece of text that earned or cost something; `start` and `end` 0: all of the message."""
+
+    message: int = Field(description="place in the whole conversation, from 0")
+    turn: int | None
+    start: int = Field(description="code points")
+    end: int
+    note: str
+
+
+class PartWords(BaseModel):
+    """One component of the reward and its words."""
+
+    name: str
+    title: str
+    curve: int | None
+    value: float | None
+    weight: float | None
+    term: float | None = Field(description="the value, clipped, scaled, gated and scheduled")
+    counted: float | None = Field(description="weight × term")
+    why: str = Field(description="what became of the value before its weight")
+    reason: str = Field(description="why there are no words; empty where there may be")
+    spans: list[Span]
+
+
+class Words(BaseModel):
+    """The words that earned a rollout's reward."""
+
+    parts: list[PartWords]
+
+
+class Flag(BaseModel):
+    """Something about a whole group: `flat`, `phantom` or `excluded`, and why."""
+
+    name: str
+    text: str
+
+
+class GroupMember(BaseModel):
+    """A rollout of a group."""
+
+    id: UUID
+    index: int
+    policy: str
+    outcome: str
+    status: str
+    reward: float | None
+    advantage: float | None
+    shares: dict[str, float] = Field(description="its advantage by component; they add up to it. `rest`: none of them")
+
+
+class GroupWhole(BaseModel):
+    """A group as the newest attempt played it."""
+
+    attempt: int
+    task: str
+    reward_mean: float | None
+    reward_std: float | None
+    flags: list[Flag]
+    why: str = Field(description="why there are no shares, or what they do not show")
+    rollouts: list[GroupMember]
+
+
+class Column(BaseModel):
+    """The steps of a column."""
+
+    first: int
+    last: int
+
+
+class MapCell(BaseModel):
+    """A cell; `step` and `group` are the newest ones in it, null of a category."""
+
+    column: int
+    solved: int
+    counted: int = Field(description="rollouts with a verdict")
+    share: float | None
+    step: int | None
+    group: int | None
+
+
+class MapLine(BaseModel):
+    """A task, or a category."""
+
+    row: int | None = Field(description="row of the dataset, from 0")
+    text: str
+    category: str
+    kind: str | None = Field(description="forgotten, learned, flickering, never or kept")
+    changes: int | None = Field(description="how often it changed between solved and not solved")
+    first_solved: int | None = Field(description="a step")
+    last_solved: int | None = Field(description="a step")
+    cells: list[MapCell]
+
+
+class TaskMap(Page[MapLine]):
+    """Tasks against steps."""
+
+    columns: list[Column]
+    counts: dict[str, int] = Field(description="tasks by kind")
+
+
+class Tokens(BaseModel):
+    """The tokens of a rollout as columns, or why there are none."""
+
+    why: str
+    prompt: list[int] = []
+    ids: list[int] = []
+    sampled: list[int] = []
+    learned: list[int] = []
+    logprob: list[float | None] = []
+    entropy: list[float | None] = []
+    ratio: list[float | None] = []
+    advantage: float | list[float] | None = None
+    spelling: dict[str, tuple[str, bool]] = {}

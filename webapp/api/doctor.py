@@ -1,0 +1,55 @@
+"""The rules of a project's run doctor over the API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest
+from ninja import Router
+from pydantic import Field
+
+from training.doctor.options import DoctorOptions
+from training.doctor.rules import RULES
+from webapp.api.answers import runs as runs_answers
+from webapp.api.base import caller
+from webapp.api.schemas import Body
+from webapp.doctor.rules import Rules, rules_change, rules_of
+from webapp.teams.access import project_for
+from webapp.teams.models import Role
+from webapp.text import translated
+
+router = Router(tags=["projects"])
+
+
+class DoctorRulesPatch(Body):
+    """What shall change; what is left out stays. A threshold of `null` goes back to its default, and `notify` is that
+    of a reaction."""
+
+    thresholds: dict[str, float | None] = Field(default_factory=dict, max_length=100)
+    reactions: dict[str, str] = Field(default_factory=dict, max_length=100, description="notify, keep or pause by code")
+
+
+@router.get("/projects/{slug:slug}/doctor", response=runs_answers.DoctorRules)
+def doctor_rules(request: HttpRequest, slug: str) -> dict[str, Any]:
+    """When the run doctor speaks in a project, and what follows from each advisory."""
+    return _out(rules_of(project_for(caller(request), slug)))
+
+
+@router.patch("/projects/{slug:slug}/doctor", response=runs_answers.DoctorRules)
+def doctor_rules_change(request: HttpRequest, slug: str, body: DoctorRulesPatch) -> dict[str, Any]:
+    """Change thresholds, and what follows from advisories (owners)."""
+    project = project_for(caller(request), slug, need=Role.OWNER)
+    return _out(rules_change(project=project, user=caller(request), **body.model_dump()))
+
+
+def _out(rules: Rules) -> dict[str, Any]:
+    return {
+        "thresholds": {name: _threshold(name, getattr(rules.options, name)) for name in DoctorOptions.model_fields},
+        "reactions": {code: str(rules.reaction(code)) for code in RULES},
+    }
+
+
+def _threshold(name: str, value: float) -> dict[str, Any]:
+    field = DoctorOptions.model_fields[name]
+    unit = field.json_schema_extra.get("unit", "") if isinstance(field.json_schema_extra, dict) else ""
+    return {"value": value, "default": field.default, "title": translated(field.title), "unit": translated(str(unit))}

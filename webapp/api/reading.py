@@ -1,0 +1,143 @@
+"""Reading rollouts over the API: one with its turns, and the words that earned its reward."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+from uuid import UUID
+
+from django.http import Http404, HttpRequest
+from ninja import Router, Status
+from pydantic import Field
+
+from webapp.api.answers import data as data_answers
+from webapp.api.answers import reading as answers
+from webapp.api.base import MAX_PAGE_ROWS, caller
+from webapp.api.rewards import case_out
+from webapp.api.schemas import Body
+from webapp.pages import MAX_PAGE
+from webapp.reading.access import rollout_for
+from webapp.reading.cases import rollout_case_save
+from webapp.reading.groups import group_of, group_rollouts, group_view
+from webapp.reading.parts import config_for, spec_of
+from webapp.reading.rows import task_row
+from webapp.reading.task_map import category_map, map_view, task_map
+from webapp.reading.tokens import tokens_view
+from webapp.reading.turns import turn_rows
+from webapp.reading.visits import Kind, Sort, usual_sort
+from webapp.reading.words import words_of, words_view
+from webapp.rollouts.models import Rollout
+from webapp.rollouts.selectors import rollout_view, turn_view
+from webapp.runs.models import Run
+from webapp.teams.access import object_for
+from webapp.teams.models import Role
+from webapp.text import finite
+
+router = Router(tags=["rollouts"])
+groups = Router(tags=["runs"])
+FIRST_TURNS = 50
+MAX_TURN = 2**31 - 1
+Range = list[float]
+
+
+class CaseIn(Body):
+    """What is expected of the rollout: a range for the reward, for components, or both."""
+
+    name: str = Field(min_length=1, max_length=80)
+    total: Range | None = Field(default=None, min_length=2, max_length=2)
+    expected: dict[str, Range] = Field(default={}, max_length=60)
+
+
+@router.get("/rollouts/{uuid:rollout_id}", response=answers.RolloutWhole)
+def rollout_get(request: HttpRequest, rollout_id: UUID) -> dict[str, Any]:
+    """One rollout with its outcome, the row that it played and its first turns; ask `/turns` for those from `after`."""
+    rollout = rollout_for(caller(request), rollout_id)
+    found = turn_rows(rollout, 0, FIRST_TURNS)
+    return {
+        **rollout_view(rollout),
+        "run": str(rollout.run_id),
+        "held_out": rollout.held_out,
+        "env_reward": finite(rollout.env_reward),
+        "env_parts": rollout.env_parts,
+        "task_row": _task(rollout),
+        "transcript": [turn_view(turn) for turn in found.turns],
+        "after": found.after,
+    }
+
+
+def _task(rollout: Rollout) -> dict[str, Any] | None:
+    config = config_for(rollout)
+    task = task_row(rollout, config, spec_of(rollout, config))
+    if task is None:
+        return None
+    return {
+        "dataset": str(task.dataset.pk),
+        "reference": task.dataset.reference,
+        "number": task.number,
+        "expected": [{"field": item.field, "value": item.value} for item in task.expected],
+    }
+
+
+@router.get("/rollouts/{uuid:rollout_id}/turns", response=answers.Turns)
+def rollout_turns(request: HttpRequest, rollout_id: UUID, first: int = 0, limit: int = 50) -> dict[str, Any]:
+    """Turns of a rollout from number `first` on, up to 200, fewer where they are long."""
+    rollout = rollout_for(caller(request), rollout_id)
+    found = turn_rows(rollout, max(0, min(first, MAX_TURN)), max(1, min(limit, MAX_PAGE_ROWS)))
+    return {"items": [turn_view(turn) for turn in found.turns], "after": found.after}
+
+
+@router.get("/rollouts/{uuid:rollout_id}/words", response=answers.Words)
+def rollout_words(request: HttpRequest, rollout_id: UUID) -> dict[str, Any]:
+    """Each part of the reward with the words that earned it, computed within a few seconds from what is recorded."""
+    return words_view(words_of(rollout_for(caller(request), rollout_id)))
+
+
+@router.get("/rollouts/{uuid:rollout_id}/tokens", response=answers.Tokens)
+def rollout_tokens(request: HttpRequest, rollout_id: UUID) -> dict[str, Any]:
+    """What the trainer knew of each token after the prompt: log-probability, entropy, ratio, advantage."""
+    return tokens_view(rollout_for(caller(request), rollout_id))
+
+
+@router.post("/rollouts/{uuid:rollout_id}/case", response={201: data_answers.RewardCase})
+def rollout_case(request: HttpRequest, rollout_id: UUID, body: CaseIn) -> Status[dict[str, Any]]:
+    """Save a rollout as a reward test case with the ranges that are expected of it."""
+    rollout = rollout_for(caller(request), rollout_id, need=Role.EDITOR)
+    case = rollout_case_save(
+        rollout=rollout,
+        project=rollout.run.project,
+        user=caller(request),
+        name=body.name,
+        expected=body.expected,
+        total=body.total,
+    )
+    return Status(201, case_out(case))
+
+
+@groups.get("/runs/{uuid:run_id}/steps/{int:step}/groups/{int:group}", response=answers.GroupWhole)
+def group_get(request: HttpRequest, run_id: UUID, step: int, group: int) -> dict[str, Any]:
+    """A group: its rollouts with their advantages split by component, and what the group teaches."""
+    run = _run(request, run_id)
+    rollouts = group_rollouts(run, step, group) if max(step, group) <= MAX_TURN else []
+    if not rollouts:
+        raise Http404
+    return {"attempt": rollouts[0].attempt, "task": rollouts[0].task} | group_view(group_of(run, rollouts))
+
+
+@groups.get("/runs/{uuid:run_id}/tasks", response=answers.TaskMap)
+def tasks_get(
+    request: HttpRequest,
+    run_id: UUID,
+    by: Literal["task", "category"] = "task",
+    kind: Kind | None = None,
+    sort: Sort | None = None,
+    page: int = 1,
+) -> dict[str, Any]:
+    """The task map of a run: 40 tasks a page against its steps, 60 columns at most; or by category."""
+    run = _run(request, run_id)
+    at = max(1, min(page, MAX_PAGE))
+    if by == "category":
+        return map_view(category_map(run), 1)
+    return map_view(task_map(run, kind=kind, sort=sort or usual_sort(kind), page=at), at)
+
+
+def _run(request: HttpRequest, run_id: UUID) -> Run:
+    return object_for(caller(request), Run, run_id, within=Run.objects.select_related("project"))

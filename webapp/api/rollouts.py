@@ -1,0 +1,187 @@
+"""The rollout inspector over the API: the filters of its page as query parameters (docs/inspector.md)."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Any
+from uuid import UUID
+
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest, QueryDict
+from django.urls import reverse
+from ninja import Query, Router, Status
+from pydantic import Field
+
+from webapp.api.answers import rollouts as answers
+from webapp.api.answers.base import Deleted, Items
+from webapp.api.base import MAX_PAGE_ROWS, caller
+from webapp.api.schemas import Body
+from webapp.inspector.figures import figures_of
+from webapp.inspector.filters import Filters, filters_of
+from webapp.inspector.finding import View
+from webapp.inspector.models import SavedView
+from webapp.inspector.page import component_names
+from webapp.inspector.saved_views import view_delete, views_of
+from webapp.inspector.saving import found_save
+from webapp.inspector.scope import Scope, project_scope, run_scope
+from webapp.inspector.snippets import snippets
+from webapp.rollouts.selectors import rollout_view
+from webapp.runs.models import Run
+from webapp.teams.access import object_for, project_for
+from webapp.teams.models import Role
+from webapp.text import finite
+
+router = Router(tags=["rollouts"])
+
+
+class FoundIn(Body):
+    """What to save the rollouts of a view as."""
+
+    kind: str = Field(max_length=20, description="view, demonstrations or tasks")
+    name: str = Field(max_length=80)
+    query: str = Field("", max_length=4000, description="the filters, as a query string")
+
+
+def _run_scope(request: HttpRequest, run_id: UUID, need: Role = Role.VIEWER) -> Scope:
+    run = object_for(caller(request), Run, run_id, need=need, within=Run.objects.select_related("project"))
+    return run_scope(run.project, run)
+
+
+def _project_scope(request: HttpRequest, slug: str, params: QueryDict, need: Role = Role.VIEWER) -> Scope:
+    return project_scope(project_for(caller(request), slug, need=need), params.getlist("run"))
+
+
+def _filters(params: QueryDict) -> Filters:
+    """The filters; what a page would pass over with a word is refused here."""
+    filters = filters_of(params)
+    if filters.problems:
+        raise ValidationError(list(filters.problems))
+    return filters
+
+
+def _found(request: HttpRequest, scope: Scope, after: str, per_page: int) -> dict[str, Any]:
+    view = View(scope, _filters(request.GET))
+    if view.searched is not None and view.searched.problem:
+        raise ValidationError({"q": view.searched.problem})
+    rows, following = view.page(after, max(1, min(per_page, MAX_PAGE_ROWS)))
+    said = snippets(rows, view.filters.text)
+    query = QueryDict(mutable=True)
+    for name, value in view.filters.pairs():
+        query.appendlist(name, value)
+    return {
+        "items": [
+            {
+                **rollout_view(row),
+                "run": row.run_id,
+                "held_out": row.held_out,
+                "characters": row.characters,
+                "tools": row.tools,
+                "surprise": finite(row.surprise),
+                "snippet": said[row.pk]._asdict() if row.pk in said else None,
+            }
+            for row in rows
+        ],
+        "next": following or None,
+        "total": view.count.number,
+        "more": view.count.more,
+        "query": query.urlencode(),
+    }
+
+
+def _spread(request: HttpRequest, scope: Scope) -> dict[str, Any]:
+    found = figures_of(View(scope, _filters(request.GET)), list(component_names(scope)))
+    listed = {kind: [{"value": v, "count": n} for v, n in values] for kind, values in found.values.items()}
+    return {
+        "rows": found.rows,
+        "sampled": found.sampled,
+        "histograms": [
+            {
+                "name": item.name,
+                "low": item.low,
+                "high": item.high,
+                "count": item.count,
+                "bars": [asdict(bar) for bar in item.bars],
+            }
+            for item in found.histograms
+        ],
+        "outcomes": listed["outcome"],
+        "tools": listed["tool"],
+        "boundaries": listed["boundary"],
+    }
+
+
+Text = Annotated[str, Query(max_length=200, description="a phrase that a turn holds")]
+
+
+@router.get("/runs/{uuid:run_id}/rollouts", response=answers.Found)
+def run_rollouts_found(
+    request: HttpRequest, run_id: UUID, q: Text = "", sort: str = "-step", after: str = "", per_page: int = 50
+) -> dict[str, Any]:
+    """Rollouts of a run, or of an evaluation, under the filters of docs/inspector.md."""
+    return _found(request, _run_scope(request, run_id), after[:300], per_page)
+
+
+@router.get("/projects/{slug:slug}/rollouts", response=answers.Found)
+def project_rollouts_found(
+    request: HttpRequest, slug: str, q: Text = "", sort: str = "-step", after: str = "", per_page: int = 50
+) -> dict[str, Any]:
+    """Rollouts of a project's runs: of those that `run` names, else of its newest twenty."""
+    return _found(request, _project_scope(request, slug, request.GET), after[:300], per_page)
+
+
+@router.get("/runs/{uuid:run_id}/rollouts/spread", response=answers.Spread)
+def run_rollouts_spread(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
+    """Histograms of the rollouts that the same filters find, and what they are spread over."""
+    return _spread(request, _run_scope(request, run_id))
+
+
+@router.get("/projects/{slug:slug}/rollouts/spread", response=answers.Spread)
+def project_rollouts_spread(request: HttpRequest, slug: str) -> dict[str, Any]:
+    """As of a run."""
+    return _spread(request, _project_scope(request, slug, request.GET))
+
+
+def _save(request: HttpRequest, scope: Scope, body: FoundIn) -> Status[dict[str, Any]]:
+    view = View(scope, _filters(QueryDict(body.query)))
+    kept = found_save(view=view, kind=body.kind, name=body.name, user=caller(request))
+    return Status(201, {"kind": kept.kind, "id": kept.id, "name": kept.label, "url": kept.url})
+
+
+@router.post("/runs/{uuid:run_id}/rollouts/save", response={201: answers.Kept})
+def run_rollouts_save(request: HttpRequest, run_id: UUID, body: FoundIn) -> Status[dict[str, Any]]:
+    """Save what filters find: as a named view, a dataset for SFT, or the tasks as an evaluation set."""
+    return _save(request, _run_scope(request, run_id, Role.EDITOR), body)
+
+
+@router.post("/projects/{slug:slug}/rollouts/save", response={201: answers.Kept})
+def project_rollouts_save(request: HttpRequest, slug: str, body: FoundIn) -> Status[dict[str, Any]]:
+    """As of a run; `run` in `query` names the runs."""
+    return _save(request, _project_scope(request, slug, QueryDict(body.query), Role.EDITOR), body)
+
+
+@router.get("/projects/{slug:slug}/rollout-views", response=Items[answers.SavedView])
+def rollout_views(request: HttpRequest, slug: str) -> dict[str, Any]:
+    """The named views of a project."""
+    project = project_for(caller(request), slug)
+    found = [
+        {
+            "id": item.pk,
+            "name": item.name,
+            "run": item.run_id,
+            "query": item.query,
+            "url": reverse("rollout-view", args=[project.slug, item.pk]),
+            "created_by": item.created_by.username if item.created_by else None,
+            "created_at": item.created_at,
+        }
+        for item in views_of(Scope(project, []))
+    ]
+    return {"items": found}
+
+
+@router.delete("/rollout-views/{uuid:view_id}", response=Deleted)
+def rollout_view_gone(request: HttpRequest, view_id: UUID) -> dict[str, Any]:
+    """Forget a named view; rollouts and datasets stay."""
+    within = SavedView.objects.select_related("project")
+    found = object_for(caller(request), SavedView, view_id, need=Role.EDITOR, within=within)
+    view_delete(view=found)
+    return {"deleted": found.name}

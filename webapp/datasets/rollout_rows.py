@@ -1,0 +1,190 @@
+"""Making the file of a dataset of rollouts that somebody chose (``rollouts.py`` says which and why).
+
+*demonstrations*: each rollout's messages, with the tools that its prompt had where the journal tells them, and where it
+comes from. Left out are rollouts that failed outside the policy, those with calls that could not be read (what is
+recorded of them is what was understood, which nobody wrote), and those that no dataset holds. *tasks*: the rows of the
+dataset that they played, each once, as they stand there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+from uuid import UUID
+
+from django.conf import settings
+from django.utils.translation import gettext as _
+
+from training.data.making.dataset import Made
+from training.data.schema import RowError, check_tree, row_from_dict
+from training.errors import DataError
+from training.journal import GroupScored, parse_event
+from webapp.datasets.models import Dataset
+from webapp.datasets.of_runs import dataset_of_step
+from webapp.datasets.pair_rows import journals_of
+from webapp.rollouts.ids import rollout_id
+from webapp.rollouts.models import Rollout, RolloutStatus, Turn
+from webapp.runs.models import Run
+from webapp.storage import dataset_dir
+
+ROLLOUTS = "rollouts"
+"""The operation, as a lineage names it."""
+Use = Literal["demonstrations", "tasks"]
+CHUNK = 200
+Value = dict[str, Any]
+Report = Callable[[int, int], None]
+
+
+def chosen_path(dataset: Dataset) -> Path:
+    """The ids of the rollouts, in order."""
+    return dataset_dir(dataset.id) / "rollouts.json"
+
+
+def rollouts_make(dataset: Dataset, target: Path, on_progress: Report) -> Made:
+    """Write the file of a dataset of rollouts. Raises ``DataError`` where there is nothing to write."""
+    ids = [UUID(each) for each in json.loads(chosen_path(dataset).read_text())]
+    tasks = dataset.lineage["options"]["use"] == "tasks"
+    with target.open("xb") as file:
+        writer = _Writer(file)
+        for line in _tasks(dataset, ids) if tasks else _demonstrations(dataset, ids, on_progress):
+            writer.add(line)
+    if not writer.rows:
+        raise DataError(_("None of these rollouts can be a row of a dataset."))
+    taken = [writer.rows] if len(dataset.lineage["parents"]) == 1 else [0 for _each in dataset.lineage["parents"]]
+    return Made(writer.rows, writer.size, taken)
+
+
+class _Writer:
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self.rows, self.size = file, 0, 0
+
+    def add(self, line: bytes) -> None:
+        self.rows, self.size = self.rows + 1, self.size + len(line)
+        if self.size > settings.MAX_UPLOAD_BYTES:
+            raise DataError(_("These rollouts are larger than a dataset may be."))
+        self._file.write(line)
+
+
+def _chosen(dataset: Dataset, ids: list[UUID]) -> Iterator[list[Rollout]]:
+    """The rollouts that are still there, in the order in which they were chosen."""
+    for begin in range(0, len(ids), CHUNK):
+        found = (
+            Rollout.objects.select_related("run")
+            .filter(run__project=dataset.project_id)
+            .in_bulk(ids[begin : begin + CHUNK])
+        )
+        yield [found[each] for each in ids[begin : begin + CHUNK] if each in found]
+
+
+# --- Demonstrations -------------------------------------------------------------------------------------------------
+def _demonstrations(dataset: Dataset, ids: list[UUID], on_progress: Report) -> Iterator[bytes]:
+    tools, done = _tools_of(dataset, set(ids)), 0
+    for batch in _chosen(dataset, ids):
+        turns: dict[UUID, list[Turn]] = {}
+        for turn in Turn.objects.filter(rollout__in=batch).defer("words").order_by("rollout", "number"):
+            turns.setdefault(turn.rollout_id, []).append(turn)
+        for rollout in batch:
+            row = _demonstration(rollout, turns.get(rollout.pk, []), tools.get(rollout.pk))
+            if row is not None:
+                yield (json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n").encode()
+        done += len(batch)
+        on_progress(done, len(ids))
+
+
+def _demonstration(rollout: Rollout, turns: list[Turn], tools: list[Value] | None) -> Value | None:
+    if rollout.status in (RolloutStatus.EXCLUDED, RolloutStatus.RUNNING) or rollout.parse_errors or rollout.held_out:
+        return None
+    messages = [message for turn in turns for message in turn.messages]
+    if not any(message.get("role") == "assistant" for message in messages):
+        return None
+    row: Value = {"messages": messages, **({"tools": tools} if tools else {})}
+    row["provenance"] = {
+        "source": "rollout",
+        "run": str(rollout.run_id),
+        "run_name": rollout.run.name,
+        "rollout": str(rollout.pk),
+        "step": rollout.step,
+        "outcome": rollout.outcome,
+        "reward": rollout.reward,
+    }
+    try:
+        check_tree(row)
+        row_from_dict(row)
+    except RowError:
+        return None
+    return row
+
+
+def _tools_of(dataset: Dataset, wanted: set[UUID]) -> dict[UUID, list[Value]]:
+    """The tools that the prompts of rollouts had, from their runs' journals; a journal tells a list of tools once."""
+    found: dict[UUID, list[Value]] = {}
+    runs = Run.objects.filter(project=dataset.project_id, pk__in=dataset.lineage["options"]["run_ids"])
+    for run in runs:
+        for number, path in enumerate(journals_of(run), start=1):
+            attempt = int(path.parent.name) if path.parent.name.isdigit() else number
+            known: dict[str, list[Value]] = {}
+            for event in _groups(path):
+                if event.tools is not None:
+                    known[event.tools_digest] = event.tools
+                for name in event.rollouts if known.get(event.tools_digest) else ():
+                    pk = rollout_id(run.pk, attempt, name)
+                    if pk in wanted:
+                        found[pk] = known[event.tools_digest]
+    return found
+
+
+def _groups(path: Path) -> Iterator[GroupScored]:
+    """The groups that a journal tells of; other lines are not parsed, and one that cannot be read is passed over."""
+    with path.open("rb") as file:
+        for line in file:
+            if b'"group_scored"' not in line:
+                continue
+            try:
+                event = parse_event(line)
+            except ValueError:
+                continue
+            if isinstance(event, GroupScored):
+                yield event
+
+
+# --- Tasks ----------------------------------------------------------------------------------------------------------
+def _tasks(dataset: Dataset, ids: list[UUID]) -> Iterator[bytes]:
+    wanted: dict[UUID, set[int]] = {}
+    sources: dict[UUID, Dataset] = {}
+    known: dict[tuple[UUID, int], Dataset | None] = {}
+    for batch in _chosen(dataset, ids):
+        for rollout in batch:
+            if rollout.row is None or rollout.held_out:
+                continue
+            place = (rollout.run_id, rollout.step)
+            if place not in known:
+                known[place] = dataset_of_step(rollout.run, rollout.step)
+            source = known[place]
+            if source is not None:
+                sources[source.pk] = source
+                wanted.setdefault(source.pk, set()).add(rollout.row)
+    for pk, places in wanted.items():
+        yield from _rows(sources[pk].rows_path, places)
+
+
+def rows_at(path: Path, places: Collection[int]) -> dict[int, Value]:
+    """Rows of a dataset by their places; those that are not there are left out."""
+    found: dict[int, Value] = {}
+    with path.open("rb") as file:
+        for place, line in enumerate(islice(file, max(places, default=-1) + 1)):
+            if place in places:
+                found[place] = dict(json.loads(line))
+    return found
+
+
+def _rows(path: Path, places: set[int]) -> Iterator[bytes]:
+    last = max(places)
+    with path.open("rb") as file:
+        for place, line in enumerate(file):
+            if place in places:
+                yield line if line.endswith(b"\n") else line + b"\n"
+            if place == last:
+                return

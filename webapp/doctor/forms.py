@@ -1,0 +1,108 @@
+"""The form of a project's rules: a threshold left empty is at its default."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from django import forms
+from django.forms.boundfield import BoundField
+from django.utils.translation import gettext as _
+
+from training.doctor.options import DoctorOptions
+from training.doctor.rules import RULES, SEVERITIES
+from webapp.advisories.models import Reaction
+from webapp.doctor.rules import REACTION, Rules
+from webapp.fields import fields_of
+from webapp.text import translated
+
+COMMON = ("window", "calm")
+"""Thresholds of more than one advisory."""
+
+
+class Threshold(NamedTuple):
+    """A threshold as the template lays it out; ``changed`` where it is not at its default."""
+
+    field: BoundField
+    unit: str
+    default: str
+    changed: bool
+
+
+class RuleRow(NamedTuple):
+    """An advisory with what a project may set of it."""
+
+    code: str
+    title: str
+    severity: str
+    severity_title: str
+    meaning: str
+    thresholds: list[Threshold]
+    reaction: BoundField
+
+
+class RulesForm(forms.Form):
+    """Every threshold of the doctor, and what follows from each advisory."""
+
+    use_required_attribute = False
+
+    def __init__(self, data: Any = None, *, rules: Rules, fixed: bool = False) -> None:
+        super().__init__(data)
+        for name, field in fields_of(DoctorOptions).items():
+            value = getattr(rules.options, name)
+            field.required, field.disabled = False, fixed
+            field.initial = value if value != _default(name) else None
+            field.widget.attrs["placeholder"] = f"{_default(name):g}"
+            self.fields[name] = field
+        for code in RULES:
+            self.fields[REACTION + code] = forms.ChoiceField(
+                choices=Reaction.choices,
+                initial=rules.reaction(code),
+                disabled=fixed,
+                required=False,
+                label=_("What follows"),
+            )
+
+    def full_clean(self) -> None:
+        """As of any form; the page begins at the first field that is wrong."""
+        super().full_clean()
+        if wrong := next((name for name in self.fields if name in (self.errors if self.is_bound else ())), None):
+            self.fields[wrong].widget.attrs["autofocus"] = True
+
+    @property
+    def thresholds(self) -> dict[str, float | None]:
+        """What was entered; ``None`` is the default."""
+        return {name: self.cleaned_data[name] for name in DoctorOptions.model_fields}
+
+    @property
+    def reactions(self) -> dict[str, str]:
+        """What was chosen, by the advisory's code."""
+        return {code: self.cleaned_data[REACTION + code] or Reaction.NOTIFY for code in RULES}
+
+    def common(self) -> list[Threshold]:
+        """The thresholds of more than one advisory."""
+        return [self._threshold(name) for name in COMMON]
+
+    def rows(self) -> list[RuleRow]:
+        """The advisories in the order of docs/doctor.md."""
+        return [
+            RuleRow(
+                code=code,
+                title=translated(rule.title),
+                severity=rule.severity,
+                severity_title=translated(SEVERITIES[rule.severity]),
+                meaning=translated(rule.meaning),
+                thresholds=[self._threshold(name) for name in rule.options if name not in COMMON],
+                reaction=self[REACTION + code],
+            )
+            for code, rule in RULES.items()
+        ]
+
+    def _threshold(self, name: str) -> Threshold:
+        extra = DoctorOptions.model_fields[name].json_schema_extra
+        unit = str(extra.get("unit", "")) if isinstance(extra, dict) else ""
+        field = self[name]
+        return Threshold(field, translated(unit), f"{_default(name):g}", field.value() not in (None, ""))
+
+
+def _default(name: str) -> float:
+    return float(DoctorOptions.model_fields[name].default)

@@ -1,0 +1,175 @@
+"""Looking at runs: every few seconds the doctor sees the steps that have been recorded since it looked last.
+
+1. Take the runs that have more steps than were seen, or another attempt than the one that was seen, and those that run
+   and have been silent; the ones that were heard last come first.
+2. Lock the run's ``Examination``; one that somebody else holds is left to them.
+3. Show the doctor the new steps in order, and write its memory, the step and the advisories in one transaction: what
+   is cut off is looked at again, and nothing is told twice.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
+from django.db.models.functions import Coalesce, Now
+from django.utils import timezone
+
+from training.config import METHODS
+from training.doctor.doctor import Advisory as Found
+from training.doctor.doctor import Doctor
+from training.doctor.rules import RULES
+from webapp.advisories.models import Advisory, Examination, Reaction
+from webapp.doctor.reacting import react
+from webapp.doctor.rules import Rules, rules_of
+from webapp.doctor.steps import CHUNK_STEPS, steps_between
+from webapp.notifications.events import notify
+from webapp.notifications.models import Kind
+from webapp.rollouts.models import Rollout
+from webapp.runs.models import Attempt, Run
+from webapp.runs.states import TERMINAL, RunState
+
+logger = logging.getLogger(__name__)
+RUNS_AT_ONCE = 20
+BUDGET_S = 20.0
+SILENT_S = 60
+NEWS = timedelta(minutes=10)
+TOLD = ("stop", "warn")
+LEARNS = [kind for kind, method in METHODS.items() if method.plays and method.trains]
+
+
+def look() -> int:
+    """Look at the runs that have something new, for about 20 s at most; how many steps were seen."""
+    end, seen = time.monotonic() + BUDGET_S, 0
+    for run_id in waiting()[:RUNS_AT_ONCE]:
+        while time.monotonic() < end and (steps := _looked(run_id)):
+            seen += steps
+    return seen
+
+
+def _looked(run_id: UUID) -> int:
+    """``run_look``; what cannot be read is skipped, so that one run never keeps the doctor from the others."""
+    try:
+        return run_look(run_id)
+    except (ValueError, TypeError, LookupError) as exc:
+        logger.warning("not examined", extra={"action": "advisories", "run_id": run_id, "error": repr(exc)[:200]})
+        for step, attempt in Run.objects.filter(pk=run_id).values_list("step", "attempt"):
+            skipped = {"step": step, "attempt": attempt, "memory": None, "looked_at": timezone.now()}
+            Examination.objects.update_or_create(run_id=run_id, defaults=skipped)
+        return 0
+
+
+def waiting() -> QuerySet[Run, UUID]:
+    """The ids of the runs that have something new."""
+    since = Now() - timedelta(seconds=SILENT_S)
+    rows = Run.objects.filter(kind__in=LEARNS, step__gt=0).annotate(
+        seen=Coalesce("examination__step", 0), of=Coalesce("examination__attempt", 0)
+    )
+    whole = Q(step__gt=F("seen") + 1) | Q(step__gt=F("seen")) & ~Q(state=RunState.RUNNING)
+    anew = Exists(_begun().filter(run=OuterRef("pk"), number__gt=OuterRef("of")))
+    silent = Q(state=RunState.RUNNING, last_step_at__lt=since, examination__looked_at__lt=since)
+    found = rows.filter(whole | anew | silent).order_by(F("last_event_at").desc(nulls_last=True))
+    return found.values_list("pk", flat=True)
+
+
+def run_look(run_id: UUID) -> int:
+    """See up to ten more steps of a run; how many there were. 0 as well where another worker looks."""
+    with transaction.atomic():
+        run = Run.objects.select_related("project").filter(pk=run_id).first()
+        if run is None:
+            return 0
+        Examination.objects.get_or_create(run=run)
+        row = Examination.objects.select_for_update(skip_locked=True).filter(run=run).first()
+        if row is None:
+            return 0
+        rules = rules_of(run.project)
+        doctor = Doctor.from_json(row.memory, rules.options) if row.memory else Doctor(rules.options)
+        after, attempt = _after(run, row)
+        changed: dict[tuple[str, int], Found] = {}
+        steps = 0
+        for facts in steps_between(run, after, min(_whole(run), after + CHUNK_STEPS)):
+            steps += 1
+            changed |= {(each.code, each.first): each for each in doctor.see(facts)}
+        if not steps and (found := _silence(run, doctor)) is not None:
+            changed[found.code, found.first] = found
+        row.step = min(max(after, _whole(run)), after + CHUNK_STEPS)
+        row.attempt, row.memory, row.looked_at = attempt, doctor.as_json(), timezone.now()
+        row.save(update_fields=["step", "attempt", "memory", "looked_at"])
+        _keep(run, list(changed.values()), rules)
+    return row.step - after
+
+
+def _begun() -> QuerySet[Attempt]:
+    """The attempts that have made a step: until then nobody knows where one begins."""
+    return Attempt.objects.filter(last_step__gt=F("first_step"))
+
+
+def _after(run: Run, row: Examination) -> tuple[int, int]:
+    """The step after which the run is looked at, and the attempt that it is of.
+
+    An attempt that began since the last look trains some steps anew.
+    """
+    begun = dict(_begun().filter(run=run, number__gt=row.attempt).values_list("number", "first_step"))
+    return min([row.step, *begun.values()]), max([row.attempt, *begun])
+
+
+def _whole(run: Run) -> int:
+    """The newest step that nothing is added to: while a run goes on, held-out figures may follow the newest."""
+    return run.step - 1 if run.state == RunState.RUNNING else run.step
+
+
+def _silence(run: Run, doctor: Doctor) -> Found | None:
+    """The stall of a run whose step does not end."""
+    if run.state != RunState.RUNNING or run.last_step_at is None:
+        return None
+    return doctor.wait((timezone.now() - run.last_step_at).total_seconds())
+
+
+def _keep(run: Run, changed: list[Found], rules: Rules) -> None:
+    """Write the advisories that opened or changed; react to the new ones and tell of them, unless the run ended long
+    ago."""
+    if not changed:
+        return
+    known = {(each.code, each.first): each for each in Advisory.objects.filter(run=run)}
+    places = _places(run, {name for found in changed for name in found.evidence.rollouts})
+    for found in changed:
+        shown = [places[name] for name in found.evidence.rollouts if name in places]
+        evidence = found.evidence.model_dump(mode="json") | {"rollouts": shown}
+        row = known.get((found.code, found.first))
+        if row is not None:
+            row.last, row.open, row.evidence = found.last, found.open, evidence
+            row.save(update_fields=["last", "open", "evidence"])
+            continue
+        row = Advisory.objects.create(
+            run=run, code=found.code, first=found.first, last=found.last, open=found.open, evidence=evidence
+        )
+        if not _is_news(run):
+            continue
+        reaction = rules.reaction(found.code)
+        if found.open and run.step - found.last <= CHUNK_STEPS:  # not to what was over before anybody looked
+            react(run, row, reaction)
+        if RULES[found.code].severity in TOLD or reaction != Reaction.NOTIFY:
+            _tell(run, row, found)
+
+
+def _places(run: Run, names: set[str]) -> dict[str, dict[str, Any]]:
+    """Where the rollouts stand, by id: so that a page can name them without looking them up."""
+    rows = Rollout.objects.filter(run=run, pk__in=names).values_list("pk", "step", "group", "index")
+    return {str(pk): {"id": str(pk), "step": step, "group": group, "index": index} for pk, step, group, index in rows}
+
+
+def _is_news(run: Run) -> bool:
+    ended = run.finished_at if run.state in TERMINAL else None
+    return not run.imported and (ended is None or timezone.now() - ended < NEWS)
+
+
+def _tell(run: Run, row: Advisory, found: Found) -> None:
+    facts: dict[str, Any] = {"code": found.code, "step": found.first, "sentence": found.sentence.data}
+    facts |= {"paused": row.paused, "kept": row.kept.step if row.kept is not None else None}
+    key = f"advisory:{run.pk}:{found.code}:{found.first}"
+    notify(Kind.RUN_ADVISORY, run, key=key, person_id=run.created_by_id, facts=facts)

@@ -1,0 +1,93 @@
+"""The rules of a project: when the doctor speaks, and what follows from an advisory besides that it is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.utils.translation import gettext as _
+from pydantic import ValidationError as ShapeError
+
+from training.doctor.options import DoctorOptions
+from training.doctor.rules import RULES
+from training.words import option_of
+from webapp.advisories.models import DoctorRules, Reaction
+from webapp.fields import error_sentence
+from webapp.teams.audit import audit
+from webapp.teams.models import AuditAction, Project, User
+
+REACTION = "reaction-"
+"""What an error about a reaction, and its field in a form, begin with; the advisory's code follows."""
+
+
+class Rules(NamedTuple):
+    """The thresholds of a project, and its reactions by an advisory's code; the others are ``NOTIFY``."""
+
+    options: DoctorOptions
+    reactions: dict[str, Reaction]
+
+    def reaction(self, code: str) -> Reaction:
+        """What follows from an advisory."""
+        return self.reactions.get(code, Reaction.NOTIFY)
+
+
+def rules_of(project: Project) -> Rules:
+    """The rules of a project; a stored one that this version does not know is at its default."""
+    row = DoctorRules.objects.filter(project=project).first()
+    return _read(row) if row is not None else Rules(DoctorOptions(), {})
+
+
+def _read(row: DoctorRules) -> Rules:
+    options = DoctorOptions()
+    for name, value in row.thresholds.items():
+        with suppress(ShapeError, ValueError):
+            setattr(options, name, value)
+    known = {code: value for code, value in row.reactions.items() if code in RULES and value in Reaction.values}
+    return Rules(options, {code: Reaction(value) for code, value in known.items()})
+
+
+def rules_change(
+    *, project: Project, user: User, thresholds: Mapping[str, float | None], reactions: Mapping[str, str]
+) -> Rules:
+    """Change the rules that are named; ``None`` and ``notify`` are the defaults. What is the same leaves no audit row.
+
+    Raises ``ValidationError`` by threshold, or by ``reaction-<code>``.
+    """
+    with transaction.atomic():
+        row, made = DoctorRules.objects.select_for_update().get_or_create(project=project)
+        before = (row.thresholds, row.reactions)
+        row.thresholds = _thresholds(_read(row).options, thresholds)
+        row.reactions = _reactions(_read(row).reactions, reactions)
+        if (row.thresholds, row.reactions) != before:
+            row.changed_by = user
+            row.save(update_fields=["thresholds", "reactions", "changed_by", "changed_at"])
+            audit(AuditAction.DOCTOR_CHANGED, project, by=user)
+        elif made:
+            row.delete()
+    return _read(row)
+
+
+def _thresholds(now: DoctorOptions, changed: Mapping[str, float | None]) -> dict[str, Any]:
+    """Those that differ from the defaults."""
+    fresh = DoctorOptions()
+    given = {name: getattr(fresh, name, None) if value is None else value for name, value in changed.items()}
+    try:
+        wanted = DoctorOptions.model_validate(now.model_dump() | given)
+    except ShapeError as exc:
+        raise ValidationError({option_of(each): error_sentence(each) for each in exc.errors()}) from exc
+    return wanted.model_dump(mode="json", exclude_defaults=True)
+
+
+def _reactions(now: Mapping[str, Reaction], changed: Mapping[str, str]) -> dict[str, str]:
+    """Those that are more than to notify."""
+    problems = {REACTION + code: _("There is no such advisory.") for code in changed if code not in RULES}
+    for code, value in changed.items():
+        if value not in Reaction.values:
+            words = _("It must be one of {expected}.").format(expected=", ".join(Reaction.values))
+            problems[REACTION + code] = words
+    if problems:
+        raise ValidationError(problems)
+    return {code: str(value) for code, value in {**now, **changed}.items() if value != Reaction.NOTIFY}

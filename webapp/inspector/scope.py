@@ -1,0 +1,55 @@
+"""Where rollouts are looked for: in one run, or in several of a project."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+from django.db.models import Exists, OuterRef, Q
+
+from webapp.rollouts.models import Rollout
+from webapp.runs.models import Attempt, Run
+from webapp.teams.models import Project
+
+MOST_RUNS = 20
+
+
+class Scope(NamedTuple):
+    """A project and its runs that are looked in; ``run`` where it is one run's page."""
+
+    project: Project
+    runs: Sequence[Run]
+    run: Run | None = None
+
+
+def run_scope(project: Project, run: Run) -> Scope:
+    """One run, or one evaluation."""
+    return Scope(project, [run], run)
+
+
+def project_scope(project: Project, chosen: Sequence[str]) -> Scope:
+    """The chosen runs of a project, at most ``MOST_RUNS``; without any its newest ones that played rollouts."""
+    runs = Run.objects.filter(project=project, archived_at=None).order_by("-created_at")
+    ids = [pk for pk in map(_uuid, chosen) if pk is not None]
+    if chosen:
+        return Scope(project, list(Run.objects.filter(project=project, pk__in=ids)[:MOST_RUNS]))
+    played = runs.filter(Exists(Rollout.objects.filter(run=OuterRef("pk"))))
+    return Scope(project, list(played[:MOST_RUNS]))
+
+
+def _uuid(text: str) -> UUID | None:
+    try:
+        return UUID(text)
+    except ValueError:
+        return None
+
+
+def lost_steps(runs: Sequence[Run]) -> Q:
+    """Rollouts of steps that a later attempt played again: what the later one did counts."""
+    lost = Q()
+    attempts = Attempt.objects.filter(run__in=[run.pk for run in runs], number__gt=1).order_by("run", "number")
+    for attempt in attempts:
+        if attempt.last_step > attempt.first_step:
+            lost |= Q(run=attempt.run_id, attempt__lt=attempt.number, step__gt=attempt.first_step)
+    return lost

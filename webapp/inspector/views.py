@@ -1,0 +1,140 @@
+"""The rollout inspector: the address is the view."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+from uuid import UUID
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils.cache import patch_vary_headers
+from django.views.decorators.http import require_GET
+
+from webapp.inspector import page
+from webapp.inspector.categories import categories_in
+from webapp.inspector.figures import Figures, figures_of
+from webapp.inspector.filters import CHOICES, MEASURES, PART, Filters, Span, filters_of, number_text
+from webapp.inspector.finding import View
+from webapp.inspector.saved_views import views_of
+from webapp.inspector.scope import Scope, project_scope, run_scope
+from webapp.outcomes import Outcome
+from webapp.records.access import own_run
+from webapp.runs.states import TERMINAL
+from webapp.teams.access import can_edit, project_for
+from webapp.teams.models import Role
+
+
+def scope_of(request: HttpRequest, slug: str, pk: UUID | None, need: Role = Role.VIEWER) -> Scope:
+    """What the address is about, if the person may see it: a run, or runs of the project."""
+    if pk is not None:
+        return run_scope(*own_run(request, slug, pk, need=need))
+    return project_scope(project_for(request.user, slug, need=need), request.GET.getlist("run"))
+
+
+def address_of(scope: Scope, name: str = "rollouts") -> str:
+    """Where the scope's inspector is, or a page below it."""
+    if scope.run is not None:
+        return reverse(f"run-{name}", args=[scope.project.slug, scope.run.pk])
+    return reverse(f"project-{name}", args=[scope.project.slug])
+
+
+@login_required
+@require_GET
+def rollout_list(request: HttpRequest, slug: str, pk: UUID | None = None) -> HttpResponse:
+    """Rollouts under the address's filters, with how they are spread; what the form asks for anew is a part of it."""
+    scope = scope_of(request, slug, pk)
+    view = View(scope, filters_of(request.GET))
+    titles = page.component_names(scope)
+    figures = figures_of(view, list(titles))
+    context = found_context(request, view, figures, titles)
+    part = getattr(request, "htmx", None) and not request.htmx.history_restore_request  # type: ignore[attr-defined]
+    if not part:
+        everything = View(scope, Filters())  # the form offers what there is, not what is left
+        context |= form_context(view, figures if view.filters == Filters() else figures_of(everything, []), titles)
+    response = render(request, "inspector/_found.html" if part else "inspector/list.html", context)
+    patch_vary_headers(response, ["HX-Request"])
+    return response
+
+
+def found_context(request: HttpRequest, view: View, figures: Figures, titles: dict[str, str]) -> dict[str, Any]:
+    """What was found: rows, counts, bars."""
+    scope, filters = view.scope, view.filters
+    rows, after = view.page(request.GET.get("after", "")[:300], page.PER_PAGE)
+    pairs = filters.pairs()
+    return {
+        "project": scope.project,
+        "run": scope.run,
+        "scope": scope,
+        "filters": filters,
+        "searched": view.searched,
+        "count": view.count,
+        "chips": page.chips(view, counted=not rows),
+        "histograms": page.drawn(figures, filters, titles),
+        "sampled": figures.rows if figures.sampled else 0,
+        "blocks": page.blocks(rows, filters),
+        "sorts": page.sort_links(filters),
+        "next": f"?{urlencode([*pairs, ('after', after)])}" if after else "",
+        "begun": bool(request.GET.get("after")),
+        "here": f"?{urlencode(pairs)}",
+        "save_url": f"{address_of(scope, 'rollouts-save')}?{urlencode(pairs)}",
+        "fresh_url": _fresh_url(view),
+        "can_edit": can_edit(scope.project),
+    }
+
+
+def _fresh_url(view: View) -> str:
+    """Where the page of a run at work asks what has come since; empty for one that has ended, and for several."""
+    run = view.scope.run
+    if run is None or run.state in TERMINAL:
+        return ""
+    return f"{address_of(view.scope, 'rollouts-fresh')}?{urlencode([*view.filters.pairs(), ('since', str(run.seq))])}"
+
+
+def form_context(view: View, figures: Figures, titles: dict[str, str]) -> dict[str, Any]:
+    """What the form offers."""
+    scope = view.scope
+    counts = dict(figures.values["outcome"])
+    outcomes = [(item.value, counts.get(item.value, 0)) for item in Outcome]
+    stages = [str(each["stage"]) for run in scope.runs for each in run.health.get("stages") or []]
+    held_out = any("held_out" in run.health for run in scope.runs)
+    measures = [(name, item.title, item.help) for name, item in MEASURES.items()]
+    measures += [(f"{PART}{name}", title, "") for name, title in titles.items()]
+    return {
+        "on": {name: view.filters.one(name) for name in CHOICES},
+        "outcomes": page.options(view, "outcome", outcomes),
+        "tools": page.options(view, "tool", figures.values["tool"]),
+        "boundaries": page.options(view, "boundary", figures.values["boundary"]),
+        "categories": page.options(view, "category", categories_in(scope)),
+        "stages": page.options(view, "stage", [(each, 0) for each in dict.fromkeys(stages)]),
+        "held_out": held_out or bool(view.filters.one("held_out")),
+        "runs": page.options(view, "run", [(str(run.pk), 0) for run in scope.runs]) if scope.run is None else [],
+        "measures": [_measure(view.filters, *each) for each in measures],
+        "bounded": bool(view.filters.spans),
+        "views": views_of(scope),
+    }
+
+
+def _measure(filters: Filters, name: str, title: Any, about: Any) -> dict[str, Any]:
+    span = filters.spans.get(name, Span())
+    low, high, below = (None if value is None else number_text(value) for value in span)
+    return {"name": name, "title": title, "help": about, "low": low, "high": high, "below": below}
+
+
+@login_required
+@require_GET
+def rollouts_fresh(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """How many rollouts of the view began or went on since the page was made; asked while a run is at work."""
+    scope = scope_of(request, slug, pk)
+    raw = request.GET.get("since", "")
+    since = int(raw) if raw.isascii() and raw.isdigit() and len(raw) < 19 else 0
+    view = View(scope, filters_of(request.GET))
+    number = view.rows.filter(seq__gt=since).order_by()[:1000].count() if view.searched is None else 0
+    context = {
+        "number": number,
+        "url": f"{address_of(scope)}?{urlencode(view.filters.pairs())}",
+        "again": request.get_full_path() if scope.run and scope.run.state not in TERMINAL else "",
+    }
+    return render(request, "inspector/_fresh.html", context)

@@ -1,0 +1,217 @@
+"""How much memory a job needs on a device, told while it is still a form.
+
+1. What decides about memory is taken from the config (``decisive``): two forms that differ in their data, rewards or
+   names alone ask for the same.
+2. What was worked out for the same within ``KEPT`` is found at once. Else a row is written, and a worker makes the
+   table (``webapp.work``) in a process of its own: PyTorch traces the model for seconds, and is never imported here.
+3. A person has one estimate at a time in a project: the next one takes the place of the one that is still open, whose
+   process ends with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Q
+from django.db.models.functions import Now
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
+
+from training.child_env import PLACES, child_env
+from training.config import JobConfig, config_to_yaml
+from training.errors import ConfigError, DataError, TiltyardError
+from training.limited import limited_child
+from training.memory.devices import DEVICES
+from training.memory.known import KNOWN
+from training.presets import Preset
+from training.words import sentence
+from webapp import work
+from webapp.engine.resolve import base_meant
+from webapp.runs.models import EstimateState, MemoryEstimate
+from webapp.teams.models import Project, User
+from webapp.work import Claim
+from webapp.workers.beating import training_gpus
+
+OPEN, DONE, FAILED, DROPPED = EstimateState.OPEN, EstimateState.DONE, EstimateState.FAILED, EstimateState.DROPPED
+KEPT, FAILURE_KEPT, DROPPED_KEPT = timedelta(days=1), timedelta(minutes=2), timedelta(minutes=10)
+CHILD_LIMIT_S = 150.0  # below LIMIT_S of MemoryEstimate
+LOOK_S = 0.5  # how often it is looked whether the answer is still wanted
+WAIT_S = 1.0  # while an older one is worked out
+MAX_ANSWER_BYTES = 256 * 1024
+CPU = "cpu"
+BESIDE = ("data", "environment", "rewards", "endpoint", "evaluate", "run", "report")  # groups that memory is not of
+# A device that no list has: its name, what a program gets of its memory in GiB, and its compute capability.
+OTHER = re.compile(r"^[A-Za-z0-9][\w .,()/+-]{0,79}=(?=[\d.]*[1-9])\d{1,5}(\.\d{1,2})?(@\d{1,2}\.\d{1,2})?$", re.ASCII)
+NO_ANSWER = gettext_noop("The table of memory could not be made on this server.")
+TOO_LONG = gettext_noop("It took longer than {s} seconds.")
+
+
+class Choice(NamedTuple):
+    """A device to judge by: ``key`` as ``python -m training memory --device`` takes it."""
+
+    key: str
+    title: str
+
+
+class Asked(NamedTuple):
+    """What a job's memory is known to be: the row that has it or will have it, or why none is needed."""
+
+    row: MemoryEstimate | None = None
+    nothing: bool = False  # no model is held on a device
+    unknown: str = ""  # a base model whose shape nobody here knows
+
+
+# --- Devices --------------------------------------------------------------------------------------------------------
+def own_devices() -> list[Choice]:
+    """What is here: the GPUs of the living workers, the largest first, and the processor."""
+    gpus = [Choice(gpu.key, gpu.title) for gpu in reversed(training_gpus())]
+    return [*gpus, Choice(CPU, _("CPU of this machine"))]
+
+
+def other_devices() -> list[Choice]:
+    """The devices that are known by name."""
+    return [Choice(device.key, device.title) for device in DEVICES.values()]
+
+
+def device_default(
+    config: JobConfig | None = None, preset: Preset | None = None, own: Sequence[Choice] | None = None
+) -> str:
+    """What a job is judged by before a person chooses: the processor where the job asks for it, the preset's device,
+    the first of ``own`` (by default what is here: the largest GPU of the workers, else the processor)."""
+    if config is not None and config.run.device == CPU:
+        return CPU
+    if preset is not None and preset.device:
+        return preset.device
+    return (own or own_devices())[0].key
+
+
+def device_known(key: str) -> bool:
+    """Whether a job can be judged by it."""
+    return key in DEVICES or key == CPU or bool(OTHER.fullmatch(key))
+
+
+# --- Asking ---------------------------------------------------------------------------------------------------------
+def estimate_begin(*, project: Project, user: User, config: JobConfig, device: str) -> Asked:
+    """Find what is known of a job's memory on a device, or have it worked out.
+
+    Raises ``ConfigError`` for a model that is not there, or a device that is none.
+    """
+    if not device_known(device):
+        raise ConfigError(_("choose a device of the list, or write it as name=GiB."), option="device")
+    if not config.needs_model:
+        return Asked(nothing=True)
+    source = base_meant(project, config)
+    if not _has_shape(source):
+        return Asked(unknown=source)
+    about = decisive(config, source)
+    digest = _digest(about, device)
+    with transaction.atomic():
+        found = _known(project, user, digest)
+        if found is not None:
+            return Asked(found)
+        _forget(project)
+        mine = MemoryEstimate.objects.filter(project=project, created_by=user, state=OPEN)
+        mine.update(state=DROPPED, token="", ended_at=Now())
+        made = MemoryEstimate.objects.create(
+            project=project, created_by=user, digest=digest, config=about.model_dump(mode="json"), device=device
+        )
+        work.enqueue(made)
+    return Asked(made)
+
+
+def decisive(config: JobConfig, source: str) -> JobConfig:
+    """The job with all that memory does not depend on at its default, and its model as it was resolved.
+
+    Stages are laid over the other groups, so with stages these stay.
+    """
+    plain, fresh = config.model_copy(deep=True), JobConfig()
+    for group in ("report",) if config.stages else BESIDE:
+        setattr(plain, group, getattr(fresh, group))
+    plain.model.source, plain.model.revision = source, ""
+    return plain
+
+
+def _has_shape(source: str) -> bool:
+    return source == "starter" or source in KNOWN or (Path(source) / "config.json").is_file()
+
+
+def _digest(config: JobConfig, device: str) -> str:
+    path = Path(config.model.source) / "config.json"
+    stamp = [path.stat().st_mtime_ns, path.stat().st_size] if path.is_file() else []
+    text = json.dumps([settings.PRODUCT_VERSION, device, stamp, config.model_dump(mode="json")], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _known(project: Project, user: User, digest: str) -> MemoryEstimate | None:
+    """One that is done or failed a moment ago, whoever asked for it, or the person's own that is under way."""
+    done = Q(state=DONE, created_at__gt=Now() - KEPT) | Q(state=FAILED, ended_at__gt=Now() - FAILURE_KEPT)
+    rows = MemoryEstimate.objects.filter(project=project, digest=digest)
+    return rows.filter(done | Q(state=OPEN, created_by=user)).first()
+
+
+def _forget(project: Project) -> None:
+    rows = MemoryEstimate.objects.filter(project=project)
+    old = Q(created_at__lt=Now() - KEPT) | Q(state=DROPPED, created_at__lt=Now() - DROPPED_KEPT)
+    rows.filter(old).exclude(state=OPEN).delete()
+
+
+# --- Working it out -------------------------------------------------------------------------------------------------
+def estimate_make(claim: Claim[MemoryEstimate]) -> None:
+    """What a worker does. A person who asks for something else ends it. Older ones go first, so that estimates alone
+    never take all the workers for short work."""
+    older = MemoryEstimate.objects.filter(state=OPEN, created_at__lt=claim.item.created_at).exclude(token="")
+    if older.exists():
+        claim.wait(WAIT_S)
+        return
+    answer = _answer(claim)
+    if "error" in answer:
+        claim.finish(state=FAILED, answer=answer, ended_at=Now())
+    else:
+        claim.finish(state=DONE, answer=answer, ended_at=Now())
+
+
+def estimate_failed(_item: MemoryEstimate, error: TiltyardError) -> dict[str, Any]:
+    """The columns of an estimate that could not be made."""
+    return {"state": FAILED, "answer": {"error": error.info.model_dump(mode="json")}, "ended_at": Now()}
+
+
+def _answer(claim: Claim[MemoryEstimate]) -> dict[str, Any]:
+    """What the command prints. Raises ``DataError`` where it says nothing, ``Lost`` once nobody waits for it."""
+    item = claim.item
+    with tempfile.TemporaryDirectory(prefix="memory-", dir=settings.DATA_DIR) as folder:
+        path = Path(folder)
+        (path / "config.yaml").write_text(config_to_yaml(JobConfig.model_validate(item.config)), encoding="utf-8")
+        command = [sys.executable, "-m", "training", "memory", str(path / "config.yaml"), "--json"]
+        command.append(f"--device={item.device}")
+        env = child_env(PLACES, OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1")
+        with (
+            open(path / "out", "wb") as out,
+            limited_child(command, wall_s=CHILD_LIMIT_S, env=env, stdout=out, cwd=settings.BASE_DIR) as child,
+        ):
+            began = time.monotonic()
+            while not child.wait(LOOK_S):
+                claim.keep()
+                if time.monotonic() - began > CHILD_LIMIT_S:
+                    raise DataError(sentence(TOO_LONG, s=round(CHILD_LIMIT_S)))
+        return _read((path / "out").read_bytes()[:MAX_ANSWER_BYTES])
+
+
+def _read(output: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(output)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or not ({"error", "terms"} & found.keys()):
+        raise DataError(sentence(NO_ANSWER))
+    return found

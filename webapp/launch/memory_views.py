@@ -1,0 +1,75 @@
+"""The memory of a job beside its form: the card asks when the form changes, and again until a worker has the table."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+from uuid import UUID
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_GET, require_POST
+
+from training.config import JobConfig
+from training.errors import ConfigError
+from webapp.launch.memory import device_default, device_known, estimate_begin, other_devices, own_devices
+from webapp.launch.memory_view import MemoryView, Problems, job_of, refused_view, row_view, view_of
+from webapp.launch.start import Chosen
+from webapp.runs.models import MemoryEstimate
+from webapp.teams.access import can_edit, object_for, project_for
+from webapp.teams.models import Project, User
+
+DEVICE = "memory_device"  # the select of the card; no option of the job
+
+
+def device_context(request: HttpRequest, config: JobConfig | None, chosen: Chosen | None = None) -> dict[str, Any]:
+    """The devices that the card offers, and the one that is chosen: the person's, else what suits the job."""
+    preset = chosen.preset if chosen is not None and chosen.size == "full" else None
+    device, own = request.POST.get(DEVICE, ""), own_devices()
+    if not device_known(device):
+        device = device_default(config, preset, own)
+    return {"own_devices": own, "other_devices": other_devices(), "device": device}
+
+
+@login_required
+@require_POST
+def run_memory(request: HttpRequest, slug: str) -> HttpResponse:
+    """What the job of a form, or of a YAML text, needs: known already, or being worked out."""
+    project = project_for(request.user, slug)
+    device = request.POST.get(DEVICE, "")
+    try:
+        config = job_of(request.POST, project)
+        asked = estimate_begin(
+            project=project,
+            user=cast(User, request.user),
+            config=config,
+            device=device if device_known(device) else device_default(config),
+        )
+    except Problems as exc:
+        return _card(request, project, MemoryView("invalid", problems=tuple(exc.found)))
+    except ConfigError as exc:
+        return _card(request, project, refused_view(exc))
+    return _card(request, project, view_of(asked, _shown(project, request.POST.get("memory_shown", ""))))
+
+
+@login_required
+@require_GET
+def run_memory_part(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """How far an estimate is; the card asks for this until it is done."""
+    project = project_for(request.user, slug)
+    row = object_for(request.user, MemoryEstimate, pk, within=project.memory_estimates.all())
+    return _card(request, project, row_view(row, _shown(project, request.GET.get("shown", ""))))
+
+
+def _shown(project: Project, pk: str) -> MemoryEstimate | None:
+    """The estimate that the page shows until there is another."""
+    try:
+        return project.memory_estimates.filter(pk=UUID(pk)).first()
+    except ValueError:
+        return None
+
+
+def _card(request: HttpRequest, project: Project, view: MemoryView) -> HttpResponse:
+    yaml = "yaml" in request.POST or request.GET.get("tab") == "yaml"
+    context = {"project": project, "memory": view, "yaml_tab": yaml, "can_edit": can_edit(project)}
+    return render(request, "runs/_memory.html", context)

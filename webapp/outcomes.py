@@ -1,0 +1,31 @@
+"""The words for what came of a rollout's task: the same on every page, in the API and in live frames."""
+
+from __future__ import annotations
+
+import math
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+
+class Outcome(models.TextChoices):
+    """What came of a task; ``webapp/rollouts/outcome.py`` decides it. Whoever sorts by it sorts as it stands here.
+
+    Whether a rollout was cut off is told beside it, as its status: a task may be failed and truncated.
+    """
+
+    FAILED = "failed", _("failed")
+    PARTLY = "partly", _("partly")
+    SOLVED = "solved", _("solved")
+    NO_VERDICT = "no_verdict", _("no verdict")
+    EXCLUDED = "excluded", _("excluded")
+    IN_FLIGHT = "in_flight", _("in flight")
+
+
+def outcome_of(verdict: float | None) -> Outcome:
+    """The word for a verdict from 0 to 1 on an episode that counts; ``None`` or NaN where nothing judged it."""
+    if verdict is None or math.isnan(verdict):
+        return Outcome.NO_VERDICT
+    if verdict >= 1:
+        return Outcome.SOLVED
+    return Outcome.PARTLY if verdict > 0 else Outcome.FAILED

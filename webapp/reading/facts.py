@@ -1,0 +1,97 @@
+"""What is known of how a rollout was made: its time by phase, its seeds, its neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from django.db.models import Case, F, FloatField, QuerySet, Sum, Value, When
+
+from training.config import JobConfig
+from training.rollout.seeds import mix_seed
+from webapp.rollouts.models import Rollout, Turn
+
+
+class Phases(NamedTuple):
+    """Seconds of the model's turns and of everything else that answered; ``other`` is what no turn accounts for."""
+
+    model: float
+    environment: float
+    other: float
+
+    @property
+    def total(self) -> float:
+        """All of it."""
+        return self.model + self.environment + self.other
+
+    @property
+    def shares(self) -> list[tuple[str, float]]:
+        """Name and percentage of each, for a drawing."""
+        whole = self.total or 1.0
+        return [(name, 100 * value / whole) for name, value in zip(self._fields, self, strict=True)]
+
+
+class Seeds(NamedTuple):
+    """Seeds of the episode, which the whole group has, and of this rollout's sampling."""
+
+    episode: int
+    sampling: int
+
+
+class Neighbours(NamedTuple):
+    """The rollouts beside one, ``None`` at an end: in its group, and in its step."""
+
+    group_before: Rollout | None
+    group_after: Rollout | None
+    step_before: Rollout | None
+    step_after: Rollout | None
+
+
+def phases_of(rollout: Rollout) -> Phases | None:
+    """Where its time went; ``None`` where nobody measured."""
+    model = Case(When(messages__0__role="assistant", then=F("seconds")), default=Value(0.0), output_field=FloatField())
+    found = Turn.objects.filter(rollout=rollout).aggregate(all=Sum("seconds"), model=Sum(model))
+    turns, said = found["all"] or 0.0, found["model"] or 0.0
+    if not turns:
+        return None
+    return Phases(said, turns - said, max(0.0, rollout.seconds - turns))
+
+
+def seeds_of(rollout: Rollout, config: JobConfig | None) -> Seeds | None:
+    """What seeded it, as the run's seed gives it; ``None`` where another trainer played, or another plan of seeds."""
+    run = rollout.run
+    if config is None or run.imported_from or rollout.held_out or not run.method.plays:
+        return None
+    seed = config.run.seed
+    if run.method.evaluates:
+        if rollout.row is None:
+            return None
+        return Seeds(mix_seed(seed, rollout.row) % 2**31, mix_seed(seed, rollout.row, rollout.index))
+    return Seeds(mix_seed(seed, rollout.step, rollout.group) % 2**31, _sampling(seed, rollout))
+
+
+def _sampling(seed: int, rollout: Rollout) -> int:
+    return mix_seed(seed, rollout.step, rollout.group, rollout.index)
+
+
+def beside(rollout: Rollout) -> QuerySet[Rollout]:
+    """The rollouts of its step, as the same attempt played it."""
+    names = ("run_id", "attempt", "step", "held_out")
+    return Rollout.objects.filter(**{name: getattr(rollout, name) for name in names})
+
+
+def siblings_of(rollout: Rollout) -> list[Rollout]:
+    """Its group, by index."""
+    return list(beside(rollout).filter(group=rollout.group).order_by("index"))
+
+
+def neighbours_of(rollout: Rollout, siblings: Sequence[Rollout]) -> Neighbours:
+    """What stands before and after it; a step goes on from group to group."""
+    places = [item.pk for item in siblings]
+    at = places.index(rollout.pk)
+    before = siblings[at - 1] if at else None
+    after = siblings[at + 1] if at + 1 < len(siblings) else None
+    step = beside(rollout)
+    earlier = before or step.filter(group__lt=rollout.group).order_by("-group", "-index").first()
+    later = after or step.filter(group__gt=rollout.group).order_by("group", "index").first()
+    return Neighbours(before, after, earlier, later)

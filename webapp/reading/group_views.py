@@ -1,0 +1,190 @@
+"""Pages of a run's groups and tasks."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+from uuid import UUID
+
+from django.contrib.auth.decorators import login_required
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_GET
+
+from webapp.pages import page_number
+from webapp.reading.columns import MOST_COLUMNS, beside, chosen_of
+from webapp.reading.courses import courses_of
+from webapp.reading.drawing import spark_of, stack_of
+from webapp.reading.groups import Group, group_of, group_rollouts
+from webapp.reading.parts import config_for, spec_of
+from webapp.reading.rows import task_row
+from webapp.reading.task_map import PER_PAGE, TaskMap, category_map, task_map
+from webapp.reading.visits import FLICKERS, KINDS, SORTS, Kind, Sort, Visit, usual_sort, visits_of
+from webapp.records.access import own_run
+from webapp.rollouts.models import Rollout
+from webapp.runs.config import component_titles
+from webapp.runs.models import Run
+
+MAX_INT = 2**31 - 1
+VISITS_SHOWN = 30
+KIND_LABELS = {
+    "forgotten": gettext_lazy("forgotten"),
+    "learned": gettext_lazy("learned"),
+    "flickering": gettext_lazy("flickering"),
+    "never": gettext_lazy("never solved"),
+    "kept": gettext_lazy("still solved"),
+}
+SORT_LABELS = {
+    "row": gettext_lazy("order of the dataset"),
+    "gain": gettext_lazy("most gained"),
+    "drop": gettext_lazy("most lost"),
+    "changes": gettext_lazy("most changes"),
+    "share": gettext_lazy("hardest first"),
+}
+
+
+@login_required
+@require_GET
+def run_group(request: HttpRequest, slug: str, pk: UUID, step: int, group: int) -> HttpResponse:
+    """A group side by side: why did this one win?"""
+    project, run = own_run(request, slug, pk)
+    rollouts = group_rollouts(run, step, group) if max(step, group) <= MAX_INT else []
+    if not rollouts:
+        raise Http404
+    found = group_of(run, rollouts)
+    first = rollouts[0]
+    config = config_for(first)
+    components = spec_of(first, config)
+    shown = chosen_of(found.members, request.GET.getlist("show"))
+    visits = _visits(run, first)
+    context = {
+        "project": project,
+        "run": run,
+        "step": step,
+        "group": group,
+        "found": found,
+        "lines": [_line(request, found, member.rollout, shown) for member in found.members],
+        "beside": beside(shown, _number(request.GET.get("first"))),
+        "most": MOST_COLUMNS,
+        "task": task_row(first, config, components),
+        "text": first.task,
+        "titles": [(title, at % 8) for at, title in enumerate(component_titles(components).values())],
+        "visits": visits[-VISITS_SHOWN:],
+        "visits_all": len(visits),
+        "told": _told(visits),
+        "spark": spark_of([visit.share for visit in visits], _at(visits, step)),
+        "before": _neighbour(run, first, after=False),
+        "after": _neighbour(run, first, after=True),
+    }
+    return render(request, "reading/group.html", context)
+
+
+def _number(raw: Any) -> int:
+    text = str(raw or "0")
+    return min(int(text), MAX_INT - 100) if text.isascii() and text.isdigit() and len(text) < 11 else 0
+
+
+def _line(request: HttpRequest, found: Group, rollout: Rollout, shown: list[Any]) -> dict[str, Any]:
+    """A line of the group's table: its bars as a drawing, and the address that shows it or no longer shows it."""
+    member = next(item for item in found.members if item.rollout is rollout)
+    indices = [item.rollout.index for item in shown]
+    on = rollout.index in indices
+    wanted = [index for index in indices if index != rollout.index] if on else [*indices, rollout.index][-MOST_COLUMNS:]
+    return {
+        "member": member,
+        "stack": stack_of([(bar.curve, bar.value) for bar in member.bars], found.extent),
+        "shown": on,
+        "address": "?" + urlencode([("show", index) for index in wanted]) if wanted else "?",
+    }
+
+
+def _visits(run: Run, rollout: Rollout) -> list[Visit]:
+    """The task over all steps; none where it is no row of a dataset, or the run does not train."""
+    if rollout.row is None or not run.method.trains:
+        return []
+    courses = courses_of(run)
+    return visits_of(run, courses, courses.at(rollout.step), rollout.row)
+
+
+def _at(visits: list[Visit], step: int) -> int | None:
+    return next((place for place, visit in enumerate(visits) if visit.step == step), None)
+
+
+def _told(visits: list[Visit]) -> list[str]:
+    """When the task became solved, and whether it was forgotten."""
+    known = [visit for visit in visits if visit.share is not None]
+    solved = [visit for visit in known if (visit.share or 0.0) > 0.5]
+    if not known:
+        return []
+    if not solved:
+        return [_("In no step did more than half of its rollouts solve it.")]
+    said = [_("First solved by more than half of its rollouts at step %(step)s.") % {"step": solved[0].step}]
+    if solved[-1] is not known[-1]:
+        text = _("Forgotten: last solved at step %(step)s, and not since.")
+        said.append(text % {"step": solved[-1].step})
+    return said
+
+
+def _neighbour(run: Run, first: Rollout, *, after: bool) -> int | None:
+    """The group beside this one in the step."""
+    rows = Rollout.objects.filter(run=run, step=first.step, attempt=first.attempt, held_out=False)
+    rows = rows.filter(group__gt=first.group) if after else rows.filter(group__lt=first.group)
+    return rows.order_by("group" if after else "-group").values_list("group", flat=True).first()
+
+
+@login_required
+@require_GET
+def run_tasks(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """The task map: what was learned, what was forgotten?"""
+    project, run = own_run(request, slug, pk)
+    if not run.method.plays:
+        raise Http404
+    by = "category" if request.GET.get("by") == "category" else "task"
+    kind, sort, page = asked_for(request.GET.get("kind", ""), request.GET.get("sort", ""), request.GET.get("page"))
+    found = category_map(run) if by == "category" else task_map(run, kind=kind, sort=sort, page=page)
+    if by == "task" and not found.lines and page > 1:
+        page = 1
+        found = task_map(run, kind=kind, sort=sort, page=page)
+    context = {
+        "project": project,
+        "run": run,
+        "by": by,
+        "kind": kind or "",
+        "sort": sort,
+        "found": found,
+        "kinds": [(name, KIND_LABELS[name], found.counts[name]) for name in KINDS],
+        "all": sum(found.counts.values()),
+        "sorts": [(name, SORT_LABELS[name]) for name in SORTS],
+        "labels": KIND_LABELS,
+        "pages": _pages(found, page),
+        "ticks": _ticks(found),
+        "flickers": FLICKERS,
+    }
+    return render(request, "reading/tasks.html", context)
+
+
+def asked_for(kind: str, sort: str, page: Any) -> tuple[Kind | None, Sort, int]:
+    """What an address asks for; unknown words are the usual ones."""
+    found_kind = next((name for name in KINDS if name == kind), None)
+    found_sort = next((name for name in SORTS if name == sort), usual_sort(found_kind))
+    return found_kind, found_sort, page_number(page)
+
+
+def _pages(found: TaskMap, page: int) -> dict[str, Any]:
+    last = max(1, -(-found.total // PER_PAGE))
+    return {
+        "number": page,
+        "last": last,
+        "before": page - 1 if page > 1 else None,
+        "after": page + 1 if page < last else None,
+    }
+
+
+def _ticks(found: TaskMap) -> list[tuple[str, str]]:
+    """The head of each column: its steps, and the number that stands there: the first and every tenth column."""
+    return [
+        (str(first) if first == last else f"{first}–{last}", str(first) if at % 10 == 0 else "")
+        for at, (first, last) in enumerate(found.columns)
+    ]

@@ -1,0 +1,274 @@
+"""One group: its rollouts side by side, why one of them won, and what the group teaches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from training.config import JobConfig, RewardComponent
+from training.rewards.advantages import reward_std
+from training.rewards.combining import terms_of
+from training.rewards.splitting import Split, is_flat, is_phantom, split_batch, split_group
+from training.rewards.verdict import verdict_of
+from webapp.figures import figure
+from webapp.reading.drawing import extent_of
+from webapp.reading.parts import CURVES, config_for, spec_of, weighed_at
+from webapp.rollouts.models import Rollout, RolloutGroup, RolloutStatus
+from webapp.rollouts.outcome import judge_functions
+from webapp.runs.config import component_titles
+from webapp.runs.models import Run
+
+MAX_BATCH = 4_096
+"""Most rollouts of a step that are read to split advantages that a whole batch has to do with."""
+TOLERANCE = 2e-3
+"""How far a recorded advantage may be from its shares' sum, by its size: trainers compute with float32."""
+
+
+class Bar(NamedTuple):
+    """A component's share of an advantage; ``curve`` is the number of its colour, ``None`` for the rest."""
+
+    name: str
+    title: str
+    curve: int | None
+    value: float
+
+
+class Member(NamedTuple):
+    """A rollout of the group, and its advantage by component: empty where it has none or it cannot be split."""
+
+    rollout: Rollout
+    bars: list[Bar]
+    total: float | None
+
+
+class Flag(NamedTuple):
+    """Something about the whole group that a reader should know: a word, and the sentence why."""
+
+    name: str
+    title: str
+    text: str
+
+
+class Group(NamedTuple):
+    """A group of a step. ``why`` says what the bars do not show; ``extent`` is the longest side of
+    their drawings."""
+
+    members: list[Member]
+    mean: float | None
+    std: float | None
+    flags: list[Flag]
+    why: str
+    extent: float
+
+
+def group_rollouts(run: Run, step: int, group: int, attempt: int | None = None) -> list[Rollout]:
+    """The rollouts of a group by index, as the newest attempt played them, or the one that is asked for."""
+    rows = Rollout.objects.filter(run=run, step=step, group=group, held_out=False)
+    if attempt is not None:
+        rows = rows.filter(attempt=attempt)
+    found = list(rows.order_by("-attempt", "index"))
+    newest = [item for item in found if item.attempt == found[0].attempt]
+    for item in newest:
+        item.run = run
+    return newest
+
+
+def group_of(run: Run, rollouts: Sequence[Rollout]) -> Group:
+    """What is known of a group of at least one rollout."""
+    first = rollouts[0]
+    config = config_for(first)
+    components = spec_of(first, config)
+    split, why = _split(run, rollouts, components, config)
+    titles = component_titles(components)
+    order = {name: number for number, name in enumerate(titles)}
+    members = [_member(item, at, split, titles, order) for at, item in enumerate(rollouts)]
+    place = {"run": run, "attempt": first.attempt, "step": first.step, "group": first.group}
+    stats = RolloutGroup.objects.filter(**place).first()
+    return Group(
+        members,
+        stats.reward_mean if stats else None,
+        stats.reward_std if stats else None,
+        _flags(rollouts, judge_functions(run), config),
+        why or _differs(members, config),
+        extent_of([[bar.value for bar in member.bars] for member in members]),
+    )
+
+
+def _member(
+    rollout: Rollout, at: int, split: Split | None, titles: Mapping[str, str], order: Mapping[str, int]
+) -> Member:
+    shares = split.shares[at] if split else None
+    if split is None or shares is None:
+        return Member(rollout, [], None)
+    bars = [
+        Bar(name, titles.get(name) or _("not of these components"), _curve(order.get(name)), value)
+        for name, value in zip(split.names, shares, strict=True)
+    ]
+    return Member(rollout, bars, math.fsum(shares))
+
+
+def _curve(place: int | None) -> int | None:
+    return None if place is None else place % CURVES
+
+
+def _split(
+    run: Run, rollouts: Sequence[Rollout], components: Sequence[RewardComponent], config: JobConfig | None
+) -> tuple[Split | None, str]:
+    """The advantages by component, or why they cannot be split."""
+    if all(item.status == RolloutStatus.RUNNING for item in rollouts):
+        return None, _("The group is still in flight.")
+    if config is None or not components:
+        return None, _("The run's config does not say which components its rewards are made of.")
+    if run.method.learns_from != "rollouts" and all(item.advantage is None for item in rollouts):
+        return None, _("Nothing was learned from this group, so its rollouts have no advantages.")
+    scale = config.gradient.scale_rewards
+    if scale == "values":
+        return None, _("PPO gives each token an advantage of its own, so a rollout has none to split.")
+    if config.rewards.aggregation == "normalize_then_sum":
+        return _split_normalised(run, rollouts, components)
+    batch_std = None
+    if scale == "batch":
+        batch = _batch(run, rollouts[0])
+        if batch is None:
+            return None, _too_large()
+        batch_std = reward_std([reward for group in batch.values() for reward, _terms in group])
+    terms = [_terms(item, components) for item in rollouts]
+    rewards = [_reward(item) for item in rollouts]
+    return split_group(rewards, terms, components, scale=scale, batch_std=batch_std), ""
+
+
+def _split_normalised(
+    run: Run, rollouts: Sequence[Rollout], components: Sequence[RewardComponent]
+) -> tuple[Split | None, str]:
+    batch = _batch(run, rollouts[0])
+    if batch is None:
+        return None, _too_large()
+    step = weighed_at(rollouts[0])
+    groups = [
+        [None if reward is None else terms_of(parts, components, step) for reward, parts in batch[number]]
+        for number in sorted(batch)
+    ]
+    return split_batch(groups, components, sorted(batch).index(rollouts[0].group)), ""
+
+
+Batch = dict[int, list[tuple[float | None, dict[str, float]]]]
+
+
+def _batch(run: Run, first: Rollout) -> Batch | None:
+    """Reward and parts of all rollouts of a step by group; ``None`` where they are too many."""
+    rows = Rollout.objects.filter(run=run, step=first.step, attempt=first.attempt, held_out=False)
+    found: Batch = {}
+    read = rows.order_by("group", "index").values_list("group", "status", "reward", "parts")[: MAX_BATCH + 1]
+    for count, (group, status, reward, parts) in enumerate(read):
+        if count == MAX_BATCH:
+            return None
+        kept = reward if status != RolloutStatus.EXCLUDED else None
+        found.setdefault(group, []).append((kept, {name: v for name, v in parts.items() if v is not None}))
+    return found
+
+
+def _too_large() -> str:
+    return _("Its advantages are those of a whole step, and this step is too large to be read for it.")
+
+
+def _reward(rollout: Rollout) -> float | None:
+    return None if rollout.status == RolloutStatus.EXCLUDED else rollout.reward
+
+
+def _terms(rollout: Rollout, components: Sequence[RewardComponent]) -> dict[str, float] | None:
+    if _reward(rollout) is None:
+        return None
+    known = {name: value for name, value in rollout.parts.items() if value is not None}
+    return terms_of(known, components, weighed_at(rollout))
+
+
+def _differs(members: Sequence[Member], config: JobConfig | None) -> str:
+    """What to say where recorded advantages are not the sums of the bars."""
+    known = [(item.rollout.advantage, item.total) for item in members if item.total is not None]
+    pairs = [(recorded, total) for recorded, total in known if recorded is not None and total is not None]
+    if all(abs(recorded - total) <= TOLERANCE * max(1.0, abs(total)) for recorded, total in pairs):
+        return ""
+    if all(recorded == 0 for recorded, _total in pairs) and config is not None and config.rewards.signal != "all":
+        return _(
+            "The run did not learn from this group (rewards.signal), so the recorded advantages are 0. The bars show "
+            "what the rewards alone would give."
+        )
+    return _(
+        "The recorded advantages are other numbers: the trainer computed them in another way. The bars split what "
+        "follows from the recorded rewards."
+    )
+
+
+def _flags(rollouts: Sequence[Rollout], functions: Mapping[str, str], config: JobConfig | None) -> list[Flag]:
+    rewards = [_reward(item) for item in rollouts]
+    known = [reward for reward in rewards if reward is not None]
+    excluded = sum(item.status == RolloutStatus.EXCLUDED for item in rollouts)
+    learns = config is None or config.gradient.scale_rewards != "values"
+    flags = []
+    if len(known) > 1 and is_flat(known) and learns:
+        text = _(
+            "All %(n)s rewards are %(reward)s: no rollout is better than another, every advantage is 0 and the group "
+            "teaches nothing."
+        )
+        flags.append(Flag("flat", _("no spread"), text % {"n": len(known), "reward": figure(known[0])}))
+    verdicts = [_verdict(item, functions) for item in rollouts]
+    if is_phantom(rewards, verdicts):
+        flags.append(Flag("phantom", _("phantom"), _phantom_text(next(v for v in verdicts if v is not None))))
+    if excluded:
+        text = ngettext(
+            "%(n)s rollout failed outside the model: it has no reward and no part in the baseline.",
+            "%(n)s rollouts failed outside the model: they have no reward and no part in the baseline.",
+            excluded,
+        )
+        flags.append(Flag("excluded", _("excluded"), text % {"n": excluded}))
+    return flags
+
+
+def _verdict(rollout: Rollout, functions: Mapping[str, str]) -> float | None:
+    found = verdict_of(rollout.env_parts, rollout.parts, functions)
+    return found.value if found else None
+
+
+def _phantom_text(verdict: float) -> str:
+    """Why a phantom group is one, by what all its rollouts came to."""
+    if verdict >= 1:
+        return _(
+            "All rollouts solved the task, and yet their rewards differ: only shaping terms tell them apart. What is "
+            "learned here is form, not the task."
+        )
+    if verdict > 0:
+        return _(
+            "All rollouts came equally far with the task, and yet their rewards differ: only shaping terms tell them "
+            "apart. What is learned here is form, not the task."
+        )
+    return _(
+        "No rollout solved the task, and yet their rewards differ: only shaping terms tell them apart, so the run "
+        "learns to fail more nicely."
+    )
+
+
+def group_view(group: Group) -> dict[str, Any]:
+    """The answer of the API."""
+    return {
+        "reward_mean": group.mean,
+        "reward_std": group.std,
+        "flags": [{"name": flag.name, "text": flag.text} for flag in group.flags],
+        "why": group.why,
+        "rollouts": [
+            {
+                "id": str(member.rollout.pk),
+                "index": member.rollout.index,
+                "policy": member.rollout.policy,
+                "outcome": member.rollout.outcome,
+                "status": member.rollout.status,
+                "reward": member.rollout.reward,
+                "advantage": member.rollout.advantage,
+                "shares": {bar.name or "rest": bar.value for bar in member.bars},
+            }
+            for member in group.members
+        ],
+    }

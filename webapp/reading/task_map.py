@@ -1,0 +1,217 @@
+"""The task map of a run: tasks (or their categories) against steps, each cell coloured by the share that solved it."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from training.rewards.combining import CATEGORY_FIELDS
+from training.rewards.facts import row_value
+from webapp.reading.courses import Courses, courses_of, dataset_at
+from webapp.reading.visits import (
+    KINDS,
+    Cell,
+    Kind,
+    Sort,
+    Task,
+    by_category,
+    cells_of,
+    steps_of,
+    tasks_of,
+    texts_of,
+)
+from webapp.runs.models import Run
+
+COLUMNS = 60
+PER_PAGE = 40
+SHADES = 6
+"""Colours of a share, ``reward-0`` to ``reward-5`` of the style sheet."""
+READ_BYTES = 64 << 20
+"""Of a dataset's file, to learn the categories of its rows; later rows have none."""
+CATEGORIES_SHOWN = 40
+
+
+class Box(NamedTuple):
+    """One cell as it is drawn: the share from 0 to 1 (``None`` without a verdict), its shade, and where it leads."""
+
+    share: float | None
+    shade: int | None
+    solved: int
+    counted: int
+    step: int | None
+    group: int | None
+
+
+class Line(NamedTuple):
+    """A line of the map; no box where the steps of a column did not play it. ``task`` is ``None`` of a category."""
+
+    task: Task | None
+    text: str
+    category: str
+    boxes: list[Box | None]
+
+
+class TaskMap(NamedTuple):
+    """A page of the map. ``columns`` are the first and last step of each; ``counts`` has tasks by kind."""
+
+    lines: list[Line]
+    columns: list[tuple[int, int]]
+    counts: dict[Kind, int]
+    total: int
+
+
+class Categories(NamedTuple):
+    """The names of a dataset's categories, and the place of each row's among them; -1 where it has none."""
+
+    names: list[str]
+    of_row: array[int]
+
+
+def shade_of(share: float | None) -> int | None:
+    """The shade of a share: 0 only where nothing solved it, the last one only where all did."""
+    if share is None:
+        return None
+    if share in (0.0, 1.0):
+        return 0 if share == 0.0 else SHADES - 1
+    return min(SHADES - 2, 1 + int(share * (SHADES - 2)))
+
+
+def columns_of(first: int, last: int) -> tuple[list[tuple[int, int]], int]:
+    """The steps of each column, ``COLUMNS`` at most, and how many steps one has."""
+    width = -(-(last - first + 1) // COLUMNS)
+    return [(step, min(step + width - 1, last)) for step in range(first, last + 1, width)], width
+
+
+def task_map(run: Run, *, kind: Kind | None = None, sort: Sort = "row", page: int = 1) -> TaskMap:
+    """A page of the run's tasks, those of one kind or all of them, in an order; empty where it played none."""
+    span, courses = steps_of(run), courses_of(run)
+    if span is None:
+        return TaskMap([], [], dict.fromkeys(KINDS, 0), 0)
+    columns, width = columns_of(*span)
+    found = tasks_of(run, courses, kind=kind, sort=sort, offset=(page - 1) * PER_PAGE, limit=PER_PAGE)
+    cells = cells_of(run, courses, found.tasks, span[0], width)
+    texts = texts_of(run, cells)
+    known = _categories(run, courses)
+    boxes: dict[tuple[int, int], list[Box | None]] = {}
+    for cell in cells:
+        line = boxes.setdefault((cell.dataset, cell.row), [None] * len(columns))
+        line[cell.column] = _box(cell.solved, cell.counted, cell)
+    lines = [
+        Line(
+            task,
+            texts.get((task.dataset, task.row), ""),
+            _category_of(known.get(task.dataset), task.row),
+            boxes.get((task.dataset, task.row), [None] * len(columns)),
+        )
+        for task in found.tasks
+    ]
+    total = sum(found.counts.values()) if kind is None else found.counts[kind]
+    return TaskMap(lines, columns, found.counts, total)
+
+
+def category_map(run: Run) -> TaskMap:
+    """The same by category, the largest first; no line where no row says what it is."""
+    span, courses = steps_of(run), courses_of(run)
+    known = _categories(run, courses)
+    names = sorted({name for found in known.values() for name in found.names})
+    if span is None or not names:
+        return TaskMap([], [], dict.fromkeys(KINDS, 0), 0)
+    columns, width = columns_of(*span)
+    place = {name: at for at, name in enumerate(names)}
+    given = {
+        number: [place[found.names[at]] if at >= 0 else -1 for at in found.of_row] for number, found in known.items()
+    }
+    boxes: dict[int, list[Box | None]] = {}
+    for at, column, solved, counted in by_category(run, courses, given, span[0], width):
+        if at >= 0:
+            boxes.setdefault(at, [None] * len(columns))[column] = _box(solved, counted, None)
+    lines = [Line(None, names[at], names[at], line) for at, line in boxes.items()]
+    lines.sort(key=lambda line: -sum(box.counted for box in line.boxes if box))
+    return TaskMap(lines[:CATEGORIES_SHOWN], columns, dict.fromkeys(KINDS, 0), len(lines))
+
+
+def _box(solved: int, counted: int, cell: Cell | None) -> Box:
+    share = solved / counted if counted else None
+    return Box(share, shade_of(share), solved, counted, cell.step if cell else None, cell.group if cell else None)
+
+
+def _categories(run: Run, courses: Courses) -> dict[int, Categories]:
+    """The categories of the run's datasets, by the number of the dataset."""
+    found = {}
+    for number in range(len(courses.paths)):
+        dataset = dataset_at(run, courses, number)
+        if dataset is not None:
+            found[number] = _read(str(dataset.rows_path))
+    return found
+
+
+def _category_of(found: Categories | None, row: int) -> str:
+    if found is None or row >= len(found.of_row) or found.of_row[row] < 0:
+        return ""
+    return found.names[found.of_row[row]]
+
+
+@lru_cache(maxsize=16)
+def _read(path: str) -> Categories:
+    """What the rows of a file say that they are, in the first field that one of them has. A version never changes."""
+    names: dict[str, int] = {}
+    of_row, left = array("i"), READ_BYTES
+    try:
+        with open(path, "rb") as file:
+            for line in file:
+                left -= len(line)
+                if left < 0:
+                    break
+                name = _category(line)
+                of_row.append(names.setdefault(name, len(names)) if name else -1)
+    except OSError:
+        return Categories([], array("i"))
+    return Categories(list(names), of_row)
+
+
+def _category(line: bytes) -> str:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return ""
+    values = (row_value(row, field) for field in CATEGORY_FIELDS) if isinstance(row, dict) else ()
+    return next((value[:80] for value in values if isinstance(value, str) and value), "")
+
+
+def map_view(found: TaskMap, page: int) -> dict[str, Any]:
+    """The answer of the API."""
+    return {
+        "columns": [{"first": first, "last": last} for first, last in found.columns],
+        "counts": found.counts,
+        "items": [_line_view(line) for line in found.lines],
+        "page": page,
+        "pages": max(1, -(-found.total // PER_PAGE)),
+        "total": found.total,
+    }
+
+
+def _line_view(line: Line) -> dict[str, Any]:
+    task = line.task
+    return {
+        "row": task.row if task else None,
+        "text": line.text,
+        "category": line.category,
+        "kind": task.kind if task else None,
+        "changes": task.changes if task else None,
+        "first_solved": task.first_solved if task else None,
+        "last_solved": task.last_solved if task else None,
+        "cells": [_cell_view(box, at) for at, box in enumerate(line.boxes) if box is not None],
+    }
+
+
+def _cell_view(box: Box, column: int) -> dict[str, Any]:
+    return {
+        "column": column,
+        "solved": box.solved,
+        "counted": box.counted,
+        "share": box.share,
+        "step": box.step,
+        "group": box.group,
+    }

@@ -1,0 +1,180 @@
+"""A transcript in pages: no page holds more turns or text than a screen can show, however long the episode was.
+
+A page begins at a turn's number and ends after ``PAGE_TURNS`` turns, or earlier once their texts are ``PAGE_CHARS``
+long. Texts beyond ``TEXT_CHARS`` are cut, and say how much is missing; a page that begins at such a turn with
+``whole`` shows it alone and uncut, up to ``CONTENT_MAX``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from django.db.models import Case, Count, F, Func, IntegerField, Max, Sum, Value, When
+
+from webapp.rollouts.models import Rollout, Turn
+from webapp.rollouts.selectors import CONTENT_MAX
+from webapp.text import finite
+
+PAGE_TURNS = 40
+PAGE_CHARS = 120_000
+TEXT_CHARS = 20_000
+TREE_CHARS = 20_000
+MAX_CHARS = 2_000_000
+LONG_LINES, LONG_CHARS = 14, 1_200
+"""A text beyond one of these is folded: it scrolls in a box of its own until it is opened."""
+
+
+class Message(NamedTuple):
+    """One message as a page shows it. ``place`` is its number in the whole conversation, from 0; ``tree`` is its text
+    read as JSON where that is an object or a list; ``raw`` is the message as it was recorded, as JSON; ``cut`` are the
+    characters that are left out."""
+
+    place: int
+    role: str
+    name: str
+    text: str
+    cut: int
+    tree: Any
+    calls: list[dict[str, Any]]
+    raw: str
+
+    @property
+    def long(self) -> bool:
+        """Whether its text is folded."""
+        return len(self.text) > LONG_CHARS or self.text.count("\n") >= LONG_LINES
+
+
+class ShownTurn(NamedTuple):
+    """One turn. ``ordinal`` counts the model's turns from 1; it is 0 for the prompt and for the environment."""
+
+    number: int
+    ordinal: int
+    messages: list[Message]
+    tokens: int
+    seconds: float | None
+    policy_step: int | None
+
+    @property
+    def cut(self) -> bool:
+        """Whether something of it is left out."""
+        return any(message.cut for message in self.messages)
+
+
+class TurnPage(NamedTuple):
+    """A part of a transcript. ``before`` and ``after`` are where the parts beside it begin; ``last`` is the number of
+    the transcript's last turn, ``None`` where none was recorded."""
+
+    turns: list[ShownTurn]
+    first: int
+    before: int | None
+    after: int | None
+    last: int | None
+
+
+def turn_page(rollout: Rollout, first: int = 0, *, whole: bool = False) -> TurnPage:
+    """The turns from ``first`` on, as many as a page holds; with ``whole`` that one alone, and uncut."""
+    rows = Turn.objects.filter(rollout=rollout)
+    last = rows.aggregate(last=Max("number"))["last"]
+    if last is None:
+        return TurnPage([], 0, None, None, None)
+    first = max(0, min(first, last))
+    size = 1 if whole else PAGE_TURNS
+    found = list(rows.filter(number__gte=first).defer("words").order_by("number")[:size])
+    messages, ordinal = _before(rollout, first)
+    shown: list[ShownTurn] = []
+    chars = 0
+    for turn in found:
+        if shown and chars > PAGE_CHARS:
+            break
+        ordinal += (said := _is_model(turn))
+        limit = CONTENT_MAX if whole else TEXT_CHARS
+        made = [message_of(raw, messages + at, limit) for at, raw in enumerate(turn.messages)]
+        messages += len(made)
+        chars += sum(_size(message) for message in made)
+        shown.append(
+            ShownTurn(turn.number, ordinal if said else 0, made, turn.tokens, finite(turn.seconds), turn.policy_step)
+        )
+    end = shown[-1].number if shown else last
+    before = max(0, first - PAGE_TURNS) if first else None
+    return TurnPage(shown, first, before, end + 1 if end < last else None, last)
+
+
+def _before(rollout: Rollout, first: int) -> tuple[int, int]:
+    """How many messages, and turns of the model, stand before a turn."""
+    if not first:
+        return 0, 0
+    length = Func(F("messages"), function="jsonb_array_length", output_field=IntegerField())
+    model = Case(When(messages__0__role="assistant", then=Value(1)), output_field=IntegerField())
+    found = Turn.objects.filter(rollout=rollout, number__lt=first).aggregate(said=Sum(length), by_model=Count(model))
+    return found["said"] or 0, found["by_model"]
+
+
+def _is_model(turn: Turn) -> bool:
+    return bool(turn.messages) and turn.messages[0].get("role") == "assistant"
+
+
+def message_of(raw: Mapping[str, Any], place: int, limit: int = TEXT_CHARS) -> Message:
+    """A recorded message as a page shows it, with at most ``limit`` characters of its text."""
+    content = raw.get("content")
+    text = content if isinstance(content, str) else "" if content is None else json.dumps(content, ensure_ascii=False)
+    calls = [_call(call, limit) for call in raw.get("tool_calls") or [] if isinstance(call, dict)]
+    return Message(
+        place=place,
+        role=str(raw.get("role", "")),
+        name=str(raw.get("name") or ""),
+        text=text[:limit],
+        cut=max(0, len(text) - limit),
+        tree=tree_of(text) if raw.get("role") == "tool" else None,
+        calls=calls,
+        raw=_exact(raw, limit),
+    )
+
+
+def _exact(raw: Mapping[str, Any], limit: int) -> str:
+    return json.dumps(raw, ensure_ascii=False, indent=2)[: 2 * limit]
+
+
+def _call(call: Mapping[str, Any], limit: int) -> dict[str, Any]:
+    """A call whose arguments are a tree, or text where they are none or too long for one."""
+    given = call.get("arguments")
+    text = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+    read = tree_of(text) if isinstance(given, str) else given
+    arguments = read if isinstance(read, dict | list) and len(text) <= TREE_CHARS else text[:limit]
+    return dict(call) | {"name": str(call.get("name", "")), "arguments": arguments}
+
+
+def tree_of(text: str) -> Any:
+    """A text as the JSON object or list that it is; ``None`` for any other text."""
+    if len(text) > TREE_CHARS or text.lstrip()[:1] not in ("{", "["):
+        return None
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict | list) and found else None
+
+
+def _size(message: Message) -> int:
+    return len(message.text) + sum(len(str(call["arguments"])) for call in message.calls)
+
+
+class TurnRows(NamedTuple):
+    """Recorded turns in order, and the number of the next one, ``None`` at the end."""
+
+    turns: list[Turn]
+    after: int | None
+
+
+def turn_rows(rollout: Rollout, first: int, limit: int) -> TurnRows:
+    """Up to ``limit`` turns from ``first`` on, fewer where their texts together are longer than ``MAX_CHARS``."""
+    found: list[Turn] = []
+    chars = 0
+    rows = Turn.objects.filter(rollout=rollout, number__gte=first).defer("words").order_by("number")
+    for turn in rows[: limit + 1]:
+        if len(found) == limit or (found and chars > MAX_CHARS):
+            return TurnRows(found, turn.number)
+        chars += sum(len(str(message.get("content") or "")) for message in turn.messages)
+        found.append(turn)
+    return TurnRows(found, None)

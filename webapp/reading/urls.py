@@ -1,0 +1,17 @@
+"""Addresses of rollouts, and of the groups and tasks of runs."""
+
+from __future__ import annotations
+
+from django.urls import URLPattern, path
+
+from webapp.reading import group_views, views
+
+urlpatterns: list[URLPattern] = [
+    path("<uuid:pk>/", views.rollout_detail, name="rollout-detail"),
+    path("<uuid:pk>/turns/", views.rollout_turns, name="rollout-turns"),
+    path("<uuid:pk>/case/", views.rollout_case, name="rollout-case"),
+]
+run_urlpatterns: list[URLPattern] = [
+    path("<uuid:pk>/groups/<int:step>/<int:group>/", group_views.run_group, name="run-group"),
+    path("<uuid:pk>/tasks/", group_views.run_tasks, name="run-tasks"),
+]

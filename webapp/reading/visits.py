@@ -1,0 +1,239 @@
+"""The tasks of a run over its steps, computed by the database from the outcomes of rollouts.
+
+A *visit* is what a step says of a task: how many of its rollouts solved it, of those that have a verdict. A task is
+solved at a visit where more than half of these did. Only the newest attempt that played a step counts, as everywhere.
+Visits without any verdict are left out.
+
+What became of a task, in this order:
+
+- ``never``: solved at no visit;
+- ``flickering``: from one visit to the next it changed between solved and not solved ``FLICKERS`` times or more;
+- ``forgotten``: solved at some visit, and not at its last one;
+- ``learned``: not solved at its first visit, solved at its last one;
+- ``kept``: solved at its first visit and at its last one.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal, NamedTuple, get_args
+
+from django.db import connection
+from django.db.models import Max, Min
+
+from webapp.outcomes import Outcome
+from webapp.reading.courses import Courses
+from webapp.rollouts.models import Rollout
+from webapp.runs.models import Run
+
+Kind = Literal["forgotten", "learned", "flickering", "never", "kept"]
+Sort = Literal["row", "gain", "drop", "changes", "share"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+SORTS: tuple[Sort, ...] = get_args(Sort)
+FLICKERS = 3
+VERDICTS = (Outcome.SOLVED, Outcome.PARTLY, Outcome.FAILED)
+
+# Dataset, row and step of each visit with its counts. width_bucket finds the stage of a step.
+_VISITS = """
+visits AS (
+    SELECT (%(numbers)s::int[])[width_bucket(r.step, %(begins)s::int[])] AS dataset, r.row, r.step,
+        max(r."group") AS place,
+        count(*) FILTER (WHERE r.outcome = 'solved') AS solved,
+        count(*) FILTER (WHERE r.outcome IN ('solved', 'partly', 'failed')) AS counted
+    FROM rollouts_rollout r
+    WHERE r.run_id = %(run)s AND NOT r.held_out AND r.row IS NOT NULL
+    GROUP BY 1, 2, 3
+)"""
+_NEWEST = """
+newest AS (
+    SELECT step, max(attempt) AS attempt FROM rollouts_rollout
+    WHERE run_id = %(run)s AND NOT held_out AND row IS NOT NULL GROUP BY step
+), """
+_TASKS = """
+stepped AS (
+    SELECT dataset, row, step, solved, counted, solved::float / counted AS share, 2 * solved > counted AS ok,
+        lag(2 * solved > counted) OVER of_task AS before, lead(step) OVER of_task AS later
+    FROM visits WHERE counted > 0 WINDOW of_task AS (PARTITION BY dataset, row ORDER BY step)
+), told AS (
+    SELECT dataset, row, count(*) AS visits, sum(solved)::int AS solved, sum(counted)::int AS counted,
+        bool_or(ok) FILTER (WHERE before IS NULL) AS first_ok, bool_or(ok) FILTER (WHERE later IS NULL) AS last_ok,
+        max(share) FILTER (WHERE before IS NULL) AS first_share, max(share) FILTER (WHERE later IS NULL) AS last_share,
+        max(share) AS best_share, count(*) FILTER (WHERE ok <> before) AS changes,
+        min(step) FILTER (WHERE ok) AS first_solved, max(step) FILTER (WHERE ok) AS last_solved
+    FROM stepped GROUP BY dataset, row
+), tasks AS (
+    SELECT *, CASE WHEN first_solved IS NULL THEN 'never' WHEN changes >= %(flickers)s THEN 'flickering'
+        WHEN NOT last_ok THEN 'forgotten' WHEN NOT first_ok THEN 'learned' ELSE 'kept' END AS kind FROM told
+)"""
+_ORDERS: dict[str, str] = {
+    "row": "",
+    "gain": "last_share - first_share DESC, ",
+    "drop": "best_share - last_share DESC, ",
+    "changes": "changes DESC, ",
+    "share": "solved::float / counted, ",
+}
+
+
+def usual_sort(kind: Kind | None) -> Sort:
+    """The order in which tasks of a kind are looked at first."""
+    usual: dict[Kind | None, Sort] = {"learned": "gain", "forgotten": "drop", "flickering": "changes"}
+    return usual.get(kind, "row")
+
+
+class Task(NamedTuple):
+    """A task and what became of it. ``row`` counts from 0; shares are of the rollouts with a verdict."""
+
+    dataset: int
+    row: int
+    kind: Kind
+    visits: int
+    solved: int
+    counted: int
+    changes: int
+    first_solved: int | None
+    last_solved: int | None
+    first_share: float
+    last_share: float
+
+
+class Tasks(NamedTuple):
+    """A page of tasks, and how many there are of each kind."""
+
+    tasks: list[Task]
+    counts: dict[Kind, int]
+
+
+class Cell(NamedTuple):
+    """What the steps of one column say of a task, and where to look: the newest of these steps, and its group."""
+
+    dataset: int
+    row: int
+    column: int
+    solved: int
+    counted: int
+    step: int
+    group: int
+
+
+class Visit(NamedTuple):
+    """What a step says of a task."""
+
+    step: int
+    group: int
+    solved: int
+    counted: int
+
+    @property
+    def share(self) -> float | None:
+        """The share that solved it; ``None`` without a verdict."""
+        return self.solved / self.counted if self.counted else None
+
+
+def _values(run: Run, courses: Courses, **more: Any) -> dict[str, Any]:
+    return {"run": run.pk, "begins": [0, *courses.begins], "numbers": courses.numbers, "flickers": FLICKERS} | more
+
+
+def _visits(run: Run, rows: str = "AND r.row IS NOT NULL") -> str:
+    """The visits of a run, of all its tasks or of some ``rows``; where it had one attempt alone nothing is older."""
+    visits = _VISITS.replace("AND r.row IS NOT NULL", rows)
+    if run.attempt <= 1:
+        return visits
+    return _NEWEST + visits.replace(
+        "FROM rollouts_rollout r", "FROM rollouts_rollout r JOIN newest USING (step, attempt)"
+    )
+
+
+def _rows(sql: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(sql, values)
+        return list(cursor.fetchall())
+
+
+def tasks_of(run: Run, courses: Courses, *, kind: Kind | None, sort: Sort, offset: int, limit: int) -> Tasks:
+    """A page of the tasks of one kind, or of all, in an order."""
+    order = _ORDERS[sort]
+    sql = f"""
+        WITH {_visits(run)}, {_TASKS}, counts AS (
+            SELECT coalesce(jsonb_object_agg(kind, n), '{{}}'::jsonb)::text AS found
+            FROM (SELECT kind, count(*) AS n FROM tasks GROUP BY kind) AS each
+        ), page AS (
+            SELECT dataset, row, kind, visits, solved, counted, changes, first_solved, last_solved, first_share,
+                last_share, row_number() OVER (ORDER BY {order} dataset, row) AS place
+            FROM tasks WHERE %(kind)s = '' OR kind = %(kind)s
+            ORDER BY place OFFSET %(offset)s LIMIT %(limit)s
+        )
+        SELECT counts.found, page.* FROM counts LEFT JOIN page ON true ORDER BY place
+    """  # noqa: S608 (the order is one of ours)
+    found = _rows(sql, _values(run, courses, kind=kind or "", offset=offset, limit=limit))
+    counts = json.loads(found[0][0])
+    return Tasks(
+        [Task(*row[1:-1]) for row in found if row[1] is not None], {kind: counts.get(kind, 0) for kind in KINDS}
+    )
+
+
+def cells_of(run: Run, courses: Courses, tasks: list[Task], begin: int, width: int) -> list[Cell]:
+    """The cells of a page of tasks, of columns of ``width`` steps from ``begin`` on; none where nothing was played."""
+    rows = sorted({task.row for task in tasks})
+    sql = f"""
+        WITH {_visits(run, "AND r.row = ANY(%(rows)s)")}
+        SELECT dataset, row, (step - %(begin)s) / %(width)s AS place, sum(solved)::int, sum(counted)::int, max(step),
+            (array_agg(place ORDER BY step DESC))[1]
+        FROM visits GROUP BY 1, 2, 3
+    """  # noqa: S608 (of parts of ours)
+    wanted = {(task.dataset, task.row) for task in tasks}
+    found = _rows(sql, _values(run, courses, begin=begin, width=width, rows=rows))
+    return [cell for row in found if ((cell := Cell(*row)).dataset, cell.row) in wanted]
+
+
+def visits_of(run: Run, courses: Courses, dataset: int, row: int) -> list[Visit]:
+    """What the steps of a run say of one task, in order."""
+    played = Rollout.objects.filter(run=run, held_out=False)
+    found = list(played.filter(row=row).values_list("step", "attempt", "group", "outcome"))
+    newest: dict[int, int] = {}
+    if run.attempt > 1:
+        steps = played.filter(step__in={step for step, *_rest in found}).order_by()
+        newest = dict(steps.values_list("step").annotate(newest=Max("attempt")))
+    visits: dict[int, Visit] = {}
+    for step, attempt, group, outcome in found:
+        if courses.at(step) == dataset and attempt == newest.get(step, attempt):
+            known = visits.get(step, Visit(step, group, 0, 0))
+            solved, counted = known.solved + (outcome == Outcome.SOLVED), known.counted + (outcome in VERDICTS)
+            visits[step] = Visit(step, max(group, known.group), solved, counted)
+    return [visits[step] for step in sorted(visits)]
+
+
+def steps_of(run: Run) -> tuple[int, int] | None:
+    """The first and the last step that played a task of a dataset."""
+    rows = Rollout.objects.filter(run=run, held_out=False, row__isnull=False)
+    found = rows.aggregate(first=Min("step"), last=Max("step"))
+    return None if found["first"] is None else (found["first"], found["last"])
+
+
+def by_category(
+    run: Run, courses: Courses, categories: dict[int, list[int]], begin: int, width: int
+) -> list[tuple[int, int, int, int]]:
+    """Category, column, solved and counted rollouts; ``categories`` has that of each row, by dataset."""
+    triples = [(number, row, kind) for number, kinds in categories.items() for row, kind in enumerate(kinds)]
+    sql = f"""
+        WITH {_visits(run)}, kinds AS (
+            SELECT * FROM unnest(%(sets)s::int[], %(rows)s::int[], %(kinds)s::int[]) AS k(dataset, row, kind)
+        )
+        SELECT kind, (step - %(begin)s) / %(width)s AS place, sum(solved)::int, sum(counted)::int
+        FROM visits JOIN kinds USING (dataset, row) GROUP BY 1, 2 ORDER BY 1, 2
+    """  # noqa: S608 (of parts of ours)
+    given = {name: [triple[at] for triple in triples] for at, name in enumerate(("sets", "rows", "kinds"))}
+    return [tuple(row) for row in _rows(sql, _values(run, courses, begin=begin, width=width, **given))]  # type: ignore[misc]
+
+
+def texts_of(run: Run, cells: list[Cell]) -> dict[tuple[int, int], str]:
+    """The first words of tasks, each from one of its groups."""
+    newest = {(cell.dataset, cell.row): cell for cell in sorted(cells, key=lambda cell: cell.step)}
+    places = {(cell.step, cell.group): key for key, cell in newest.items()}
+    sql = """
+        SELECT DISTINCT ON (r.step, r."group") r.step, r."group", left(r.task, 300)
+        FROM unnest(%(steps)s::int[], %(groups)s::int[]) AS p(step, place)
+        JOIN rollouts_rollout r ON r.run_id = %(run)s AND r.step = p.step AND r."group" = p.place AND NOT r.held_out
+        ORDER BY r.step, r."group"
+    """
+    given = {"run": run.pk, "steps": [step for step, _group in places], "groups": [group for _step, group in places]}
+    return {places[step, group]: text for step, group, text in _rows(sql, given)}

@@ -1,0 +1,131 @@
+"""The words that earned a reward: where in a recorded transcript each component's value comes from.
+
+Nothing is scored again: values are the recorded ones. Components say of the episode, rebuilt from what is recorded,
+which pieces of text they looked at; all of them together have ``WORDS_LIMIT_S``. Where one cannot say it, ``reason``
+does.
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import Any, NamedTuple
+
+from django.db.models import F, Func, IntegerField, Sum
+from django.utils.translation import gettext as _
+
+from training.config import RewardComponent
+from training.errors import TiltyardError
+from training.rewards.base import Episode, Span
+from training.rewards.lab.scoring import asks_others
+from training.rewards.registry import COMPONENTS
+from training.rewards.scoring import resolve
+from webapp.reading.parts import Part, config_for, parts_of, spec_of
+from webapp.reading.rows import task_row
+from webapp.rewards.services import scorers
+from webapp.rollouts.episodes import episode_of
+from webapp.rollouts.models import Rollout, RolloutStatus, Turn
+from webapp.text import in_words, translated
+
+WORDS_LIMIT_S = 3.0
+MAX_TURNS = 4_000
+MAX_BYTES = 4 << 20
+MAX_SPANS = 200
+
+
+class PartWords(NamedTuple):
+    """A part of the reward, the pieces of text that it comes from, and why there are none. ``turns`` has the number of
+    each message's turn."""
+
+    part: Part
+    spans: list[Span]
+    reason: str
+    turns: list[int]
+
+
+def words_of(rollout: Rollout) -> list[PartWords]:
+    """Each recorded part with its words, in the spec's order."""
+    config = config_for(rollout)
+    components = spec_of(rollout, config)
+    parts = parts_of(rollout, components)
+    refusal = _refusal(rollout)
+    if refusal or not parts:
+        return [PartWords(part, [], refusal, []) for part in parts]
+    turns = list(Turn.objects.filter(rollout=rollout).defer("words").order_by("number"))
+    found = task_row(rollout, config, components)
+    episode = episode_of(rollout, turns, found.row if found else {})
+    chosen = {item.name: item for item in components}
+    places = [turn.number for turn in turns for _message in turn.messages]
+    return _asked(parts, chosen, episode, places)
+
+
+def _refusal(rollout: Rollout) -> str:
+    """Why no component is asked."""
+    if rollout.status == RolloutStatus.RUNNING:
+        return _("It is still in flight.")
+    size = Func(F("messages"), function="pg_column_size", output_field=IntegerField())
+    found = Turn.objects.filter(rollout=rollout).aggregate(bytes=Sum(size))["bytes"]
+    if found is None:
+        return _("Its transcript is not stored (any more).")
+    if rollout.turns > MAX_TURNS or found > MAX_BYTES:
+        return _("The transcript is too long to look for the words in it.")
+    return ""
+
+
+def _asked(
+    parts: list[Part], chosen: dict[str, RewardComponent], episode: Episode, places: list[int]
+) -> list[PartWords]:
+    deadline = time.monotonic() + WORDS_LIMIT_S
+    waiting = [(part, _begun(chosen.get(part.name), episode)) for part in parts]
+    return [PartWords(part, *_ended(begun, deadline), places) for part, begun in waiting]
+
+
+def _begun(item: RewardComponent | None, episode: Episode) -> Future[list[Span]] | str:
+    """The component at work, or why it is not asked."""
+    if item is None:
+        return _("The run's config does not have this component.")
+    known = COMPONENTS.get(item.registered)
+    if known is None:
+        return _("This component is not known here (any more).")
+    if known.spans is None:
+        if asks_others(item):
+            return _("A judge or a model gave this value; it is not asked again.")
+        return _("This component does not tell which words it looks at.")
+    return scorers.submit(_spans, item, episode)
+
+
+def _spans(item: RewardComponent, episode: Episode) -> list[Span]:
+    component, params = resolve(item)
+    return component.spans(episode, params)[:MAX_SPANS] if component.spans is not None else []
+
+
+def _ended(begun: Future[list[Span]] | str, deadline: float) -> tuple[list[Span], str]:
+    if isinstance(begun, str):
+        return [], begun
+    try:
+        return begun.result(timeout=max(0.0, deadline - time.monotonic())), ""
+    except FutureTimeout:
+        begun.cancel()
+        return [], _("Looking for the words took longer than %(s)g seconds.") % {"s": WORDS_LIMIT_S}
+    except TiltyardError as exc:
+        return [], in_words(exc.message)
+
+
+def words_view(found: list[PartWords]) -> dict[str, Any]:
+    """The answer of the API; ``message`` counts the messages of the whole conversation from 0."""
+    return {
+        "parts": [
+            {
+                **item.part._asdict(),
+                "reason": item.reason,
+                "spans": [_span(span, item.turns) for span in item.spans],
+            }
+            for item in found
+        ]
+    }
+
+
+def _span(span: Span, turns: list[int]) -> dict[str, Any]:
+    turn = turns[span.message] if span.message < len(turns) else None
+    return {**span._asdict(), "note": translated(span.note), "turn": turn}

@@ -1,0 +1,109 @@
+"""What a turn is found by: numbers for its words, kept beside it, that PostgreSQL can look up (GIN over ``int[]``).
+
+1. A text is read as *words* (runs of letters and digits; ``get_weather`` and ``getWeather`` are ``get`` and
+   ``weather``) and, in scripts without spaces, as pairs of neighbouring characters: 天气预报 is 天气, 气预, 预报.
+2. A word is known by its beginnings of ``HEADS`` characters, so that a longer one is found by its beginning; a shorter
+   word than the least of them only as a whole.
+3. Two neighbours of which one is short (``9 * 5``) are known as a pair as well: each alone stands in too many turns.
+4. Every token is hashed together with the run that it belongs to, so that a search of one run reads that run's turns
+   alone, however many there are. Two tokens may share a number: what is found is held against the text itself.
+
+A text is found by a phrase only if its words are among those of the phrase and the phrase stands in it as it is.
+System messages, the same in every rollout, are not read.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import Any
+from uuid import UUID
+
+HEADS = (4, 6, 8)  # characters at the beginning of a word by which it is known
+SHORT = 2  # a word of so few characters is known together with its neighbours
+TEXT_MAX = 50_000  # characters of one turn that are read
+TOKENS_MAX = 4_000  # of one turn
+
+_CJK = "\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
+_WORD = re.compile(f"[{_CJK}]+|[^\\W_{_CJK}]+")
+_IS_CJK = re.compile(f"[{_CJK}]")
+_FIRST = "\u3040"  # what lies below is in no such script
+_INNER = re.compile(r"(?<=[a-z])[A-Z][a-z0-9]*")
+_CAPITAL = re.compile(r"[a-z][A-Z]")
+
+
+def texts_of(messages: Iterable[dict[str, Any]]) -> Iterator[str]:
+    """What was said in a turn, and the calls and their arguments, without the system's part."""
+    for message in messages:
+        if message.get("role") == "system":
+            continue
+        content = message.get("content")
+        if isinstance(content, str) and content:
+            yield content
+        for call in message.get("tool_calls") or []:
+            yield f"{call.get('name', '')} {json.dumps(call.get('arguments'), ensure_ascii=False)}"
+
+
+def numbers_of(run: UUID, messages: Iterable[dict[str, Any]]) -> list[int]:
+    """The numbers of a turn, sorted, each once."""
+    found, left = set[str](), TEXT_MAX
+    for text in texts_of(messages):
+        found |= tokens_in(text[:left])
+        left -= len(text)
+        if left <= 0 or len(found) > TOKENS_MAX:
+            break
+    return sorted(_numbers(run, found))[:TOKENS_MAX]
+
+
+def numbers_of_phrase(run: UUID, phrase: str) -> list[int]:
+    """The numbers that a turn must have to hold the phrase; empty where it has no word to look for."""
+    return sorted(_numbers(run, tokens_asked(phrase)))
+
+
+def tokens_in(text: str) -> set[str]:
+    """What a text can be found by. Every turn of every run comes by here, so words are looked at once each."""
+    words = _WORD.findall(text.lower())
+    if _CAPITAL.search(text):
+        words += [part.lower() for part in _INNER.findall(text)]
+    each = set(words)
+    pairs = {word for word in each if word >= _FIRST and _IS_CJK.match(word)}
+    plain = each - pairs
+    found = {word[:size] for size in HEADS for word in plain if len(word) >= size}
+    found.update(word for word in plain if len(word) < HEADS[0])
+    found.update(word if len(word) == 1 else word[at : at + 2] for word in pairs for at in range(max(1, len(word) - 1)))
+    if any(len(word) <= SHORT for word in plain):
+        found.update(_neighbours(words, pairs))
+    return found
+
+
+def tokens_asked(phrase: str) -> set[str]:
+    """What a text that holds the phrase can be found by.
+
+    It may go on where the phrase ends: a word is asked for by its longest beginning alone, and a single character of a
+    script without spaces not at all. Capitals inside words are not looked at: the text may do without them.
+    """
+    words = _WORD.findall(phrase.lower())
+    pairs = {word for word in words if _IS_CJK.match(word)}
+    found = {word[at : at + 2] for word in pairs for at in range(len(word) - 1)}
+    for word in set(words) - pairs:
+        found.add(word[: max((size for size in HEADS if size <= len(word)), default=len(word))])
+    return found | _neighbours(words, pairs)
+
+
+def _neighbours(words: list[str], pairs: set[str]) -> set[str]:
+    """Neighbours of which one is short, each by its least beginning."""
+    return {
+        f"{one[: HEADS[0]]} {two[: HEADS[0]]}"
+        for one, two in pairwise(words)
+        if (len(one) <= SHORT or len(two) <= SHORT) and one not in pairs and two not in pairs
+    }
+
+
+def _numbers(run: UUID, tokens: Iterable[str]) -> set[int]:
+    """Each token with the run as a signed integer of 32 bits."""
+    seed, crc32 = zlib.crc32(run.bytes), zlib.crc32
+    found = (crc32(token.encode("utf-8", "replace"), seed) for token in tokens)
+    return {number - (1 << 32) if number >= 1 << 31 else number for number in found}
