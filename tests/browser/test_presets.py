@@ -17,7 +17,6 @@ import pytest
 
 from benchmarks.demos import DEMOS, FIGURES, learned
 from tests.servers import celery_processes, make_child_env, running
-from training.config import RewardComponent
 from training.data.reader import load_rows
 from training.presets import presets
 from training.rewards.scoring import score_episode
@@ -26,7 +25,7 @@ from webapp.environments.models import Environment
 from webapp.metrics.models import MetricPoint
 from webapp.rollouts.episodes import episodes_of
 from webapp.rollouts.models import Rollout, RolloutStatus
-from webapp.runs.config import component_titles, config_of
+from webapp.runs.config import all_components, component_titles, config_of, of_step
 from webapp.runs.models import Run
 from webapp.teams.models import Project, User
 
@@ -72,14 +71,16 @@ def launch(page: Page) -> Run:
 
 
 def computed_again(run: Run) -> list[tuple[Rollout, dict[str, float], float]]:
-    """Every scored rollout of a run with its parts and reward as the formulas give them now."""
-    components = [RewardComponent.model_validate(item) for item in run.resolved["rewards"]["components"]]
+    """Every scored rollout of a run with its parts and reward as the formulas of its stage give them now."""
+    config = config_of(run)
+    assert config is not None
     dataset = Dataset.objects.get(name=run.config["data"]["train"].removeprefix("dataset:").partition("@")[0])
     rows = {place: row.task() for place, row in enumerate(load_rows(dataset.rows_path))}
     scored = Rollout.objects.filter(run=run).exclude(status=RolloutStatus.EXCLUDED)
     rollouts = list(scored.order_by("step", "group", "index"))
     found = []
     for rollout, episode in episodes_of(rollouts, rows):
+        components = of_step(run, config, rollout.step).rewards.components
         score = score_episode(episode, components, step=rollout.step)
         found.append((rollout, score.parts, score.total))
     assert len(found) == len(rollouts) > 0
@@ -168,7 +169,7 @@ def check_rewards(page: Page, run: Run) -> dict[str, Any]:
     page.click("[data-tab=rollouts]")
     config = config_of(run)
     assert config is not None
-    titles = component_titles(config.rewards.components)
+    titles = component_titles(all_components(config))
     for name in {name for _step, name in sums}:
         page.locator("main").get_by_text(titles[name]).first.wait_for(state="attached")
     rewards = [value for (_step, name), value in sorted(shown.items()) if name == "reward"]
