@@ -1,4 +1,5 @@
-"""Every page that links lead to, as `up` serves it: nothing fails to load, the console is silent, nothing overflows.
+"""Every page that links lead to, as `up` serves it: nothing fails to load, the console is silent, nothing overflows,
+and axe finds nothing that keeps a person out.
 
 Icons made by scripts came from a file that only the clone serves (404 under `up`), and no test looked (W7).
 """
@@ -29,12 +30,15 @@ pytestmark = [
     pytest.mark.browser,
     pytest.mark.slow,
     pytest.mark.django_db(transaction=True),
-    pytest.mark.timeout(280),
+    pytest.mark.timeout(580),
 ]
 PLAIN = {"staticfiles": {"BACKEND": "tests.webapp.runs_pages.test_lean.Plain"}}
 SKIPPED = re.compile(
-    r"/(log|config|verl|download|rows|export|events|logout|language)/|\.csv|/card/|\?(before|page|sort)="
+    r"/(log|config|verl|download|rows|export|events|logout|language)/|\.csv|openapi\.json|/card/|\?(before|page|sort)="
 )
+AXE = Path(__file__).resolve().parents[1] / "js" / "node_modules" / "axe-core" / "axe.min.js"
+FAULTS = """async () => (await axe.run(document, {resultTypes: ["violations"]})).violations.flatMap((rule) =>
+    rule.nodes.map((node) => `${rule.id} at ${node.target.join(" ")}: ${node.failureSummary.replace(/\\s+/g, " ")}`))"""
 PARTS = [{"name": "task_success", "weight": 1.0}, {"name": "final_answer", "weight": 0.5}]
 
 
@@ -90,9 +94,9 @@ class Walk:
             self.problems.append(f"{self.page.url}: {text}")
 
     def links(self) -> list[str]:
-        """Addresses of this project that no visited one equals but for its object."""
+        """Addresses of this site."""
         found = self.page.evaluate("[...document.querySelectorAll('a[href]')].map(node => node.getAttribute('href'))")
-        return [link for link in found if link.startswith(self.base) and not SKIPPED.search(link)]
+        return [link for link in found if re.match(r"/(?!/)", link) and not SKIPPED.search(link)]
 
     def look(self, address: str) -> list[str]:
         """Open a page, wait until it rests, and give its links."""
@@ -101,6 +105,9 @@ class Walk:
         width = self.page.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
         if width[0] > width[1]:
             self.note(f"{width[0]} px wide on a screen of {width[1]}")
+        self.page.evaluate(AXE.read_text(encoding="utf-8"))
+        for fault in self.page.evaluate(FAULTS):
+            self.note(fault)
         return self.links()
 
     def go(self) -> None:
@@ -114,11 +121,12 @@ class Walk:
                 waiting += self.look(address)
 
 
-@pytest.mark.parametrize(("width", "locale"), [(1280, "en-US"), (390, "zh-CN")])
+@pytest.mark.parametrize(("width", "locale", "scheme"), [(1280, "en-US", "light"), (390, "zh-CN", "dark")])
 def test_no_page_fails_to_load_anything(
-    width: int, locale: str, served: str, furnished: Project, alice: User, chromium: Any
+    width: int, locale: str, scheme: str, served: str, furnished: Project, alice: User, chromium: Any
 ) -> None:
-    context = chromium.new_context(base_url=served, viewport={"width": width, "height": 844}, locale=locale)
+    screen = {"viewport": {"width": width, "height": 844}, "color_scheme": scheme}
+    context = chromium.new_context(base_url=served, locale=locale, **screen)
     client = Client()
     client.force_login(alice)
     name = settings.SESSION_COOKIE_NAME
@@ -126,5 +134,5 @@ def test_no_page_fails_to_load_anything(
     walk = Walk(context, furnished)
     walk.go()
     context.close()
-    assert walk.problems == []
+    assert not walk.problems, "\n".join(walk.problems)
     assert len(walk.seen) > 25, sorted(walk.seen)

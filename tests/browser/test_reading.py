@@ -82,5 +82,5 @@ def test_forgotten_tasks_are_found_in_three_clicks_and_open_their_group(
     page.wait_for_url("**/groups/2/0/")
     assert page.locator("#first-difference").count() == 1
     page.goto(f"/p/joust/runs/{run.pk}/?tab=rollouts&step=2")
-    page.click(".group-head h3 a")
+    page.click(".group-head h2 a")
     page.wait_for_url("**/groups/2/0/")

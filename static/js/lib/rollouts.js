@@ -38,16 +38,17 @@ function makeCard(row) {
   return h(
     "button",
     { class: "rollout", type: "button", "data-rollout": row.id },
+    h("span", { class: "visually-hidden rollout-said" }),
     h(
       "span",
-      { class: "rollout-top" },
+      { class: "rollout-top", "aria-hidden": "true" },
       h("span", { class: "rollout-index muted" }),
       h("span", { class: "rollout-reward" }),
     ),
     bar,
     h(
       "span",
-      { class: "rollout-low" },
+      { class: "rollout-low", "aria-hidden": "true" },
       h("span", { class: "rollout-note truncate" }),
       h("span", { class: "rollout-advantage" }),
     ),
@@ -84,9 +85,8 @@ function updateCard(node, row, span, selected) {
   const share = row.reward === null ? 0 : (row.reward - span.low) / (span.high - span.low || 1);
   fill.style.width = `${Math.max(0, Math.min(1, share)) * 100}%`;
   setAttr(fill, "data-reward", row.reward === null ? null : scaleStep(row.reward, span.low, span.high));
-  setAttr(
-    node,
-    "aria-label",
+  setText(
+    node.querySelector(".rollout-said"),
     t("rollout_label", {
       step: row.step,
       group: row.group,
@@ -105,7 +105,7 @@ function makeGroup() {
     h(
       "header",
       { class: "group-head" },
-      h("h3", {}, h("a")),
+      h("h2", {}, h("a")),
       h("span", { class: "group-task truncate soft" }),
       h("span", { class: "group-figures muted" }),
       h("span", { class: "badge group-flag", "data-state": "warning", hidden: true }, t("zero_variance")),
@@ -131,7 +131,7 @@ export function drawGroups(box, rollouts, groups, selected) {
     (node, item) => {
       const first = item.rows[0];
       const known = groups.get(`${first.step}/${item.group}`);
-      const head = node.querySelector("h3 a");
+      const head = node.querySelector("h2 a");
       setText(head, t("group", { n: item.group }));
       setAttr(head, "href", box.dataset.groups ? `${box.dataset.groups}${first.step}/${item.group}/` : null);
       const task = node.querySelector(".group-task");

@@ -113,7 +113,7 @@ export class Groups {
       group.step === null || group.step === undefined
         ? t("group", { n: group.group })
         : t("lab.group", { step: group.step, group: group.group });
-    setText(node.querySelector("h3"), title);
+    setText(node.querySelector("h2"), title);
     const task = plain(String(group.task ?? ""));
     setText(node.querySelector(".group-task"), task.slice(0, 160));
     setAttr(node.querySelector(".group-task"), "title", task.slice(0, 500));
@@ -200,7 +200,7 @@ export class Groups {
       reward: score(row.reward),
       advantage: score(row.advantage),
     };
-    setAttr(node, "aria-label", [t("lab.card", words), move].filter(Boolean).join(", "));
+    setText(node.querySelector(".rollout-said"), [t("lab.card", words), move].filter(Boolean).join(", "));
   }
 }
 
@@ -211,7 +211,7 @@ function makeGroup() {
     h(
       "header",
       { class: "group-head" },
-      h("h3"),
+      h("h2"),
       h("span", { class: "group-task truncate soft" }),
       h("span", { class: "group-figures muted" }),
       h(
@@ -240,9 +240,10 @@ function makeCard(row) {
   return h(
     "button",
     { class: "rollout", type: "button", "data-rollout": row.id },
+    h("span", { class: "visually-hidden rollout-said" }),
     h(
       "span",
-      { class: "rollout-top" },
+      { class: "rollout-top", "aria-hidden": "true" },
       h("span", { class: "rollout-index muted truncate" }),
       h("span", { class: "rollout-reward" }),
     ),
@@ -250,7 +251,7 @@ function makeCard(row) {
     h("span", { class: "card-terms" }),
     h(
       "span",
-      { class: "rollout-low" },
+      { class: "rollout-low", "aria-hidden": "true" },
       h("span", { class: "rollout-note truncate" }),
       h("span", { class: "rollout-advantage" }),
     ),
