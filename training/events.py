@@ -108,6 +108,7 @@ class TurnAdded(Event):
 
     ``tokens`` are the ones the model sampled (0 for the environment), ``seconds`` how long the party took.
     ``policy_step``: the weights that sampled it were trained for so many steps, where a run that trains played.
+    ``parse_error``: why its text could not be read as a call; the environment was told so.
     """
 
     type: Literal["turn"] = "turn"
@@ -117,6 +118,7 @@ class TurnAdded(Event):
     tokens: int = 0
     seconds: float = 0.0
     policy_step: int | None = None
+    parse_error: str | None = None
 
 
 class RolloutFinished(Event):

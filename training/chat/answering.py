@@ -30,8 +30,6 @@ from training.rollout.tokens import Tools
 from training.words import _, sentence
 
 ANSWER_LIMIT_S = 900.0
-STATELESS = frozenset({"mcp", "virtual"})
-"""Protocols whose servers keep no episode: a call that was made is not made again."""
 
 
 class Answering:
@@ -84,7 +82,7 @@ class Answering:
         if not any(message.role == "assistant" for message in self._messages):
             added = opening(self._messages, first)[len(self._messages) :]
             self._say(*added)
-        elif place.config.protocol not in STATELESS:
+        elif place.config.protocol not in protocols.STATELESS:
             await self._replay(session)
 
     async def _replay(self, session: Session) -> None:

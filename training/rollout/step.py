@@ -265,11 +265,22 @@ class _TurnWriter:
         self._name = name
         self.count = 0
 
-    def __call__(self, messages: list[Message], tokens: int, seconds: float, version: int | None) -> None:
+    def __call__(
+        self, messages: list[Message], tokens: int, seconds: float, version: int | None, parse_error: str | None = None
+    ) -> None:
         if not self.count:
             self._collector.hold.answered()
-        said = {"tokens": tokens, "seconds": seconds, "policy_step": self._collector.trained_of(version)}
-        self._collector.write(TurnAdded(rollout=self._name, turn=self.count, messages=messages, **said))
+        self._collector.write(
+            TurnAdded(
+                rollout=self._name,
+                turn=self.count,
+                messages=messages,
+                tokens=tokens,
+                seconds=seconds,
+                policy_step=self._collector.trained_of(version),
+                parse_error=parse_error,
+            )
+        )
         self.count += 1
 
 

@@ -11,7 +11,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from envs.wire import Message, Observation, ResetRequest, StepRequest
 from training.config import EnvironmentConfig, RolloutConfig
@@ -37,8 +37,15 @@ RETRY_CAP_S = 5.0
 _RETRIED = (EnvironmentTimeout, EnvironmentFault)  # while it is away the collector holds the step
 
 OpenSession = Callable[[], Awaitable[Session]]
-OnTurn = Callable[[list[Message], int, float, int | None], None]
-"""A turn's messages, tokens that were sampled, seconds, and the version of the weights that sampled it."""
+
+
+class OnTurn(Protocol):
+    """Hears a turn's messages, tokens that were sampled, seconds, the version of the weights that sampled it, and why
+    its text could not be read as a call."""
+
+    def __call__(
+        self, messages: list[Message], tokens: int, seconds: float, version: int | None, parse_error: str | None = None
+    ) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -196,7 +203,8 @@ class Player:
         began = time.monotonic()
         sample = await self._sample(task, trajectory)
         parsed = self._hear(trajectory, sample)
-        on_turn([trajectory.messages[-1]], len(sample.ids), time.monotonic() - began, sample.version)
+        took = time.monotonic() - began
+        on_turn([trajectory.messages[-1]], len(sample.ids), took, sample.version, parsed.parse_error)
         if not sample.finished or sample.ids[-1] != self.template.eos_id:
             trajectory.status = "truncated"
         if session is None:

@@ -200,6 +200,7 @@ class Batch:
             tokens=tokens,
             seconds=event.seconds,
             policy_step=None if event.policy_step is None else _int(event.policy_step, "policy_step"),
+            parse_error=clean_text(event.parse_error or ""),
             words=numbers_of(self.run.pk, messages),
         )
         note(rollout, messages, number)

@@ -55,6 +55,7 @@ class ShownTurn(NamedTuple):
     tokens: int
     seconds: float | None
     policy_step: int | None
+    parse_error: str
 
     @property
     def cut(self) -> bool:
@@ -93,8 +94,17 @@ def turn_page(rollout: Rollout, first: int = 0, *, whole: bool = False) -> TurnP
         made = [message_of(raw, messages + at, limit) for at, raw in enumerate(turn.messages)]
         messages += len(made)
         chars += sum(_size(message) for message in made)
+        number = ordinal if said else 0
         shown.append(
-            ShownTurn(turn.number, ordinal if said else 0, made, turn.tokens, finite(turn.seconds), turn.policy_step)
+            ShownTurn(
+                turn.number,
+                number,
+                made,
+                turn.tokens,
+                finite(turn.seconds),
+                turn.policy_step,
+                turn.parse_error[:TEXT_CHARS],
+            )
         )
     end = shown[-1].number if shown else last
     before = max(0, first - PAGE_TURNS) if first else None

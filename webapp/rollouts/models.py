@@ -93,6 +93,9 @@ class Turn(models.Model):
     tokens = models.PositiveIntegerField(default=0)
     seconds = models.FloatField(default=0)
     policy_step = models.PositiveIntegerField(null=True, help_text="steps that the weights which sampled it had")
+    parse_error = models.TextField(
+        blank=True, default="", db_default="", help_text="why its text could not be read as a call"
+    )
     words = ArrayField(models.IntegerField(), null=True, help_text="webapp.rollouts.words; empty until it is indexed")
     seq = models.BigIntegerField()
 

@@ -59,6 +59,7 @@ def turn_view(turn: Turn) -> dict[str, Any]:
         "tokens": turn.tokens,
         "seconds": finite(turn.seconds),
         "policy_step": turn.policy_step,
+        "parse_error": turn.parse_error or None,
         "seq": turn.seq,
     }
 

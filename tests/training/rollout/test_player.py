@@ -112,6 +112,7 @@ def play(
 ) -> tuple[Trajectory, Seen, Engine, Words]:
     waiting, engine, template, seen = list(sessions), engine or Engine(), Words(), cast(Seen, [])
     told: list[Message] = []
+    errors: list[str | None] = []
 
     async def open_session() -> Any:
         session = waiting.pop(0)
@@ -128,13 +129,21 @@ def play(
         open_session=open_session if sessions else None,
     )
 
-    def on_turn(messages: list[Message], tokens: int, seconds: float, _version: int | None) -> None:
+    def on_turn(
+        messages: list[Message], tokens: int, seconds: float, version: int | None, parse_error: str | None = None
+    ) -> None:
         assert 0 <= seconds < 60
         seen.append(([message.role for message in messages], tokens))
         told.extend(messages)
+        if messages[0].role == "assistant":
+            errors.append(parse_error)
 
     found = asyncio.run(player.play(task, on_turn))
     assert told == found.messages[: len(told)]  # as they happened, each once
+    asked = [
+        turn.parse_error for each in sessions if isinstance(each, Session) for turn in each.asked if not turn.final
+    ]
+    assert errors[: len(asked)] == asked
     return found, seen, engine, template
 
 

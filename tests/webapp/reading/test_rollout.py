@@ -67,6 +67,15 @@ def test_the_page_says_outcome_parts_row_seed_and_neighbours(
     assert "Save as a reward test case" not in text  # rita reads
 
 
+def test_a_turn_says_why_it_could_not_be_read_as_a_call(rollout: Rollout, rita: User, client_for: Make) -> None:
+    assert "data-parse-error" not in page(client_for(rita), rollout)
+    Turn.objects.filter(rollout=rollout, number=1).update(parse_error="It is no <b>JSON</b>.")
+    text = page(client_for(rita), rollout)
+    assert text.count("data-parse-error") == 1 and "It is no &lt;b&gt;JSON&lt;/b&gt;." in text
+    turns = client_for(rita).get(f"/api/v1/rollouts/{rollout.pk}/turns").json()["items"]
+    assert [turn["parse_error"] for turn in turns] == [None, "It is no <b>JSON</b>.", None, None]
+
+
 def test_the_seconds_of_model_and_environment_are_told_apart(rollout: Rollout, rita: User, client_for: Make) -> None:
     for number, seconds in enumerate((0.5, 2.0, 1.5, 3.0)):
         Turn.objects.filter(rollout=rollout, number=number).update(seconds=seconds)

@@ -137,7 +137,7 @@ def test_turns_are_counted_while_a_rollout_is_in_flight() -> None:
         j.TurnAdded(rollout="a", turn=0, messages=[Message(role="user", content="2+3?"), said], seconds=0.5),
         j.TurnAdded(rollout="a", turn=1, messages=[said], tokens=4, seconds=1.5),
         j.TurnAdded(rollout="a", turn=2, messages=[Message(role="tool", content="ok")], seconds=2.5),
-        j.TurnAdded(rollout="a", turn=3, messages=[said], tokens=6),
+        j.TurnAdded(rollout="a", turn=3, messages=[said], tokens=6, parse_error="not\x00 JSON"),
     )
     key = rollout_id(RUN, 2, "a")
     row = batch.rollouts[key]
@@ -146,6 +146,7 @@ def test_turns_are_counted_while_a_rollout_is_in_flight() -> None:
     assert (turn.rollout_id, turn.run_id, turn.number, turn.tokens, turn.seconds) == (key, RUN, 1, 4, 1.5)
     assert turn.messages == [{"role": "assistant", "content": "5"}]
     assert [number for _key, number in batch.turns] == [0, 1, 2, 3]
+    assert [turn.parse_error for turn in batch.turns.values()] == ["", "", "", "not␀ JSON"]
     batch.add(j.TurnAdded(rollout="a", turn=4, messages=[], tokens=2**31 - 1, t=T))
     assert row.tokens == 2**31 - 1
 

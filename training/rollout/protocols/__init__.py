@@ -20,6 +20,7 @@ from training.rollout.session import Session
 
 __all__ = [
     "PROTOCOL_OPTIONS",
+    "STATELESS",
     "ServerFacts",
     "addresses",
     "ask_server",
@@ -39,6 +40,9 @@ _MODULES: dict[Protocol, Any] = {
     "mcp": mcp,
 }
 PROTOCOL_OPTIONS: dict[Protocol, type[BaseModel]] = {name: module.Options for name, module in _MODULES.items()}
+
+STATELESS: frozenset[Protocol] = frozenset({"mcp", "virtual"})
+"""Protocols whose servers keep no episode: a call that was made is not made again."""
 
 
 async def open_session(config: EnvironmentConfig, url: str | None = None) -> Session:

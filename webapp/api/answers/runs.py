@@ -176,6 +176,7 @@ class Turn(BaseModel):
     tokens: int
     seconds: float | None
     policy_step: int | None = Field(description="steps that the weights which sampled it were trained for")
+    parse_error: str | None = Field(description="why its text could not be read as a call")
     seq: int
 
 

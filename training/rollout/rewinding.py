@@ -1,0 +1,135 @@
+"""A recorded rollout played again up to one of its turns, on a session that then stands there for whoever goes on.
+
+The same task, seed and calls go to a fresh session, and every answer is held against the recorded one. The first that
+differs is told; the calls after it are made all the same, so that the session stands behind the last of them, unless
+the episode has ended before. Servers whose protocol knows no episode are not called twice: what is recorded of them is
+all that there is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from envs.wire import Message, Observation, ResetRequest, StepRequest
+from training.rollout.conversation import heard, opening
+from training.rollout.session import Session
+
+CLOSE_ENOUGH = 1e-9
+"""Rewards that differ by less are the same: floats may come out of a database."""
+
+
+class Taken(NamedTuple):
+    """A recorded turn of the policy, and what the environment answered; ``parse_error`` says why its text could not be
+    read as a call."""
+
+    said: Message
+    answer: list[Message]
+    parse_error: str | None = None
+
+    @property
+    def request(self) -> StepRequest:
+        """The turn as the environment was asked."""
+        calls = self.said.tool_calls or []
+        return StepRequest(message=self.said.content, tool_calls=calls, parse_error=self.parse_error)
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A rollout as it was recorded. ``prompt`` are the row's own messages, ``first`` the conversation that the policy
+    began with. ``reward`` is the environment's at the end; ``None`` where it gave none, or ended otherwise."""
+
+    reset: ResetRequest
+    prompt: list[Message]
+    first: list[Message]
+    turns: list[Taken]
+    reward: float | None = None
+
+
+class Difference(NamedTuple):
+    """Where the environment first answered otherwise: after the policy's ``turn``, 0 for its opening.
+
+    ``what``: other ``messages``, another ``reward``, or the episode had ``ended`` although more was recorded.
+    ``recorded`` and ``now`` are the first texts that are not the same, empty where there is none.
+    """
+
+    turn: int
+    what: Literal["messages", "reward", "ended"]
+    recorded: str
+    now: str
+
+
+@dataclass
+class Rewound:
+    """What a replay found: the opening and one answer for each turn that was taken again. ``seconds`` it took;
+    ``checked`` is false where nothing was asked again, because the server keeps no episode."""
+
+    answers: list[Observation] = field(default_factory=list)
+    difference: Difference | None = None
+    checked: bool = True
+    seconds: float = 0.0
+
+    @property
+    def turns(self) -> int:
+        """Turns of the policy that were taken again."""
+        return max(0, len(self.answers) - 1)
+
+    @property
+    def over(self) -> bool:
+        """Whether the episode has ended there."""
+        return bool(self.answers) and self.answers[-1].done
+
+
+async def rewind(session: Session, recording: Recording, turns: int, *, stateless: bool = False) -> Rewound:
+    """Take the first ``turns`` turns of a recording again. Raises environment errors; the session stays open."""
+    began, found = time.monotonic(), Rewound(checked=not stateless)
+    first = await session.reset(recording.reset)
+    found.answers.append(first)
+    if not stateless:
+        found.difference = _told(0, recording.first, opening(recording.prompt, first))
+    for number, taken in enumerate(recording.turns[:turns], start=1):
+        if found.over:
+            found.difference = found.difference or Difference(number - 1, "ended", _text(taken.answer[:1]), "")
+            break
+        answer = Observation(messages=taken.answer) if stateless else await session.step(taken.request)
+        found.answers.append(answer)
+        found.difference = found.difference or _told(number, taken.answer, heard(answer))
+    found.difference = found.difference or _other_reward(recording, found)
+    found.seconds = time.monotonic() - began
+    return found
+
+
+def _told(turn: int, recorded: Sequence[Message], now: Sequence[Message]) -> Difference | None:
+    """The first message in which two answers differ."""
+    for at in range(max(len(recorded), len(now))):
+        old, new = recorded[at : at + 1], now[at : at + 1]
+        if [_seen(message) for message in old] != [_seen(message) for message in new]:
+            tell = _text if _text(old) != _text(new) else _whole
+            return Difference(turn, "messages", tell(old), tell(new))
+    return None
+
+
+def _seen(message: Message) -> tuple[str, str, str, str]:
+    """What a policy sees of an answer."""
+    return message.role, message.content, message.name or "", message.tool_call_id or ""
+
+
+def _text(messages: Sequence[Message]) -> str:
+    return "".join(message.content for message in messages)
+
+
+def _whole(messages: Sequence[Message]) -> str:
+    """Messages whose texts alone do not show how they differ."""
+    return "".join(message.model_dump_json(exclude_none=True) for message in messages)
+
+
+def _other_reward(recording: Recording, found: Rewound) -> Difference | None:
+    """Whether the whole episode came to another verdict."""
+    if recording.reward is None or not found.over or found.turns < len(recording.turns) or not found.checked:
+        return None
+    now = next((answer.reward for answer in reversed(found.answers) if answer.reward is not None), None)
+    if now is not None and abs(now - recording.reward) <= CLOSE_ENOUGH:
+        return None
+    return Difference(found.turns, "reward", f"{recording.reward:g}", "" if now is None else f"{now:g}")
