@@ -1,0 +1,92 @@
+"""The pictures of the README, taken of a demo that has trained: ``python -m tests.pictures LINK``.
+
+``LINK`` is a login link (``python manage.py login_link``) of a site that ``make demo`` started. Each picture is taken
+in English and in Chinese (``NAME.png`` and ``NAME-zh.png`` of ``docs/img``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from pathlib import Path
+from typing import Any
+from urllib.parse import urljoin
+
+from playwright.sync_api import Page, sync_playwright
+
+ROOT = Path(__file__).resolve().parent.parent
+CHROMIUM = "/usr/bin/chromium"
+SIZE = {"width": 1360, "height": 900}
+RUN = "first-grpo"
+LANGUAGES = {"en": "", "zh-hans": "-zh"}
+
+
+class Camera:
+    """Takes pictures of the pages of one run of the demo."""
+
+    def __init__(self, page: Page, folder: Path, ending: str) -> None:
+        self.page, self.folder, self.ending = page, folder, ending
+        page.get_by_role("link", name=RUN, exact=True).first.click()
+        page.wait_for_selector("#run-state[data-state=succeeded]")
+        self.run = re.sub(r"[?#].*", "", page.url)
+
+    def take(self, name: str, place: str, ready: str, act: Any = None) -> None:
+        """Go to a place of the run, wait for what must be there, and keep what a person sees."""
+        self.page.goto(urljoin(self.run, place))
+        self.page.wait_for_selector(ready)
+        if act is not None:
+            act(self.page)
+        self.page.wait_for_timeout(1500)  # curves are drawn once their part of the page is seen
+        path = self.folder / f"{name}{self.ending}.png"
+        self.page.screenshot(path=path)
+        print(path.relative_to(ROOT), path.stat().st_size)
+
+
+def failed_rollout(page: Page) -> None:
+    """Open the newest failed one, and the words that one of its components looked at."""
+    page.locator(".found-row a.found-place").first.click()
+    page.wait_for_selector("#reward tr[data-part] button")
+    page.locator("#reward tr[data-part] button").first.click()
+
+
+def pictures(link: str, folder: Path) -> None:
+    """All pictures in both languages."""
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        context = browser.new_context(viewport=SIZE, color_scheme="light")
+        page = context.new_page()
+        page.goto(link)
+        page.wait_for_load_state("networkidle")
+        for language, ending in LANGUAGES.items():
+            page.goto(urljoin(link, "/p/demo/runs/"))
+            speak(page, language)
+            camera = Camera(page, folder, ending)
+            camera.take("run", "", "#charts .js-plotly-plot")
+            camera.take("rollouts", "rollouts/?outcome=failed&sort=-surprise", ".found-row")
+            camera.take("rollout", "rollouts/?outcome=failed&sort=-surprise", ".found-row", failed_rollout)
+            camera.take("tasks", "tasks/", "main table, main svg")
+            camera.take("lab", f"../../rewards/lab/?run={camera.run.rstrip('/').rpartition('/')[2]}", "#groups *")
+        browser.close()
+
+
+def speak(page: Page, language: str) -> None:
+    """Choose a language as a person does."""
+    page.locator(f"button[name=language][value='{language}']").first.evaluate(
+        "button => button.form.requestSubmit(button)"
+    )
+    page.wait_for_load_state("networkidle")
+
+
+def main() -> int:
+    """Take them."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition(":")[0])
+    parser.add_argument("link")
+    parser.add_argument("--folder", type=Path, default=ROOT / "docs" / "img")
+    options = parser.parse_args()
+    pictures(options.link, options.folder)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
