@@ -23,6 +23,7 @@ from training.rollout.finished import StepRollouts
 from training.words import complaint_of, option_of
 
 NONE = StepRollouts([], [])
+MOST = "rollouts/staleness_max"
 
 
 class Played:
@@ -123,7 +124,7 @@ def test_one_sampling_ahead_is_one_update_old_and_every_handover_is_proved(
     ends = [event for event in of_type(job.run_dir, "rollout_finished") if "-s3-" in event.rollout]
     assert ends and {end.policy_step for end in ends} == {1}
     steps = [event.values for event in of_type(job.run_dir, "metrics") if "loss" in event.values]
-    assert [values["rollouts/staleness_max"] for values in steps] == [0.0, 1.0, 1.0, 1.0]
+    assert [values[MOST] for values in steps] == [0.0, 1.0, 1.0, 1.0]
     assert [values["rollouts/staleness_mean"] for values in steps] == [0.0, 1.0, 1.0, 1.0]
     # Older weights drew the step's rollouts, and the check is of those that were handed over now.
     assert [values[GAP] <= 1e-4 for values in steps] == [True] * 4
@@ -138,6 +139,15 @@ def test_one_sampling_ahead_is_one_update_old_and_every_handover_is_proved(
     assert len(set(started)) == len(started) and not any("-s5-" in name for name in started)
 
 
+def test_age_is_counted_in_samplings_where_one_makes_several_updates(make_job: MakeJob, starter_folder: Path) -> None:
+    over = {"optim": {"mini_batch_size": 4}, "run": {"max_steps": 6}, "rollout": {"max_staleness": 1}}
+    with vllm_job(make_job, starter_folder, **over) as (job, _stub, _behind):
+        run_grpo(job, scorer=by_length)
+    assert trained_for(job.run_dir) == {1: {0}, 3: {0}, 5: {2}}
+    figures = [event.values for event in of_type(job.run_dir, "metrics")]
+    assert [values[MOST] for values in figures if MOST in values] == [0.0, 1.0, 1.0]
+
+
 @pytest.mark.slow
 def test_the_same_tasks_and_seeds_are_played_as_without(make_job: MakeJob, starter_folder: Path) -> None:
     rows: dict[int, Any] = {}
@@ -149,7 +159,7 @@ def test_the_same_tasks_and_seeds_are_played_as_without(make_job: MakeJob, start
         if most:
             assert trained_for(job.run_dir)[1] == {0} and max(trained_for(job.run_dir)[3]) <= 2
             ages = [values.values for values in of_type(job.run_dir, "metrics")]
-            assert max(values["rollouts/staleness_max"] for values in ages) <= 2.0
+            assert max(values[MOST] for values in ages) <= 2.0
     assert rows[0] == rows[2]
 
 
