@@ -17,9 +17,11 @@ from tests.training.algorithms.test_vllm import GAP, _no_health, vllm_job  # noq
 from tests.training.helpers import events, of_type
 from training.algorithms.ahead import Ahead
 from training.algorithms.grpo import run_grpo
+from training.algorithms.rollouts import Rollouts
 from training.config import JobConfig
 from training.errors import SamplerDied, SamplerDisagrees, StopRequested
-from training.rollout.finished import StepRollouts
+from training.rollout.finished import Rollout, StepRollouts
+from training.rollout.trajectory import Trajectory
 from training.words import complaint_of, option_of
 
 NONE = StepRollouts([], [])
@@ -99,6 +101,35 @@ def test_settling_waits_for_all_that_was_begun(played: Played) -> None:
     ahead.settle()
     assert played.steps == [1, 2]
     ahead.close()
+
+
+class Handed:
+    """A sampler that takes new weights, and meanwhile ends a turn that was drawn with them."""
+
+    def __init__(self, rollouts: Rollouts) -> None:
+        self.version, self._rollouts = 4, rollouts
+        self.seen: dict[int, int] = {}
+
+    def weights_changed(self) -> int:
+        self.seen = dict(self._rollouts._trained)
+        self.version += 1
+        return self.version
+
+
+def test_a_turn_that_ends_while_weights_are_handed_over_knows_how_old_they_are(make_job: MakeJob) -> None:
+    rollouts = Rollouts(make_job(), None, [], None, None, [], None)  # type: ignore[arg-type]
+    rollouts._engine = engine = Handed(rollouts)  # type: ignore[assignment]
+    rollouts._hand_over(8)
+    assert engine.seen == rollouts._trained == {5: 7}
+
+
+def test_excluded_rollouts_have_no_part_in_the_age_of_a_step(make_job: MakeJob) -> None:
+    rollouts = Rollouts(make_job(), None, [], None, None, [], None)  # type: ignore[arg-type]
+    rollouts._trained = {1: 5, 2: 7}
+    kept, lost = Trajectory(version=2), Trajectory(version=1)
+    played = StepRollouts([Rollout("kept", 0, kept, {"a": 1.0}, 1.0), Rollout("lost", 0, lost)], [])
+    assert rollouts._staleness(8, played) == {"rollouts/staleness_mean": 0.0, MOST: 0.0}
+    assert rollouts._staleness(8, StepRollouts(played.rollouts[1:], [])) == {}
 
 
 # --- runs ------------------------------------------------------------------------------------------------------------

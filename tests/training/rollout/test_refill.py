@@ -64,6 +64,15 @@ def test_where_tasks_are_few_they_come_again_with_other_seeds() -> None:
     assert set(found.next(members(FLAT, FLAT, FLAT))) <= {0, 1, 2}
 
 
+def test_each_round_draws_anew_where_tasks_are_few() -> None:
+    found = refill(3, [0, 1, 2, 3], range(4))
+    played, rounds = members(*[FLAT] * 4), []
+    for _ in range(3):
+        rounds.append(tuple(found.next(played)))
+        played += members(*[FLAT] * 4)
+    assert len(set(rounds)) == 3 and all(len(rows) == 4 for rows in rounds)
+
+
 @pytest.mark.parametrize(
     ("rounds", "groups"), [(0, {}), (3, {"kind": "sample", "data": {"train": "x"}})], ids=["off", "nothing is learned"]
 )
