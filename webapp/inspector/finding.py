@@ -17,6 +17,7 @@ from uuid import UUID
 
 from django.db import connection
 from django.db.models import F, FloatField, Q, QuerySet
+from django.db.models.expressions import RawSQL
 from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Cast
 from django.utils.translation import gettext as _
@@ -75,7 +76,8 @@ class View:
         """The rollouts, in no order."""
         rows = Rollout.objects.filter(_wanted(self.scope, self.filters))
         if self.searched is not None:
-            rows = rows.filter(pk__in=self.searched.ids)
+            # One parameter in place of thousands: half of the time of a count.
+            rows = rows.filter(pk__in=RawSQL("SELECT unnest(%s::uuid[])", [self.searched.ids]))  # noqa: S611 - no text
         for name, span in self.filters.spans.items():
             rows = _bounded(rows, name, span)
         return rows
