@@ -12,7 +12,9 @@
 export function addCurves(state, frame) {
   for (const [name, sent] of Object.entries(frame.curves)) {
     const attempts = Array.isArray(sent.attempts) ? sent.attempts : sent.steps.map(() => sent.attempts);
-    const curve = { steps: sent.steps, values: sent.values, attempts, means: sent.means };
+    /** @type {import("./state.js").Curve} */
+    const curve = { steps: sent.steps, values: sent.values, attempts };
+    if (sent.means) curve.means = sent.means;
     if (frame.first !== undefined) {
       state.parts.set(name, { ...curve, first: frame.first, last: frame.last });
       continue;
