@@ -62,7 +62,8 @@ Steps = tuple[int | None, int | None]
 
 
 def _columns_query(run: Run, names: Sequence[str] | None, span: Steps, several: bool) -> tuple[str, list[Any]]:
-    where, values = "", [run.pk]
+    where = ""
+    values: list[Any] = [run.pk]
     bounds = (("AND name = ANY(%s)", names and list(names)), ("AND step >= %s", span[0]), ("AND step <= %s", span[1]))
     for condition, value in bounds:
         if value is not None:

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from webapp.text import finite
+
 MEAN_DIGITS = 6  # of a mean on its way to a screen
 
 
@@ -39,7 +41,7 @@ def curve_of(column: Column, limit: int) -> dict[str, Any]:
     kept, means = (column, None) if len(column) <= limit else _thinned(column, max(limit // 2 - 1, 1))
     found = {
         "steps": kept.steps.tolist(),
-        "values": np.where(np.isfinite(kept.values), kept.values, None).tolist(),
+        "values": [finite(value) for value in kept.values.tolist()],
         "attempts": kept.attempts.tolist(),
     }
     return found if means is None else found | {"means": means._asdict()}
@@ -50,13 +52,13 @@ def _thinned(column: Column, stretches: int) -> tuple[Column, Means]:
     place = (steps - steps[0]) * stretches // (steps[-1] - steps[0] + 1)
     starts = np.flatnonzero(np.diff(place, prepend=-1))  # of each stretch that has points
     sizes = np.diff(np.append(starts, len(values)))
-    finite = np.isfinite(values)
-    low = np.minimum.reduceat(np.where(finite, values, np.inf), starts)
-    high = np.maximum.reduceat(np.where(finite, values, -np.inf), starts)
-    ends = [finite & (values == np.repeat(low, sizes)), finite & (values == np.repeat(high, sizes)), ~finite]
+    known = np.isfinite(values)
+    low = np.minimum.reduceat(np.where(known, values, np.inf), starts)
+    high = np.maximum.reduceat(np.where(known, values, -np.inf), starts)
+    ends = [known & (values == np.repeat(low, sizes)), known & (values == np.repeat(high, sizes)), ~known]
     kept = np.unique(np.concatenate([[0, len(values) - 1], *(_last_places(mask, starts) for mask in ends)]))
-    counts = np.add.reduceat(finite.astype(np.int64), starts)
-    return Column(steps[kept], values[kept], column.attempts[kept]), _means(column, finite, starts, counts)
+    counts = np.add.reduceat(known.astype(np.int64), starts)
+    return Column(steps[kept], values[kept], column.attempts[kept]), _means(column, known, starts, counts)
 
 
 def _last_places(mask: NDArray[np.bool_], starts: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -65,10 +67,10 @@ def _last_places(mask: NDArray[np.bool_], starts: NDArray[np.int64]) -> NDArray[
     return found[found >= 0]
 
 
-def _means(column: Column, finite: NDArray[np.bool_], starts: NDArray[np.int64], counts: NDArray[np.int64]) -> Means:
+def _means(column: Column, known: NDArray[np.bool_], starts: NDArray[np.int64], counts: NDArray[np.int64]) -> Means:
     some = counts > 0
     last = np.append(starts[1:], len(column)) - 1
     middle = (column.steps[starts] + column.steps[last]) // 2
-    sums = np.add.reduceat(np.where(finite, column.values, 0.0), starts)
+    sums = np.add.reduceat(np.where(known, column.values, 0.0), starts)
     means = [float(f"{mean:.{MEAN_DIGITS}g}") for mean in sums[some] / counts[some]]
     return Means(middle[some].tolist(), means, counts[some].tolist())
