@@ -21,6 +21,7 @@ NAMES = (
     "data",
     "lab",
     "tabs",
+    "points",
     "comparison",
     "intervals",
     "evaluation",

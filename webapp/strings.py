@@ -219,6 +219,8 @@ def _curves() -> dict[str, str]:
         **metric_titles(),
         "step": _("step"),
         "remove_curve": _("Remove {name}"),
+        "still_chart": _("One chart without movement: {names}"),
+        "still_charts": _("{n} charts without movement: {names}"),
         "no_points": _("No figures yet: the first step has not finished."),
         "no_match": _("No metric matches."),
         "no_metric": _("not reported"),

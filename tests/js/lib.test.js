@@ -142,11 +142,12 @@ test("the view survives its address, and nonsense in it is dropped", () => {
     rollout: "0b2f6f62-0000-4000-8000-0123456789ab",
     smooth: 0.6,
     log: true,
+    still: true,
     add: ["env/latency_p95", "a b"],
   };
   assert.deepEqual(readView(writeView(view)), view);
   const bad = readView("?tab=x&step=-1&rollout=<script>&smooth=7");
-  assert.deepEqual(bad, { tab: "curves", step: null, rollout: null, smooth: 0, log: false, add: [] });
+  assert.deepEqual(bad, { tab: "curves", step: null, rollout: null, smooth: 0, log: false, still: false, add: [] });
   assert.equal(writeView(bad), "");
 });
 

@@ -180,6 +180,12 @@ BAD = [
     json.dumps({"type": "curves", "names": ["x"] * 33}),
     json.dumps({"type": "curves", "names": ["x" * 121]}),
     '{"type":"step","step":1,"names":["loss"]}',
+    '{"type":"curves","names":["loss"],"first":1}',
+    '{"type":"curves","names":["loss"],"first":2,"last":1}',
+    '{"type":"curves","names":["loss"],"first":-1,"last":1}',
+    '{"type":"curves","names":["loss"],"first":0,"last":2147483648}',
+    '{"type":"curves","names":["loss"],"first":0,"last":1.5}',
+    '{"type":"curves","names":[],"first":0,"last":1}',
 ]
 
 

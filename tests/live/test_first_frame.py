@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import threading
 from typing import Any
 
@@ -134,6 +135,39 @@ async def test_what_was_left_out_comes_when_it_is_asked_for(watched: Watched, al
     row = next(iter(socket.tab.rows["rollouts"].values()))
     assert len(socket.tab.rows["rollouts"]) == EACH and "short" not in row and len(row["task"]) > 700
     await socket.disconnect()
+
+
+async def test_a_closer_look_brings_what_was_thinned_away(watched: Watched, alice: Any) -> None:
+    await in_db(fill)(watched.run)
+    socket = Socket(watched.run.pk, alice)
+    await socket.connect()
+    first = (await socket.frame())["curves"]["reward"]
+    assert sum(first["means"]["counts"]) == STEPS - 1 and sum(1 for step in first["steps"] if 500 <= step <= 600) < 60
+    await socket.send_to(json.dumps({"type": "curves", "names": ["reward", "kl"], "first": 500, "last": 600}))
+    await socket.until(lambda: "curves" in {frame["type"] for frame in socket.tab.frames})
+    answer = next(frame for frame in socket.tab.frames if frame["type"] == "curves")
+    assert (answer["first"], answer["last"]) == (500, 600)
+    assert answer["curves"]["reward"]["steps"] == list(range(500, 601)) and "means" not in answer["curves"]["reward"]
+    assert answer["curves"]["kl"]["steps"] == [501, 551]
+    await socket.disconnect()
+
+
+def test_a_first_frame_full_of_gaps_stays_small(watched: Watched) -> None:
+    """Each stretch may keep three points: its ends, and one that is not finite."""
+    fill(watched.run)
+    MetricPoint.objects.filter(run=watched.run, name="reward").delete()
+    names = ["reward", "loss", "kl", "entropy", *(f"rewards/long name of a part {n}/mean" for n in range(40))]
+    MetricPoint.objects.filter(run=watched.run, name__in=names).delete()
+    MetricPoint.objects.bulk_create(
+        [
+            MetricPoint(run=watched.run, attempt=1, step=10_000 + step, name=name, seq=1, value=value)
+            for name in names
+            for step in range(1_200)
+            for value in [math.nan if step % 5 == 0 else -(step * 7919 % 99_991) / 99_991 / 7]
+        ],
+        batch_size=5_000,
+    )
+    assert len(snapshot_text(read(watched.run))) <= 200_000
 
 
 async def test_tabs_that_open_together_share_one_snapshot(watched: Watched, monkeypatch: Any) -> None:

@@ -33,6 +33,7 @@ from webapp.teams.models import Project, Role
 
 router = Router(tags=["runs"])
 MAX_METRICS = 100
+Step = Annotated[int, Query(ge=0, le=2**31 - 1)]
 
 
 def _run(request: HttpRequest, run_id: UUID, need: Role = Role.VIEWER) -> Run:
@@ -188,12 +189,15 @@ def run_metrics(
     run_id: UUID,
     name: Annotated[list[str] | None, Query(max_length=MAX_METRICS)] = None,
     points: int = 500,
+    first: Step | None = None,
+    last: Step | None = None,
 ) -> dict[str, Any]:
-    """Curves, thinned to about `points` points each; all of them unless `name` is given, which may be repeated."""
+    """Curves, thinned to about `points` points each; all of them unless `name` is given, which may be repeated. With
+    `first` and `last` only what lies between these steps: ask again for a closer look."""
     run = _run(request, run_id)
     clean = [item.replace("\x00", "")[:120] for item in name or []]
     names = clean or metric_names(run)[:MAX_METRICS]
-    return {"curves": curves(run, names, max(2, min(points, 2000)))}
+    return {"curves": curves(run, names, max(2, min(points, 2000)), (first, last))}
 
 
 @router.get("/runs/{uuid:run_id}/steps/{int:step}/rollouts", response=runs_answers.Rollouts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import parse_qs
 from uuid import UUID
 
@@ -18,7 +18,16 @@ from webapp.runs.models import Run
 
 CLIENT_FRAME_BYTES = 4096
 CURVE_REQUESTS_MAX = 16
+STEP_MAX = 2**31 - 1
 _sockets: Counter[UUID] = Counter()
+
+
+class CurvesAsked(NamedTuple):
+    """Curves that a tab asks for: all of them, or what lies between two steps."""
+
+    names: tuple[str, ...]
+    first: int | None
+    last: int | None
 
 
 class RunConsumer(Watcher):
@@ -31,7 +40,7 @@ class RunConsumer(Watcher):
         """Nothing sent, nothing asked for."""
         self.seq, self.started = 0, False
         self.wanted_step: int | None = None
-        self.wanted_curves: list[tuple[str, ...]] = []
+        self.wanted_curves: list[CurvesAsked] = []
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
         """A ping, or a request for a step or for curves; anything else closes the socket."""
@@ -44,7 +53,7 @@ class RunConsumer(Watcher):
             if frame["type"] == "step":
                 self.wanted_step = frame["step"]
             elif len(self.wanted_curves) < CURVE_REQUESTS_MAX:
-                self.wanted_curves.append(tuple(frame["names"]))
+                self.wanted_curves.append(CurvesAsked(tuple(frame["names"]), frame.get("first"), frame.get("last")))
             else:
                 await self.close(TOO_MANY)
                 return
@@ -67,7 +76,8 @@ class RunConsumer(Watcher):
             for text in (await feed().step(self.watched, step, self.seq)).texts:
                 await self._send(text)
         while self.wanted_curves:
-            for text in (await feed().curves(self.watched, self.wanted_curves.pop(0), self.seq)).texts:
+            asked = self.wanted_curves.pop(0)
+            for text in (await feed().curves(self.watched, asked.names, self.seq, asked.first, asked.last)).texts:
                 await self._send(text)
         while True:
             read = await feed().changes(self.watched, self.seq)
@@ -108,11 +118,18 @@ def _client_frame(text: str | None) -> dict[str, Any] | None:
         return frame
     kind = frame.get("type")
     if kind == "step" and set(frame) == {"type", "step"}:
-        step = frame["step"]
-        return frame if type(step) is int and 0 <= step < 2**31 else None
+        return frame if _step(frame["step"]) else None
     if kind == "curves" and set(frame) == {"type", "names"}:
         return frame if _names(frame["names"]) else None
+    if kind == "curves" and set(frame) == {"type", "names", "first", "last"}:
+        span = _step(frame["first"]) and _step(frame["last"]) and frame["first"] <= frame["last"]
+        return frame if span and _names(frame["names"]) else None
     return None
+
+
+def _step(value: object) -> bool:
+    """Whether this is the number of a step."""
+    return type(value) is int and 0 <= value <= STEP_MAX
 
 
 def _names(names: object) -> bool:

@@ -90,9 +90,9 @@ def _read_step(run_id: UUID, step: int) -> Read:
     return Read(list(frames(head, step_rollouts(run, step), before=run.seq, then="step")), run.seq)
 
 
-def _read_curves(run_id: UUID, *names: str) -> Read:
+def _read_curves(run_id: UUID, names: tuple[str, ...], first: int | None, last: int | None) -> Read:
     run = _run(run_id)
-    return Read([curves_text(run, names)], run.seq)
+    return Read([curves_text(run, names, (first, last))], run.seq)
 
 
 def _read_missed(run_id: UUID, after: int) -> Read | None:
@@ -137,9 +137,11 @@ class Feed:
         """All of a step, not older than the change ``at_least`` that the socket has already been told."""
         return await self._shared(_read_step, run_id, step, at_least=at_least)
 
-    async def curves(self, run_id: UUID, names: tuple[str, ...], at_least: int) -> Read:
-        """Curves by name, not older than the change ``at_least``."""
-        return await self._shared(_read_curves, run_id, *names, at_least=at_least)
+    async def curves(
+        self, run_id: UUID, names: tuple[str, ...], at_least: int, first: int | None = None, last: int | None = None
+    ) -> Read:
+        """Curves by name, between two steps where they are told, not older than the change ``at_least``."""
+        return await self._shared(_read_curves, run_id, names, first, last, at_least=at_least)
 
     async def changes(self, run_id: UUID, after: int) -> Read:
         """What changed after ``after``; sockets that ask for the same share one read."""

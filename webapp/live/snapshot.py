@@ -42,9 +42,13 @@ def snapshot_text(run: Run) -> str:
     return encode(head | {"more": more, "names": dict(names), "curves": curves} | lists)
 
 
-def curves_text(run: Run, names: Sequence[str]) -> str:
-    """The encoded answer to a tab that asks for curves: all their points, up to some 2,000 of each."""
-    return encode({"type": "curves", "seq": run.seq, "curves": metrics.asked_curves(run, names)})
+def curves_text(run: Run, names: Sequence[str], span: metrics.Steps = (None, None)) -> str:
+    """The encoded answer to a tab that asks for curves, or for the part of them between two steps that it looks at:
+    all their points, up to some 2,000 of each."""
+    head = {"type": "curves", "seq": run.seq}
+    if span != (None, None):
+        head |= {"first": span[0], "last": span[1]}
+    return encode(head | {"curves": metrics.asked_curves(run, names, span)})
 
 
 def _first_names(names: Iterable[str]) -> list[str]:

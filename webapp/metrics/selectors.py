@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
+import numpy as np
 from django.db import connection
 
 from training.config import METHODS
 from webapp.metrics.models import MetricPoint
+from webapp.metrics.thinning import Column, curve_of
 from webapp.runs.models import Run
 from webapp.runs.states import TERMINAL
 from webapp.text import finite
 
 MAX_POINTS = 2000
 MIN_POINTS = 40
-FIRST_POINTS, FIRST_POINTS_EACH = 4_000, 400
+FIRST_POINTS, FIRST_POINTS_EACH = 2_800, 400
 ASKED_POINTS = 20_000
 DIGITS = 9  # of a figure on its way to a screen: a float32 survives it, and a frame is half as long
 SPARKLINE_POINTS = 40
@@ -25,15 +27,6 @@ CHUNK = 5_000
 # What a run page shows before anybody asks for more; a page that wants other curves asks for them.
 FIRST_NAMES = frozenset(name for method in METHODS.values() for name in (*method.curves, *method.tiles))
 FIRST_COMPONENTS = re.compile(r"rewards/.+/mean")
-
-
-class Point(NamedTuple):
-    """One figure; ``value`` is ``None`` where it was NaN or infinite."""
-
-    attempt: int
-    step: int
-    name: str
-    value: float | None
 
 
 # A later attempt that has trained a step takes the place of all that earlier ones had trained beyond its first step:
@@ -49,19 +42,12 @@ _WINNERS = (
     "SELECT DISTINCT ON (name, step) name, step, attempt, value FROM metrics_metricpoint"
     " WHERE run_id = %s {where} {stands} ORDER BY name DESC, step DESC, attempt DESC"
 )
-# The lowest and the highest of each bucket stay, so that no spike is thinned away, and the last point of each curve.
-_THINNED = (
-    "WITH won AS {hint} ({winners}),"
-    " long AS (SELECT name, count(*) AS total, min(step) AS low, max(ARRAY[step, attempt, value]) AS last FROM won"
-    " GROUP BY name),"
-    " placed AS (SELECT won.*, CASE WHEN total <= %s THEN step::bigint"
-    " ELSE (step::bigint - low) * %s / (last[1]::bigint - low + 1) END AS bucket FROM won JOIN long USING (name)),"
-    " kept AS (SELECT name, min(ARRAY[value, step, attempt]) AS low, max(ARRAY[value, step, attempt]) AS high"
-    " FROM placed GROUP BY name, bucket UNION ALL"
-    " SELECT name, ARRAY[last[3], last[1], last[2]], ARRAY[last[3], last[1], last[2]] FROM long)"
-    " SELECT name, point[2]::int AS step, point[3]::int AS attempt, point[1] FROM"
-    " (SELECT name, low AS point FROM kept UNION SELECT name, high FROM kept) AS points ORDER BY name, step"
+# The points of a curve as one value, as numbers on the wire are written: a row each would cost more than the reading.
+_COLUMNS = (
+    "SELECT name, string_agg(int4send(step) || int4send(attempt) || float8send(value), '') AS points"
+    " FROM ({won}) AS won GROUP BY name"
 )
+_POINT = np.dtype([("step", ">i4"), ("attempt", ">i4"), ("value", ">f8")])
 
 _NEWEST = (
     "WITH RECURSIVE newest AS ((SELECT name, value FROM metrics_metricpoint WHERE run_id = %s {stands}"
@@ -71,20 +57,25 @@ _NEWEST = (
 )
 
 
-def points(run: Run, names: Sequence[str] | None = None, max_points: int = MAX_POINTS) -> list[Point]:
-    """The points of a run's curves by name and step, about ``max_points`` of each name at most."""
-    sql, values = _thinned(run, names, max_points, bool(_of_several([run])))
-    with connection.cursor() as cursor:
-        cursor.execute(sql, values)
-        return [Point(attempt, step, name, finite(value)) for name, step, attempt, value in cursor.fetchall()]
+Steps = tuple[int | None, int | None]
+"""First and last step that are asked for; ``None``: from the beginning, to the end."""
 
 
-def _thinned(run: Run, names: Sequence[str] | None, max_points: int, several: bool) -> tuple[str, list[Any]]:
-    where = "" if names is None else "AND name = ANY(%s)"
-    values: list[Any] = [run.pk] if names is None else [run.pk, list(names)]
-    winners, hint = (_WINNERS, "MATERIALIZED") if several else (_ALL, "NOT MATERIALIZED")
-    sql = _THINNED.format(winners=winners.format(where=where, stands=_STANDS), hint=hint)
-    return sql, [*values, max_points, max(max_points // 2 - 1, 1)]
+def _columns_query(run: Run, names: Sequence[str] | None, span: Steps, several: bool) -> tuple[str, list[Any]]:
+    where = ""
+    values: list[Any] = [run.pk]
+    bounds = (("AND name = ANY(%s)", names and list(names)), ("AND step >= %s", span[0]), ("AND step <= %s", span[1]))
+    for condition, value in bounds:
+        if value is not None:
+            where += f" {condition}"
+            values.append(value)
+    return _COLUMNS.format(won=(_WINNERS if several else _ALL).format(where=where, stands=_STANDS)), values
+
+
+def _column(raw: bytes) -> Column:
+    points = np.frombuffer(raw, _POINT)
+    points = points[np.argsort(points["step"], kind="stable")]
+    return Column(*(points[field].astype(kind) for field, kind in (("step", "i8"), ("value", "f8"), ("attempt", "i8"))))
 
 
 def _of_several(runs: Sequence[Run]) -> set[UUID]:
@@ -109,13 +100,20 @@ def all_points(run: Run) -> Iterator[tuple[int, int, str, float]]:
             yield from rows
 
 
-Curves = dict[str, dict[str, list[Any]]]
-"""``{name: {steps, values, attempts}}``; NaN and infinities are ``None``."""
+Curves = dict[str, dict[str, Any]]
+"""``{name: {steps, values, attempts}}``, with ``means`` where points were left out; NaN and infinities are ``None``."""
 
 
-def curves(run: Run, names: Sequence[str] | None = None, max_points: int = MAX_POINTS) -> Curves:
-    """The curves of a run, each thinned to about ``max_points``."""
-    return _curves(points(run, names, max_points))
+def curves(
+    run: Run, names: Sequence[str] | None = None, max_points: int = MAX_POINTS, span: Steps = (None, None)
+) -> Curves:
+    """The curves of a run between two steps, each thinned to about ``max_points``."""
+    if names is not None and not names:
+        return {}
+    sql, values = _columns_query(run, names, span, bool(_of_several([run])))
+    with connection.cursor() as cursor:
+        cursor.execute(sql + " ORDER BY name", values)
+        return {name: curve_of(_column(raw), max_points) for name, raw in cursor.fetchall()}
 
 
 def curves_of(runs: Sequence[Run], *asked: tuple[Sequence[str], int]) -> list[Curves]:
@@ -124,27 +122,17 @@ def curves_of(runs: Sequence[Run], *asked: tuple[Sequence[str], int]) -> list[Cu
     parts: list[str] = []
     values: list[Any] = []
     for place, run in enumerate(runs):
-        for names, max_points in asked:
-            sql, own = _thinned(run, names, max_points, run.pk in several)
-            parts.append(f"SELECT {place} AS place, points.* FROM ({sql}) AS points")  # noqa: S608 (a number of ours)
+        for limit, (names, _points) in enumerate(asked):
+            sql, own = _columns_query(run, names, (None, None), run.pk in several)
+            parts.append(f"SELECT {place} AS place, {limit} AS asked, found.* FROM ({sql}) AS found")  # noqa: S608 (ours)
             values += own
-    found: list[list[Point]] = [[] for _run in runs]
+    found: list[Curves] = [{} for _run in runs]
     if parts:
         with connection.cursor() as cursor:
-            cursor.execute(" UNION ALL ".join(parts) + " ORDER BY place, name, step", values)
-            for place, name, step, attempt, value in cursor.fetchall():
-                found[place].append(Point(attempt, step, name, finite(value)))
-    return [_curves(each) for each in found]
-
-
-def _curves(found: Iterable[Point]) -> Curves:
-    made: Curves = {}
-    for point in found:
-        curve = made.setdefault(point.name, {"steps": [], "values": [], "attempts": []})
-        curve["steps"].append(point.step)
-        curve["values"].append(point.value)
-        curve["attempts"].append(point.attempt)
-    return made
+            cursor.execute(" UNION ALL ".join(parts) + " ORDER BY place, name", values)
+            for place, limit, name, raw in cursor.fetchall():
+                found[place][name] = curve_of(_column(raw), asked[limit][1])
+    return found
 
 
 def is_first(name: str) -> bool:
@@ -160,15 +148,18 @@ def first_curves(run: Run, names: Iterable[str]) -> dict[str, dict[str, Any]]:
     return _on_screen(run, shown, min(FIRST_POINTS_EACH, FIRST_POINTS // len(shown)))
 
 
-def asked_curves(run: Run, names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """The curves that a page asked for by name; one without a point is empty, so that nobody waits for it."""
-    found = _on_screen(run, names, min(MAX_POINTS, ASKED_POINTS // max(len(names), 1)))
+def asked_curves(run: Run, names: Sequence[str], span: Steps = (None, None)) -> dict[str, dict[str, Any]]:
+    """The curves that a page asked for by name, between two steps where it looks closer; one without a point is empty,
+    so that nobody waits for it."""
+    found = _on_screen(run, names, min(MAX_POINTS, ASKED_POINTS // max(len(names), 1)), span)
     return {name: found.get(name, {"steps": [], "values": [], "attempts": []}) for name in names}
 
 
-def _on_screen(run: Run, names: Sequence[str], max_points: int) -> dict[str, dict[str, Any]]:
+def _on_screen(
+    run: Run, names: Sequence[str], max_points: int, span: Steps = (None, None)
+) -> dict[str, dict[str, Any]]:
     """``curves`` as a frame carries them: figures rounded, ``attempts`` one number where all points have the same."""
-    found: dict[str, dict[str, Any]] = curves(run, names, max_points)
+    found = curves(run, names, max_points, span)
     for curve in found.values():
         curve["values"] = [rounded(value) for value in curve["values"]]
         if len(set(curve["attempts"])) == 1:
@@ -193,6 +184,21 @@ def values_at(run: Run, names: Sequence[str], step: int) -> dict[str, float | No
     """The newest figure of each of these metrics up to a step."""
     rows = MetricPoint.objects.filter(run=run, name__in=names, step__lte=step).order_by("name", "-step", "-attempt")
     return {name: rounded(value) for name, value in rows.distinct("name").values_list("name", "value")}
+
+
+def newest_values(run: Run, names: Sequence[str], count: int) -> dict[str, list[float | None]]:
+    """The newest ``count`` figures of each of these metrics, oldest first, without reading what lies before them."""
+    sql = (
+        "SELECT asked.name, step, value FROM unnest(%s::text[]) AS asked, LATERAL (SELECT step, attempt, value"
+        " FROM metrics_metricpoint WHERE run_id = %s AND name = asked.name {stands}"
+        " ORDER BY step DESC, attempt DESC LIMIT %s) AS newest ORDER BY asked.name, step, attempt"
+    )
+    found: dict[str, dict[int, float | None]] = {}
+    with connection.cursor() as cursor:
+        cursor.execute(sql.format(stands=_STANDS), [list(names), run.pk, 2 * count])  # a step may have two attempts
+        for name, step, value in cursor.fetchall():
+            found.setdefault(name, {})[step] = finite(value)
+    return {name: list(values.values())[-count:] for name, values in found.items()}
 
 
 def metric_names(run: Run) -> list[str]:

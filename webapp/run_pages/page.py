@@ -22,7 +22,7 @@ from webapp.failures import failure
 from webapp.figures import duration, figure, percent
 from webapp.foreign.figure_exports import has_ended
 from webapp.foreign.report import import_report
-from webapp.metrics.selectors import curves, metric_names
+from webapp.metrics.selectors import metric_names, newest_values
 from webapp.records.reports import REPORT_KINDS, event_text, report_text
 from webapp.records.selectors import event_view
 from webapp.runs.config import all_components, component_titles, config_at, config_of
@@ -38,6 +38,7 @@ EVENT_KINDS = ("state", "attempt", "warning", *REPORT_KINDS)  # phases and log l
 LOG = ("log",)
 LOG_LINES = 200  # of the page, and of each older part that is asked for
 OWN_CURVES_MAX = 60
+SPARK_VALUES = 48  # as `sparkLines` of static/js/lib/series.js
 ENVIRONMENTS_OWN = "task_success"  # the reward component that hands the environment's reward on
 TABS = ("curves", "rollouts", "log", "config", "events")
 FORMATS = {"figure": figure, "percent": percent, "duration": duration}
@@ -64,11 +65,11 @@ def _own_curves(run: Run) -> list[str]:
 
 def tiles(run: Run) -> list[Tile]:
     """The tiles of a run, with or without figures yet; a foreign run has only those that it tells."""
-    found = curves(run, list(run.method.tiles))
+    found = newest_values(run, run.method.tiles, SPARK_VALUES)
     made = []
     for name in _shown_tiles(run):
         entry = METRICS[name]
-        values = found.get(name, {}).get("values", [])[-48:]
+        values = found.get(name, [])
         last = next((value for value in reversed(values) if value is not None), None)
         if values or not run.imported_from:
             made.append(

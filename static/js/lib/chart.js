@@ -2,19 +2,20 @@
 /** One chart: a heading with the newest (or the pointed-at) figures, lines by Plotly, a crosshair. */
 import { h, has, icon, setAttr, setText, t } from "./dom.js";
 import { figure } from "./format.js";
+import { MARGIN, drawnLine, frameOf, lineTraces, seenValues, starTrace } from "./plot.js";
 import { baselineShapes, markShapes, stageShapes } from "./shapes.js";
-import { decimate, flatRange, last, positive, smooth, valueAt } from "./series.js";
+import { last, valueAt, valueRange } from "./series.js";
+import { shownCurve } from "./closer.js";
 
-/** @typedef {{name: string, label: string, at: number, x: number[], y: (number | null)[]}} Line */
+/** @typedef {import("./plot.js").Drawn & {name: string, label: string, at: number}} Line */
 /** @typedef {import("./curves.js").Spec} Spec */
 /** @typedef {import("./curves.js").Curves} Curves */
 
-const MARGIN = { l: 46, r: 10, t: 6, b: 20 };
-const POINTS = 800;
 const DOUBLE_CLICK_MS = 320;
 const HELD_OUT = "heldout/";
 /** @type {Record<string, string>} the colours of an advisory's severities, as its notice has them */
 const TONES = { stop: "--bad", warn: "--warn", note: "--ink-3" };
+const TINY = new Set(["learning_rate"]); // whose own scale is small
 export const COMPONENT = /^rewards\/(.+)\/mean$/;
 
 /** @param {string} name of a metric that shares its chart with others */
@@ -64,15 +65,16 @@ export class Chart {
     );
   }
 
-  /** Take the lines from the state, thinned to what a chart this wide can show. */
+  /** Take the lines from the state: of a zoomed chart the part that is known more closely, where it is. */
   read() {
-    const { state, view } = this.all;
+    const { state, view, range } = this.all;
     this.lines = this.spec.names.map((name, at) => {
-      const curve = /** @type {import("./state.js").Curve} */ (state?.curves.get(name));
-      const y = smooth(view.log ? positive(curve.values) : curve.values, view.smooth);
+      const whole = state?.curves.get(name) ?? { steps: [], values: [], attempts: [] };
+      const curve = shownCurve(whole, state?.parts.get(name), range);
       const part = name.match(COMPONENT)?.[1] ?? "";
       const label = this.all.options.components[part] ?? (part || this.spec.names.length < 2 ? part : nameOf(name));
-      return { name, label, at: this.placeOf(part, at), x: curve.steps, y };
+      const how = name.startsWith(HELD_OUT) ? { ...view, smooth: 0 } : view;
+      return { name, label, at: this.placeOf(part, at), ...drawnLine(curve, how) };
     });
   }
 
@@ -86,78 +88,36 @@ export class Chart {
     return place < 0 ? at : place;
   }
 
+  /** The heading of a chart that nobody has looked at yet. */
+  name() {
+    if (this.legend.children.length === this.spec.names.length) return;
+    this.read();
+    this.figures(null);
+  }
+
   /** Draw the lines as they were read. */
   draw() {
     this.dirty = false;
     const css = getComputedStyle(document.documentElement);
     const colour = (/** @type {string} */ name) => css.getPropertyValue(name).trim();
-    const traces = this.lines.map((line) => {
-      const thin = decimate(line.x, line.y, POINTS);
-      const few = thin.x.length < 3;
-      if (line.name.startsWith(HELD_OUT)) return this.stars(line, colour(`--curve-${line.at % 8}`));
-      return {
-        type: "scatter",
-        mode: few ? "markers" : "lines",
-        x: thin.x,
-        y: thin.y,
-        hoverinfo: "none",
-        connectgaps: false,
-        showlegend: false,
-        line: { color: colour(`--curve-${line.at % 8}`), width: 1.5 },
-        marker: { color: colour(`--curve-${line.at % 8}`), size: 5 },
-      };
-    });
-    const axis = {
-      color: colour("--ink-3"),
-      gridcolor: colour("--line"),
-      linecolor: colour("--line"),
-      zeroline: false,
-      tickfont: { size: 10 },
-    };
+    const { log } = this.all.view;
     const range = this.all.range ?? this.all.span; // of all charts: the same step stands at the same place in each
     const baselines = this.all.options.baselines[this.spec.key] ?? [];
-    const flat = this.all.view.log
-      ? null
-      : flatRange([...this.lines.flatMap((line) => line.y), ...baselines.map((item) => item.y)]);
-    const width = range ? range[1] - range[0] : 0;
-    const lines = baselineShapes(baselines, colour("--ink-3"), this.all.view.log);
+    const seen = this.lines.flatMap((line) => [line, line.ghost ?? line]).flatMap((part) => seenValues(part, range));
+    const tiny = this.spec.names.every((name) => TINY.has(name));
+    const values = valueRange([...seen, ...baselines.map((item) => item.y)], { log, tiny });
+    const lines = baselineShapes(baselines, colour("--ink-3"), log);
     const bands = stageShapes(this.all.state?.run?.health?.stages ?? [], range, colour("--ink-3"), this.width());
     const tone = (/** @type {string} */ severity) => colour(TONES[severity] ?? "--ink-3");
     const marks = markShapes(this.all.marksOf(this.spec), range, tone, this.width(), bands.annotations.length ? 1 : 0);
     const layout = {
+      ...frameOf({ range, values, log, colour }),
       // The arrays grow in place as points arrive; Plotly only looks at them again when this changes.
       datarevision: (this.revision += 1),
-      margin: MARGIN,
-      height: 150,
-      paper_bgcolor: "rgba(0,0,0,0)",
-      plot_bgcolor: "rgba(0,0,0,0)",
-      hovermode: "x",
-      dragmode: "zoom",
-      font: { family: colour("--font-text"), size: 11, color: colour("--ink-2") },
-      showlegend: false,
       shapes: [...bands.shapes, ...marks.shapes, ...lines.shapes],
       annotations: [...bands.annotations, ...marks.annotations, ...lines.annotations],
-      xaxis: {
-        ...axis,
-        showgrid: false,
-        showline: true,
-        nticks: 6,
-        dtick: width < 6 ? 1 : undefined, // no half steps
-        tickformat: ",d",
-        range: range ? [...range] : undefined,
-        autorange: range === null,
-      },
-      yaxis: {
-        ...axis,
-        fixedrange: true,
-        nticks: 5,
-        type: this.all.view.log ? "log" : "linear",
-        range: flat ?? undefined,
-        autorange: flat === null,
-        exponentformat: "e",
-        automargin: false,
-      },
     };
+    const traces = this.lines.flatMap((line) => this.traces(line, colour(`--curve-${line.at % 8}`)));
     this.all.options.plotly.react(this.plot, traces, layout, {
       displayModeBar: false,
       responsive: false,
@@ -170,39 +130,15 @@ export class Chart {
   }
 
   /**
-   * Evaluations: a ★ each with its interval. They are few, and no average of their neighbours.
    * @param {Line} line
    * @param {string} tone
+   * @returns {any[]}
    */
-  stars(line, tone) {
+  traces(line, tone) {
+    if (!line.name.startsWith(HELD_OUT)) return lineTraces(line, tone);
     const curve = this.all.state?.curves.get(line.name);
-    const values = curve?.values ?? line.y;
-    const end = (/** @type {string} */ name) => {
-      const found = this.all.state?.curves.get(`${line.name}_${name}`);
-      return line.x.map((step, at) => {
-        const value = found ? valueAt(found.steps, found.values, step) : undefined;
-        return value === undefined || value === null || values[at] === null ? 0 : Math.abs(value - Number(values[at]));
-      });
-    };
-    return {
-      type: "scatter",
-      mode: "lines+markers",
-      x: line.x,
-      y: this.all.view.log ? positive(values) : values,
-      hoverinfo: "none",
-      showlegend: false,
-      line: { color: tone, width: 1, dash: "dot" },
-      marker: { color: tone, size: 9, symbol: "star" },
-      error_y: {
-        type: "data",
-        symmetric: false,
-        array: end("high"),
-        arrayminus: end("low"),
-        color: tone,
-        thickness: 1,
-        width: 3,
-      },
-    };
+    const ends = ["low", "high"].map((end) => this.all.state?.curves.get(`${line.name}_${end}`));
+    return [starTrace({ x: line.x, y: curve?.values ?? line.y }, ends, this.all.view.log, tone)];
   }
 
   listen() {
@@ -264,7 +200,10 @@ export class Chart {
       }
       setAttr(item, "data-curve", line.at % 8);
       setText(item.children[1], line.label);
-      setText(item.children[2], figure(step === null ? last(line.y) : (valueAt(line.x, line.y, step) ?? null)));
+      setText(
+        item.children[2],
+        figure(step === null ? last(line.y) : (valueAt(line.x, line.y, step, line.reach) ?? null)),
+      );
     });
   }
 }

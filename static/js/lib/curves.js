@@ -1,8 +1,11 @@
 // @ts-check
 /** Curves on one shared step axis: small multiples, one crosshair through all of them, figures in the headings. */
 import { Chart, COMPONENT } from "./chart.js";
-import { batched, has, t } from "./dom.js";
-import { stepSpan } from "./series.js";
+import { batched, has, setText, t } from "./dom.js";
+import { figure } from "./format.js";
+import { Folding, isStill } from "./folding.js";
+import { lacksPoints } from "./closer.js";
+import { last, stepSpan } from "./series.js";
 
 /** @typedef {import("./state.js").State} State */
 /** @typedef {import("./shapes.js").Mark} Mark */
@@ -100,10 +103,13 @@ export function marksFor(marks, specs, spec) {
 export class Curves {
   /**
    * @param {HTMLElement} box
-   * @param {{plotly: any, baselines: Record<string, import("./shapes.js").Baseline[]>, components: Record<string, string>, onRemove: (key: string) => void, onStep: (step: number) => void, marks?: () => Mark[], onZoom?: (names: string[]) => void}} options
+   * @param {HTMLDetailsElement} fold where charts are put away in which nothing moves
+   * @param {{plotly: any, baselines: Record<string, import("./shapes.js").Baseline[]>, components: Record<string, string>, onRemove: (key: string) => void, onStep: (step: number) => void, marks?: () => Mark[], onZoom?: () => void, ended?: () => boolean}} options
    */
-  constructor(box, options) {
+  constructor(box, fold, options) {
     this.box = box;
+    this.fold = fold;
+    this.folding = new Folding();
     this.options = options;
     /** @type {Map<string, Chart>} */
     this.charts = new Map();
@@ -140,6 +146,20 @@ export class Curves {
       this.options.plotly.purge(chart.plot);
       this.charts.delete(key);
     }
+    const ended = this.options.ended?.() ?? false;
+    const { shown, folded } = this.folding.split(specs, (spec) => isStill(spec, state.curves, ended));
+    this.place(this.box, shown);
+    this.place(/** @type {HTMLElement} */ (this.fold.querySelector(".charts")), folded);
+    this.fold.hidden = !folded.length;
+    setText(this.fold.querySelector("summary"), this.stillText(folded));
+    this.redraw();
+  }
+
+  /**
+   * @param {HTMLElement} box
+   * @param {Spec[]} specs in the order of their charts
+   */
+  place(box, specs) {
     specs.forEach((spec, place) => {
       let chart = this.charts.get(spec.key);
       if (!chart) {
@@ -149,9 +169,28 @@ export class Curves {
       }
       chart.spec = spec;
       chart.dirty = true;
-      if (this.box.children[place] !== chart.node) this.box.insertBefore(chart.node, this.box.children[place] || null);
+      chart.name(); // the heading takes its room before the chart is looked at
+      if (box.children[place] !== chart.node) box.insertBefore(chart.node, box.children[place] || null);
     });
-    this.redraw();
+  }
+
+  /**
+   * What is folded away, in a line: which charts, and at what they stand.
+   * @param {Spec[]} folded
+   */
+  stillText(folded) {
+    const names = folded.map((spec) => {
+      const values = spec.names.map((name) => figure(last(this.state?.curves.get(name)?.values ?? [])));
+      return `${spec.title} ${Array.from(new Set(values)).join(" / ")}`;
+    });
+    return t(folded.length === 1 ? "still_chart" : "still_charts", { n: folded.length, names: names.join(" · ") });
+  }
+
+  /** The curves of which the server has more points of what is shown than are known here; those in view come first. */
+  coarse() {
+    const charts = Array.from(this.charts.values()).sort((a, b) => Number(b.visible) - Number(a.visible));
+    const names = charts.flatMap((chart) => chart.spec.names);
+    return names.filter((name) => lacksPoints(this.state?.curves.get(name), this.state?.parts.get(name), this.range));
   }
 
   /**
@@ -211,7 +250,7 @@ export class Curves {
   /** @param {[number, number] | null} range */
   zoom(range) {
     this.range = range;
-    if (range) this.options.onZoom?.(Array.from(this.charts.values()).flatMap((chart) => chart.spec.names));
+    this.options.onZoom?.();
     this.recolour();
   }
 }

@@ -179,7 +179,7 @@ export function drawTiles(curves) {
     if (!curve) continue;
     const format = FORMATS[/** @type {keyof typeof FORMATS} */ (tile.getAttribute("data-kind"))] || FORMATS.figure;
     setText(tile.querySelector(".tile-value"), format(last(curve.values)));
-    drawSpark(tile, curve.values);
+    if (!curve.means) drawSpark(tile, curve.values); // of a thinned curve the newest figures are those that came with the page
   }
 }
 

@@ -42,16 +42,18 @@ export function decimate(x, y, limit) {
  * Exponential moving average without the bias of its start; a gap stays a gap and the average goes on after it.
  * @param {(number | null)[]} y
  * @param {number} weight from 0 (as it is) to below 1
+ * @param {number[]} [counts] how many figures each value stands for, which is the mean of them; else one
  * @returns {(number | null)[]}
  */
-export function smooth(y, weight) {
+export function smooth(y, weight, counts) {
   if (!(weight > 0) || isFlat(y)) return y; // an average of equal values differs from them by rounding alone
   let sum = 0;
   let norm = 0;
-  return y.map((value) => {
+  return y.map((value, at) => {
     if (value === null || !Number.isFinite(value)) return null;
-    sum = sum * weight + value * (1 - weight);
-    norm = norm * weight + (1 - weight);
+    const kept = counts ? weight ** counts[at] : weight;
+    sum = sum * kept + value * (1 - kept);
+    norm = norm * kept + (1 - kept);
     return sum / norm;
   });
 }
@@ -65,13 +67,14 @@ export function positive(y) {
 }
 
 /**
- * Value at a step, or of the nearest step below it within `reach`.
+ * Value at a step, or of the point that is nearest to it and at most `reach` steps away.
  * @param {number[]} x sorted
  * @param {(number | null)[]} y
  * @param {number} step
+ * @param {number} [reach] none but this step, unless points were left out
  * @returns {number | null | undefined} undefined when there is no such step
  */
-export function valueAt(x, y, step) {
+export function valueAt(x, y, step, reach = 0) {
   let low = 0;
   let high = x.length;
   while (low < high) {
@@ -79,7 +82,9 @@ export function valueAt(x, y, step) {
     if (x[middle] <= step) low = middle + 1;
     else high = middle;
   }
-  return low > 0 && x[low - 1] === step ? y[low - 1] : undefined;
+  const after = low < x.length && (low === 0 || x[low] - step < step - x[low - 1]);
+  const at = after ? low : low - 1;
+  return at >= 0 && Math.abs(x[at] - step) <= reach ? y[at] : undefined;
 }
 
 /**
@@ -129,6 +134,41 @@ export function flatRange(values) {
   const first = values.find((value) => value !== null && Number.isFinite(value)) ?? null;
   if (first === null || !isFlat(values)) return null;
   return first === 0 ? [-0.05, 1] : [Math.min(0, 2 * first), Math.max(0, 2 * first)];
+}
+
+/** Values that differ by less than this share of their size, or by less than this, are not drawn as if they moved. */
+const LEAST_SHARE = 0.01;
+const LEAST_SPAN = 1e-4;
+const ROOM = 0.06; // of the span, above and below
+
+/**
+ * The axis of values: their range with some room, but never so small a range that a tremor looks like a cliff.
+ * On a logarithmic axis in powers of ten, as Plotly wants it.
+ * @param {(number | null)[]} values
+ * @param {{log?: boolean, tiny?: boolean}} [how] ``tiny``: the metric's own scale is small, such as a learning rate's
+ * @returns {[number, number] | null} null without a value
+ */
+export function valueRange(values, { log = false, tiny = false } = {}) {
+  const flat = log ? null : flatRange(values);
+  if (flat) return flat;
+  let low = Infinity;
+  let high = -Infinity;
+  for (const value of values) {
+    if (value === null || !Number.isFinite(value) || (log && value <= 0)) continue;
+    const at = log ? Math.log10(value) : value;
+    low = Math.min(low, at);
+    high = Math.max(high, at);
+  }
+  if (low > high) return null;
+  const least = log
+    ? LEAST_SHARE
+    : Math.max(LEAST_SHARE * Math.max(Math.abs(low), Math.abs(high)), tiny ? 0 : LEAST_SPAN);
+  const span = Math.max(high - low, least);
+  const room = ROOM * span;
+  const from = (low + high - span) / 2 - room;
+  const to = (low + high + span) / 2 + room;
+  // What is never negative is not drawn below zero only because its range was widened.
+  return !log && low >= 0 && from < -room ? [-room, span + room] : [from, to];
 }
 
 /** Below this share of the values their differences are rounding. */

@@ -3,7 +3,9 @@
 
 import { addCurves, addPoint } from "./points.js";
 
-/** @typedef {{steps: number[], values: (number | null)[], attempts: number[]}} Curve */
+/** @typedef {{steps: number[], values: number[], counts: number[]}} Means of the stretches of a thinned curve */
+/** @typedef {{steps: number[], values: (number | null)[], attempts: number[], means?: Means | null}} Curve */
+/** @typedef {Curve & {first: number, last: number}} Part of a curve, between two steps */
 /** @typedef {Record<string, any>} Row */
 /**
  * @typedef {object} State
@@ -11,7 +13,7 @@ import { addCurves, addPoint } from "./points.js";
  * @property {Row | null} run RunView
  * @property {Map<string, Curve>} curves by metric name; only those that are known from their beginning
  * @property {Map<string, number | null>} names every metric of the run, with its newest figure
- * @property {Set<string>} fine names of the curves that were asked for, and so have all points that the server sends
+ * @property {Map<string, Part>} parts of curves that were asked for to look closer, the newest of each name
  * @property {Map<string, Row>} rollouts by id
  * @property {Map<number, Set<string>>} steps ids of each step's rollouts
  * @property {Map<string, Row[]>} turns by rollout id, in order of number
@@ -33,7 +35,7 @@ export function emptyState() {
     run: null,
     curves: new Map(),
     names: new Map(),
-    fine: new Set(),
+    parts: new Map(),
     rollouts: new Map(),
     steps: new Map(),
     turns: new Map(),

@@ -1,7 +1,7 @@
 // @ts-check
 /** What the reader looks at, kept in the address so that it can be sent to someone. Pure. */
 
-/** @typedef {{tab: string, step: number | null, rollout: string | null, smooth: number, log: boolean, add: string[]}} View */
+/** @typedef {{tab: string, step: number | null, rollout: string | null, smooth: number, log: boolean, still: boolean, add: string[]}} View */
 
 export const TABS = ["curves", "rollouts", "log", "config", "events"];
 
@@ -21,6 +21,7 @@ export function readView(search, tab = "curves") {
     rollout: /^[0-9a-f-]{36}$/i.test(query.get("rollout") || "") ? query.get("rollout") : null,
     smooth: smooth > 0 && smooth < 1 ? smooth : 0,
     log: query.get("log") === "1",
+    still: query.get("still") === "1",
     add: query
       .getAll("add")
       .filter((name) => name.length <= 120)
@@ -39,6 +40,7 @@ export function writeView(view) {
   if (view.rollout !== null) query.set("rollout", view.rollout);
   if (view.smooth) query.set("smooth", String(view.smooth));
   if (view.log) query.set("log", "1");
+  if (view.still) query.set("still", "1");
   for (const name of view.add) query.append("add", name);
   const text = query.toString();
   return text ? `?${text}` : "";

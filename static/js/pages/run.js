@@ -27,6 +27,7 @@ const curves = new CurvePanel({
   plotly: page.plotly,
   baselines: page.baselines,
   components: page.components,
+  ended: () => terminal.has(state.run?.state),
   onView: keepView,
   onStep: openStep,
   send: (frame) => live.send(frame),

@@ -3,6 +3,7 @@
 import { $, h, keyed, maybe, setAttr, t } from "../lib/dom.js";
 import { Curves, missingCurves, specsOf } from "../lib/curves.js";
 import { figure } from "../lib/format.js";
+import { partAround } from "../lib/closer.js";
 import { loadPlotly } from "../lib/plotly.js";
 
 const ASK_MAX = 32; // as CURVES_ASKED_MAX of webapp/live/snapshot.py
@@ -11,7 +12,7 @@ const ASK_MAX = 32; // as CURVES_ASKED_MAX of webapp/live/snapshot.py
 const marksText = () => maybe("run-advisories")?.dataset.marks ?? "";
 
 export class CurvePanel {
-  /** @param {{state: import("../lib/state.js").State, view: import("../lib/view.js").View, curves: string[], own: string[], plotly: string, baselines: Record<string, import("../lib/shapes.js").Baseline[]>, components: Record<string, string>, onView: () => void, onStep: (step: number) => void, send: (frame: Record<string, unknown>) => boolean}} options */
+  /** @param {{state: import("../lib/state.js").State, view: import("../lib/view.js").View, curves: string[], own: string[], plotly: string, ended: () => boolean, baselines: Record<string, import("../lib/shapes.js").Baseline[]>, components: Record<string, string>, onView: () => void, onStep: (step: number) => void, send: (frame: Record<string, unknown>) => boolean}} options */
   constructor(options) {
     this.options = options;
     /** @type {Set<string>} */
@@ -23,13 +24,20 @@ export class CurvePanel {
       this.marked = now;
       this.curves.recolour();
     });
-    this.curves = new Curves($("charts"), {
+    const fold = $("charts-still", HTMLDetailsElement);
+    fold.open = options.view.still;
+    fold.addEventListener("toggle", () => {
+      options.view.still = fold.open;
+      options.onView();
+    });
+    this.curves = new Curves($("charts"), fold, {
       plotly: null,
       baselines: options.baselines,
       components: options.components,
       marks: () => JSON.parse(this.marked || "[]"),
       onStep: options.onStep,
-      onZoom: (names) => this.ask(names.filter((name) => !options.state.fine.has(name))),
+      ended: options.ended,
+      onZoom: () => this.lookCloser(),
       onRemove: (key) => this.change(() => (options.view.add = options.view.add.filter((name) => name !== key))),
     });
     for (const button of document.querySelectorAll("[data-smooth]")) {
@@ -52,16 +60,25 @@ export class CurvePanel {
   }
 
   /**
-   * Ask the server for curves that are missing, or are only known thinned.
+   * Ask the server for curves, or for the part of them between two steps; what was asked for is not asked for again.
    * @param {string[]} names
+   * @param {[number, number]} [part]
    */
-  ask(names) {
-    const fresh = names.filter((name) => !this.asked.has(name));
+  ask(names, part) {
+    const about = part ? { first: part[0], last: part[1] } : {};
+    const keyOf = (/** @type {string} */ name) => `${name} ${part?.join() ?? ""}`;
+    const fresh = names.filter((name) => !this.asked.has(keyOf(name)));
     for (let at = 0; at < fresh.length; at += ASK_MAX) {
-      const part = fresh.slice(at, at + ASK_MAX);
-      if (!this.options.send({ type: "curves", names: part })) return;
-      for (const name of part) this.asked.add(name);
+      const some = fresh.slice(at, at + ASK_MAX);
+      if (!this.options.send({ type: "curves", names: some, ...about })) return;
+      for (const name of some) this.asked.add(keyOf(name));
     }
+  }
+
+  /** Ask for the points of what is shown where a long curve was thinned. */
+  lookCloser() {
+    const { range } = this.curves;
+    if (range) this.ask(this.curves.coarse(), partAround(range));
   }
 
   /** @param {() => void} work */
@@ -89,11 +106,13 @@ export class CurvePanel {
     }
     setAttr($("curve-log"), "aria-pressed", String(view.log));
     $("no-points").hidden = state.run === null || state.names.size > 0;
+    $("charts").hidden = !$("no-points").hidden; // until then it keeps the room of what will come
     this.ask(missingCurves(state, curves, view.add, own));
     this.curves.update(state, specsOf(state, curves, view.add, own, Object.keys(this.options.components)), {
       smooth: view.smooth,
       log: view.log,
     });
+    this.lookCloser();
   }
 
   /** The metrics that can be added, by name. */

@@ -133,6 +133,13 @@ def test_run_data(project: Project, bobs: Client, make_run: Any) -> None:
     curves = bobs.get(f"{V1}/runs/{run.pk}/metrics").json()["curves"]
     assert curves["reward"]["values"] == [0, 1, 2] and curves["kl"]["values"] == [None] * 3
     assert list(bobs.get(f"{V1}/runs/{run.pk}/metrics", {"name": "reward"}).json()["curves"]) == ["reward"]
+    part = bobs.get(f"{V1}/runs/{run.pk}/metrics", {"name": "reward", "first": 1, "last": 1}).json()["curves"]
+    assert part["reward"] == {"steps": [1], "values": [1.0], "attempts": [1]}
+    assert bobs.get(f"{V1}/runs/{run.pk}/metrics", {"first": 2}).json()["curves"]["kl"]["steps"] == [2]
+    thin = bobs.get(f"{V1}/runs/{run.pk}/metrics", {"points": 2, "name": "reward"}).json()["curves"]["reward"]
+    assert thin["means"] == {"steps": [1], "values": [1.0], "counts": [3]}
+    for bad in ({"first": -1}, {"last": 2**31}, {"first": "x"}):
+        assert bobs.get(f"{V1}/runs/{run.pk}/metrics", bad).status_code == 422
     rollouts = bobs.get(f"{V1}/runs/{run.pk}/steps/1/rollouts", {"per_page": 2}).json()
     assert (len(rollouts["items"]), rollouts["total"], rollouts["pages"]) == (2, 3, 2)
     events = bobs.get(f"{V1}/runs/{run.pk}/events", {"limit": 2}).json()

@@ -19,7 +19,7 @@ from webapp.engine.batch import rollout_id
 from webapp.engine.history import LeaseLost
 from webapp.engine.projection import Projector
 from webapp.metrics.models import MetricPoint
-from webapp.metrics.selectors import curves, last_values, metric_names, sparklines
+from webapp.metrics.selectors import curves, last_values, metric_names, newest_values, sparklines
 from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.models import Attempt, RunEvent
 from webapp.runs.states import RunState
@@ -236,6 +236,8 @@ def test_the_later_attempt_counts_from_its_first_step_on(written: Any) -> None:
     second.close()
     Projector(again).drain()
     assert curves(w.run)["reward"] == {"steps": [1, 2, 3], "values": [1.0, 2.0, 30.0], "attempts": [1, 1, 2]}
+    assert curves(w.run, span=(2, 2))["reward"]["steps"] == [2] and curves(w.run, [], span=(2, 2)) == {}
+    assert newest_values(w.run, ["reward", "loss"], 2) == {"reward": [2.0, 30.0]}
     assert last_values(w.run) == {"reward": 30.0}
     assert sparklines([w.run.pk]) == {w.run.pk: [1.0, 2.0, 30.0]}
     assert metric_names(w.run) == ["reward"]

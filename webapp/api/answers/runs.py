@@ -74,12 +74,22 @@ class Starred(BaseModel):
     starred: bool
 
 
+class CurveMeans(BaseModel):
+    """Means of the stretches of a thinned curve, lists of the same length."""
+
+    steps: list[int] = Field(description="middle of each stretch")
+    values: list[float] = Field(description="mean of all its finite figures, those left out included")
+    counts: list[int] = Field(description="how many they are")
+
+
 class Curve(BaseModel):
-    """Points of one metric, lists of the same length."""
+    """Points of one metric, lists of the same length. A thinned curve keeps its first and last point, and the lowest
+    and the highest of each stretch."""
 
     steps: list[int]
     values: list[float | None] = Field(description="null: not a finite number")
     attempts: list[int]
+    means: CurveMeans | None = Field(None, description="only where points were left out")
 
 
 class Curves(BaseModel):

@@ -1,0 +1,103 @@
+"""See and act, on a run that really trains: its rollouts while they are played, found, read, compared and saved.
+
+Real web server, workers, environment server and trainer. Nothing of the run is made up.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.test_journey import LIMIT_MS, Journey, own_rows
+from webapp.datasets.models import Dataset
+from webapp.rollouts.models import Rollout, Turn
+from webapp.runs.models import Run
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.timeout(600),
+]
+STEPS = 6
+
+
+class Seeing(Journey):
+    """What a person does with the rollouts of a run; ``run`` is its page's address."""
+
+    run = ""
+
+    def find(self) -> None:
+        """From the run to those that failed, and to one of them by its bar."""
+        page, run = self.page, Run.objects.get(name="seen")
+        page.click("[data-tab=rollouts]")
+        page.get_by_role("link", name="Find rollouts").click()
+        failed = Rollout.objects.filter(run=run, outcome="failed").count()
+        page.check("input[name=outcome][value=failed]")
+        expect(page.locator(".found-row")).to_have_count(min(failed, 50))
+        assert failed > 0
+        expect(page).to_have_url(re.compile("outcome=failed"))
+
+    def save(self) -> None:
+        """What was found, as an evaluation set."""
+        page = self.page
+        page.get_by_role("link", name="Save as…").click()
+        page.check("input[name=kind][value=tasks]")
+        page.fill("input[name=name]", "hard")
+        page.get_by_role("button", name="Save", exact=True).click()
+        page.wait_for_url(re.compile(r"/datasets/"))
+        played = Rollout.objects.filter(run__name="seen", outcome="failed").values("row").distinct().count()
+        assert Dataset.objects.get(name="hard").rows == played
+        page.go_back()
+        page.go_back()
+
+    def read(self) -> None:
+        """One of them: its turns, the words of a component, its tokens in colour."""
+        page = self.page
+        page.locator(".found-row .found-place").first.click()
+        page.wait_for_url(re.compile(r"/rollouts/[0-9a-f-]{36}/"))
+        rollout = Rollout.objects.get(pk=page.url.split("/rollouts/")[1][:36])
+        assert page.locator("section.turn").count() == Turn.objects.filter(rollout=rollout).count()
+        page.locator("#reward tr[data-part] button").first.click()
+        expect(page.locator("#words")).to_be_visible()
+        page.get_by_role("link", name="Tokens").click()
+        sampled = page.locator("#tokens [data-at], #tokens span").first
+        expect(sampled).to_be_visible()
+        page.select_option("#tokens-by", "entropy")
+        page.go_back()
+
+    def compare(self) -> None:
+        """Its group side by side, then what became of its task."""
+        page = self.page
+        page.get_by_role("link", name=re.compile(r"Why did this one|Group")).first.click()
+        page.wait_for_url(re.compile(r"/groups/\d+/\d+/"))
+        expect(page.locator("#advantages tbody tr")).not_to_have_count(0)
+        page.goto(self.run)
+        page.click(".run-tabs >> text=Tasks")
+        expect(page.locator(".task-map tbody tr")).not_to_have_count(0)
+
+
+def test_a_run_is_seen_and_acted_on(
+    page: Any, alice: Any, project: Any, workers: None, tools_server: str, tmp_path: Path
+) -> None:
+    seen = Seeing(page, project.slug)
+    seen.log_in()
+    seen.upload(own_rows(tmp_path), "own-tasks")
+    seen.keep_good_rows()
+    seen.weigh("mine", tool_call_correctness=0.5, coherence=0.05)
+    seen.register(tools_server)
+    seen.fill_run("seen", dataset="own-tasks", reward="mine", steps=STEPS)
+    seen.launch()
+    seen.run = re.sub(r"[?#].*", "", page.url)
+    seen.wait_state("running")
+    seen.wait_state("succeeded", "failed", limit_ms=LIMIT_MS)
+    assert Run.objects.get(name="seen").state == "succeeded"
+    seen.find()
+    seen.save()
+    seen.read()
+    seen.compare()
+    assert seen.problems == []
