@@ -101,12 +101,14 @@ def reference_of(project: Project, weights: Weights) -> str:
 
 
 class RunModel(NamedTuple):
-    """What an ended run left: its finished model, registered or not yet, and whether its base played the same tasks."""
+    """What an ended run left: its finished model, registered or not yet, whether its base played the same tasks, and
+    the evaluation of it that says most."""
 
     checkpoint: Checkpoint
     model: RegisteredModel | None
     compare_url: str
     evaluate_url: str
+    score: Score | None
 
 
 def model_of_run(run: Run) -> RunModel | None:
@@ -124,7 +126,8 @@ def model_of_run(run: Run) -> RunModel | None:
     source = model.reference if model is not None else f"run:{run.name}"
     query = urlencode({"from": run.pk, "kind": "evaluate", "model": source})
     evaluate_url = f"{reverse('run-new', args=[run.project.slug])}?{query}"
-    return RunModel(checkpoint, model, next((item.base_url for item in found if item.base_url), ""), evaluate_url)
+    compare_url = next((item.base_url for item in found if item.base_url), "")
+    return RunModel(checkpoint, model, compare_url, evaluate_url, headline(found))
 
 
 def _final(run: Run) -> Checkpoint | None:
