@@ -251,6 +251,7 @@ TABLE: dict[str, dict[str, Who]] = {
     API + "runs/<uuidstr:run_id>/stop": WRITE,
     API + "runs/<uuidstr:run_id>/metrics": READ,
     API + "runs/<uuidstr:run_id>/advisories": READ,
+    API + "runs/<uuidstr:run_id>/summary": READ,
     API + "runs/<uuidstr:run_id>/steps/<int:step>/rollouts": READ,
     API + "runs/<uuidstr:run_id>/steps/<int:step>/groups/<int:group>": READ,
     API + "runs/<uuidstr:run_id>/tasks": READ,

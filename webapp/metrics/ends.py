@@ -1,4 +1,4 @@
-"""From where to where a run's figures went: the first tenth of their steps against the last, and where they were best."""
+"""From where to where a run's figures went: the first tenth of their steps, the last, and the best."""
 
 from __future__ import annotations
 

@@ -105,7 +105,9 @@ def ways_of(run: Run) -> dict[str, Ends]:
 def gains_of(ways: dict[str, Ends]) -> list[Gain]:
     """The followed figures as a page tells them."""
     return [
-        Gain(name, translated(METRICS[name].title), way.before if way.total > 1 else None, way.after, way.part, way.total)
+        Gain(
+            name, translated(METRICS[name].title), way.before if way.total > 1 else None, way.after, way.part, way.total
+        )
         for name, way in ways.items()
     ]
 

@@ -106,9 +106,7 @@ def summary_out(run: Run, found: Summary) -> dict[str, Any]:
         },
         "advisories": {
             "open": len(found.advisories),
-            "worst": None
-            if worst is None
-            else {"code": worst.code, "severity": worst.severity, "title": worst.title},
+            "worst": None if worst is None else {"code": worst.code, "severity": worst.severity, "title": worst.title},
         },
         "next": [each._asdict() for each in found.advice],
     }
