@@ -1,4 +1,4 @@
-"""From where to where a run's figures went: the first tenth of their steps, the last, and the best."""
+"""From where to where a run's figures went: their first tenth, their last, and the best; and what the run took."""
 
 from __future__ import annotations
 
@@ -13,17 +13,25 @@ from webapp.runs.models import Attempt, Run, RunEvent
 
 WINDOW = 5
 """Steps over which a best value is averaged: of single steps the luckiest would always win."""
+_FINITE = "value > '-Infinity' AND value < 'Infinity'"  # NaN is above infinity here
 _ENDS = (
     "WITH won AS ({won}), placed AS (SELECT name, step, value, count(*) OVER (PARTITION BY name) AS total,"
     " row_number() OVER (PARTITION BY name ORDER BY step) AS place, avg(value) OVER"
-    " (PARTITION BY name ORDER BY step ROWS %s PRECEDING) AS around FROM won"
-    " WHERE value > '-Infinity' AND value < 'Infinity'),"  # NaN is above infinity here
+    " (PARTITION BY name ORDER BY step ROWS %s PRECEDING) AS around FROM won WHERE {finite}),"
     " sized AS (SELECT *, ceil(total / 10.0)::int AS part FROM placed)"
-    " SELECT name, total, part, avg(value) FILTER (WHERE place <= part),"
+    " SELECT 'ends', name, ARRAY[total, part, avg(value) FILTER (WHERE place <= part),"
     " avg(value) FILTER (WHERE place > total - 2 * part AND place <= total - part),"
-    " avg(value) FILTER (WHERE place > total - part),"
-    " max(ARRAY[around, -step]) FILTER (WHERE place >= least(%s, total)), max(step)"
-    " FROM sized GROUP BY name, total, part"
+    " avg(value) FILTER (WHERE place > total - part), max(step)]"
+    " || max(ARRAY[around, -step]) FILTER (WHERE place >= least(%s, total)), '' FROM sized GROUP BY name, total, part"
+)
+_SUMS = (
+    "SELECT 'sum', name, ARRAY[sum(value), count(*)], '' FROM {points}"
+    " WHERE run_id = %s AND name = ANY(%s) AND {finite} GROUP BY name"
+)
+_TIME = (
+    "SELECT 'time', '', ARRAY[extract(epoch FROM sum(coalesce(ended_at, now()) - started_at))::float8],"
+    " coalesce((SELECT payload->>'device' FROM {events} WHERE run_id = %s AND kind = 'attempt'"
+    " AND payload->>'device' <> '' ORDER BY seq DESC LIMIT 1), '') FROM {attempts} WHERE run_id = %s"
 )
 
 
@@ -37,25 +45,14 @@ class Ends(NamedTuple):
     before: float
     late: float | None
     after: float
+    last: int
     best: float
     best_step: int
-    last: int
 
     @property
     def window(self) -> int:
         """Steps that ``best`` is the mean of."""
         return min(WINDOW, self.total)
-
-
-def ends_of(run: Run, names: Sequence[str]) -> dict[str, Ends]:
-    """Those of the figures that the run has; steps that a later attempt trained again are left out, and NaN."""
-    sql = _ENDS.format(won=standing(run.attempt > 1, "AND name = ANY(%s)"))
-    with connection.cursor() as cursor:
-        cursor.execute(sql, [run.pk, list(names), WINDOW - 1, WINDOW])
-        return {
-            name: Ends(total, part, before, late, after, best[0], -int(best[1]), last)
-            for name, total, part, before, late, after, best, last in cursor.fetchall()
-        }
 
 
 class Spent(NamedTuple):
@@ -68,20 +65,34 @@ class Spent(NamedTuple):
     device: str
 
 
-def spent_by(run: Run, names: Sequence[str]) -> Spent:
-    """In one query: this is asked for with every page of an ended run."""
+class Taken(NamedTuple):
+    """What the figures of a run tell of it as a whole."""
+
+    ends: dict[str, Ends]
+    spent: Spent
+
+
+def taken(run: Run, followed: Sequence[str], summed: Sequence[str]) -> Taken:
+    """The ends of the ``followed`` figures, without steps that a later attempt trained again, and what the run took.
+
+    One query: it is asked with every page of an ended run.
+    """
     points, attempts, events = (model._meta.db_table for model in (MetricPoint, Attempt, RunEvent))
-    sql = (
-        f"SELECT name, sum(value), count(*)::int, '' FROM {points} WHERE run_id = %s AND name = ANY(%s)"  # noqa: S608 (our own tables)
-        " AND value > '-Infinity' AND value < 'Infinity' GROUP BY name"
-        " UNION ALL SELECT '', extract(epoch FROM sum(coalesce(ended_at, now()) - started_at)), 0,"
-        f" coalesce((SELECT payload->>'device' FROM {events} WHERE run_id = %s AND kind = 'attempt'"
-        " AND payload->>'device' <> '' ORDER BY seq DESC LIMIT 1), '')"
-        f" FROM {attempts} WHERE run_id = %s"
-    )
+    ends = _ENDS.format(won=standing(run.attempt > 1, "AND name = ANY(%s)"), finite=_FINITE)
+    sums, time = _SUMS.format(points=points, finite=_FINITE), _TIME.format(events=events, attempts=attempts)
+    asked = [run.pk, list(followed), WINDOW - 1, WINDOW, run.pk, list(summed), run.pk, run.pk]
     with connection.cursor() as cursor:
-        cursor.execute(sql, [run.pk, list(names), run.pk, run.pk])
-        rows = {name: (value, count, word) for name, value, count, word in cursor.fetchall()}
-    seconds, _none, device = rows.pop("", (None, 0, ""))
-    sums = {name: (float(value), count) for name, (value, count, _word) in rows.items()}
-    return Spent(sums, None if seconds is None else float(seconds), device)
+        cursor.execute(f"({ends}) UNION ALL {sums} UNION ALL {time}", asked)
+        rows = cursor.fetchall()
+    found: dict[str, dict[str, list[float]]] = {"ends": {}, "sum": {}, "time": {}}
+    for kind, name, figures, _word in rows:
+        found[kind][name] = figures
+    device = next((word for kind, _name, _figures, word in rows if kind == "time"), "")
+    seconds = found["time"].get("", [None])[0]
+    added = {name: (figures[0], int(figures[1])) for name, figures in found["sum"].items()}
+    return Taken({name: _ends(figures) for name, figures in found["ends"].items()}, Spent(added, seconds, device))
+
+
+def _ends(figures: list[float]) -> Ends:
+    total, part, before, late, after, last, best, step = figures
+    return Ends(int(total), int(part), before, late, after, int(last), best, -int(step))

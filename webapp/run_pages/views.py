@@ -21,7 +21,7 @@ from webapp.advisories.selectors import Advised, advised
 from webapp.comparison.boards import own_figures
 from webapp.comparison.official import bfcl_score_files, official_of
 from webapp.endpoints.selectors import run_spend
-from webapp.engine.resuming import GoingOn
+from webapp.engine.resuming import GoingOn, whole_checkpoints
 from webapp.engine.services import run_pause, run_resume, run_stop
 from webapp.environments.selectors import baseline_short
 from webapp.failures import failure
@@ -42,7 +42,7 @@ from webapp.run_pages.ended import Reader, context_of, told
 from webapp.run_pages.held_out import held_out_of
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
-from webapp.summary.summary import ENDED, checkpoints_of, summary_of
+from webapp.summary.summary import ENDED, summary_of
 from webapp.teams.access import can_edit
 from webapp.teams.models import Project, Role, User
 
@@ -71,11 +71,12 @@ def run_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         "groups": reverse("run-group", args=[slug, pk, 0, 0]).removesuffix("0/0/"),
         "events": reverse("run-events", args=[slug, pk]),
     }
-    family, checkpoints, found = family_of(run), checkpoints_of(run), advised(run)
+    family, whole = family_of(run), whole_checkpoints(run)
+    found = advised(run, whole)
     context = {
-        **_by_state(project, run, found, checkpoints),
+        **_by_state(project, run, found, whole),
         "family": family,
-        "held_out": held_out_of(run),
+        "held_out": held_out_of(run, whole),
         "official": official_of(run),
         "starred": getattr(run, "starred", False),
         "archivable": run.archived_at is not None or run.state in ARCHIVABLE,
@@ -88,7 +89,7 @@ def run_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         "custom_code": page.custom_code(run),
         "events": events,
         "older": older,
-        "checkpoints": checkpoints,
+        "checkpoints": run.checkpoints.order_by("-step", "-attempt")[:100],
         "log": log,
         "log_older": log_older,
         "data": page.page_data(run, urls, tab) | {"has_rollouts": has_rollouts},
@@ -102,17 +103,17 @@ def run_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     return render(request, "runs/detail.html", context)
 
 
-def _by_state(project: Project, run: Run, found: Advised, checkpoints: list[Checkpoint]) -> dict[str, Any]:
+def _by_state(project: Project, run: Run, found: Advised, whole: list[Checkpoint]) -> dict[str, Any]:
     """What the templates draw anew when the run's state changes."""
-    view, clone, going_on = run_view(run), url_or_none("run-new", project.slug), GoingOn(run)
-    editor, made = can_edit(project), model_of_run(run)
+    view, clone, going_on = run_view(run), url_or_none("run-new", project.slug), GoingOn(run, whole)
+    editor, made = can_edit(project), model_of_run(run, whole)
     can = page.actions(going_on, editor=editor)
     chat_url = f"{reverse('chat-new', args=[project.slug])}?{urlencode({'model': f'run:{run.name}'})}"
     evaluate_url = f"{clone}?{urlencode({'from': run.pk, 'kind': 'evaluate', 'model': f'run:{run.name}'})}"
     ended: dict[str, Any] = {"summary": None}
     if run.state in ENDED:
         came = summary_of(
-            run, editor=editor, made=made, going_on=going_on, advisories=found.open, checkpoints=checkpoints
+            run, editor=editor, made=made, going_on=going_on, advisories=found.open, checkpoints=whole
         )  # fmt: skip
         ended = context_of(run, came, Reader(can, editor, evaluate_url, chat_url))
     return {
@@ -145,10 +146,11 @@ def _by_state(project: Project, run: Run, found: Advised, checkpoints: list[Chec
 def run_advisories(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """What the doctor found in it. 204 while it is what the page shows already: nothing that is read shall jump."""
     project, run = own_run(request, slug, pk)
-    found = advised(run)
+    whole = whole_checkpoints(run)
+    found = advised(run, whole)
     if request.GET.get("shown") == found.key:
         return HttpResponse(status=204)
-    return render(request, "runs/_advisories.html", _by_state(project, run, found, []))
+    return render(request, "runs/_advisories.html", _by_state(project, run, found, whole))
 
 
 @login_required
@@ -170,7 +172,8 @@ def run_score_files(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 def run_parts(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """What an open page cannot draw by itself, as the run stands now: the buttons and the trainer's last output."""
     project, run = own_run(request, slug, pk)
-    context = _by_state(project, run, advised(run), checkpoints_of(run))
+    whole = whole_checkpoints(run)
+    context = _by_state(project, run, advised(run, whole), whole)
     return render(request, "runs/_parts.html", {**context, "fresh": True})
 
 

@@ -9,7 +9,7 @@ from uuid import UUID
 from training.config import JobConfig
 from training.metrics import METRICS
 from webapp.figures import duration, figure, percent
-from webapp.metrics.ends import Ends, Spent, ends_of, spent_by
+from webapp.metrics.ends import Ends, Spent, Taken, taken
 from webapp.model_pages.scores import Score
 from webapp.registry.models import Checkpoint, CheckpointState
 from webapp.runs.config import config_of
@@ -95,11 +95,11 @@ class Cost(NamedTuple):
     judge_cost: float | None
 
 
-def ways_of(run: Run) -> dict[str, Ends]:
-    """The followed figures of a run that trains, in their order."""
+def taken_by(run: Run) -> Taken:
+    """The followed figures of a run that trains, in their order, and what any run took."""
     names = FOLLOWED.get(run.method.learns_from, ())
-    found = ends_of(run, names) if names else {}
-    return {name: found[name] for name in names if name in found}
+    found = taken(run, names, SPENT)
+    return found._replace(ends={name: found.ends[name] for name in names if name in found.ends})
 
 
 def gains_of(ways: dict[str, Ends]) -> list[Gain]:
@@ -144,9 +144,9 @@ def held_out_of(run: Run, score: Score | None) -> HeldOut | None:
     )  # fmt: skip
 
 
-def cost_of(run: Run) -> Cost:
+def cost_of(run: Run, spent: Spent) -> Cost:
     """What the run took, as far as it was counted."""
-    spent, config = spent_by(run, SPENT), config_of(run)
+    config = config_of(run)
 
     def total(name: str) -> float | None:
         return spent.sums[name][0] if name in spent.sums else None

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from django.urls import reverse
 
 from webapp.advisories.selectors import AdvisoryView, advisories_of
-from webapp.engine.resuming import GoingOn
+from webapp.engine.resuming import GoingOn, whole_checkpoints
 from webapp.model_pages.page import RunModel, model_of_run
 from webapp.registry.models import Checkpoint
 from webapp.runs.models import Run
@@ -25,10 +25,9 @@ from webapp.summary.facts import (
     gains_of,
     held_out_of,
     run_id,
-    ways_of,
+    taken_by,
 )
 
-CHECKPOINTS = 100
 ENDED = frozenset({*TERMINAL, RunState.PAUSED})
 
 
@@ -44,11 +43,6 @@ class Summary(NamedTuple):
     advice: list[Advice]
 
 
-def checkpoints_of(run: Run) -> list[Checkpoint]:
-    """The newest checkpoints of a run."""
-    return list(run.checkpoints.order_by("-step", "-attempt")[:CHECKPOINTS])
-
-
 def summary_of(
     run: Run,
     *,
@@ -58,8 +52,8 @@ def summary_of(
     advisories: Sequence[AdvisoryView],
     checkpoints: Sequence[Checkpoint],
 ) -> Summary:
-    """The summary, of what a page has read anyway; two queries of its own."""
-    ways = ways_of(run)
+    """The summary, of what a page has read anyway; one query of its own."""
+    ways, spent = taken_by(run)
     best = best_of(run, ways, checkpoints)
     held_out = held_out_of(run, made.score if made else None)
     still = [item for item in advisories if item.open]
@@ -75,15 +69,20 @@ def summary_of(
         branch=f"{new}?{urlencode({'resume': run.pk})}" if known and going_on.branch_point is not None else "",
         evaluate=made.evaluate_url if made is not None and editor else "",
     )
-    return Summary(gains_of(ways), best, held_out, cost_of(run), made, still, advice_of(seen))
+    return Summary(gains_of(ways), best, held_out, cost_of(run, spent), made, still, advice_of(seen))
 
 
 def summary_read(run: Run, *, editor: bool) -> Summary:
     """The summary of a run of which nothing else was read."""
+    points = whole_checkpoints(run)
     return summary_of(
-        run, editor=editor, made=model_of_run(run), going_on=GoingOn(run), advisories=advisories_of(run),
-        checkpoints=checkpoints_of(run),
-    )  # fmt: skip
+        run,
+        editor=editor,
+        made=model_of_run(run, points),
+        going_on=GoingOn(run, points),
+        advisories=advisories_of(run, points),
+        checkpoints=points,
+    )
 
 
 def summary_out(run: Run, found: Summary) -> dict[str, Any]:

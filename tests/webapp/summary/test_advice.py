@@ -10,10 +10,10 @@ from tests.webapp.runs_pages.test_resume_pages import _saved
 from tests.webapp.summary.conftest import Ended
 from webapp.advisories.models import Advisory
 from webapp.advisories.selectors import advisories_of
+from webapp.engine.resuming import whole_checkpoints
 from webapp.runs.models import Run
 from webapp.summary.advice import Advice, Seen, advice_of
-from webapp.summary.facts import best_of, held_out_of, ways_of
-from webapp.summary.summary import checkpoints_of
+from webapp.summary.facts import best_of, held_out_of, taken_by
 
 pytestmark = pytest.mark.django_db
 CLONE, BRANCH, EVALUATE = "/new?from=1", "/new?resume=1", "/new?kind=evaluate"
@@ -21,7 +21,7 @@ CLONE, BRANCH, EVALUATE = "/new?from=1", "/new?resume=1", "/new?kind=evaluate"
 
 def advised(run: Run, **over: Any) -> dict[str, Advice]:
     """The advice for a run by code; an editor's, of a run that left a model."""
-    ways, points = ways_of(run), checkpoints_of(run)
+    ways, points = taken_by(run).ends, whole_checkpoints(run)
     given = {
         "run": run,
         "ways": ways,

@@ -11,18 +11,27 @@ from django.utils import timezone
 
 from tests.webapp.runs_pages.test_resume_pages import _saved
 from tests.webapp.summary.conftest import Ended, points
-from webapp.metrics.ends import ends_of
+from webapp.engine.resuming import whole_checkpoints
+from webapp.metrics.ends import Ends
 from webapp.runs.config import config_of
-from webapp.runs.models import Attempt
-from webapp.summary.facts import REWARD, SUCCESS, best_of, cost_of, gains_of, held_out_of, nearest, ways_of
-from webapp.summary.summary import checkpoints_of
+from webapp.runs.models import Attempt, Run
+from webapp.summary.facts import REWARD, SUCCESS, Cost, best_of, gains_of, held_out_of, nearest, taken_by
+from webapp.summary.facts import cost_of as cost_from
 
 pytestmark = pytest.mark.django_db
 
 
+def ways_of(run: Run) -> dict[str, Ends]:
+    return taken_by(run).ends
+
+
+def cost_of(run: Run) -> Cost:
+    return cost_from(run, taken_by(run).spent)
+
+
 def test_a_tenth_of_the_steps_stands_at_each_end(ended: Ended) -> None:
     run = ended(success=[0.1, 0.3, *[0.5] * 16, 0.7, 0.9], reward=[1.0, 2.0])
-    way = ends_of(run, [SUCCESS])[SUCCESS]
+    way = ways_of(run)[SUCCESS]
     assert (way.total, way.part, way.last) == (20, 2, 20)
     assert (way.before, way.late, way.after) == pytest.approx((0.2, 0.5, 0.8))
     assert way.best == pytest.approx((0.5 * 3 + 0.7 + 0.9) / 5) and (way.best_step, way.window) == (20, 5)
@@ -33,7 +42,7 @@ def test_a_tenth_of_the_steps_stands_at_each_end(ended: Ended) -> None:
 
 def test_eleven_steps_have_two_at_each_end_and_one_has_no_way(ended: Ended) -> None:
     run = ended(success=[float(step) / 10 for step in range(11)], reward=[0.5])
-    way = ends_of(run, [SUCCESS])[SUCCESS]
+    way = ways_of(run)[SUCCESS]
     assert (way.part, way.before, way.after) == (2, pytest.approx(0.05), pytest.approx(0.95))
     reward = gains_of(ways_of(run))[1]
     assert (reward.before, reward.after, reward.texts[0]) == (None, 0.5, "–")
@@ -47,12 +56,12 @@ def test_of_equally_good_steps_the_first_is_the_best(ended: Ended) -> None:
 
 def test_what_is_no_number_counts_for_nothing_and_lost_steps_are_not_counted_twice(ended: Ended) -> None:
     run = ended(success=[0.0, math.nan, 0.2, math.inf, 0.9, 0.9])
-    assert ends_of(run, [SUCCESS])[SUCCESS].total == 4
+    assert ways_of(run)[SUCCESS].total == 4
     run.attempt = 2
     run.save(update_fields=["attempt"])
     Attempt.objects.create(run=run, number=2, owner="w", started_at=timezone.now(), first_step=4, last_step=5)
     points(run, SUCCESS, [0.4], attempt=2, first=5)
-    way = ends_of(run, [SUCCESS])[SUCCESS]
+    way = ways_of(run)[SUCCESS]
     assert (way.total, way.after, way.last) == (3, 0.4, 5), "steps 5 and 6 of the first attempt were lost"
 
 
@@ -73,7 +82,7 @@ def test_the_nearest_whole_checkpoint_is_offered(ended: Ended) -> None:
     two, six, torn = _saved(run, 2), _saved(run, 6), _saved(run, 5)
     torn.state = "torn"
     torn.save(update_fields=["state"])
-    found = checkpoints_of(run)
+    found = whole_checkpoints(run)
     assert [nearest(found, step) for step in (1, 3, 4, 5, 9)] == [two, two, six, six, six]
     assert nearest([], 3) is None
 
