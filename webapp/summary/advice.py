@@ -43,7 +43,7 @@ class Advice(NamedTuple):
 
 @dataclass(frozen=True)
 class Seen:
-    """What the rules look at. ``clone`` and ``branch`` are the addresses of a new run with this one's options, and of a
+    """What the rules look at. ``model`` is how a config names what the run left; ``clone`` and ``branch`` are the addresses of a new run with this one's options, and of a
     child that goes on from it; empty where the reader may not, or nothing is there to go on from."""
 
     run: Run
@@ -54,6 +54,7 @@ class Seen:
     clone: str = ""
     branch: str = ""
     evaluate: str = ""
+    model: str = ""
 
     @property
     def success(self) -> Ends | None:
@@ -122,6 +123,9 @@ def _slower(seen: Seen, item: AdvisoryView) -> Advice:
 def _of_figures(seen: Seen) -> Iterator[Advice]:
     yield from _of_success(seen)
     yield from _of_best(seen)
+    if seen.run.method.learns_from in ("demonstrations", "preferences") and seen.model and seen.clone:
+        why = _("Its model can begin a run that learns from rewarded rollouts.")
+        yield Advice("train", why, _("Train from it"), seen.page("run-new", model=seen.model))
     if seen.run.method.learns_from == "rollouts" and (seen.held_out is None or seen.held_out.trained_on):
         yield from _of_no_held_out(seen)
     if seen.success is not None and seen.success.after < SOLVED:

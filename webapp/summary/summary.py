@@ -67,9 +67,16 @@ def summary_of(
         advisories=still,
         clone=f"{new}?{urlencode({'from': run.pk})}" if known else "",
         branch=f"{new}?{urlencode({'resume': run.pk})}" if known and going_on.branch_point is not None else "",
+        model=_reference(run, made),
         evaluate=made.evaluate_url if made is not None and editor else "",
     )
     return Summary(gains_of(ways), best, held_out, cost_of(run, spent), made, still, advice_of(seen))
+
+
+def _reference(run: Run, made: RunModel | None) -> str:
+    if made is None:
+        return ""
+    return made.model.reference if made.model is not None else f"run:{run.name}"
 
 
 def summary_read(run: Run, *, editor: bool) -> Summary:

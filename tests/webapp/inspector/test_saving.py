@@ -240,17 +240,16 @@ def test_before_saving_it_says_what_is_kept_and_what_is_left_out(
 def test_pairs_keep_the_minimum_gap_that_was_asked_for(played: Played, bob: User, client_for: ClientFor) -> None:
     run = played.run
     events: list[Any] = []
-    for group, low, high in ((0, 0.5, 1.0), (1, 0.9, 1.0)):
-        names = f"low{group}", f"high{group}"
-        events += [*rollout(names[0], low), *rollout(names[1], high), scored(*names, step=1, group=group)]
+    for step, low, high in ((1, 0.5, 1.0), (2, 0.9, 1.0)):
+        names = f"low{step}", f"high{step}"
+        events += [*rollout(names[0], low), *rollout(names[1], high), scored(*names, step=step)]
     journal(attempt_dir(run.pk, 1), events)
-    Rollout.objects.filter(run=run, step=2).update(step=1, group=1)
     assert save(client_for(bob), run, "held_out=no", kind="pairs", name="far", min_gap="0.25").status_code == 302
     made = Dataset.objects.get()
     done(made)
     made.refresh_from_db()
     assert (made.rows, made.lineage["options"]["min_gap"]) == (1, 0.25)
-    assert json.loads(made.rows_path.read_text())["rollouts"] == ["high0", "low0"]
+    assert json.loads(made.rows_path.read_text())["rollouts"] == ["high1", "low1"]
     again = client_for(bob).post(
         f"/api/v1/runs/{run.pk}/rollouts/save",
         json.dumps({"kind": "pairs", "name": "near", "query": "held_out=no"}),

@@ -141,3 +141,9 @@ def test_four_at_most_none_without_a_button_and_none_twice(ended: Ended) -> None
     made = list(advised(run).values())
     assert len(made) == 4 and len({each.url for each in made}) == 4 and all(each.label for each in made)
     assert {each.code for each in advised(run, clone="", branch="", evaluate="").values()} == {"lab", "failed"}
+
+
+def test_a_model_of_demonstrations_can_be_trained_on(ended: Ended) -> None:
+    run = ended(kind="sft")
+    assert advised(run, model="model:warm")["train"].url == "/p/joust/runs/new/?model=model%3Awarm"
+    assert advised(run) == {} and advised(run, model="model:warm", clone="") == {}
