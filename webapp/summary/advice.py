@@ -43,8 +43,9 @@ class Advice(NamedTuple):
 
 @dataclass(frozen=True)
 class Seen:
-    """What the rules look at. ``model`` is how a config names what the run left; ``clone`` and ``branch`` are the addresses of a new run with this one's options, and of a
-    child that goes on from it; empty where the reader may not, or nothing is there to go on from."""
+    """What the rules look at. ``clone`` and ``branch`` are the addresses of a new run with this one's options and of a
+    child that goes on from it, ``evaluate`` that of an evaluation, ``model`` how a config names what the run left;
+    empty where the reader may not, or nothing is there."""
 
     run: Run
     ways: dict[str, Ends]
