@@ -73,6 +73,10 @@ class Tiltyard(Connection):
         """A child that goes on from the checkpoint of a step, with the options of ``config`` changed."""
         return self.call("POST", f"/runs/{run_id}/clone", json={"step": step, "name": name, "config": config})
 
+    def summary(self, run_id: str) -> Json:
+        """What came of a run: from where to where, best step, held out, cost, model, what to try next."""
+        return self.call("GET", f"/runs/{run_id}/summary")
+
     def advisories(self, run_id: str) -> list[Json]:
         """What the run doctor found in a run, open ones first."""
         return self.call("GET", f"/runs/{run_id}/advisories")["items"]

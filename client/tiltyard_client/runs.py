@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from tiltyard_client import marks, show
-from tiltyard_client.api import Json, Refused
+from tiltyard_client.api import ENDED, Json, Refused
 from tiltyard_client.base import (
     NOT_SUCCEEDED,
     REFUSED,
@@ -51,10 +51,16 @@ def run_list(
 
 @app.command("show")
 def run_show(run: RunName, project: Project = "", as_json: AsJson = False) -> None:
-    """One run."""
+    """One run, and once it has ended what came of it and what to try next."""
     with site_of(project) as site:
         found = site.run(run)
-    print_json(found) if as_json else show.run(found, site.url)
+        came = site.summary(found["id"]) if found["state"] in ENDED else None
+    if as_json:
+        print_json(found | ({"summary": came} if came else {}))
+        return
+    show.run(found, site.url)
+    if came:
+        show.summary(came)
 
 
 @app.command("launch")

@@ -24,6 +24,7 @@ FIGURES = {
     "cost": gettext_noop("cost"),
 }
 SHARES = frozenset({"success", "tool_errors"})
+SHARE_METRICS = frozenset({"rollouts/task_success", "heldout/success", "rewards/accuracies", "mean_token_accuracy"})
 STATES = {
     "draft": gettext_noop("draft"),
     "queued": gettext_noop("queued"),
@@ -139,6 +140,53 @@ def run(row: Json, url: str) -> None:
             _("page"): f"{url}{row['url']}" if row.get("url") else None,
         }
     )
+
+
+def summary(found: Json) -> None:
+    """What came of a run that has ended, and what to try next."""
+    cost, held, best, model = (found[name] for name in ("cost", "held_out", "best", "model"))
+    lines = {gain["title"]: _gain(gain) for gain in found["gains"]}
+    if best is not None:
+        lines[_("best step")] = _best(best)
+    if best is not None or held is not None:
+        lines[_("held out")] = _held_out(held)
+    seconds = cost["device_seconds"]
+    lines[_("device time")] = None if seconds is None else f"{seconds:,.0f} s {cost['device']}".strip()
+    if model is not None:
+        lines[_("model")] = model["name"] or _("not registered yet")
+    worst = found["advisories"]["worst"]
+    if worst is not None:
+        text = _("{n} open, the gravest: {title}")
+        lines[_("advisories")] = text.format(n=found["advisories"]["open"], title=worst["title"])
+    pairs(lines)
+    notes([_("Try next: {what}").format(what=each["sentence"]) for each in found["next"]])
+
+
+def _gain(gain: Json) -> str:
+    after = _value(gain["name"], gain["after"])
+    if gain["before"] is None:
+        return after
+    text = _("{before} → {after} (the first and the last {steps} of {of} steps)")
+    return text.format(before=_value(gain["name"], gain["before"]), after=after, steps=gain["steps"], of=gain["of"])
+
+
+def _best(best: Json) -> str:
+    shown, place = _value(best["metric"], best["value"]), best["checkpoint"]
+    if place is None:
+        return _("{step}: {value}, no checkpoint was kept").format(step=best["step"], value=shown)
+    text = _("{step}: {value}, nearest checkpoint: step {nearest}")
+    return text.format(step=best["step"], value=shown, nearest=place["step"])
+
+
+def _held_out(held: Json | None) -> str | None:
+    if held is None:
+        return _("nothing yet: tiltyard evaluate RUN")
+    shown = interval("success", {"value": held["success"], "low": held["low"], "high": held["high"]})
+    return _("{shown}, but it learned from these tasks").format(shown=shown) if held["trained_on"] else shown
+
+
+def _value(metric: str, value: float) -> str:
+    return f"{100 * value:.3g}%" if metric in SHARE_METRICS else f"{value:.4g}"
 
 
 def comparison(found: Json) -> None:

@@ -87,14 +87,14 @@ class Way(Journey):
         best = page.locator("#held-out tr[data-best] td[data-label='Success']")
         self.best[name] = best.inner_text().split()[0]
         self.see(f"run-{name}")
-        page.locator("#run-model").get_by_role("link", name="Open", exact=True).click()
+        page.locator("#ended-model").get_by_role("link", name="Open", exact=True).click()
         page.wait_for_url(re.compile(r"/models/[0-9a-f-]{36}/$"))
         self.see(f"model-{name}")
 
     def evaluate(self, name: str) -> None:
         """*Evaluate* on the page of a run, as it stands."""
         self.page.goto(self.seen[f"run-{name}"])
-        self.page.locator("#run-model").get_by_role("link", name="Evaluate").click()
+        self.page.locator("#ended-held-out").get_by_role("link", name="Evaluate").click()
         self.launch_as(f"{name}-held-out")
         self.wait_state("succeeded", "failed", limit_ms=LIMIT_MS)
         self.see(f"evaluation-{name}")

@@ -9,25 +9,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from training.config import RewardComponent, RewardSchedule
 from training.rewards.advantages import SCALE_EPSILON, group_statistics, mean_of, reward_std
-from training.rewards.facts import row_value
 
-CATEGORY_FIELDS = ("category", "data_source", "ability", "split", "extra_info.category", "extra_info.dataset_type")
 SCHEDULES_ENDED = 2**31 - 1
 """The step that an evaluation weighs at: its steps overlap, so a schedule would pay by the moment a rollout ended."""
 Aggregation = Literal["sum_then_normalize", "normalize_then_sum"]
 Scale = Literal["group", "batch", "none"]
 Terms = Mapping[str, float] | None
 """Terms by component; ``None`` stands for an excluded rollout."""
-
-
-def categories_of(row: dict[str, Any]) -> set[str]:
-    """What a row says that it is, in any of the usual fields."""
-    found = (row_value(row, field) for field in CATEGORY_FIELDS)
-    return {value for value in found if isinstance(value, str)}
 
 
 def counts_for(component: RewardComponent, categories: set[str]) -> bool:

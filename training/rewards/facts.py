@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from envs.wire import Message, ToolCall
 from training.rewards.base import Episode
@@ -65,16 +65,6 @@ def question(episode: Episode) -> str:
     if prompt:
         return prompt[-1]
     return next((m.content for m in episode.messages[episode.prompt_length :] if m.role == "user"), "")
-
-
-def row_value(row: dict[str, Any], path: str) -> Any:
-    """The value of a row at a dotted path such as ``reward_model.ground_truth``, or ``None``."""
-    value: Any = row
-    for key in path.split("."):
-        if not isinstance(value, dict):
-            return None
-        value = value.get(key)
-    return value
 
 
 def _error(text: str) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -63,13 +64,15 @@ class AdvisoryView(NamedTuple):
     before: Checkpoint | None
 
 
-def advisories_of(run: Run) -> list[AdvisoryView]:
-    """A run's advisories: open ones first, of these the gravest, then the newest; 50 at most."""
+def advisories_of(run: Run, whole: Sequence[Checkpoint] | None = None) -> list[AdvisoryView]:
+    """A run's advisories: open ones first, of these the gravest, then the newest; 50 at most.
+
+    ``whole`` are its whole checkpoints, the newest first, where they were read before."""
     if not _learns(run):
         return []
     rows = [row for row in Advisory.objects.filter(run=run).select_related("kept") if row.code in RULES]
     rows.sort(key=lambda row: (not row.open, ORDER.index(RULES[row.code].severity), -row.last))
-    points = _points(run) if rows else []
+    points = [] if not rows else _points(run) if whole is None else [point for point in whole if not point.final]
     return [_view(row, _before(points, row.first)) for row in rows[:SHOWN]]
 
 
@@ -101,9 +104,9 @@ class Advised(NamedTuple):
         return json.dumps([_mark(each) for each in (*self.open, *self.over)], ensure_ascii=False)
 
 
-def advised(run: Run) -> Advised:
+def advised(run: Run, whole: Sequence[Checkpoint] | None = None) -> Advised:
     """The advisories of a run as its page shows them."""
-    found = advisories_of(run)
+    found = advisories_of(run, whole)
     key = "-".join(f"{each.code}.{each.first}{'' if each.open else '.over'}" for each in found)
     key += f" {run.state in TERMINAL} {run.state == RunState.PAUSED}"  # which decide what can be done about them
     told = hashlib.sha256(key.encode()).hexdigest()[:16]

@@ -16,6 +16,7 @@ from webapp.api.answers import rollouts as answers
 from webapp.api.answers.base import Deleted, Items
 from webapp.api.base import MAX_PAGE_ROWS, caller
 from webapp.api.schemas import Body
+from webapp.inspector.counts import would_save
 from webapp.inspector.figures import figures_of
 from webapp.inspector.filters import Filters, filters_of
 from webapp.inspector.finding import View
@@ -37,9 +38,10 @@ router = Router(tags=["rollouts"])
 class FoundIn(Body):
     """What to save the rollouts of a view as."""
 
-    kind: str = Field(max_length=20, description="view, demonstrations or tasks")
+    kind: str = Field(max_length=20, description="view, demonstrations, tasks, pairs, lab or cases")
     name: str = Field(max_length=80)
     query: str = Field("", max_length=4000, description="the filters, as a query string")
+    min_gap: float | None = Field(None, description="of pairs: least difference of their rewards; null: any")
 
 
 def _run_scope(request: HttpRequest, run_id: UUID, need: Role = Role.VIEWER) -> Scope:
@@ -141,15 +143,32 @@ def project_rollouts_spread(request: HttpRequest, slug: str) -> dict[str, Any]:
     return _spread(request, _project_scope(request, slug, request.GET))
 
 
+def _would(request: HttpRequest, scope: Scope) -> dict[str, Any]:
+    return {"items": [each._asdict() for each in would_save(View(scope, _filters(request.GET))).values()]}
+
+
+@router.get("/runs/{uuid:run_id}/rollouts/save", response=Items[answers.Would])
+def run_rollouts_would_save(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
+    """What saving the rollouts that the filters find would keep and leave out, by `kind`."""
+    return _would(request, _run_scope(request, run_id))
+
+
+@router.get("/projects/{slug:slug}/rollouts/save", response=Items[answers.Would])
+def project_rollouts_would_save(request: HttpRequest, slug: str) -> dict[str, Any]:
+    """As of a run; `run` names the runs."""
+    return _would(request, _project_scope(request, slug, request.GET))
+
+
 def _save(request: HttpRequest, scope: Scope, body: FoundIn) -> Status[dict[str, Any]]:
     view = View(scope, _filters(QueryDict(body.query)))
-    kept = found_save(view=view, kind=body.kind, name=body.name, user=caller(request))
+    kept = found_save(view=view, kind=body.kind, name=body.name, user=caller(request), min_gap=body.min_gap)
     return Status(201, {"kind": kept.kind, "id": kept.id, "name": kept.label, "url": kept.url})
 
 
 @router.post("/runs/{uuid:run_id}/rollouts/save", response={201: answers.Kept})
 def run_rollouts_save(request: HttpRequest, run_id: UUID, body: FoundIn) -> Status[dict[str, Any]]:
-    """Save what filters find: as a named view, a dataset for SFT, or the tasks as an evaluation set."""
+    """Save what filters find: as a named view, a dataset for SFT, an evaluation set, preference pairs, a set for the
+    rewards lab or reward test cases."""
     return _save(request, _run_scope(request, run_id, Role.EDITOR), body)
 
 

@@ -15,6 +15,7 @@ from training.errors import ConfigError
 from webapp.advisories.selectors import advisories_of, advisory_out
 from webapp.api.answers import people as people_answers
 from webapp.api.answers import runs as runs_answers
+from webapp.api.answers import summaries
 from webapp.api.answers.base import Items, Page
 from webapp.api.base import MAX_PAGE_ROWS, caller
 from webapp.api.schemas import ConfigIn, RunIn, RunPatch, StarIn, project_out, run_out
@@ -28,7 +29,8 @@ from webapp.records.marks import ARCHIVABLE, run_label, run_star, runs_archive
 from webapp.records.selectors import event_view, runs_with_ages
 from webapp.rollouts.selectors import step_rollouts
 from webapp.runs.models import Run, RunEvent
-from webapp.teams.access import object_for, project_for, projects_of
+from webapp.summary.summary import summary_out, summary_read
+from webapp.teams.access import can_edit, object_for, project_for, projects_of
 from webapp.teams.models import Project, Role
 
 router = Router(tags=["runs"])
@@ -181,6 +183,14 @@ def run_resume_now(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
 def run_advisories(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
     """What the run doctor found: open ones first, of these the gravest, then the newest; 50 at most."""
     return {"items": [advisory_out(found) for found in advisories_of(_run(request, run_id))]}
+
+
+@router.get("/runs/{uuid:run_id}/summary", response=summaries.RunSummary)
+def run_summary(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
+    """What came of a run, as its page begins: its way, best step, held-out result, cost, model, what to try next."""
+    run = _run(request, run_id)
+    editor = can_edit(project_for(caller(request), run.project.slug))
+    return summary_out(run, summary_read(run, editor=editor))
 
 
 @router.get("/runs/{uuid:run_id}/metrics", response=runs_answers.Curves)

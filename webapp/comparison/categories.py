@@ -8,16 +8,18 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from training.rewards.combining import CATEGORY_FIELDS
-from training.rewards.facts import row_value
 from webapp.comparison.contestants import Contestant
+from webapp.datasets.categories import categories_in_file
 
 READ_BYTES = 256 << 20
 
 
 def categories_of(contestant: Contestant, tasks: Sequence[int]) -> dict[int, str]:
-    """What the dataset's rows say that they are, in the first field that one of them has; empty where they do not."""
-    return texts_of_rows(contestant, tasks, _category)
+    """The categories of the dataset's rows; tasks without one are left out."""
+    if contestant.config is None or not contestant.config.data.train or not tasks:
+        return {}
+    known = categories_in_file(Path(contestant.config.data.train))
+    return {task: name for task in tasks if (name := known.of(task))}
 
 
 def texts_of_rows(contestant: Contestant, tasks: Sequence[int], read: Callable[[Any], str]) -> dict[int, str]:
@@ -47,8 +49,3 @@ def _row(line: bytes) -> Any:
         return json.loads(line)
     except (ValueError, RecursionError):
         return None
-
-
-def _category(row: Any) -> str:
-    values = (row_value(row, field) for field in CATEGORY_FIELDS)
-    return next((value[:80] for value in values if isinstance(value, str) and value), "")

@@ -18,7 +18,7 @@ from django.utils.translation import gettext as _
 
 from training.evaluation.intervals import Interval, mean_interval
 from training.evaluation.suites import joined
-from training.rewards.facts import row_value
+from training.rows import row_value
 from webapp.comparison.categories import categories_of
 from webapp.comparison.contestants import Contestant
 from webapp.comparison.figures import Cell, Column, cell

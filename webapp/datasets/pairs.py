@@ -34,6 +34,8 @@ from webapp.teams.models import User
 MAX_OPEN = 3
 MAX_GAP = 1e6
 MAX_GROUPS = 200_000
+BOUNDS = (0.05, 0.1, 0.25, 0.5, 1.0)
+"""Gaps for which pages say how many groups differ by at least so much."""
 
 
 def pairs_problem(run: Run) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +18,7 @@ from webapp.runs.states import TERMINAL, RunState
 from webapp.storage import attempt_dir, run_dir
 
 LOOKED_AT = 20
+WHOLE_MOST = 200
 RESUMABLE = frozenset({RunState.PAUSED, RunState.FAILED, RunState.CANCELLED})
 
 
@@ -28,6 +29,12 @@ def newest_checkpoint(run: Run, *, final: bool = False) -> Checkpoint | None:
     that a finished run left counts too.
     """
     return next(_present(run, final=final), None)
+
+
+def whole_checkpoints(run: Run) -> list[Checkpoint]:
+    """What the run saved and is marked whole, finished models too, the newest first; ``WHOLE_MOST`` at most."""
+    rows = Checkpoint.objects.filter(run=run, state=CheckpointState.WHOLE)
+    return list(rows.order_by("-attempt", "-step", "final")[:WHOLE_MOST])
 
 
 def _present(run: Run, *, final: bool = False) -> Iterator[Checkpoint]:
@@ -97,14 +104,17 @@ def branch_point(run: Run, chosen: str = "", step: int | None = None) -> Checkpo
 @dataclass
 class GoingOn:
     """Where a run could go on from as it stands now; its checkpoints are looked at once, for a page that says several
-    things of them."""
+    things of them. ``whole`` are its ``whole_checkpoints`` where they were read before."""
 
     run: Run
+    whole: Sequence[Checkpoint] | None = None
 
     @cached_property
     def newest(self) -> Checkpoint | None:
         """``newest_checkpoint`` of the run."""
-        return newest_checkpoint(self.run)
+        if self.whole is None:
+            return newest_checkpoint(self.run)
+        return next((found for found in self.whole if not found.final and found.folder.is_dir()), None)
 
     @property
     def can_resume(self) -> bool:

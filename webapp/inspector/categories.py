@@ -1,26 +1,18 @@
-"""Which tasks are of a category: what the rows of a run's dataset say that they are, read once and kept for a while."""
+"""Which tasks of runs are of a category."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from functools import lru_cache
-from pathlib import Path
 from typing import NamedTuple
 
 from django.db.models import Q
 
-from training.rewards.combining import categories_of
+from webapp.datasets.categories import Categories, categories_in_file
 from webapp.datasets.of_runs import dataset_of_step
 from webapp.inspector.scope import Scope
 from webapp.runs.models import Run
 
-READ_BYTES = 16 << 20
-KEPT = 16  # datasets
 MOST = 50
-LINE_MAX = 1 << 20
-Tasks = dict[str, list[int]]
-"""Places of rows by category."""
 
 
 class _Course(NamedTuple):
@@ -28,7 +20,7 @@ class _Course(NamedTuple):
 
     began: int | None
     end: int | None
-    tasks: Tasks
+    tasks: Categories | None
 
 
 def rows_of_category(scope: Scope, category: str) -> Q:
@@ -36,7 +28,7 @@ def rows_of_category(scope: Scope, category: str) -> Q:
     wanted = Q(pk=None)
     for run in scope.runs:
         for course in _courses(run):
-            if places := course.tasks.get(category):
+            if course.tasks is not None and (places := course.tasks.rows(category)):
                 steps = Q() if course.began is None else Q(step__gt=course.began)
                 steps &= Q() if course.end is None else Q(step__lte=course.end)
                 wanted |= Q(run=run.pk, row__in=places) & steps
@@ -48,7 +40,8 @@ def categories_in(scope: Scope) -> list[tuple[str, int]]:
     found: Counter[str] = Counter()
     for run in scope.runs:
         for course in _courses(run):
-            found.update({name: len(places) for name, places in course.tasks.items()})
+            if course.tasks is not None:
+                found.update(course.tasks.names[at] for at in course.tasks.of_row if at >= 0)
     return found.most_common(MOST)
 
 
@@ -62,26 +55,7 @@ def _courses(run: Run) -> list[_Course]:
     ]
 
 
-def _tasks(run: Run, step: int) -> Tasks:
+def _tasks(run: Run, step: int) -> Categories | None:
     """Of the dataset version that a step drew from."""
     dataset = dataset_of_step(run, step)
-    return _read(dataset.rows_path) if dataset is not None else {}
-
-
-@lru_cache(maxsize=KEPT)  # the rows of a version never change
-def _read(path: Path) -> Tasks:
-    """Reading ends after ``READ_BYTES``; later tasks are of no category."""
-    found: Tasks = {}
-    with path.open("rb") as file:
-        left = READ_BYTES
-        for place, line in enumerate(iter(lambda: file.readline(LINE_MAX), b"")):
-            left -= len(line)
-            if left < 0:
-                break
-            try:
-                row = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
-            for name in sorted(categories_of(row)) if isinstance(row, dict) else ():
-                found.setdefault(name[:80], []).append(place)
-    return found
+    return categories_in_file(dataset.rows_path) if dataset is not None else None

@@ -94,7 +94,10 @@ CHOICES: dict[str, Choice] = {
         Choice(
             "category",
             gettext_lazy("Category"),
-            gettext_lazy("What the dataset's row says that it is (`category`, `data_source`, `ability`, `split`)."),
+            gettext_lazy(
+                "What the dataset's row says that it is, in the first of `category`, `data_source`, `ability`, `split` "
+                "that it has."
+            ),
         ),
         Choice(
             "boundary", gettext_lazy("Failed at"), gettext_lazy("The boundary at which an excluded rollout failed.")

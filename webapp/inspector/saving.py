@@ -29,7 +29,7 @@ from webapp.runs.models import Run
 from webapp.teams.models import User
 
 CASES_MOST = 20
-LEAST_GAP = 1e-6  # any difference: which groups, the view has said
+LEAST_GAP = 1e-6  # any difference
 
 
 class Kept(NamedTuple):
@@ -95,8 +95,11 @@ TARGETS: dict[str, Target] = {
 }
 
 
-def found_save(*, view: View, kind: str, name: str, user: User | None) -> Kept:
-    """Save what a view finds as one of ``TARGETS``. Raises ``ValidationError`` by field or with a sentence."""
+def found_save(*, view: View, kind: str, name: str, user: User | None, min_gap: float | None = None) -> Kept:
+    """Save what a view finds as one of ``TARGETS``; ``min_gap`` is of pairs: how far their rewards lie apart at least,
+    ``None`` for any difference. Raises ``ValidationError`` by field or with a sentence."""
+    if kind == "pairs":
+        return _pairs(view, name, user, LEAST_GAP if min_gap is None else min_gap)
     save = _SAVES.get(kind)
     if save is None:
         raise ValidationError({"kind": _("There are: %(kinds)s.") % {"kinds": ", ".join(TARGETS)}})
@@ -123,9 +126,9 @@ def _kept(view: View, made: Dataset) -> Kept:
     return Kept("dataset", made.pk, str(made), reverse("dataset-detail", args=[view.scope.project.slug, made.pk]))
 
 
-def _pairs(view: View, name: str, user: User | None) -> Kept:
+def _pairs(view: View, name: str, user: User | None, min_gap: float) -> Kept:
     run, groups = groups_of(view)
-    made = pairs_order(run=run, user=user, name=name, min_gap=LEAST_GAP, groups=groups, view=words_of(view))
+    made = pairs_order(run=run, user=user, name=name, min_gap=min_gap, groups=groups, view=words_of(view))
     return _kept(view, made)
 
 
@@ -188,7 +191,6 @@ _SAVES: dict[str, Callable[[View, str, User | None], Kept]] = {
     "view": _view,
     "demonstrations": _dataset("demonstrations"),
     "tasks": _dataset("tasks"),
-    "pairs": _pairs,
     "lab": _lab,
     "cases": _cases,
 }

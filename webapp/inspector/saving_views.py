@@ -16,8 +16,10 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from webapp.datasets.pairs import MAX_GAP
 from webapp.ids import name_validator
 from webapp.inspector import page
+from webapp.inspector.counts import would_save
 from webapp.inspector.filters import filters_of
 from webapp.inspector.finding import View
 from webapp.inspector.models import SavedView
@@ -41,6 +43,17 @@ class SaveForm(forms.Form):
         help_text=gettext_lazy("A dataset of this name gets a new version; earlier versions do not change."),
     )
 
+    min_gap = forms.FloatField(
+        label=gettext_lazy("Minimum gap"),
+        required=False,
+        min_value=0,
+        max_value=MAX_GAP,
+        help_text=gettext_lazy(
+            "Of preference pairs: reward of the better rollout less that of the worse one. Empty: any difference, "
+            "which may be noise."
+        ),
+    )
+
     def __init__(self, data: Any = None) -> None:
         super().__init__(data)
         cast(forms.ChoiceField, self.fields["kind"]).choices = [(item.kind, item.title) for item in TARGETS.values()]
@@ -62,11 +75,12 @@ def rollouts_save(request: HttpRequest, slug: str, pk: UUID | None = None) -> Ht
             if kept.kind == "view":
                 messages.success(request, _("Saved as “%(name)s”.") % {"name": kept.label})
             return redirect(kept.url)
+    would = would_save(view)
     context = {
         "project": scope.project,
         "run": scope.run,
         "form": form,
-        "targets": list(TARGETS.values()),
+        "targets": [(item, would.get(item.kind)) for item in TARGETS.values()],
         "chosen": form["kind"].value(),
         "count": view.count,
         "chips": page.chips(view),

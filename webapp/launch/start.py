@@ -13,6 +13,7 @@ from training.memory.devices import DEVICES
 from training.presets import Preset, Size, presets
 from webapp.engine.resuming import branch_point
 from webapp.home.workers import gpu_known
+from webapp.launch.changes import change
 from webapp.launch.forms import config_of, suggested_name
 from webapp.launch.needs import Situation, filled, situation
 from webapp.launch.preparing import preparation_shown
@@ -140,6 +141,7 @@ def start_of(request: HttpRequest, project: Project) -> Start:
         if asked is not None and not asked.trains:  # a run with stages is played as it ended
             config = of_step(run, config, run.step)
         _refer(config, request)
+        change(config, request.GET.get("change", ""))
         base = f"{run.name}-{config.kind}" if config.kind != run.kind else run.name
         return Start(config, suggested_name(project, config, base), run)
     chosen = chosen_of(request.GET, project)
@@ -190,8 +192,7 @@ def _branch(request: HttpRequest, project: Project) -> Start:
     done = config.run.max_steps if run.state == RunState.SUCCEEDED and not chosen else checkpoint.step
     if done >= config.run.max_steps:  # the same number of steps would leave nothing to do
         config.run.max_steps = max(config.run.max_steps, checkpoint.step) * 2
-    if request.GET.get("learning_rate") == "half":
-        config.optim.learning_rate = config.learning_rate / 2
+    change(config, request.GET.get("change", ""))
     return Start(config, suggested_name(project, config, run.name), run, checkpoint=checkpoint)
 
 

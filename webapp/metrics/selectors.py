@@ -87,15 +87,23 @@ def _of_several(runs: Sequence[Run]) -> set[UUID]:
     return found | set(rows.values_list("pk", flat=True)) if going_on else found
 
 
+def standing(several: bool, where: str = "") -> str:
+    """SQL of the points of a run that count, as name, step, attempt and value; its first parameter is the run's id.
+
+    ``several``: whether the run has more than one attempt.
+    """
+    return (_WINNERS if several else _ALL).format(where=where, stands=_STANDS)
+
+
 def all_points(run: Run) -> Iterator[tuple[int, int, str, float]]:
     """Step, attempt, name and value of every figure that counts, by step and name; NaN and infinities as they are.
 
     They come from the database piece by piece, however many they are.
     """
     several = Run.objects.filter(pk=run.pk, attempt__gt=1).exists()
-    winners = (_WINNERS if several else _ALL).format(where="", stands=_STANDS)
+    won = standing(several)
     with connection.chunked_cursor() as cursor:  # it holds without a transaction, in which progress would not be seen
-        cursor.execute(f"SELECT step, attempt, name, value FROM ({winners}) AS won ORDER BY step, name", [run.pk])  # noqa: S608
+        cursor.execute(f"SELECT step, attempt, name, value FROM ({won}) AS won ORDER BY step, name", [run.pk])  # noqa: S608
         while rows := cursor.fetchmany(CHUNK):
             yield from rows
 

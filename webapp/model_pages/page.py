@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 from uuid import UUID
@@ -101,32 +102,41 @@ def reference_of(project: Project, weights: Weights) -> str:
 
 
 class RunModel(NamedTuple):
-    """What an ended run left: its finished model, registered or not yet, and whether its base played the same tasks."""
+    """What an ended run left: its finished model, registered or not yet, whether its base played the same tasks, and
+    the evaluation of it that says most."""
 
     checkpoint: Checkpoint
     model: RegisteredModel | None
     compare_url: str
     evaluate_url: str
+    score: Score | None
 
 
-def model_of_run(run: Run) -> RunModel | None:
-    """The finished model of a run that succeeded; ``None`` where it left none."""
+def model_of_run(run: Run, whole: Sequence[Checkpoint] | None = None) -> RunModel | None:
+    """The finished model of a run that succeeded; ``None`` where it left none. ``whole`` are the run's whole
+    checkpoints, the newest first, where they were read before."""
     if run.state != RunState.SUCCEEDED or not run.method.trains or run.imported_from:
         return None
     known = RegisteredModel.objects.filter(checkpoint__run=run, checkpoint__final=True).order_by(
         "-checkpoint__attempt", "-checkpoint__step", "created_at"
     )
     model = known.select_related("checkpoint__run__parent", "checkpoint__run__resume_checkpoint").first()
-    checkpoint = model.checkpoint if model is not None else _final(run)
+    checkpoint = model.checkpoint if model is not None else _final(run, whole)
     if checkpoint is None:
         return None
     found = scores_of(run.project, weights_of_checkpoint(checkpoint), origins_of_checkpoint(checkpoint))
     source = model.reference if model is not None else f"run:{run.name}"
     query = urlencode({"from": run.pk, "kind": "evaluate", "model": source})
     evaluate_url = f"{reverse('run-new', args=[run.project.slug])}?{query}"
-    return RunModel(checkpoint, model, next((item.base_url for item in found if item.base_url), ""), evaluate_url)
+    compare_url = next((item.base_url for item in found if item.base_url), "")
+    return RunModel(checkpoint, model, compare_url, evaluate_url, headline(found))
 
 
-def _final(run: Run) -> Checkpoint | None:
+def _final(run: Run, whole: Sequence[Checkpoint] | None) -> Checkpoint | None:
+    if whole is not None:
+        found = next((item for item in whole if item.final), None)
+        if found is not None:
+            found.run = run
+        return found
     rows = Checkpoint.objects.filter(run=run, final=True).select_related("run__parent", "run__resume_checkpoint")
     return rows.order_by("-attempt", "-step").first()

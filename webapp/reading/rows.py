@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from training.config import JobConfig, RewardComponent
-from training.rewards.facts import row_value
+from training.rows import row_value
 from webapp.datasets.models import Dataset
 from webapp.datasets.rows import row_of
 from webapp.rollouts.models import Rollout

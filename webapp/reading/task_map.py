@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from array import array
-from functools import lru_cache
 from typing import Any, NamedTuple
 
-from training.rewards.combining import CATEGORY_FIELDS
-from training.rewards.facts import row_value
+from webapp.datasets.categories import Categories, categories_in_file
 from webapp.reading.courses import Courses, courses_of, dataset_at
 from webapp.reading.visits import (
     KINDS,
@@ -28,8 +24,6 @@ COLUMNS = 60
 PER_PAGE = 40
 SHADES = 6
 """Colours of a share, ``reward-0`` to ``reward-5`` of the style sheet."""
-READ_BYTES = 64 << 20
-"""Of a dataset's file, to learn the categories of its rows; later rows have none."""
 CATEGORIES_SHOWN = 40
 
 
@@ -60,13 +54,6 @@ class TaskMap(NamedTuple):
     columns: list[tuple[int, int]]
     counts: dict[Kind, int]
     total: int
-
-
-class Categories(NamedTuple):
-    """The names of a dataset's categories, and the place of each row's among them; -1 where it has none."""
-
-    names: list[str]
-    of_row: array[int]
 
 
 def shade_of(share: float | None) -> int | None:
@@ -102,7 +89,7 @@ def task_map(run: Run, *, kind: Kind | None = None, sort: Sort = "row", page: in
         Line(
             task,
             texts.get((task.dataset, task.row), ""),
-            _category_of(known.get(task.dataset), task.row),
+            known[task.dataset].of(task.row) if task.dataset in known else "",
             boxes.get((task.dataset, task.row), [None] * len(columns)),
         )
         for task in found.tasks
@@ -143,41 +130,8 @@ def _categories(run: Run, courses: Courses) -> dict[int, Categories]:
     for number in range(len(courses.paths)):
         dataset = dataset_at(run, courses, number)
         if dataset is not None:
-            found[number] = _read(str(dataset.rows_path))
+            found[number] = categories_in_file(dataset.rows_path)
     return found
-
-
-def _category_of(found: Categories | None, row: int) -> str:
-    if found is None or row >= len(found.of_row) or found.of_row[row] < 0:
-        return ""
-    return found.names[found.of_row[row]]
-
-
-@lru_cache(maxsize=16)
-def _read(path: str) -> Categories:
-    """What the rows of a file say that they are, in the first field that one of them has. A version never changes."""
-    names: dict[str, int] = {}
-    of_row, left = array("i"), READ_BYTES
-    try:
-        with open(path, "rb") as file:
-            for line in file:
-                left -= len(line)
-                if left < 0:
-                    break
-                name = _category(line)
-                of_row.append(names.setdefault(name, len(names)) if name else -1)
-    except OSError:
-        return Categories([], array("i"))
-    return Categories(list(names), of_row)
-
-
-def _category(line: bytes) -> str:
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):
-        return ""
-    values = (row_value(row, field) for field in CATEGORY_FIELDS) if isinstance(row, dict) else ()
-    return next((value[:80] for value in values if isinstance(value, str) and value), "")
 
 
 def map_view(found: TaskMap, page: int) -> dict[str, Any]:

@@ -20,8 +20,9 @@ from envs.wire import Message
 from training.config import RewardComponent
 from training.errors import TiltyardError
 from training.rewards.base import Episode
-from training.rewards.combining import categories_of, counts_for, terms_of, total_of
+from training.rewards.combining import counts_for, terms_of, total_of
 from training.rewards.scoring import score_episode
+from training.rows import categories_of
 from webapp.pages import clean_name
 from webapp.rewards.models import RewardCase, RewardSpec
 from webapp.rewards.selectors import component_titles

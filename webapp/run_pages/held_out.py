@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 from uuid import UUID
 
@@ -15,11 +16,12 @@ from django.views.decorators.http import require_GET
 from training.evaluation.recorded import Report
 from webapp.comparison.boards import interval_of
 from webapp.comparison.figures import Cell, Column, cell, known_columns
+from webapp.engine.resuming import whole_checkpoints
 from webapp.outcomes import Outcome
 from webapp.pages import page_number
 from webapp.records.access import own_run
 from webapp.records.reports import event_text
-from webapp.registry.models import Checkpoint, CheckpointState
+from webapp.registry.models import Checkpoint
 from webapp.rollouts.models import Rollout
 from webapp.runs.models import Run, RunEvent
 
@@ -46,22 +48,24 @@ class HeldOut(NamedTuple):
     lines: list[Line]
 
 
-def held_out_of(run: Run) -> HeldOut | None:
-    """The newest ``SHOWN`` evaluations of a run; ``None`` where nothing was held out."""
+def held_out_of(run: Run, whole: Sequence[Checkpoint] | None = None) -> HeldOut | None:
+    """The newest ``SHOWN`` evaluations of a run; ``None`` where nothing was held out. ``whole`` are its whole
+    checkpoints where they were read before."""
     if "held_out" not in (run.health or {}):
         return None
-    chosen = RunEvent.objects.filter(run=run, kind="tasks_held_out").order_by("-seq").first()
-    events = RunEvent.objects.filter(run=run, kind="held_out_evaluated").order_by("-seq")[:SHOWN]
-    newest: dict[int, RunEvent] = {}
-    for event in events:
-        newest.setdefault(event.payload["step"], event)
+    told = RunEvent.objects.filter(run=run).order_by("-seq")
+    both = told.filter(kind="held_out_evaluated")[:SHOWN].union(told.filter(kind="tasks_held_out")[:1], all=True)
+    chosen, newest = None, dict[int, RunEvent]()
+    for event in both.order_by("-seq"):
+        if event.kind == "tasks_held_out":
+            chosen = event
+        else:
+            newest.setdefault(event.payload["step"], event)
     reports = {step: Report.model_validate(event.payload["report"]) for step, event in newest.items()}
     known = {column.name: column for column in known_columns(1)}
     columns = [known[name] for name in FIGURES if any(name in report.figures for report in reports.values())]
-    kept = {
-        item.step: item
-        for item in Checkpoint.objects.filter(run=run, state=CheckpointState.WHOLE, final=False).order_by("attempt")
-    }
+    points = whole_checkpoints(run) if whole is None else whole
+    kept = {item.step: item for item in reversed(points) if not item.final}
     best = (run.health["held_out"].get("best") or {}).get("step")
     lines = [
         Line(

@@ -13,14 +13,13 @@ from django.shortcuts import redirect, render
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_http_methods
 
-from webapp.datasets.pairs import MAX_GAP, counts, gaps_of, pairs_order, pairs_problem
+from webapp.datasets.pairs import BOUNDS, MAX_GAP, counts, gaps_of, pairs_order, pairs_problem
 from webapp.ids import name_validator
 from webapp.pages import add_errors
 from webapp.records.access import own_run
 from webapp.runs.models import Run
 from webapp.teams.models import Role, User
 
-BOUNDS = (0.05, 0.1, 0.25, 0.5, 1.0)
 DEFAULT_GAP = 0.5
 
 

@@ -17,11 +17,11 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_POST
 
 from training.errors import ConfigError
-from webapp.advisories.selectors import advised
+from webapp.advisories.selectors import Advised, advised
 from webapp.comparison.boards import own_figures
 from webapp.comparison.official import bfcl_score_files, official_of
 from webapp.endpoints.selectors import run_spend
-from webapp.engine.resuming import GoingOn
+from webapp.engine.resuming import GoingOn, whole_checkpoints
 from webapp.engine.services import run_pause, run_resume, run_stop
 from webapp.environments.selectors import baseline_short
 from webapp.failures import failure
@@ -35,14 +35,20 @@ from webapp.records.family import family_of
 from webapp.records.marks import ARCHIVABLE
 from webapp.records.reports import held_text, report_lines
 from webapp.records.selectors import run_view, stalled
+from webapp.registry.models import Checkpoint
 from webapp.rollouts.selectors import newest_rollouts, rollout_view
 from webapp.run_pages import page
+from webapp.run_pages.ended import Reader, context_of, told
 from webapp.run_pages.held_out import held_out_of
 from webapp.runs.models import Run
+from webapp.runs.states import RunState
+from webapp.summary.summary import ENDED, summary_of
 from webapp.teams.access import can_edit
 from webapp.teams.models import Project, Role, User
 
 CHILDREN_SHOWN = 5
+CHECKED = frozenset({RunState.DRAFT, RunState.QUEUED})
+"""States in which the check before the launch is news."""
 
 
 def _owns(project: Project) -> bool:
@@ -65,12 +71,12 @@ def run_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         "groups": reverse("run-group", args=[slug, pk, 0, 0]).removesuffix("0/0/"),
         "events": reverse("run-events", args=[slug, pk]),
     }
-    family = family_of(run)
+    family, whole = family_of(run), whole_checkpoints(run)
+    found = advised(run, whole)
     context = {
-        **_by_state(project, run),
-        "advised": advised(run),
+        **_by_state(project, run, found, whole),
         "family": family,
-        "held_out": held_out_of(run),
+        "held_out": held_out_of(run, whole),
         "official": official_of(run),
         "starred": getattr(run, "starred", False),
         "archivable": run.archived_at is not None or run.state in ARCHIVABLE,
@@ -89,16 +95,30 @@ def run_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         "data": page.page_data(run, urls, tab) | {"has_rollouts": has_rollouts},
         "step_rows": _step_rows(request, run) if tab == "rollouts" else None,
     }
+    if context["summary"] is not None:
+        context["tiles"] = [tile for tile in context["tiles"] if tile.name not in told(context["summary"])]
     if family is None or not family.more:  # else the family's card may lack some of them
         members = family.members if family is not None else []
         context["children"] = [each.run for each in members if each.run.parent_id == run.pk][:CHILDREN_SHOWN]
     return render(request, "runs/detail.html", context)
 
 
-def _by_state(project: Project, run: Run) -> dict[str, Any]:
+def _by_state(project: Project, run: Run, found: Advised, whole: list[Checkpoint]) -> dict[str, Any]:
     """What the templates draw anew when the run's state changes."""
-    view, clone, going_on = run_view(run), url_or_none("run-new", project.slug), GoingOn(run)
+    view, clone, going_on = run_view(run), url_or_none("run-new", project.slug), GoingOn(run, whole)
+    editor, made = can_edit(project), model_of_run(run, whole)
+    can = page.actions(going_on, editor=editor)
+    chat_url = f"{reverse('chat-new', args=[project.slug])}?{urlencode({'model': f'run:{run.name}'})}"
+    evaluate_url = f"{clone}?{urlencode({'from': run.pk, 'kind': 'evaluate', 'model': f'run:{run.name}'})}"
+    ended: dict[str, Any] = {"summary": None}
+    if run.state in ENDED:
+        came = summary_of(
+            run, editor=editor, made=made, going_on=going_on, advisories=found.open, checkpoints=whole
+        )  # fmt: skip
+        ended = context_of(run, came, Reader(can, editor, evaluate_url, chat_url))
     return {
+        **ended,
+        "advised": found,
         "project": project,
         "run": run,
         "view": view,
@@ -106,7 +126,6 @@ def _by_state(project: Project, run: Run) -> dict[str, Any]:
         "testbed": policy_table(run),
         "evaluation": own_figures(run),
         "spend": run_spend(run),
-        "made": model_of_run(run),
         "failure": failure(view["error"]),
         "stalled": stalled(view),
         "held": held_text(run.held),
@@ -114,13 +133,11 @@ def _by_state(project: Project, run: Run) -> dict[str, Any]:
         "next_act": page.next_act(going_on),
         "children": project.runs.filter(parent=run).order_by("created_at")[:CHILDREN_SHOWN],
         "branch_url": f"{clone}?resume={run.pk}" if clone else None,
-        "check": check_view(run),
-        "can_edit": can_edit(project),
-        "can": page.actions(going_on, editor=can_edit(project)),
+        "check": check_view(run) if run.state in CHECKED else None,
+        "can_edit": editor,
+        "can": can,
         "output": page.trainer_output(run),
         "clone_url": f"{clone}?from={run.pk}" if clone else None,
-        "chat_url": f"{reverse('chat-new', args=[project.slug])}?{urlencode({'model': f'run:{run.name}'})}",
-        "evaluate_url": f"{clone}?{urlencode({'from': run.pk, 'kind': 'evaluate', 'model': f'run:{run.name}'})}",
     }
 
 
@@ -129,10 +146,11 @@ def _by_state(project: Project, run: Run) -> dict[str, Any]:
 def run_advisories(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """What the doctor found in it. 204 while it is what the page shows already: nothing that is read shall jump."""
     project, run = own_run(request, slug, pk)
-    found = advised(run)
+    whole = whole_checkpoints(run)
+    found = advised(run, whole)
     if request.GET.get("shown") == found.key:
         return HttpResponse(status=204)
-    return render(request, "runs/_advisories.html", {**_by_state(project, run), "advised": found})
+    return render(request, "runs/_advisories.html", _by_state(project, run, found, whole))
 
 
 @login_required
@@ -153,7 +171,10 @@ def run_score_files(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @require_GET
 def run_parts(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """What an open page cannot draw by itself, as the run stands now: the buttons and the trainer's last output."""
-    return render(request, "runs/_parts.html", {**_by_state(*own_run(request, slug, pk)), "fresh": True})
+    project, run = own_run(request, slug, pk)
+    whole = whole_checkpoints(run)
+    context = _by_state(project, run, advised(run, whole), whole)
+    return render(request, "runs/_parts.html", {**context, "fresh": True})
 
 
 @login_required

@@ -11,8 +11,8 @@ from uuid import UUID
 
 import numpy as np
 
-from training.rewards.facts import row_value
 from training.rollout.figures import SUCCESS_PART
+from training.rows import row_value
 from webapp.comparison.categories import texts_of_rows
 from webapp.comparison.contestants import Contestant
 from webapp.comparison.numbers import same_tasks

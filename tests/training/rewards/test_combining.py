@@ -14,8 +14,9 @@ import pytest
 
 from training.config import JobConfig, RewardComponent, RewardSchedule
 from training.errors import RewardFault
-from training.rewards.combining import Aggregation, Scale, advantages, categories_of, factor, terms_of, total_of
+from training.rewards.combining import Aggregation, Scale, advantages, factor, terms_of, total_of
 from training.rewards.scoring import score_episode, validate_components
+from training.rows import categories_of
 
 from .episodes import episode, says
 

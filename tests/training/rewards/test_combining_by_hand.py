@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from training.config import RewardComponent, RewardSchedule
-from training.rewards.combining import advantages, categories_of, counts_for, factor, term_of, terms_of, total_of
+from training.rewards.combining import advantages, counts_for, factor, term_of, terms_of, total_of
+from training.rows import categories_of
 
 
 def part(name: str, weight: float = 1.0, **more: Any) -> RewardComponent:

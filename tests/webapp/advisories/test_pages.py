@@ -142,7 +142,7 @@ def test_what_can_be_gone_back_to_stands_beside_it(client: Client, advised: Run,
     Run.objects.filter(pk=advised.pk).update(state=RunState.PAUSED)
     told = part(client, advised, shown=key).content.decode()
     assert "Roll back to step 20 and change" in told and f"checkpoint={points[20].pk}" in told
-    assert f"checkpoint={points[2].pk}&amp;learning_rate=half" in told, "of the spike at step 3, which is over"
+    assert f"checkpoint={points[2].pk}&amp;change=slower" in told, "of the spike at step 3, which is over"
     items = client.get(f"/api/v1/runs/{advised.pk}/advisories").json()["items"]
     assert items[0]["before"] == {"id": str(points[20].pk), "step": 20}
     assert (items[0]["kept"], items[0]["paused"]) == (None, False)

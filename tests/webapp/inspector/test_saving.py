@@ -194,3 +194,70 @@ def test_the_api_saves_lists_and_deletes(played: Played, bob: User, client_for: 
     refused = post("projects/joust/rollouts/save", kind="view", name="c", query="outcome=won")
     assert refused.status_code == 422 and "won" in refused.json()["message"]
     assert post("projects/joust/rollouts/save", kind="poem", name="c").status_code == 422
+
+
+def test_before_saving_it_says_what_is_kept_and_what_is_left_out(
+    played: Played, bob: User, rita: User, charlie: User, client_for: ClientFor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, client = played.run, client_for(rita)
+    journal(attempt_dir(run.pk, 1), [*rollout("low", 0.1), *rollout("high", 1.0), scored("low", "high", step=1)])
+    Rollout.objects.filter(pk=played.rows["half"].pk).update(parse_errors=1)
+
+    def told(query: str = "", place: str = f"runs/{run.pk}") -> dict[str, Any]:
+        items = client.get(f"/api/v1/{place}/rollouts/save?{query}").json()["items"]
+        return {item["kind"]: item for item in items}
+
+    whole = told()
+    assert (whole["demonstrations"]["keeps"], whole["demonstrations"]["left_out"]) == (
+        4,
+        ["excluded or in flight: 2", "on held-out tasks: 1", "with unreadable calls: 1"],
+    )
+    assert (whole["tasks"]["keeps"], whole["tasks"]["left_out"]) == (7, ["rollouts on held-out tasks: 1"])
+    assert (whole["cases"]["says"], whole["cases"]["left_out"]) == ("6 test cases", ["without a reward: 2"])
+    assert whole["pairs"]["says"] == "at most 1 pair (≥ 0.05: 1, ≥ 0.1: 1, ≥ 0.25: 1, ≥ 0.5: 1, ≥ 1: 1)"
+    assert whole["pairs"]["left_out"] == ["groups without two rewards that count: 2", "on held-out tasks: 1"]
+    assert whole["lab"]["says"] == "6 rollouts of 3 groups"
+    assert told("outcome=solved")["lab"]["says"] == "4 rollouts of 1 groups", "each group is taken whole"
+    assert told("", "projects/joust")["cases"]["keeps"] == 6
+    page = client_for(bob).get(reverse("run-rollouts-save", args=["joust", run.pk])).content.decode()
+    assert "at most 4 conversations" in page and "with unreadable calls: 1" in page and "at most 1 pair" in page
+    Rollout.objects.filter(run=run, reward__isnull=False).update(reward=0.5)
+    assert (told()["pairs"]["keeps"], told()["pairs"]["left_out"][0]) == (0, "groups whose rewards are equal: 1")
+    Run.objects.filter(pk=run.pk).update(state="running")
+    assert "still at work" in told()["pairs"]["problem"] and not told()["lab"]["problem"]
+    assert "Choose the rollouts of one run" in told("outcome=failed&held_out=yes")["lab"]["problem"]
+    monkeypatch.setattr("webapp.inspector.counts.CASES_MOST", 5)
+    assert "6 rollouts have a reward, and 5" in told()["cases"]["problem"]
+    monkeypatch.setattr(finding, "COUNT_MOST", 3)
+    assert {item["problem"] for item in told().values()} == {
+        "More than 3 rollouts are like this. Narrow the view, then save it."
+    }
+    address = f"/api/v1/runs/{run.pk}/rollouts/save"
+    assert client_for(charlie).get(address).status_code == 404 and Client().get(address).status_code == 401
+    assert client.get(f"{address}?outcome=won").status_code == 422
+
+
+def test_pairs_keep_the_minimum_gap_that_was_asked_for(played: Played, bob: User, client_for: ClientFor) -> None:
+    run = played.run
+    events: list[Any] = []
+    for step, low, high in ((1, 0.5, 1.0), (2, 0.9, 1.0)):
+        names = f"low{step}", f"high{step}"
+        events += [*rollout(names[0], low), *rollout(names[1], high), scored(*names, step=step)]
+    journal(attempt_dir(run.pk, 1), events)
+    assert save(client_for(bob), run, "held_out=no", kind="pairs", name="far", min_gap="0.25").status_code == 302
+    made = Dataset.objects.get()
+    done(made)
+    made.refresh_from_db()
+    assert (made.rows, made.lineage["options"]["min_gap"]) == (1, 0.25)
+    assert json.loads(made.rows_path.read_text())["rollouts"] == ["high1", "low1"]
+    again = client_for(bob).post(
+        f"/api/v1/runs/{run.pk}/rollouts/save",
+        json.dumps({"kind": "pairs", "name": "near", "query": "held_out=no"}),
+        "application/json",
+    )
+    near = Dataset.objects.get(pk=again.json()["id"])
+    done(near)
+    near.refresh_from_db()
+    assert near.rows == 2
+    refused = save(client_for(bob), run, kind="pairs", name="x", min_gap="-1")
+    assert refused.status_code == 422

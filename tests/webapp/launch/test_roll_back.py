@@ -40,11 +40,11 @@ def test_the_child_starts_from_the_checkpoint_that_was_chosen(
 
 
 def test_half_the_learning_rate_is_half_of_what_was_learned_with(client_for: Clients, parent: Run, bob: User) -> None:
-    values = _form_values(asked(client_for(bob), parent, learning_rate="half").content.decode())
+    values = _form_values(asked(client_for(bob), parent, change="slower").content.decode())
     assert float(values["optim.learning_rate"]) == 1e-5, "of the method's default, 2e-5"
     parent.config["optim"]["learning_rate"] = 0.004
     parent.save(update_fields=["config"])
-    values = _form_values(asked(client_for(bob), parent, learning_rate="half").content.decode())
+    values = _form_values(asked(client_for(bob), parent, change="slower").content.decode())
     assert float(values["optim.learning_rate"]) == 0.002
 
 

@@ -232,7 +232,7 @@ def test_an_ended_run_links_its_model(
 ) -> None:
     client = client_for(bob)
     page = html.unescape(client.get(f"/p/joust/runs/{past.grpo.pk}/").content.decode())
-    card = page[page.index('id="run-model"') :]
+    card = page[page.index('id="ended-model"') :]
     assert f'href="/p/joust/models/{past.model.pk}/"' in card and "model=model%3Atool+caller" in card
     assert f"/api/v1/models/{past.model.pk}/download" in card and "Compare with its base" not in page
     page = client.get(f"/p/joust/runs/{past.warm.pk}/").content.decode()

@@ -23,6 +23,7 @@ from training.data.limits import (
 from training.data.problems import Finding, RowError, finding
 from training.data.recognition import Recognition
 from training.data.schema import Row
+from training.rows import category_of
 from training.words import Sentence, _, sentence
 
 SHORT_ROWS, SHORT_BARS = 64, 12
@@ -185,9 +186,9 @@ class Statistics:
         self.lengths.append(length)
         self.tools[min(len(row.tools or row.offered), MAX_TURNS_SHOWN)] += 1
         self.languages[_language(row)] += 1
-        category = row.extra.get("category")
-        if isinstance(category, str) and (category in self.categories or len(self.categories) < MAX_CATEGORIES):
-            self.categories[category[:100]] += 1
+        category = category_of(row.extra)
+        if category and (category in self.categories or len(self.categories) < MAX_CATEGORIES):
+            self.categories[category] += 1
         if row.facts:
             self.facts.update(row.facts)
         if len(self.preview) < self.preview_rows:

@@ -9,10 +9,10 @@ from typing import Any
 from pydantic import Field, field_validator
 
 from training.rewards.base import Episode, Params
-from training.rewards.facts import row_value
 from training.rewards.general.patterns import MAX_PATTERN_CHARS, found, pattern_problem
 from training.rewards.general.schemas import MAX_SCHEMA_CHARS, matches, schema_problem
 from training.rewards.numbers import first_number, numbers
+from training.rows import row_value
 from training.words import _, sentence
 
 MAX_CHARS = 100_000

@@ -13,10 +13,10 @@ from pydantic import Field
 
 from training.config import RewardComponent
 from training.rewards.base import Component, Episode, Example, Params, Span
-from training.rewards.facts import row_value
 from training.rewards.helloagents import spans
 from training.rewards.numbers import first_number, numbers
 from training.rewards.samples import played, says
+from training.rows import row_value
 from training.words import _
 
 SOURCE = "HelloAgents v0.2.5, RLTrainingTool"

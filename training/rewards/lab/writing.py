@@ -17,10 +17,10 @@ from envs.wire import Message
 from training.config import RewardComponent
 from training.errors import DataError
 from training.rewards.base import Episode
-from training.rewards.combining import categories_of
 from training.rewards.lab.behaviour import Behaviour, behaviour_of
 from training.rewards.lab.table import COLUMNS_NAME, EPISODES_NAME, META_NAME, PART_PREFIX, ROWS_NAME, STATUSES
 from training.rewards.lab.values import component_key
+from training.rows import categories_of
 from training.words import _
 
 MAX_ROLLOUTS = 200_000

@@ -88,10 +88,20 @@ class SavedView(BaseModel):
     created_at: datetime
 
 
+class Would(BaseModel):
+    """What one way to save the rollouts that were found would make."""
+
+    kind: str = Field(description="demonstrations, tasks, pairs, lab or cases")
+    keeps: int = Field(description="conversations, tasks, pairs, rollouts or cases; 0 with a problem")
+    says: str
+    left_out: list[str] = Field(description="why others are left out, with how many")
+    problem: str = Field(description="why nothing can be saved in this way; else empty")
+
+
 class Kept(BaseModel):
     """What was made of the rollouts that were found."""
 
-    kind: str = Field(description="view or dataset")
+    kind: str = Field(description="view, dataset, lab or cases")
     id: UUID
     name: str
     url: str

@@ -1,0 +1,30 @@
+"""Reading a row of a dataset: a value at a path, and what the row says that it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+CATEGORY_FIELDS = ("category", "data_source", "ability", "split", "extra_info.category", "extra_info.dataset_type")
+CATEGORY_CHARACTERS = 80
+
+
+def row_value(row: Any, path: str) -> Any:
+    """The value of a row at a dotted path such as ``reward_model.ground_truth``, or ``None``."""
+    value: Any = row
+    for key in path.split("."):
+        if not isinstance(value, dict):
+            return None
+        value = value.get(key)
+    return value
+
+
+def category_of(row: Any) -> str:
+    """What a row says that it is, in the first of the usual fields that it has; empty where it has none."""
+    values = (row_value(row, field) for field in CATEGORY_FIELDS)
+    return next((value[:CATEGORY_CHARACTERS] for value in values if isinstance(value, str) and value), "")
+
+
+def categories_of(row: dict[str, Any]) -> set[str]:
+    """All that a row says that it is, whole: a reward component may name any of them."""
+    found = (row_value(row, field) for field in CATEGORY_FIELDS)
+    return {value for value in found if isinstance(value, str)}

@@ -1,0 +1,223 @@
+"""The card that the page of an ended run begins with: a fact a cell, each with what one does about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
+
+from django.template.defaultfilters import filesizeformat
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from webapp.figures import NOTHING, duration, figure
+from webapp.runs.models import Run
+from webapp.runs.states import RunState
+from webapp.summary.facts import REWARD, SUCCESS, Best, Cost, Gain, HeldOut
+from webapp.summary.summary import Summary
+
+
+class Act(NamedTuple):
+    """A button of a fact."""
+
+    label: str
+    url: str
+    icon: str = ""
+    id: str = ""
+    download: bool = False
+    primary: bool = False
+
+
+class Fact(NamedTuple):
+    """A cell. ``beside`` stands small next to the value; ``link`` is where ``link_text`` in it leads."""
+
+    key: str
+    title: str
+    value: str
+    beside: str = ""
+    about: str = ""
+    acts: tuple[Act, ...] = ()
+    tag: str = ""
+    link: str = ""
+
+
+class Reader(NamedTuple):
+    """What the reader may do, with the addresses that the page has made anyway."""
+
+    can: dict[str, bool]
+    editor: bool
+    evaluate_url: str
+    chat_url: str
+
+
+def facts_of(run: Run, found: Summary, reader: Reader) -> list[Fact]:
+    """The cells of the card, the most important first."""
+    learns, plays = run.method.trains, run.method.plays
+    facts = [_gain(run, gain, reader) for gain in found.gains]
+    if learns and not facts:
+        facts = [Fact("figures", _("Figures"), NOTHING, about=_("No step was trained to its end."))]
+    if found.best is not None:
+        facts.append(_best(run, found.best, reader))
+    if learns and plays:
+        facts.append(_held_out(run, found, reader))
+    facts.append(_cost(found.cost))
+    if learns and not run.imported_from:
+        facts.append(_model(run, found, reader))
+    if learns and plays:
+        facts.append(_advisories(found))
+    return facts
+
+
+def _gain(run: Run, gain: Gain, reader: Reader) -> Fact:
+    before, after = gain.texts
+    if gain.before is None:
+        return Fact(gain.name, gain.title, after, about=_("of one step"))
+    words = ngettext(
+        "the first and the last of %(of)s steps", "means of the first %(n)s and the last %(n)s of %(of)s steps",
+        gain.steps,
+    )  # fmt: skip
+    acts: tuple[Act, ...] = ()
+    if gain.name == SUCCESS:
+        acts = (Act(_("Task by task"), reverse("run-tasks", args=[run.project.slug, run.pk])),)
+    elif gain.name == REWARD and reader.can["lab"]:
+        acts = (Act(_("Open in the lab"), f"{reverse('lab', args=[run.project.slug])}?run={run.pk}", "rewards"),)
+    return Fact(
+        gain.name, gain.title, f"{before} → {after}", about=words % {"n": gain.steps, "of": gain.of}, acts=acts
+    )  # fmt: skip
+
+
+def _best(run: Run, best: Best, reader: Reader) -> Fact:
+    return Fact(
+        "best", _("Best step"), str(best.step), best.text, f"{_why_best(best)}; {_weights(best)}",
+        tuple(_best_acts(run, best)) if reader.editor else (),
+    )  # fmt: skip
+
+
+def _why_best(best: Best) -> str:
+    if best.held_out:
+        return _("by success on held-out tasks")
+    if best.metric == SUCCESS:
+        words = ngettext("by the success of one step", "by the mean success of %(n)s steps", best.window)
+    else:
+        words = ngettext(
+            "by the reward of one step, as nothing judged the tasks",
+            "by the mean reward of %(n)s steps, as nothing judged the tasks",
+            best.window,
+        )
+    return words % {"n": best.window}
+
+
+def _weights(best: Best) -> str:
+    found = best.checkpoint
+    if found is None:
+        return _("no checkpoint was kept")
+    if found.final:
+        return _("nearest weights: the finished model, of step %(step)s") % {"step": found.step}
+    return _("nearest weights: the checkpoint of step %(step)s") % {"step": found.step}
+
+
+def _best_acts(run: Run, best: Best) -> Iterator[Act]:
+    found, slug = best.checkpoint, run.project.slug
+    if found is None or found.final:  # the model has a cell of its own
+        return
+    chat = {"model": f"checkpoint:{found.pk}"}
+    yield Act(_("Chat"), f"{reverse('chat-new', args=[slug])}?{urlencode(chat)}", "chat")
+    asked = {"kind": "run", "checkpoint": found.pk, "name": f"{run.name[:70]}-{found.step}"}
+    yield Act(_("Register it"), f"{reverse('model-new', args=[slug])}?{urlencode(asked)}", "models")
+
+
+def _held_out(run: Run, found: Summary, reader: Reader) -> Fact:
+    title, held = _("Held-out success"), found.held_out
+    url = found.made.evaluate_url if found.made is not None else reader.evaluate_url
+    evaluate = (Act(_("Evaluate"), url, "check", "run-evaluate"),) if reader.can["evaluate"] else ()
+    if held is None:
+        why = _("Nothing was held out. Evaluate every and Held-out share in the config give this figure.")
+        if evaluate:
+            why = _("Nobody has looked: evaluate the model on tasks that it did not learn from.")
+        return Fact("held-out", title, NOTHING, about=why, acts=evaluate)
+    value, low, high = held.texts
+    rollouts = ()
+    if held.step is not None:
+        address = reverse("run-held-out-step", args=[run.project.slug, run.pk, held.step])
+        rollouts = (Act(_("Its rollouts"), address),)
+    return Fact(
+        "held-out", title, value, f"{low} – {high}" if held.low is not None else "", _of_tasks(held),
+        (*rollouts, *evaluate), link=reverse("run-detail", args=[run.project.slug, held.run.pk]) if held.run else "",
+    )  # fmt: skip
+
+
+def _of_tasks(held: HeldOut) -> str:
+    """Over how many tasks, and who played them."""
+    many = ngettext("%(n)s task", "%(n)s tasks", held.tasks) % {"n": held.tasks} if held.tasks else ""
+    by = held.run.name if held.run else _("after step %(step)s, the best one") % {"step": held.step}
+    warning = _("it learned from these tasks, so this says little") if held.trained_on else ""
+    return ", ".join(part for part in (many, by, warning) if part)
+
+
+def _cost(cost: Cost) -> Fact:
+    if cost.device_seconds is None:
+        return Fact("cost", _("Cost"), NOTHING, about=_("No worker was at work on it."))
+    said = [ngettext("%(n)s attempt", "%(n)s attempts", cost.attempts) % {"n": cost.attempts}]
+    if cost.tokens is not None:
+        said.append(_("about %(n)s tokens sampled") % {"n": rounded(cost.tokens)})
+    if cost.judge_requests is not None:
+        number = int(cost.judge_requests)
+        said.append(ngettext("%(n)s judge request", "%(n)s judge requests", number) % {"n": rounded(number)})
+    if cost.judge_cost:
+        said.append(_("%(money)s for judges at the prices that are set") % {"money": figure(cost.judge_cost)})
+    device = {"cpu": "CPU", "cuda": "GPU"}.get(cost.device.partition(":")[0], cost.device)
+    return Fact("cost", _("Cost"), duration(cost.device_seconds), device, " · ".join(said))
+
+
+def rounded(number: float) -> str:
+    """Three digits of a count, and zeros: 1,230,000."""
+    digits = max(0, len(str(int(number))) - 3)
+    return f"{round(number, -digits):,.0f}"
+
+
+def _model(run: Run, found: Summary, reader: Reader) -> Fact:
+    made, title = found.made, _("Model")
+    if made is None:
+        gone = run.state == RunState.SUCCEEDED
+        why = _("Its finished model is not here.") if gone else _("A run that succeeds leaves a finished model.")
+        return Fact("model", title, NOTHING, about=why)
+    slug, item = run.project.slug, made.model
+    about = f"{_('step %(step)s') % {'step': made.checkpoint.step}} · {filesizeformat(made.checkpoint.bytes)}"
+    acts: list[Act] = []
+    if item is not None:
+        acts.append(Act(_("Download"), f"/api/v1/models/{item.pk}/download", "download", download=True))
+    elif reader.editor:
+        asked = {"kind": "run", "checkpoint": made.checkpoint.pk, "name": run.name}
+        url = f"{reverse('model-new', args=[slug])}?{urlencode(asked)}"
+        acts.append(Act(_("Register the model"), url, primary=True))
+    if made.compare_url:
+        acts.append(Act(_("Compare with its base"), made.compare_url, "compare"))
+    if reader.can["evaluate"]:
+        acts.append(Act(_("Chat"), reader.chat_url, "chat", "run-chat"))
+    if item is None:
+        return Fact("model", title, _("not registered yet"), about=about, acts=tuple(acts))
+    return Fact(
+        "model", title, item.name, about=about, acts=tuple(acts), tag=item.get_mark_display() if item.mark else "",
+        link=reverse("model-detail", args=[slug, item.pk]),
+    )  # fmt: skip
+
+
+def _advisories(found: Summary) -> Fact:
+    title, still = _("Advisories"), found.advisories
+    if not still:
+        return Fact("advisories", title, _("none open"))
+    worst = _("the gravest: %(title)s") % {"title": still[0].title}
+    many = ngettext("%(n)s open", "%(n)s open", len(still)) % {"n": len(still)}
+    return Fact("advisories", title, many, about=worst, acts=(Act(_("Read them"), "#run-advisories"),))
+
+
+def told(found: Summary) -> set[str]:
+    """Tiles that the card says better: of an ended run the last step's figure is no news beside them."""
+    names = {gain.name for gain in found.gains}
+    return names | {"heldout/success"} if found.held_out is not None else names
+
+
+def context_of(run: Run, found: Summary, reader: Reader) -> dict[str, Any]:
+    """What the card's template needs."""
+    return {"summary": found, "facts": facts_of(run, found, reader)}

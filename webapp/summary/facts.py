@@ -1,0 +1,172 @@
+"""The figures of an ended run that a person asks for first: from where to where, the best step, held out, the cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from training.config import JobConfig
+from training.metrics import METRICS
+from webapp.figures import duration, figure, percent
+from webapp.metrics.ends import Ends, Spent, Taken, taken
+from webapp.model_pages.scores import Score
+from webapp.registry.models import Checkpoint, CheckpointState
+from webapp.runs.config import config_of
+from webapp.runs.models import Run
+from webapp.text import translated
+
+SUCCESS, REWARD, LENGTH, EXCLUDED = "rollouts/task_success", "reward", "completions/mean_length", "excluded_share"
+FOLLOWED = {
+    "rollouts": (SUCCESS, REWARD),
+    "preferences": ("rewards/accuracies", "loss"),
+    "demonstrations": ("heldout/loss", "mean_token_accuracy", "loss"),
+}
+"""By what a method learns from: the figures that are followed from the first steps to the last, the first one first."""
+SPENT = (LENGTH, f"rollouts/{EXCLUDED}", "judge/requests", "judge/cost")
+SHOWN = {"figure": figure, "percent": percent, "duration": duration}
+
+
+class Gain(NamedTuple):
+    """A figure's way: means of the first and of the last ``steps`` of the ``of`` steps that have it. ``before`` is
+    ``None`` where only one step has it."""
+
+    name: str
+    title: str
+    before: float | None
+    after: float
+    steps: int
+    of: int
+
+    @property
+    def texts(self) -> tuple[str, str]:
+        """Both as a page writes them."""
+        shown = SHOWN[METRICS[self.name].form]
+        return shown(self.before), shown(self.after)
+
+
+class Best(NamedTuple):
+    """The best step: by success on held-out tasks, else by the mean of success (of the reward where nothing judged the
+    tasks) over ``window`` steps that it ends. ``checkpoint`` is the whole one nearest to it."""
+
+    step: int
+    value: float
+    metric: str
+    window: int
+    checkpoint: Checkpoint | None
+
+    @property
+    def held_out(self) -> bool:
+        """Whether held-out tasks decided."""
+        return self.metric == "heldout/success"
+
+    @property
+    def text(self) -> str:
+        """Its value as a page writes it."""
+        return SHOWN[METRICS[self.metric].form](self.value)
+
+
+class HeldOut(NamedTuple):
+    """Success on tasks that were not learned from, with its interval over ``tasks``: of the run's evaluation after
+    ``step``, or of another run that evaluated its model. ``trained_on``: these tasks were learned from after all."""
+
+    success: float
+    low: float | None
+    high: float | None
+    tasks: int
+    step: int | None = None
+    run: Run | None = None
+    trained_on: bool = False
+
+    @property
+    def texts(self) -> tuple[str, str, str]:
+        """The value and the ends of its interval as a page writes them."""
+        return percent(self.success), percent(self.low), percent(self.high)
+
+
+class Cost(NamedTuple):
+    """What the run took. ``tokens``: about so many that the model sampled; ``None`` where nobody counted."""
+
+    device: str
+    device_seconds: float | None
+    attempts: int
+    tokens: float | None
+    judge_requests: float | None
+    judge_cost: float | None
+
+
+def taken_by(run: Run) -> Taken:
+    """The followed figures of a run that trains, in their order, and what any run took."""
+    names = FOLLOWED.get(run.method.learns_from, ())
+    found = taken(run, names, SPENT)
+    return found._replace(ends={name: found.ends[name] for name in names if name in found.ends})
+
+
+def gains_of(ways: dict[str, Ends]) -> list[Gain]:
+    """The followed figures as a page tells them."""
+    return [
+        Gain(
+            name, translated(METRICS[name].title), way.before if way.total > 1 else None, way.after, way.part, way.total
+        )
+        for name, way in ways.items()
+    ]
+
+
+def best_of(run: Run, ways: dict[str, Ends], checkpoints: Sequence[Checkpoint]) -> Best | None:
+    """The best step of a run that learns from rollouts, and the checkpoint that has its weights, or nearly."""
+    found: dict[str, Any] | None = (run.health.get("held_out") or {}).get("best")
+    if found is not None:
+        return Best(found["step"], found["success"], "heldout/success", 1, nearest(checkpoints, found["step"]))
+    name = next((name for name in (SUCCESS, REWARD) if name in ways), None)
+    if name is None or run.method.learns_from != "rollouts":
+        return None
+    way = ways[name]
+    return Best(way.best_step, way.best, name, way.window, nearest(checkpoints, way.best_step))
+
+
+def nearest(checkpoints: Sequence[Checkpoint], step: int) -> Checkpoint | None:
+    """The whole checkpoint nearest to a step: of equally near ones the finished model, then the later."""
+    whole = [item for item in checkpoints if item.state == CheckpointState.WHOLE]
+    return min(whole, key=lambda item: (abs(item.step - step), not item.final, -item.step), default=None)
+
+
+def held_out_of(run: Run, score: Score | None) -> HeldOut | None:
+    """The run's own evaluation of its best step, else what another run found of its model; ``None``: nobody looked."""
+    known = run.health.get("held_out") or {}
+    own = known.get("best") or known.get("newest")
+    if own is not None:
+        return HeldOut(own["success"], own["low"], own["high"], known.get("tasks") or 0, step=own["step"])
+    found = score.report.figures.get("success") if score is not None else None
+    if score is None or found is None or found.value is None:
+        return None
+    return HeldOut(
+        found.value, found.low, found.high, found.tasks, run=score.run, trained_on=score.trained_on
+    )  # fmt: skip
+
+
+def cost_of(run: Run, spent: Spent) -> Cost:
+    """What the run took, as far as it was counted."""
+    config = config_of(run)
+
+    def total(name: str) -> float | None:
+        return spent.sums[name][0] if name in spent.sums else None
+
+    return Cost(
+        spent.device, spent.device_seconds, run.attempt, _tokens(spent, config), total("judge/requests"),
+        total("judge/cost"),
+    )  # fmt: skip
+
+
+def _tokens(spent: Spent, config: JobConfig | None) -> float | None:
+    """Mean length × rollouts of a step, less those that were excluded; ``None`` where stages have steps of different
+    sizes."""
+    sizes = {course.rollouts_per_step for course in config.courses} if config is not None else set()
+    if LENGTH not in spent.sums or len(sizes) != 1:
+        return None
+    lost, steps = spent.sums.get(f"rollouts/{EXCLUDED}", (0.0, 1))
+    return spent.sums[LENGTH][0] * sizes.pop() * (1 - lost / steps)
+
+
+def run_id(held_out: HeldOut | None) -> UUID | None:
+    """The run that evaluated the model, where another one did."""
+    return held_out.run.pk if held_out is not None and held_out.run is not None else None

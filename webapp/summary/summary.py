@@ -1,0 +1,122 @@
+"""The summary of a run: what its page begins with once it has ended, and what the API and the command line tell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
+
+from django.urls import reverse
+
+from webapp.advisories.selectors import AdvisoryView, advisories_of
+from webapp.engine.resuming import GoingOn, whole_checkpoints
+from webapp.model_pages.page import RunModel, model_of_run
+from webapp.registry.models import Checkpoint
+from webapp.runs.models import Run
+from webapp.runs.states import TERMINAL, RunState
+from webapp.summary.advice import Advice, Seen, advice_of
+from webapp.summary.facts import (
+    Best,
+    Cost,
+    Gain,
+    HeldOut,
+    best_of,
+    cost_of,
+    gains_of,
+    held_out_of,
+    run_id,
+    taken_by,
+)
+
+ENDED = frozenset({*TERMINAL, RunState.PAUSED})
+
+
+class Summary(NamedTuple):
+    """What came of a run. ``advisories`` are the open ones, the gravest first."""
+
+    gains: list[Gain]
+    best: Best | None
+    held_out: HeldOut | None
+    cost: Cost
+    made: RunModel | None
+    advisories: Sequence[AdvisoryView]
+    advice: list[Advice]
+
+
+def summary_of(
+    run: Run,
+    *,
+    editor: bool,
+    made: RunModel | None,
+    going_on: GoingOn,
+    advisories: Sequence[AdvisoryView],
+    checkpoints: Sequence[Checkpoint],
+) -> Summary:
+    """The summary, of what a page has read anyway; one query of its own."""
+    ways, spent = taken_by(run)
+    best = best_of(run, ways, checkpoints)
+    held_out = held_out_of(run, made.score if made else None)
+    still = [item for item in advisories if item.open]
+    new = reverse("run-new", args=[run.project.slug])
+    known = editor and not run.imported_from  # else nobody knows its config
+    seen = Seen(
+        run=run,
+        ways=ways,
+        best=best,
+        held_out=held_out,
+        advisories=still,
+        clone=f"{new}?{urlencode({'from': run.pk})}" if known else "",
+        branch=f"{new}?{urlencode({'resume': run.pk})}" if known and going_on.branch_point is not None else "",
+        model=_reference(run, made),
+        evaluate=made.evaluate_url if made is not None and editor else "",
+    )
+    return Summary(gains_of(ways), best, held_out, cost_of(run, spent), made, still, advice_of(seen))
+
+
+def _reference(run: Run, made: RunModel | None) -> str:
+    if made is None:
+        return ""
+    return made.model.reference if made.model is not None else f"run:{run.name}"
+
+
+def summary_read(run: Run, *, editor: bool) -> Summary:
+    """The summary of a run of which nothing else was read."""
+    points = whole_checkpoints(run)
+    return summary_of(
+        run,
+        editor=editor,
+        made=model_of_run(run, points),
+        going_on=GoingOn(run, points),
+        advisories=advisories_of(run, points),
+        checkpoints=points,
+    )
+
+
+def summary_out(run: Run, found: Summary) -> dict[str, Any]:
+    """A summary as the API tells it."""
+    best, made, worst = found.best, found.made, next(iter(found.advisories), None)
+    return {
+        "id": str(run.pk),
+        "state": run.state,
+        "ended": run.state in ENDED,
+        "gains": [each._asdict() for each in found.gains],
+        "best": None if best is None else best._asdict() | {"checkpoint": _place(best.checkpoint)},
+        "held_out": None if found.held_out is None else found.held_out._asdict() | {"run": run_id(found.held_out)},
+        "cost": found.cost._asdict(),
+        "model": None
+        if made is None
+        else {
+            "id": made.model.pk if made.model else None,
+            "name": made.model.name if made.model else "",
+            "checkpoint": _place(made.checkpoint),
+        },
+        "advisories": {
+            "open": len(found.advisories),
+            "worst": None if worst is None else {"code": worst.code, "severity": worst.severity, "title": worst.title},
+        },
+        "next": [each._asdict() for each in found.advice],
+    }
+
+
+def _place(checkpoint: Checkpoint | None) -> dict[str, Any] | None:
+    return None if checkpoint is None else {"id": checkpoint.pk, "step": checkpoint.step}
