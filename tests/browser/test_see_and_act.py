@@ -44,16 +44,15 @@ class Seeing(Journey):
 
     def save(self) -> None:
         """What was found, as an evaluation set."""
-        page = self.page
+        page, found = self.page, self.page.url
         page.get_by_role("link", name="Save as…").click()
         page.check("input[name=kind][value=tasks]")
         page.fill("input[name=name]", "hard")
         page.get_by_role("button", name="Save", exact=True).click()
-        page.wait_for_url(re.compile(r"/datasets/"))
+        page.wait_for_selector(".page-head .badge[data-state=ready]")
         played = Rollout.objects.filter(run__name="seen", outcome="failed").values("row").distinct().count()
         assert Dataset.objects.get(name="hard").rows == played
-        page.go_back()
-        page.go_back()
+        page.goto(found)
 
     def read(self) -> None:
         """One of them: its turns, the words of a component, its tokens in colour."""
