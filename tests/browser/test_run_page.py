@@ -52,9 +52,9 @@ class Trainer:
         self.projector.drain()
 
 
-def _begin(rollout: str, step: int, index: int) -> list[Event]:
+def _begin(rollout: str, step: int, index: int, group: int = 0) -> list[Event]:
     prompt = TurnAdded(rollout=rollout, turn=0, messages=[Message(role="user", content="Buy red shoes")])
-    return [RolloutStarted(rollout=rollout, step=step, group=0, index=index, task="Buy red shoes"), prompt]
+    return [RolloutStarted(rollout=rollout, step=step, group=group, index=index, task="Buy red shoes"), prompt]
 
 
 def _finish(rollout: str, reward: float) -> Event:
@@ -125,7 +125,7 @@ def test_the_page_follows_the_run(tab: Any, trainer: Trainer) -> None:
             seconds=0.4,
         )
     )
-    _wait(tab, "#flight-slow", "turn 2 · search")
+    _wait(tab, "#flight-slow", "turn 1 · waits for search")
     trainer.say(_finish("b", 1.0), Metrics(step=2, values={"reward": 0.75}))
     _wait(tab, '.tile[data-metric="reward"] .tile-value', "0.750")
     _wait(tab, "#run-steps", "step 2 of 10")
@@ -273,23 +273,68 @@ def test_the_grid_of_a_step_keeps_its_shape(tab: Any, trainer: Trainer) -> None:
     assert tab.locator(".flight-cell[data-status=waiting]").count() == 62
     height = box.bounding_box()["height"]
     trainer.say(*(event for number in range(2, 8) for event in _begin(f"r{number}", 2, number)))
-    _wait(tab, "#flight-slow", "Slowest: 0.0 · turn ")
+    slow = tab.locator("#flight-slow li")
+    _wait(tab, "#flight-slow", "0.2 · Buy red shoes")
+    assert [line.split(" · ")[0].strip() for line in slow.all_inner_texts()] == ["0.0", "0.1", "0.2"]
     trainer.say(*(_finish(f"r{number}", 1.0) for number in range(2, 8)), _finish("b", 0.0), _finish("c", 1.0))
     _wait(tab, "#flight-count", "8 / 64")
     assert tab.locator(".flight-cell[data-reward='5']").count() == 7, "a scored rollout stays, coloured by its reward"
-    assert tab.inner_text("#flight-slow") == "No rollout is being played now."
+    assert tab.inner_text("#flight-slow").strip() == "No rollout is being played now."
     assert (cells.count(), box.bounding_box()["height"]) == (64, height)
     assert tab.locator("#flight [tabindex='0']").count() == 1, "one tab stop"
     cells.first.focus()
     tab.keyboard.press("ArrowRight")
     assert "0.1 · solved" in tab.inner_text("#flight-about") and "reward 1" in tab.inner_text("#flight-about")
-    trainer.say(PhaseChanged(phase="generating", step=3), *_begin("d", 3, 0))
+    trainer.say(*(event for place in range(8, 64) for event in _begin(f"r{place}", 2, place % 8, place // 8)))
+    trainer.say(*(_finish(f"r{place}", 1.0) for place in range(8, 64)), PhaseChanged(phase="training", step=2))
+    _wait(tab, "#flight-step", "step 2, done")
+    trainer.say(Metrics(step=2, values={"reward": 0.5}), PhaseChanged(phase="generating", step=3))
+    _wait(tab, "#run-steps", "step 2 of 10")
+    assert tab.inner_text("#flight-count") == "64 / 64", "it stays until the next one begins"
+    trainer.say(*_begin("d", 3, 0))
     _wait(tab, "#flight-step", "3")
     assert tab.locator(".flight-cell[data-status=waiting]").count() == 63 and box.bounding_box()["height"] == height
-    tab.keyboard.press("Home")
+    run_transition(trainer.lease.run_id, RunState.FAILED, lease=trainer.lease)
+    _wait(tab, "#run-state", "failed")
+    assert box.bounding_box()["height"] == height and "Last step" in tab.inner_text(".watch-flight")
+    cells.first.focus()
     tab.keyboard.press("Enter")
     tab.wait_for_selector("#transcript:visible")
     assert tab.problems == []
+
+
+LOOKS = """() => [...document.querySelectorAll(
+    "#flight .flight-cell, #flight-slow li > :not(.flight-age), #flight-step, #flight-count"
+)].map(node => [node.textContent.trim(), node.title, node.getAttribute("href"), node.getAttribute("aria-label"),
+    node.dataset.status, node.dataset.outcome, node.dataset.reward, node.getAttribute("role")])"""
+
+
+@pytest.mark.parametrize("locale", ["en", "zh-CN"])
+def test_the_first_look_at_the_grid_is_the_last(
+    locale: str, trainer: Trainer, page_for: Callable[..., Any], bob: User
+) -> None:
+    """What the server draws and what the page makes of the first frames is the same, or it would jump."""
+    call = ToolCall(id="1", name="search", arguments={})
+    asked = Message(role="assistant", content="", tool_calls=[call])
+    trainer.say(*_begin("d", 2, 2), TurnAdded(rollout="d", turn=1, messages=[asked], tokens=1))
+    trainer.say(*_begin("e", 2, 3), TurnAdded(rollout="e", turn=1, messages=[asked], tokens=1))
+    trainer.say(TurnAdded(rollout="e", turn=2, messages=[Message(role="tool", content="1")]), _finish("c", 0.4))
+    timeout = ErrorInfo(code="environment_timeout", boundary=Boundary.ENVIRONMENT, message="No answer in 30 s.")
+    trainer.say(*_begin("f", 2, 4), RolloutFinished(rollout="f", status="excluded", error=timeout))
+    trainer.say(*_begin("g", 2, 0, 3), _finish("g", 1.0), RolloutStarted(rollout="h", step=2, group=1, index=0))
+    run = Run.objects.select_related("project").get(pk=trainer.lease.run_id)
+    address = f"/p/{run.project.slug}/runs/{run.pk}/"
+    page = page_for(bob, locale=locale)
+    page.add_init_script(
+        f"document.addEventListener('readystatechange', () => {{ window.first ??= JSON.stringify(({LOOKS})()) }})"
+    )
+    page.goto(address)
+    page.wait_for_function("() => document.querySelector('.flight-cell[data-sign]')")
+    page.wait_for_function("() => document.querySelector('#run-live').dataset.state === 'live'")
+    page.wait_for_timeout(1500)
+    drawn = page.evaluate("() => JSON.parse(window.first)")
+    assert page.evaluate(LOOKS) == drawn and len(drawn) == 2 + 64 + 3 * 2
+    assert sorted(mark for mark, *_rest in drawn[2:66] if mark) == ["1", "1", "1", "2", "~", "✓"]
 
 
 def test_live_charts_show_the_same_steps(tab: Any, trainer: Trainer) -> None:

@@ -37,6 +37,7 @@ from webapp.records.reports import held_text, report_lines
 from webapp.records.selectors import run_view, stalled
 from webapp.rollouts.selectors import newest_rollouts, rollout_view
 from webapp.run_pages import page
+from webapp.run_pages.flight import flight_of
 from webapp.run_pages.held_out import held_out_of
 from webapp.runs.models import Run
 from webapp.teams.access import can_edit
@@ -78,6 +79,7 @@ def run_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         "has_rollouts": has_rollouts,
         "read": import_report(run),
         "tiles": page.tiles(run),
+        "flight": flight_of(run),
         "config": page.config_texts(run, places=_owns(project)),
         "changed": page.changed_options(run),
         "custom_code": page.custom_code(run),
