@@ -21,7 +21,7 @@ from webapp.rollouts.models import Rollout, RolloutStatus, Turn
 from webapp.rollouts.selectors import newest_rollouts
 from webapp.runs.config import config_at
 from webapp.runs.models import Run
-from webapp.runs.states import RunState
+from webapp.runs.states import LEASED, RunState
 from webapp.strings import run_words
 from webapp.text import clean_text, finite
 
@@ -72,7 +72,7 @@ class Flight(NamedTuple):
     """What the card shows. ``extra`` holds the groups of refills, where the run's config allows any."""
 
     step: str
-    count: str
+    ended: str
     grid: Box
     extra: Box | None
     slowest: list[Slow]
@@ -91,7 +91,7 @@ def flight_of(run: Run) -> Flight | None:
     if not run.method.plays or run.imported_from:
         return None
     config, rollouts = config_at(run, run.step + 1), newest_rollouts(run, None)
-    turns = last_turns(rollouts)
+    turns = last_turns(rollouts) if run.state in LEASED else {}
     phase = run.phase if run.state == RunState.RUNNING else ""
     words = _Words(turns, phase)
     groups = _groups(rollouts, config, words)
@@ -100,7 +100,7 @@ def flight_of(run: Run) -> Flight | None:
     count = sum(len(group.dots) for group in groups)
     return Flight(
         step=words.say("flight.step_done" if count == ended else "step_number", n=rollouts[0].step) if rollouts else "",
-        count=f"{ended} / {count}" if count else "",
+        ended=f"{ended} / {count}" if count else "",
         grid=_box(group for group in groups if own is None or group.number < own),
         extra=_box(group for group in groups if group.number >= own) if own is not None else None,
         slowest=_slowest(rollouts, environment_of(config), words),
