@@ -164,6 +164,11 @@ def _words() -> dict[str, str]:
     }
 
 
+def run_words() -> dict[str, str]:
+    """What the run page says of rollouts, for what the server draws of it first."""
+    return {**_words(), **_rollouts()}
+
+
 def _rollouts() -> dict[str, str]:
     return {
         "group": _("group {n}"),
@@ -187,10 +192,15 @@ def _rollouts() -> dict[str, str]:
         "excluded_because": _("Excluded from its group's baseline: {message}"),
         "waiting_turn": _("waiting for the next turn"),
         "no_rollouts": _("No rollouts in this step yet."),
-        "no_flight": _("Nothing in flight."),
-        "none_playing": _("No rollout is being played now."),
-        "not_begun": _("waiting to begin"),
-        "slowest": _("Slowest: {what}"),
+        "flight.waiting": _("waiting to begin"),
+        "flight.begins": _("waits for its environment to begin"),
+        "flight.writes": _("the model writes"),
+        "flight.tool": _("waits for {name}"),
+        "flight.answer": _("waits for the environment"),
+        "flight.scoring": _("is being scored"),
+        "flight.none": _("No rollout is being played now."),
+        "flight.nothing": _("No rollout has begun yet."),
+        "flight.step_done": _("step {n}, done"),
         "step_number": _("step {n}"),
         "flight_more": _("and {n} more"),
         "loading": _("Loading…"),

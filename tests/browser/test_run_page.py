@@ -52,9 +52,9 @@ class Trainer:
         self.projector.drain()
 
 
-def _begin(rollout: str, step: int, index: int) -> list[Event]:
+def _begin(rollout: str, step: int, index: int, group: int = 0) -> list[Event]:
     prompt = TurnAdded(rollout=rollout, turn=0, messages=[Message(role="user", content="Buy red shoes")])
-    return [RolloutStarted(rollout=rollout, step=step, group=0, index=index, task="Buy red shoes"), prompt]
+    return [RolloutStarted(rollout=rollout, step=step, group=group, index=index, task="Buy red shoes"), prompt]
 
 
 def _finish(rollout: str, reward: float) -> Event:
@@ -125,7 +125,7 @@ def test_the_page_follows_the_run(tab: Any, trainer: Trainer) -> None:
             seconds=0.4,
         )
     )
-    _wait(tab, "#flight-slow", "turn 2 · search")
+    _wait(tab, "#flight-slow", "turn 1 · waits for search")
     trainer.say(_finish("b", 1.0), Metrics(step=2, values={"reward": 0.75}))
     _wait(tab, '.tile[data-metric="reward"] .tile-value', "0.750")
     _wait(tab, "#run-steps", "step 2 of 10")
@@ -263,33 +263,6 @@ def test_a_run_that_stalls_says_so_and_stops_saying_so(tab: Any, trainer: Traine
     trainer.say(LogLine(message="still here"))
     tab.wait_for_selector("#run-stalled", state="hidden")
     assert not tab.is_visible("#run-stall-help") and tab.problems == []
-
-
-def test_the_grid_of_a_step_keeps_its_shape(tab: Any, trainer: Trainer) -> None:
-    """It was empty for most of a step, then 64 lines for a second, and everything below it jumped (W4)."""
-    tab.wait_for_selector(".flight-cell[data-status=running]")
-    cells, box = tab.locator("#flight .flight-cell"), tab.locator(".watch-flight")
-    assert cells.count() == 64, "one for each rollout that the step will have"
-    assert tab.locator(".flight-cell[data-status=waiting]").count() == 62
-    height = box.bounding_box()["height"]
-    trainer.say(*(event for number in range(2, 8) for event in _begin(f"r{number}", 2, number)))
-    _wait(tab, "#flight-slow", "Slowest: 0.0 · turn ")
-    trainer.say(*(_finish(f"r{number}", 1.0) for number in range(2, 8)), _finish("b", 0.0), _finish("c", 1.0))
-    _wait(tab, "#flight-count", "8 / 64")
-    assert tab.locator(".flight-cell[data-reward='5']").count() == 7, "a scored rollout stays, coloured by its reward"
-    assert tab.inner_text("#flight-slow") == "No rollout is being played now."
-    assert (cells.count(), box.bounding_box()["height"]) == (64, height)
-    assert tab.locator("#flight [tabindex='0']").count() == 1, "one tab stop"
-    cells.first.focus()
-    tab.keyboard.press("ArrowRight")
-    assert "0.1 · solved" in tab.inner_text("#flight-about") and "reward 1" in tab.inner_text("#flight-about")
-    trainer.say(PhaseChanged(phase="generating", step=3), *_begin("d", 3, 0))
-    _wait(tab, "#flight-step", "3")
-    assert tab.locator(".flight-cell[data-status=waiting]").count() == 63 and box.bounding_box()["height"] == height
-    tab.keyboard.press("Home")
-    tab.keyboard.press("Enter")
-    tab.wait_for_selector("#transcript:visible")
-    assert tab.problems == []
 
 
 def test_live_charts_show_the_same_steps(tab: Any, trainer: Trainer) -> None:

@@ -1,8 +1,10 @@
 // @ts-check
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { gridOf, slowest } from "../../static/js/lib/flight.js";
+import { addressOf, gridOf, markOf, slowest, stateOf, turnOf, waitsFor } from "../../static/js/lib/flight.js";
 import { nextPlace } from "../../static/js/lib/roving.js";
+
+Object.assign(globalThis, { document: { querySelectorAll: () => [] } }); // no catalogue: a text is its key
 
 /** @param {number} group @param {number} index @param {Record<string, any>} [over] */
 const row = (group, index, over = {}) => ({ id: `${group}.${index}`, group, index, status: "running", ...over });
@@ -21,7 +23,7 @@ test("the grid has a cell for every rollout of the step before any has begun", (
 });
 
 test("rollouts that were not expected have a place too", () => {
-  const cells = gridOf([row(0, 0), row(0, 9), row(7, 1)], 8, 8);
+  const cells = gridOf([row(0, 0), row(0, 9), row(7, 1)], 8, 8); // a group beyond the first is a refill's
   assert.deepEqual(
     cells.map((group) => [group[0].group, group.length]),
     [
@@ -32,14 +34,55 @@ test("rollouts that were not expected have a place too", () => {
   assert.equal(gridOf([row(2, 1)], null, null).flat().length, 2);
 });
 
-test("the slowest is the one that began first and is still played", () => {
+test("the slowest are the three that began first and are still played, by their place where they began together", () => {
+  const at = (/** @type {number} */ second) => ({ started_at: `2026-01-01T00:00:0${second}Z` });
   const rows = [
-    row(0, 0, { started_at: "2026-01-01T00:00:00Z", status: "completed" }),
-    row(0, 1, { started_at: "2026-01-01T00:00:05Z" }),
-    row(0, 2, { started_at: "2026-01-01T00:00:02Z" }),
+    row(0, 0, { ...at(0), status: "completed" }),
+    row(0, 1, at(5)),
+    row(0, 2, at(2)),
+    row(1, 0, at(5)),
+    row(1, 1, at(6)),
   ];
-  assert.equal(slowest(rows)?.id, "0.2");
-  assert.equal(slowest(rows.slice(0, 1)), null);
+  assert.deepEqual(
+    slowest(rows).map((each) => each.id),
+    ["0.2", "0.1", "1.0"],
+  );
+  assert.deepEqual(slowest(rows.slice(0, 1)), []);
+});
+
+const said = (/** @type {string} */ role, /** @type {Record<string, any>} */ over = {}) => ({
+  messages: [{ role, content: "", ...over }],
+});
+
+test("an answer is waited for within the turn that asked", () => {
+  const call = said("assistant", { tool_calls: [{ name: "look\u200b" }, { name: "go\u200b" }] });
+  const playing = row(0, 0, { turns: 4 });
+  assert.equal(turnOf(playing, []), 5, "its turns are not known here: the server counted four");
+  assert.equal(turnOf(playing, [said("user")]), 1);
+  assert.equal(turnOf(playing, [said("user"), call]), 1);
+  assert.equal(turnOf(playing, [said("user"), call, said("tool")]), 2);
+  assert.equal(waitsFor([], "generating"), "flight.begins");
+  assert.equal(waitsFor([said("user")], "generating"), "flight.writes");
+  assert.equal(waitsFor([said("user"), call], "generating"), "flight.tool");
+  assert.equal(waitsFor([said("user"), said("assistant")], "generating"), "flight.answer");
+  assert.equal(waitsFor([said("user"), call], "scoring"), "flight.scoring");
+});
+
+test("what is in flight when all are played is being scored; what has ended says what came of it", () => {
+  const states = [null, row(0, 0), row(0, 1, { status: "completed" })].map((each) => [
+    stateOf(each, "generating"),
+    stateOf(each, "scoring"),
+  ]);
+  assert.deepEqual(states, [
+    ["waiting", "waiting"],
+    ["running", "scoring"],
+    ["completed", "completed"],
+  ]);
+  const ended = (/** @type {string} */ outcome) => markOf(row(0, 0, { status: "completed", outcome }), [], "completed");
+  assert.deepEqual(["solved", "partly", "failed", "no_verdict"].map(ended), ["✓", "~", "✗", ""]);
+  assert.equal(markOf(row(0, 0, { turns: 0 }), [said("user")], "running"), "1");
+  assert.equal(markOf(row(0, 0, { turns: 1 }), [], "scoring"), "");
+  assert.equal(addressOf(row(0, 0, { step: 7 })), "?tab=rollouts&step=7&rollout=0.0");
 });
 
 test("arrow keys stay inside", () => {

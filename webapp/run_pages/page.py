@@ -25,6 +25,7 @@ from webapp.foreign.report import import_report
 from webapp.metrics.selectors import metric_names, newest_values
 from webapp.records.reports import REPORT_KINDS, event_text, report_text
 from webapp.records.selectors import event_view
+from webapp.run_pages.flight import environment_of
 from webapp.runs.config import all_components, component_titles, config_at, config_of
 from webapp.runs.differences import Changed, differences
 from webapp.runs.models import Run, RunEvent
@@ -148,6 +149,7 @@ def page_data(run: Run, urls: dict[str, str], tab: str) -> dict[str, Any]:
         "imported": bool(run.imported_from),
         "per_step": expected,
         "group_size": config.group_size if config and run.method.plays else None,
+        "environment": environment_of(config),
         "baselines": _baseline_lines(run, list(weights.items())),
         "own_curves": _own_curves(run),
         "tiles": {name: METRICS[name].form for name in _shown_tiles(run)},

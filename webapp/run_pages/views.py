@@ -39,6 +39,7 @@ from webapp.registry.models import Checkpoint
 from webapp.rollouts.selectors import newest_rollouts, rollout_view
 from webapp.run_pages import page
 from webapp.run_pages.ended import Reader, context_of, told
+from webapp.run_pages.flight import flight_of
 from webapp.run_pages.held_out import held_out_of
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
@@ -84,6 +85,7 @@ def run_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         "has_rollouts": has_rollouts,
         "read": import_report(run),
         "tiles": page.tiles(run),
+        "flight": flight_of(run),
         "config": page.config_texts(run, places=_owns(project)),
         "changed": page.changed_options(run),
         "custom_code": page.custom_code(run),

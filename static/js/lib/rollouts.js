@@ -169,21 +169,6 @@ export function stepCounts(rollouts) {
 }
 
 /**
- * The name of the last tool that a rollout called.
- * @param {Row[]} turns
- */
-export function lastTool(turns) {
-  for (let at = turns.length - 1; at >= 0; at -= 1) {
-    for (const message of [...(turns[at].messages || [])].reverse()) {
-      if (message.tool_calls?.length)
-        return plain(String(message.tool_calls[message.tool_calls.length - 1].name ?? ""));
-      if (message.role === "tool" && message.name) return plain(String(message.name));
-    }
-  }
-  return "";
-}
-
-/**
  * How many of these turns the model made.
  * @param {Row[]} turns
  */

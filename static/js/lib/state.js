@@ -23,6 +23,7 @@ import { addCurves, addPoint } from "./points.js";
  * @property {Set<number>} whole steps of which every rollout is known
  * @property {Map<number, number>} began the lowest step that is known of each attempt
  * @property {number} from step of the snapshot: later ones are whole because they were watched from their beginning
+ * @property {number} left how many rollouts of that step the snapshot left out
  */
 
 export const EVENTS_KEPT = 1000;
@@ -45,6 +46,7 @@ export function emptyState() {
     whole: new Set(),
     began: new Map(),
     from: Infinity,
+    left: 0,
   };
 }
 
@@ -89,6 +91,7 @@ function restart(state, frame) {
   for (const [name, value] of Object.entries(frame.names || {})) state.names.set(name, value);
   // The newest step comes without its turns: it is whole once it was asked for. Later ones are watched from their begin.
   state.from = frame.step ?? frame.run?.step ?? 0;
+  state.left = frame.more?.rollouts ?? 0;
 }
 
 /**

@@ -1,7 +1,7 @@
 // @ts-check
 /** The run page: frames go into the state, the state goes onto the page, at most once a frame of the screen. */
-import { $, all, batched, data, maybe, setText, t } from "../lib/dom.js";
-import { Flight } from "../lib/flight.js";
+import { $, all, batched, data, maybe } from "../lib/dom.js";
+import { FlightGrid } from "../lib/flight_grid.js";
 import { drawHead, drawHeld, drawLive, drawTiles } from "../lib/head.js";
 import { Live } from "../lib/live.js";
 import { drawCheckpoints, drawEvents, Log } from "../lib/log.js";
@@ -36,9 +36,16 @@ const reader = page.has_rollouts
   ? new RolloutPanel({ state, view, page, onView: keepView, send: (frame) => live.send(frame) })
   : null;
 const flight = maybe("flight")
-  ? new Flight(
-      { box: $("flight"), count: $("flight-count"), slow: $("flight-slow"), about: $("flight-about") },
-      { perStep: page.per_step, groupSize: page.group_size },
+  ? new FlightGrid(
+      {
+        box: $("flight"),
+        extra: maybe("flight-extra"),
+        step: $("flight-step"),
+        count: $("flight-count"),
+        slow: $("flight-slow"),
+        about: $("flight-about"),
+      },
+      { perStep: page.per_step, groupSize: page.group_size, environment: page.environment },
     )
   : null;
 const log = new Log($("log"), /** @type {HTMLInputElement} */ ($("log-follow")));
@@ -100,7 +107,7 @@ const draw = batched(() => {
     drawTiles(state.curves);
     if (view.tab === "curves") curves.draw();
   }
-  if (parts.has("rollouts") || parts.has("turns") || parts.has("snapshot")) drawFlying();
+  if (["run", "rollouts", "turns", "snapshot"].some((part) => parts.has(part))) drawFlying();
   if (reader && view.tab === "rollouts" && ["rollouts", "turns", "groups", "snapshot"].some((part) => parts.has(part)))
     reader.draw();
   if (parts.has("events")) {
@@ -124,10 +131,17 @@ function dropMessages() {
 }
 
 function drawFlying() {
-  if (!flight || view.tab !== "curves") return;
+  if (!flight || view.tab !== "curves" || !state.run) return; // until the first frame the server's own stands
   const step = currentStep(state); // stays until the next one begins
-  flight.draw(rolloutsOf(state, step), state.turns, Date.now() + skewMs);
-  setText($("flight-step"), step === null ? "" : t("step_number", { n: step }));
+  if (state.left && step === state.from && !state.whole.has(step)) return; // the rest was asked for
+  flight.draw({
+    step,
+    rollouts: rolloutsOf(state, step),
+    turns: state.turns,
+    whole: step !== null && state.whole.has(step),
+    phase: state.run.state === "running" ? state.run.phase : "",
+    at: Date.now() + skewMs,
+  });
 }
 
 /** @param {boolean} [push] */
@@ -181,10 +195,11 @@ document.addEventListener("click", (event) => {
     showTab(tab);
     keepView(true);
   }
-  const cell = target.closest(".flight-cell[data-rollout]");
-  if (cell && reader) {
-    view.step = Number(cell.getAttribute("data-step"));
-    view.rollout = cell.getAttribute("data-rollout");
+  const link = target.closest("#flight-card a[href^='?']");
+  if (link && reader && !event.metaKey && !event.ctrlKey) {
+    event.preventDefault();
+    const { step, rollout } = readView(/** @type {HTMLAnchorElement} */ (link).search);
+    Object.assign(view, { step, rollout });
     showTab("rollouts");
     keepView(true);
   }

@@ -1,0 +1,124 @@
+"""*In flight* on the run page: the grid of a step, the slowest, and that nothing of it moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from envs.wire import Message, ToolCall
+from tests.browser.test_run_page import Trainer, _begin, _finish, _wait, tab, trainer
+from training.errors import Boundary, ErrorInfo
+from training.journal import Metrics, PhaseChanged, RolloutFinished, RolloutStarted, TurnAdded
+from webapp.engine.history import run_transition
+from webapp.runs.models import Run
+from webapp.runs.states import RunState
+from webapp.teams.models import User
+
+__all__ = ["tab", "trainer"]  # fixtures
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+
+
+def test_the_grid_of_a_step_keeps_its_shape(tab: Any, trainer: Trainer) -> None:
+    """It was empty for most of a step, then 64 lines for a second, and everything below it jumped (W4)."""
+    tab.wait_for_selector(".flight-cell[data-status=running]")
+    cells, box = tab.locator("#flight .flight-cell"), tab.locator(".watch-flight")
+    assert cells.count() == 64, "one for each rollout that the step will have"
+    assert tab.locator(".flight-cell[data-status=waiting]").count() == 62
+    height = box.bounding_box()["height"]
+    trainer.say(*(event for number in range(2, 8) for event in _begin(f"r{number}", 2, number)))
+    slow = tab.locator("#flight-slow li")
+    _wait(tab, "#flight-slow", "0.2 · Buy red shoes")
+    assert [line.split(" · ")[0].strip() for line in slow.all_inner_texts()] == ["0.0", "0.1", "0.2"]
+    trainer.say(*(_finish(f"r{number}", 1.0) for number in range(2, 8)), _finish("b", 0.0), _finish("c", 1.0))
+    _wait(tab, "#flight-count", "8 / 64")
+    assert tab.locator(".flight-cell[data-reward='5']").count() == 7, "a scored rollout stays, coloured by its reward"
+    assert tab.inner_text("#flight-slow").strip() == "No rollout is being played now."
+    assert (cells.count(), box.bounding_box()["height"]) == (64, height)
+    assert tab.locator("#flight [tabindex='0']").count() == 1, "one tab stop"
+    cells.first.focus()
+    tab.keyboard.press("ArrowRight")
+    assert "0.1 · solved" in tab.inner_text("#flight-about") and "reward 1" in tab.inner_text("#flight-about")
+    trainer.say(*(event for place in range(8, 64) for event in _begin(f"r{place}", 2, place % 8, place // 8)))
+    trainer.say(*(_finish(f"r{place}", 1.0) for place in range(8, 64)), PhaseChanged(phase="training", step=2))
+    _wait(tab, "#flight-step", "step 2, done")
+    trainer.say(Metrics(step=2, values={"reward": 0.5}), PhaseChanged(phase="generating", step=3))
+    _wait(tab, "#run-steps", "step 2 of 10")
+    assert tab.inner_text("#flight-count") == "64 / 64", "it stays until the next one begins"
+    trainer.say(*_begin("d", 3, 0))
+    _wait(tab, "#flight-step", "3")
+    assert tab.locator(".flight-cell[data-status=waiting]").count() == 63 and box.bounding_box()["height"] == height
+    run_transition(trainer.lease.run_id, RunState.FAILED, lease=trainer.lease)
+    _wait(tab, "#run-state", "failed")
+    assert box.bounding_box()["height"] == height and "Last step" in tab.inner_text(".watch-flight")
+    cells.first.focus()
+    tab.keyboard.press("Enter")
+    tab.wait_for_selector("#transcript:visible")
+    assert tab.problems == []
+
+
+LOOKS = """() => [...document.querySelectorAll(
+    "#flight .flight-cell, #flight-slow li > :not(.flight-age), #flight-step, #flight-count"
+)].map(node => [node.textContent.trim(), node.title, node.getAttribute("href"), node.getAttribute("aria-label"),
+    node.dataset.status, node.dataset.outcome, node.dataset.reward, node.getAttribute("role")])"""
+
+
+@pytest.mark.parametrize("locale", ["en", "zh-CN"])
+def test_the_first_look_at_the_grid_is_the_last(
+    locale: str, trainer: Trainer, page_for: Callable[..., Any], bob: User
+) -> None:
+    """What the server draws and what the page makes of the first frames is the same, or it would jump."""
+    call = ToolCall(id="1", name="search", arguments={})
+    asked = Message(role="assistant", content="", tool_calls=[call])
+    trainer.say(*_begin("d", 2, 2), TurnAdded(rollout="d", turn=1, messages=[asked], tokens=1))
+    trainer.say(*_begin("e", 2, 3), TurnAdded(rollout="e", turn=1, messages=[asked], tokens=1))
+    trainer.say(TurnAdded(rollout="e", turn=2, messages=[Message(role="tool", content="1")]), _finish("c", 0.4))
+    timeout = ErrorInfo(code="environment_timeout", boundary=Boundary.ENVIRONMENT, message="No answer in 30 s.")
+    trainer.say(*_begin("f", 2, 4), RolloutFinished(rollout="f", status="excluded", error=timeout))
+    trainer.say(*_begin("g", 2, 0, 3), _finish("g", 1.0), RolloutStarted(rollout="h", step=2, group=1, index=0))
+    run = Run.objects.select_related("project").get(pk=trainer.lease.run_id)
+    address = f"/p/{run.project.slug}/runs/{run.pk}/"
+    page = page_for(bob, locale=locale)
+    page.add_init_script(
+        f"document.addEventListener('readystatechange', () => {{ window.first ??= JSON.stringify(({LOOKS})()) }})"
+    )
+    page.goto(address)
+    page.wait_for_function("() => document.querySelector('.flight-cell[data-sign]')")
+    page.wait_for_function("() => document.querySelector('#run-live').dataset.state === 'live'")
+    page.wait_for_timeout(1500)
+    drawn = page.evaluate("() => JSON.parse(window.first)")
+    assert page.evaluate(LOOKS) == drawn and len(drawn) == 2 + 64 + 3 * 2
+    assert sorted(mark for mark, *_rest in drawn[2:66] if mark) == ["1", "1", "1", "2", "~", "✓"]
+
+
+def test_two_tabs_and_one_that_slept_show_the_same_grid(
+    tab: Any, trainer: Trainer, page_for: Callable[..., Any], bob: User
+) -> None:
+    """One tab follows, another's line is cut while a step ends and the next begins, a third is opened afterwards."""
+    sleeper = page_for(bob, viewport={"width": 390, "height": 844})
+    sleeper.goto(tab.address)
+    _wait(sleeper, "#run-live", "live")
+    sleeper.context.set_offline(True)
+    sleeper.route_web_socket("**/ws/**", lambda line: line.close())
+    trainer.say(_finish("b", 1.0), _finish("c", 0.4), Metrics(step=2, values={"reward": 0.7}))
+    call = Message(role="assistant", content="", tool_calls=[ToolCall(id="1", name="search", arguments={})])
+    for place in range(20):
+        trainer.say(*_begin(f"n{place}", 3, place % 8, place // 8))
+        if place % 3:
+            trainer.say(TurnAdded(rollout=f"n{place}", turn=1, messages=[call], tokens=1))
+        if place % 3 == 2:
+            trainer.say(_finish(f"n{place}", place / 20))
+    _wait(tab, "#flight-count", "6 / 64")
+    sleeper.context.set_offline(False)
+    sleeper.unroute_all()
+    late = page_for(bob)
+    late.goto(tab.address)
+    seen = []
+    for page in (tab, sleeper, late):
+        _wait(page, "#flight-step", "step 3")
+        _wait(page, "#flight-count", "6 / 64")
+        page.wait_for_function("() => document.querySelectorAll('.flight-cell[data-status=running]').length === 14")
+        _wait(page, "#flight-slow", "turn 1 · waits for search")
+        seen.append(page.evaluate(LOOKS))
+    assert seen[0] == seen[1] == seen[2] and len(seen[0]) == 2 + 64 + 3 * 2
