@@ -22,17 +22,9 @@ export function words(event) {
   /** @type {any[]} */
   let said;
   if (event.kind === "state") {
-    const names = [payload.from, payload.to]
-      .filter(Boolean)
-      .map((name) => t(`state.${name}`));
+    const names = [payload.from, payload.to].filter(Boolean).map((name) => t(`state.${name}`));
     said = [
-      [
-        names.join(" → "),
-        inWords(payload.reason ?? "", t),
-        errorWords(payload.error),
-      ]
-        .filter(Boolean)
-        .join(" · "),
+      [names.join(" → "), inWords(payload.reason ?? "", t), errorWords(payload.error)].filter(Boolean).join(" · "),
     ];
   } else if (event.kind === "attempt") {
     said = [
@@ -42,11 +34,7 @@ export function words(event) {
     ];
   } else if (event.kind === "warning") said = [errorWords(payload)];
   else said = [payload.level, payload.message];
-  return plain(
-    said
-      .filter((word) => word !== null && word !== undefined && word !== "")
-      .join(" "),
-  );
+  return plain(said.filter((word) => word !== null && word !== undefined && word !== "").join(" "));
 }
 
 /** @param {Row | null | undefined} error */
@@ -83,23 +71,16 @@ export class Log {
 
   /** @param {Row[]} events */
   update(events) {
-    const fresh = events.filter(
-      (event) => event.seq > this.last && event.kind === "log",
-    );
+    const fresh = events.filter((event) => event.seq > this.last && event.kind === "log");
     if (!fresh.length) return;
     this.last = fresh[fresh.length - 1].seq;
     this.box.querySelector(".log-none")?.remove();
     this.box.append(
       ...fresh.map((event) =>
-        h(
-          "div",
-          { class: "log-line", "data-level": levelOf(event) },
-          `${stamp(event.at)}  ${words(event)}`,
-        ),
+        h("div", { class: "log-line", "data-level": levelOf(event) }, `${stamp(event.at)}  ${words(event)}`),
       ),
     );
-    while (this.box.children.length > LOG_SHOWN)
-      this.box.firstElementChild?.remove();
+    while (this.box.children.length > LOG_SHOWN) this.box.firstElementChild?.remove();
     this.scroll();
   }
 
@@ -115,15 +96,11 @@ export class Log {
  */
 export function drawEvents(body, events) {
   const last = Number(body.dataset.seq || 0);
-  const fresh = events.filter(
-    (event) => event.seq > last && EVENT_KINDS.has(event.kind),
-  );
+  const fresh = events.filter((event) => event.seq > last && EVENT_KINDS.has(event.kind));
   if (!fresh.length) return;
   body.dataset.seq = String(fresh[fresh.length - 1].seq);
   for (const event of fresh) {
-    const kind = has(`kind.${event.kind}`)
-      ? t(`kind.${event.kind}`)
-      : event.kind;
+    const kind = has(`kind.${event.kind}`) ? t(`kind.${event.kind}`) : event.kind;
     const time = h("time", { datetime: event.at, title: event.at });
     setText(time, clock(event.at));
     body.prepend(
@@ -157,49 +134,26 @@ export function drawCheckpoints(body, checkpoints, branch = null) {
       h(
         "tr",
         {},
-        h(
-          "td",
-          {},
-          row.step,
-          row.final && h("span", { class: "tag" }, t("final")),
-          goneTag(row),
-        ),
+        h("td", {}, row.step, row.final && h("span", { class: "tag" }, t("final")), goneTag(row)),
         h("td", { class: "num" }, row.attempt),
         h("td", { class: "mono" }, plain(row.path)),
         h("td", { class: "num" }, bytes(row.bytes)),
-        h(
-          "td",
-          {},
-          h(
-            "time",
-            { datetime: row.created_at, title: row.created_at },
-            clock(row.created_at),
-          ),
-        ),
+        h("td", {}, h("time", { datetime: row.created_at, title: row.created_at }, clock(row.created_at))),
         h("td", { class: "num" }),
       ),
     (node, row) => {
-      const offered =
-        branch !== null && !row.final && (row.state ?? "whole") === "whole";
+      const offered = branch !== null && !row.final && (row.state ?? "whole") === "whole";
       const found = node.lastElementChild?.querySelector("a") ?? null;
-      if (offered && !found)
-        node.lastElementChild?.append(
-          rollBack(`${branch}&checkpoint=${row.id}`),
-        );
+      if (offered && !found) node.lastElementChild?.append(rollBack(`${branch}&checkpoint=${row.id}`));
       if (!offered) found?.remove();
-      if (
-        row.state &&
-        row.state !== "whole" &&
-        !node.querySelector("[data-gone]")
-      )
+      if (row.state && row.state !== "whole" && !node.querySelector("[data-gone]"))
         node.firstElementChild?.append(/** @type {Node} */ (goneTag(row)));
     },
   );
 }
 
 /** @param {string} href */
-const rollBack = (href) =>
-  h("a", { class: "button button-small button-quiet", href }, t("roll_back"));
+const rollBack = (href) => h("a", { class: "button button-small button-quiet", href }, t("roll_back"));
 
 /**
  * Why a run cannot start from this checkpoint any more.
@@ -207,11 +161,5 @@ const rollBack = (href) =>
  */
 function goneTag(row) {
   const gone = row.state && row.state !== "whole";
-  return gone
-    ? h(
-        "span",
-        { class: "tag", "data-gone": row.state },
-        t(`checkpoint.${row.state}`),
-      )
-    : null;
+  return gone ? h("span", { class: "tag", "data-gone": row.state }, t(`checkpoint.${row.state}`)) : null;
 }
