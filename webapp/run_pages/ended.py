@@ -54,9 +54,9 @@ class Reader(NamedTuple):
 def facts_of(run: Run, found: Summary, reader: Reader) -> list[Fact]:
     """The cells of the card, the most important first."""
     learns, plays = run.method.trains, run.method.plays
+    if learns and not found.gains and run.state != RunState.SUCCEEDED:  # what follows from steps would say nothing
+        return [Fact("figures", _("Figures"), NOTHING, about=_("No step was trained to its end.")), _cost(found.cost)]
     facts = [_gain(run, gain, reader) for gain in found.gains]
-    if learns and not facts:
-        facts = [Fact("figures", _("Figures"), NOTHING, about=_("No step was trained to its end."))]
     if found.best is not None:
         facts.append(_best(run, found.best, reader))
     if learns and plays:
@@ -89,7 +89,7 @@ def _gain(run: Run, gain: Gain, reader: Reader) -> Fact:
 
 def _best(run: Run, best: Best, reader: Reader) -> Fact:
     return Fact(
-        "best", _("Best step"), str(best.step), best.text, f"{_why_best(best)}; {_weights(best)}",
+        "best", _("Best step"), str(best.step), best.text, f"{_why_best(best)} · {_weights(best)}",
         tuple(_best_acts(run, best)) if reader.editor else (),
     )  # fmt: skip
 
@@ -152,7 +152,7 @@ def _of_tasks(held: HeldOut) -> str:
     many = ngettext("%(n)s task", "%(n)s tasks", held.tasks) % {"n": held.tasks} if held.tasks else ""
     by = held.run.name if held.run else _("after step %(step)s, the best one") % {"step": held.step}
     warning = _("it learned from these tasks, so this says little") if held.trained_on else ""
-    return ", ".join(part for part in (many, by, warning) if part)
+    return " · ".join(part for part in (many, by, warning) if part)
 
 
 def _cost(cost: Cost) -> Fact:
