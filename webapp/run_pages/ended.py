@@ -137,7 +137,7 @@ def _held_out(run: Run, found: Summary, reader: Reader) -> Fact:
             why = _("Nobody has looked: evaluate the model on tasks that it did not learn from.")
         return Fact("held-out", title, NOTHING, about=why, acts=evaluate)
     value, low, high = held.texts
-    rollouts = ()
+    rollouts: tuple[Act, ...] = ()
     if held.step is not None:
         address = reverse("run-held-out-step", args=[run.project.slug, run.pk, held.step])
         rollouts = (Act(_("Its rollouts"), address),)
