@@ -71,8 +71,6 @@ def facts_of(run: Run, found: Summary, reader: Reader) -> list[Fact]:
 
 def _gain(run: Run, gain: Gain, reader: Reader) -> Fact:
     before, after = gain.texts
-    if gain.before is None:
-        return Fact(gain.name, gain.title, after, about=_("of one step"))
     words = ngettext(
         "the first and the last of %(of)s steps", "means of the first %(n)s and the last %(n)s of %(of)s steps",
         gain.steps,
@@ -82,9 +80,9 @@ def _gain(run: Run, gain: Gain, reader: Reader) -> Fact:
         acts = (Act(_("Task by task"), reverse("run-tasks", args=[run.project.slug, run.pk])),)
     elif gain.name == REWARD and reader.can["lab"]:
         acts = (Act(_("Open in the lab"), f"{reverse('lab', args=[run.project.slug])}?run={run.pk}", "rewards"),)
-    return Fact(
-        gain.name, gain.title, f"{before} → {after}", about=words % {"n": gain.steps, "of": gain.of}, acts=acts
-    )  # fmt: skip
+    about = words % {"n": gain.steps, "of": gain.of} if gain.before is not None else _("of one step")
+    value = f"{before} → {after}" if gain.before is not None else after
+    return Fact(gain.name, gain.title, value, about=about, acts=acts)
 
 
 def _best(run: Run, best: Best, reader: Reader) -> Fact:
@@ -219,5 +217,6 @@ def told(found: Summary) -> set[str]:
 
 
 def context_of(run: Run, found: Summary, reader: Reader) -> dict[str, Any]:
-    """What the card's template needs."""
-    return {"summary": found, "facts": facts_of(run, found, reader)}
+    """What the card's template needs; ``lab_told``: it has the button of the lab."""
+    lab = reader.can["lab"] and REWARD in {gain.name for gain in found.gains}
+    return {"summary": found, "facts": facts_of(run, found, reader), "lab_told": lab}

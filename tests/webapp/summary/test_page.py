@@ -97,6 +97,17 @@ def test_every_end_has_a_card_and_no_other_state(ended: Ended, client_for: Any, 
     assert ('class="card ended"' in page_of(client_for(bob), run)) == (state in ENDED)
 
 
+def test_the_lab_has_one_button_wherever_it_stands(ended: Ended, client_for: Any, bob: Any) -> None:
+    for kind in ("grpo", "evaluate"):
+        run = ended(name=kind, kind=kind, reward=[0.1, 0.9])
+        assert page_of(client_for(bob), run).count("Open in the lab") == 1, kind
+
+
+def test_a_late_advisory_brings_the_card_with_it(learned: Run, client_for: Any, bob: Any) -> None:
+    told = client_for(bob).get(reverse("run-advisories", args=[learned.project.slug, learned.pk])).content.decode()
+    assert 'id="run-advisories"' in told and 'id="run-summary" hx-swap-oob="true"' in told and "2 open" in told
+
+
 def test_a_run_that_failed_at_once_says_what_there_is_and_what_to_do(
     make_run: Any, ended: Ended, client_for: Any, bob: Any, rita: Any
 ) -> None:
