@@ -145,7 +145,7 @@ def run(row: Json, url: str) -> None:
 def summary(found: Json) -> None:
     """What came of a run that has ended, and what to try next."""
     cost, held, best, model = (found[name] for name in ("cost", "held_out", "best", "model"))
-    lines = {gain["title"]: _gain(gain) for gain in found["gains"]}
+    lines: dict[str, str | None] = {gain["title"]: _gain(gain) for gain in found["gains"]}
     if best is not None:
         lines[_("best step")] = _best(best)
     if best is not None or held is not None:

@@ -102,7 +102,7 @@ def _of_groups(view: View) -> Iterator[Would]:
     rows = recorded_rollouts(run, min(steps), max(steps)).order_by().values_list("step", "group")
     number = sum((step, group) in groups for step, group in rows)
     said = {"groups": len(groups), "n": number}
-    says = ngettext("%(n)s rollout of %(groups)s groups", "%(n)s rollouts of %(groups)s groups", number) % said
+    says = ngettext("%(n)s rollout (groups: %(groups)s)", "%(n)s rollouts (groups: %(groups)s)", number) % said
     yield Would("lab", number, says, held)
 
 

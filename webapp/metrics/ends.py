@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django.db import connection
 
@@ -80,7 +80,7 @@ def taken(run: Run, followed: Sequence[str], summed: Sequence[str]) -> Taken:
     points, attempts, events = (model._meta.db_table for model in (MetricPoint, Attempt, RunEvent))
     ends = _ENDS.format(won=standing(run.attempt > 1, "AND name = ANY(%s)"), finite=_FINITE)
     sums, time = _SUMS.format(points=points, finite=_FINITE), _TIME.format(events=events, attempts=attempts)
-    asked = [run.pk, list(followed), WINDOW - 1, WINDOW, run.pk, list(summed), run.pk, run.pk]
+    asked: list[Any] = [run.pk, list(followed), WINDOW - 1, WINDOW, run.pk, list(summed), run.pk, run.pk]
     with connection.cursor() as cursor:
         cursor.execute(f"({ends}) UNION ALL {sums} UNION ALL {time}", asked)
         rows = cursor.fetchall()

@@ -54,9 +54,9 @@ class Reader(NamedTuple):
 def facts_of(run: Run, found: Summary, reader: Reader) -> list[Fact]:
     """The cells of the card, the most important first."""
     learns, plays = run.method.trains, run.method.plays
+    if learns and not found.gains and run.state != RunState.SUCCEEDED:  # what follows from steps would say nothing
+        return [Fact("figures", _("Figures"), NOTHING, about=_("No step was trained to its end.")), _cost(found.cost)]
     facts = [_gain(run, gain, reader) for gain in found.gains]
-    if learns and not facts:
-        facts = [Fact("figures", _("Figures"), NOTHING, about=_("No step was trained to its end."))]
     if found.best is not None:
         facts.append(_best(run, found.best, reader))
     if learns and plays:
@@ -71,8 +71,6 @@ def facts_of(run: Run, found: Summary, reader: Reader) -> list[Fact]:
 
 def _gain(run: Run, gain: Gain, reader: Reader) -> Fact:
     before, after = gain.texts
-    if gain.before is None:
-        return Fact(gain.name, gain.title, after, about=_("of one step"))
     words = ngettext(
         "the first and the last of %(of)s steps", "means of the first %(n)s and the last %(n)s of %(of)s steps",
         gain.steps,
@@ -82,14 +80,14 @@ def _gain(run: Run, gain: Gain, reader: Reader) -> Fact:
         acts = (Act(_("Task by task"), reverse("run-tasks", args=[run.project.slug, run.pk])),)
     elif gain.name == REWARD and reader.can["lab"]:
         acts = (Act(_("Open in the lab"), f"{reverse('lab', args=[run.project.slug])}?run={run.pk}", "rewards"),)
-    return Fact(
-        gain.name, gain.title, f"{before} → {after}", about=words % {"n": gain.steps, "of": gain.of}, acts=acts
-    )  # fmt: skip
+    about = words % {"n": gain.steps, "of": gain.of} if gain.before is not None else _("of one step")
+    value = f"{before} → {after}" if gain.before is not None else after
+    return Fact(gain.name, gain.title, value, about=about, acts=acts)
 
 
 def _best(run: Run, best: Best, reader: Reader) -> Fact:
     return Fact(
-        "best", _("Best step"), str(best.step), best.text, f"{_why_best(best)}; {_weights(best)}",
+        "best", _("Best step"), str(best.step), best.text, f"{_why_best(best)} · {_weights(best)}",
         tuple(_best_acts(run, best)) if reader.editor else (),
     )  # fmt: skip
 
@@ -137,7 +135,7 @@ def _held_out(run: Run, found: Summary, reader: Reader) -> Fact:
             why = _("Nobody has looked: evaluate the model on tasks that it did not learn from.")
         return Fact("held-out", title, NOTHING, about=why, acts=evaluate)
     value, low, high = held.texts
-    rollouts = ()
+    rollouts: tuple[Act, ...] = ()
     if held.step is not None:
         address = reverse("run-held-out-step", args=[run.project.slug, run.pk, held.step])
         rollouts = (Act(_("Its rollouts"), address),)
@@ -152,7 +150,7 @@ def _of_tasks(held: HeldOut) -> str:
     many = ngettext("%(n)s task", "%(n)s tasks", held.tasks) % {"n": held.tasks} if held.tasks else ""
     by = held.run.name if held.run else _("after step %(step)s, the best one") % {"step": held.step}
     warning = _("it learned from these tasks, so this says little") if held.trained_on else ""
-    return ", ".join(part for part in (many, by, warning) if part)
+    return " · ".join(part for part in (many, by, warning) if part)
 
 
 def _cost(cost: Cost) -> Fact:
@@ -219,5 +217,6 @@ def told(found: Summary) -> set[str]:
 
 
 def context_of(run: Run, found: Summary, reader: Reader) -> dict[str, Any]:
-    """What the card's template needs."""
-    return {"summary": found, "facts": facts_of(run, found, reader)}
+    """What the card's template needs; ``lab_told``: it has the button of the lab."""
+    lab = reader.can["lab"] and REWARD in {gain.name for gain in found.gains}
+    return {"summary": found, "facts": facts_of(run, found, reader), "lab_told": lab}

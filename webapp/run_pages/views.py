@@ -152,7 +152,7 @@ def run_advisories(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     found = advised(run, whole)
     if request.GET.get("shown") == found.key:
         return HttpResponse(status=204)
-    return render(request, "runs/_advisories.html", _by_state(project, run, found, whole))
+    return render(request, "runs/_advisories.html", {**_by_state(project, run, found, whole), "fresh": True})
 
 
 @login_required

@@ -127,7 +127,7 @@ def _of_figures(seen: Seen) -> Iterator[Advice]:
     if seen.run.method.learns_from in ("demonstrations", "preferences") and seen.model and seen.clone:
         why = _("Its model can begin a run that learns from rewarded rollouts.")
         yield Advice("train", why, _("Train from it"), seen.page("run-new", model=seen.model))
-    if seen.run.method.learns_from == "rollouts" and (seen.held_out is None or seen.held_out.trained_on):
+    if seen.ways and seen.run.method.learns_from == "rollouts" and (seen.held_out is None or seen.held_out.trained_on):
         yield from _of_no_held_out(seen)
     if seen.success is not None and seen.success.after < SOLVED:
         last = max(1, seen.success.last - seen.success.part + 1)

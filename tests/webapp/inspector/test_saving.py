@@ -216,8 +216,8 @@ def test_before_saving_it_says_what_is_kept_and_what_is_left_out(
     assert (whole["cases"]["says"], whole["cases"]["left_out"]) == ("6 test cases", ["without a reward: 2"])
     assert whole["pairs"]["says"] == "at most 1 pair (≥ 0.05: 1, ≥ 0.1: 1, ≥ 0.25: 1, ≥ 0.5: 1, ≥ 1: 1)"
     assert whole["pairs"]["left_out"] == ["groups without two rewards that count: 2", "on held-out tasks: 1"]
-    assert whole["lab"]["says"] == "6 rollouts of 3 groups"
-    assert told("outcome=solved")["lab"]["says"] == "4 rollouts of 1 groups", "each group is taken whole"
+    assert whole["lab"]["says"] == "6 rollouts (groups: 3)"
+    assert told("outcome=solved")["lab"]["says"] == "4 rollouts (groups: 1)", "each group is taken whole"
     assert told("", "projects/joust")["cases"]["keeps"] == 6
     page = client_for(bob).get(reverse("run-rollouts-save", args=["joust", run.pk])).content.decode()
     assert "at most 4 conversations" in page and "with unreadable calls: 1" in page and "at most 1 pair" in page

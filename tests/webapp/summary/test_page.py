@@ -64,7 +64,7 @@ def test_an_ended_run_begins_with_what_came_of_it(learned: Run, client_for: Any,
     assert "12" in best and "75%" in best and "by success on held-out tasks" in best
     assert "the checkpoint of step 12" in best and "Chat" in best and "Register it" in best
     held = fact(card, "held-out")
-    assert "75%" in held and "62% – 85%" in held and "40 tasks, after step 12, the best one" in held
+    assert "75%" in held and "62% – 85%" in held and "40 tasks · after step 12, the best one" in held
     assert "5 min" in fact(card, "cost") and "CPU" in fact(card, "cost") and "1 attempt" in fact(card, "cost")
     assert "not registered yet" in fact(card, "model") and "Register the model" in fact(card, "model")
     assert "2 open" in fact(card, "advisories") and "the gravest: Collapse" in fact(card, "advisories")
@@ -97,14 +97,28 @@ def test_every_end_has_a_card_and_no_other_state(ended: Ended, client_for: Any, 
     assert ('class="card ended"' in page_of(client_for(bob), run)) == (state in ENDED)
 
 
+def test_the_lab_has_one_button_wherever_it_stands(ended: Ended, client_for: Any, bob: Any) -> None:
+    for kind in ("grpo", "evaluate"):
+        run = ended(name=kind, kind=kind, reward=[0.1, 0.9])
+        assert page_of(client_for(bob), run).count("Open in the lab") == 1, kind
+
+
+def test_a_late_advisory_brings_the_card_with_it(learned: Run, client_for: Any, bob: Any) -> None:
+    told = client_for(bob).get(reverse("run-advisories", args=[learned.project.slug, learned.pk])).content.decode()
+    assert 'id="run-advisories"' in told and 'id="run-summary" hx-swap-oob="true"' in told and "2 open" in told
+
+
 def test_a_run_that_failed_at_once_says_what_there_is_and_what_to_do(
-    make_run: Any, client_for: Any, bob: Any, rita: Any
+    make_run: Any, ended: Ended, client_for: Any, bob: Any, rita: Any
 ) -> None:
     run = make_run(state=RunState.FAILED, attempt=1, error={"code": "internal", "message": "x", "hint": ""})
     card = card_of(page_of(client_for(bob), run))
     assert "No step was trained to its end." in card and "No worker was at work on it." in card
-    assert "cannot be resumed: clone it" in card and "Nothing was held out" in card and "run-resume" not in card
-    assert "A run that succeeds leaves a finished model." in card and "none open" in card
+    assert "cannot be resumed: clone it" in card and f"/runs/new/?from={run.pk}" in card and "run-resume" not in card
+    assert "ended-held-out" not in card and "held-out tasks" not in card, "of no figures nothing more is said"
+    played = card_of(page_of(client_for(bob), ended(success=[0.1, 0.2], state=RunState.FAILED)))
+    assert "A run that succeeds leaves a finished model." in played and "none open" in played
+    assert "Nothing was held out." in played and "Clone with held-out tasks" in played
     paused = make_run(state=RunState.PAUSED, attempt=1)
     assert "run-resume" in card_of(page_of(client_for(bob), paused))
     assert "run-resume" not in card_of(page_of(client_for(rita), paused))
