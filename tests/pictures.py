@@ -57,6 +57,7 @@ def pictures(link: str, folder: Path) -> None:
         context = browser.new_context(viewport=SIZE, color_scheme="light")
         page = context.new_page()
         page.goto(link)
+        page.locator("main button").first.click()
         page.wait_for_load_state("networkidle")
         for language, ending in LANGUAGES.items():
             page.goto(urljoin(link, "/p/demo/runs/"))
