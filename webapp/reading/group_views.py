@@ -33,7 +33,7 @@ KIND_LABELS = {
     "forgotten": gettext_lazy("forgotten"),
     "learned": gettext_lazy("learned"),
     "flickering": gettext_lazy("flickering"),
-    "never": gettext_lazy("never solved"),
+    "never": gettext_lazy("not learned"),
     "kept": gettext_lazy("still solved"),
 }
 SORT_LABELS = {
