@@ -13,8 +13,7 @@ from envs.wire import Message
 from training.chat.pieces import Pieces
 from training.chat_client import Endpoint, complete
 from training.errors import ContextFull, DataError, PolicyFault, boundary
-from training.policy.engine import Watch, WatchedEngine
-from training.policy.sampling import SamplingParams
+from training.policy.engine import SamplingParams, Watch, WatchedEngine
 from training.policy.scripted.words import count
 from training.rollout.dialects import Parse, ParsedTurn
 from training.rollout.endpoint import in_words, turn_of, written

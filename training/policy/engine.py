@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:  # it loads torch, which scripted policies and endpoints do without
-    from training.policy.sampling import SamplingParams
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """How tokens are drawn. ``top_k`` 0 and ``top_p`` 1 are off."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from training.config import JobConfig
-from training.policy.engine import WatchedEngine
+from training.policy.engine import SamplingParams, WatchedEngine
 from training.policy.families import known_path
-from training.policy.sampling import SamplingParams
 from training.policy.transformers_engine import TransformersEngine
 
 if TYPE_CHECKING:

@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-
-@dataclass(frozen=True)
-class SamplingParams:
-    """How tokens are drawn. ``top_k`` 0 and ``top_p`` 1 are off."""
-
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0
+from training.policy.engine import SamplingParams
 
 
 def uniform_draws(seed: int, count: int) -> Tensor:

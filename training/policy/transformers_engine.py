@@ -31,7 +31,7 @@ import torch
 from training.errors import PolicyFault
 from training.policy.attention import sampling_attention
 from training.policy.batch import DecodeBatch
-from training.policy.engine import EngineFigures, Sample, Watch
+from training.policy.engine import EngineFigures, Sample, SamplingParams, Watch
 from training.policy.memory import (
     BATCH_SHARE,
     PARKED_SHARE,
@@ -42,7 +42,7 @@ from training.policy.memory import (
 )
 from training.policy.parking import Parking, restore
 from training.policy.requests import Request, answer, chunks
-from training.policy.sampling import SamplingParams, draw_rows, uniform_draws
+from training.policy.sampling import draw_rows, uniform_draws
 
 GATHER_S = 0.002
 ADMIT_AFTER_STEPS = 6

@@ -11,8 +11,8 @@ import torch
 
 from training.errors import PolicyFault
 from training.policy.attention import GROUPED, sampling_attention
-from training.policy.engine import Sample
-from training.policy.sampling import SamplingParams, draw, uniform_draws
+from training.policy.engine import Sample, SamplingParams
+from training.policy.sampling import draw, uniform_draws
 from training.policy.transformers_engine import TransformersEngine
 
 
