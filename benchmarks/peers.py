@@ -50,9 +50,14 @@ print(run)
 """
 DRAWN = {
     "tensorboard": """() => {
-        const cards = [...document.querySelectorAll("scalar-card")].filter(
-            (card) => card.getBoundingClientRect().top < innerHeight);
-        return cards.length > 0 && cards.every((card) => card.querySelector("line-chart canvas, line-chart svg path"));
+        const deep = (root, what) => [...root.querySelectorAll("*")].flatMap((node) =>
+            [...(node.matches(what) ? [node] : []), ...(node.shadowRoot ? deep(node.shadowRoot, what) : [])]);
+        const cards = deep(document, "tf-scalar-card").filter((card) => {
+            const box = card.getBoundingClientRect();
+            return box.height > 0 && box.top < innerHeight;
+        });
+        const drawn = (line) => line.getAttribute("d")?.length > 999;
+        return cards.length > 0 && cards.every((card) => deep(card.shadowRoot ?? card, "path.line").some(drawn));
     }""",
     "mlflow": """() => {
         const charts = [...document.querySelectorAll(".js-plotly-plot")].filter(
