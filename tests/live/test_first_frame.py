@@ -6,7 +6,9 @@ import asyncio
 import json
 import math
 import threading
+import time
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.utils import timezone
@@ -208,3 +210,40 @@ async def test_an_answer_is_never_older_than_what_the_tab_was_told(watched: Watc
     after = await feed.feed().curves(watched.run.pk, ("reward",), watched.run.seq)
     assert after.seq == watched.run.seq
     assert json.loads(after.texts[0])["curves"]["reward"]["steps"] == [1, 2]
+
+
+async def test_a_shared_read_that_a_nudge_has_overtaken_says_so(watched: Watched) -> None:
+    """A tab that got another tab's older changes waited for the next nudge, or two seconds, with newer ones there."""
+    shared, woken = feed.Feed(), asyncio.Event()
+    await shared.subscribe(watched.run.pk, woken)
+    await in_db(watched.step)(1)
+    first, stale = await shared.changes(watched.run.pk, 0)
+    while stale:  # the step's own nudges may have come while it was read
+        first, stale = await shared.changes(watched.run.pk, first.seq)
+    await in_db(watched.step)(2)
+    await asyncio.wait_for(woken.wait(), 5)
+    shared._reads[(feed._read_changes, watched.run.pk, 0)] = feed.Held(time.monotonic(), 0, _done(first))
+    again, stale = await shared.changes(watched.run.pk, 0)
+    assert again is first and stale
+    newer, _stale = await shared.changes(watched.run.pk, first.seq)
+    assert newer.seq > first.seq
+    shared.unsubscribe(watched.run.pk, woken)
+    assert not shared._nudges
+
+
+def _done(read: feed.Read) -> asyncio.Task[feed.Read]:
+    """A read that has ended."""
+
+    async def give() -> feed.Read:
+        return read
+
+    return asyncio.ensure_future(give())
+
+
+async def test_changes_gather_longer_where_hundreds_of_sockets_share_a_process() -> None:
+    shared = feed.Feed()
+    assert shared.crowd_s == 0
+    shared._sockets = {uuid4(): {asyncio.Event() for _ in range(25)} for _ in range(4)}
+    assert shared.crowd_s == pytest.approx(0.1)
+    shared._sockets = {uuid4(): {asyncio.Event() for _ in range(500)} for _ in range(4)}
+    assert shared.crowd_s == pytest.approx(0.4)

@@ -80,8 +80,10 @@ class RunConsumer(Watcher):
             for text in (await feed().curves(self.watched, asked.names, self.seq, asked.first, asked.last)).texts:
                 await self._send(text)
         while True:
-            read = await feed().changes(self.watched, self.seq)
+            read, stale = await feed().changes(self.watched, self.seq)
             await self._forward(read)
+            if stale:
+                self.wake.set()
             if not read.more:
                 return
 

@@ -13,7 +13,7 @@ import asyncio
 import logging
 import random
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -39,6 +39,7 @@ CHANGES_LIMIT = 2_000
 KEEP_S, KEEP_BYTES = 3.0, 32 << 20
 SNAPSHOT_KEEP_S = 1.0  # tabs that open together share one; each goes on from its seq by shared changes
 JOIN_S, LISTEN_S, RETRY_MAX_S = 10.0, 30.0, 5.0
+CROWD_S, CROWD_MAX_S = 0.001, 0.4
 _threads = ThreadPoolExecutor(THREADS, thread_name_prefix="live-db")
 
 
@@ -119,66 +120,83 @@ def _run(run_id: UUID) -> Any:
     return run
 
 
+@dataclass(frozen=True)
+class Held:
+    """A read that sockets share: when it began, and the nudges for its run that had come by then."""
+
+    since: float
+    nudges: int
+    task: asyncio.Task[Read]
+
+
 class Feed:
     """The shared reads and ears of one event loop."""
 
     def __init__(self) -> None:
-        self._reads: OrderedDict[tuple[Any, ...], tuple[float, asyncio.Task[Read]]] = OrderedDict()
+        self._reads: OrderedDict[tuple[Any, ...], Held] = OrderedDict()
         self._sockets: dict[UUID, set[asyncio.Event]] = {}
+        self._nudges: Counter[UUID] = Counter()
         self._ears: dict[UUID, asyncio.Task[None]] = {}
 
     async def first(self, run_id: UUID, after: int | None, least: int = 0) -> Read:
         """Frames for a socket that has just opened: the changes after ``after`` if it is not long ago, else a
         snapshot, not older than the change ``least`` that its page was made of."""
         missed = None if after is None else await in_database(_read_missed, run_id, after)
-        return missed or await self._shared(_read_snapshot, run_id, at_least=least, keep_s=SNAPSHOT_KEEP_S)
+        return missed or (await self._shared(_read_snapshot, run_id, at_least=least, keep_s=SNAPSHOT_KEEP_S))[0]
 
     async def step(self, run_id: UUID, step: int, at_least: int) -> Read:
         """All of a step, not older than the change ``at_least`` that the socket has already been told."""
-        return await self._shared(_read_step, run_id, step, at_least=at_least)
+        return (await self._shared(_read_step, run_id, step, at_least=at_least))[0]
 
     async def curves(
         self, run_id: UUID, names: tuple[str, ...], at_least: int, first: int | None = None, last: int | None = None
     ) -> Read:
         """Curves by name, between two steps where they are told, not older than the change ``at_least``."""
-        return await self._shared(_read_curves, run_id, names, first, last, at_least=at_least)
+        return (await self._shared(_read_curves, run_id, names, first, last, at_least=at_least))[0]
 
-    async def changes(self, run_id: UUID, after: int) -> Read:
-        """What changed after ``after``; sockets that ask for the same share one read."""
-        read = await self._shared(_read_changes, run_id, after)
+    async def changes(self, run_id: UUID, after: int) -> tuple[Read, bool]:
+        """What changed after ``after``, and whether there may be more by now: sockets that ask for the same share one
+        read, and a nudge may have come since it began."""
+        read, nudges = await self._shared(_read_changes, run_id, after)
         if read.seq == after:  # nothing yet: the next one must look again
             self._reads.pop((_read_changes, run_id, after), None)
-        return read
+        return read, nudges < self._nudges[run_id]
+
+    @property
+    def crowd_s(self) -> float:
+        """How much longer changes gather where many sockets share one process."""
+        return min(CROWD_MAX_S, CROWD_S * sum(len(sockets) for sockets in self._sockets.values()))
 
     async def _shared(
-        self, action: Callable[..., Read], *arguments: Any, at_least: int = 0, keep_s: float = KEEP_S
-    ) -> Read:
-        """One read for all sockets that want the same within ``keep_s``; whoever needs a newer one reads again."""
-        key = (action, *arguments)
+        self, action: Callable[..., Read], run_id: UUID, *more: Any, at_least: int = 0, keep_s: float = KEEP_S
+    ) -> tuple[Read, int]:
+        """One read for all sockets that want the same within ``keep_s``, and the nudges that had come before it;
+        whoever needs a newer one reads again."""
+        key = (action, run_id, *more)
         while True:
             self._forget()
             held = self._reads.get(key)
-            fresh = held is None or (held[1].done() and time.monotonic() - held[0] > keep_s)
-            if fresh:
-                held = self._reads[key] = (time.monotonic(), asyncio.ensure_future(in_database(action, *arguments)))
-            assert held is not None  # noqa: S101 - for the type checker
+            fresh = held is None or (held.task.done() and time.monotonic() - held.since > keep_s)
+            if held is None or fresh:
+                task = asyncio.ensure_future(in_database(action, run_id, *more))
+                held = self._reads[key] = Held(time.monotonic(), self._nudges[run_id], task)
             try:
-                read = await asyncio.shield(held[1])
+                read = await asyncio.shield(held.task)
             except Exception:
                 self._reads.pop(key, None)
                 raise
             if read.seq >= at_least or fresh:
-                return read
+                return read, held.nudges
             if self._reads.get(key) is held:
                 del self._reads[key]
 
     def _forget(self) -> None:
         now, size = time.monotonic(), 0
         for key in reversed(list(self._reads)):
-            since, task = self._reads[key]
-            if task.done() and not task.cancelled() and task.exception() is None:
-                size += sum(len(text) for text in task.result().texts)
-            if task.done() and (now - since > KEEP_S or size > KEEP_BYTES):
+            held = self._reads[key]
+            if held.task.done() and not held.task.cancelled() and held.task.exception() is None:
+                size += sum(len(text) for text in held.task.result().texts)
+            if held.task.done() and (now - held.since > KEEP_S or size > KEEP_BYTES):
                 self._reads.pop(key, None)
 
     async def subscribe(self, run_id: UUID, wake: asyncio.Event) -> None:
@@ -199,11 +217,13 @@ class Feed:
         sockets.discard(wake)
         if not sockets:
             self._sockets.pop(run_id, None)
+            self._nudges.pop(run_id, None)
             ear = self._ears.pop(run_id, None)
             if ear is not None:
                 ear.cancel()
 
     def _wake(self, run_id: UUID) -> None:
+        self._nudges[run_id] += 1
         for wake in self._sockets.get(run_id, ()):
             wake.set()
 

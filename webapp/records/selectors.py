@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from django.conf import settings
+from django.db import connection
 from django.db.models import DurationField, ExpressionWrapper, F, QuerySet
 from django.db.models.functions import Greatest, Now
 
@@ -144,6 +145,19 @@ LEFT_OUT: dict[type[Any], dict[str, bool]] = {Rollout: {"held_out": True}, Turn:
 """The live view shows what is learned from; evaluations in between have a page of their own."""
 
 
+_NEW = "SELECT " + ", ".join(  # noqa: S608 - names of our own tables
+    f"EXISTS (SELECT FROM {model._meta.db_table} WHERE run_id = %s AND seq > %s AND seq <= %s)"
+    for _key, model, _view in _SOURCES
+)
+
+
+def _kinds_after(run: Run, seq: int) -> set[str]:
+    """Which kinds of rows are newer than ``seq``: mostly one or two, and the others need not be asked for."""
+    with connection.cursor() as cursor:
+        cursor.execute(_NEW, [run.pk, seq, run.seq] * len(_SOURCES))
+        return {key for key, new in zip(KEYS, cursor.fetchone(), strict=True) if new}
+
+
 @dataclass
 class Changes:
     """What is new after a ``seq``, up to ``seq``; ``more`` when the limit cut it off there."""
@@ -158,13 +172,14 @@ def run_changes_after(run: Run, seq: int, limit: int = 2000) -> Changes:
     """The rows of ``run`` that changed after ``seq``, at most about ``limit`` of each kind.
 
     ``run`` was read first, so everything up to ``run.seq`` is committed. A row that changes while we read gets a number
-    above
-    ``run.seq`` and is left to the next call. If a kind has more than ``limit`` rows, all kinds are cut at its last one,
-    so that the returned ``seq`` is a place to go on from.
+    above ``run.seq`` and is left to the next call. If a kind has more than ``limit`` rows, all kinds are cut at its
+    last one, so that the returned ``seq`` is a place to go on from.
     """
-    found: dict[str, list[Any]] = {}
-    upto = run.seq
+    found: dict[str, list[Any]] = {key: [] for key in KEYS}
+    upto, kinds = run.seq, _kinds_after(run, seq)
     for key, model, _view in _SOURCES:
+        if key not in kinds:
+            continue
         new = model.objects.filter(run_id=run.pk, seq__gt=seq, seq__lte=run.seq).exclude(**LEFT_OUT.get(model, {}))
         rows = list(new.order_by("seq")[: limit + 1])
         if len(rows) > limit:
