@@ -9,11 +9,9 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qs
 from uuid import UUID
 
-from webapp.live.feed import Read, RunGone, feed, in_database
-from webapp.live.frames import encode
+from webapp.live.feed import Read, RunGone, feed
 from webapp.live.snapshot import CURVES_ASKED_MAX, NAME_MAX
 from webapp.live.watching import BAD_FRAME, GONE, TOO_MANY, Closed, Watcher
-from webapp.records.selectors import run_read, run_view
 from webapp.runs.models import Run
 
 CLIENT_FRAME_BYTES = 4096
@@ -94,11 +92,12 @@ class RunConsumer(Watcher):
 
     async def beat(self) -> None:
         """The run as it stands."""
-        run = await in_database(run_read, self.watched)
-        if run is None:
-            raise Closed(GONE)
+        try:
+            run = await feed().run(self.watched)
+        except RunGone as exc:
+            raise Closed(GONE) from exc
         now = datetime.now(UTC).isoformat()
-        await self._send(encode({"type": "beat", "seq": self.seq, "run": run_view(run), "now": now}))
+        await self._send(f'{{"type":"beat","seq":{self.seq},"now":"{now}","run":{run}}}')
 
     def _number(self, name: str) -> int | None:
         """A number of the socket's address."""

@@ -25,7 +25,7 @@ from weakref import WeakKeyDictionary
 from channels.layers import get_channel_layer
 from django.db import DatabaseError, InterfaceError, connection
 
-from webapp.live.frames import frames
+from webapp.live.frames import encode, frames
 from webapp.live.snapshot import curves_text, snapshot_text
 from webapp.records.selectors import run_changes_after, run_read, run_view
 from webapp.rollouts.selectors import step_rollouts
@@ -96,6 +96,11 @@ def _read_curves(run_id: UUID, names: tuple[str, ...], first: int | None, last: 
     return Read([curves_text(run, names, (first, last))], run.seq)
 
 
+def _read_run(run_id: UUID) -> Read:
+    run = _run(run_id)
+    return Read([encode(run_view(run))], run.seq)
+
+
 def _read_missed(run_id: UUID, after: int) -> Read | None:
     """The changes after ``after``; ``None`` when that is too long ago, or was never."""
     run = _run(run_id)
@@ -154,6 +159,10 @@ class Feed:
         """Curves by name, between two steps where they are told, not older than the change ``at_least``."""
         return (await self._shared(_read_curves, run_id, names, first, last, at_least=at_least))[0]
 
+    async def run(self, run_id: UUID) -> str:
+        """The run as it stood within the last second, encoded."""
+        return (await self._shared(_read_run, run_id, keep_s=SNAPSHOT_KEEP_S))[0].texts[0]
+
     async def changes(self, run_id: UUID, after: int) -> tuple[Read, bool]:
         """What changed after ``after``, and whether there may be more by now: sockets that ask for the same share one
         read, and a nudge may have come since it began."""
@@ -174,10 +183,10 @@ class Feed:
         whoever needs a newer one reads again."""
         key = (action, run_id, *more)
         while True:
-            self._forget()
             held = self._reads.get(key)
             fresh = held is None or (held.task.done() and time.monotonic() - held.since > keep_s)
             if held is None or fresh:
+                self._forget()
                 task = asyncio.ensure_future(in_database(action, run_id, *more))
                 held = self._reads[key] = Held(time.monotonic(), self._nudges[run_id], task)
             try:

@@ -45,7 +45,10 @@ def with_ages(runs: QuerySet[Run]) -> QuerySet[Run]:
 
 def run_read(run_id: UUID) -> Run | None:
     """The run as it stands, for those who were authorised before."""
-    return runs_with_ages().filter(pk=run_id).first()
+    try:
+        return runs_with_ages().get(pk=run_id)  # first() would order by a key that one row has
+    except Run.DoesNotExist:
+        return None
 
 
 def run_view(run: Run) -> dict[str, Any]:
