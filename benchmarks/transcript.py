@@ -132,7 +132,7 @@ def transcript(tab: Any, address: str) -> dict[str, Any]:
         shown = page.locator("section.turn").count()
         began = page.evaluate("performance.now()")
         page.locator("#turns-more a").click()
-        page.wait_for_function(f"document.querySelectorAll('section.turn').length > {shown}")
+        page.locator("section.turn").nth(shown).wait_for()
         more.append((page.evaluate(PAINTED) - began) / 1000)
     return {
         "events": EVENTS,
