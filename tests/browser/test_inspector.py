@@ -58,7 +58,7 @@ def test_why_did_these_fail(
     assert SavedView.objects.get().query == "turns_from=3&turns_to=3" and asked(page)["turns_to"] == ["3"]
     rows.first.click()
     expect(page.get_by_role("heading", name="Step 1, group 0, rollout 2")).to_be_visible()
-    expect(page.locator(".badge[data-state=failed]")).to_have_text("failed")
+    expect(page.locator("h1 .badge[data-state=failed]")).to_have_text("failed")
     assert problems == []
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.webapp.reading.conftest import ANSWERED, ASKED, CALLED, SAID, TALK, play, tasks, trained
+from tests.webapp.reading.test_tokens import keep
 from webapp.runs.models import Run
 from webapp.teams.models import User
 
@@ -84,3 +85,20 @@ def test_forgotten_tasks_are_found_in_three_clicks_and_open_their_group(
     page.goto(f"/p/joust/runs/{run.pk}/?tab=rollouts&step=2")
     page.click(".group-head h2 a")
     page.wait_for_url("**/groups/2/0/")
+
+
+def test_all_tokens_of_a_long_rollout_come_in_their_colours(run: Run, alice: User, page_for: Make) -> None:
+    rollout = run.rollouts.filter(step=2).earliest("index")
+    keep(rollout, count=6_000)
+    page = page_for(alice)
+    page.goto(f"/p/joust/rollouts/{rollout.pk}/?view=tokens")
+    page.locator("#tokens .token[data-at='6001']").wait_for(state="attached")
+    shown = page.locator("#tokens .token[data-at]")
+    assert shown.count() == 6_002
+    assert shown.nth(5_000).get_attribute("data-shade") == "4" and shown.nth(1).get_attribute("data-shade") is None
+    page.select_option("#tokens-by", "logprob")
+    assert (shown.nth(2).get_attribute("data-shade"), shown.nth(6_001).get_attribute("data-shade")) == ("2", None)
+    page.focus("#tokens")
+    page.keyboard.press("ArrowRight")
+    page.wait_for_selector("#tokens .token[data-chosen]")
+    assert page.locator("#tokens-one").inner_text().startswith("“天” · token 1")

@@ -128,7 +128,8 @@ def _best_acts(run: Run, best: Best) -> Iterator[Act]:
 def _held_out(run: Run, found: Summary, reader: Reader) -> Fact:
     title, held = _("Held-out success"), found.held_out
     url = found.made.evaluate_url if found.made is not None else reader.evaluate_url
-    evaluate = (Act(_("Evaluate"), url, "check", "run-evaluate"),) if reader.can["evaluate"] else ()
+    proposed = any(each.code == "evaluate" for each in found.advice)  # which has the button
+    evaluate = (Act(_("Evaluate"), url, "check", "run-evaluate"),) if reader.can["evaluate"] and not proposed else ()
     if held is None:
         why = _("Nothing was held out. Evaluate every and Held-out share in the config give this figure.")
         if evaluate:

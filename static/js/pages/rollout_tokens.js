@@ -7,6 +7,7 @@ import { idOf, mostOf, partsOf, shadeOf, spellingOf, valueOf } from "../lib/toke
 /** @typedef {import("../lib/tokens.js").By} By */
 
 const BLOCK = 400; // tokens that the browser lays out, or leaves out, together
+const FIRST = 6; // blocks, more than a screen holds; the others follow while the page rests
 const LEANING = ["advantage", "ratio"];
 const page = data("rollout-data");
 const box = $("tokens");
@@ -15,6 +16,8 @@ const by = /** @type {HTMLSelectElement} */ ($("tokens-by"));
 let columns = { prompt: [], ids: [], sampled: [], learned: [], spelling: {} };
 /** @type {HTMLElement[]} */
 let nodes = [];
+/** @type {{box: HTMLElement, from: number, to: number}[]} */
+let blocks = []; // those that are still empty
 let at = -1;
 let most = 0;
 
@@ -24,6 +27,7 @@ function token(place) {
   node.className = "token";
   node.textContent = plain(spellingOf(columns, place)).replaceAll("\n", "↵\n");
   node.dataset.at = String(place);
+  shade(node, place);
   nodes[place] = node;
   return node;
 }
@@ -35,16 +39,37 @@ function section(part) {
   const made = h("section", { class: "token-part", "data-who": part.who }, head);
   for (let from = part.from; from < part.to; from += BLOCK) {
     const block = h("div", { class: "token-block" });
-    for (let place = from; place < Math.min(part.to, from + BLOCK); place += 1) block.append(token(place));
+    blocks.push({ box: block, from, to: Math.min(part.to, from + BLOCK) });
     made.append(block);
   }
   return made;
 }
 
+/** @param {number} count of blocks, from the beginning */
+function fill(count) {
+  for (const block of blocks.splice(0, count)) {
+    for (let place = block.from; place < block.to; place += 1) block.box.append(token(place));
+  }
+}
+
+function fillRest() {
+  fill(FIRST);
+  if (blocks.length) setTimeout(fillRest);
+}
+
+/**
+ * @param {HTMLElement} node
+ * @param {number} place
+ */
+function shade(node, place) {
+  const chosen = /** @type {By} */ (by.value);
+  setAttr(node, "data-shade", shadeOf(valueOf(columns, place, chosen), chosen, most));
+}
+
 function paint() {
   const chosen = /** @type {By} */ (by.value);
   setAttr(box, "data-by", LEANING.includes(chosen) ? "leaning" : "rising");
-  nodes.forEach((node, place) => setAttr(node, "data-shade", shadeOf(valueOf(columns, place, chosen), chosen, most)));
+  nodes.forEach(shade);
   const steps = LEANING.includes(chosen) ? [-4, -3, -2, -1, 0, 1, 2, 3, 4] : [0, 1, 2, 3, 4, 5, 6];
   const ends = {
     advantage: ["−", "+"],
@@ -94,6 +119,7 @@ function moved(event) {
   if (step === undefined || event.ctrlKey || event.metaKey || event.altKey || !nodes.length) return;
   event.preventDefault();
   event.stopPropagation(); // the page's own arrows go to the next rollout
+  fill(blocks.length);
   tell(Math.max(0, Math.min(nodes.length - 1, at + step)));
   nodes[at].scrollIntoView({ block: "nearest" });
 }
@@ -101,7 +127,9 @@ function moved(event) {
 async function start() {
   const said = $("tokens-said");
   try {
-    const answer = await fetch(`${page.api}/tokens`, { headers: { Accept: "application/json" } });
+    const answer = await fetch(`${page.api}/tokens`, {
+      headers: { Accept: "application/json" },
+    });
     if (!answer.ok) throw new Error(String(answer.status));
     columns = await answer.json();
   } catch {
@@ -110,7 +138,9 @@ async function start() {
   if (columns.why) return setText(said, columns.why);
   most = mostOf(columns);
   box.replaceChildren(...partsOf(columns).map(section));
+  fill(FIRST);
   paint();
+  setTimeout(fillRest);
   setText($("tokens-one"), t("tokens.none"));
   by.addEventListener("change", paint);
   for (const kind of ["pointerover", "click"]) box.addEventListener(kind, pointed);

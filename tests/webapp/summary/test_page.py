@@ -103,6 +103,13 @@ def test_the_lab_has_one_button_wherever_it_stands(ended: Ended, client_for: Any
         assert page_of(client_for(bob), run).count("Open in the lab") == 1, kind
 
 
+def test_evaluate_stands_once_with_and_without_a_held_out_result(learned: Run, client_for: Any, bob: Any) -> None:
+    assert card_of(page_of(client_for(bob), learned)).count("kind=evaluate") == 1
+    Run.objects.filter(pk=learned.pk).update(health={})
+    card = card_of(page_of(client_for(bob), learned))
+    assert card.count("kind=evaluate") == 1 and "Nobody has looked" in fact(card, "held-out")
+
+
 def test_a_late_advisory_brings_the_card_with_it(learned: Run, client_for: Any, bob: Any) -> None:
     told = client_for(bob).get(reverse("run-advisories", args=[learned.project.slug, learned.pk])).content.decode()
     assert 'id="run-advisories"' in told and 'id="run-summary" hx-swap-oob="true"' in told and "2 open" in told
