@@ -143,11 +143,25 @@ test("the view survives its address, and nonsense in it is dropped", () => {
     smooth: 0.6,
     log: true,
     still: true,
+    x: "tokens",
+    beside: [{ id: "0b2f6f62-0000-4000-8000-0123456789ab", number: 3 }],
     add: ["env/latency_p95", "a b"],
   };
   assert.deepEqual(readView(writeView(view)), view);
-  const bad = readView("?tab=x&step=-1&rollout=<script>&smooth=7");
-  assert.deepEqual(bad, { tab: "curves", step: null, rollout: null, smooth: 0, log: false, still: false, add: [] });
+  const bad = readView(
+    "?tab=x&step=-1&rollout=<script>&smooth=7&x=loss&with=0b2f.1&with=0b2f6f62-0000-4000-8000-0123456789ab.8",
+  );
+  assert.deepEqual(bad, {
+    tab: "curves",
+    step: null,
+    rollout: null,
+    smooth: 0,
+    log: false,
+    still: false,
+    x: "step",
+    beside: [],
+    add: [],
+  });
   assert.equal(writeView(bad), "");
 });
 

@@ -250,6 +250,7 @@ TABLE: dict[str, dict[str, Who]] = {
     API + "models/<uuidstr:model_id>/pushes": {"GET": Who.READ, "POST": Who.WRITE},
     API + "runs/<uuidstr:run_id>/stop": WRITE,
     API + "runs/<uuidstr:run_id>/metrics": READ,
+    API + "runs/<uuidstr:run_id>/axes": READ,
     API + "runs/<uuidstr:run_id>/advisories": READ,
     API + "runs/<uuidstr:run_id>/steps/<int:step>/rollouts": READ,
     API + "runs/<uuidstr:run_id>/steps/<int:step>/groups/<int:group>": READ,

@@ -2,13 +2,17 @@
 /** One chart: a heading with the newest (or the pointed-at) figures, lines by Plotly, a crosshair. */
 import { h, has, icon, setAttr, setText, t } from "./dom.js";
 import { figure } from "./format.js";
-import { MARGIN, drawnLine, frameOf, lineTraces, seenValues, starTrace } from "./plot.js";
+import { MARK_AXIS, bandTraces, stepMarks } from "./around.js";
+import { moved, stepAt } from "./axis.js";
+import { COMPONENT, MARGIN, drawnLine, frameOf, lineTraces, seenValues, starTrace } from "./plot.js";
 import { baselineShapes, markShapes, stageShapes } from "./shapes.js";
 import { last, valueAt, valueRange } from "./series.js";
 import { shownCurve } from "./closer.js";
 
-/** @typedef {import("./plot.js").Drawn & {name: string, label: string, at: number}} Line */
-/** @typedef {import("./curves.js").Spec} Spec */
+import { SPREAD } from "./specs.js";
+
+/** @typedef {import("./plot.js").Drawn & {name: string, label: string, at: number, dash: string, source: import("./curves.js").Source}} Line */
+/** @typedef {import("./specs.js").Spec} Spec */
 /** @typedef {import("./curves.js").Curves} Curves */
 
 const DOUBLE_CLICK_MS = 320;
@@ -16,7 +20,9 @@ const HELD_OUT = "heldout/";
 /** @type {Record<string, string>} the colours of an advisory's severities, as its notice has them */
 const TONES = { stop: "--bad", warn: "--warn", note: "--ink-3" };
 const TINY = new Set(["learning_rate"]); // whose own scale is small
-export const COMPONENT = /^rewards\/(.+)\/mean$/;
+const DASHES = ["solid", "dash", "dot", "dashdot"];
+const REWARDS = /^(reward|reward_std|rewards\/.+|heldout\/reward|groups\/best_reward_mean)$/;
+const EVALUATED = "heldout/success";
 
 /** @param {string} name of a metric that shares its chart with others */
 const nameOf = (name) => (has(`metric.${name}`) ? t(`metric.${name}`) : name);
@@ -65,17 +71,32 @@ export class Chart {
     );
   }
 
-  /** Take the lines from the state: of a zoomed chart the part that is known more closely, where it is. */
+  /** Take the lines of all runs, of a zoomed chart the parts that are known more closely. */
   read() {
-    const { state, view, range } = this.all;
-    this.lines = this.spec.names.map((name, at) => {
-      const whole = state?.curves.get(name) ?? { steps: [], values: [], attempts: [] };
-      const curve = shownCurve(whole, state?.parts.get(name), range);
-      const part = name.match(COMPONENT)?.[1] ?? "";
-      const label = this.all.options.components[part] ?? (part || this.spec.names.length < 2 ? part : nameOf(name));
-      const how = name.startsWith(HELD_OUT) ? { ...view, smooth: 0 } : view;
-      return { name, label, at: this.placeOf(part, at), ...drawnLine(curve, how) };
-    });
+    this.lines = this.all.sources.flatMap((source) =>
+      this.spec.names
+        .filter((name) => source.number === 0 || (source.curves.has(name) && (source.alike || !REWARDS.test(name))))
+        .map((name) => this.line(source, name)),
+    );
+  }
+
+  /**
+   * @param {import("./curves.js").Source} source
+   * @param {string} name
+   * @returns {Line}
+   */
+  line(source, name) {
+    const { view, range, options, sources } = this.all;
+    const at = this.spec.names.indexOf(name);
+    const part = name.match(COMPONENT)?.[1] ?? "";
+    const label = options.components[part] ?? (part || this.spec.names.length < 2 ? part : nameOf(name));
+    const how = name.startsWith(HELD_OUT) ? { ...view, smooth: 0 } : view;
+    const whole = source.curves.get(name) ?? { steps: [], values: [], attempts: [] };
+    const curve = shownCurve(whole, source.parts.get(name), this.all.stepsOf(range, source));
+    const drawn = drawnLine(curve, how, this.all.axis(source));
+    const byRun = sources.length > 1 && !part; // else the colour is the metric's
+    const dash = byRun ? "solid" : DASHES[source.number % DASHES.length];
+    return { name, label, at: byRun ? source.number : this.placeOf(part, at), dash, source, ...drawn };
   }
 
   /**
@@ -90,7 +111,7 @@ export class Chart {
 
   /** The heading of a chart that nobody has looked at yet. */
   name() {
-    if (this.legend.children.length === this.spec.names.length) return;
+    if (this.legend.children.length) return;
     this.read();
     this.figures(null);
   }
@@ -106,18 +127,17 @@ export class Chart {
     const seen = this.lines.flatMap((line) => [line, line.ghost ?? line]).flatMap((part) => seenValues(part, range));
     const tiny = this.spec.names.every((name) => TINY.has(name));
     const values = valueRange([...seen, ...baselines.map((item) => item.y)], { log, tiny });
-    const lines = baselineShapes(baselines, colour("--ink-3"), log);
-    const bands = stageShapes(this.all.state?.run?.health?.stages ?? [], range, colour("--ink-3"), this.width());
-    const tone = (/** @type {string} */ severity) => colour(TONES[severity] ?? "--ink-3");
-    const marks = markShapes(this.all.marksOf(this.spec), range, tone, this.width(), bands.annotations.length ? 1 : 0);
+    const beside = this.beside(range, baselines, colour);
     const layout = {
-      ...frameOf({ range, values, log, colour }),
+      ...frameOf({ range, values, log, axis: this.all.view.x, colour }),
+      yaxis2: MARK_AXIS,
       // The arrays grow in place as points arrive; Plotly only looks at them again when this changes.
       datarevision: (this.revision += 1),
-      shapes: [...bands.shapes, ...marks.shapes, ...lines.shapes],
-      annotations: [...bands.annotations, ...marks.annotations, ...lines.annotations],
+      ...beside,
     };
     const traces = this.lines.flatMap((line) => this.traces(line, colour(`--curve-${line.at % 8}`)));
+    const evaluations = this.spec.names.includes(EVALUATED) ? [] : (this.all.state?.curves.get(EVALUATED)?.steps ?? []);
+    traces.push(...stepMarks(this.all.saved(), evaluations, this.all.axis(), colour("--ink-3")));
     this.all.options.plotly.react(this.plot, traces, layout, {
       displayModeBar: false,
       responsive: false,
@@ -130,20 +150,45 @@ export class Chart {
   }
 
   /**
+   * What stands beside the lines: simple policies, stages, advisories.
+   * @param {[number, number] | null} range
+   * @param {import("./shapes.js").Baseline[]} baselines
+   * @param {(name: string) => string} colour
+   */
+  beside(range, baselines, colour) {
+    const ink = colour("--ink-3");
+    const steps = this.all.stepsOf(range);
+    const tone = (/** @type {string} */ severity) => colour(TONES[severity] ?? "--ink-3");
+    const lines = baselineShapes(baselines, ink, this.all.view.log);
+    const bands = stageShapes(this.all.state?.run?.health?.stages ?? [], steps, ink, this.width());
+    const marks = markShapes(this.all.marksOf(this.spec), steps, tone, this.width(), bands.annotations.length ? 1 : 0);
+    const place = (/** @type {any[]} */ parts) => moved(parts, this.all.axis());
+    return {
+      shapes: [...place([...bands.shapes, ...marks.shapes]), ...lines.shapes],
+      annotations: [...place([...bands.annotations, ...marks.annotations]), ...lines.annotations],
+    };
+  }
+
+  /**
    * @param {Line} line
    * @param {string} tone
    * @returns {any[]}
    */
   traces(line, tone) {
-    if (!line.name.startsWith(HELD_OUT)) return lineTraces(line, tone);
-    const curve = this.all.state?.curves.get(line.name);
-    const ends = ["low", "high"].map((end) => this.all.state?.curves.get(`${line.name}_${end}`));
-    return [starTrace({ x: line.x, y: curve?.values ?? line.y }, ends, this.all.view.log, tone)];
+    const { curves } = line.source;
+    if (line.name.startsWith(HELD_OUT)) {
+      const ends = ["low", "high"].map((end) => curves.get(`${line.name}_${end}`));
+      const steps = curves.get(line.name)?.steps ?? [];
+      return [starTrace(line, steps, ends, this.all.view.log, tone)];
+    }
+    const spread = this.spec.key === "reward" && this.all.sources.length === 1 && !this.all.view.log;
+    const band = spread && curves.has(SPREAD) ? bandTraces(line, this.line(line.source, SPREAD), tone) : [];
+    return [...band, ...lineTraces(line, tone, { dash: line.dash, range: this.all.range })];
   }
 
   listen() {
     const plot = /** @type {any} */ (this.plot);
-    plot.on("plotly_hover", (/** @type {any} */ event) => this.all.point(Math.round(event.points[0].x)));
+    plot.on("plotly_hover", (/** @type {any} */ event) => this.all.point(event.points[0].x));
     plot.on("plotly_unhover", () => this.all.point(null));
     /** @type {any} */
     let click = null; // waits a moment: the first half of a double click must not leave the page
@@ -151,7 +196,7 @@ export class Chart {
     plot.on("plotly_click", (/** @type {any} */ event) => {
       clearTimeout(click);
       if (performance.now() - doubleAt < DOUBLE_CLICK_MS) return;
-      const step = Math.round(event.points[0].x);
+      const step = Math.round(stepAt(this.all.axis(), event.points[0].x));
       click = setTimeout(() => this.all.options.onStep(step), DOUBLE_CLICK_MS);
     });
     plot.on("plotly_doubleclick", () => {
@@ -165,15 +210,17 @@ export class Chart {
     });
   }
 
-  /** @param {number | null} step */
-  point(step) {
+  /** @param {number | null} place on the axis */
+  point(place) {
     if (!this.drawn) return;
-    setText(this.stepText, step === null ? "" : `${t("step")} ${step}`);
-    this.figures(step);
+    const step = place === null ? 0 : Math.round(stepAt(this.all.axis(), place));
+    const moment = this.all.axis() && place !== null ? ` · ${t(`at_${this.all.view.x}`, { n: figure(place) })}` : "";
+    setText(this.stepText, place === null ? "" : `${t("step")} ${step}${moment}`);
+    this.figures(place);
     const range = /** @type {any} */ (this.plot).layout?.xaxis?.range;
-    this.cross.hidden = step === null || !range || step < range[0] || step > range[1];
-    if (this.cross.hidden || step === null) return;
-    const at = MARGIN.l + ((step - range[0]) / (range[1] - range[0])) * this.width();
+    this.cross.hidden = place === null || !range || place < range[0] || place > range[1];
+    if (this.cross.hidden || place === null) return;
+    const at = MARGIN.l + ((place - range[0]) / (range[1] - range[0])) * this.width();
     this.cross.style.transform = `translateX(${at}px)`;
   }
 
@@ -182,8 +229,8 @@ export class Chart {
     return this.plot.clientWidth - MARGIN.l - MARGIN.r;
   }
 
-  /** @param {number | null} step */
-  figures(step) {
+  /** @param {number | null} place */
+  figures(place) {
     setAttr(this.legend, "data-many", this.lines.length > 1 ? "" : null);
     while (this.legend.children.length > this.lines.length) this.legend.lastElementChild?.remove();
     this.lines.forEach((line, at) => {
@@ -202,7 +249,7 @@ export class Chart {
       setText(item.children[1], line.label);
       setText(
         item.children[2],
-        figure(step === null ? last(line.y) : (valueAt(line.x, line.y, step, line.reach) ?? null)),
+        figure(place === null ? last(line.y) : (valueAt(line.x, line.y, place, line.reach) ?? null)),
       );
     });
   }

@@ -98,6 +98,24 @@ class Curves(BaseModel):
     curves: dict[str, Curve]
 
 
+class Axis(BaseModel):
+    """What had gone by at the end of some steps, lists of the same length; between two of them it is straight."""
+
+    steps: list[int]
+    at: list[float]
+
+
+class RunAxes(BaseModel):
+    """Axes of a run's curves: `time` (hours of training), `rollouts` and `tokens` (sampled ones), each where it is
+    known."""
+
+    id: UUID
+    name: str
+    state: str
+    axes: dict[str, Axis]
+    same_rewards: bool | None = Field(description="with `beside`: whether both were rewarded in the same way")
+
+
 class EvidenceCurve(BaseModel):
     """A curve that shows what an advisory says, over the last 64 steps at most."""
 
