@@ -6,13 +6,13 @@ import { valueAt } from "./series.js";
 /** @typedef {import("./plot.js").Drawn} Drawn */
 
 const BAND = "24"; // how much of the tone, in hex
-const MARK_AT = 0.045; // of the height, above the axis
 
 /**
  * One deviation around a line, as two traces with the band between them; nothing where no deviation is known.
  * @param {Drawn} line
  * @param {Drawn} spread its deviation, drawn in the same way
  * @param {string} tone as #rrggbb
+ * @returns {any[]}
  */
 export function bandTraces(line, spread, tone) {
   /** @type {{x: number[], low: number[], high: number[]}} */
@@ -42,15 +42,16 @@ export function bandTraces(line, spread, tone) {
  */
 export function stepMarks(checkpoints, evaluations, axis, ink) {
   return [
-    { steps: checkpoints, symbol: "diamond", size: 6 },
-    { steps: evaluations, symbol: "star", size: 8 },
+    { steps: checkpoints, symbol: "diamond", size: 5 },
+    { steps: evaluations, symbol: "star", size: 7 },
   ]
     .filter((kind) => kind.steps.length)
     .map(({ steps, symbol, size }) => ({
       type: "scatter",
       mode: "markers",
       x: steps.map((step) => placeOn(axis, step)),
-      y: steps.map(() => MARK_AT),
+      y: steps.map(() => 0),
+      cliponaxis: false,
       yaxis: "y2",
       hoverinfo: "skip",
       showlegend: false,

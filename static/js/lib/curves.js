@@ -80,7 +80,9 @@ export class Curves {
     }
     const ended = this.options.ended?.() ?? false;
     const { shown, folded } = this.folding.split(specs, (spec) =>
-      sources.every((source) => isStill(spec, source.curves, ended)),
+      sources
+        .filter((source) => source.number === 0 || spec.names.some((name) => source.curves.has(name)))
+        .every((source) => isStill(spec, source.curves, ended)),
     );
     this.place(this.box, shown);
     this.place(/** @type {HTMLElement} */ (this.fold.querySelector(".charts")), folded);
