@@ -94,6 +94,7 @@ TABLE: dict[str, dict[str, Who]] = {
         for tail in (
             "",
             "parts/",
+            "curves.csv",
             "spend/",
             "advisories/",
             "check/",
@@ -251,6 +252,10 @@ TABLE: dict[str, dict[str, Who]] = {
     API + "runs/<uuidstr:run_id>/stop": WRITE,
     API + "runs/<uuidstr:run_id>/metrics": READ,
     API + "runs/<uuidstr:run_id>/axes": READ,
+    API + "runs/<uuidstr:run_id>/pins": WRITE,
+    API + "projects/<slug:slug>/pins": READ,
+    API + "pins/<uuidstr:pin_id>": {"DELETE": Who.WRITE},
+    PROJECT + "pins/" + OWN_PK + "remove/": WRITE,
     API + "runs/<uuidstr:run_id>/advisories": READ,
     API + "runs/<uuidstr:run_id>/steps/<int:step>/rollouts": READ,
     API + "runs/<uuidstr:run_id>/steps/<int:step>/groups/<int:group>": READ,

@@ -144,6 +144,7 @@ def page_data(run: Run, urls: dict[str, str], tab: str) -> dict[str, Any]:
         "project": run.project.slug,
         "api": "/api/v1",
         "runs": reverse("run-list", args=[run.project.slug]),
+        "csv": reverse("run-curves-csv", args=[run.project.slug, run.pk]),
         "training": [name for name, method in METHODS.items() if method.trains],
         "tab": tab,
         "socket": f"/ws/runs/{run.pk}/",

@@ -86,7 +86,7 @@ def run_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         "checkpoints": run.checkpoints.order_by("-step", "-attempt")[:100],
         "log": log,
         "log_older": log_older,
-        "data": page.page_data(run, urls, tab) | {"has_rollouts": has_rollouts},
+        "data": page.page_data(run, urls, tab) | {"has_rollouts": has_rollouts, "can_pin": can_edit(project)},
         "step_rows": _step_rows(request, run) if tab == "rollouts" else None,
     }
     if family is None or not family.more:  # else the family's card may lack some of them

@@ -2,30 +2,22 @@
 /** One chart: a heading with the newest (or the pointed-at) figures, lines by Plotly, a crosshair. */
 import { h, has, icon, setAttr, setText, t } from "./dom.js";
 import { figure } from "./format.js";
-import { MARK_AXIS, bandTraces, stepMarks } from "./around.js";
+import { MARK_AXIS } from "./around.js";
 import { moved, stepAt } from "./axis.js";
-import { COMPONENT, MARGIN, drawnLine, frameOf, lineTraces, seenValues, starTrace } from "./plot.js";
-import { baselineShapes, markShapes, stageShapes } from "./shapes.js";
+import { menuOf } from "./chart-menu.js";
+import { TOTAL, readLines, tracesOf } from "./lines.js";
+import { MARGIN, frameOf } from "./plot.js";
 import { last, valueAt, valueRange } from "./series.js";
-import { shownCurve } from "./closer.js";
+import { baselineShapes, markShapes, stageShapes } from "./shapes.js";
 
-import { SPREAD } from "./specs.js";
-
-/** @typedef {import("./plot.js").Drawn & {name: string, label: string, at: number, dash: string, source: import("./curves.js").Source}} Line */
+/** @typedef {import("./lines.js").Line} Line */
 /** @typedef {import("./specs.js").Spec} Spec */
 /** @typedef {import("./curves.js").Curves} Curves */
 
 const DOUBLE_CLICK_MS = 320;
-const HELD_OUT = "heldout/";
 /** @type {Record<string, string>} the colours of an advisory's severities, as its notice has them */
 const TONES = { stop: "--bad", warn: "--warn", note: "--ink-3" };
 const TINY = new Set(["learning_rate"]); // whose own scale is small
-const DASHES = ["solid", "dash", "dot", "dashdot"];
-const REWARDS = /^(reward|reward_std|rewards\/.+|heldout\/reward|groups\/best_reward_mean)$/;
-const EVALUATED = "heldout/success";
-
-/** @param {string} name of a metric that shares its chart with others */
-const nameOf = (name) => (has(`metric.${name}`) ? t(`metric.${name}`) : name);
 
 export class Chart {
   /**
@@ -61,6 +53,7 @@ export class Chart {
       h("h3", { title: has(`about.${spec.key}`) ? t(`about.${spec.key}`) : null }, spec.title),
       this.stepText,
       this.legend,
+      menuOf(this),
       spec.removable && remove,
     );
     this.node = h(
@@ -71,42 +64,9 @@ export class Chart {
     );
   }
 
-  /** Take the lines of all runs, of a zoomed chart the parts that are known more closely. */
+  /** Take the lines of all runs as they are known now. */
   read() {
-    this.lines = this.all.sources.flatMap((source) =>
-      this.spec.names
-        .filter((name) => source.number === 0 || (source.curves.has(name) && (source.alike || !REWARDS.test(name))))
-        .map((name) => this.line(source, name)),
-    );
-  }
-
-  /**
-   * @param {import("./curves.js").Source} source
-   * @param {string} name
-   * @returns {Line}
-   */
-  line(source, name) {
-    const { view, range, options, sources } = this.all;
-    const at = this.spec.names.indexOf(name);
-    const part = name.match(COMPONENT)?.[1] ?? "";
-    const label = options.components[part] ?? (part || this.spec.names.length < 2 ? part : nameOf(name));
-    const how = name.startsWith(HELD_OUT) ? { ...view, smooth: 0 } : view;
-    const whole = source.curves.get(name) ?? { steps: [], values: [], attempts: [] };
-    const curve = shownCurve(whole, source.parts.get(name), this.all.stepsOf(range, source));
-    const drawn = drawnLine(curve, how, this.all.axis(source));
-    const byRun = sources.length > 1 && !part; // else the colour is the metric's
-    const dash = byRun ? "solid" : DASHES[source.number % DASHES.length];
-    return { name, label, at: byRun ? source.number : this.placeOf(part, at), dash, source, ...drawn };
-  }
-
-  /**
-   * The place that gives a line its colour: a component's is that in the spec, on every page.
-   * @param {string} part name of the component
-   * @param {number} at place in this chart
-   */
-  placeOf(part, at) {
-    const place = Object.keys(this.all.options.components).indexOf(part);
-    return place < 0 ? at : place;
+    this.lines = readLines(this.spec, this.all);
   }
 
   /** The heading of a chart that nobody has looked at yet. */
@@ -124,20 +84,16 @@ export class Chart {
     const { log } = this.all.view;
     const range = this.all.range ?? this.all.span; // of all charts: the same step stands at the same place in each
     const baselines = this.all.options.baselines[this.spec.key] ?? [];
-    const seen = this.lines.flatMap((line) => [line, line.ghost ?? line]).flatMap((part) => seenValues(part, range));
+    const { traces, values } = tracesOf(this.spec, this.all, this.lines, colour);
     const tiny = this.spec.names.every((name) => TINY.has(name));
-    const values = valueRange([...seen, ...baselines.map((item) => item.y)], { log, tiny });
-    const beside = this.beside(range, baselines, colour);
+    const scale = valueRange([...values, ...baselines.map((item) => item.y)], { log, tiny });
     const layout = {
-      ...frameOf({ range, values, log, axis: this.all.view.x, colour }),
+      ...frameOf({ range, values: scale, log, axis: this.all.view.x, colour }),
       yaxis2: MARK_AXIS,
       // The arrays grow in place as points arrive; Plotly only looks at them again when this changes.
       datarevision: (this.revision += 1),
-      ...beside,
+      ...this.beside(range, baselines, colour),
     };
-    const traces = this.lines.flatMap((line) => this.traces(line, colour(`--curve-${line.at % 8}`)));
-    const evaluations = this.spec.names.includes(EVALUATED) ? [] : (this.all.state?.curves.get(EVALUATED)?.steps ?? []);
-    traces.push(...stepMarks(this.all.saved(), evaluations, this.all.axis(), colour("--ink-3")));
     this.all.options.plotly.react(this.plot, traces, layout, {
       displayModeBar: false,
       responsive: false,
@@ -167,23 +123,6 @@ export class Chart {
       shapes: [...place([...bands.shapes, ...marks.shapes]), ...lines.shapes],
       annotations: [...place([...bands.annotations, ...marks.annotations]), ...lines.annotations],
     };
-  }
-
-  /**
-   * @param {Line} line
-   * @param {string} tone
-   * @returns {any[]}
-   */
-  traces(line, tone) {
-    const { curves } = line.source;
-    if (line.name.startsWith(HELD_OUT)) {
-      const ends = ["low", "high"].map((end) => curves.get(`${line.name}_${end}`));
-      const steps = curves.get(line.name)?.steps ?? [];
-      return [starTrace(line, steps, ends, this.all.view.log, tone)];
-    }
-    const spread = this.spec.key === "reward" && this.all.sources.length === 1 && !this.all.view.log;
-    const band = spread && curves.has(SPREAD) ? bandTraces(line, this.line(line.source, SPREAD), tone) : [];
-    return [...band, ...lineTraces(line, tone, { dash: line.dash, range: this.all.range })];
   }
 
   listen() {
@@ -245,7 +184,7 @@ export class Chart {
         );
         this.legend.append(item);
       }
-      setAttr(item, "data-curve", line.at % 8);
+      setAttr(item, "data-curve", line.at === TOTAL ? "total" : line.at % 8);
       setText(item.children[1], line.label);
       setText(
         item.children[2],

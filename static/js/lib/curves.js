@@ -12,7 +12,7 @@ import { marksFor } from "./specs.js";
 /** @typedef {import("./state.js").State} State */
 /** @typedef {import("./shapes.js").Mark} Mark */
 /** @typedef {import("./specs.js").Spec} Spec */
-/** @typedef {{smooth: number, log: boolean, x: string}} View */
+/** @typedef {{smooth: number, log: boolean, x: string, stack: boolean}} View */
 /**
  * A run whose curves are drawn: the page's own, with number 0, or one beside it. `alike`: its rewards were made in the
  * same way; else they must not be compared.
@@ -30,7 +30,7 @@ export class Curves {
   /**
    * @param {HTMLElement} box
    * @param {HTMLDetailsElement} fold where charts are put away in which nothing moves
-   * @param {{plotly: any, baselines: Record<string, import("./shapes.js").Baseline[]>, components: Record<string, string>, onRemove: (key: string) => void, onStep: (step: number) => void, marks?: () => Mark[], onZoom?: () => void, ended?: () => boolean}} options
+   * @param {{plotly: any, baselines: Record<string, import("./shapes.js").Baseline[]>, components: Record<string, string>, onRemove: (key: string) => void, onStep: (step: number) => void, marks?: () => Mark[], onZoom?: () => void, ended?: () => boolean, onStack?: () => void, onPin?: (spec: Spec) => void, csv?: (names: string[]) => string, picture?: (spec: Spec) => string}} options
    */
   constructor(box, fold, options) {
     this.box = box;
@@ -46,7 +46,7 @@ export class Curves {
     /** @type {Spec[]} */
     this.specs = [];
     /** @type {View} */
-    this.view = { smooth: 0, log: false, x: "step" };
+    this.view = { smooth: 0, log: false, x: "step", stack: true };
     /** @type {Source[]} */
     this.sources = [];
     this.drawing = false;

@@ -36,6 +36,20 @@ export function drawnLine(curve, view, axis) {
 }
 
 /**
+ * A curve without its ends: the means of what was thinned. Lines that are added up need the same steps.
+ * @param {Curve} curve
+ * @param {{smooth: number}} view
+ * @param {import("./axis.js").Axis} [axis]
+ * @returns {Drawn}
+ */
+export function meanLine(curve, view, axis) {
+  const { steps, values } = curve.means ?? curve;
+  const known = { steps, values, attempts: [] };
+  const line = drawnLine(curve.means ? { ...known, means: curve.means } : known, { ...view, log: false }, axis);
+  return { ...line, ghost: null };
+}
+
+/**
  * A line, after its ghost.
  * @param {Drawn} line
  * @param {string} tone

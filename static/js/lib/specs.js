@@ -69,6 +69,19 @@ export function inOrder(names, order) {
 }
 
 /**
+ * The metrics that a chart of these draws, with those that stand around them: intervals, the spread, the sum.
+ * @param {string[]} names
+ */
+export function neededBy(names) {
+  const more = [
+    ...(names.includes(SUCCESS[1]) ? ENDS : []),
+    ...(names.includes("reward") ? [SPREAD] : []),
+    ...(names.some((name) => COMPONENT.test(name)) ? ["reward"] : []),
+  ];
+  return Array.from(new Set([...names, ...more]));
+}
+
+/**
  * The metrics whose curves the page wants and does not have: the server sends those that few look at when asked.
  * @param {State} state
  * @param {string[]} curated

@@ -1,7 +1,7 @@
 // @ts-check
 /** What the reader looks at, kept in the address so that it can be sent to someone. Pure. */
 
-/** @typedef {{tab: string, step: number | null, rollout: string | null, smooth: number, log: boolean, still: boolean, x: string, beside: {id: string, number: number}[], add: string[]}} View */
+/** @typedef {{tab: string, step: number | null, rollout: string | null, smooth: number, log: boolean, still: boolean, stack: boolean, x: string, beside: {id: string, number: number}[], add: string[]}} View */
 
 import { AXES } from "./axis.js";
 
@@ -30,6 +30,7 @@ export function readView(search, tab = "curves") {
     smooth: smooth > 0 && smooth < 1 ? smooth : 0,
     log: query.get("log") === "1",
     still: query.get("still") === "1",
+    stack: query.get("lines") !== "1",
     x: AXES.includes(axis) ? axis : "step",
     beside: beside.filter((one, at) => beside.findIndex((it) => it.id === one.id || it.number === one.number) === at),
     add: query
@@ -50,6 +51,7 @@ export function writeView(view) {
   if (view.rollout !== null) query.set("rollout", view.rollout);
   if (view.smooth) query.set("smooth", String(view.smooth));
   if (view.log) query.set("log", "1");
+  if (!view.stack) query.set("lines", "1");
   if (view.still) query.set("still", "1");
   if (view.x !== "step") query.set("x", view.x);
   for (const { id, number } of view.beside) query.append("with", `${id}.${number}`);

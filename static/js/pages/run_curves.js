@@ -1,5 +1,6 @@
 // @ts-check
 /** The Curves tab of the run page: the charts and their bar. */
+import { toast } from "../app.js";
 import { $, h, keyed, maybe, setAttr, t } from "../lib/dom.js";
 import { Curves } from "../lib/curves.js";
 import { missingCurves, specsOf } from "../lib/specs.js";
@@ -40,6 +41,10 @@ export class CurvePanel {
       onStep: options.onStep,
       ended: options.ended,
       onZoom: () => this.lookCloser(),
+      onStack: () => this.change(() => (options.view.stack = !options.view.stack)),
+      csv: (names) => `${options.page.csv}?${new URLSearchParams(names.map((name) => ["name", name]))}`,
+      onPin: options.page.can_pin ? (spec) => this.pin(spec) : undefined,
+      picture: (spec) => `${options.page.name}: ${spec.title}`,
       onRemove: (key) => this.change(() => (options.view.add = options.view.add.filter((name) => name !== key))),
     });
     this.beside = new Beside({
@@ -123,8 +128,27 @@ export class CurvePanel {
     const sources = this.beside.sources();
     if (!this.beside.ready()) return; // comes again with the axis
     const specs = specsOf(state, curves, view.add, own, Object.keys(this.options.components));
-    this.curves.update(state, specs, { smooth: view.smooth, log: view.log, x: view.x }, sources);
+    this.curves.update(state, specs, { ...view }, sources);
     this.lookCloser();
+  }
+
+  /**
+   * Put a chart on the project's page, as it stands here.
+   * @param {import("../lib/specs.js").Spec} spec
+   */
+  async pin(spec) {
+    const { smooth, log, x, stack } = this.options.view;
+    const body = { key: spec.key, names: spec.names, smooth, log, x, stack };
+    const { "X-CSRFToken": token } = JSON.parse(document.body.getAttribute("hx-headers") || "{}");
+    const headers = { "Content-Type": "application/json", Accept: "application/json", "X-CSRFToken": token };
+    const url = `${this.options.page.api}/runs/${this.options.page.id}/pins`;
+    try {
+      const answer = await fetch(url, { method: "POST", headers, body: JSON.stringify(body) });
+      if (answer.ok) toast(t("pinned"), "success");
+      else toast((await answer.json()).message, "error");
+    } catch {
+      toast(t("offline"), "error");
+    }
   }
 
   /** The metrics that can be added, by name. */
