@@ -46,7 +46,7 @@ def pins(request: HttpRequest, slug: str) -> dict[str, Any]:
 
 @router.post("/runs/{uuid:run_id}/pins", response={201: answers.Pin})
 def pin(request: HttpRequest, run_id: UUID, body: PinIn) -> Status:
-    """Pin a chart of a run to its project's page; pinned again it takes the new view. 409 where there are 12 already."""
+    """Pin a chart of a run to its project's page; pinned again it takes the new view. 409 where it has twelve."""
     within = Run.objects.select_related("project")
     run = object_for(caller(request), Run, run_id, need=Role.EDITOR, within=within)
     view = body.model_dump(include={"smooth", "log", "x", "stack"})

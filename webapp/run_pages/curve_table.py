@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 from uuid import UUID
 
 from django.contrib.auth.decorators import login_required
@@ -12,22 +11,23 @@ from django.utils.text import slugify
 from django.views.decorators.http import require_GET
 
 from webapp.csv_text import CsvResponse, csv_lines
-from webapp.metrics.selectors import curves
+from webapp.metrics.selectors import curves, metric_names
 from webapp.records.access import own_run
 from webapp.runs.models import Run
 
-NAMES_MAX, NAME_MAX = 32, 120
+NAME_MAX = 120
 EVERY = 2**31
 
 
 @login_required
 @require_GET
 def run_curves_csv(request: HttpRequest, slug: str, pk: UUID) -> CsvResponse:
-    """A row for each step, a column for each metric that is named; an empty cell where there is no finite figure."""
+    """A row for each step, a column for each metric that is named (all, where none is), an empty cell where there is no
+    finite figure."""
     _project, run = own_run(request, slug, pk)
-    names = [name for name in dict.fromkeys(request.GET.getlist("name")) if 0 < len(name) <= NAME_MAX]
-    names = [name for name in names if name.isprintable()][:NAMES_MAX]
-    if not names:
+    asked = list(dict.fromkeys(request.GET.getlist("name"))) or metric_names(run)
+    names = [name for name in asked if 0 < len(name) <= NAME_MAX and name.isprintable()]
+    if asked and not names:
         raise Http404
     return CsvResponse(csv_lines(["step", *names], _rows(run, names)), f"{slugify(run.name) or run.pk}-curves.csv")
 
