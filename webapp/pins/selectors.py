@@ -9,7 +9,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from webapp.pins.models import PinnedChart
-from webapp.runs.config import all_components, component_titles, config_of
+from webapp.runs.config import component_titles, scored_components
 from webapp.runs.states import TERMINAL
 from webapp.strings import metric_titles
 from webapp.teams.models import Project
@@ -33,7 +33,7 @@ def pin_view(pin: PinnedChart, titles: dict[str, str]) -> dict[str, Any]:
         "title": titles.get(f"metric.{pin.key}", pin.key),
         "names": pin.names,
         "view": pin.view,
-        "components": component_titles(all_components(config_of(pin.run))),
+        "components": component_titles(scored_components(pin.run)),
         "ended": pin.run.state in TERMINAL,
         "pinned_by": pin.created_by.username if pin.created_by else _("somebody who has left"),
     }

@@ -164,7 +164,7 @@ export class Beside {
   async find() {
     const { page, view } = this.options;
     const box = $("beside-list");
-    const query = new URLSearchParams({ q: /** @type {HTMLInputElement} */ ($("beside-find")).value, per_page: "20" });
+    const query = new URLSearchParams({ q: /** @type {HTMLInputElement} */ ($("beside-find")).value, per_page: "100" });
     const found = await ask(`${page.api}/projects/${page.project}/runs?${query}`);
     const chosen = new Set([page.id, ...view.beside.map((place) => place.id)]);
     const runs = (found?.items ?? []).filter(
