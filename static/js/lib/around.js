@@ -5,6 +5,7 @@ import { valueAt } from "./series.js";
 
 /** @typedef {import("./plot.js").Drawn} Drawn */
 
+const MARK_AT = 0.035; // of the height: just above the axis, whose line would cut it
 const BAND = "24"; // how much of the tone, in hex
 
 /**
@@ -50,7 +51,7 @@ export function stepMarks(checkpoints, evaluations, axis, ink) {
       type: "scatter",
       mode: "markers",
       x: steps.map((step) => placeOn(axis, step)),
-      y: steps.map(() => 0),
+      y: steps.map(() => MARK_AT),
       cliponaxis: false,
       yaxis: "y2",
       hoverinfo: "skip",

@@ -69,7 +69,12 @@ class Pinned {
     const known = pin.view.x === "step" || this.source.axes?.[pin.view.x];
     this.curves.folding.folded.set(pin.key, false);
     this.curves.update(this.state, [spec], known ? pin.view : { ...pin.view, x: "step" }, [this.source]);
-    setText(when, t("as_of", { time: new Date().toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" }) }));
+    setText(
+      when,
+      t("as_of", {
+        time: new Date().toLocaleTimeString(document.documentElement.lang, { hour: "2-digit", minute: "2-digit" }),
+      }),
+    );
   }
 
   /** The points of a zoom. */
