@@ -54,7 +54,7 @@ def trained(make_run: Callable[..., Run]) -> Callable[..., Run]:
 
 def open_run(page: Page, run: Run, query: str = "") -> None:
     page.goto(reverse("run-detail", args=[run.project.slug, run.pk]) + query)
-    page.wait_for_function("document.querySelector('[data-chart=reward] .main-svg .trace')")
+    page.wait_for_function("() => document.querySelector('[data-chart=reward] .main-svg .trace')")
 
 
 def drag(page: Page, chart: str, share: float) -> None:
@@ -74,7 +74,7 @@ def test_a_zoom_brings_the_points_that_were_thinned_away(trained: Any, page_for:
     expect(page.locator('#charts [data-chart="learning_rate"]')).to_have_count(0)
     assert max(page.evaluate(SHOWN, "reward")) < 450
     drag(page, "reward", 0.1)
-    page.wait_for_function(f"({SHOWN})('reward').some((count) => count > 400)")
+    page.wait_for_function(f"() => ({SHOWN})('reward').some((count) => count > 400)")
     first, last = page.evaluate("document.querySelector('[data-chart=reward] .chart-plot').layout.xaxis.range")
     assert 400 < last - first < 600
     page.locator("#charts-still summary").click()
@@ -87,13 +87,15 @@ def test_over_hours_and_beside_a_run_that_was_rewarded_in_another_way(trained: A
     page = page_for(bob)
     open_run(page, run)
     page.get_by_role("button", name="Hours").click()
-    page.wait_for_function("document.querySelector('[data-chart=reward] .chart-plot').layout.xaxis.range[1] === 2500")
+    page.wait_for_function(
+        "() => document.querySelector('[data-chart=reward] .chart-plot').layout.xaxis.range[1] === 2500"
+    )
     for name in ("second", "third"):
         page.locator("#beside-menu summary").click()
         page.locator("#beside-list button", has_text=name).click()
     expect(page.locator("#beside-legend li")).to_have_count(3)
     expect(page.locator("#beside-legend li").nth(2)).to_contain_text("its rewards are not drawn")
-    page.wait_for_function(f"({SHOWN})('reward').length === 2")
+    page.wait_for_function(f"() => ({SHOWN})('reward').length === 2")
     assert page.url.count("with=") == 2 and f"{same.pk}.1" in page.url and f"{other.pk}.2" in page.url
     page.locator("#beside-legend li").nth(1).get_by_role("button").click()
     expect(page.locator("#beside-legend li")).to_have_count(2)
