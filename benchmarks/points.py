@@ -1,4 +1,4 @@
-"""A run of a million metric points in a real Chromium: until its page can be used, and until a zoom shows what it lacked.
+"""A run of a million metric points in a real Chromium: until its page can be used, until a zoom shows all points.
 
 Starts a Tiltyard of its own with `manage.py up`, writes the run into its database, and prints one JSON object.
 """
@@ -47,13 +47,15 @@ print(f"/p/{project.slug}/runs/{run.pk}/ {cookie.key} {cookie.value} {run.points
 """
 # Every chart that can be seen is drawn, and the tiles have their figures.
 USABLE = """() => {
-  const seen = [...document.querySelectorAll("#charts > .chart")].filter((c) => c.getBoundingClientRect().top < innerHeight);
+  const charts = [...document.querySelectorAll("#charts > .chart")];
+  const seen = charts.filter((chart) => chart.getBoundingClientRect().top < innerHeight);
   return seen.length > 0 && seen.every((chart) => chart.querySelector(".main-svg .trace"));
 }"""
 ZOOMED = """(steps) => {
   const { data, layout } = document.querySelector('[data-chart="reward"] .chart-plot');
   const [first, last] = layout.xaxis.range;
-  return last - first < 2 * steps && data[0].x.filter((x) => first <= x && x <= last).length > 0.5 * (last - first);
+  const drawn = data.find((trace) => trace.hoverinfo === "none").x;
+  return last - first < 2 * steps && drawn.filter((x) => first <= x && x <= last).length > 0.3 * (last - first);
 }"""
 
 

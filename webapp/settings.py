@@ -106,6 +106,7 @@ INSTALLED_APPS = [
     "webapp.sharing",
     "webapp.inspector",
     "webapp.votes",
+    "webapp.pins",
     "webapp.run_pages",
     "webapp.deletion",
     "webapp.live",

@@ -14,7 +14,7 @@ from webapp.state_reasons import STATE_REASONS
 
 def strings_for(page: str) -> dict[str, str]:
     """The catalogue of one page, or the one that every page has."""
-    return {"base": base_strings, "run": run_strings}[page]()
+    return {"base": base_strings, "run": run_strings, "curves": curve_strings}[page]()
 
 
 def base_strings() -> dict[str, str]:
@@ -41,7 +41,15 @@ def base_strings() -> dict[str, str]:
 def run_strings() -> dict[str, str]:
     """What the run page's scripts say."""
     recorded = {f"told.{template}": _(template) for template in (*VERIFIED.values(), *STATE_REASONS)}
-    return {**_live(), **_words(), **report_strings(), **recorded, **_rollouts(), **_curves(), **failure_strings()}
+    return {
+        **_live(),
+        **_words(),
+        **report_strings(),
+        **recorded,
+        **_rollouts(),
+        **curve_strings(),
+        **failure_strings(),
+    }
 
 
 def report_strings() -> dict[str, str]:
@@ -224,11 +232,32 @@ def metric_titles() -> dict[str, str]:
     return titles | {f"about.{name}": _(entry.what) for name, entry in METRICS.items()}
 
 
-def _curves() -> dict[str, str]:
+def curve_strings() -> dict[str, str]:
+    """What charts of runs say, on the run's page and on the project's."""
     return {
         **metric_titles(),
         "step": _("step"),
         "remove_curve": _("Remove {name}"),
+        "at_time": _("{n} h"),
+        "at_rollouts": _("{n} rollouts"),
+        "at_tokens": _("{n} tokens"),
+        "axis.time": _("Hours"),
+        "axis.rollouts": _("Rollouts"),
+        "axis.tokens": _("Tokens"),
+        "chart.menu": _("What to do with {name}"),
+        "chart.stack": _("Stacked"),
+        "chart.png": _("Picture (PNG)"),
+        "chart.svg": _("Drawing (SVG)"),
+        "chart.csv": _("All points (CSV)"),
+        "chart.pin": _("Pin to the project's page"),
+        "pinned": _("Pinned: it stands on the project's page."),
+        "as_of": _("as of {time}"),
+        "sum_reward": _("Reward"),
+        "axis_unknown": _("This run does not record it."),
+        "leave_out": _("Leave out"),
+        "no_run": _("No other run that trains matches."),
+        "run_unknown": _("This run is gone, or you may not see it."),
+        "rewards_differ": _("rewarded in another way: its rewards are not drawn"),
         "still_chart": _("One chart without movement: {names}"),
         "still_charts": _("{n} charts without movement: {names}"),
         "no_points": _("No figures yet: the first step has not finished."),

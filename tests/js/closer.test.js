@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { lacksPoints, partAround, shownCurve } from "../../static/js/lib/closer.js";
-import { drawnLine, lineTraces, seenValues } from "../../static/js/lib/plot.js";
+import { drawnLine, lineTraces, seenPoints, seenValues } from "../../static/js/lib/plot.js";
 import { Folding, isStill } from "../../static/js/lib/folding.js";
 import { smooth, valueAt, valueRange } from "../../static/js/lib/series.js";
 import { applyFrame, emptyState } from "../../static/js/lib/state.js";
@@ -84,7 +84,7 @@ test("a smoothed line runs over the means, with all ends behind it", () => {
   assert.equal(drawnLine(long, { smooth: 0, log: false }).ghost, null);
   const line = drawnLine(long, { smooth: 0.6, log: false });
   assert.deepEqual([line.x, line.ghost], [[3, 8], { x: thin.steps, y: thin.values }]);
-  assert.ok(Number(line.y[1]) < 2 && Number(line.y[1]) > 1 && line.reach === 5);
+  assert.ok(Number(line.y[1]) < 2 && Number(line.y[1]) > 1 && line.reach === 4.5);
   assert.equal(lineTraces(line, "red").length, 2);
   assert.deepEqual(drawnLine(thin, { smooth: 0.6, log: false }).ghost?.y, thin.values);
   const constant = { ...thin, values: [1, 1, 1, 1] };
@@ -117,6 +117,9 @@ test("only what is seen makes the axis", () => {
   assert.deepEqual(seenValues(line, [1.5, 3.5]), [1, 2]);
   assert.deepEqual(seenValues(line, null), line.y);
   assert.deepEqual(seenValues(line, [8, 9]), []);
+  assert.deepEqual(seenPoints(line, [2.5, 3.5]), { x: [2, 3, 4], y: [1, 2, 9] });
+  assert.deepEqual(seenPoints(line, [0, 1.5]), { x: [1, 2], y: [9, 1] });
+  assert.deepEqual(seenPoints(line, [4.2, 9]).x, [4]);
 });
 
 const spec = (/** @type {string} */ key, removable = false) => ({ key, title: key, names: [key], removable });

@@ -1,7 +1,7 @@
 // @ts-check
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { inOrder, marksFor } from "../../static/js/lib/curves.js";
+import { inOrder, marksFor } from "../../static/js/lib/specs.js";
 import { flatRange, smooth, stepSpan } from "../../static/js/lib/series.js";
 
 test("a constant stays one line when it is smoothed, not the rounding of its average (W7)", () => {

@@ -20,7 +20,6 @@ import { grouped, modelTurns, rewardSpan, stepCounts } from "../../static/js/lib
 import { baselineShapes, markShapes, stageShapes } from "../../static/js/lib/shapes.js";
 import { decimate, flatRange, last, positive, smooth, sparkLines, valueAt } from "../../static/js/lib/series.js";
 import { wallClock } from "../../static/js/lib/timechart.js";
-import { readView, writeView } from "../../static/js/lib/view.js";
 
 const t = (/** @type {string} */ key, /** @type {Record<string, any>} */ values = {}) =>
   `${key}(${Object.values(values).join(",")})`;
@@ -132,22 +131,6 @@ test("rollouts are grouped and counted", () => {
     { messages: [{ role: "user", content: "" }] },
   ];
   assert.equal(modelTurns(turns), 1);
-});
-
-test("the view survives its address, and nonsense in it is dropped", () => {
-  const view = {
-    tab: "rollouts",
-    step: 42,
-    rollout: "0b2f6f62-0000-4000-8000-0123456789ab",
-    smooth: 0.6,
-    log: true,
-    still: true,
-    add: ["env/latency_p95", "a b"],
-  };
-  assert.deepEqual(readView(writeView(view)), view);
-  const bad = readView("?tab=x&step=-1&rollout=<script>&smooth=7");
-  assert.deepEqual(bad, { tab: "curves", step: null, rollout: null, smooth: 0, log: false, still: false, add: [] });
-  assert.equal(writeView(bad), "");
 });
 
 test("events are said in one line, in the words of the page", () => {

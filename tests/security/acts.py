@@ -55,6 +55,9 @@ UNAUDITED = {
     API + "environments/<uuidstr:environment_id>/check": "asks a server how it is",
 }
 UNAUDITED |= {
+    API + "runs/<uuidstr:run_id>/pins": "shows a chart on one more page; the pin's own row says who pinned it",
+    API + "pins/<uuidstr:pin_id>": "takes a chart off a page; its run keeps it",
+    PROJECT + "pins/" + OWN_PK + "remove/": "takes a chart off a page; its run keeps it",
     PROJECT + "votes/" + OWN_PK + "vote/": "the vote's own row says who and when",
     PROJECT + "votes/" + OWN_PK + "undo/": "a person's own vote, while it is not final",
     API + "vote-rounds/<uuidstr:round_id>/ballots/<uuidstr:ballot_id>/vote": "as on the page",

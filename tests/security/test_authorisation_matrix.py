@@ -26,6 +26,7 @@ from webapp.foreign.models import RunExport
 from webapp.inspector.models import SavedView
 from webapp.notifications.models import Channel, Event, Notification
 from webapp.notifications.secret_files import Webhook, webhook_write
+from webapp.pins.models import PinnedChart
 from webapp.registry.models import Checkpoint, RegisteredModel
 from webapp.removal.models import Removal
 from webapp.rescoring.models import Rescoring
@@ -111,6 +112,8 @@ def objects(
         "suite_id": suite.pk,
         "rescorings": (rescoring := Rescoring.objects.create(project=project, name="spec", components=[], runs=[])).pk,
         "rescoring_id": rescoring.pk,
+        "pins": (pin := PinnedChart.objects.create(project=project, run=run, key="kl", names=["kl"], view={})).pk,
+        "pin_id": pin.pk,
         "rollouts": rollout.pk,
         "rollout_id": rollout.pk,
         "views": (view := SavedView.objects.create(project=project, name="kept", query="")).pk,

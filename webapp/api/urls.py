@@ -19,10 +19,12 @@ from webapp.api.model_pages import router as models
 from webapp.api.notifications import router as notifications
 from webapp.api.objects import router as objects
 from webapp.api.operations import router as operations
+from webapp.api.pins import router as pins
 from webapp.api.reading import groups as run_groups
 from webapp.api.reading import router as reading
 from webapp.api.reference import subjects
 from webapp.api.rollouts import router as rollouts
+from webapp.api.run_axes import router as run_axes
 from webapp.api.run_exports import router as run_exports
 from webapp.api.run_imports import router as run_imports
 from webapp.api.run_launch import router as run_launch
@@ -62,6 +64,8 @@ def _patterns() -> list[URLPattern]:
     api.add_router("", run_groups)
     api.add_router("", run_launch)
     api.add_router("", memory)
+    api.add_router("", run_axes)
+    api.add_router("", pins)
     api.add_router("", rollouts)
     api.add_router("", run_exports)
     api.add_router("", run_imports)

@@ -5,11 +5,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from itertools import accumulate
 from typing import Any
-from uuid import UUID
 
-from django.db.models import Count, Sum
 from django.templatetags.static import static
 from django.utils.translation import gettext as _
 
@@ -17,7 +14,7 @@ from training.metrics import METRICS
 from webapp.comparison.contestants import Contestant
 from webapp.comparison.sheets import same_rewards
 from webapp.metrics.selectors import curves_of
-from webapp.rollouts.models import Rollout
+from webapp.records.axes import STEP_TIME, axes, played
 from webapp.runs.differences import flat
 from webapp.static_files import PLOTLY
 from webapp.text import translated
@@ -42,8 +39,8 @@ def overlay(contestants: Sequence[Contestant]) -> dict[str, Any] | None:
     names = [name for name in SHOWN if name != "reward" or comparable]
     settings: list[str] = []
     runs: list[dict[str, Any]] = []
-    drawn = curves_of([item.run for item in training], (names, POINTS), (["timing/step"], 10**6))
-    played = _played(training)
+    drawn = curves_of([item.run for item in training], (names, POINTS), ([STEP_TIME], 10**6))
+    known = played(item.run.pk for item in training)
     for item, found in zip(training, drawn, strict=True):
         key = _setting(item)
         if key not in settings:
@@ -53,7 +50,7 @@ def overlay(contestants: Sequence[Contestant]) -> dict[str, Any] | None:
                 "name": item.run.name,
                 "number": item.number,
                 "setting": settings.index(key),
-                "axes": _axes(found.get("timing/step", {}), played.get(item.run.pk, [])),
+                "axes": axes(found.get(STEP_TIME, {}), known.get(item.run.pk, [])),
                 "curves": {
                     name: {"steps": found[name]["steps"], "values": found[name]["values"]}
                     for name in names
@@ -75,23 +72,3 @@ def _setting(item: Contestant) -> str:
     config = flat(item.run.config)
     config.pop(SEED, None)
     return json.dumps(config, sort_keys=True, default=str)
-
-
-def _played(training: Sequence[Contestant]) -> dict[UUID, list[tuple[int, int, int]]]:
-    """Of each run its steps, with how many rollouts and tokens each had."""
-    rows = Rollout.objects.filter(run__in=[item.run.pk for item in training], held_out=False)
-    found: dict[UUID, list[tuple[int, int, int]]] = {}
-    for pk, step, count, tokens in (
-        rows.values_list("run", "step").annotate(Count("pk"), Sum("tokens")).order_by("step")
-    ):
-        found.setdefault(pk, []).append((step, count, tokens or 0))
-    return found
-
-
-def _axes(spent: dict[str, list[Any]], played: Sequence[tuple[int, int, int]]) -> dict[str, dict[str, list[float]]]:
-    seconds = [value or 0.0 for value in spent.get("values", [])]
-    axes = {"time": {"steps": spent.get("steps", []), "at": [value / 3600 for value in accumulate(seconds)]}}
-    steps = [step for step, _count, _tokens in played]
-    axes["rollouts"] = {"steps": steps, "at": list(accumulate(float(count) for _step, count, _tokens in played))}
-    axes["tokens"] = {"steps": steps, "at": list(accumulate(float(tokens) for _step, _count, tokens in played))}
-    return {name: axis for name, axis in axes.items() if axis["steps"]}

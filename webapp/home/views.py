@@ -8,13 +8,16 @@ from django.conf import settings
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.templatetags.static import static
 from django.views.decorators.http import require_GET
 
 from webapp.home.selectors import home_projects, run_counts, shelves
 from webapp.pages import url_or_none
+from webapp.pins.selectors import pins_shown
 from webapp.records.cells import heads, lines
 from webapp.records.columns import SHORT, columns_named
 from webapp.records.listing import run_list
+from webapp.static_files import PLOTLY
 from webapp.teams.access import project_for
 from webapp.teams.forms import MemberForm
 from webapp.teams.models import User
@@ -50,8 +53,11 @@ def project_page(request: HttpRequest, slug: str) -> HttpResponse:
         "new_url": url_or_none("run-new", slug),
         "refresh": counts["open"] > 0,
     }
-    fragment = request.headers.get("HX-Request") == "true"
-    return render(request, "teams/_latest_runs.html" if fragment else "teams/project.html", context)
+    if request.headers.get("HX-Request") == "true":
+        return render(request, "teams/_latest_runs.html", context)
+    pins = pins_shown(project)
+    pinned = {"pins": pins, "api": "/api/v1", "plotly": static(PLOTLY)}
+    return render(request, "teams/project.html", {**context, "pins": pins, "pinned": pinned})
 
 
 @require_GET

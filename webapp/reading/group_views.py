@@ -24,7 +24,7 @@ from webapp.reading.task_map import PER_PAGE, TaskMap, category_map, task_map
 from webapp.reading.visits import FLICKERS, KINDS, SORTS, Kind, Sort, Visit, usual_sort, visits_of
 from webapp.records.access import own_run
 from webapp.rollouts.models import Rollout
-from webapp.runs.config import component_titles
+from webapp.runs.config import component_curves, component_titles
 from webapp.runs.models import Run
 
 MAX_INT = 2**31 - 1
@@ -58,6 +58,7 @@ def run_group(request: HttpRequest, slug: str, pk: UUID, step: int, group: int) 
     config = config_for(first)
     components = spec_of(first, config)
     shown = chosen_of(found.members, request.GET.getlist("show"))
+    curves = component_curves(run)
     visits = _visits(run, first)
     context = {
         "project": project,
@@ -70,7 +71,7 @@ def run_group(request: HttpRequest, slug: str, pk: UUID, step: int, group: int) 
         "most": MOST_COLUMNS,
         "task": task_row(first, config, components),
         "text": first.task,
-        "titles": [(title, at % 8) for at, title in enumerate(component_titles(components).values())],
+        "titles": [(title, curves.get(name)) for name, title in component_titles(components).items()],
         "visits": visits[-VISITS_SHOWN:],
         "visits_all": len(visits),
         "told": _told(visits),

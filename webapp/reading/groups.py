@@ -16,10 +16,10 @@ from training.rewards.splitting import Split, is_flat, is_phantom, split_batch, 
 from training.rewards.verdict import verdict_of
 from webapp.figures import figure
 from webapp.reading.drawing import extent_of
-from webapp.reading.parts import CURVES, config_for, spec_of, weighed_at
+from webapp.reading.parts import config_for, spec_of, weighed_at
 from webapp.rollouts.models import Rollout, RolloutGroup, RolloutStatus
 from webapp.rollouts.outcome import judge_functions
-from webapp.runs.config import component_titles
+from webapp.runs.config import component_curves, component_titles
 from webapp.runs.models import Run
 
 MAX_BATCH = 4_096
@@ -84,8 +84,8 @@ def group_of(run: Run, rollouts: Sequence[Rollout]) -> Group:
     components = spec_of(first, config)
     split, why = _split(run, rollouts, components, config)
     titles = component_titles(components)
-    order = {name: number for number, name in enumerate(titles)}
-    members = [_member(item, at, split, titles, order) for at, item in enumerate(rollouts)]
+    curves = component_curves(run)
+    members = [_member(item, at, split, titles, curves) for at, item in enumerate(rollouts)]
     place = {"run": run, "attempt": first.attempt, "step": first.step, "group": first.group}
     stats = RolloutGroup.objects.filter(**place).first()
     return Group(
@@ -99,20 +99,16 @@ def group_of(run: Run, rollouts: Sequence[Rollout]) -> Group:
 
 
 def _member(
-    rollout: Rollout, at: int, split: Split | None, titles: Mapping[str, str], order: Mapping[str, int]
+    rollout: Rollout, at: int, split: Split | None, titles: Mapping[str, str], curves: Mapping[str, int]
 ) -> Member:
     shares = split.shares[at] if split else None
     if split is None or shares is None:
         return Member(rollout, [], None)
     bars = [
-        Bar(name, titles.get(name) or _("not of these components"), _curve(order.get(name)), value)
+        Bar(name, titles.get(name) or _("not of these components"), curves.get(name), value)
         for name, value in zip(split.names, shares, strict=True)
     ]
     return Member(rollout, bars, math.fsum(shares))
-
-
-def _curve(place: int | None) -> int | None:
-    return None if place is None else place % CURVES
 
 
 def _split(

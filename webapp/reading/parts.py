@@ -12,9 +12,7 @@ from training.rewards.combining import SCHEDULES_ENDED, factor, term_of
 from training.rewards.registry import default_components
 from webapp.figures import figure
 from webapp.rollouts.models import Rollout
-from webapp.runs.config import component_titles, config_at
-
-CURVES = 8  # colours of curves; further components begin again
+from webapp.runs.config import component_curves, component_titles, config_at
 
 
 class Part(NamedTuple):
@@ -56,24 +54,24 @@ def parts_of(rollout: Rollout, components: Sequence[RewardComponent]) -> list[Pa
     """The recorded parts in the spec's order, as the run page and the lab have them; those it lacks come last."""
     titles = component_titles(components)
     order = {name: number for number, name in enumerate(titles)}
+    curves = component_curves(rollout.run)
     chosen = {item.name: item for item in components}
     step = weighed_at(rollout)
     return [
-        _part(name, rollout.parts, chosen.get(name), titles.get(name, name), order.get(name), step)
+        _part(name, rollout.parts, chosen.get(name), titles.get(name, name), curves.get(name), step)
         for name in sorted(rollout.parts, key=lambda name: order.get(name, len(order)))
     ]
 
 
 def _part(
-    name: str, parts: dict[str, float], item: RewardComponent | None, title: str, place: int | None, step: int
+    name: str, parts: dict[str, float], item: RewardComponent | None, title: str, curve: int | None, step: int
 ) -> Part:
     value = parts[name]
     if item is None or value is None:
-        return Part(name, title, None if place is None else place % CURVES, value, None, None, None)
+        return Part(name, title, curve, value, None, None, None)
     known = {key: number for key, number in parts.items() if number is not None}
     term = term_of(item, known, step)
     counted = None if term is None else item.weight * term
-    curve = None if place is None else place % CURVES
     return Part(name, title, curve, value, item.weight, term, counted, _why(item, known, term, step))
 
 

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 from django.conf import settings
 from django.db.models import QuerySet
 from django.templatetags.static import static
+from django.urls import reverse
 from django.utils.translation import gettext as _
 
-from training.config import ENDPOINT_TILES, CurriculumConfig, JobConfig, RewardComponent, config_to_yaml
+from training.config import ENDPOINT_TILES, METHODS, CurriculumConfig, JobConfig, RewardComponent, config_to_yaml
 from training.errors import ConfigError
 from training.metrics import METRICS
 from training.rewards.custom import CUSTOM
@@ -139,7 +140,13 @@ def page_data(run: Run, urls: dict[str, str], tab: str) -> dict[str, Any]:
     expected = config.rollouts_per_step if config and run.method.plays else None
     return {
         "id": str(run.pk),
+        "name": run.name,
         "kind": run.kind,
+        "project": run.project.slug,
+        "api": "/api/v1",
+        "runs": reverse("run-list", args=[run.project.slug]),
+        "csv": reverse("run-curves-csv", args=[run.project.slug, run.pk]),
+        "training": [name for name, method in METHODS.items() if method.trains],
         "tab": tab,
         "socket": f"/ws/runs/{run.pk}/",
         "seq": run.seq,

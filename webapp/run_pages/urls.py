@@ -6,7 +6,7 @@ from django.urls import URLPattern, URLResolver, include, path
 
 from webapp.foreign import export_views, figure_views
 from webapp.reading.urls import run_urlpatterns as reading
-from webapp.run_pages import held_out, list_views, pairs, views
+from webapp.run_pages import curve_table, held_out, list_views, pairs, views
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("webapp.launch.urls")),
@@ -21,6 +21,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("<uuid:pk>/held-out/", held_out.run_held_out, name="run-held-out"),
     path("<uuid:pk>/held-out/<int:step>/", held_out.run_held_out_step, name="run-held-out-step"),
     path("<uuid:pk>/bfcl-scores.zip", views.run_score_files, name="run-score-files"),
+    path("<uuid:pk>/curves.csv", curve_table.run_curves_csv, name="run-curves-csv"),
     path("<uuid:pk>/parts/", views.run_parts, name="run-parts"),
     path("<uuid:pk>/advisories/", views.run_advisories, name="run-advisories"),
     path("<uuid:pk>/spend/", views.run_spending, name="run-spend"),

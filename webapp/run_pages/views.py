@@ -94,7 +94,7 @@ def run_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         "checkpoints": run.checkpoints.order_by("-step", "-attempt")[:100],
         "log": log,
         "log_older": log_older,
-        "data": page.page_data(run, urls, tab) | {"has_rollouts": has_rollouts},
+        "data": page.page_data(run, urls, tab) | {"has_rollouts": has_rollouts, "can_pin": can_edit(project)},
         "step_rows": _step_rows(request, run) if tab == "rollouts" else None,
     }
     if context["summary"] is not None:

@@ -12,6 +12,8 @@ from training.rewards.registry import COMPONENTS, default_components
 from webapp.runs.models import Run
 from webapp.text import translated
 
+CURVES = 8  # colours of curves; further components begin again
+
 
 def config_of(run: Run) -> JobConfig | None:
     """The config that the run has or had; ``None`` when it was written by a version that no longer fits."""
@@ -43,6 +45,19 @@ def all_components(config: JobConfig | None) -> list[RewardComponent]:
     """The reward components of a job and of its stages, each name once."""
     courses = config.courses if config is not None else []
     return list({part.name: part for course in courses for part in course.rewards.components}.values())
+
+
+def scored_components(run: Run) -> list[RewardComponent]:
+    """The reward components of a run and of its stages, each name once, those that stand by default included."""
+    config = config_of(run)
+    courses = config.courses if config is not None else []
+    parts = (part for course in courses for part in course.rewards.components or default_components())
+    return list({part.name: part for part in parts}.values())
+
+
+def component_curves(run: Run) -> dict[str, int]:
+    """The number of each component's colour, the same on every page of a run: its place among all that it has."""
+    return {part.name: place % CURVES for place, part in enumerate(scored_components(run))}
 
 
 def common_components(config: JobConfig | None) -> list[RewardComponent]:

@@ -2,24 +2,22 @@
 /** One chart: a heading with the newest (or the pointed-at) figures, lines by Plotly, a crosshair. */
 import { h, has, icon, setAttr, setText, t } from "./dom.js";
 import { figure } from "./format.js";
-import { MARGIN, drawnLine, frameOf, lineTraces, seenValues, starTrace } from "./plot.js";
-import { baselineShapes, markShapes, stageShapes } from "./shapes.js";
+import { MARK_AXIS } from "./around.js";
+import { moved, stepAt } from "./axis.js";
+import { menuOf } from "./chart-menu.js";
+import { TOTAL, readLines, tracesOf } from "./lines.js";
+import { MARGIN, frameOf } from "./plot.js";
 import { last, valueAt, valueRange } from "./series.js";
-import { shownCurve } from "./closer.js";
+import { baselineShapes, markShapes, stageShapes } from "./shapes.js";
 
-/** @typedef {import("./plot.js").Drawn & {name: string, label: string, at: number}} Line */
-/** @typedef {import("./curves.js").Spec} Spec */
+/** @typedef {import("./lines.js").Line} Line */
+/** @typedef {import("./specs.js").Spec} Spec */
 /** @typedef {import("./curves.js").Curves} Curves */
 
 const DOUBLE_CLICK_MS = 320;
-const HELD_OUT = "heldout/";
 /** @type {Record<string, string>} the colours of an advisory's severities, as its notice has them */
 const TONES = { stop: "--bad", warn: "--warn", note: "--ink-3" };
 const TINY = new Set(["learning_rate"]); // whose own scale is small
-export const COMPONENT = /^rewards\/(.+)\/mean$/;
-
-/** @param {string} name of a metric that shares its chart with others */
-const nameOf = (name) => (has(`metric.${name}`) ? t(`metric.${name}`) : name);
 
 export class Chart {
   /**
@@ -55,6 +53,7 @@ export class Chart {
       h("h3", { title: has(`about.${spec.key}`) ? t(`about.${spec.key}`) : null }, spec.title),
       this.stepText,
       this.legend,
+      menuOf(this),
       spec.removable && remove,
     );
     this.node = h(
@@ -65,32 +64,14 @@ export class Chart {
     );
   }
 
-  /** Take the lines from the state: of a zoomed chart the part that is known more closely, where it is. */
+  /** Take the lines of all runs as they are known now. */
   read() {
-    const { state, view, range } = this.all;
-    this.lines = this.spec.names.map((name, at) => {
-      const whole = state?.curves.get(name) ?? { steps: [], values: [], attempts: [] };
-      const curve = shownCurve(whole, state?.parts.get(name), range);
-      const part = name.match(COMPONENT)?.[1] ?? "";
-      const label = this.all.options.components[part] ?? (part || this.spec.names.length < 2 ? part : nameOf(name));
-      const how = name.startsWith(HELD_OUT) ? { ...view, smooth: 0 } : view;
-      return { name, label, at: this.placeOf(part, at), ...drawnLine(curve, how) };
-    });
-  }
-
-  /**
-   * The place that gives a line its colour: a component's is that in the spec, on every page.
-   * @param {string} part name of the component
-   * @param {number} at place in this chart
-   */
-  placeOf(part, at) {
-    const place = Object.keys(this.all.options.components).indexOf(part);
-    return place < 0 ? at : place;
+    this.lines = readLines(this.spec, this.all);
   }
 
   /** The heading of a chart that nobody has looked at yet. */
   name() {
-    if (this.legend.children.length === this.spec.names.length) return;
+    if (this.legend.children.length) return;
     this.read();
     this.figures(null);
   }
@@ -103,21 +84,16 @@ export class Chart {
     const { log } = this.all.view;
     const range = this.all.range ?? this.all.span; // of all charts: the same step stands at the same place in each
     const baselines = this.all.options.baselines[this.spec.key] ?? [];
-    const seen = this.lines.flatMap((line) => [line, line.ghost ?? line]).flatMap((part) => seenValues(part, range));
+    const { traces, values } = tracesOf(this.spec, this.all, this.lines, colour);
     const tiny = this.spec.names.every((name) => TINY.has(name));
-    const values = valueRange([...seen, ...baselines.map((item) => item.y)], { log, tiny });
-    const lines = baselineShapes(baselines, colour("--ink-3"), log);
-    const bands = stageShapes(this.all.state?.run?.health?.stages ?? [], range, colour("--ink-3"), this.width());
-    const tone = (/** @type {string} */ severity) => colour(TONES[severity] ?? "--ink-3");
-    const marks = markShapes(this.all.marksOf(this.spec), range, tone, this.width(), bands.annotations.length ? 1 : 0);
+    const scale = valueRange([...values, ...baselines.map((item) => item.y)], { log, tiny });
     const layout = {
-      ...frameOf({ range, values, log, colour }),
+      ...frameOf({ range, values: scale, log, axis: this.all.view.x, colour }),
+      yaxis2: MARK_AXIS,
       // The arrays grow in place as points arrive; Plotly only looks at them again when this changes.
       datarevision: (this.revision += 1),
-      shapes: [...bands.shapes, ...marks.shapes, ...lines.shapes],
-      annotations: [...bands.annotations, ...marks.annotations, ...lines.annotations],
+      ...this.beside(range, baselines, colour),
     };
-    const traces = this.lines.flatMap((line) => this.traces(line, colour(`--curve-${line.at % 8}`)));
     this.all.options.plotly.react(this.plot, traces, layout, {
       displayModeBar: false,
       responsive: false,
@@ -130,20 +106,28 @@ export class Chart {
   }
 
   /**
-   * @param {Line} line
-   * @param {string} tone
-   * @returns {any[]}
+   * What stands beside the lines: simple policies, stages, advisories.
+   * @param {[number, number] | null} range
+   * @param {import("./shapes.js").Baseline[]} baselines
+   * @param {(name: string) => string} colour
    */
-  traces(line, tone) {
-    if (!line.name.startsWith(HELD_OUT)) return lineTraces(line, tone);
-    const curve = this.all.state?.curves.get(line.name);
-    const ends = ["low", "high"].map((end) => this.all.state?.curves.get(`${line.name}_${end}`));
-    return [starTrace({ x: line.x, y: curve?.values ?? line.y }, ends, this.all.view.log, tone)];
+  beside(range, baselines, colour) {
+    const ink = colour("--ink-3");
+    const steps = this.all.stepsOf(range);
+    const tone = (/** @type {string} */ severity) => colour(TONES[severity] ?? "--ink-3");
+    const lines = baselineShapes(baselines, ink, this.all.view.log);
+    const bands = stageShapes(this.all.state?.run?.health?.stages ?? [], steps, ink, this.width());
+    const marks = markShapes(this.all.marksOf(this.spec), steps, tone, this.width(), bands.annotations.length ? 1 : 0);
+    const place = (/** @type {any[]} */ parts) => moved(parts, this.all.axis());
+    return {
+      shapes: [...place([...bands.shapes, ...marks.shapes]), ...lines.shapes],
+      annotations: [...place([...bands.annotations, ...marks.annotations]), ...lines.annotations],
+    };
   }
 
   listen() {
     const plot = /** @type {any} */ (this.plot);
-    plot.on("plotly_hover", (/** @type {any} */ event) => this.all.point(Math.round(event.points[0].x)));
+    plot.on("plotly_hover", (/** @type {any} */ event) => this.all.point(event.points[0].x));
     plot.on("plotly_unhover", () => this.all.point(null));
     /** @type {any} */
     let click = null; // waits a moment: the first half of a double click must not leave the page
@@ -151,7 +135,7 @@ export class Chart {
     plot.on("plotly_click", (/** @type {any} */ event) => {
       clearTimeout(click);
       if (performance.now() - doubleAt < DOUBLE_CLICK_MS) return;
-      const step = Math.round(event.points[0].x);
+      const step = Math.round(stepAt(this.all.axis(), event.points[0].x));
       click = setTimeout(() => this.all.options.onStep(step), DOUBLE_CLICK_MS);
     });
     plot.on("plotly_doubleclick", () => {
@@ -165,15 +149,17 @@ export class Chart {
     });
   }
 
-  /** @param {number | null} step */
-  point(step) {
+  /** @param {number | null} place on the axis */
+  point(place) {
     if (!this.drawn) return;
-    setText(this.stepText, step === null ? "" : `${t("step")} ${step}`);
-    this.figures(step);
+    const step = place === null ? 0 : Math.round(stepAt(this.all.axis(), place));
+    const moment = this.all.axis() && place !== null ? ` · ${t(`at_${this.all.view.x}`, { n: figure(place) })}` : "";
+    setText(this.stepText, place === null ? "" : `${t("step")} ${step}${moment}`);
+    this.figures(place);
     const range = /** @type {any} */ (this.plot).layout?.xaxis?.range;
-    this.cross.hidden = step === null || !range || step < range[0] || step > range[1];
-    if (this.cross.hidden || step === null) return;
-    const at = MARGIN.l + ((step - range[0]) / (range[1] - range[0])) * this.width();
+    this.cross.hidden = place === null || !range || place < range[0] || place > range[1];
+    if (this.cross.hidden || place === null) return;
+    const at = MARGIN.l + ((place - range[0]) / (range[1] - range[0])) * this.width();
     this.cross.style.transform = `translateX(${at}px)`;
   }
 
@@ -182,8 +168,8 @@ export class Chart {
     return this.plot.clientWidth - MARGIN.l - MARGIN.r;
   }
 
-  /** @param {number | null} step */
-  figures(step) {
+  /** @param {number | null} place */
+  figures(place) {
     setAttr(this.legend, "data-many", this.lines.length > 1 ? "" : null);
     while (this.legend.children.length > this.lines.length) this.legend.lastElementChild?.remove();
     this.lines.forEach((line, at) => {
@@ -198,11 +184,11 @@ export class Chart {
         );
         this.legend.append(item);
       }
-      setAttr(item, "data-curve", line.at % 8);
+      setAttr(item, "data-curve", line.at === TOTAL ? "total" : line.at % 8);
       setText(item.children[1], line.label);
       setText(
         item.children[2],
-        figure(step === null ? last(line.y) : (valueAt(line.x, line.y, step, line.reach) ?? null)),
+        figure(place === null ? last(line.y) : (valueAt(line.x, line.y, place, line.reach) ?? null)),
       );
     });
   }

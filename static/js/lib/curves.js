@@ -1,110 +1,36 @@
 // @ts-check
 /** Curves on one shared step axis: small multiples, one crosshair through all of them, figures in the headings. */
-import { Chart, COMPONENT } from "./chart.js";
-import { batched, has, setText, t } from "./dom.js";
+import { Chart } from "./chart.js";
+import { batched, setText, t } from "./dom.js";
 import { figure } from "./format.js";
 import { Folding, isStill } from "./folding.js";
 import { lacksPoints } from "./closer.js";
 import { last, stepSpan } from "./series.js";
+import { placeOn, stepAt } from "./axis.js";
+import { marksFor } from "./specs.js";
 
 /** @typedef {import("./state.js").State} State */
 /** @typedef {import("./shapes.js").Mark} Mark */
-/** @typedef {{key: string, title: string, names: string[], removable: boolean}} Spec */
+/** @typedef {import("./specs.js").Spec} Spec */
+/** @typedef {{smooth: number, log: boolean, x: string, stack: boolean}} View */
+/**
+ * A run whose curves are drawn: the page's own, with number 0, or one beside it. `alike`: its rewards were made in the
+ * same way; else they must not be compared.
+ * @typedef {object} Source
+ * @property {number} number which gives its colour
+ * @property {Map<string, import("./state.js").Curve>} curves
+ * @property {Map<string, import("./state.js").Part>} parts
+ * @property {Record<string, import("./axis.js").Axis> | null} axes null until they are known
+ * @property {boolean} alike
+ */
 
 export const REDRAW_MS = 250;
-const SUCCESS = ["rollouts/task_success", "heldout/success"];
-const ENDS = ["heldout/success_low", "heldout/success_high"];
-
-/**
- * The catalogue's title of a metric, else its own name.
- * @param {string} name
- */
-export function titleOf(name) {
-  return has(`metric.${name}`) ? t(`metric.${name}`) : name;
-}
-
-/**
- * The charts to show: the curated ones, those that only this run's trainer knows, then those that were added.
- * @param {State} state
- * @param {string[]} curated names in the order of the run's method; `components` stands for one curve each
- * @param {string[]} added
- * @param {string[]} own names of a foreign run's trainer
- * @param {string[]} order components in the order of the run's spec, which gives each its colour in the lab too
- * @returns {Spec[]}
- */
-export function specsOf(state, curated, added, own = [], order = []) {
-  const names = Array.from(state.curves.keys());
-  /** @type {Spec[]} */
-  const specs = [];
-  for (const key of curated) {
-    const used = key === "components" ? inOrder(names, order) : membersOf(key).filter((name) => names.includes(name));
-    if (used.length) specs.push({ key, title: titleOf(key), names: used, removable: false });
-  }
-  const used = new Set(specs.flatMap((spec) => spec.names));
-  for (const name of own) {
-    if (state.curves.has(name) && !used.has(name))
-      specs.push({ key: name, title: titleOf(name), names: [name], removable: false });
-  }
-  const shown = new Set(specs.map((spec) => spec.key));
-  for (const name of added) {
-    if (state.curves.has(name) && !shown.has(name))
-      specs.push({ key: name, title: titleOf(name), names: [name], removable: true });
-  }
-  return specs;
-}
-
-/**
- * The metrics that a chart draws together.
- * @param {string} key
- */
-const membersOf = (key) => (key === "success" ? SUCCESS : [key]);
-
-/**
- * The curves of components: those of the spec in its order, then others by name.
- * @param {string[]} names
- * @param {string[]} order
- */
-export function inOrder(names, order) {
-  const place = (/** @type {string} */ name) => {
-    const at = order.indexOf(name.match(COMPONENT)?.[1] ?? "");
-    return at < 0 ? order.length : at;
-  };
-  return names.filter((name) => COMPONENT.test(name)).sort((a, b) => place(a) - place(b) || (a < b ? -1 : 1));
-}
-
-/**
- * The metrics whose curves the page wants and does not have: the server sends those that few look at when asked.
- * @param {State} state
- * @param {string[]} curated
- * @param {string[]} added
- * @param {string[]} own
- * @returns {string[]}
- */
-export function missingCurves(state, curated, added, own = []) {
-  const wanted = new Set([...curated.flatMap(membersOf), ...own, ...added]);
-  if (curated.includes("success")) for (const name of ENDS) wanted.add(name);
-  return Array.from(state.names.keys()).filter(
-    (name) => !state.curves.has(name) && (wanted.has(name) || (curated.includes("components") && COMPONENT.test(name))),
-  );
-}
-
-/**
- * The advisories that a chart shows: those that its curves are evidence of. One that no chart shows stands in the first.
- * @param {Mark[]} marks
- * @param {Spec[]} specs all charts
- * @param {Spec} spec
- */
-export function marksFor(marks, specs, spec) {
-  const shows = (/** @type {Spec} */ chart, /** @type {Mark} */ mark) =>
-    mark.names.some((name) => chart.names.includes(name));
-  return marks.filter((mark) => shows(spec, mark) || (spec === specs[0] && !specs.some((chart) => shows(chart, mark))));
-}
 
 export class Curves {
   /**
    * @param {HTMLElement} box
    * @param {HTMLDetailsElement} fold where charts are put away in which nothing moves
-   * @param {{plotly: any, baselines: Record<string, import("./shapes.js").Baseline[]>, components: Record<string, string>, onRemove: (key: string) => void, onStep: (step: number) => void, marks?: () => Mark[], onZoom?: () => void, ended?: () => boolean}} options
+   * @param {{plotly: any, baselines: Record<string, import("./shapes.js").Baseline[]>, components: Record<string, string>, onRemove: (key: string) => void, onStep: (step: number) => void, marks?: () => Mark[], onZoom?: () => void, ended?: () => boolean, onStack?: () => void, onPin?: (spec: Spec) => void, csv?: (names: string[]) => string, picture?: (spec: Spec) => string}} options
    */
   constructor(box, fold, options) {
     this.box = box;
@@ -119,7 +45,10 @@ export class Curves {
     this.span = null;
     /** @type {Spec[]} */
     this.specs = [];
-    this.view = { smooth: 0, log: false };
+    /** @type {View} */
+    this.view = { smooth: 0, log: false, x: "step", stack: true };
+    /** @type {Source[]} */
+    this.sources = [];
     this.drawing = false;
     this.again = false;
     this.redraw = batched(() => this.draw(), REDRAW_MS);
@@ -132,11 +61,14 @@ export class Curves {
   /**
    * @param {State} state
    * @param {Spec[]} specs
-   * @param {{smooth: number, log: boolean}} view
+   * @param {View} view
+   * @param {Source[]} sources the page's own run, then those beside it
    */
-  update(state, specs, view) {
+  update(state, specs, view, sources) {
+    if (view.x !== this.view.x) this.range = null; // of another axis
     this.state = state;
     this.specs = specs;
+    this.sources = sources;
     this.view = view;
     const wanted = new Set(specs.map((spec) => spec.key));
     for (const [key, chart] of this.charts) {
@@ -147,7 +79,11 @@ export class Curves {
       this.charts.delete(key);
     }
     const ended = this.options.ended?.() ?? false;
-    const { shown, folded } = this.folding.split(specs, (spec) => isStill(spec, state.curves, ended));
+    const { shown, folded } = this.folding.split(specs, (spec) =>
+      sources
+        .filter((source) => source.number === 0 || spec.names.some((name) => source.curves.has(name)))
+        .every((source) => isStill(spec, source.curves, ended)),
+    );
     this.place(this.box, shown);
     this.place(/** @type {HTMLElement} */ (this.fold.querySelector(".charts")), folded);
     this.fold.hidden = !folded.length;
@@ -186,11 +122,47 @@ export class Curves {
     return t(folded.length === 1 ? "still_chart" : "still_charts", { n: folded.length, names: names.join(" · ") });
   }
 
-  /** The curves of which the server has more points of what is shown than are known here; those in view come first. */
-  coarse() {
+  /**
+   * The axis of a run; none for steps.
+   * @param {Source | undefined} [source]
+   */
+  axis(source = this.sources[0]) {
+    return this.view.x === "step" ? undefined : source?.axes?.[this.view.x];
+  }
+
+  /**
+   * The steps of a run that are shown by a zoom, or by all charts together.
+   * @param {[number, number] | null} range
+   * @param {Source | undefined} [source]
+   * @returns {[number, number] | null}
+   */
+  stepsOf(range, source = this.sources[0]) {
+    const axis = this.axis(source);
+    return range && [stepAt(axis, range[0]), stepAt(axis, range[1])];
+  }
+
+  /**
+   * The curves of a run of which the server has more points of what is shown than are known here; those in view first.
+   * @param {Source | undefined} [source]
+   */
+  coarse(source = this.sources[0]) {
     const charts = Array.from(this.charts.values()).sort((a, b) => Number(b.visible) - Number(a.visible));
     const names = charts.flatMap((chart) => chart.spec.names);
-    return names.filter((name) => lacksPoints(this.state?.curves.get(name), this.state?.parts.get(name), this.range));
+    const range = this.stepsOf(this.range, source);
+    return names.filter((name) => lacksPoints(source?.curves.get(name), source?.parts.get(name), range));
+  }
+
+  /** First and last place of all curves: the same place of each chart is the same moment. */
+  wholeSpan() {
+    const names = Array.from(this.charts.values()).flatMap((chart) => chart.spec.names);
+    const ends = this.sources.flatMap((source) =>
+      names.map((name) => {
+        const steps = source.curves.get(name)?.steps ?? [];
+        const shown = steps.length ? [steps[0], steps[steps.length - 1]] : [];
+        return shown.map((step) => placeOn(this.axis(source), step));
+      }),
+    );
+    return this.axis() ? /** @type {[number, number]} */ ([0, Math.max(...ends.flat())]) : stepSpan(ends);
   }
 
   /**
@@ -201,8 +173,7 @@ export class Curves {
   draw() {
     if (this.drawing) return void (this.again = true);
     const round = Array.from(this.charts.values()).filter((chart) => chart.visible && chart.dirty);
-    const names = Array.from(this.charts.values()).flatMap((chart) => chart.spec.names);
-    if (this.state) this.span = stepSpan(names.map((name) => this.state?.curves.get(name)?.steps ?? []));
+    if (this.sources.length) this.span = this.wholeSpan();
     for (const chart of round) chart.read();
     this.drawing = round.length > 0;
     const next = () => {
@@ -224,6 +195,11 @@ export class Curves {
     this.redraw();
   }
 
+  /** The steps of which there is a checkpoint. */
+  saved() {
+    return (this.state?.checkpoints ?? []).filter((row) => row.state === "whole").map((row) => row.step);
+  }
+
   /** @param {Spec} spec */
   marksOf(spec) {
     return marksFor(this.options.marks?.() ?? [], this.specs, spec);
@@ -240,11 +216,11 @@ export class Curves {
   }
 
   /**
-   * Move the crosshair of every chart; null takes it away.
-   * @param {number | null} step
+   * Move the crosshair of every chart to a place on the axis; null takes it away.
+   * @param {number | null} place
    */
-  point(step) {
-    for (const chart of this.charts.values()) chart.point(step);
+  point(place) {
+    for (const chart of this.charts.values()) chart.point(place);
   }
 
   /** @param {[number, number] | null} range */

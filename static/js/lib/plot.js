@@ -1,46 +1,71 @@
 // @ts-check
 /** What Plotly gets for a chart: traces of its lines, axes, and the line that a curve becomes. Pure. */
+import { placeOn } from "./axis.js";
 import { decimate, isFlat, positive, smooth, valueAt } from "./series.js";
 
 /** @typedef {import("./state.js").Curve} Curve */
 /** @typedef {{x: number[], y: (number | null)[]}} Points */
 /**
- * A line of a chart: smoothed, with the points as they are behind it as a ghost. `reach`: steps between known points.
+ * A line of a chart: smoothed, with the points as they are behind it as a ghost. `reach`: how far known points lie
+ * apart.
  * @typedef {Points & {ghost: Points | null, reach: number}} Drawn
  */
 
 export const MARGIN = { l: 46, r: 10, t: 6, b: 20 };
 export const HEIGHT = 150;
+export const COMPONENT = /^rewards\/(.+)\/mean$/;
 const POINTS = 800;
 const GHOST = 0.28;
 
 /**
  * @param {Curve} curve
  * @param {{smooth: number, log: boolean}} view
+ * @param {import("./axis.js").Axis} [axis] none: over steps
  * @returns {Drawn}
  */
-export function drawnLine(curve, view) {
+export function drawnLine(curve, view, axis) {
   const fit = (/** @type {(number | null)[]} */ values) => (view.log ? positive(values) : values);
-  const raw = { x: curve.steps, y: fit(curve.values) };
+  const over = (/** @type {number[]} */ steps) => (axis ? steps.map((step) => placeOn(axis, step)) : steps);
+  const raw = { x: over(curve.steps), y: fit(curve.values) };
   const means = curve.means;
-  const width = curve.steps.length ? curve.steps[curve.steps.length - 1] - curve.steps[0] : 0;
-  const reach = means ? Math.ceil(width / Math.max(means.steps.length, 1)) : 0;
+  const width = raw.x.length ? raw.x[raw.x.length - 1] - raw.x[0] : 0;
+  const reach = means ? width / Math.max(means.steps.length, 1) : 0;
   if (!(view.smooth > 0) || isFlat(curve.values)) return { ...raw, ghost: null, reach };
-  const of = means ?? curve;
-  return { x: of.steps, y: smooth(fit(of.values), view.smooth, means?.counts), ghost: raw, reach };
+  const y = smooth(fit((means ?? curve).values), view.smooth, means?.counts);
+  return { x: means ? over(means.steps) : raw.x, y, ghost: raw, reach };
+}
+
+/**
+ * A curve without its ends: the means of what was thinned. Lines that are added up need the same steps.
+ * @param {Curve} curve
+ * @param {{smooth: number}} view
+ * @param {import("./axis.js").Axis} [axis]
+ * @returns {Drawn}
+ */
+export function meanLine(curve, view, axis) {
+  const { steps, values } = curve.means ?? curve;
+  const known = { steps, values, attempts: [] };
+  const line = drawnLine(curve.means ? { ...known, means: curve.means } : known, { ...view, log: false }, axis);
+  return { ...line, ghost: null };
 }
 
 /**
  * A line, after its ghost.
  * @param {Drawn} line
  * @param {string} tone
+ * @param {{dash?: string, range?: [number, number] | null}} [how] `dash` of another run, where the tone is the metric's
  */
-export function lineTraces(line, tone) {
-  const thin = decimate(line.x, line.y, POINTS);
+export function lineTraces(line, tone, { dash = "solid", range = null } = {}) {
+  const thinned = (/** @type {Points} */ points) => {
+    const { x, y } = seenPoints(points, range);
+    return decimate(x, y, POINTS);
+  };
+  const thin = thinned(line);
   const few = thin.x.length < 3;
-  const trace = { ...pencil(thin, tone, few ? "markers" : "lines", 1.5), marker: { color: tone, size: 5 } };
+  const plain = pencil(thin, tone, few ? "markers" : "lines", 1.5);
+  const trace = { ...plain, line: { ...plain.line, dash }, marker: { color: tone, size: 5 } };
   if (!line.ghost) return [trace];
-  const ghost = pencil(decimate(line.ghost.x, line.ghost.y, POINTS), tone, "lines", 1);
+  const ghost = pencil(thinned(line.ghost), tone, "lines", 1);
   return [{ ...ghost, hoverinfo: "skip", opacity: GHOST }, trace];
 }
 
@@ -66,13 +91,14 @@ function pencil(points, tone, mode, width) {
 /**
  * Evaluations: a ★ each with its interval. They are few, and no average of their neighbours.
  * @param {Points} points as they are
+ * @param {number[]} steps of the points
  * @param {(Curve | undefined)[]} ends lower and upper end of the intervals
  * @param {boolean} log
  * @param {string} tone
  */
-export function starTrace(points, ends, log, tone) {
+export function starTrace(points, steps, ends, log, tone) {
   const away = (/** @type {Curve | undefined} */ found) =>
-    points.x.map((step, at) => {
+    steps.map((step, at) => {
       const value = found ? valueAt(found.steps, found.values, step) : undefined;
       const middle = points.y[at];
       return value === undefined || value === null || middle === null ? 0 : Math.abs(value - middle);
@@ -95,9 +121,9 @@ export function starTrace(points, ends, log, tone) {
 
 /**
  * All of a chart but its lines and what stands beside them.
- * @param {{range: [number, number] | null, values: [number, number] | null, log: boolean, colour: (name: string) => string}} how
+ * @param {{range: [number, number] | null, values: [number, number] | null, log: boolean, axis: string, colour: (name: string) => string}} how
  */
-export function frameOf({ range, values, log, colour }) {
+export function frameOf({ range, values, log, axis: kind, colour }) {
   const axis = {
     color: colour("--ink-3"),
     gridcolor: colour("--line"),
@@ -119,8 +145,8 @@ export function frameOf({ range, values, log, colour }) {
       showgrid: false,
       showline: true,
       nticks: 6,
-      dtick: range && range[1] - range[0] < 6 ? 1 : undefined, // no half steps
-      tickformat: ",d",
+      dtick: kind === "step" && range && range[1] - range[0] < 6 ? 1 : undefined, // no half steps
+      tickformat: { step: ",d", time: "~g" }[kind] ?? "~s",
       range: range ? [...range] : undefined,
       autorange: range === null,
     },
@@ -138,14 +164,24 @@ export function frameOf({ range, values, log, colour }) {
 }
 
 /**
- * The values of a line that are seen in a range of steps, those next to it included.
+ * The points of a line that are seen in a range, and the next one on either side, to which the line goes on.
+ * @param {Points} points
+ * @param {[number, number] | null} range
+ * @returns {Points}
+ */
+export function seenPoints(points, range) {
+  if (!range) return { x: points.x, y: points.y };
+  const from = points.x.findIndex((x) => x >= range[0]);
+  const past = points.x.findIndex((x) => x > range[1]);
+  const [first, end] = [from < 0 ? points.x.length - 1 : from - 1, past < 0 ? points.x.length : past + 1];
+  return { x: points.x.slice(Math.max(first, 0), end), y: points.y.slice(Math.max(first, 0), end) };
+}
+
+/**
+ * The values that are seen in a range.
  * @param {Points} points
  * @param {[number, number] | null} range
  */
 export function seenValues(points, range) {
-  if (!range) return points.y;
-  const from = points.x.findIndex((x) => x >= range[0]);
-  if (from < 0) return [];
-  const past = points.x.findIndex((x) => x > range[1]);
-  return points.y.slice(from, past < 0 ? undefined : past);
+  return points.y.filter((_value, at) => !range || (range[0] <= points.x[at] && points.x[at] <= range[1]));
 }

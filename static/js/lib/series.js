@@ -14,7 +14,7 @@ export function decimate(x, y, limit) {
   if (x.length <= limit || limit < 4) return { x, y };
   const buckets = Math.floor(limit / 2);
   const low = x[0];
-  const span = x[x.length - 1] - low + 1;
+  const span = x[x.length - 1] - low;
   const out = { x: /** @type {number[]} */ ([]), y: /** @type {(number | null)[]} */ ([]) };
   let at = 0;
   for (let bucket = 0; bucket < buckets && at < x.length; bucket += 1) {
@@ -22,7 +22,7 @@ export function decimate(x, y, limit) {
     let least = -1;
     let most = -1;
     let gap = -1;
-    for (; at < x.length && x[at] < end; at += 1) {
+    for (; at < x.length && (x[at] < end || bucket === buckets - 1); at += 1) {
       const value = y[at];
       if (value === null) gap = at;
       else {

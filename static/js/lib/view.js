@@ -1,8 +1,11 @@
 // @ts-check
 /** What the reader looks at, kept in the address so that it can be sent to someone. Pure. */
 
-/** @typedef {{tab: string, step: number | null, rollout: string | null, smooth: number, log: boolean, still: boolean, add: string[]}} View */
+/** @typedef {{tab: string, step: number | null, rollout: string | null, smooth: number, log: boolean, still: boolean, stack: boolean, x: string, beside: {id: string, number: number}[], add: string[]}} View */
 
+import { AXES } from "./axis.js";
+
+const BESIDE = /^([0-9a-f-]{36})\.([1-7])$/i; // a run and the number of its colour, which stays its own
 export const TABS = ["curves", "rollouts", "log", "config", "events"];
 
 /**
@@ -15,6 +18,11 @@ export function readView(search, tab = "curves") {
   const step = query.get("step");
   const smooth = Number(query.get("smooth"));
   const asked = query.get("tab") || "";
+  const axis = query.get("x") || "step";
+  const beside = query.getAll("with").flatMap((text) => {
+    const found = text.match(BESIDE);
+    return found ? [{ id: found[1], number: Number(found[2]) }] : [];
+  });
   return {
     tab: TABS.includes(asked) ? asked : tab,
     step: step !== null && /^\d{1,9}$/.test(step) ? Number(step) : null,
@@ -22,6 +30,9 @@ export function readView(search, tab = "curves") {
     smooth: smooth > 0 && smooth < 1 ? smooth : 0,
     log: query.get("log") === "1",
     still: query.get("still") === "1",
+    stack: query.get("lines") !== "1",
+    x: AXES.includes(axis) ? axis : "step",
+    beside: beside.filter((one, at) => beside.findIndex((it) => it.id === one.id || it.number === one.number) === at),
     add: query
       .getAll("add")
       .filter((name) => name.length <= 120)
@@ -40,7 +51,10 @@ export function writeView(view) {
   if (view.rollout !== null) query.set("rollout", view.rollout);
   if (view.smooth) query.set("smooth", String(view.smooth));
   if (view.log) query.set("log", "1");
+  if (!view.stack) query.set("lines", "1");
   if (view.still) query.set("still", "1");
+  if (view.x !== "step") query.set("x", view.x);
+  for (const { id, number } of view.beside) query.append("with", `${id}.${number}`);
   for (const name of view.add) query.append("add", name);
   const text = query.toString();
   return text ? `?${text}` : "";

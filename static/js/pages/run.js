@@ -20,6 +20,7 @@ let dirty = new Set();
 let skewMs = 0;
 
 const curves = new CurvePanel({
+  page,
   state,
   view,
   curves: page.curves,

@@ -1,10 +1,13 @@
 // @ts-check
 /** The Curves tab of the run page: the charts and their bar. */
+import { toast } from "../app.js";
 import { $, h, keyed, maybe, setAttr, t } from "../lib/dom.js";
-import { Curves, missingCurves, specsOf } from "../lib/curves.js";
+import { Curves } from "../lib/curves.js";
+import { missingCurves, specsOf } from "../lib/specs.js";
 import { figure } from "../lib/format.js";
 import { partAround } from "../lib/closer.js";
 import { loadPlotly } from "../lib/plotly.js";
+import { Beside } from "./run_beside.js";
 
 const ASK_MAX = 32; // as CURVES_ASKED_MAX of webapp/live/snapshot.py
 
@@ -12,7 +15,7 @@ const ASK_MAX = 32; // as CURVES_ASKED_MAX of webapp/live/snapshot.py
 const marksText = () => maybe("run-advisories")?.dataset.marks ?? "";
 
 export class CurvePanel {
-  /** @param {{state: import("../lib/state.js").State, view: import("../lib/view.js").View, curves: string[], own: string[], plotly: string, ended: () => boolean, baselines: Record<string, import("../lib/shapes.js").Baseline[]>, components: Record<string, string>, onView: () => void, onStep: (step: number) => void, send: (frame: Record<string, unknown>) => boolean}} options */
+  /** @param {{page: Record<string, any>, state: import("../lib/state.js").State, view: import("../lib/view.js").View, curves: string[], own: string[], plotly: string, ended: () => boolean, baselines: Record<string, import("../lib/shapes.js").Baseline[]>, components: Record<string, string>, onView: () => void, onStep: (step: number) => void, send: (frame: Record<string, unknown>) => boolean}} options */
   constructor(options) {
     this.options = options;
     /** @type {Set<string>} */
@@ -38,7 +41,18 @@ export class CurvePanel {
       onStep: options.onStep,
       ended: options.ended,
       onZoom: () => this.lookCloser(),
+      onStack: () => this.change(() => (options.view.stack = !options.view.stack)),
+      csv: (names) => `${options.page.csv}?${new URLSearchParams(names.map((name) => ["name", name]))}`,
+      onPin: options.page.can_pin ? (spec) => this.pin(spec) : undefined,
+      picture: (spec) => `${options.page.name}: ${spec.title}`,
       onRemove: (key) => this.change(() => (options.view.add = options.view.add.filter((name) => name !== key))),
+    });
+    this.beside = new Beside({
+      page: options.page,
+      view: options.view,
+      state: options.state,
+      names: () => this.curves.specs.flatMap((spec) => spec.names),
+      onChange: () => this.change(() => {}),
     });
     for (const button of document.querySelectorAll("[data-smooth]")) {
       button.addEventListener("click", () =>
@@ -78,7 +92,10 @@ export class CurvePanel {
   /** Ask for the points of what is shown where a long curve was thinned. */
   lookCloser() {
     const { range } = this.curves;
-    if (range) this.ask(this.curves.coarse(), partAround(range));
+    const steps = this.curves.stepsOf(range);
+    if (!steps) return;
+    this.ask(this.curves.coarse(), partAround(steps));
+    this.beside.lookCloser(this.curves);
   }
 
   /** @param {() => void} work */
@@ -108,11 +125,30 @@ export class CurvePanel {
     $("no-points").hidden = state.run === null || state.names.size > 0;
     $("charts").hidden = !$("no-points").hidden; // until then it keeps the room of what will come
     this.ask(missingCurves(state, curves, view.add, own));
-    this.curves.update(state, specsOf(state, curves, view.add, own, Object.keys(this.options.components)), {
-      smooth: view.smooth,
-      log: view.log,
-    });
+    const sources = this.beside.sources();
+    if (!this.beside.ready()) return; // comes again with the axis
+    const specs = specsOf(state, curves, view.add, own, Object.keys(this.options.components));
+    this.curves.update(state, specs, { ...view }, sources);
     this.lookCloser();
+  }
+
+  /**
+   * Put a chart on the project's page, as it stands here.
+   * @param {import("../lib/specs.js").Spec} spec
+   */
+  async pin(spec) {
+    const { smooth, log, x, stack } = this.options.view;
+    const body = { key: spec.key, names: spec.names, smooth, log, x, stack };
+    const { "X-CSRFToken": token } = JSON.parse(document.body.getAttribute("hx-headers") || "{}");
+    const headers = { "Content-Type": "application/json", Accept: "application/json", "X-CSRFToken": token };
+    const url = `${this.options.page.api}/runs/${this.options.page.id}/pins`;
+    try {
+      const answer = await fetch(url, { method: "POST", headers, body: JSON.stringify(body) });
+      if (answer.ok) toast(t("pinned"), "success");
+      else toast((await answer.json()).message, "error");
+    } catch {
+      toast(t("offline"), "error");
+    }
   }
 
   /** The metrics that can be added, by name. */

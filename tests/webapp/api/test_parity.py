@@ -80,6 +80,7 @@ SAME: dict[str, str] = {
     RUN + "pairs/": "POST /runs/{run_id}/pairs",
     RUN + "rollouts/save/": "POST /runs/{run_id}/rollouts/save",
     PROJECT + "rollouts/save/": f"POST {IN}rollouts/save",
+    PROJECT + "pins/" + OWN_PK + "remove/": "DELETE /pins/{pin_id}",
     PROJECT + "rollouts/views/" + OWN_PK + "delete/": "DELETE /rollout-views/{view_id}",
     RUN + "delete/": "DELETE /runs/{run_id}",
     **{RUN + f"{act}/": f"POST /runs/{{run_id}}/{act}" for act in ("launch", "stop", "pause", "resume")},

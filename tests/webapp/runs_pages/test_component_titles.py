@@ -12,10 +12,12 @@ from django.urls import reverse
 from django.utils import timezone, translation
 
 from training.config import JobConfig
+from webapp.reading.parts import parts_of
 from webapp.rewards.lab import page as lab_page
 from webapp.rewards.models import RewardSpec
 from webapp.rollouts.models import Rollout
 from webapp.run_pages import page
+from webapp.runs.config import component_curves, scored_components
 from webapp.teams.models import Project, User
 
 Clients = Callable[..., Client]
@@ -37,6 +39,24 @@ def test_a_component_has_one_name_and_one_colour_on_every_page(
         assert (
             page.component_titles(page._components(run, page.config_of(run)))["task_success"] != titles["task_success"]
         )
+
+
+def test_a_stage_of_its_own_order_gives_no_component_another_colour(make_run: Any) -> None:
+    """The page of a rollout took places of its stage's spec, the curves those of the run."""
+    first = [{"name": "task_success", "weight": 1.0}, {"name": "coherence", "weight": 0.5}]
+    second = [{"name": "final_answer", "weight": 0.5}, {"name": "coherence", "weight": 1.0}]
+    stages = [
+        {"name": "one", "until_step": 5, "rewards": {"components": first}},
+        {"name": "two", "rewards": {"components": second}},
+    ]
+    run = make_run(config={"kind": "grpo", "run": {"max_steps": 20}, "curriculum": {"stages": stages}})
+    assert page.config_of(run) is not None
+    whole = list(page.component_titles(page._components(run, page.config_of(run))))
+    assert whole == ["task_success", "coherence", "final_answer"]
+    assert component_curves(run) == {name: place for place, name in enumerate(whole)}
+    place = {"attempt": 1, "step": 9, "group": 0, "index": 0, "status": "completed", "seq": 1}
+    rollout = Rollout.objects.create(run=run, parts={"final_answer": 1.0}, started_at=timezone.now(), **place)
+    assert [part.curve for part in parts_of(rollout, scored_components(run)[1:])] == [2]
 
 
 def test_a_draft_knows_the_components_of_the_spec_it_names(project: Project, bob: User, make_run: Any) -> None:

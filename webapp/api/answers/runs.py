@@ -98,6 +98,41 @@ class Curves(BaseModel):
     curves: dict[str, Curve]
 
 
+class Axis(BaseModel):
+    """What had gone by at the end of some steps, lists of the same length; between two of them it is straight."""
+
+    steps: list[int]
+    at: list[float]
+
+
+class RunAxes(BaseModel):
+    """Axes of a run's curves: `time` (hours of training), `rollouts` and `tokens` (sampled ones), each where it is
+    known."""
+
+    id: UUID
+    name: str
+    state: str
+    axes: dict[str, Axis]
+    same_rewards: bool | None = Field(description="with `beside`: whether both were rewarded in the same way")
+
+
+class Pin(BaseModel):
+    """A chart of a run on its project's page, in the language that was asked for."""
+
+    id: UUID
+    run: UUID
+    name: str = Field(description="of the run")
+    url: str
+    csv: str = Field(description="all its points")
+    key: str = Field(description="of the chart: a metric, success or components")
+    title: str
+    names: list[str] = Field(description="the metrics that it draws")
+    view: Object = Field(description="smooth, log, x and stack")
+    components: dict[str, str] = Field(description="titles of the run's reward components, in the spec's order")
+    ended: bool = Field(description="whether the run has ended")
+    pinned_by: str
+
+
 class EvidenceCurve(BaseModel):
     """A curve that shows what an advisory says, over the last 64 steps at most."""
 

@@ -1,0 +1,258 @@
+// @ts-check
+/** Other runs on the axes of this one, and axes other than steps: both are asked of the API. */
+import { $, h, keyed, setAttr, setText, t } from "../lib/dom.js";
+import { partAround } from "../lib/closer.js";
+import { addCurves } from "../lib/points.js";
+import { emptyState } from "../lib/state.js";
+
+/** @typedef {import("../lib/curves.js").Source} Source */
+/** @typedef {{id: string, number: number}} Place */
+/** @typedef {Source & {id: string, name: string, state: import("../lib/state.js").State, ended: boolean, failed: boolean, asked: Set<string>}} Other */
+
+const MOST = 7; // beside the page's own: there are eight colours
+const POINTS = 400;
+const PART_POINTS = 2000;
+const AGAIN_MS = 30_000; // what other runs that go on have become
+const FIND_MS = 250;
+const NAMES_MAX = 100; // of one question
+
+/**
+ * @param {string} url
+ * @returns {Promise<any>} null where there is no answer
+ */
+async function ask(url) {
+  try {
+    const answer = await fetch(url, { headers: { Accept: "application/json" } });
+    return answer.ok ? await answer.json() : null;
+  } catch {
+    return null;
+  }
+}
+
+export class Beside {
+  /** @param {{page: Record<string, any>, view: import("../lib/view.js").View, state: import("../lib/state.js").State, names: () => string[], onChange: () => void}} options */
+  constructor(options) {
+    this.options = options;
+    /** @type {Source} */
+    this.own = { number: 0, curves: options.state.curves, parts: options.state.parts, axes: null, alike: true };
+    this.ownAt = { step: -1, asking: false };
+    /** @type {Map<string, Other>} */
+    this.others = new Map();
+    for (const button of document.querySelectorAll("[data-axis]")) {
+      button.addEventListener("click", () => {
+        options.view.x = button.getAttribute("data-axis") ?? "step";
+        options.onChange();
+      });
+    }
+    const menu = /** @type {HTMLDetailsElement} */ ($("beside-menu"));
+    menu.addEventListener("toggle", () => {
+      if (!menu.open) return;
+      this.find();
+      $("beside-find").focus();
+    });
+    /** @type {any} */
+    let waiting = null;
+    $("beside-find").addEventListener("input", () => {
+      clearTimeout(waiting);
+      waiting = setTimeout(() => this.find(), FIND_MS);
+    });
+    setInterval(() => this.again(), AGAIN_MS);
+  }
+
+  /** The runs that are drawn; asks for what is not here yet. */
+  sources() {
+    const { state, view } = this.options;
+    Object.assign(this.own, { curves: state.curves, parts: state.parts });
+    if (view.x !== "step") this.askAxes();
+    for (const place of view.beside) if (!this.others.has(place.id)) this.add(place);
+    for (const id of this.others.keys()) if (!view.beside.some((place) => place.id === id)) this.others.delete(id);
+    this.draw();
+    return [this.own, ...Array.from(this.others.values()).filter((other) => other.axes)];
+  }
+
+  /** Whether the chosen axis is known; until then nothing is drawn on another. */
+  ready() {
+    return this.options.view.x === "step" || this.own.axes !== null;
+  }
+
+  /** The page's own axis, again when the run has gone on by a fiftieth. */
+  async askAxes() {
+    const step = this.options.state.run?.step ?? 0;
+    if (this.ownAt.asking || (this.own.axes && step <= this.ownAt.step * 1.02)) return;
+    this.ownAt.asking = true;
+    const found = await ask(`${this.options.page.api}/runs/${this.options.page.id}/axes`);
+    this.ownAt = { step, asking: false };
+    this.own.axes = found?.axes ?? this.own.axes ?? {};
+    if (!this.own.axes?.[this.options.view.x]) this.options.view.x = "step";
+    this.options.onChange();
+  }
+
+  /** @param {Place} place */
+  async add(place) {
+    const { page } = this.options;
+    const state = emptyState();
+    /** @type {Other} */
+    const other = {
+      ...place, name: "…", state, curves: state.curves, parts: state.parts, axes: null, alike: false, ended: true, failed: false, asked: new Set(),
+    }; // prettier-ignore
+    this.others.set(place.id, other);
+    const found = await ask(`${page.api}/runs/${place.id}/axes?beside=${page.id}`);
+    if (!found) other.failed = true;
+    else {
+      const ended = page.terminal.includes(found.state);
+      Object.assign(other, { name: found.name, axes: found.axes, alike: found.same_rewards, ended });
+      await this.fill(other);
+    }
+    this.options.onChange();
+  }
+
+  /**
+   * Ask for the curves of another run that charts draw.
+   * @param {Other} other
+   */
+  async fill(other) {
+    const names = this.options.names();
+    for (let at = 0; at < names.length; at += NAMES_MAX)
+      await this.curvesOf(other, names.slice(at, at + NAMES_MAX), `points=${POINTS}`, {});
+    for (const name of names) other.asked.add(name);
+  }
+
+  /**
+   * @param {Other} other
+   * @param {string[]} names
+   * @param {string} query
+   * @param {Record<string, number>} part first and last step, for a closer look
+   */
+  async curvesOf(other, names, query, part) {
+    const asked = new URLSearchParams(names.map((name) => ["name", name]));
+    for (const [end, step] of Object.entries(part)) asked.set(end, String(step));
+    const found = await ask(`${this.options.page.api}/runs/${other.id}/metrics?${query}&${asked}`);
+    if (found) addCurves(other.state, { ...found, ...part });
+  }
+
+  /**
+   * More points of other runs where a zoom lacks them.
+   * @param {import("../lib/curves.js").Curves} curves
+   */
+  async lookCloser(curves) {
+    for (const other of this.others.values()) {
+      const range = curves.stepsOf(curves.range, other);
+      if (!range || !other.axes) continue;
+      const [first, last] = partAround(range);
+      const names = curves.coarse(other).filter((name) => !other.asked.has(`${name} ${first} ${last}`));
+      for (const name of names) other.asked.add(`${name} ${first} ${last}`);
+      if (!names.length) continue;
+      await this.curvesOf(other, names.slice(0, NAMES_MAX), `points=${PART_POINTS}`, { first, last });
+      curves.recolour();
+    }
+  }
+
+  /** What charts have been added since, and what other runs that go on have become. */
+  async again() {
+    if (document.visibilityState !== "visible") return;
+    for (const other of this.others.values()) {
+      if (other.failed || (other.ended && this.options.names().every((name) => other.asked.has(name)))) continue;
+      const found = await ask(`${this.options.page.api}/runs/${other.id}/axes`);
+      if (!found) continue;
+      Object.assign(other, { axes: found.axes, ended: this.options.page.terminal.includes(found.state) });
+      await this.fill(other);
+      this.options.onChange();
+    }
+  }
+
+  /** The runs that can be added: those of the project that train. */
+  async find() {
+    const { page, view } = this.options;
+    const box = $("beside-list");
+    const query = new URLSearchParams({ q: /** @type {HTMLInputElement} */ ($("beside-find")).value, per_page: "100" });
+    const found = await ask(`${page.api}/projects/${page.project}/runs?${query}`);
+    const chosen = new Set([page.id, ...view.beside.map((place) => place.id)]);
+    const runs = (found?.items ?? []).filter(
+      (/** @type {any} */ run) => page.training.includes(run.kind) && !chosen.has(run.id),
+    );
+    const none = found ? t("no_run") : t("offline");
+    if (!runs.length) return void box.replaceChildren(h("p", { class: "muted small menu-label" }, none));
+    keyed(
+      box,
+      runs,
+      (run) => run.id,
+      (run) =>
+        h(
+          "button",
+          { class: "menu-item metric-item", type: "button", onclick: () => this.choose(run.id) },
+          h("span", { class: "truncate" }, run.name),
+          h("span", { class: "muted push small" }, t(`state.${run.state}`)),
+        ),
+      () => {},
+    );
+  }
+
+  /** @param {string} id */
+  choose(id) {
+    const { view } = this.options;
+    const taken = new Set(view.beside.map((place) => place.number));
+    const number = Array.from({ length: MOST }, (_none, at) => at + 1).find((free) => !taken.has(free));
+    if (number === undefined) return;
+    view.beside.push({ id, number }); // the number stays its own, whichever others come and go
+    /** @type {HTMLDetailsElement} */ ($("beside-menu")).open = false;
+    this.options.onChange();
+  }
+
+  /** The legend of runs, and which axis is chosen. */
+  draw() {
+    const { page, view } = this.options;
+    for (const button of document.querySelectorAll("[data-axis]")) {
+      const axis = button.getAttribute("data-axis") ?? "step";
+      setAttr(button, "aria-pressed", String(axis === view.x));
+      const unknown = axis !== "step" && this.own.axes !== null && !this.own.axes[axis];
+      setAttr(button, "disabled", unknown ? "" : null);
+      setAttr(button, "title", unknown ? t("axis_unknown") : null);
+    }
+    setAttr($("beside-menu").querySelector("summary"), "aria-disabled", view.beside.length >= MOST ? "true" : null);
+    const shown = [{ id: page.id, number: 0, name: page.name, note: "" }, ...Array.from(this.others.values(), noted)];
+    $("beside-legend").hidden = shown.length < 2;
+    keyed(
+      $("beside-legend"),
+      shown,
+      (run) => run.id,
+      (run) => this.chip(run),
+      drawChip,
+    );
+  }
+
+  /** @param {{id: string, number: number}} run */
+  chip(run) {
+    const { page, view } = this.options;
+    const leave = () => {
+      view.beside = view.beside.filter((place) => place.id !== run.id);
+      this.options.onChange();
+    };
+    return h(
+      "li",
+      { class: "chart-figure", "data-curve": run.number },
+      h("span", { class: "chart-key" }),
+      run.number ? h("a", { href: `${page.runs}${run.id}/` }) : h("b"),
+      h("span", { class: "muted" }),
+      run.number > 0 &&
+        h("button", { class: "button button-quiet button-small", type: "button", onclick: leave }, t("leave_out")),
+    );
+  }
+}
+
+/**
+ * @param {Other} other
+ * @returns {{id: string, number: number, name: string, note: string}}
+ */
+function noted(other) {
+  const note = other.failed ? t("run_unknown") : other.axes && !other.alike ? t("rewards_differ") : "";
+  return { id: other.id, number: other.number, name: other.failed ? "–" : other.name, note };
+}
+
+/**
+ * @param {HTMLElement} node
+ * @param {{name: string, note: string}} run
+ */
+function drawChip(node, run) {
+  setText(node.children[1], run.name);
+  setText(node.children[2], run.note);
+}

@@ -1,0 +1,122 @@
+// @ts-check
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { pictured } from "../../static/js/lib/chart-menu.js";
+import { TOTAL, isStacked, readLines, tracesOf } from "../../static/js/lib/lines.js";
+import { missingCurves, neededBy } from "../../static/js/lib/specs.js";
+import { emptyState } from "../../static/js/lib/state.js";
+
+Object.assign(globalThis, { document: { querySelectorAll: () => [] } }); // a page without texts
+
+const curve = (/** @type {number[]} */ ...values) => ({
+  steps: values.map((_value, at) => at + 1),
+  values,
+  attempts: values.map(() => 1),
+});
+const parts = { key: "components", title: "Components", names: ["rewards/b/mean", "rewards/a/mean"], removable: false };
+const reward = { key: "reward", title: "Reward", names: ["reward"], removable: false };
+
+/**
+ * @param {Record<string, any>} [over]
+ * @param {Record<string, any>[]} [beside]
+ * @returns {any}
+ */
+function all(over = {}, beside = []) {
+  const state = emptyState();
+  state.curves.set("reward", curve(0.4, 0.6));
+  state.curves.set("reward_std", curve(0.1, 0.2));
+  state.curves.set("rewards/a/mean", curve(0.5, 0.7));
+  state.curves.set("rewards/b/mean", curve(-0.1, -0.1));
+  const own = { number: 0, curves: state.curves, parts: state.parts, axes: null, alike: true };
+  const sources = [own, ...beside.map((other) => ({ ...own, ...other }))];
+  return {
+    state,
+    sources,
+    view: { smooth: 0, log: false, x: "step", stack: true },
+    range: null,
+    span: [1, 2],
+    options: { components: { a: "A", b: "B" } },
+    stepsOf: (/** @type {any} */ range) => range,
+    axis: () => undefined,
+    saved: () => [2],
+    ...over,
+  };
+}
+const told = (/** @type {any[]} */ lines) => lines.map((line) => [line.label || line.name, line.at, line.dash]);
+
+test("components have the colours of their places in the spec, and a stack has the reward on top", () => {
+  assert.deepEqual(told(readLines(parts, all())), [
+    ["B", 1, "solid"],
+    ["A", 0, "solid"],
+    ["sum_reward", TOTAL, "solid"],
+  ]);
+  const { traces, values } = tracesOf(parts, all(), readLines(parts, all()), (name) => name);
+  assert.deepEqual(
+    traces.map((trace) => [trace.stackgroup, trace.line?.color, trace.name]),
+    [
+      ["below", "--curve-1", "B"],
+      ["above", "--curve-0", "A"],
+      [undefined, "--ink", "sum_reward"],
+      [undefined, undefined, undefined],
+    ],
+  );
+  assert.deepEqual([Math.min(...values.map(Number)), Math.max(...values.map(Number))], [-0.1, 0.7]);
+});
+
+test("lines that cannot be added up are drawn as lines", () => {
+  const log = all({ view: { smooth: 0, log: true, x: "step", stack: true } });
+  const lines = all({ view: { smooth: 0, log: false, x: "step", stack: false } });
+  assert.deepEqual(
+    [all(), log, lines, all({}, [{ number: 1 }])].map((one) => isStacked(parts, one)),
+    [true, false, false, false],
+  );
+  assert.equal(isStacked(reward, all()), false);
+  assert.equal(isStacked({ ...parts, names: ["rewards/a/mean"] }, all()), false);
+});
+
+test("beside other runs the colour is the run's, but a component keeps its own and runs differ in dashes", () => {
+  const two = all({}, [{ number: 3 }]);
+  assert.deepEqual(told(readLines(reward, two)), [
+    ["reward", 0, "solid"],
+    ["reward", 3, "solid"],
+  ]);
+  assert.deepEqual(told(readLines(parts, two)), [
+    ["B", 1, "solid"],
+    ["A", 0, "solid"],
+    ["B", 1, "dashdot"],
+    ["A", 0, "dashdot"],
+  ]);
+});
+
+test("rewards that were made in another way are not drawn beside these", () => {
+  const two = all({}, [{ number: 1, alike: false }]);
+  assert.equal(readLines(reward, two).length, 1);
+  assert.equal(readLines(parts, two).length, 2);
+  const kl = { ...reward, key: "kl", names: ["kl"] };
+  two.state.curves.set("kl", curve(1, 2));
+  assert.equal(readLines(kl, two).length, 2);
+});
+
+test("the band is one run's, on a scale where it is as wide above as below, and the scale holds it", () => {
+  const count = (/** @type {any} */ one) =>
+    tracesOf(reward, one, readLines(reward, one), () => "#000000").traces.length;
+  assert.equal(count(all()), 4, "its two edges, the line, the marks");
+  assert.equal(count(all({ view: { smooth: 0, log: true, x: "step", stack: true } })), 2);
+  assert.equal(count(all({}, [{ number: 1 }])), 3);
+  const { values } = tracesOf(reward, all(), readLines(reward, all()), () => "#000000");
+  assert.ok(Math.abs(Math.max(...values.map(Number)) - 0.8) < 1e-9);
+});
+
+test("the legend of a picture has each name once", () => {
+  const shown = pictured([{ name: "A" }, { name: "A" }, {}, { name: "B" }]).map((trace) => trace.showlegend);
+  assert.deepEqual(shown, [true, false, false, true]);
+});
+
+test("what stands around a chart's lines is asked for too", () => {
+  assert.deepEqual(neededBy(["reward"]), ["reward", "reward_std"]);
+  assert.deepEqual(neededBy(["rewards/a/mean"]), ["rewards/a/mean", "reward", "reward_std"].slice(0, 2));
+  assert.deepEqual(neededBy(["heldout/success"]), ["heldout/success", "heldout/success_low", "heldout/success_high"]);
+  const state = emptyState();
+  for (const name of ["reward", "reward_std", "kl"]) state.names.set(name, 1);
+  assert.deepEqual(missingCurves(state, ["reward"], []), ["reward", "reward_std"]);
+});

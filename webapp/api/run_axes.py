@@ -1,0 +1,41 @@
+"""Axes of a run's curves other than steps, and whether its rewards may stand beside another run's."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from django.http import HttpRequest
+from ninja import Router
+
+from training.rewards.registry import default_components
+from webapp.api.answers import runs as answers
+from webapp.comparison.sheets import same_rewards
+from webapp.records.axes import run_axes
+from webapp.runs.config import all_components, config_of
+from webapp.runs.models import Run
+from webapp.teams.access import object_for
+
+router = Router(tags=["runs"])
+
+
+@router.get("/runs/{uuid:run_id}/axes", response=answers.RunAxes)
+def run_axes_of(request: HttpRequest, run_id: UUID, beside: UUID | None = None) -> dict[str, Any]:
+    """What had gone by at the end of a run's steps: hours, rollouts, tokens. With `beside`, another run, `same_rewards`
+    tells whether the rewards of both were made in the same way: else their curves must not be compared."""
+    run = object_for(request.user, Run, run_id)
+    other = None if beside is None else object_for(request.user, Run, beside)
+    return {
+        "id": run.pk,
+        "name": run.name,
+        "state": run.state,
+        "axes": run_axes(run),
+        "same_rewards": None if other is None else _rewarded_alike(run, other),
+    }
+
+
+def _rewarded_alike(run: Run, other: Run) -> bool:
+    """Not where nobody knows how: of a run that another trainer made, or whose config can no longer be read."""
+    configs = [None if each.imported_from else config_of(each) for each in (run, other)]
+    parts = [all_components(config) or default_components() for config in configs if config is not None]
+    return len(parts) == 2 and same_rewards(*parts)
