@@ -30,6 +30,7 @@ from webapp.live.snapshot import curves_text, snapshot_text
 from webapp.records.selectors import run_changes_after, run_read, run_view
 from webapp.rollouts.selectors import step_rollouts
 from webapp.runs.nudge import group_of
+from webapp.runs.states import TERMINAL
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -37,6 +38,7 @@ THREADS = 6
 CATCH_UP_MAX = 5_000
 CHANGES_LIMIT = 2_000
 KEEP_S, KEEP_BYTES = 3.0, 32 << 20
+KEEP_ENDED_S = 600.0  # of a run that has ended: its page says which change it must not be older than
 SNAPSHOT_KEEP_S = 1.0  # tabs that open together share one; each goes on from its seq by shared changes
 JOIN_S, LISTEN_S, RETRY_MAX_S = 10.0, 30.0, 5.0
 _threads = ThreadPoolExecutor(THREADS, thread_name_prefix="live-db")
@@ -53,6 +55,7 @@ class Read:
     texts: list[str]
     seq: int
     more: bool = False
+    ended: bool = False
 
 
 async def in_database(action: Callable[..., T], *arguments: Any) -> T:
@@ -81,7 +84,7 @@ def _close_slowly() -> None:
 
 def _read_snapshot(run_id: UUID) -> Read:
     run = _run(run_id)
-    return Read([snapshot_text(run)], run.seq)
+    return Read([snapshot_text(run)], run.seq, ended=run.state in TERMINAL)
 
 
 def _read_step(run_id: UUID, step: int) -> Read:
@@ -117,6 +120,12 @@ def _run(run_id: UUID) -> Any:
     if run is None:
         raise RunGone
     return run
+
+
+def _kept_s(task: asyncio.Task[Read], keep_s: float) -> float:
+    """How long a read that is done is kept: that of a run that has ended for long, any other for ``keep_s``."""
+    whole = not task.cancelled() and task.exception() is None
+    return KEEP_ENDED_S if whole and task.result().ended else keep_s
 
 
 class Feed:
@@ -158,7 +167,7 @@ class Feed:
         while True:
             self._forget()
             held = self._reads.get(key)
-            fresh = held is None or (held[1].done() and time.monotonic() - held[0] > keep_s)
+            fresh = held is None or (held[1].done() and time.monotonic() - held[0] > _kept_s(held[1], keep_s))
             if fresh:
                 held = self._reads[key] = (time.monotonic(), asyncio.ensure_future(in_database(action, *arguments)))
             assert held is not None  # noqa: S101 - for the type checker
@@ -178,7 +187,7 @@ class Feed:
             since, task = self._reads[key]
             if task.done() and not task.cancelled() and task.exception() is None:
                 size += sum(len(text) for text in task.result().texts)
-            if task.done() and (now - since > KEEP_S or size > KEEP_BYTES):
+            if task.done() and (now - since > _kept_s(task, KEEP_S) or size > KEEP_BYTES):
                 self._reads.pop(key, None)
 
     async def subscribe(self, run_id: UUID, wake: asyncio.Event) -> None:
