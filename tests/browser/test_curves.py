@@ -70,14 +70,14 @@ def drag(page: Page, chart: str, share: float) -> None:
 def test_a_zoom_brings_the_points_that_were_thinned_away(trained: Any, page_for: Any, bob: Any) -> None:
     page = page_for(bob)
     open_run(page, trained("long"))
-    expect(page.locator("#charts-still summary")).to_have_text("One chart without movement: Learning rate 1.00e-4")
+    expect(page.locator("#charts-still > summary")).to_have_text("One chart without movement: Learning rate 1.00e-4")
     expect(page.locator('#charts [data-chart="learning_rate"]')).to_have_count(0)
     assert max(page.evaluate(SHOWN, "reward")) < 450
     drag(page, "reward", 0.1)
     page.wait_for_function(f"() => ({SHOWN})('reward').some((count) => count > 400)")
     first, last = page.evaluate("document.querySelector('[data-chart=reward] .chart-plot').layout.xaxis.range")
     assert 400 < last - first < 600
-    page.locator("#charts-still summary").click()
+    page.locator("#charts-still > summary").click()
     expect(page.locator('[data-chart="learning_rate"] .main-svg').first).to_be_visible()
     assert "still=1" in page.url
 

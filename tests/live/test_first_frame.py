@@ -201,6 +201,16 @@ async def test_a_first_frame_is_never_older_than_its_page(watched: Watched, monk
     assert (await feed.feed().first(watched.run.pk, None, 10**18)).seq == newest  # a number that nobody has given
 
 
+async def test_the_snapshot_of_a_run_that_has_ended_is_kept_until_it_changes(watched: Watched) -> None:
+    await in_db(watched.step)(1)
+    await in_db(lambda: Run.objects.filter(pk=watched.run.pk).update(state="succeeded"))()
+    found = await feed.feed().first(watched.run.pk, None)
+    since, task = feed.feed()._reads[(feed._read_snapshot, watched.run.pk)]
+    feed.feed()._reads[(feed._read_snapshot, watched.run.pk)] = (since - 60, task)  # a minute ago
+    assert await feed.feed().first(watched.run.pk, None, found.seq) is found
+    assert await feed.feed().first(watched.run.pk, None, found.seq + 1) is not found  # its page was made of a later one
+
+
 async def test_an_answer_is_never_older_than_what_the_tab_was_told(watched: Watched) -> None:
     """A shared answer that another tab made before this tab's last change would lose what lies between."""
     await in_db(watched.step)(1)

@@ -30,6 +30,7 @@ from webapp.live.snapshot import curves_text, snapshot_text
 from webapp.records.selectors import run_changes_after, run_read, run_view
 from webapp.rollouts.selectors import step_rollouts
 from webapp.runs.nudge import group_of
+from webapp.runs.states import TERMINAL
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -37,6 +38,7 @@ THREADS = 6
 CATCH_UP_MAX = 5_000
 CHANGES_LIMIT = 2_000
 KEEP_S, KEEP_BYTES = 3.0, 32 << 20
+KEEP_ENDED_S = 600.0  # of a run that has ended: its page says which change it must not be older than
 SNAPSHOT_KEEP_S = 1.0  # tabs that open together share one; each goes on from its seq by shared changes
 JOIN_S, LISTEN_S, RETRY_MAX_S = 10.0, 30.0, 5.0
 CROWD_S, CROWD_MAX_S = 0.001, 0.4
@@ -54,6 +56,7 @@ class Read:
     texts: list[str]
     seq: int
     more: bool = False
+    ended: bool = False
 
 
 async def in_database(action: Callable[..., T], *arguments: Any) -> T:
@@ -82,7 +85,7 @@ def _close_slowly() -> None:
 
 def _read_snapshot(run_id: UUID) -> Read:
     run = _run(run_id)
-    return Read([snapshot_text(run)], run.seq)
+    return Read([snapshot_text(run)], run.seq, ended=run.state in TERMINAL)
 
 
 def _read_step(run_id: UUID, step: int) -> Read:
@@ -132,6 +135,12 @@ class Held:
     since: float
     nudges: int
     task: asyncio.Task[Read]
+
+
+def _kept_s(task: asyncio.Task[Read], keep_s: float) -> float:
+    """How long a read that is done is kept: that of a run that has ended for long, any other for ``keep_s``."""
+    whole = not task.cancelled() and task.exception() is None
+    return KEEP_ENDED_S if whole and task.result().ended else keep_s
 
 
 class Feed:
@@ -184,7 +193,7 @@ class Feed:
         key = (action, run_id, *more)
         while True:
             held = self._reads.get(key)
-            fresh = held is None or (held.task.done() and time.monotonic() - held.since > keep_s)
+            fresh = held is None or (held.task.done() and time.monotonic() - held.since > _kept_s(held.task, keep_s))
             if held is None or fresh:
                 self._forget()
                 task = asyncio.ensure_future(in_database(action, run_id, *more))
@@ -205,7 +214,7 @@ class Feed:
             held = self._reads[key]
             if held.task.done() and not held.task.cancelled() and held.task.exception() is None:
                 size += sum(len(text) for text in held.task.result().texts)
-            if held.task.done() and (now - held.since > KEEP_S or size > KEEP_BYTES):
+            if held.task.done() and (now - held.since > _kept_s(held.task, KEEP_S) or size > KEEP_BYTES):
                 self._reads.pop(key, None)
 
     async def subscribe(self, run_id: UUID, wake: asyncio.Event) -> None:
