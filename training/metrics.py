@@ -30,7 +30,7 @@ METRICS: dict[str, Metric] = {
     "success": Metric(
         _("Success"), _("Share of tasks that are solved: of the step's rollouts, and ★ on held-out tasks.")
     ),
-    "components": Metric(_("Reward components"), _("Mean term of each reward component: one curve each.")),
+    "components": Metric(_("Reward components"), _("Mean value of each reward component, before its weight.")),
     "loss": Metric(_("Loss"), _("The loss that the update minimised.")),
     "kl": Metric(_("KL divergence"), _("Distance from the reference model; only with a KL weight."), _("nats")),
     "entropy": Metric(
@@ -198,7 +198,7 @@ METRICS: dict[str, Metric] = {
 PATTERNS: tuple[tuple[re.Pattern[str], Metric], ...] = (
     (
         re.compile(r"rewards/[^/]+/mean"),
-        Metric(_("Reward component"), _("Mean term of one reward component, by its name.")),
+        Metric(_("Reward component"), _("Mean value of one reward component, before its weight, by its name.")),
     ),
     (
         re.compile(r"rewards/[^/]+/std"),

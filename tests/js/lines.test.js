@@ -35,7 +35,7 @@ function all(over = {}, beside = []) {
     view: { smooth: 0, log: false, x: "step", stack: true },
     range: null,
     span: [1, 2],
-    options: { components: { a: "A", b: "B" } },
+    options: { components: { a: "A", b: "B" }, weights: { a: 0.5, b: 2 } },
     stepsOf: (/** @type {any} */ range) => range,
     axis: () => undefined,
     saved: () => [2],
@@ -60,7 +60,9 @@ test("components have the colours of their places in the spec, and a stack has t
       [undefined, undefined, undefined],
     ],
   );
-  assert.deepEqual([Math.min(...values.map(Number)), Math.max(...values.map(Number))], [-0.1, 0.7]);
+  assert.deepEqual([Math.min(...values.map(Number)), Math.max(...values.map(Number))], [-0.2, 0.6]);
+  const below = traces.find((trace) => trace.name === "B");
+  assert.deepEqual(below.y, [-0.2, -0.2]); // its values are -0.1, and it weighs 2
 });
 
 test("lines that cannot be added up are drawn as lines", () => {
@@ -69,6 +71,11 @@ test("lines that cannot be added up are drawn as lines", () => {
   assert.deepEqual(
     [all(), log, lines, all({}, [{ number: 1 }])].map((one) => isStacked(parts, one)),
     [true, false, false, false],
+  );
+  const weighed = (/** @type {any} */ weights) => all({ options: { components: { a: "A", b: "B" }, weights } });
+  assert.deepEqual(
+    [weighed(null), weighed({ a: 1 })].map((one) => isStacked(parts, one)),
+    [false, false], // nobody knows what they add
   );
   assert.equal(isStacked(reward, all()), false);
   assert.equal(isStacked({ ...parts, names: ["rewards/a/mean"] }, all()), false);

@@ -27,7 +27,7 @@ from webapp.metrics.selectors import metric_names, newest_values
 from webapp.records.reports import REPORT_KINDS, event_text, report_text
 from webapp.records.selectors import event_view
 from webapp.run_pages.flight import environment_of
-from webapp.runs.config import all_components, component_titles, config_at, config_of
+from webapp.runs.config import all_components, component_titles, config_at, config_of, stack_weights
 from webapp.runs.differences import Changed, differences
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.states import TERMINAL, RunState
@@ -153,6 +153,7 @@ def page_data(run: Run, urls: dict[str, str], tab: str) -> dict[str, Any]:
         "urls": urls,
         "weights": weights,
         "components": component_titles(components),
+        "stack": stack_weights(run),
         "imported": bool(run.imported_from),
         "per_step": expected,
         "group_size": config.group_size if config and run.method.plays else None,

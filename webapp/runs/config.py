@@ -55,6 +55,18 @@ def scored_components(run: Run) -> list[RewardComponent]:
     return list({part.name: part for part in parts}.values())
 
 
+def stack_weights(run: Run) -> dict[str, float] | None:
+    """What each component's mean is multiplied by so that they add up to the reward; ``None`` where no one number says
+    it: a schedule, a scale, or stages that weigh it differently."""
+    config = config_of(run)
+    courses = config.courses if config is not None else []
+    weights: dict[str, float] = {}
+    for part in (part for course in courses for part in course.rewards.components or default_components()):
+        if part.schedule or part.scale or weights.setdefault(part.name, part.weight) != part.weight:
+            return None
+    return weights or None
+
+
 def component_curves(run: Run) -> dict[str, int]:
     """The number of each component's colour, the same on every page of a run: its place among all that it has."""
     return {part.name: place % CURVES for place, part in enumerate(scored_components(run))}

@@ -30,7 +30,7 @@ export class Curves {
   /**
    * @param {HTMLElement} box
    * @param {HTMLDetailsElement} fold where charts are put away in which nothing moves
-   * @param {{plotly: any, baselines: Record<string, import("./shapes.js").Baseline[]>, components: Record<string, string>, onRemove: (key: string) => void, onStep: (step: number) => void, marks?: () => Mark[], onZoom?: () => void, ended?: () => boolean, onStack?: () => void, onPin?: (spec: Spec) => void, csv?: (names: string[]) => string, picture?: (spec: Spec) => string}} options
+   * @param {{plotly: any, baselines: Record<string, import("./shapes.js").Baseline[]>, components: Record<string, string>, weights: Record<string, number> | null, onRemove: (key: string) => void, onStep: (step: number) => void, marks?: () => Mark[], onZoom?: () => void, ended?: () => boolean, onStack?: () => void, onPin?: (spec: Spec) => void, csv?: (names: string[]) => string, picture?: (spec: Spec) => string}} options
    */
   constructor(box, fold, options) {
     this.box = box;

@@ -23,13 +23,21 @@ export const TOTAL = -1; // the place of the line that a stack adds up to: no cu
 const nameOf = (name) => (has(`metric.${name}`) ? t(`metric.${name}`) : name);
 
 /**
- * Whether a chart piles up its lines: those of the components of one run, on a scale that can be added up.
+ * Whether a chart piles up its lines: those of the components of one run, on a scale that can be added up, where one
+ * weight of each makes its value its term.
  * @param {Spec} spec
  * @param {Curves} all
  */
 export function isStacked(spec, all) {
+  const weights = all.options.weights;
   return (
-    spec.key === "components" && all.view.stack && !all.view.log && all.sources.length === 1 && spec.names.length > 1
+    spec.key === "components" &&
+    all.view.stack &&
+    !all.view.log &&
+    all.sources.length === 1 &&
+    spec.names.length > 1 &&
+    weights !== null &&
+    spec.names.every((name) => (name.match(COMPONENT)?.[1] ?? "") in weights)
   );
 }
 
@@ -63,12 +71,21 @@ function lineOf(spec, all, source, name) {
   const whole = source.curves.get(name) ?? { steps: [], values: [], attempts: [] };
   const curve = shownCurve(whole, source.parts.get(name), all.stepsOf(range, source));
   const drawn = isStacked(spec, all)
-    ? meanLine(curve, view, all.axis(source))
+    ? times(meanLine(curve, view, all.axis(source)), part ? (options.weights?.[part] ?? 1) : 1)
     : drawnLine(curve, name.startsWith(HELD_OUT) ? { ...view, smooth: 0 } : view, all.axis(source));
   const byRun = sources.length > 1 && !part; // else the colour is the metric's
   const dash = byRun ? "solid" : DASHES[source.number % DASHES.length];
   const at = byRun ? source.number : placeOf(part, Math.max(spec.names.indexOf(name), 0), options.components);
   return { name, label, at, dash, source, ...drawn };
+}
+
+/**
+ * A line of values as one of terms.
+ * @param {import("./plot.js").Drawn} line
+ * @param {number} weight
+ */
+function times(line, weight) {
+  return weight === 1 ? line : { ...line, y: line.y.map((value) => (value === null ? null : value * weight)) };
 }
 
 /**

@@ -47,6 +47,7 @@ class Pinned {
       plotly,
       baselines: {},
       components: pin.components,
+      weights: pin.weights,
       onRemove: () => {},
       onStep: (step) => (location.href = `${pin.url}?tab=rollouts&step=${step}`),
       onZoom: () => this.lookCloser(),

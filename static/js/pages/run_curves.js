@@ -37,6 +37,7 @@ export class CurvePanel {
       plotly: null,
       baselines: options.baselines,
       components: options.components,
+      weights: options.page.stack,
       marks: () => JSON.parse(this.marked || "[]"),
       onStep: options.onStep,
       ended: options.ended,

@@ -17,7 +17,7 @@ from webapp.rewards.lab import page as lab_page
 from webapp.rewards.models import RewardSpec
 from webapp.rollouts.models import Rollout
 from webapp.run_pages import page
-from webapp.runs.config import component_curves, scored_components
+from webapp.runs.config import component_curves, scored_components, stack_weights
 from webapp.teams.models import Project, User
 
 Clients = Callable[..., Client]
@@ -88,3 +88,24 @@ def test_the_page_of_a_rollout_names_components_as_the_run_does(
     found = re.findall(cells, table)
     assert found == [("0", titles[0]), ("1", titles[1]), ("", "gone")]
     assert not {"tool_necessity", "final_answer"} & {title for _curve, title in found}
+
+
+@pytest.mark.parametrize(
+    ("parts", "stages", "weights"),
+    [
+        ([{"name": "a", "weight": 0.5}, {"name": "b", "weight": -2}], [], {"a": 0.5, "b": -2.0}),
+        ([{"name": "a", "weight": 0.5, "scale": [0, 2]}], [], None),
+        ([{"name": "a", "weight": 0.5, "schedule": {"end": 9, "last": 0}}], [], None),
+        ([{"name": "a", "weight": 0.5}], [{"name": "b", "weight": 1}], {"a": 0.5, "b": 1.0}),
+        ([{"name": "a", "weight": 0.5}], [{"name": "a", "weight": 1}], None),
+    ],
+    ids=["weights", "scale", "schedule", "a stage with others", "a stage that weighs otherwise"],
+)
+def test_components_are_stacked_by_the_one_weight_that_each_has(
+    make_run: Any, parts: list[Any], stages: list[Any], weights: dict[str, float] | None
+) -> None:
+    config: dict[str, Any] = {"rewards": {"components": parts}}
+    if stages:
+        later = {"name": "two", "rewards": {"components": stages}}
+        config["curriculum"] = {"stages": [{"name": "one", "until_step": 2}, later]}
+    assert stack_weights(make_run(config=JobConfig.model_validate(config | {"run": {"max_steps": 9}}))) == weights
