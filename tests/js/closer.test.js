@@ -84,6 +84,8 @@ test("a smoothed line runs over the means, with all ends behind it", () => {
   assert.equal(drawnLine(long, { smooth: 0, log: false }).ghost, null);
   const line = drawnLine(long, { smooth: 0.6, log: false });
   assert.deepEqual([line.x, line.ghost], [[3, 8], { x: thin.steps, y: thin.values }]);
+  const share = (1 - 0.6 ** 5) / (1 - 0.6 ** 10); // of five figures among ten
+  assert.ok(Math.abs(Number(line.y[1]) - (1 + share)) < 1e-12, "each mean weighs as five figures");
   assert.ok(Number(line.y[1]) < 2 && Number(line.y[1]) > 1 && line.reach === 4.5);
   assert.equal(lineTraces(line, "red").length, 2);
   assert.deepEqual(drawnLine(thin, { smooth: 0.6, log: false }).ghost?.y, thin.values);

@@ -16,11 +16,13 @@ from webapp.pages import url_or_none
 from webapp.registry.models import RegisteredModel
 from webapp.rewards.models import RewardSpec
 from webapp.runs.config import title_of
+from webapp.runs.models import Run
 from webapp.runs.states import LEASED, TERMINAL
 from webapp.teams.access import projects_of
 from webapp.teams.models import Project, User
 
 NEWEST = 4
+SHELVED: tuple[type[Model], ...] = (Dataset, RewardSpec, Environment, RegisteredModel)
 
 
 @dataclass
@@ -46,17 +48,23 @@ def home_projects(user: User) -> QuerySet[Project]:
     )
 
 
-def run_counts(project: Project) -> dict[str, int]:
-    """How many runs there are, and how many of them are still open."""
-    found = project.runs.aggregate(all=Count("pk"), open=Count("pk", filter=~Q(state__in=TERMINAL)))
-    return {"all": found["all"], "open": found["open"]}
+def project_counts(project: Project) -> dict[str, int]:
+    """How many runs a project has, how many of them are still ``open``, and how many names of each kind of object."""
+    runs = Run.objects.filter(project=OuterRef("pk")).order_by().values("project")
+    still = Count("pk", filter=~Q(state__in=TERMINAL))
+    asked = {
+        "all": Subquery(runs.annotate(number=Count("pk")).values("number")),
+        "open": Subquery(runs.annotate(number=still).values("number")),
+        **{model.__name__: _named_in(model) for model in SHELVED},
+    }
+    found = Project.objects.filter(pk=project.pk).values(**asked).get()
+    return {name: count or 0 for name, count in found.items()}
 
 
-def shelves(project: Project) -> list[Shelf]:
+def shelves(project: Project, counts: dict[str, int]) -> list[Shelf]:
     """Datasets, rewards, environments and models of a project."""
-    makers = {Dataset: _datasets, RewardSpec: _rewards, Environment: _environments, RegisteredModel: _models}
-    counts = Project.objects.filter(pk=project.pk).values_list(*(_named_in(model) for model in makers))[0]
-    return [make(project, count or 0) for make, count in zip(makers.values(), counts, strict=True)]
+    makers = (_datasets, _rewards, _environments, _models)
+    return [make(project, counts[model.__name__]) for model, make in zip(SHELVED, makers, strict=True)]
 
 
 def _shelf(

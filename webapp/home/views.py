@@ -11,7 +11,7 @@ from django.shortcuts import redirect, render
 from django.templatetags.static import static
 from django.views.decorators.http import require_GET
 
-from webapp.home.selectors import home_projects, run_counts, shelves
+from webapp.home.selectors import home_projects, project_counts, shelves
 from webapp.pages import url_or_none
 from webapp.pins.selectors import pins_shown
 from webapp.records.cells import heads, lines
@@ -43,10 +43,10 @@ def home(request: HttpRequest) -> HttpResponse:
 def project_page(request: HttpRequest, slug: str) -> HttpResponse:
     """What is going on in a project, and what it has."""
     project = project_for(request.user, slug)
-    counts, shown = run_counts(project), heads(columns_named(SHORT))
+    counts, shown = project_counts(project), heads(columns_named(SHORT))
     context = {
         "project": project,
-        "shelves": shelves(project),
+        "shelves": shelves(project, counts),
         "lines": lines(run_list(project, per_page=NEWEST_RUNS).rows, shown),
         "heads": shown,
         "counts": counts,

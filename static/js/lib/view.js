@@ -19,10 +19,13 @@ export function readView(search, tab = "curves") {
   const smooth = Number(query.get("smooth"));
   const asked = query.get("tab") || "";
   const axis = query.get("x") || "step";
-  const beside = query.getAll("with").flatMap((text) => {
-    const found = text.match(BESIDE);
-    return found ? [{ id: found[1], number: Number(found[2]) }] : [];
-  });
+  /** @type {{id: string, number: number}[]} */
+  const beside = [];
+  for (const text of query.getAll("with")) {
+    const [, id, number] = text.match(BESIDE) ?? [];
+    const taken = beside.some((other) => other.id === id || other.number === Number(number));
+    if (id && !taken) beside.push({ id, number: Number(number) });
+  }
   return {
     tab: TABS.includes(asked) ? asked : tab,
     step: step !== null && /^\d{1,9}$/.test(step) ? Number(step) : null,
@@ -32,7 +35,7 @@ export function readView(search, tab = "curves") {
     still: query.get("still") === "1",
     stack: query.get("lines") !== "1",
     x: AXES.includes(axis) ? axis : "step",
-    beside: beside.filter((one, at) => beside.findIndex((it) => it.id === one.id || it.number === one.number) === at),
+    beside,
     add: query
       .getAll("add")
       .filter((name) => name.length <= 120)
