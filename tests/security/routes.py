@@ -115,6 +115,7 @@ TABLE: dict[str, dict[str, Who]] = {
     **{PROJECT + "runs/" + OWN_PK + tail: WRITE for tail in ("launch/", "stop/", "pause/", "resume/")},
     **{PROJECT + "rollouts/" + OWN_PK + tail: READ for tail in ("", "turns/")},
     PROJECT + "rollouts/" + OWN_PK + "case/": WRITE,
+    PROJECT + "rollouts/" + OWN_PK + "rewind/": {"GET": Who.WRITE},
     **{PROJECT + "rollouts/" + tail: READ for tail in ("", "views/" + OWN_PK)},
     PROJECT + "rollouts/save/": FORM,
     PROJECT + "rollouts/views/" + OWN_PK + "delete/": WRITE,
@@ -263,6 +264,7 @@ TABLE: dict[str, dict[str, Who]] = {
     API + "runs/<uuidstr:run_id>/events": READ,
     **{API + "rollouts/<uuidstr:rollout_id>" + tail: READ for tail in ("", "/turns", "/words", "/tokens")},
     API + "rollouts/<uuidstr:rollout_id>/case": WRITE,
+    API + "rollouts/<uuidstr:rollout_id>/rewind": WRITE,
     API + "projects/<slug:slug>/runs/import": WRITE,
     API + "run-imports/<uuidstr:import_id>": READ,
     API + "runs/<uuidstr:run_id>/exports": {"GET": Who.READ, "POST": Who.READ},
@@ -343,6 +345,7 @@ BODIES: dict[str, dict[str, object]] = {
 SOCKETS: dict[str, Who] = {
     "ws/runs/<uuid:run_id>/": Who.READ,
     "ws/environments/<uuid:environment_id>/play/": Who.WRITE,
+    "ws/rollouts/<uuid:rollout_id>/rewind/": Who.WRITE,
     "ws/chats/<uuid:chat_id>/": Who.READ,
     "": Who.NOBODY,
 }

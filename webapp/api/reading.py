@@ -25,6 +25,7 @@ from webapp.reading.tokens import tokens_view
 from webapp.reading.turns import turn_rows
 from webapp.reading.visits import Kind, Sort, usual_sort
 from webapp.reading.words import words_of, words_view
+from webapp.rewinding.replaying import replay
 from webapp.rollouts.models import Rollout
 from webapp.rollouts.selectors import rollout_view, turn_view
 from webapp.runs.models import Run
@@ -45,6 +46,14 @@ class CaseIn(Body):
     name: str = Field(min_length=1, max_length=80)
     total: Range | None = Field(default=None, min_length=2, max_length=2)
     expected: dict[str, Range] = Field(default={}, max_length=60)
+
+
+class RewindIn(Body):
+    """How far to play it again."""
+
+    turn: int | None = Field(
+        default=None, ge=1, le=MAX_TURN, description="the policy's turn to stand before, from 1; all of them without it"
+    )
 
 
 @router.get("/rollouts/{uuid:rollout_id}", response=answers.RolloutWhole)
@@ -110,6 +119,13 @@ def rollout_case(request: HttpRequest, rollout_id: UUID, body: CaseIn) -> Status
         total=body.total,
     )
     return Status(201, case_out(case))
+
+
+@router.post("/rollouts/{uuid:rollout_id}/rewind", response=answers.Rewound)
+def rollout_rewind(request: HttpRequest, rollout_id: UUID, body: RewindIn) -> dict[str, Any]:
+    """Play a rollout's turns again on its environment, and say where an answer is not the recorded one."""
+    user = caller(request)
+    return replay(rollout_for(user, rollout_id, need=Role.EDITOR), user, body.turn)
 
 
 @groups.get("/runs/{uuid:run_id}/steps/{int:step}/groups/{int:group}", response=answers.GroupWhole)

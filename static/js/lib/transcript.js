@@ -72,6 +72,7 @@ function messageNode(message, turn, first, ordinal) {
   if (first && ordinal) figures.push(t("turn", { n: ordinal }));
   if (first && turn.tokens) figures.push(t("tokens", { n: turn.tokens }));
   if (first && turn.seconds) figures.push(duration(turn.seconds, t));
+  if (first && turn.note) figures.push(turn.note);
   const head = h(
     "header",
     { class: "message-head" },

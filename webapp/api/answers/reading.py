@@ -7,7 +7,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, Field
 
-from webapp.api.answers.base import Page
+from webapp.api.answers.base import Object, Page
 from webapp.api.answers.runs import Rollout, Turn
 
 
@@ -44,6 +44,27 @@ class Turns(BaseModel):
 
     items: list[Turn]
     after: int | None = Field(description="number of the next turn; null at the end")
+
+
+class Difference(BaseModel):
+    """Where the environment first answered otherwise than recorded."""
+
+    turn: int = Field(description="of the policy; 0 is the opening")
+    what: str = Field(description="messages, reward, or ended: the episode was over although more was recorded")
+    recorded: str
+    now: str
+
+
+class Rewound(BaseModel):
+    """What playing a rollout again found."""
+
+    environment: str
+    turns: int = Field(description="of the policy that were taken again")
+    checked: bool = Field(description="false where the server keeps no episode, so that nothing was asked again")
+    over: bool = Field(description="whether the episode ends there")
+    seconds: float
+    difference: Difference | None = Field(description="null where every answer is the recorded one")
+    messages: list[Object] = Field(description="the conversation up to there, as it is now")
 
 
 class Span(BaseModel):
