@@ -18,6 +18,7 @@ from django.test import Client
 from django.utils import timezone
 
 from tests.security.routes import API, BODIES, FILES, SOCKETS, TABLE, Who, routes
+from training.config import JobConfig
 from webapp.asgi import application
 from webapp.chat.models import Chat
 from webapp.datasets.models import Dataset, DatasetExport
@@ -75,7 +76,7 @@ def objects(
     """One object of each kind, by the part of the address that comes before its id; all that can be on is on."""
     monkeypatch.setattr(settings, "CUSTOM_REWARDS", True)
     SiteSwitch.objects.create(name="custom_rewards", on=True)
-    run = make_run()
+    run = make_run(config=JobConfig.model_validate({"environment": {"name": "environment:there"}}))
     hub_token_set(project=project, token="hf_of-the-matrix")
     model = RegisteredModel.objects.create(project=project, name="small", kind="hub", source="a/b")
     newcomer = Membership.objects.create(team=project.team, user=User.objects.create_user("dana"))
@@ -102,7 +103,7 @@ def objects(
         "dataset_id": data.pk,
         "rewards": (spec := make_reward_spec()).pk,
         "spec_id": spec.pk,
-        "environments": (environment := make_environment(url="http://127.0.0.1:1")).pk,
+        "environments": (environment := make_environment(name="there", url="http://127.0.0.1:1")).pk,
         "environment_id": environment.pk,
         "endpoints": (endpoint := _endpoint(project)).pk,
         "endpoint_id": endpoint.pk,

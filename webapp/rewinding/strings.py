@@ -15,11 +15,11 @@ def rewind_strings() -> dict[str, str]:
         "play.close.4404": _("This rollout, or its environment, was removed."),
         "play.close.other": _("The connection was lost and with it the episode. Reload the page to rewind again."),
         "rewind.same": _("same"),
-        "rewind.same_title": _("The environment answered what was recorded."),
         "rewind.other": _("other answer"),
         "rewind.unchecked": _("as recorded"),
         "rewind.all_same": _(
-            "{n} recorded turns played again in {ms} ms, each with the recorded answer. Turn {turn} is yours."
+            "The turns before it were played again in {ms} ms, and every answer is the recorded one. "
+            "Turn {turn} is yours."
         ),
         "rewind.none": _("The episode stands at its beginning, the same as recorded. Turn {turn} is yours."),
         "rewind.not_asked": _(

@@ -71,7 +71,7 @@ class Rewound extends Player {
     const other = check.difference;
     const what = other && other.what === "messages" && other.turn === 0 ? "opening" : other?.what;
     const all = check.turns
-      ? t("rewind.all_same", { n: check.turns, ms: Math.round(check.seconds * 1000), turn })
+      ? t("rewind.all_same", { ms: Math.round(check.seconds * 1000), turn })
       : t("rewind.none", { turn });
     const fine = check.checked ? all : t("rewind.not_asked", { turn });
     const words = [other ? t(`rewind.${what}`, { turn: other.turn }) : fine, check.over ? t("rewind.over") : ""];

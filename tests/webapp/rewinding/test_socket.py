@@ -48,7 +48,7 @@ async def test_an_editor_goes_on_from_a_turn_and_is_scored_as_the_run_scores(
 async def test_a_branch_that_is_ended_is_scored_as_one_that_was_cut_off(played: Make, bob: Any, sit: Make) -> None:
     tab = await sit(await in_db(played)(), bob)
     await tab.rewind(1)
-    await tab.step("", ("calculator", {"expression": "1 + 1"}))
+    assert (await tab.step("", ("calculator", {"expression": "1 + 1"})))["state"]["reward"] is None
     ended = await tab.ask(type="close")
     assert ended["type"] == "ended" and not ended["state"]["open"]
     assert ended["state"]["reward"] == 0.0 and not ended["state"]["done"]  # its verdict was asked for
