@@ -158,6 +158,9 @@ ACTS: dict[str, Act] = {
     REWARDS + "test-bed/": Act("run_launched", lambda of: bed_form(of["place"])),
     REWARDS + "delete/": Act("reward_deleted"),
     PROJECT + "rewards/cases/" + OWN_PK + "delete/": Act("case_deleted"),
+    PROJECT + "rollouts/" + OWN_PK + "branches/<uuid:branch_id>/save/": Act(
+        "dataset_added", {"kind": "row", "name": "branches"}
+    ),
     PROJECT + "rollouts/" + OWN_PK + "case/": Act("case_saved", {"name": "kept", "low-0": "0", "high-0": "1"}),
     PROJECT + "environments/new/": Act("environment_added", SHOP),
     ENVIRONMENTS + "scale/": Act("environment_scaled", {"wanted": "2"}),
@@ -227,6 +230,7 @@ ACTS: dict[str, Act] = {
     API + "runs/<uuidstr:run_id>/resume": Act("run_resumed"),
     API + "datasets/<uuidstr:dataset_id>/make": Act("dataset_added", {"operation": "split", "names": ["a", "b"]}),
     API + "runs/<uuidstr:run_id>/exports": Act("run_exported", {"to": "csv"}),
+    API + "branches/<uuidstr:branch_id>/save": Act("dataset_added", {"kind": "row", "name": "branches"}),
     API + "rollouts/<uuidstr:rollout_id>/case": Act("case_saved", {"name": "kept", "total": [0, 1]}),
     API + "runs/<uuidstr:run_id>/pairs": Act("dataset_added", {"name": "pairs", "min_gap": 0.5}),
     API + "datasets/<uuidstr:dataset_id>/exports": Act("dataset_exported", {"to": "jsonl"}),

@@ -31,6 +31,7 @@ from webapp.registry.models import Checkpoint, RegisteredModel
 from webapp.removal.models import Removal
 from webapp.rescoring.models import Rescoring
 from webapp.rewards.models import RewardCase, RolloutSet
+from webapp.rewinding.models import Branch
 from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.models import MemoryEstimate, Preparation, Run, RunImport
 from webapp.sharing.models import Comment, SavedComparison, SharedLink
@@ -114,6 +115,7 @@ def objects(
         "rescoring_id": rescoring.pk,
         "rollouts": rollout.pk,
         "rollout_id": rollout.pk,
+        "branch_id": _branch(rollout).pk,
         "views": (view := SavedView.objects.create(project=project, name="kept", query="")).pk,
         "view_id": view.pk,
         "cases": case.pk,
@@ -147,6 +149,12 @@ def objects(
         "secret": "not-a-secret",
         **_shared(project, alice),
     }
+
+
+def _branch(rollout: Rollout) -> Branch:
+    """A branch with a turn of its own."""
+    said = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    return Branch.objects.create(rollout=rollout, turn=1, messages=said, prompt_length=1, start=1, done=True, same=True)
 
 
 def _shared(project: Project, user: User) -> dict[str, Any]:

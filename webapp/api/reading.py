@@ -11,9 +11,10 @@ from pydantic import Field
 
 from webapp.api.answers import data as data_answers
 from webapp.api.answers import reading as answers
+from webapp.api.answers.base import Items
 from webapp.api.base import MAX_PAGE_ROWS, caller
 from webapp.api.rewards import case_out
-from webapp.api.schemas import Body
+from webapp.api.schemas import Body, dataset_out
 from webapp.pages import MAX_PAGE
 from webapp.reading.access import rollout_for
 from webapp.reading.cases import rollout_case_save
@@ -26,6 +27,8 @@ from webapp.reading.turns import turn_rows
 from webapp.reading.visits import Kind, Sort, usual_sort
 from webapp.reading.words import words_of, words_view
 from webapp.rewinding.replaying import replay
+from webapp.rewinding.selectors import branch_for, branch_view, branches_of
+from webapp.rewinding.services import branch_save
 from webapp.rollouts.models import Rollout
 from webapp.rollouts.selectors import rollout_view, turn_view
 from webapp.runs.models import Run
@@ -46,6 +49,13 @@ class CaseIn(Body):
     name: str = Field(min_length=1, max_length=80)
     total: Range | None = Field(default=None, min_length=2, max_length=2)
     expected: dict[str, Range] = Field(default={}, max_length=60)
+
+
+class BranchIn(Body):
+    """What to make of a branch, and the dataset that it is added to."""
+
+    kind: Literal["row", "pair"]
+    name: str = Field(min_length=1, max_length=80)
 
 
 class RewindIn(Body):
@@ -126,6 +136,20 @@ def rollout_rewind(request: HttpRequest, rollout_id: UUID, body: RewindIn) -> di
     """Play a rollout's turns again on its environment, and say where an answer is not the recorded one."""
     user = caller(request)
     return replay(rollout_for(user, rollout_id, need=Role.EDITOR), user, body.turn)
+
+
+@router.get("/rollouts/{uuid:rollout_id}/branches", response=Items[answers.Branch])
+def branch_list(request: HttpRequest, rollout_id: UUID) -> dict[str, Any]:
+    """What others did from a turn of a rollout on, the newest first."""
+    return {"items": [branch_view(item) for item in branches_of(rollout_for(caller(request), rollout_id))]}
+
+
+@router.post("/branches/{uuid:branch_id}/save", response={201: data_answers.Dataset})
+def branch_saved(request: HttpRequest, branch_id: UUID, body: BranchIn) -> Status[dict[str, Any]]:
+    """Add a branch to a dataset: as a demonstration, or as a pair with the recorded rollout."""
+    user = caller(request)
+    branch = branch_for(user, branch_id, need=Role.EDITOR)
+    return Status(201, dataset_out(branch_save(branch=branch, user=user, kind=body.kind, name=body.name)))
 
 
 @groups.get("/runs/{uuid:run_id}/steps/{int:step}/groups/{int:group}", response=answers.GroupWhole)

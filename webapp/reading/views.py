@@ -52,6 +52,7 @@ def _page(
     context = transcript | {
         "run": rollout.run,
         "can_edit": can_edit(project),
+        "branches": rollout.branches.count(),
         "view": rollout_view(rollout),
         "failure": failure(rollout.error),
         "siblings": siblings,

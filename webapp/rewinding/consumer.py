@@ -14,8 +14,10 @@ from webapp.environments.playground.episode import Played
 from webapp.live.watching import FORBIDDEN, GONE, LOGIN, Closed, user_now
 from webapp.reading.access import rollout_for
 from webapp.rewinding.commands import REWINDING, Rewind
+from webapp.rewinding.models import Branch
 from webapp.rewinding.scene import Scene, environment_of, scene_of
-from webapp.rewinding.scoring import Scored, scored
+from webapp.rewinding.scoring import scored
+from webapp.rewinding.services import Took, branch_keep
 from webapp.rewinding.telling import check_view
 from webapp.rollouts.models import Rollout
 from webapp.teams.models import Role, User
@@ -51,6 +53,8 @@ class RewindConsumer(PlayConsumer):
         episode = play.episode
         assert episode is not None  # noqa: S101 - a replay that came to an end made one
         self.scene = scene
+        same = found.difference is None and found.checked
+        self.took = Took(command.turn, len(episode.messages), same)
         episode.past = {"rollout": str(self.rollout.pk), "turn": command.turn}
         await self._opened(command.turn, episode, found)
 
@@ -65,10 +69,20 @@ class RewindConsumer(PlayConsumer):
             check=check_view(found),
         )
 
+    async def _left(self, episode: Played) -> None:
+        if self.scene is not None:
+            await self._aside(self._kept, self.scene, episode)
+
     async def _over(self, episode: Played) -> None:
-        """Score the branch as the rollout was scored."""
-        scene = self.scene
-        if scene is None:
+        """Score the branch as the rollout was scored, and keep it."""
+        if self.scene is None:
             return
-        score: Scored = await self._aside(scored, episode.scored_as(), scene.components, scene.step)
-        await self._say("scored", **score._asdict())
+        branch = await self._aside(self._kept, self.scene, episode)
+        told = {"id": str(branch.pk), "outcome": branch.outcome, "outcome_title": branch.get_outcome_display()}
+        score = {"parts": branch.parts, "missing": branch.missing, "reward": branch.reward}
+        await self._say("scored", **score, branch=told)
+
+    def _kept(self, scene: Scene, episode: Played) -> Branch:
+        score = scored(episode.scored_as(), scene.components, scene.step)
+        user = User.objects.filter(pk=self.user_id).first()
+        return branch_keep(rollout=self.rollout, user=user, episode=episode, took=self.took, score=score)

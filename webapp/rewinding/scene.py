@@ -91,6 +91,12 @@ def _turns(rollout: Rollout) -> list[Turn]:
     return found
 
 
+def recorded_messages(rollout: Rollout) -> list[dict[str, Any]]:
+    """The whole recorded conversation, as far as ``MAX_TURNS``."""
+    rows = Turn.objects.filter(rollout=rollout).order_by("number").values_list("messages", flat=True)
+    return [message for messages in rows[: 2 * MAX_TURNS + 1] for message in messages]
+
+
 def taken_of(turns: Sequence[Turn]) -> list[Taken]:
     """The policy's turns, each with what the environment answered; ``turns`` begin with the prompt."""
     found: list[Taken] = []

@@ -9,6 +9,7 @@ from django.contrib.auth.decorators import login_required
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.urls import reverse
 from django.utils.translation import get_language
 from django.views.decorators.http import require_GET
 
@@ -17,6 +18,7 @@ from webapp.environments.selectors import health_view
 from webapp.reading.access import own_rollout
 from webapp.rewards.selectors import component_titles
 from webapp.rewinding.scene import Scene, scene_of
+from webapp.rewinding.selectors import branches_of
 from webapp.rewinding.strings import rewind_strings
 from webapp.rollouts.models import Rollout
 from webapp.rollouts.selectors import rollout_view
@@ -59,11 +61,13 @@ def _player(project: Project, rollout: Rollout, scene: Scene, turn: int) -> dict
         "names": list(latest_datasets(project).values_list("name", flat=True)[:MAX_NAMES]),
         "components": list(component_titles(project).items()),
         "strings": rewind_strings(),
+        "branches": branches_of(rollout).count(),
         "page": {
             "socket": f"/ws/rollouts/{rollout.pk}/rewind/?language={get_language() or ''}",
             "turn": begin,
             "last": scene.last,
             "titles": titles_of(scene.components),
+            "branches": reverse("branch-list", args=[project.slug, rollout.pk]),
             "weights": {part.name: part.weight for part in scene.components},
         },
     }

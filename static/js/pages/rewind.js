@@ -106,9 +106,18 @@ class Rewound extends Player {
     const why = Object.entries(frame.missing).map(([name, words]) =>
       h("li", {}, `${plain(this.page.titles[name] ?? name)}: ${plain(words)}`),
     );
-    $("scored-parts").replaceChildren(
-      ...[table, why.length ? h("ul", { class: "small muted" }, ...why) : null].filter((node) => node !== null),
+    const link = h(
+      "a",
+      { class: "button", href: `${this.page.branches}?show=${frame.branch.id}` },
+      t("rewind.branches"),
     );
+    const list = why.length ? h("ul", { class: "small muted" }, ...why) : "";
+    const badge = h(
+      "p",
+      {},
+      h("span", { class: "badge", "data-state": frame.branch.outcome }, frame.branch.outcome_title),
+    );
+    $("scored-parts").replaceChildren(badge, table ?? "", list, h("p", {}, link));
     $("scored").hidden = false;
   }
 }

@@ -42,6 +42,7 @@ def test_the_page_begins_at_the_turn_that_was_asked_for(played: Make, bob: User,
         "socket": f"/ws/rollouts/{rollout.pk}/rewind/?language=en",
         "turn": 3,
         "last": 4,
+        "branches": f"/p/joust/rollouts/{rollout.pk}/branches/",
         "titles": {"task_success": "Task success", "tool_necessity": "Tool necessity"},
         "weights": {"task_success": 0.6, "tool_necessity": 0.4},
     }

@@ -67,6 +67,26 @@ class Rewound(BaseModel):
     messages: list[Object] = Field(description="the conversation up to there, as it is now")
 
 
+class Branch(BaseModel):
+    """An episode that went on from a turn of a rollout."""
+
+    id: UUID
+    rollout: UUID
+    turn: int = Field(description="the first turn that is not the recorded one, from 1")
+    turns: int = Field(description="turns that were taken otherwise")
+    start: int = Field(description="messages before them")
+    same: bool = Field(description="whether every turn before it was answered as recorded")
+    done: bool = Field(description="whether the episode came to its own end")
+    outcome: str = Field(description="solved, partly, failed or no_verdict")
+    reward: float | None = Field(description="by the run's components; null where one is missing")
+    parts: dict[str, float | None]
+    missing: dict[str, str] = Field(description="why a component is missing")
+    env_reward: float | None
+    by: str | None = Field(description="who played")
+    created_at: str
+    messages: list[Object]
+
+
 class Span(BaseModel):
     """A piece of text that earned or cost something; `start` and `end` 0: all of the message."""
 

@@ -88,15 +88,19 @@ class PlayConsumer(AsyncWebsocketConsumer):
         if not self.counted:
             return
         self.counted = False
+        busy = self.task is not None and not self.task.done()
         for task in (self.watch, self.task):
             if task is not None:
                 task.cancel()
                 with contextlib.suppress(asyncio.CancelledError, Exception):
                     await task
+        played = None if busy else await self._end_quietly()
         if self.play is not None:
             await self.play.end()
         # Only now: a second tab that got in earlier would find its slot still taken.
         leave(self.user_id, self.seat)
+        if played is not None:
+            await self._left(played)
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
         """One command at a time; what is no command closes the socket."""
@@ -183,6 +187,9 @@ class PlayConsumer(AsyncWebsocketConsumer):
         await self._state("answer", said=said.model_dump(mode="json"), messages=added, seconds=seconds)
         if play.episode is not None and not play.is_open:
             await self._over(play.episode)
+
+    async def _left(self, episode: Played) -> None:
+        """The tab was closed while an episode with turns of the person was open."""
 
     async def _end(self, reason: str) -> None:
         """End the episode, tell so, and do what is to be done with what was played."""

@@ -31,6 +31,7 @@ from webapp.text import clean_json
 MAX_TURNS = 200
 MAX_TRANSCRIPT_BYTES = 8 << 20
 FULL_AGAIN_S = 0.5
+VERDICT_LIMIT_S = 5.0
 
 
 class PlayRefused(Exception):
@@ -163,8 +164,9 @@ class Play:
         """Ask for the verdict on what was played, as a run does of a policy whose budget is spent; then end."""
         episode, session = self.episode, self._session
         if session is not None and episode is not None and episode.reward is None:
-            with suppress(TiltyardError):  # then there is none
-                episode.judged(_plain(await session.step(StepRequest(final=True))))
+            with suppress(TiltyardError, TimeoutError):  # then there is none
+                async with asyncio.timeout(VERDICT_LIMIT_S):
+                    episode.judged(_plain(await session.step(StepRequest(final=True))))
         await self.end()
 
     async def end(self) -> None:
