@@ -39,6 +39,8 @@ UNAUDITED = {
     PROJECT + "runs/new/preflight/": "checks, and changes nothing",
     PROJECT + "runs/new/memory/": "works a figure out, and changes nothing",
     API + "projects/<slug:slug>/memory": "works a figure out, and changes nothing",
+    API + "rollouts/<uuidstr:rollout_id>/branches": "keeps an episode beside the rollout, and changes nothing",
+    PROJECT + "rollouts/" + OWN_PK + "branches/new/": "as over the API",
     API + "rollouts/<uuidstr:rollout_id>/rewind": "plays turns again on a session of its own, and changes nothing",
     PROJECT + "runs/new/yaml/": "turns a form into text and back",
     PROJECT + "datasets/" + OWN_PK + "read/preview/": "looks at a file",

@@ -9,6 +9,7 @@ from django.http import Http404, HttpRequest
 from ninja import Router, Status
 from pydantic import Field
 
+from training.config import Policy
 from webapp.api.answers import data as data_answers
 from webapp.api.answers import reading as answers
 from webapp.api.answers.base import Items
@@ -26,6 +27,7 @@ from webapp.reading.tokens import tokens_view
 from webapp.reading.turns import turn_rows
 from webapp.reading.visits import Kind, Sort, usual_sort
 from webapp.reading.words import words_of, words_view
+from webapp.rewinding.continuing import rollout_continue
 from webapp.rewinding.replaying import replay
 from webapp.rewinding.selectors import branch_for, branch_view, branches_of
 from webapp.rewinding.services import branch_save
@@ -56,6 +58,13 @@ class BranchIn(Body):
 
     kind: Literal["row", "pair"]
     name: str = Field(min_length=1, max_length=80)
+
+
+class ContinueIn(Body):
+    """Who goes on, and from which of the policy's turns."""
+
+    turn: int = Field(ge=1, le=MAX_TURN)
+    policies: list[Policy] = Field(min_length=1, max_length=6)
 
 
 class RewindIn(Body):
@@ -142,6 +151,15 @@ def rollout_rewind(request: HttpRequest, rollout_id: UUID, body: RewindIn) -> di
 def branch_list(request: HttpRequest, rollout_id: UUID) -> dict[str, Any]:
     """What others did from a turn of a rollout on, the newest first."""
     return {"items": [branch_view(item) for item in branches_of(rollout_for(caller(request), rollout_id))]}
+
+
+@router.post("/rollouts/{uuid:rollout_id}/branches", response={201: Items[answers.Branch]})
+def branch_new(request: HttpRequest, rollout_id: UUID, body: ContinueIn) -> Status[dict[str, Any]]:
+    """Let scripted policies go on from a turn of a rollout: a branch of each, scored as the rollout was."""
+    user = caller(request)
+    rollout = rollout_for(user, rollout_id, need=Role.EDITOR)
+    made = rollout_continue(rollout=rollout, user=user, turn=body.turn, policies=body.policies)
+    return Status(201, {"items": [branch_view(item) for item in made]})
 
 
 @router.post("/branches/{uuid:branch_id}/save", response={201: data_answers.Dataset})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, cast, get_args
 from urllib.parse import urlencode
 from uuid import UUID
 
@@ -11,12 +11,18 @@ from django.contrib.auth.decorators import login_required
 from django.core.exceptions import ValidationError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_POST
 
+from training.config import Policy
+from training.config.rollout import POLICY_CHOICES
+from training.errors import TiltyardError
 from webapp.datasets.selectors import latest_datasets
+from webapp.failures import failure
 from webapp.reading.access import own_rollout
 from webapp.rewinding.beside import MOST_COLUMNS, beside, chosen_of
+from webapp.rewinding.continuing import rollout_continue
 from webapp.rewinding.models import Branch
 from webapp.rewinding.selectors import branches_of
 from webapp.rewinding.services import MAX_BRANCHES, branch_save
@@ -24,6 +30,7 @@ from webapp.rollouts.models import Rollout
 from webapp.rollouts.selectors import rollout_view
 from webapp.teams.access import can_edit
 from webapp.teams.models import Project, Role, User
+from webapp.text import translated
 
 MAX_NAMES = 200
 
@@ -52,6 +59,7 @@ def _page(
         "most": MOST_COLUMNS,
         "limit": MAX_BRANCHES,
         "problem": problem,
+        "policies": [(name, translated(title)) for name, title in POLICY_CHOICES.items()],
         "names": list(latest_datasets(project).values_list("name", flat=True)[:MAX_NAMES]),
     }
     return render(request, "rewinding/branches.html", context, status=status)
@@ -68,6 +76,27 @@ def _address(branch: Branch, shown: list[Branch]) -> str:
     own = str(branch.pk)
     wanted = [pk for pk in ids if pk != own] if own in ids else [own, *ids][: MOST_COLUMNS - 1]
     return "?" + urlencode([("show", pk) for pk in wanted])
+
+
+@login_required
+@require_POST
+def branch_continue(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """Let scripted policies go on from a turn."""
+    project, rollout = own_rollout(request, slug, pk, need=Role.EDITOR)
+    turn = str(request.POST.get("turn", ""))
+    policies = [name for name in get_args(Policy) if name in request.POST.getlist("policy")]
+    try:
+        if not (turn.isascii() and turn.isdigit() and len(turn) < 6):
+            raise ValidationError(_("Say from which turn: a number from 1."))
+        user = cast(User, request.user)
+        made = rollout_continue(rollout=rollout, user=user, turn=int(turn), policies=policies)
+    except ValidationError as exc:
+        return _page(request, project, rollout, " ".join(exc.messages), status=422)
+    except TiltyardError as exc:
+        told = failure(exc.info.model_dump(mode="json"))
+        return _page(request, project, rollout, f"{told.title} {told.hint}" if told else exc.message, status=422)
+    query = urlencode([("show", str(item.pk)) for item in made[: MOST_COLUMNS - 1]])
+    return redirect(f"{reverse('branch-list', args=[project.slug, rollout.pk])}?{query}#side")
 
 
 @login_required

@@ -16,6 +16,7 @@ class Branch(UuidModel):
 
     rollout = models.ForeignKey(Rollout, on_delete=models.CASCADE, related_name="branches")
     turn = models.PositiveIntegerField(help_text="the first turn that was not the recorded one, from 1")
+    player = models.CharField(max_length=40, blank=True, help_text="the scripted policy that played; empty: a person")
     messages = models.JSONField(help_text="the whole conversation: list of envs.wire.Message")
     prompt_length = models.PositiveIntegerField(help_text="messages before the first turn")
     start = models.PositiveIntegerField(help_text="messages before the turn that was not the recorded one")

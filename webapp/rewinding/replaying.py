@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 
 from training.errors import EnvironmentTimeout
+from webapp.environments.models import Environment
 from webapp.environments.playground.play import Play, PlayRefused, Reach, reach_of
 from webapp.environments.playground.seats import leave, take
 from webapp.rewinding.scene import Scene, scene_of
@@ -26,18 +29,24 @@ def replay(rollout: Rollout, user: User, turn: int | None = None) -> dict[str, A
     """
     scene = scene_of(rollout)
     kept = len(scene.recording.turns) if turn is None else scene.kept(turn)
+    with seated(scene.environment, user) as reach:
+        return asyncio.run(_replay(reach, scene, kept))
+
+
+@contextmanager
+def seated(environment: Environment, user: User) -> Iterator[Reach]:
+    """A person's seat at an environment as long as the block lasts. Raises ``ValidationError``."""
     try:
-        reach = reach_of(scene.environment)
+        reach = reach_of(environment)
     except PlayRefused as refused:
         raise ValidationError(str(refused)) from refused
-    if not take(user.pk, scene.environment.pk):
-        raise ValidationError(
-            _("You play this environment already, or four environments at once; end one of them first.")
-        )
+    if not take(user.pk, environment.pk):
+        said = _("You play this environment already, or four environments at once; end one of them first.")
+        raise ValidationError(said)
     try:
-        return asyncio.run(_replay(reach, scene, kept))
+        yield reach
     finally:
-        leave(user.pk, scene.environment.pk)
+        leave(user.pk, environment.pk)
 
 
 async def _replay(reach: Reach, scene: Scene, kept: int) -> dict[str, Any]:

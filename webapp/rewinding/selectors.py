@@ -43,6 +43,7 @@ def branch_view(branch: Branch) -> dict[str, Any]:
         "parts": {name: finite(value) for name, value in branch.parts.items()},
         "missing": branch.missing,
         "env_reward": finite(branch.env_reward),
+        "player": branch.player,
         "by": branch.created_by.username if branch.created_by else None,
         "created_at": branch.created_at.isoformat(),
         "messages": branch.messages,

@@ -34,12 +34,15 @@ class Took(NamedTuple):
     same: bool
 
 
-def branch_keep(*, rollout: Rollout, user: User | None, episode: Played, took: Took, score: Scored) -> Branch:
-    """Keep an episode that went on from a turn of a rollout."""
+def branch_keep(
+    *, rollout: Rollout, user: User | None, episode: Played, took: Took, score: Scored, player: str = ""
+) -> Branch:
+    """Keep an episode that went on from a turn of a rollout; ``player`` is the policy that played it."""
     verdict = verdict_of(episode.parts, score.parts, judge_functions(rollout.run))
     branch = Branch(
         rollout=rollout,
         turn=took.turn,
+        player=player,
         messages=[message.model_dump(mode="json", exclude_none=True) for message in episode.messages],
         prompt_length=episode.prompt_length,
         start=took.start,

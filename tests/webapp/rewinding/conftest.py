@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import pytest
@@ -92,7 +93,8 @@ def played(run: Run, tasks: Dataset, environment: Environment, play: Make) -> Ca
     def make(talk: Sequence[Said] = TALK, index: int = 0, **fields: Any) -> Rollout:
         row = json.loads(tasks.rows_path.read_text().splitlines()[ROW])
         seed = mix_seed(7, STEP, GROUP) % 2**31
-        turns, reward = asyncio.run(record(environment.url, row, seed, talk))
+        with ThreadPoolExecutor(1) as aside:  # a browser's test has a loop of its own in this thread
+            turns, reward = aside.submit(asyncio.run, record(environment.url, row, seed, talk)).result()
         known = {"row": ROW, "env_reward": reward, "success": reward, "reward": 0.8, "turns": len(talk)} | fields
         rollout: Rollout = play(run, STEP, GROUP, index, **known)
         Turn.objects.bulk_create(

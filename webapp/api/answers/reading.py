@@ -82,7 +82,8 @@ class Branch(BaseModel):
     parts: dict[str, float | None]
     missing: dict[str, str] = Field(description="why a component is missing")
     env_reward: float | None
-    by: str | None = Field(description="who played")
+    player: str = Field(description="the scripted policy that played; empty for a person")
+    by: str | None = Field(description="who played, or had it played")
     created_at: str
     messages: list[Object]
 

@@ -17,7 +17,7 @@ from training.connections import Access, reaching
 from training.errors import EnvironmentFault, EnvironmentFull, TiltyardError
 from training.rollout import protocols
 from training.rollout.plain import json_problem
-from training.rollout.rewinding import Recording, Rewound, rewind
+from training.rollout.rewinding import Recording, Rewound, Taken, rewind
 from training.rollout.session import Session
 from training.rollout.tokens import Tools
 from webapp.environments.models import Environment
@@ -132,33 +132,41 @@ class Play:
         return await open_session(self._reach)
 
     async def step(self, command: Step) -> tuple[Message, list[Message], float]:
-        """Play one turn: what was said, what was answered, and the seconds that took.
-
-        A fault that the environment reports leaves the episode open: it said no to this turn. After any other failure
-        a late answer could be taken for the next one, so the session ends.
-        """
-        episode, session = self.episode, self._session
-        if episode is None or session is None:
+        """Play one turn of a person: what was said, what was answered, and the seconds that took."""
+        episode = self.episode
+        if episode is None or self._session is None:
             raise PlayRefused("no_episode", _("No episode is open. Choose a task and start one."))
         if episode.turns - episode.replayed >= MAX_TURNS:
             await self.end()
             raise PlayRefused("too_long", _("An episode of the playground ends after %(n)s turns.") % {"n": MAX_TURNS})
         said = _said(episode, command)
+        added, seconds = await self.take(episode, Taken(said, []))
+        return said, added, seconds
+
+    async def take(self, episode: Played, turn: Taken) -> tuple[list[Message], float]:
+        """Play one turn of whoever takes it: what was answered, and the seconds that took.
+
+        A fault that the environment reports leaves the episode open: it said no to this turn. After any other failure
+        a late answer could be taken for the next one, so the session ends.
+        """
+        session = self._session
+        if session is None:
+            raise PlayRefused("no_episode", _("No episode is open. Choose a task and start one."))
         began = time.monotonic()
         try:
-            answer = _plain(await session.step(StepRequest(message=said.content, tool_calls=said.tool_calls or [])))
+            answer = _plain(await session.step(turn.request))
         except TiltyardError as exc:
             if type(exc) is not EnvironmentFault:  # its kin mean that the episode itself is lost
                 await self.end()
             raise
         seconds = time.monotonic() - began
-        added = episode.answered(said, answer)
+        added = episode.answered(turn.said, answer, turn.parse_error)
         if answer.done:
             await self.end()
         elif episode.size > MAX_TRANSCRIPT_BYTES:
             await self.end()
             raise PlayRefused("too_long", _("The conversation grew beyond 8 MB, so the episode was ended."))
-        return said, added, seconds
+        return added, seconds
 
     async def give_up(self) -> None:
         """Ask for the verdict on what was played, as a run does of a policy whose budget is spent; then end."""
