@@ -31,6 +31,8 @@ def rewind_strings() -> dict[str, str]:
         "rewind.opening": _("The environment opens the episode otherwise than recorded."),
         "rewind.ended": _("The episode ended after turn {turn}, although more was recorded."),
         "rewind.reward": _("The environment gives another reward at the end."),
+        "rewind.not_scored": _("When the episode is over, or you end it, the branch is scored here and kept."),
+        "rewind.failed": _("The recorded turns could not be played again."),
         "rewind.branches": _("Side by side with the recorded rollout"),
         "rewind.recorded": _("Recorded"),
         "rewind.now": _("Now"),

@@ -17,6 +17,7 @@ def check_view(found: Rewound) -> dict[str, Any]:
         "checked": found.checked,
         "over": found.over,
         "seconds": found.seconds,
+        "differing": found.differing,
         "difference": None
         if other is None
         else {

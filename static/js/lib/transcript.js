@@ -164,7 +164,8 @@ export function partsTable(rollout, weights, titles = {}) {
     h("td"),
     h("td", { class: "num" }, figure(rollout.advantage)),
   );
-  body.append(total, advantage);
+  body.append(total);
+  if (rollout.advantage !== undefined) body.append(advantage); // a branch is in no group
   return h("table", { class: "table table-dense parts" }, body);
 }
 

@@ -30,13 +30,31 @@ class Rewound extends Player {
   rewind(turn) {
     if (!Number.isInteger(turn) || turn < 1 || turn > this.page.last)
       return this.refused(t("rewind.turn_bad", { n: this.page.last }));
-    this.send({ type: "rewind", turn });
+    if (this.send({ type: "rewind", turn })) this.check("info", t("play.start"));
   }
 
   /** @param {string} sentence */
   refused(sentence) {
     $("rewind-problem").hidden = !sentence;
     setText($("rewind-problem"), sentence);
+    if (sentence && !this.state.open) this.check("error", t("rewind.failed"));
+  }
+
+  /** @param {number} code */
+  lost(code) {
+    super.lost(code);
+    if (!this.state.episode) this.check("error", t("rewind.failed"));
+  }
+
+  /**
+   * What came of playing the recorded turns again.
+   * @param {string} kind
+   * @param {string} words
+   * @param {Node[]} more
+   */
+  check(kind, words, ...more) {
+    $("rewind-check").dataset.kind = kind;
+    $("rewind-check").replaceChildren(h("p", {}, words), ...more);
   }
 
   /** @param {Row} frame */
@@ -49,7 +67,7 @@ class Rewound extends Player {
       this.add(answer.messages, 0, this.mark(answer.turn, check));
     }
     this.told(frame.turn, check);
-    $("scored").hidden = true;
+    $("scored-parts").replaceChildren(h("p", { class: "small muted" }, t("rewind.not_scored")));
   }
 
   /**
@@ -59,8 +77,7 @@ class Rewound extends Player {
    */
   mark(turn, check) {
     if (!check.checked) return t("rewind.unchecked");
-    const other = check.difference;
-    return other?.what === "messages" && other.turn === turn ? `✗ ${t("rewind.other")}` : `✓ ${t("rewind.same")}`;
+    return check.differing.includes(turn) ? `✗ ${t("rewind.other")}` : `✓ ${t("rewind.same")}`;
   }
 
   /**
@@ -75,11 +92,8 @@ class Rewound extends Player {
       : t("rewind.none", { turn });
     const fine = check.checked ? all : t("rewind.not_asked", { turn });
     const words = [other ? t(`rewind.${what}`, { turn: other.turn }) : fine, check.over ? t("rewind.over") : ""];
-    const box = $("rewind-check");
-    box.dataset.kind = other ? "warning" : "success";
-    const said = h("p", {}, words.filter(Boolean).join(" "));
-    box.replaceChildren(said, ...(other && other.what !== "ended" ? [this.compared(other)] : []));
-    box.hidden = false;
+    const said = words.filter(Boolean).join(" ");
+    this.check(other ? "warning" : "success", said, ...(other && other.what !== "ended" ? [this.compared(other)] : []));
   }
 
   /** @param {Row} other */
@@ -118,7 +132,6 @@ class Rewound extends Player {
       h("span", { class: "badge", "data-state": frame.branch.outcome }, frame.branch.outcome_title),
     );
     $("scored-parts").replaceChildren(badge, table ?? "", list, h("p", {}, link));
-    $("scored").hidden = false;
   }
 }
 

@@ -90,7 +90,14 @@ def test_the_api_says_that_every_answer_is_the_recorded_one(
     found = ask(client, rollout).json()
     seconds = found.pop("seconds")
     assert 0 < seconds < 2 and len(found.pop("messages")) == 1 + 7
-    assert found == {"environment": "arithmetic", "turns": 4, "checked": True, "over": True, "difference": None}
+    assert found == {
+        "environment": "arithmetic",
+        "turns": 4,
+        "checked": True,
+        "over": True,
+        "differing": [],
+        "difference": None,
+    }
     part = ask(client, rollout, turn=2).json()
     assert (part["turns"], part["over"], len(part["messages"])) == (1, False, 3)
     assert sessions(environment.url) == seats_taken() == 0

@@ -72,6 +72,7 @@ async def test_an_answer_that_differs_is_shown_with_the_recorded_one(played: Mak
     tab = await sit(rollout, bob)
     opened = await tab.rewind(3)
     assert opened["check"]["difference"] == {"turn": 1, "what": "messages", "recorded": "17", "now": "16"}
+    assert opened["check"]["differing"] == [1]
     assert opened["messages"][2]["content"] == "16" and opened["state"]["open"]  # what the server says is what counts
 
 

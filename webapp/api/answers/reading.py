@@ -63,6 +63,7 @@ class Rewound(BaseModel):
     checked: bool = Field(description="false where the server keeps no episode, so that nothing was asked again")
     over: bool = Field(description="whether the episode ends there")
     seconds: float
+    differing: list[int] = Field(description="turns whose answer is another one; 0 is the opening")
     difference: Difference | None = Field(description="null where every answer is the recorded one")
     messages: list[Object] = Field(description="the conversation up to there, as it is now")
 
