@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast, get_args
+from typing import Any, Literal, cast, get_args
 from urllib.parse import urlencode
 from uuid import UUID
 
@@ -107,10 +107,11 @@ def branch_save_view(request: HttpRequest, slug: str, pk: UUID, branch_id: UUID)
     branch = branches_of(rollout).filter(pk=branch_id).first()
     if branch is None:
         raise Http404
-    kind = request.POST.get("kind")
-    if kind not in ("row", "pair"):
+    asked = request.POST.get("kind")
+    if asked not in ("row", "pair"):
         return _page(request, project, rollout, _("Choose what to make of the branch."), status=422)
     branch.rollout = rollout
+    kind: Literal["row", "pair"] = "row" if asked == "row" else "pair"
     try:
         made = branch_save(
             branch=branch, user=cast(User, request.user), kind=kind, name=str(request.POST.get("name", ""))

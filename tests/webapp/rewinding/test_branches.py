@@ -77,6 +77,15 @@ async def test_a_tab_that_closes_keeps_what_was_played(played: Make, bob: Any, s
     assert (made.turns, made.done, made.outcome) == (1, False, "failed")
 
 
+async def test_another_turn_keeps_what_was_played(played: Make, bob: Any, sit: Make) -> None:
+    tab = await sit(await in_db(played)(), bob)
+    await tab.rewind(3)
+    await tab.step("", ("calculator", {"expression": "1 + 1"}))
+    assert (await tab.rewind(1))["type"] == "opened"
+    made = await in_db(Branch.objects.get)()
+    assert (made.turn, made.start, made.turns, made.done) == (3, 5, 1, False)
+
+
 async def test_the_newest_branches_are_kept(played: Make, bob: Any, sit: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(services, "MAX_BRANCHES", 2)
     tab = await sit(await in_db(played)(), bob)

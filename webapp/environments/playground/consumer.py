@@ -171,8 +171,8 @@ class PlayConsumer(AsyncWebsocketConsumer):
         """A table without an episode, and whether another one of this environment was just left for it."""
         reach = await self._aside(reach_of, self.environment)
         again = self.play is not None and self.play.is_open
-        if again:
-            await self._end_quietly()
+        if (played := await self._end_quietly()) is not None:
+            await self._left(played)
         self.play = Play(reach, self.environment.name)
         return self.play, again
 
@@ -189,7 +189,7 @@ class PlayConsumer(AsyncWebsocketConsumer):
             await self._over(play.episode)
 
     async def _left(self, episode: Played) -> None:
-        """The tab was closed while an episode with turns of the person was open."""
+        """An open episode with turns of the person was left: for another one, or because the tab was closed."""
 
     async def _end(self, reason: str) -> None:
         """End the episode, tell so, and do what is to be done with what was played."""
