@@ -58,7 +58,7 @@ def test_a_rollout_is_rewound_and_a_branch_played_to_its_score(
     table.shoot("rewind-2-over")
     page.click("#scored a.button")
     page.wait_for_selector("#side .difference")
-    assert page.locator(".side-head").count() == 2 and "turn 3" in page.inner_text("table.members")
+    assert page.locator(".side-head").count() == 2 and "turn 3" in page.inner_text("table.branches")
     table.shoot("rewind-5-branches")
     page.go_back()
     page.wait_for_selector(CHECKED)

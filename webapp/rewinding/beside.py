@@ -23,10 +23,17 @@ class Column(NamedTuple):
     messages: list[Raw]
 
 
-class Row(NamedTuple):
-    """The messages at one place of the conversation; ``first``: the first place at which they are not all the same."""
+class Cell(NamedTuple):
+    """What one of them says at a place: one message, or none after its end."""
 
-    cells: list[list[Message]]
+    branch: Branch | None
+    messages: list[Message]
+
+
+class Row(NamedTuple):
+    """One place of the conversation; ``first``: the first place at which they are not all the same."""
+
+    cells: list[Cell]
     same: bool
     first: bool
 
@@ -66,6 +73,9 @@ def _same(columns: Sequence[Column], at: int) -> bool:
 
 
 def _row(columns: Sequence[Column], at: int, differs: int | None) -> Row:
-    said = [_at(column, at) for column in columns]
-    cells = [[] if raw is None else [message_of(raw, at, TEXT_CHARS)] for raw in said]
-    return Row(cells, _same(columns, at), at == differs)
+    return Row([_cell(column, at) for column in columns], _same(columns, at), at == differs)
+
+
+def _cell(column: Column, at: int) -> Cell:
+    raw = _at(column, at)
+    return Cell(column.branch, [] if raw is None else [message_of(raw, at, TEXT_CHARS)])

@@ -102,8 +102,8 @@ def test_it_stands_beside_the_recorded_rollout(branch: Branch) -> None:
     assert [len(column.messages) for column in found.columns] == [8, 6]
     assert (found.skipped, found.left) == (4, 0) and [row.same for row in found.rows] == [True, False, False, False]
     assert [row.first for row in found.rows] == [False, True, False, False]
-    assert [[message.text for message in cell] for cell in found.rows[1].cells] == [["Again."], ["It is 21."]]
-    assert found.rows[2].cells[1] == []
+    assert [[message.text for message in cell.messages] for cell in found.rows[1].cells] == [["Again."], ["It is 21."]]
+    assert found.rows[2].cells[1].messages == [] and [cell.branch for cell in found.rows[2].cells] == [None, branch]
     alone = beside(branch.rollout, [])
     assert alone.skipped == 7 and [row.first for row in alone.rows] == [False]
 
