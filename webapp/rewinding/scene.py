@@ -97,6 +97,17 @@ def recorded_messages(rollout: Rollout) -> list[dict[str, Any]]:
     return [message for messages in rows[: 2 * MAX_TURNS + 1] for message in messages]
 
 
+def first_other(rollout: Rollout, start: int) -> int:
+    """The number of the recorded turn that stands behind the first ``start`` messages."""
+    rows = Turn.objects.filter(rollout=rollout).order_by("number").values_list("number", "messages")
+    seen = 0
+    for number, messages in rows[: 2 * MAX_TURNS + 1]:
+        if seen >= start:
+            return int(number)
+        seen += len(messages)
+    return 2**31
+
+
 def taken_of(turns: Sequence[Turn]) -> list[Taken]:
     """The policy's turns, each with what the environment answered; ``turns`` begin with the prompt."""
     found: list[Taken] = []

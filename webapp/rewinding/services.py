@@ -15,9 +15,9 @@ from webapp.datasets.models import Dataset
 from webapp.environments.playground.episode import Played
 from webapp.outcomes import outcome_of
 from webapp.rewinding.models import Branch
-from webapp.rewinding.scene import recorded_messages
+from webapp.rewinding.scene import first_other, recorded_messages
 from webapp.rewinding.scoring import Scored
-from webapp.rollouts.models import Rollout
+from webapp.rollouts.models import Rollout, Turn
 from webapp.rollouts.outcome import judge_functions
 from webapp.teams.models import User
 from webapp.text import clean_json
@@ -91,6 +91,11 @@ def _pair(branch: Branch) -> dict[str, Any]:
         raise ValidationError(
             _("The environment answered otherwise than recorded, so the two were told different things.")
         )
+    unread = (
+        Turn.objects.filter(rollout=rollout).exclude(parse_error="").order_by("number").values_list("number", flat=True)
+    )
+    if any(number >= first_other(rollout, branch.start) for number in unread):
+        raise ValidationError(_("The recorded rollout has a call that could not be read: what it wrote is not known."))
     ours, theirs = branch.messages[branch.start :], recorded_messages(rollout)[branch.start :]
     if ours == theirs:
         raise ValidationError(_("Both say the same."))

@@ -173,6 +173,16 @@ def test_a_branch_that_says_the_same_is_no_pair(branch: Branch, bob: User, clien
     assert "Both say the same" in save(client_for(bob), branch, kind="pair", name="pairs").content.decode()
 
 
+def test_a_recorded_turn_that_could_not_be_read_is_no_half_of_a_pair(
+    branch: Branch, bob: User, client_for: Make
+) -> None:
+    assert Turn.objects.filter(rollout=branch.rollout, number=3).exclude(parse_error="").exists()  # before the branch
+    Turn.objects.filter(rollout=branch.rollout, number=5).update(parse_error="no JSON")
+    answer = save(client_for(bob), branch, kind="pair", name="pairs")
+    assert answer.status_code == 422 and "could not be read" in answer.content.decode()
+    assert save(client_for(bob), branch, kind="row", name="rows").status_code == 302
+
+
 def test_bad_input_and_roles(
     branch: Branch, played: Make, bob: User, rita: User, charlie: User, client_for: Make
 ) -> None:
