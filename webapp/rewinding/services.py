@@ -91,10 +91,8 @@ def _pair(branch: Branch) -> dict[str, Any]:
         raise ValidationError(
             _("The environment answered otherwise than recorded, so the two were told different things.")
         )
-    unread = (
-        Turn.objects.filter(rollout=rollout).exclude(parse_error="").order_by("number").values_list("number", flat=True)
-    )
-    if any(number >= first_other(rollout, branch.start) for number in unread):
+    behind = first_other(rollout, branch.start)
+    if Turn.objects.filter(rollout=rollout, number__gte=behind).exclude(parse_error="").exists():
         raise ValidationError(_("The recorded rollout has a call that could not be read: what it wrote is not known."))
     ours, theirs = branch.messages[branch.start :], recorded_messages(rollout)[branch.start :]
     if ours == theirs:
