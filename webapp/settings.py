@@ -101,6 +101,7 @@ INSTALLED_APPS = [
     "webapp.foreign",
     "webapp.rescoring",
     "webapp.reading",
+    "webapp.rewinding",
     "webapp.launch",
     "webapp.suites",
     "webapp.sharing",

@@ -13,6 +13,7 @@ from webapp.chat.consumer import ChatConsumer
 from webapp.environments.playground.consumer import PlayConsumer
 from webapp.live.consumers import RunConsumer
 from webapp.live.watching import FORBIDDEN, GONE
+from webapp.rewinding.consumer import RewindConsumer
 
 
 class Unknown(AsyncWebsocketConsumer):
@@ -51,6 +52,7 @@ class TrustedOrigins(OriginValidator):
 websocket_urlpatterns: list[URLPattern] = [
     path("ws/runs/<uuid:run_id>/", RunConsumer.as_asgi()),  # type: ignore[list-item, arg-type]
     path("ws/environments/<uuid:environment_id>/play/", PlayConsumer.as_asgi()),  # type: ignore[list-item, arg-type]
+    path("ws/rollouts/<uuid:rollout_id>/rewind/", RewindConsumer.as_asgi()),  # type: ignore[list-item, arg-type]
     path("ws/chats/<uuid:chat_id>/", ChatConsumer.as_asgi()),  # type: ignore[list-item, arg-type]
     re_path(r"", Unknown.as_asgi()),  # type: ignore[list-item, arg-type]
 ]

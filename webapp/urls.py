@@ -16,6 +16,7 @@ urlpatterns = [
     path("p/<slug:slug>/runs/", include("webapp.run_pages.urls")),
     path("p/<slug:slug>/rollouts/", include("webapp.reading.urls")),
     path("p/<slug:slug>/pins/", include("webapp.pins.urls")),
+    path("p/<slug:slug>/rollouts/", include("webapp.rewinding.urls")),
     path("p/<slug:slug>/runs/", include("webapp.inspector.run_urls")),
     path("p/<slug:slug>/rollouts/", include("webapp.inspector.urls")),
     path("p/<slug:slug>/datasets/", include("webapp.datasets.urls")),

@@ -39,6 +39,9 @@ UNAUDITED = {
     PROJECT + "runs/new/preflight/": "checks, and changes nothing",
     PROJECT + "runs/new/memory/": "works a figure out, and changes nothing",
     API + "projects/<slug:slug>/memory": "works a figure out, and changes nothing",
+    API + "rollouts/<uuidstr:rollout_id>/branches": "keeps an episode beside the rollout, and changes nothing",
+    PROJECT + "rollouts/" + OWN_PK + "branches/new/": "as over the API",
+    API + "rollouts/<uuidstr:rollout_id>/rewind": "plays turns again on a session of its own, and changes nothing",
     PROJECT + "runs/new/yaml/": "turns a form into text and back",
     PROJECT + "datasets/" + OWN_PK + "read/preview/": "looks at a file",
     PROJECT + "rewards/" + OWN_PK + "try/": "scores a pasted text",
@@ -160,6 +163,9 @@ ACTS: dict[str, Act] = {
     REWARDS + "test-bed/": Act("run_launched", lambda of: bed_form(of["place"])),
     REWARDS + "delete/": Act("reward_deleted"),
     PROJECT + "rewards/cases/" + OWN_PK + "delete/": Act("case_deleted"),
+    PROJECT + "rollouts/" + OWN_PK + "branches/<uuid:branch_id>/save/": Act(
+        "dataset_added", {"kind": "row", "name": "branches"}
+    ),
     PROJECT + "rollouts/" + OWN_PK + "case/": Act("case_saved", {"name": "kept", "low-0": "0", "high-0": "1"}),
     PROJECT + "environments/new/": Act("environment_added", SHOP),
     ENVIRONMENTS + "scale/": Act("environment_scaled", {"wanted": "2"}),
@@ -229,6 +235,7 @@ ACTS: dict[str, Act] = {
     API + "runs/<uuidstr:run_id>/resume": Act("run_resumed"),
     API + "datasets/<uuidstr:dataset_id>/make": Act("dataset_added", {"operation": "split", "names": ["a", "b"]}),
     API + "runs/<uuidstr:run_id>/exports": Act("run_exported", {"to": "csv"}),
+    API + "branches/<uuidstr:branch_id>/save": Act("dataset_added", {"kind": "row", "name": "branches"}),
     API + "rollouts/<uuidstr:rollout_id>/case": Act("case_saved", {"name": "kept", "total": [0, 1]}),
     API + "runs/<uuidstr:run_id>/pairs": Act("dataset_added", {"name": "pairs", "min_gap": 0.5}),
     API + "datasets/<uuidstr:dataset_id>/exports": Act("dataset_exported", {"to": "jsonl"}),

@@ -18,6 +18,7 @@ from django.test import Client
 from django.utils import timezone
 
 from tests.security.routes import API, BODIES, FILES, SOCKETS, TABLE, Who, routes
+from training.config import JobConfig
 from webapp.asgi import application
 from webapp.chat.models import Chat
 from webapp.datasets.models import Dataset, DatasetExport
@@ -31,6 +32,7 @@ from webapp.registry.models import Checkpoint, RegisteredModel
 from webapp.removal.models import Removal
 from webapp.rescoring.models import Rescoring
 from webapp.rewards.models import RewardCase, RolloutSet
+from webapp.rewinding.models import Branch
 from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.models import MemoryEstimate, Preparation, Run, RunImport
 from webapp.sharing.models import Comment, SavedComparison, SharedLink
@@ -76,7 +78,7 @@ def objects(
     """One object of each kind, by the part of the address that comes before its id; all that can be on is on."""
     monkeypatch.setattr(settings, "CUSTOM_REWARDS", True)
     SiteSwitch.objects.create(name="custom_rewards", on=True)
-    run = make_run()
+    run = make_run(config=JobConfig.model_validate({"environment": {"name": "environment:there"}}))
     hub_token_set(project=project, token="hf_of-the-matrix")
     model = RegisteredModel.objects.create(project=project, name="small", kind="hub", source="a/b")
     newcomer = Membership.objects.create(team=project.team, user=User.objects.create_user("dana"))
@@ -103,7 +105,7 @@ def objects(
         "dataset_id": data.pk,
         "rewards": (spec := make_reward_spec()).pk,
         "spec_id": spec.pk,
-        "environments": (environment := make_environment(url="http://127.0.0.1:1")).pk,
+        "environments": (environment := make_environment(name="there", url="http://127.0.0.1:1")).pk,
         "environment_id": environment.pk,
         "endpoints": (endpoint := _endpoint(project)).pk,
         "endpoint_id": endpoint.pk,
@@ -116,6 +118,7 @@ def objects(
         "pin_id": pin.pk,
         "rollouts": rollout.pk,
         "rollout_id": rollout.pk,
+        "branch_id": _branch(rollout).pk,
         "views": (view := SavedView.objects.create(project=project, name="kept", query="")).pk,
         "view_id": view.pk,
         "cases": case.pk,
@@ -149,6 +152,12 @@ def objects(
         "secret": "not-a-secret",
         **_shared(project, alice),
     }
+
+
+def _branch(rollout: Rollout) -> Branch:
+    """A branch with a turn of its own."""
+    said = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    return Branch.objects.create(rollout=rollout, turn=1, messages=said, prompt_length=1, start=1, done=True, same=True)
 
 
 def _shared(project: Project, user: User) -> dict[str, Any]:

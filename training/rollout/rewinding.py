@@ -63,13 +63,22 @@ class Difference(NamedTuple):
 
 @dataclass
 class Rewound:
-    """What a replay found: the opening and one answer for each turn that was taken again. ``seconds`` it took;
-    ``checked`` is false where nothing was asked again, because the server keeps no episode."""
+    """What a replay found: the opening and one answer for each turn that was taken again. ``differing`` are the turns
+    whose messages are not the recorded ones, 0 for the opening, ``difference`` is the first difference of all.
+    ``seconds`` it took; ``checked`` is false where nothing was asked again, because the server keeps no episode."""
 
     answers: list[Observation] = field(default_factory=list)
+    differing: list[int] = field(default_factory=list)
     difference: Difference | None = None
     checked: bool = True
     seconds: float = 0.0
+
+    def compare(self, turn: int, recorded: Sequence[Message], now: Sequence[Message]) -> None:
+        """Note whether an answer is the recorded one."""
+        other = _told(turn, recorded, now)
+        if other is not None:
+            self.differing.append(turn)
+            self.difference = self.difference or other
 
     @property
     def turns(self) -> int:
@@ -88,14 +97,14 @@ async def rewind(session: Session, recording: Recording, turns: int, *, stateles
     first = await session.reset(recording.reset)
     found.answers.append(first)
     if not stateless:
-        found.difference = _told(0, recording.first, opening(recording.prompt, first))
+        found.compare(0, recording.first, opening(recording.prompt, first))
     for number, taken in enumerate(recording.turns[:turns], start=1):
         if found.over:
             found.difference = found.difference or Difference(number - 1, "ended", _text(taken.answer[:1]), "")
             break
         answer = Observation(messages=taken.answer) if stateless else await session.step(taken.request)
         found.answers.append(answer)
-        found.difference = found.difference or _told(number, taken.answer, heard(answer))
+        found.compare(number, taken.answer, heard(answer))
     found.difference = found.difference or _other_reward(recording, found)
     found.seconds = time.monotonic() - began
     return found

@@ -9,11 +9,13 @@ from django.http import Http404, HttpRequest
 from ninja import Router, Status
 from pydantic import Field
 
+from training.config import Policy
 from webapp.api.answers import data as data_answers
 from webapp.api.answers import reading as answers
+from webapp.api.answers.base import Items
 from webapp.api.base import MAX_PAGE_ROWS, caller
 from webapp.api.rewards import case_out
-from webapp.api.schemas import Body
+from webapp.api.schemas import Body, dataset_out
 from webapp.pages import MAX_PAGE
 from webapp.reading.access import rollout_for
 from webapp.reading.cases import rollout_case_save
@@ -25,6 +27,10 @@ from webapp.reading.tokens import tokens_view
 from webapp.reading.turns import turn_rows
 from webapp.reading.visits import Kind, Sort, usual_sort
 from webapp.reading.words import words_of, words_view
+from webapp.rewinding.continuing import rollout_continue
+from webapp.rewinding.replaying import replay
+from webapp.rewinding.selectors import branch_for, branch_view, branches_of
+from webapp.rewinding.services import branch_save
 from webapp.rollouts.models import Rollout
 from webapp.rollouts.selectors import rollout_view, turn_view
 from webapp.runs.models import Run
@@ -45,6 +51,28 @@ class CaseIn(Body):
     name: str = Field(min_length=1, max_length=80)
     total: Range | None = Field(default=None, min_length=2, max_length=2)
     expected: dict[str, Range] = Field(default={}, max_length=60)
+
+
+class BranchIn(Body):
+    """What to make of a branch, and the dataset that it is added to."""
+
+    kind: Literal["row", "pair"]
+    name: str = Field(min_length=1, max_length=80)
+
+
+class ContinueIn(Body):
+    """Who goes on, and from which of the policy's turns."""
+
+    turn: int = Field(ge=1, le=MAX_TURN)
+    policies: list[Policy] = Field(min_length=1, max_length=6)
+
+
+class RewindIn(Body):
+    """How far to play it again."""
+
+    turn: int | None = Field(
+        default=None, ge=1, le=MAX_TURN, description="the policy's turn to stand before, from 1; all of them without it"
+    )
 
 
 @router.get("/rollouts/{uuid:rollout_id}", response=answers.RolloutWhole)
@@ -110,6 +138,36 @@ def rollout_case(request: HttpRequest, rollout_id: UUID, body: CaseIn) -> Status
         total=body.total,
     )
     return Status(201, case_out(case))
+
+
+@router.post("/rollouts/{uuid:rollout_id}/rewind", response=answers.Rewound)
+def rollout_rewind(request: HttpRequest, rollout_id: UUID, body: RewindIn) -> dict[str, Any]:
+    """Play a rollout's turns again on its environment, and say where an answer is not the recorded one."""
+    user = caller(request)
+    return replay(rollout_for(user, rollout_id, need=Role.EDITOR), user, body.turn)
+
+
+@router.get("/rollouts/{uuid:rollout_id}/branches", response=Items[answers.Branch])
+def branch_list(request: HttpRequest, rollout_id: UUID) -> dict[str, Any]:
+    """What others did from a turn of a rollout on, the newest first."""
+    return {"items": [branch_view(item) for item in branches_of(rollout_for(caller(request), rollout_id))]}
+
+
+@router.post("/rollouts/{uuid:rollout_id}/branches", response={201: Items[answers.Branch]})
+def branch_new(request: HttpRequest, rollout_id: UUID, body: ContinueIn) -> Status[dict[str, Any]]:
+    """Let scripted policies go on from a turn of a rollout: a branch of each, scored as the rollout was."""
+    user = caller(request)
+    rollout = rollout_for(user, rollout_id, need=Role.EDITOR)
+    made = rollout_continue(rollout=rollout, user=user, turn=body.turn, policies=body.policies)
+    return Status(201, {"items": [branch_view(item) for item in made]})
+
+
+@router.post("/branches/{uuid:branch_id}/save", response={201: data_answers.Dataset})
+def branch_saved(request: HttpRequest, branch_id: UUID, body: BranchIn) -> Status[dict[str, Any]]:
+    """Add a branch to a dataset: as a demonstration, or as a pair with the recorded rollout."""
+    user = caller(request)
+    branch = branch_for(user, branch_id, need=Role.EDITOR)
+    return Status(201, dataset_out(branch_save(branch=branch, user=user, kind=body.kind, name=body.name)))
 
 
 @groups.get("/runs/{uuid:run_id}/steps/{int:step}/groups/{int:group}", response=answers.GroupWhole)

@@ -60,10 +60,10 @@ def phases_of(rollout: Rollout) -> Phases | None:
 def seeds_of(rollout: Rollout, config: JobConfig | None) -> Seeds | None:
     """What seeded it, as the run's seed gives it; ``None`` where another trainer played, or another plan of seeds."""
     run = rollout.run
-    if config is None or run.imported_from or rollout.held_out or not run.method.plays:
+    if config is None or run.imported_from or not run.method.plays:
         return None
     seed = config.run.seed
-    if run.method.evaluates:
+    if run.method.evaluates or rollout.held_out:
         if rollout.row is None:
             return None
         return Seeds(mix_seed(seed, rollout.row) % 2**31, mix_seed(seed, rollout.row, rollout.index))

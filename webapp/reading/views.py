@@ -52,6 +52,7 @@ def _page(
     context = transcript | {
         "run": rollout.run,
         "can_edit": can_edit(project),
+        "branches": rollout.branches.count(),
         "view": rollout_view(rollout),
         "failure": failure(rollout.error),
         "siblings": siblings,
@@ -79,10 +80,17 @@ def _transcript(request: HttpRequest, project: Project, rollout: Rollout) -> dic
         "project": project,
         "rollout": rollout,
         "imported": rollout.run.imported_from,
+        "rewindable": can_edit(project) and _was_played(rollout),
         "whole": whole,
         "shown": view if view in VIEWS else VIEWS[0],
         "part": turn_page(rollout, _number(request.GET.get("first")), whole=whole),
     }
+
+
+def _was_played(rollout: Rollout) -> bool:
+    """Whether it can be played again, as far as its config says."""
+    config = config_for(rollout)
+    return seeds_of(rollout, config) is not None and config is not None and bool(config.environment.url)
 
 
 def _number(raw: Any) -> int:

@@ -72,6 +72,7 @@ function messageNode(message, turn, first, ordinal) {
   if (first && ordinal) figures.push(t("turn", { n: ordinal }));
   if (first && turn.tokens) figures.push(t("tokens", { n: turn.tokens }));
   if (first && turn.seconds) figures.push(duration(turn.seconds, t));
+  if (first && turn.note) figures.push(turn.note);
   const head = h(
     "header",
     { class: "message-head" },
@@ -163,7 +164,8 @@ export function partsTable(rollout, weights, titles = {}) {
     h("td"),
     h("td", { class: "num" }, figure(rollout.advantage)),
   );
-  body.append(total, advantage);
+  body.append(total);
+  if (rollout.advantage !== undefined) body.append(advantage); // a branch is in no group
   return h("table", { class: "table table-dense parts" }, body);
 }
 

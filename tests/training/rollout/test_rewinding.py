@@ -79,6 +79,7 @@ def test_the_same_task_seed_and_turns_are_asked_again_the_unreadable_one_with_it
         StepRequest(message="It is 42."),
     ]
     assert (found.difference, found.turns, found.over, found.checked) == (None, 3, True, True)
+    assert found.differing == []
     assert found.answers == [Observation(messages=[ASK]), *ANSWERS] and found.seconds > 0
 
 
@@ -95,6 +96,7 @@ def test_the_first_answer_that_differs_is_told_and_the_rest_is_taken_all_the_sam
     session = Session(Observation(messages=[tool("43")]), other, ANSWERS[2])
     found = play(session, 3)
     assert found.difference == Difference(1, "messages", "42", "43") and found.turns == 3
+    assert found.differing == [1, 2]  # the last one is as recorded
 
 
 @pytest.mark.parametrize(

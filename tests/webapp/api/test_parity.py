@@ -102,6 +102,8 @@ SAME: dict[str, str] = {
     REWARD + "delete/": "DELETE /rewards/{spec_id}",
     PROJECT + "rewards/cases/" + OWN_PK + "delete/": "DELETE /reward-cases/{case_id}",
     PROJECT + "rollouts/" + OWN_PK + "case/": "POST /rollouts/{rollout_id}/case",
+    PROJECT + "rollouts/" + OWN_PK + "branches/new/": "POST /rollouts/{rollout_id}/branches",
+    PROJECT + "rollouts/" + OWN_PK + "branches/<uuid:branch_id>/save/": "POST /branches/{branch_id}/save",
     PROJECT + "environments/new/": f"POST {IN}environments",
     ENVIRONMENT + "edit/": "PATCH /environments/{environment_id}",
     ENVIRONMENT + "delete/": "DELETE /environments/{environment_id}",

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, Field
 
-from webapp.api.answers.base import Page
+from webapp.api.answers.base import Object, Page
 from webapp.api.answers.runs import Rollout, Turn
 
 
@@ -44,6 +44,49 @@ class Turns(BaseModel):
 
     items: list[Turn]
     after: int | None = Field(description="number of the next turn; null at the end")
+
+
+class Difference(BaseModel):
+    """Where the environment first answered otherwise than recorded."""
+
+    turn: int = Field(description="of the policy; 0 is the opening")
+    what: str = Field(description="messages, reward, or ended: the episode was over although more was recorded")
+    recorded: str
+    now: str
+
+
+class Rewound(BaseModel):
+    """What playing a rollout again found."""
+
+    environment: str
+    turns: int = Field(description="of the policy that were taken again")
+    checked: bool = Field(description="false where the server keeps no episode, so that nothing was asked again")
+    over: bool = Field(description="whether the episode ends there")
+    seconds: float
+    differing: list[int] = Field(description="turns whose answer is another one; 0 is the opening")
+    difference: Difference | None = Field(description="null where every answer is the recorded one")
+    messages: list[Object] = Field(description="the conversation up to there, as it is now")
+
+
+class Branch(BaseModel):
+    """An episode that went on from a turn of a rollout."""
+
+    id: UUID
+    rollout: UUID
+    turn: int = Field(description="the first turn that is not the recorded one, from 1")
+    turns: int = Field(description="turns that were taken otherwise")
+    start: int = Field(description="messages before them")
+    same: bool = Field(description="whether every turn before it was answered as recorded")
+    done: bool = Field(description="whether the episode came to its own end")
+    outcome: str = Field(description="solved, partly, failed or no_verdict")
+    reward: float | None = Field(description="by the run's components; null where one is missing")
+    parts: dict[str, float | None]
+    missing: dict[str, str] = Field(description="why a component is missing")
+    env_reward: float | None
+    player: str = Field(description="the scripted policy that played; empty for a person")
+    by: str | None = Field(description="who played, or had it played")
+    created_at: str
+    messages: list[Object]
 
 
 class Span(BaseModel):

@@ -18,7 +18,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 from urllib.parse import parse_qs
-from uuid import UUID
 
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
@@ -29,7 +28,9 @@ from django.utils.translation import gettext as _
 
 from envs.wire import Message
 from training.errors import TiltyardError
+from webapp.environments.models import Environment
 from webapp.environments.playground import commands as c
+from webapp.environments.playground.episode import Played
 from webapp.environments.playground.play import Play, PlayRefused, reach_of
 from webapp.environments.playground.saves import save
 from webapp.environments.playground.seats import authorise, leave, take
@@ -38,6 +39,7 @@ from webapp.failures import failure
 from webapp.live.feed import in_database
 from webapp.live.frames import encode
 from webapp.live.watching import BAD_FRAME, TOO_MANY, Closed
+from webapp.teams.models import User
 
 logger = logging.getLogger(__name__)
 IDLE_S, KEEP_S, RECHECK_S, WATCH_S, SEND_LIMIT_S = 600.0, 3600.0, 25.0, 1.0, 30.0
@@ -46,20 +48,26 @@ _threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="playground")
 
 
 class PlayConsumer(AsyncWebsocketConsumer):
-    """One tab that plays one environment by hand."""
+    """One tab that plays one environment by hand.
+
+    Whoever begins episodes otherwise says which environment is played (``_find``), what may be said (``known``), how
+    an episode begins (``_begin``), whether the environment is asked for its verdict on one that is cut off
+    (``judges``), and what is done when one is over (``_over``).
+    """
 
     channel_layer_alias = ""
+    known = c.PLAYGROUND
+    judges = False
 
     async def connect(self) -> None:
         """Authenticate, authorise, count, accept, say hello."""
-        self.environment_id: UUID = self.scope["url_route"]["kwargs"]["environment_id"]
         self.counted = False
         self.play: Play | None = None
         self.task: asyncio.Task[None] | None = None
         self.watch: asyncio.Task[None] | None = None
         self.used_at, self.language = time.monotonic(), self._language()
         try:
-            user, environment = await in_database(lambda: authorise(self.scope, self.environment_id, again=False))
+            user, environment = await in_database(lambda: self._find(again=False))
         except Closed as closed:
             await self.close(closed.code)
             return
@@ -70,7 +78,7 @@ class PlayConsumer(AsyncWebsocketConsumer):
             await self.accept()  # a browser learns no code of a socket that was never open, and this one needs words
             await self.close(TOO_MANY)
             return
-        self.counted, self.user_id, self.environment = True, user.pk, environment
+        self.counted, self.user_id, self.environment, self.seat = True, user.pk, environment, environment.pk
         await self.accept()
         self.watch = asyncio.create_task(self._watch(), name=f"watch-{environment.pk}")
         await self._say("hello", environment=environment.name, frame_bytes=c.FRAME_BYTES, calls=c.MAX_CALLS)
@@ -80,19 +88,23 @@ class PlayConsumer(AsyncWebsocketConsumer):
         if not self.counted:
             return
         self.counted = False
+        busy = self.task is not None and not self.task.done()
         for task in (self.watch, self.task):
             if task is not None:
                 task.cancel()
                 with contextlib.suppress(asyncio.CancelledError, Exception):
                     await task
+        played = None if busy else await self._end_quietly()
         if self.play is not None:
             await self.play.end()
         # Only now: a second tab that got in earlier would find its slot still taken.
-        leave(self.user_id, self.environment_id)
+        leave(self.user_id, self.seat)
+        if played is not None:
+            await self._left(played)
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
         """One command at a time; what is no command closes the socket."""
-        command = c.command_of(text_data)
+        command = c.command_of(text_data, self.known)
         if command is None:
             await self.close(BAD_FRAME)
         elif isinstance(command, c.Ping):
@@ -102,7 +114,7 @@ class PlayConsumer(AsyncWebsocketConsumer):
                 await self._problem(command, "busy", _("The last request is still being answered."))
         else:
             self.used_at = time.monotonic()
-            self.task = asyncio.create_task(self._obey(command), name=f"play-{self.environment_id}")
+            self.task = asyncio.create_task(self._obey(command), name=f"play-{self.environment.pk}")
 
     async def _obey(self, command: c.Command) -> None:
         """Run a command in the person's language."""
@@ -112,7 +124,7 @@ class PlayConsumer(AsyncWebsocketConsumer):
         except Closed as closed:
             await self.close(closed.code)
         except Exception:  # the boundary of the socket
-            logger.exception("playground failed", extra={"action": "play", "environment_id": self.environment_id})
+            logger.exception("playground failed", extra={"action": "play", "environment_id": self.environment.pk})
             await self.close(1011)
         self.used_at = time.monotonic()
 
@@ -132,41 +144,74 @@ class PlayConsumer(AsyncWebsocketConsumer):
             await self._problem(command, "database", _("The database does not answer. Try again in a moment."))
 
     async def _run(self, command: c.Command) -> None:
-        if isinstance(command, c.Reset):
-            await self._reset(command)
-        elif isinstance(command, c.Step):
+        if isinstance(command, c.Step):
             await self._step(command)
         elif isinstance(command, c.Close):
-            if self.play is not None:
-                await self.play.end()
-            await self._state("ended", reason="")
+            await self._end("")
         elif isinstance(command, c.SaveRow | c.SaveCase):
             await self._save(command)
+        else:
+            # The registration as it is now: its address may have changed, and so may the right to use it.
+            _user, self.environment = await in_database(lambda: self._find(again=True))
+            await self._begin(command)
 
-    async def _reset(self, command: c.Reset) -> None:
-        # The registration as it is now: its address may have changed, and so may the right to use it.
-        _user, self.environment = await in_database(lambda: authorise(self.scope, self.environment_id, again=True))
+    def _find(self, *, again: bool) -> tuple[User, Environment]:
+        """Who plays what; ``Closed`` where that may not be."""
+        return authorise(self.scope, self.scope["url_route"]["kwargs"]["environment_id"], again=again)
+
+    async def _begin(self, command: Any) -> None:
+        """Begin an episode: here the only other command there is."""
         start = await self._aside(start_of, self.environment.project, command.source)
+        play, again = await self._fresh()
+        began = time.monotonic()
+        messages = await play.reset(start, command.seed, again=again)
+        await self._state("opened", messages=messages, seconds=time.monotonic() - began, seed=command.seed)
+
+    async def _fresh(self) -> tuple[Play, bool]:
+        """A table without an episode, and whether another one of this environment was just left for it."""
         reach = await self._aside(reach_of, self.environment)
         again = self.play is not None and self.play.is_open
-        if self.play is not None:
-            await self.play.end()
+        if (played := await self._end_quietly()) is not None:
+            await self._left(played)
         self.play = Play(reach, self.environment.name)
-        began = time.monotonic()
-        messages = await self.play.reset(start, command.seed, again=again)
-        await self._state("opened", messages=messages, seconds=time.monotonic() - began, seed=command.seed)
+        return self.play, again
+
+    async def _over(self, episode: Played) -> None:
+        """An episode with turns of the person is over."""
 
     async def _step(self, command: c.Step) -> None:
         if self.play is None:
             raise PlayRefused("no_episode", _("No episode is open. Choose a task and start one."))
-        said, added, seconds = await self.play.step(command)
+        play = self.play
+        said, added, seconds = await play.step(command)
         await self._state("answer", said=said.model_dump(mode="json"), messages=added, seconds=seconds)
+        if play.episode is not None and not play.is_open:
+            await self._over(play.episode)
+
+    async def _left(self, episode: Played) -> None:
+        """An open episode with turns of the person was left: for another one, or because the tab was closed."""
+
+    async def _end(self, reason: str) -> None:
+        """End the episode, tell so, and do what is to be done with what was played."""
+        told = await self._end_quietly()
+        await self._state("ended", reason=reason)
+        if told is not None:
+            await self._over(told)
+
+    async def _end_quietly(self) -> Played | None:
+        """End the episode; gives it if it was open and the person had taken a turn."""
+        play = self.play
+        if play is None or not play.is_open:
+            return None
+        played = play.episode is not None and play.episode.policy_turns > 0
+        await (play.give_up() if played and self.judges else play.end())
+        return play.episode if played else None
 
     async def _save(self, command: c.SaveRow | c.SaveCase) -> None:
         episode = self.play.episode if self.play is not None else None
         if episode is None:
             raise PlayRefused("no_episode", _("There is no episode to save. Choose a task and start one."))
-        await in_database(lambda: authorise(self.scope, self.environment_id, again=True))
+        await in_database(lambda: self._find(again=True))
         saved = await self._aside(save, episode, self.environment, self.user_id, command)
         await self._say("saved", **saved._asdict())
 
@@ -193,16 +238,15 @@ class PlayConsumer(AsyncWebsocketConsumer):
             try:
                 if now >= check_at:
                     check_at = now + RECHECK_S
-                    await in_database(lambda: authorise(self.scope, self.environment_id, again=True))
+                    await in_database(lambda: self._find(again=True))
                 if self.task is not None and not self.task.done():
                     continue
                 if now - self.used_at > KEEP_S:
                     raise Closed(1000)
                 if self.play is not None and self.play.is_open and now - self.used_at > IDLE_S:
-                    await self.play.end()
                     with translation.override(self.language):
                         sentence = _("Nothing was played for %(n)s minutes, so the slot was released.")
-                        await self._state("ended", reason=sentence % {"n": round(IDLE_S / 60)})
+                        await self._end(sentence % {"n": round(IDLE_S / 60)})
             except Closed as closed:
                 await self.close(closed.code)
                 return

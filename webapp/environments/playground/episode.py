@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from envs.wire import Message, Observation, ToolCall
+from training.rewards.base import Episode
 from training.rollout.conversation import heard, opening
 
 
 @dataclass
 class Played:
-    """An episode so far. ``task`` is what the environment was given; ``row`` says where it came from."""
+    """An episode so far. ``task`` is what the environment was given; ``origin`` says where it came from. ``replayed``
+    turns were taken from a recorded rollout; ``past`` names it, for what is saved."""
 
     id: str
     environment: str
@@ -23,11 +25,14 @@ class Played:
     tools: list[dict[str, Any]] | None = None
     known_tools: list[dict[str, Any]] | None = None
     turns: int = 0
+    replayed: int = 0
+    parse_errors: int = 0
     done: bool = False
     reward: float | None = None
     parts: dict[str, float] = field(default_factory=dict)
     info: dict[str, Any] = field(default_factory=dict)
     size: int = 0
+    past: dict[str, Any] = field(default_factory=dict)
 
     def begin(self, prompt: list[Message], tools: list[dict[str, Any]] | None, first: Observation) -> list[Message]:
         """Take the environment's first word in; the opening conversation comes back."""
@@ -45,10 +50,11 @@ class Played:
             for number, (name, arguments) in enumerate(wanted)
         ]
 
-    def answered(self, said: Message, answer: Observation) -> list[Message]:
+    def answered(self, said: Message, answer: Observation, parse_error: str | None = None) -> list[Message]:
         """Take one turn and its answer in; what the environment said comes back."""
         added = heard(answer)
         self.turns += 1
+        self.parse_errors += bool(parse_error or answer.info.get("parse_error"))
         self.messages += [said, *added]
         if answer.tools is not None:
             self.known_tools = answer.tools
@@ -56,16 +62,32 @@ class Played:
         self._grow([said, *added])
         return added
 
-    @property
-    def policy_turns(self) -> int:
-        """Turns that the person played."""
-        return sum(message.role == "assistant" for message in self.messages[self.prompt_length :])
-
-    def _take(self, answer: Observation) -> None:
-        """Rewards are cumulative truths: a later answer replaces what an earlier one said."""
+    def judged(self, answer: Observation) -> None:
+        """Take in a verdict that no turn asked for: the episode was cut off."""
         if answer.reward is not None:
             self.reward = answer.reward
         self.parts.update(answer.reward_parts)
+
+    @property
+    def policy_turns(self) -> int:
+        """Turns that the person played."""
+        return self.turns - self.replayed
+
+    def scored_as(self) -> Episode:
+        """The episode as reward components see it; who plays by hand writes no tokens."""
+        return Episode(
+            messages=list(self.messages),
+            prompt_length=self.prompt_length,
+            row=self.task,
+            env_reward=self.reward,
+            env_parts=dict(self.parts),
+            parse_errors=self.parse_errors,
+            truncated=not self.done,
+        )
+
+    def _take(self, answer: Observation) -> None:
+        """Rewards are cumulative truths: a later answer replaces what an earlier one said."""
+        self.judged(answer)
         self.info, self.done = answer.info, answer.done
 
     def _grow(self, messages: list[Message]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from django.utils.translation import gettext as _
@@ -16,7 +17,9 @@ from training.connections import Access, reaching
 from training.errors import EnvironmentFault, EnvironmentFull, TiltyardError
 from training.rollout import protocols
 from training.rollout.plain import json_problem
+from training.rollout.rewinding import Recording, Rewound, Taken, rewind
 from training.rollout.session import Session
+from training.rollout.tokens import Tools
 from webapp.environments.models import Environment
 from webapp.environments.playground.commands import Step
 from webapp.environments.playground.episode import Played
@@ -28,6 +31,7 @@ from webapp.text import clean_json
 MAX_TURNS = 200
 MAX_TRANSCRIPT_BYTES = 8 << 20
 FULL_AGAIN_S = 0.5
+VERDICT_LIMIT_S = 5.0
 
 
 class PlayRefused(Exception):
@@ -95,6 +99,28 @@ class Play:
             await self.end()
         return shown
 
+    async def rewind(
+        self, recording: Recording, turns: int, *, tools: Tools | None, origin: str, again: bool
+    ) -> Rewound:
+        """Begin an episode that stands where a recorded one stood after ``turns`` turns. Raises environment errors."""
+        reset = recording.reset
+        episode = Played(reset.episode_id, self._name, reset.task, reset.seed, origin)
+        self._session = await self._connect(again=again)
+        try:
+            stateless = self._reach.config.protocol in protocols.STATELESS
+            found = await rewind(_Plain(self._session), recording, turns, stateless=stateless)
+        except BaseException:
+            await self.end()
+            raise
+        episode.begin(recording.prompt, tools, found.answers[0])
+        for taken, answer in zip(recording.turns, found.answers[1:], strict=False):
+            episode.answered(taken.said, answer, taken.parse_error)
+        episode.replayed = found.turns
+        self.episode = episode
+        if found.over:
+            await self.end()
+        return found
+
     async def _connect(self, *, again: bool) -> Session:
         """A session; an environment that has not noticed yet that we left its only slot is asked twice."""
         try:
@@ -106,39 +132,73 @@ class Play:
         return await open_session(self._reach)
 
     async def step(self, command: Step) -> tuple[Message, list[Message], float]:
-        """Play one turn: what was said, what was answered, and the seconds that took.
+        """Play one turn of a person: what was said, what was answered, and the seconds that took."""
+        episode = self.episode
+        if episode is None or self._session is None:
+            raise PlayRefused("no_episode", _("No episode is open. Choose a task and start one."))
+        if episode.turns - episode.replayed >= MAX_TURNS:
+            await self.end()
+            raise PlayRefused("too_long", _("An episode of the playground ends after %(n)s turns.") % {"n": MAX_TURNS})
+        said = _said(episode, command)
+        added, seconds = await self.take(episode, Taken(said, []))
+        return said, added, seconds
+
+    async def take(self, episode: Played, turn: Taken) -> tuple[list[Message], float]:
+        """Play one turn of whoever takes it: what was answered, and the seconds that took.
 
         A fault that the environment reports leaves the episode open: it said no to this turn. After any other failure
         a late answer could be taken for the next one, so the session ends.
         """
-        episode, session = self.episode, self._session
-        if episode is None or session is None:
+        session = self._session
+        if session is None:
             raise PlayRefused("no_episode", _("No episode is open. Choose a task and start one."))
-        if episode.turns >= MAX_TURNS:
-            await self.end()
-            raise PlayRefused("too_long", _("An episode of the playground ends after %(n)s turns.") % {"n": MAX_TURNS})
-        said = _said(episode, command)
         began = time.monotonic()
         try:
-            answer = _plain(await session.step(StepRequest(message=said.content, tool_calls=said.tool_calls or [])))
+            answer = _plain(await session.step(turn.request))
         except TiltyardError as exc:
             if type(exc) is not EnvironmentFault:  # its kin mean that the episode itself is lost
                 await self.end()
             raise
         seconds = time.monotonic() - began
-        added = episode.answered(said, answer)
+        added = episode.answered(turn.said, answer, turn.parse_error)
         if answer.done:
             await self.end()
         elif episode.size > MAX_TRANSCRIPT_BYTES:
             await self.end()
             raise PlayRefused("too_long", _("The conversation grew beyond 8 MB, so the episode was ended."))
-        return said, added, seconds
+        return added, seconds
+
+    async def give_up(self) -> None:
+        """Ask for the verdict on what was played, as a run does of a policy whose budget is spent; then end."""
+        episode, session = self.episode, self._session
+        if session is not None and episode is not None and episode.reward is None:
+            with suppress(TiltyardError, TimeoutError):  # then there is none
+                async with asyncio.timeout(VERDICT_LIMIT_S):
+                    episode.judged(_plain(await session.step(StepRequest(final=True))))
+        await self.end()
 
     async def end(self) -> None:
         """Give the slot back; what was played stays. Never raises."""
         session, self._session = self._session, None
         if session is not None:
             await asyncio.shield(session.close())
+
+
+class _Plain:
+    """A session whose observations are as they are recorded and shown."""
+
+    def __init__(self, inner: Session) -> None:
+        self._inner = inner
+        self.latencies, self.failures = inner.latencies, inner.failures
+
+    async def reset(self, request: ResetRequest) -> Observation:
+        return _plain(await self._inner.reset(request))
+
+    async def step(self, request: StepRequest) -> Observation:
+        return _plain(await self._inner.step(request))
+
+    async def close(self) -> None:
+        await self._inner.close()
 
 
 def _said(episode: Played, command: Step) -> Message:

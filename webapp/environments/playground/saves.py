@@ -79,7 +79,7 @@ def demonstration(episode: Played) -> dict[str, Any]:
         "reward": episode.reward,
         "reward_parts": dict(episode.parts),
         "done": episode.done,
-    }
+    } | episode.past
     return row
 
 

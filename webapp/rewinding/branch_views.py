@@ -1,0 +1,122 @@
+"""The page of a rollout's branches: kept side by side, and made into data."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, cast, get_args
+from urllib.parse import urlencode
+from uuid import UUID
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.core.exceptions import ValidationError
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_GET, require_POST
+
+from training.config import Policy
+from training.config.rollout import POLICY_CHOICES
+from training.errors import TiltyardError
+from webapp.datasets.selectors import latest_datasets
+from webapp.failures import failure
+from webapp.reading.access import own_rollout
+from webapp.rewinding.beside import MOST_COLUMNS, beside, chosen_of
+from webapp.rewinding.continuing import rollout_continue
+from webapp.rewinding.models import Branch
+from webapp.rewinding.selectors import branches_of
+from webapp.rewinding.services import MAX_BRANCHES, branch_save
+from webapp.rollouts.models import Rollout
+from webapp.rollouts.selectors import rollout_view
+from webapp.teams.access import can_edit
+from webapp.teams.models import Project, Role, User
+from webapp.text import translated
+
+MAX_NAMES = 200
+
+
+@login_required
+@require_GET
+def branch_list(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """What others did from a turn of a rollout on, beside it."""
+    project, rollout = own_rollout(request, slug, pk)
+    return _page(request, project, rollout)
+
+
+def _page(
+    request: HttpRequest, project: Project, rollout: Rollout, problem: str = "", status: int = 200
+) -> HttpResponse:
+    branches = list(branches_of(rollout))
+    shown = chosen_of(branches, request.GET.getlist("show"))
+    context: dict[str, Any] = {
+        "project": project,
+        "rollout": rollout,
+        "run": rollout.run,
+        "view": rollout_view(rollout),
+        "can_edit": can_edit(project),
+        "lines": [(item, item in shown, _address(item, shown), _gain(item, rollout)) for item in branches],
+        "beside": beside(rollout, shown) if shown else None,
+        "most": MOST_COLUMNS,
+        "limit": MAX_BRANCHES,
+        "problem": problem,
+        "policies": [(name, translated(title)) for name, title in POLICY_CHOICES.items()],
+        "names": list(latest_datasets(project).values_list("name", flat=True)[:MAX_NAMES]),
+    }
+    return render(request, "rewinding/branches.html", context, status=status)
+
+
+def _gain(branch: Branch, rollout: Rollout) -> float | None:
+    """How much more the branch was paid than the recorded rollout."""
+    return None if branch.reward is None or rollout.reward is None else branch.reward - rollout.reward
+
+
+def _address(branch: Branch, shown: list[Branch]) -> str:
+    """The address that shows a branch, or no longer shows it."""
+    ids = [str(item.pk) for item in shown]
+    own = str(branch.pk)
+    wanted = [pk for pk in ids if pk != own] if own in ids else [own, *ids][: MOST_COLUMNS - 1]
+    return "?" + urlencode([("show", pk) for pk in wanted])
+
+
+@login_required
+@require_POST
+def branch_continue(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """Let scripted policies go on from a turn."""
+    project, rollout = own_rollout(request, slug, pk, need=Role.EDITOR)
+    turn = str(request.POST.get("turn", ""))
+    policies = [name for name in get_args(Policy) if name in request.POST.getlist("policy")]
+    try:
+        if not (turn.isascii() and turn.isdigit() and len(turn) < 6):
+            raise ValidationError(_("Say from which turn: a number from 1."))
+        user = cast(User, request.user)
+        made = rollout_continue(rollout=rollout, user=user, turn=int(turn), policies=policies)
+    except ValidationError as exc:
+        return _page(request, project, rollout, " ".join(exc.messages), status=422)
+    except TiltyardError as exc:
+        told = failure(exc.info.model_dump(mode="json"))
+        return _page(request, project, rollout, f"{told.title} {told.hint}" if told else exc.message, status=422)
+    query = urlencode([("show", str(item.pk)) for item in made[: MOST_COLUMNS - 1]])
+    return redirect(f"{reverse('branch-list', args=[project.slug, rollout.pk])}?{query}#side")
+
+
+@login_required
+@require_POST
+def branch_save_view(request: HttpRequest, slug: str, pk: UUID, branch_id: UUID) -> HttpResponse:
+    """Add a branch to a dataset, as a demonstration or as a pair with the recorded rollout."""
+    project, rollout = own_rollout(request, slug, pk, need=Role.EDITOR)
+    branch = branches_of(rollout).filter(pk=branch_id).first()
+    if branch is None:
+        raise Http404
+    asked = request.POST.get("kind")
+    if asked not in ("row", "pair"):
+        return _page(request, project, rollout, _("Choose what to make of the branch."), status=422)
+    branch.rollout = rollout
+    kind: Literal["row", "pair"] = "row" if asked == "row" else "pair"
+    try:
+        made = branch_save(
+            branch=branch, user=cast(User, request.user), kind=kind, name=str(request.POST.get("name", ""))
+        )
+    except ValidationError as exc:
+        return _page(request, project, rollout, " ".join(exc.messages), status=422)
+    messages.success(request, _("Added to %(name)s.") % {"name": made})
+    return redirect("dataset-detail", slug=project.slug, pk=made.pk)
