@@ -11,8 +11,9 @@ from django.utils.translation import gettext as _
 from training.config import RewardComponent
 from training.errors import TiltyardError
 from training.rewards.base import Episode
-from training.rewards.combining import categories_of, counts_for, terms_of, total_of
+from training.rewards.combining import counts_for, terms_of, total_of
 from training.rewards.scoring import score_episode
+from training.rows import categories_of
 from webapp.rewards.services import scorers
 from webapp.text import in_words
 
