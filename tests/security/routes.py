@@ -330,6 +330,7 @@ BODIES: dict[str, dict[str, object]] = {
     API + "datasets/<uuidstr:dataset_id>/exports": {"to": "jsonl"},
     API + "runs/<uuidstr:run_id>/exports": {"to": "csv"},
     API + "runs/<uuidstr:run_id>/pairs": {"name": "pairs"},
+    API + "runs/<uuidstr:run_id>/pins": {"key": "loss", "names": ["loss"]},
     API + "rollouts/<uuidstr:rollout_id>/case": {"name": "kept", "total": [0, 1]},
     API + "rollouts/<uuidstr:rollout_id>/branches": {"turn": 1, "policies": ["empty"]},
     API + "branches/<uuidstr:branch_id>/save": {"kind": "row", "name": "branches"},
