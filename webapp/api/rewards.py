@@ -40,6 +40,7 @@ def case_out(case: RewardCase) -> dict[str, Any]:
         "environment": case.environment,
         "expected": case.expected,
         "total": case.total,
+        "origin": case.origin,
         "created_by": case.created_by.username if case.created_by else None,
         "created_at": case.created_at.isoformat(),
     }

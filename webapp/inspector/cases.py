@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from webapp.datasets.of_runs import dataset_of_step
 from webapp.datasets.rollout_rows import rows_at
 from webapp.rewards.models import RewardCase
+from webapp.rewards.origins import origin_of
 from webapp.rollouts.episodes import episode_of
 from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.config import config_of
@@ -14,19 +15,19 @@ from webapp.runs.config import config_of
 SLACK = 1e-6
 
 
-def cases_from(rollouts: Sequence[Rollout], name: str) -> list[RewardCase]:
-    """A case for each rollout that has a prompt, not saved; several are numbered."""
+def cases_from(rollouts: Sequence[Rollout], name: str, view: str) -> list[RewardCase]:
+    """A case for each rollout that has a prompt, not saved; several are numbered. ``view`` says how they were found."""
     made = []
     for number, rollout in enumerate(rollouts, start=1):
         turns = list(Turn.objects.filter(rollout=rollout).defer("words").order_by("number"))
         if turns and rollout.reward is not None:
-            case = case_of(rollout, turns)
+            case = case_of(rollout, turns, view)
             case.name = name if len(rollouts) == 1 else f"{name[:75]}-{number}"
             made.append(case)
     return made
 
 
-def case_of(rollout: Rollout, turns: list[Turn]) -> RewardCase:
+def case_of(rollout: Rollout, turns: list[Turn], view: str = "") -> RewardCase:
     """A case without a name, not saved: the episode with the reward that it got."""
     source = dataset_of_step(rollout.run, rollout.step)
     row = {}
@@ -43,4 +44,5 @@ def case_of(rollout: Rollout, turns: list[Turn]) -> RewardCase:
         env_parts=dict(episode.env_parts),
         truncated=episode.truncated,
         total=[reward - SLACK, reward + SLACK],
+        origin=origin_of(rollout, view),
     )

@@ -149,7 +149,7 @@ def _cases(view: View, name: str, user: User | None) -> Kept:
         raise ValidationError(
             _("Between 1 and %(n)s rollouts with a reward can become test cases at once.") % {"n": CASES_MOST}
         )
-    cases = cases_from(rollouts, clean_name(name))
+    cases = cases_from(rollouts, clean_name(name), words_of(view))
     with transaction.atomic():
         made = [reward_case_create(case=case, project=view.scope.project, user=user) for case in cases]
     return Kept("cases", made[0].pk, name, reverse("reward-list", args=[view.scope.project.slug]))

@@ -25,6 +25,7 @@ from training.rewards.scoring import score_episode
 from training.rows import categories_of
 from webapp.pages import clean_name
 from webapp.rewards.models import RewardCase, RewardSpec
+from webapp.rewards.origins import Origin, origins_of
 from webapp.rewards.selectors import component_titles
 from webapp.rewards.services import scorers
 from webapp.runs.config import title_of
@@ -94,14 +95,16 @@ class CaseView(NamedTuple):
     marks: list[Mark]
     total: Mark
     passed: bool | None
+    origin: Origin | None
 
 
 def cases_under(spec: RewardSpec) -> list[CaseView]:
     """The first cases of the project, scored by a spec; scores that did not come in time are missing."""
     components = [RewardComponent.model_validate(part) for part in spec.components]
     deadline = time.monotonic() + SCORE_LIMIT_S
-    asked = [(case, scorers.submit(_scores, case, components)) for case in cases_of(spec.project)[:MAX_SHOWN]]
-    views = []
+    shown = list(cases_of(spec.project)[:MAX_SHOWN])
+    asked = [(case, scorers.submit(_scores, case, components)) for case in shown]
+    views, origins = [], origins_of(spec.project, shown)
     for case, future in asked:
         try:
             found = future.result(timeout=max(0.0, deadline - time.monotonic()))
@@ -109,7 +112,7 @@ def cases_under(spec: RewardSpec) -> list[CaseView]:
             future.cancel()
             late = _("Scoring took longer than %(s)g seconds.") % {"s": SCORE_LIMIT_S}
             found = {part.name: (None, late) for part in components}
-        views.append(_view(case, components, found))
+        views.append(_view(case, components, found, origins.get(case.pk)))
     return views
 
 
@@ -149,7 +152,7 @@ def _scores(case: RewardCase, components: list[RewardComponent]) -> Scores:
     return found
 
 
-def _view(case: RewardCase, components: list[RewardComponent], found: Scores) -> CaseView:
+def _view(case: RewardCase, components: list[RewardComponent], found: Scores, origin: Origin | None = None) -> CaseView:
     marks = []
     for part in components:
         value, reason = found[part.name]
@@ -163,7 +166,7 @@ def _view(case: RewardCase, components: list[RewardComponent], found: Scores) ->
     missing = "" if total is not None else _("A component is missing, so there is no total.")
     whole = _mark(_("Reward"), total, missing, case.total)
     verdicts = [mark.passed for mark in (*marks, whole) if mark.passed is not None]
-    return CaseView(case, marks, whole, all(verdicts) if verdicts else None)
+    return CaseView(case, marks, whole, all(verdicts) if verdicts else None, origin)
 
 
 def _mark(title: str, value: float | None, reason: str, expected: Any) -> Mark:

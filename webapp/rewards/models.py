@@ -52,6 +52,9 @@ class RewardCase(UuidModel):
     truncated = models.BooleanField(default=False, help_text="ended before the environment said that it was done")
     expected = models.JSONField(default=dict, help_text="{component: [lowest, highest]}")
     total = models.JSONField(null=True, help_text="[lowest, highest] of the weighted sum, or None")
+    origin = models.JSONField(
+        default=dict, help_text="of a recorded rollout: {run, run_name, rollout, step, group, index, view}"
+    )
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
     created_at = models.DateTimeField(auto_now_add=True)
 

@@ -132,7 +132,7 @@ def _held_out(run: Run, found: Summary, reader: Reader) -> Fact:
     evaluate = (Act(_("Evaluate"), url, "check", "run-evaluate"),) if reader.can["evaluate"] and not proposed else ()
     if held is None:
         why = _("Nothing was held out. Evaluate every and Held-out share in the config give this figure.")
-        if evaluate:
+        if reader.can["evaluate"]:
             why = _("Nobody has looked: evaluate the model on tasks that it did not learn from.")
         return Fact("held-out", title, NOTHING, about=why, acts=evaluate)
     value, low, high = held.texts

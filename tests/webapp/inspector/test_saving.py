@@ -139,7 +139,9 @@ def test_a_set_for_the_lab_has_whole_groups(played: Played, bob: User, client_fo
     assert set_of_run(played.run) is None  # it is not all of the run
 
 
-def test_cases_expect_the_reward_that_was_given(played: Played, bob: User, client_for: ClientFor) -> None:
+def test_cases_expect_the_reward_that_was_given(
+    played: Played, bob: User, client_for: ClientFor, make_reward_spec: Callable[..., Any]
+) -> None:
     answer = save(client_for(bob), played.run, "outcome=failed&outcome=excluded", kind="cases", name="odd")
     assert answer["Location"] == reverse("reward-list", args=["joust"])
     cases = list(RewardCase.objects.order_by("name"))
@@ -148,6 +150,19 @@ def test_cases_expect_the_reward_that_was_given(played: Played, bob: User, clien
     assert wrong.total == pytest.approx([0.2, 0.2], abs=1e-5) and wrong.total[0] < 0.2 < wrong.total[1]
     assert [message["role"] for message in wrong.messages] == ["system", "user", "assistant"]
     assert (wrong.prompt_length, wrong.truncated, cases[1].truncated) == (2, False, True)
+    place = {"run": str(played.run.pk), "run_name": "night", "step": 1, "group": 0, "index": 1}
+    said = {"rollout": str(played.rows["wrong"].pk), "view": "Outcome: failed, excluded"}
+    assert wrong.origin == place | said
+    spec = make_reward_spec()
+    address = reverse("reward-detail", args=["joust", spec.pk])
+    page = " ".join(client_for(bob).get(address).content.decode().split())
+    link = reverse("rollout-detail", args=["joust", played.rows["wrong"].pk])
+    assert f'<a href="{link}">rollout 1.0.1 of night</a> · found by: Outcome: failed, excluded' in page
+    listed = client_for(bob).get("/api/v1/projects/joust/reward-cases").json()["items"]
+    assert listed[0]["origin"] == wrong.origin
+    Rollout.objects.filter(pk=played.rows["wrong"].pk).delete()
+    page = client_for(bob).get(address).content.decode()
+    assert link not in page and "rollout 1.0.1 of night" in page and "(deleted)" in page
     twice = save(client_for(bob), played.run, "outcome=failed", kind="cases", name="odd")
     assert twice.status_code == 422 and RewardCase.objects.count() == 3  # all or none
 

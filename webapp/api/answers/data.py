@@ -85,6 +85,7 @@ class RewardCase(BaseModel):
     environment: str
     expected: dict[str, list[float]] = Field(description="lowest and highest of each component")
     total: list[float] | None = Field(description="lowest and highest of the weighted sum")
+    origin: Object = Field(description="the recorded rollout that it was made of, and how it was found; else empty")
     created_by: str | None
     created_at: datetime
 
