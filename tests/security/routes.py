@@ -95,6 +95,7 @@ TABLE: dict[str, dict[str, Who]] = {
             "",
             "parts/",
             "spend/",
+            "times/",
             "advisories/",
             "check/",
             "log/",

@@ -18,6 +18,8 @@ const terminal = new Set(page.terminal);
 /** @type {Set<string>} */
 let dirty = new Set();
 let skewMs = 0;
+/** @type {number | null} */
+let stepSeen = null;
 
 const curves = new CurvePanel({
   state,
@@ -96,6 +98,10 @@ const draw = batched(() => {
   const parts = dirty;
   dirty = new Set();
   const before = maybe("run")?.dataset.state;
+  if (state.run && stepSeen !== state.run.step) {
+    if (stepSeen !== null) document.dispatchEvent(new Event("tiltyard:step")); // its card is the server's
+    stepSeen = state.run.step;
+  }
   if (state.run && before && before !== state.run.state) dropMessages();
   if (state.run && (parts.has("run") || parts.has("rollouts"))) {
     drawHead(state.run, rolloutsOf(state, currentStep(state)), page);
