@@ -80,7 +80,7 @@ def run_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         "has_rollouts": has_rollouts,
         "read": import_report(run),
         "tiles": page.tiles(run),
-        "flight": flight_of(run),
+        "flight": flight_of(run, seen=tab == "curves"),
         "places": room_for(run),
         "config": page.config_texts(run, places=_owns(project)),
         "changed": page.changed_options(run),

@@ -1,7 +1,8 @@
 // @ts-check
 /** The run page: frames go into the state, the state goes onto the page, at most once a frame of the screen. */
 import { $, all, batched, data, maybe } from "../lib/dom.js";
-import { FlightGrid } from "../lib/flight_grid.js";
+import { ordersOf } from "../lib/flight.js";
+import { FlightGrid, askOrder } from "../lib/flight_grid.js";
 import { drawHead, drawHeld, drawLive, drawTiles } from "../lib/head.js";
 import { Live } from "../lib/live.js";
 import { drawCheckpoints, drawEvents, Log } from "../lib/log.js";
@@ -112,7 +113,7 @@ const draw = batched(() => {
     drawTiles(state.curves);
     if (view.tab === "curves") curves.draw();
   }
-  if (["run", "rollouts", "turns", "snapshot"].some((part) => parts.has(part))) drawFlying();
+  if (["run", "rollouts", "turns", "events", "snapshot"].some((part) => parts.has(part))) drawFlying();
   if (reader && view.tab === "rollouts" && ["rollouts", "turns", "groups", "snapshot"].some((part) => parts.has(part)))
     reader.draw();
   if (parts.has("events")) {
@@ -145,6 +146,7 @@ function drawFlying() {
     turns: state.turns,
     whole: step !== null && state.whole.has(step),
     phase: state.run.state === "running" ? state.run.phase : "",
+    ordered: ordersOf(state.events),
     at: Date.now() + skewMs,
   });
 }
@@ -200,6 +202,8 @@ document.addEventListener("click", (event) => {
     showTab(tab);
     keepView(true);
   }
+  const order = target.closest("[data-order]");
+  if (order) askOrder(order);
   const link = target.closest("#flight-card a[href^='?']");
   if (link && reader && !event.metaKey && !event.ctrlKey) {
     event.preventDefault();
