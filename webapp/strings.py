@@ -163,6 +163,10 @@ def _words() -> dict[str, str]:
         "kind.sampler_checked": _("sampler check"),
         "kind.resumed": _("resume"),
         "kind.checkpoints_removed": _("checkpoints"),
+        "kind.tasks_held_out": _("held-out tasks"),
+        "kind.held_out_evaluated": _("evaluation"),
+        "kind.stage_started": _("stage"),
+        "kind.rollout_order": _("rollout"),
     }
 
 

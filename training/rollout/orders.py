@@ -95,5 +95,5 @@ class Orders:
     async def _cut(self, task: asyncio.Task[T], order: Order) -> T | Order:
         """End what is being played, and wait until it has let go of its session."""
         task.cancel()
-        await asyncio.wait({task})
+        await asyncio.gather(task, return_exceptions=True)
         return order
