@@ -20,7 +20,7 @@ from training.errors import RolloutEnded, StopRequested
 from training.journal import GroupScored, Journal, LogLine, PhaseChanged, RolloutFinished, read_events
 from training.rewards.base import Episode, Score
 from training.rollout.collector import Collector
-from training.rollout.orders import ORDERS_NAME
+from training.rollout.orders import LOOK_S, ORDERS_NAME
 from training.rollout.trajectory import Task, Trajectory
 
 SIZE = 4
@@ -136,6 +136,7 @@ def test_one_that_is_ended_is_excluded_and_the_step_goes_on(house: Any) -> None:
     group = at.said(GroupScored)[0]
     assert group.advantages[2] is None and group.reward_mean == pytest.approx(0.9)
     assert [event.status for event in at.said(RolloutFinished)].count("completed") == SIZE - 1
+    assert [event.phase for event in at.said(PhaseChanged)] == ["generating", "scoring"], "nothing is played any more"
     assert at.said(LogLine) == []
 
 
@@ -185,9 +186,13 @@ def test_lines_that_are_no_orders_and_orders_of_others_are_passed(house: Any) ->
     with open(at.folder / ORDERS_NAME, "a") as file:
         file.write('{"rollout": "a1-e1-g0-i1", "act": "end"}\n')  # a held-out one: another collector's
         file.write(f'{{"rollout": "{name(0)}", "act": "end", "by": "torn')
-    at.later(("end", 1), after_s=0.2)
-    with open(at.folder / ORDERS_NAME, "a") as file:
-        file.write('"}\n')
+
+    def whole() -> None:
+        with open(at.folder / ORDERS_NAME, "a") as file:
+            file.write('"}\n')
+        at.order("end", 1)
+
+    threading.Timer(2 * LOOK_S, whole).start()  # the half of it has been read
     at.collector.collect(1, [0] * SIZE)
     ends = [at.finished(index).error.message for index in (0, 1)]
     assert ends == ["It was ended by torn.", "It was ended by bob."], "a torn line counts once it is whole"
