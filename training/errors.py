@@ -168,6 +168,12 @@ class PolicyFault(TiltyardError):
     code, boundary = "policy_fault", Boundary.POLICY
 
 
+class RolloutEnded(TiltyardError):
+    """A person ended this rollout while it was in flight."""
+
+    code, boundary = "rollout_ended", Boundary.TRAINER
+
+
 class ContextFull(TiltyardError):
     """A conversation is longer than what the model can hold."""
 

@@ -194,6 +194,15 @@ METRICS: dict[str, Metric] = {
         "duration",
     ),
     "timing/training": Metric(_("Training time"), _("The rest of the step."), _("s"), "duration"),
+    "timing/saving": Metric(
+        _("Saving time"), _("Time that the checkpoint after the step took, beyond the step's own."), _("s"), "duration"
+    ),
+    "timing/evaluating": Metric(
+        _("Evaluation time"),
+        _("Time that the held-out tasks after the step took, beyond the step's own."),
+        _("s"),
+        "duration",
+    ),
 }
 PATTERNS: tuple[tuple[re.Pattern[str], Metric], ...] = (
     (

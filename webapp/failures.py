@@ -225,6 +225,10 @@ CODES: dict[str, Words] = {
         gettext_noop("The rollout set could not be created."),
         gettext_noop("The reason is below; fix it, then create the set again."),
     ),
+    "rollout_ended": Words(
+        gettext_noop("Ended by a person while it was in flight."),
+        gettext_noop("Nothing to do: it has no reward and no part in its group's baseline."),
+    ),
     "attempt_ended": Words(
         gettext_noop("Cut off: the attempt ended while this rollout was in flight."),
         gettext_noop("Nothing to do: the next attempt plays the step again."),

@@ -75,6 +75,8 @@ def report_strings() -> dict[str, str]:
         "event.stage_figure": _(
             "stage {stage} of {of} begins after step {step}, the held-out figure is reached: {name}"
         ),
+        "event.order_end": _("{by} ended rollout {group}.{index} of step {step}"),
+        "event.order_fail": _("{by} marked rollout {group}.{index} of step {step} as failed"),
         "event.torn": _("damaged, set aside: {names}"),
         "event.old": _("removed to keep the newest only: {names}"),
         "event.tasks_held_out_share": _("{n} tasks ({groups} of different text) are held out of the dataset."),
@@ -169,6 +171,10 @@ def _words() -> dict[str, str]:
         "kind.sampler_checked": _("sampler check"),
         "kind.resumed": _("resume"),
         "kind.checkpoints_removed": _("checkpoints"),
+        "kind.tasks_held_out": _("held-out tasks"),
+        "kind.held_out_evaluated": _("evaluation"),
+        "kind.stage_started": _("stage"),
+        "kind.rollout_order": _("rollout"),
     }
 
 
@@ -207,6 +213,7 @@ def _rollouts() -> dict[str, str]:
         "flight.answer": _("waits for the environment"),
         "flight.scoring": _("is being scored"),
         "flight.none": _("No rollout is being played now."),
+        "flight.ordered": _("{by} ordered its end"),
         "flight.nothing": _("No rollout has begun yet."),
         "flight.step_done": _("step {n}, done"),
         "step_number": _("step {n}"),

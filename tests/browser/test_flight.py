@@ -12,7 +12,7 @@ from tests.browser.test_run_page import Trainer, _begin, _finish, _wait, tab, tr
 from training.errors import Boundary, ErrorInfo
 from training.journal import Metrics, PhaseChanged, RolloutFinished, RolloutStarted, TurnAdded
 from webapp.engine.history import run_transition
-from webapp.runs.models import Run
+from webapp.runs.models import Run, RunEvent
 from webapp.runs.states import RunState
 from webapp.teams.models import User
 
@@ -122,3 +122,56 @@ def test_two_tabs_and_one_that_slept_show_the_same_grid(
         _wait(page, "#flight-slow", "turn 1 · waits for search")
         seen.append(page.evaluate(LOOKS))
     assert seen[0] == seen[1] == seen[2] and len(seen[0]) == 2 + 64 + 3 * 2
+
+
+def test_ending_one_asks_first_and_says_who(tab: Any, trainer: Trainer) -> None:
+    """The dialog names the rollout of the line that was pressed, whatever has moved up since."""
+    _wait(tab, "#flight-slow", "0.1 · Buy red shoes")
+    lines = tab.locator("#flight-slow li")
+    assert lines.nth(2).locator("button:visible").count() == 0, "an empty line offers nothing"
+    height = tab.locator("#flight-card").bounding_box()["height"]
+    lines.nth(1).locator("[data-order=fail]").click()
+    assert "0.1 · Buy red shoes" in tab.inner_text("#order-fail") and "counts as failed" in tab.inner_text(
+        "#order-fail"
+    )
+    tab.click("#order-fail >> text=Let it play")
+    lines.nth(1).locator("[data-order=end]").click()
+    trainer.say(_finish("b", 1.0))
+    _wait(tab, "#flight-count", "1 / ")
+    assert "0.1 · Buy red shoes" in tab.inner_text("#order-end")
+    tab.click("#order-end >> text=End it")
+    _wait(tab, "#main", "The rollout is being ended; it is excluded.")
+    _wait(tab, "#flight-slow", "bob ordered its end")
+    order = RunEvent.objects.get(kind="rollout_order").payload
+    assert (order["act"], order["index"], order["by"]) == ("end", 1, "bob")
+    assert lines.nth(0).locator("button:visible").count() == 0, "it is ordered once"
+    ended = ErrorInfo(code="rollout_ended", boundary=Boundary.TRAINER, message="It was ended by bob.")
+    trainer.say(RolloutFinished(rollout="c", status="excluded", error=ended))
+    _wait(tab, "#flight-slow", "No rollout is being played now.")
+    label = tab.get_attribute("#flight [data-cell='0.1']", "aria-label")
+    assert label == "0.1 · Ended by a person while it was in flight. · 0 turns"
+    assert abs(tab.locator("#flight-card").bounding_box()["height"] - height) < 1
+    tab.click("[data-tab=events]")
+    _wait(tab, "#events", "bob ended rollout 0.1 of step 2")
+    assert tab.problems == []
+
+
+def test_a_viewer_is_offered_no_orders(trainer: Trainer, page_for: Callable[..., Any], rita: User) -> None:
+    page = page_for(rita)
+    run = Run.objects.select_related("project").get(pk=trainer.lease.run_id)
+    page.goto(f"/p/{run.project.slug}/runs/{run.pk}/")
+    _wait(page, "#flight-slow", "0.1 · Buy red shoes")
+    assert page.locator("[data-order], #order-end").count() == 0
+
+
+def test_the_bars_of_the_last_steps_come_by_themselves_and_move_nothing(tab: Any, trainer: Trainer) -> None:
+    tab.locator("#times").scroll_into_view_if_needed()
+    _wait(tab, ".times-legend", "Nothing was recorded of where the time went.")
+    height = tab.locator("#times").bounding_box()["height"]
+    timing = {"timing/step": 4.0, "timing/generation": 1.0, "timing/environment": 2.0, "timing/training": 1.0}
+    trainer.say(Metrics(step=2, values={"reward": 0.5, **timing}))
+    _wait(tab, ".times-legend", "environment 50%")
+    assert tab.locator("#times svg rect").count() == 3
+    assert tab.locator("#times rect >> nth=1").evaluate("node => node.textContent") == "step 2 · environment 2 s (50%)"
+    assert tab.locator("#times").bounding_box()["height"] == height
+    assert tab.locator("#times table tbody tr").count() == 1 and tab.problems == []

@@ -40,6 +40,8 @@ def journal_says(run: Run) -> dict[str, Any]:
                 groups.add((number, event["step"], event["group"]))
             elif kind == "checkpoint":
                 saved.add((number, f"{number}/{event['path']}"))
+                if event.get("seconds") is not None and not event.get("final"):
+                    points[number, event["step"], "timing/saving"] = _value(event["seconds"])
             phases += kind == "phase"
     return {"points": points, "rollouts": rollouts, "turns": turns, "groups": groups, "saved": saved, "phases": phases}
 

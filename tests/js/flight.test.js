@@ -1,7 +1,7 @@
 // @ts-check
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { addressOf, gridOf, markOf, slowest, stateOf, turnOf, waitsFor } from "../../static/js/lib/flight.js";
+import { addressOf, gridOf, markOf, ordersOf, slowest, stateOf, turnOf, waitsFor } from "../../static/js/lib/flight.js";
 import { nextPlace } from "../../static/js/lib/roving.js";
 
 Object.assign(globalThis, { document: { querySelectorAll: () => [] } }); // no catalogue: a text is its key
@@ -83,6 +83,14 @@ test("what is in flight when all are played is being scored; what has ended says
   assert.equal(markOf(row(0, 0, { turns: 0 }), [said("user")], "running"), "1");
   assert.equal(markOf(row(0, 0, { turns: 1 }), [], "scoring"), "");
   assert.equal(addressOf(row(0, 0, { step: 7 })), "?tab=rollouts&step=7&rollout=0.0");
+});
+
+test("orders are told by the rollout that they name", () => {
+  const events = [
+    { kind: "log", payload: { message: "x" } },
+    { kind: "rollout_order", payload: { rollout: "a", act: "end", by: "bob" } },
+  ];
+  assert.deepEqual([...ordersOf(events)], [["a", "bob"]]);
 });
 
 test("arrow keys stay inside", () => {

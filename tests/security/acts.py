@@ -166,6 +166,8 @@ ACTS: dict[str, Act] = {
     PROJECT + "rollouts/" + OWN_PK + "branches/<uuid:branch_id>/save/": Act(
         "dataset_added", {"kind": "row", "name": "branches"}
     ),
+    PROJECT + "rollouts/" + OWN_PK + "end/": Act("rollout_ended"),
+    PROJECT + "rollouts/" + OWN_PK + "fail/": Act("rollout_failed"),
     PROJECT + "rollouts/" + OWN_PK + "case/": Act("case_saved", {"name": "kept", "low-0": "0", "high-0": "1"}),
     PROJECT + "environments/new/": Act("environment_added", SHOP),
     ENVIRONMENTS + "scale/": Act("environment_scaled", {"wanted": "2"}),
@@ -236,6 +238,8 @@ ACTS: dict[str, Act] = {
     API + "datasets/<uuidstr:dataset_id>/make": Act("dataset_added", {"operation": "split", "names": ["a", "b"]}),
     API + "runs/<uuidstr:run_id>/exports": Act("run_exported", {"to": "csv"}),
     API + "branches/<uuidstr:branch_id>/save": Act("dataset_added", {"kind": "row", "name": "branches"}),
+    API + "rollouts/<uuidstr:rollout_id>/end": Act("rollout_ended"),
+    API + "rollouts/<uuidstr:rollout_id>/fail": Act("rollout_failed"),
     API + "rollouts/<uuidstr:rollout_id>/case": Act("case_saved", {"name": "kept", "total": [0, 1]}),
     API + "runs/<uuidstr:run_id>/pairs": Act("dataset_added", {"name": "pairs", "min_gap": 0.5}),
     API + "datasets/<uuidstr:dataset_id>/exports": Act("dataset_exported", {"to": "jsonl"}),

@@ -19,6 +19,7 @@ from tests.working import at_once
 from webapp.datasets.models import Dataset
 from webapp.registry.models import RegisteredModel
 from webapp.rewards.models import RewardSpec
+from webapp.rollouts.models import Rollout
 from webapp.runs.models import Run
 from webapp.storage import attempt_dir
 from webapp.teams.models import AuditAction, AuditEntry, Membership, Project, User
@@ -70,6 +71,9 @@ def _prepare(route: str, places: dict[str, Any], alice: User, client: Client) ->
     tail = f"{route.rstrip('/').rsplit('/', 1)[-1]}/"
     if "runs/<" in route and tail in states:
         Run.objects.update(state=states[tail], attempt=1, lease_owner="w", lease_beat_at=timezone.now())
+    elif tail in ("end/", "fail/"):
+        Run.objects.filter(rollouts=places["rollouts"]).update(state="running", attempt=1, lease_owner="w")
+        Rollout.objects.filter(pk=places["rollouts"]).update(status="running", attempt=1)
     elif tail == "reopen/":
         VoteRound.objects.update(closed_at=timezone.now())
     elif (route.startswith(PROJECT) and tail == "delete/") or (

@@ -7,6 +7,7 @@ the checkpoint of its step, which so knows how good it is.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -152,6 +153,7 @@ class HeldOut:
         """
         job, best = self._job, self.best
         self._settle()
+        began = time.monotonic()
         job.journal.write(PhaseChanged(phase="evaluating", step=step))
         played: list[Rollout] = []
 
@@ -167,7 +169,7 @@ class HeldOut:
         report = report_of(sheet_of([_try(rollout) for rollout in played], self._tasks.played))
         success = report.figures["success"].value if "success" in report.figures else None
         self._done[step] = success
-        job.journal.write(Metrics(step=step, values=_figures(report)))
+        job.journal.write(Metrics(step=step, values=_figures(report) | {"timing/evaluating": time.monotonic() - began}))
         is_best = success is not None and (best is None or success > best)
         job.journal.write(HeldOutEvaluated(step=step, report=report.model_dump(mode="json"), best=is_best))
         if self._evaluated is not None and step > 0:

@@ -7,6 +7,7 @@ and random states stay as they are.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -40,13 +41,14 @@ class HeldOutLoss:
         """Journal the loss and the share of tokens that are the model's top choice. Nothing is saved because of it."""
         job = self._job
         job.journal.write(PhaseChanged(phase="evaluating", step=step))
-        states = random_states()
+        states, began = random_states(), time.monotonic()
         try:
             loss, hits, tokens = self._sums()
         finally:
             restore_random(states)
         self._last = step
-        job.journal.write(Metrics(step=step, values={LOSS: loss / tokens, ACCURACY: hits / tokens}))
+        values = {LOSS: loss / tokens, ACCURACY: hits / tokens, "timing/evaluating": time.monotonic() - began}
+        job.journal.write(Metrics(step=step, values=values))
         if 0 < step < job.config.run.max_steps:
             job.journal.write(PhaseChanged(phase="training", step=step + 1))
         return False

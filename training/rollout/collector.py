@@ -8,7 +8,8 @@
    (``training/rollout/holding.py``). One that loses it ``MAX_LOSSES`` times in mid-episode is excluded.
 5. A watcher looks at the stop flag every ``WATCH_S`` and cancels all tasks; ``StopRequested`` leaves ``collect``.
 6. Too many failures over too many steps in a row pause the run (``training/rollout/failures.py``).
-7. A step's groups without spread may be played again with other tasks (``rollout.refill_rounds``).
+7. A person may end a rollout, or mark it as failed (``training/rollout/orders.py``).
+8. A step's groups without spread may be played again with other tasks (``rollout.refill_rounds``).
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ from training.chat_client import usage
 from training.config import JobConfig
 from training.data import Row
 from training.errors import StopRequested, StorageFull, TiltyardError
-from training.journal import Event, Journal, PhaseChanged
+from training.journal import Event, Journal, LogLine, PhaseChanged
 from training.rollout.failures import FailureShare
 from training.rollout.figures import judge_figures, step_figures
 from training.rollout.finished import Rollout, StepRollouts
 from training.rollout.holding import Hold
 from training.rollout.offered import Offered
+from training.rollout.orders import ORDERS_NAME, Order, Orders
 from training.rollout.refill import Refill
 from training.rollout.scoring import Scorer, Scoring
 from training.rollout.step import Step
@@ -43,6 +45,8 @@ def _unknown(_version: int) -> None:
 
 class Collector:
     """Collects the rollouts of a run's steps. Not thread-safe: one step at a time, always from the same thread."""
+
+    mark = "s"
 
     def __init__(
         self,
@@ -77,6 +81,7 @@ class Collector:
         self._failures = FailureShare(config.rollout, self.write, self._rest)
         self._runner = asyncio.Runner()
         self.offered = Offered()
+        self.orders = Orders(journal.path.parent / ORDERS_NAME, self.mark, self._too_late)
 
     def abandon(self) -> None:
         """End what is being played soon, from any thread: ``collect`` raises ``StopRequested``."""
@@ -139,10 +144,15 @@ class Collector:
 
     async def _watch(self, tasks: list[asyncio.Task[Rollout]]) -> None:
         # Polled because a signal handler sets the flag, and that may not touch the loop.
-        while not (self._ending or self.fatal is not None):  # noqa: ASYNC110
+        while not (self._ending or self.fatal is not None):
+            self.orders.look()
             await asyncio.sleep(WATCH_S)
         for task in tasks:
             task.cancel()
+
+    def _too_late(self, order: Order) -> None:
+        what = {"end": "to be ended", "fail": "to be marked as failed"}[order.act]
+        self.write(LogLine(message=f"{order.rollout} was {what} by {order.by}, but it had ended before."))
 
     @property
     def _ending(self) -> bool:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from training.config import RolloutConfig
-from training.errors import Boundary, StopRequested, TiltyardError, TooManyFailures
+from training.errors import Boundary, RolloutEnded, StopRequested, TiltyardError, TooManyFailures
 from training.journal import Event, Held
 from training.rollout.finished import Rollout
 
@@ -23,7 +23,7 @@ class FailureShare:
 
     def check(self, step: int, rollouts: Sequence[Rollout], took_s: float) -> None:
         """Count a step. Raises ``TooManyFailures``, or ``StopRequested`` while it waits."""
-        errors = [r.trajectory.error for r in rollouts if r.trajectory.error is not None]
+        errors = [error for r in rollouts if (error := r.trajectory.error) and not isinstance(error, RolloutEnded)]
         if len(errors) <= self._limit.failure_pause_share * len(rollouts):
             self._bad_steps.clear()
             return

@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any, Literal, Protocol
 
 from envs.wire import Message
 from training.config import JobConfig, Signal
 from training.data import Row
-from training.errors import BudgetSpent, EndpointAway, EndpointRefused, SamplerDied, SamplerDisagrees, TiltyardError
-from training.journal import Event, GroupScored, RolloutFinished, RolloutStarted, TurnAdded
+from training.errors import (
+    BudgetSpent,
+    EndpointAway,
+    EndpointRefused,
+    RolloutEnded,
+    SamplerDied,
+    SamplerDisagrees,
+    TiltyardError,
+)
+from training.journal import Event, GroupScored, LogLine, RolloutFinished, RolloutStarted, TurnAdded
 from training.rewards.advantages import GroupStatistics, group_statistics, reward_std
-from training.rewards.combining import advantages, terms_of
+from training.rewards.combining import advantages, terms_of, total_of
 from training.rewards.registry import default_components
+from training.rewards.verdict import OUTCOMES
 from training.rollout.finished import Rollout
 from training.rollout.holding import Hold
 from training.rollout.offered import Offered
+from training.rollout.orders import Order, Orders
 from training.rollout.scoring import Scoring
 from training.rollout.seeds import mix_seed
 from training.rollout.signal import teaches, without_signal
 from training.rollout.trajectory import Player, Task, Trajectory
+from training.words import _, sentence
 
 MAX_LOSSES = 3
 HOPELESS = (BudgetSpent, EndpointRefused, EndpointAway, SamplerDied, SamplerDisagrees)
@@ -39,6 +50,7 @@ class Shared(Protocol):
     offered: Offered
     attempt: int
     fatal: TiltyardError | None
+    orders: Orders
 
     def write(self, event: Event) -> None:
         """Journal an event. A full disk becomes ``fatal``."""
@@ -65,6 +77,8 @@ class Step:
         self._size = collector.config.group_size
         self._open: dict[int, dict[int, Rollout]] = {}
         self._playing = len(row_indices)
+        self._over: set[str] = set()
+        self._now: dict[str, Trajectory] = {}
         self._statistics: dict[int, GroupStatistics] = {}
         self.last_played = time.monotonic()
 
@@ -80,10 +94,44 @@ class Step:
         """Play, score and journal the rollout at a position of the step."""
         started, task = self._begin(position)
         self._c.write(started)
-        rollout = await self._once(started, task)
-        self._played()
+        rollout = await self._unless_ordered(started, task, self._once(started, task))
         self._finish(rollout, started.group, started.index)
         return rollout
+
+    async def _unless_ordered(
+        self, started: RolloutStarted, task: Task, playing: Coroutine[Any, Any, Rollout]
+    ) -> Rollout:
+        """What ``playing`` gives, unless a person orders otherwise before."""
+        done = await self._c.orders.unless_ordered(started.rollout, playing)
+        return await self._obey(done, task) if isinstance(done, Order) else done
+
+    async def _obey(self, order: Order, task: Task) -> Rollout:
+        """The rollout as it stands, excluded; or scored as failed, where the policy has played a turn of it."""
+        self._played(order.rollout)
+        by, trajectory = order.by or "–", self._now.get(order.rollout) or Trajectory()
+        rollout = Rollout(order.rollout, task.row, trajectory)
+        if order.act == "end" or not trajectory.turns:
+            trajectory.exclude(RolloutEnded(sentence(_("It was ended by {name}."), name=by)))
+            return rollout
+        self._c.write(LogLine(message=f"{order.rollout} was marked as failed by {by}."))
+        trajectory.fail()
+        await self._score(rollout, task.task)
+        self._judge_failed(rollout)
+        return rollout
+
+    def _judge_failed(self, rollout: Rollout) -> None:
+        """No component that judges the task itself may find that it was done."""
+        if rollout.parts is None:
+            return
+        chosen = self._c.config.rewards.components or default_components()
+        judges = {item.name for item in chosen if item.registered in OUTCOMES}
+        rollout.parts = {name: 0.0 if name in judges else value for name, value in rollout.parts.items()}
+        rollout.reward = total_of(terms_of(rollout.parts, chosen, self._weighed_at), chosen)
+
+    @property
+    def _weighed_at(self) -> int:
+        """The step that schedules of rewards go by."""
+        return self.step
 
     def _begin(self, position: int) -> tuple[RolloutStarted, Task]:
         group, index = divmod(position, self._size)
@@ -124,6 +172,7 @@ class Step:
     async def _once(self, started: RolloutStarted, task: Task) -> Rollout:
         """Play and score it."""
         rollout = Rollout(started.rollout, task.row, await self._play(task, started))
+        self._played(started.rollout)
         if rollout.trajectory.error is None:
             await self._score(rollout, task.task)
         return rollout
@@ -134,7 +183,8 @@ class Step:
         latencies: list[float] = []
         while True:
             turns = _TurnWriter(self._c, task.episode_id)
-            trajectory = await self._c.player.play(task, turns)
+            trajectory = self._now[started.rollout] = Trajectory()
+            await self._c.player.play(task, turns, trajectory)
             trajectory.env_errors += failures
             trajectory.latencies[:0] = latencies
             error = trajectory.error
@@ -150,7 +200,11 @@ class Step:
             if turns.count:
                 self._c.write(started.model_copy(update={"again": losses}))
 
-    def _played(self) -> None:
+    def _played(self, rollout: str) -> None:
+        """It is not played any more; called again, that changes nothing."""
+        if rollout in self._over:
+            return
+        self._over.add(rollout)
         self._playing -= 1
         self.last_played = time.monotonic()
         if self._playing == 0:

@@ -15,6 +15,7 @@ from training.chat_client import usage
 from training.config import Signal
 from training.errors import DataError, StopRequested
 from training.journal import GroupScored, RolloutStarted
+from training.rewards.combining import SCHEDULES_ENDED
 from training.rollout.collector import Collector
 from training.rollout.failures import BAD_STEP_S
 from training.rollout.figures import judge_figures, step_figures
@@ -118,25 +119,35 @@ class TaskStep(Step):
         seed = self._c.config.run.seed
         return mix_seed(seed, row_index) % 2**31, mix_seed(seed, row_index, index)
 
-    def _played(self) -> None:
+    @property
+    def _weighed_at(self) -> int:
+        return SCHEDULES_ENDED
+
+    def _played(self, rollout: str) -> None:
         """Steps overlap, so there is no phase in which all of one are scored."""
 
     async def run_one(self, position: int) -> Rollout:
         """Play and score it, again where it failed outside the policy; journal the last try."""
         started, task = self._begin(position)
         self._c.write(started)
+        rollout = await self._unless_ordered(started, task, self._tries(started, task))
+        self._finish(rollout, started.group, started.index)
+        return rollout
+
+    async def _tries(self, started: RolloutStarted, task: Task) -> Rollout:
         rollout = await self._once(started, task)
         for replay in range(1, self._c.config.evaluate.replays + 1):
             if rollout.trajectory.error is None or isinstance(rollout.trajectory.error, (*HOPELESS, DataError)):
                 break
             self._c.write(started.model_copy(update={"again": replay}))
             rollout = await self._once(started, task)
-        self._finish(rollout, started.group, started.index)
         return rollout
 
 
 class HeldOutCollector(StreamingCollector):
     """Plays the tasks that a run which trains holds out."""
+
+    mark = "e"
 
     def _step(self, step: int, rows: Sequence[int]) -> TaskStep:
         return HeldOutStep(self, step, rows)

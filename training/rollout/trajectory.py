@@ -27,6 +27,7 @@ from training.journal import RolloutStatus
 from training.policy.engine import Engine, Sample
 from training.rewards.base import Episode
 from training.rewards.facts import call_outcomes
+from training.rewards.verdict import ENVIRONMENT
 from training.rollout.conversation import heard, opening
 from training.rollout.dialects import ParsedTurn
 from training.rollout.session import Session
@@ -101,6 +102,11 @@ class Trajectory:
         outcomes = call_outcomes(self.episode({}))
         return len(outcomes), sum(outcome.error is not None for outcome in outcomes)
 
+    def fail(self) -> None:
+        """Cut it off as one that did not do its task, whatever its environment has said or would say."""
+        self.status, self.error = "truncated", None
+        self.env_reward, self.env_parts = 0.0, {**self.env_parts, ENVIRONMENT: 0.0}
+
     def exclude(self, error: TiltyardError) -> None:
         """Mark the rollout as one that must not be learned from."""
         self.status, self.error = "excluded", error
@@ -130,9 +136,12 @@ class Player:
     environment: EnvironmentConfig
     open_session: OpenSession | None
 
-    async def play(self, task: Task, on_turn: OnTurn) -> Trajectory:
-        """Run one rollout to its end. Raises nothing but cancellation; ``on_turn`` is called as turns happen."""
-        trajectory = Trajectory()
+    async def play(self, task: Task, on_turn: OnTurn, trajectory: Trajectory | None = None) -> Trajectory:
+        """Run one rollout to its end. Raises nothing but cancellation; ``on_turn`` is called as turns happen.
+
+        It becomes ``trajectory``, where one is given: so what was played is known of one that is cancelled too.
+        """
+        trajectory = trajectory or Trajectory()
         began = time.monotonic()
         session: Session | None = None
         try:

@@ -16,6 +16,7 @@ from webapp.api.answers.base import Items
 from webapp.api.base import MAX_PAGE_ROWS, caller
 from webapp.api.rewards import case_out
 from webapp.api.schemas import Body, dataset_out
+from webapp.engine.orders import Act, rollout_order
 from webapp.pages import MAX_PAGE
 from webapp.reading.access import rollout_for
 from webapp.reading.cases import rollout_case_save
@@ -111,6 +112,23 @@ def rollout_turns(request: HttpRequest, rollout_id: UUID, first: int = 0, limit:
     rollout = rollout_for(caller(request), rollout_id)
     found = turn_rows(rollout, max(0, min(first, MAX_TURN)), max(1, min(limit, MAX_PAGE_ROWS)))
     return {"items": [turn_view(turn) for turn in found.turns], "after": found.after}
+
+
+@router.post("/rollouts/{uuid:rollout_id}/end", response=answers.Ordered)
+def rollout_end(request: HttpRequest, rollout_id: UUID) -> dict[str, Any]:
+    """End a rollout in flight (editors): it is excluded. 409 where it is not in flight, or somebody was faster."""
+    return _order(request, rollout_id, "end")
+
+
+@router.post("/rollouts/{uuid:rollout_id}/fail", response=answers.Ordered)
+def rollout_fail(request: HttpRequest, rollout_id: UUID) -> dict[str, Any]:
+    """End a rollout in flight (editors): it counts as failed. 409 where it is not in flight, or somebody was faster."""
+    return _order(request, rollout_id, "fail")
+
+
+def _order(request: HttpRequest, rollout_id: UUID, act: Act) -> dict[str, Any]:
+    user = caller(request)
+    return rollout_order(rollout=rollout_for(user, rollout_id, need=Role.EDITOR), act=act, user=user)
 
 
 @router.get("/rollouts/{uuid:rollout_id}/words", response=answers.Words)

@@ -276,6 +276,8 @@ class Batch:
         if len(path) > 200 or clean_text(path) != path or not 0 <= event.bytes < 2**63:
             raise BadEvent("the checkpoint's path or size cannot be stored")
         self._save_took(event.seconds)
+        if event.seconds is not None and math.isfinite(event.seconds) and not event.final:
+            self.points["timing/saving", _int(event.step, "step")] = event.seconds
         self.checkpoints[path] = Checkpoint(
             project_id=self.run.project_id,
             run_id=self.run.pk,

@@ -5,9 +5,10 @@
 2. Project what earlier attempts left in their journals and seal them. If one of them had already ended the run,
    conclude.
 3. Resolve the references again, write config.yaml, start the trainer (from the newest checkpoint, if there is one).
-4. Until the trainer has ended: project new journal lines; pass a stop, a pause, the worker's own shutdown or a day's
-   limit of an endpoint that is used up on as SIGTERM, and SIGKILL after a grace that lets it save once more
-   (``stop_grace``). A database that is away is waited for; training goes on meanwhile.
+4. Until the trainer has ended: project new journal lines; hand on orders about rollouts in flight (``orders``); pass a
+   stop, a pause, the worker's own shutdown or a day's limit of an endpoint that is used up on as SIGTERM, and SIGKILL
+   after a grace that lets it save once more (``stop_grace``). A database that is away is waited for; training goes on
+   meanwhile.
 5. Project the rest and decide (``outcome.attempt_end``).
 6. When the lease is lost (fenced, or not renewed for PARTITION_LIMIT_S): kill the trainer's group and leave without a
    word.
@@ -34,6 +35,7 @@ from webapp.endpoints.spending import day_over
 from webapp.engine import outbox
 from webapp.engine.history import Lease, LeaseLost, event_add
 from webapp.engine.lease import beat, beat_every_s, claim, state_of
+from webapp.engine.orders import orders_pass
 from webapp.engine.outcome import WORKER_CLOSING, attempt_end, finished_before
 from webapp.engine.output import output_trim
 from webapp.engine.projection import Projector, rollouts_close
@@ -140,6 +142,7 @@ class Supervisor:
         self.projector = Projector(lease)
         self.trainer: Trainer | None = None
         self._looked_at = 0.0
+        self._ordered = 0
         self._endpoint: tuple[UUID, str] = (lease.run_id, "")
         self._over: BudgetSpent | None = None
         self._grace_s = float(settings.STOP_GRACE_S)
@@ -260,6 +263,7 @@ class Supervisor:
             raise LeaseLost("The run has another owner.")
         if state == RunState.RUNNING and self._endpoint[1]:
             self._over = self._over or self._patiently(lambda: day_over(*self._endpoint))
+        self._ordered = self._patiently(lambda: orders_pass(self.lease, self.folder, self._ordered))
         if state in {RunState.STOPPING, RunState.PAUSING} or self._over is not None:
             self._ask_to_stop(trainer)
 

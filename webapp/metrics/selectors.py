@@ -209,6 +209,18 @@ def newest_values(run: Run, names: Sequence[str], count: int) -> dict[str, list[
     return {name: list(values.values())[-count:] for name, values in found.items()}
 
 
+def figures_since(run: Run, names: Sequence[str], step: int) -> dict[int, dict[str, float]]:
+    """The figures of each step after ``step``, by step; those that are NaN or infinite are left out."""
+    sql = _WINNERS.format(where="AND name = ANY(%s) AND step > %s", stands=_STANDS)
+    found: dict[int, dict[str, float]] = {}
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT step, name, value FROM ({sql}) AS won ORDER BY step, name", [run.pk, list(names), step])  # noqa: S608
+        for at, name, value in cursor.fetchall():
+            if finite(value) is not None:
+                found.setdefault(at, {})[name] = value
+    return found
+
+
 def metric_names(run: Run) -> list[str]:
     """Names of the run's curves, found by hopping through the index rather than reading every point."""
     sql = (

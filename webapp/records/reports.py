@@ -23,6 +23,7 @@ REPORT_KINDS = (
     "checkpoints_removed",
     "tasks_held_out",
     "held_out_evaluated",
+    "rollout_order",
 )
 
 
@@ -131,6 +132,11 @@ def _stage(payload: Mapping[str, Any]) -> str:
     return report_text(f"event.stage_{payload['why']}", **places)
 
 
+def _order(payload: Mapping[str, Any]) -> str:
+    places = {name: payload[name] for name in ("by", "step", "group", "index")}
+    return report_text(f"event.order_{payload['act']}", **places)
+
+
 WORDS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "stage_started": _stage,
     "held": _held,
@@ -140,6 +146,7 @@ WORDS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "checkpoints_removed": _removed,
     "tasks_held_out": _held_out_tasks,
     "held_out_evaluated": _evaluated,
+    "rollout_order": _order,
 }
 
 

@@ -86,11 +86,11 @@ class _Last:
     tool: str
 
 
-def flight_of(run: Run) -> Flight | None:
-    """The card of a run that plays; ``None`` for others, and where nobody knows how many rollouts a step has."""
+def flight_of(run: Run, *, seen: bool = True) -> Flight | None:
+    """The card of a run that plays, else ``None``; of one that is not ``seen`` at first only the places."""
     if not run.method.plays or run.imported_from:
         return None
-    config, rollouts = config_at(run, run.step + 1), newest_rollouts(run, None)
+    config, rollouts = config_at(run, run.step + 1), newest_rollouts(run, None) if seen else []
     turns = last_turns(rollouts) if run.state in LEASED else {}
     phase = run.phase if run.state == RunState.RUNNING else ""
     words = _Words(turns, phase)

@@ -25,6 +25,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("<uuid:pk>/parts/", views.run_parts, name="run-parts"),
     path("<uuid:pk>/advisories/", views.run_advisories, name="run-advisories"),
     path("<uuid:pk>/spend/", views.run_spending, name="run-spend"),
+    path("<uuid:pk>/times/", views.run_times, name="run-times"),
     path("<uuid:pk>/stop/", views.run_stop_view, name="run-stop"),
     path("<uuid:pk>/pause/", views.run_pause_view, name="run-pause"),
     path("<uuid:pk>/resume/", views.run_resume_view, name="run-resume"),

@@ -41,6 +41,7 @@ from webapp.run_pages import page
 from webapp.run_pages.ended import Reader, context_of, told
 from webapp.run_pages.flight import flight_of
 from webapp.run_pages.held_out import held_out_of
+from webapp.run_pages.times import room_for, times_of
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
 from webapp.summary.summary import ENDED, summary_of
@@ -85,7 +86,8 @@ def run_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         "has_rollouts": has_rollouts,
         "read": import_report(run),
         "tiles": page.tiles(run),
-        "flight": flight_of(run),
+        "flight": flight_of(run, seen=tab == "curves"),
+        "places": room_for(run),
         "config": page.config_texts(run, places=_owns(project)),
         "changed": page.changed_options(run),
         "custom_code": page.custom_code(run),
@@ -185,6 +187,14 @@ def run_spending(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """What the run uses of its endpoint, against the limits; the part asks for itself again while the run goes on."""
     project, run = own_run(request, slug, pk)
     return render(request, "runs/_spend.html", {"project": project, "run": run, "spend": run_spend(run)})
+
+
+@login_required
+@require_GET
+def run_times(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """Where the time of its last steps went; an open page asks again when a step has ended."""
+    project, run = own_run(request, slug, pk)
+    return render(request, "runs/_times.html", {"project": project, "run": run, "times": times_of(run), "fresh": True})
 
 
 def _seq(request: HttpRequest) -> int | None:

@@ -128,6 +128,16 @@ export function stepWords(step, ended, all) {
 }
 
 /**
+ * Who ordered the end of which rollouts, as far as the page knows events.
+ * @param {Row[]} events
+ * @returns {Map<string, string>}
+ */
+export function ordersOf(events) {
+  const orders = events.filter((event) => event.kind === "rollout_order");
+  return new Map(orders.map((event) => [event.payload.rollout, event.payload.by]));
+}
+
+/**
  * Where the run page shows a rollout.
  * @param {Row} row
  */

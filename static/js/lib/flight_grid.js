@@ -1,6 +1,6 @@
 // @ts-check
 /** The grid of dots and the slowest rollouts below it, as the server drew them first: only what changes is touched. */
-import { h, setAttr, setText, t } from "./dom.js";
+import { h, one, setAttr, setText, t } from "./dom.js";
 import { duration, plain, scaleStep } from "./format.js";
 import {
   addressOf,
@@ -26,6 +26,7 @@ import { Roving } from "./roving.js";
  * @property {Map<string, Row[]>} turns
  * @property {boolean} whole whether the step's turns are known
  * @property {string} phase of the run
+ * @property {Map<string, string>} ordered who ordered the end of which rollouts
  * @property {number} at milliseconds, by the server's clock
  */
 
@@ -164,7 +165,8 @@ export class FlightGrid {
     const seconds = row ? Math.max(0, Math.floor((now.at - Date.parse(row.started_at)) / 1000)) : 0;
     setText(age, row ? duration(seconds, t) : "");
     setAttr(age, "data-slow", seconds > SLOW_S ? "" : null);
-    if (same && unheard(row, now)) return;
+    setAttr(line, "data-ordered", row && now.ordered.has(row.id) ? "" : null);
+    if (same && unheard(row, now) && !now.ordered.has(row.id)) return;
     setAttr(line, "data-rollout", row ? row.id : null);
     setAttr(link, "href", row ? addressOf(row) : null);
     setText(link, row ? [nameOf(row), plain(row.task || "")].filter(Boolean).join(" · ") : "");
@@ -177,6 +179,8 @@ export class FlightGrid {
    * @param {Now} now
    */
   about(row, now) {
+    const by = now.ordered.get(row.id);
+    if (by) return t("flight.ordered", { by: plain(by) });
     const turns = now.turns.get(row.id) || [];
     const words = [this.of.environment, t("turn", { n: turnOf(row, turns) }), waitsFor(turns, now.phase)];
     return words.filter(Boolean).join(" · ");
@@ -187,6 +191,20 @@ export class FlightGrid {
     const node = /** @type {Element | null} */ (target)?.closest?.(".flight-cell");
     setText(this.parts.about, node?.getAttribute("aria-label") ?? "");
   }
+}
+
+/**
+ * Ask before a rollout is ended: the dialog says which, and its form leads there.
+ * @param {Element} button
+ */
+export function askOrder(button) {
+  const [act, line] = [button.getAttribute("data-order"), button.closest("[data-rollout]")];
+  const dialog = document.getElementById(`order-${act}`);
+  if (!(dialog instanceof HTMLDialogElement) || !line) return;
+  const form = one(dialog, "form", HTMLFormElement);
+  form.action = `${form.dataset.address}${line.getAttribute("data-rollout")}/${act}/`;
+  setText(dialog.querySelector("[data-name]"), line.querySelector("a")?.textContent ?? "");
+  dialog.showModal();
 }
 
 /**

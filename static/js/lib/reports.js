@@ -15,6 +15,7 @@ export const REPORT_KINDS = [
   "checkpoints_removed",
   "tasks_held_out",
   "held_out_evaluated",
+  "rollout_order",
 ];
 
 /**
@@ -138,6 +139,8 @@ export function eventText(event, t) {
     return t(said.why === "torn" ? "event.torn" : "event.old", { names: said.paths.join(", ") });
   if (event.kind === "tasks_held_out") return heldOutText(said, t);
   if (event.kind === "held_out_evaluated") return evaluatedText(said, t);
+  if (event.kind === "rollout_order")
+    return t(`event.order_${said.act}`, { by: said.by, step: said.step, group: said.group, index: said.index });
   if (!said.error) return t("event.held_over", { step: said.step });
   const next = duration(Number(said.next_try_s), t);
   return t("event.held", { step: said.step, tries: said.tries, message: said.error.message, next });

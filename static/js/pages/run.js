@@ -1,7 +1,8 @@
 // @ts-check
 /** The run page: frames go into the state, the state goes onto the page, at most once a frame of the screen. */
 import { $, all, batched, data, maybe } from "../lib/dom.js";
-import { FlightGrid } from "../lib/flight_grid.js";
+import { ordersOf } from "../lib/flight.js";
+import { FlightGrid, askOrder } from "../lib/flight_grid.js";
 import { drawHead, drawHeld, drawLive, drawTiles } from "../lib/head.js";
 import { Live } from "../lib/live.js";
 import { drawCheckpoints, drawEvents, Log } from "../lib/log.js";
@@ -18,6 +19,8 @@ const terminal = new Set(page.terminal);
 /** @type {Set<string>} */
 let dirty = new Set();
 let skewMs = 0;
+/** @type {number | null} */
+let stepSeen = null;
 
 const curves = new CurvePanel({
   page,
@@ -98,6 +101,10 @@ const draw = batched(() => {
   const parts = dirty;
   dirty = new Set();
   const before = maybe("run")?.dataset.state;
+  if (state.run && stepSeen !== state.run.step) {
+    if (stepSeen !== null) document.dispatchEvent(new Event("tiltyard:step")); // its card is the server's
+    stepSeen = state.run.step;
+  }
   if (state.run && before && before !== state.run.state) dropMessages();
   if (state.run && (parts.has("run") || parts.has("rollouts"))) {
     drawHead(state.run, rolloutsOf(state, currentStep(state)), page);
@@ -108,7 +115,7 @@ const draw = batched(() => {
     drawTiles(state.curves);
     if (view.tab === "curves") curves.draw();
   }
-  if (["run", "rollouts", "turns", "snapshot"].some((part) => parts.has(part))) drawFlying();
+  if (["run", "rollouts", "turns", "events", "snapshot"].some((part) => parts.has(part))) drawFlying();
   if (reader && view.tab === "rollouts" && ["rollouts", "turns", "groups", "snapshot"].some((part) => parts.has(part)))
     reader.draw();
   if (parts.has("events")) {
@@ -141,6 +148,7 @@ function drawFlying() {
     turns: state.turns,
     whole: step !== null && state.whole.has(step),
     phase: state.run.state === "running" ? state.run.phase : "",
+    ordered: ordersOf(state.events),
     at: Date.now() + skewMs,
   });
 }
@@ -196,6 +204,8 @@ document.addEventListener("click", (event) => {
     showTab(tab);
     keepView(true);
   }
+  const order = target.closest("[data-order]");
+  if (order) askOrder(order);
   const link = target.closest("#flight-card a[href^='?']");
   if (link && reader && !event.metaKey && !event.ctrlKey) {
     event.preventDefault();

@@ -37,13 +37,13 @@ class Player:
         self.tasks: list[Task] = []
         self.engine = SimpleNamespace(figures=SimpleNamespace(busy_seconds=2.0))
 
-    async def play(self, task: Task, on_turn: Any) -> Trajectory:
+    async def play(self, task: Task, on_turn: Any, trajectory: Trajectory) -> None:
         self.tasks.append(task)
         self.engine.figures.busy_seconds += 0.5
         on_turn(task.messages, 0, 0.125, None)
         on_turn([Message(role="assistant", content="5")], 3, 0.25, None, "not JSON")
         group, index = (int(part[1:]) for part in task.episode_id.split("-")[2:])
-        return cast(Trajectory, self._play(group, index))
+        vars(trajectory).update(vars(self._play(group, index)))
 
 
 def played(group: int, index: int) -> Trajectory:

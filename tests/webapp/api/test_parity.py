@@ -101,6 +101,8 @@ SAME: dict[str, str] = {
     REWARD + "try/": "POST /rewards/{spec_id}/try",
     REWARD + "delete/": "DELETE /rewards/{spec_id}",
     PROJECT + "rewards/cases/" + OWN_PK + "delete/": "DELETE /reward-cases/{case_id}",
+    PROJECT + "rollouts/" + OWN_PK + "end/": "POST /rollouts/{rollout_id}/end",
+    PROJECT + "rollouts/" + OWN_PK + "fail/": "POST /rollouts/{rollout_id}/fail",
     PROJECT + "rollouts/" + OWN_PK + "case/": "POST /rollouts/{rollout_id}/case",
     PROJECT + "rollouts/" + OWN_PK + "branches/new/": "POST /rollouts/{rollout_id}/branches",
     PROJECT + "rollouts/" + OWN_PK + "branches/<uuid:branch_id>/save/": "POST /branches/{branch_id}/save",

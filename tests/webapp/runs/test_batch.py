@@ -223,6 +223,11 @@ def test_a_checkpoint_is_saved() -> None:
     assert batch.run_changes == {"health": {"save_seconds": 2.5}} and len(batch) == 1
     assert batch_of(j.CheckpointSaved(step=3, path="x", bytes=0)).run_changes == {}
     assert batch_of(j.CheckpointSaved(step=3, path="x", bytes=0, seconds=math.nan)).run_changes == {}
+    assert batch_of(j.CheckpointSaved(step=3, path="x", bytes=0, seconds=math.nan)).points == {}
+
+
+def test_what_a_save_took_is_a_figure_of_its_step() -> None:
+    assert batch_of(j.CheckpointSaved(step=3, path="x", bytes=0, seconds=2.5)).points == {("timing/saving", 3): 2.5}
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,17 @@ class RolloutWhole(Rollout):
     after: int | None = Field(description="number of the next turn, for /turns; null at the end")
 
 
+class Ordered(BaseModel):
+    """What was ordered of a rollout in flight."""
+
+    rollout: str
+    act: str = Field(description="end or fail")
+    by: str
+    step: int
+    group: int
+    index: int
+
+
 class Turns(BaseModel):
     """A part of a transcript."""
 

@@ -27,6 +27,7 @@ def event_kind(kind: str) -> str:
         "tasks_held_out": _("held-out tasks"),
         "held_out_evaluated": _("evaluation"),
         "stage_started": _("stage"),
+        "rollout_order": _("rollout"),
     }
     return names.get(kind, kind)
 
