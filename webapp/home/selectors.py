@@ -57,7 +57,7 @@ def project_counts(project: Project) -> dict[str, int]:
         "open": Subquery(runs.annotate(number=still).values("number")),
         **{model.__name__: _named_in(model) for model in SHELVED},
     }
-    found = Project.objects.filter(pk=project.pk).values(**asked).get()
+    found: dict[str, Any] = Project.objects.filter(pk=project.pk).values(**asked).get()
     return {name: count or 0 for name, count in found.items()}
 
 
