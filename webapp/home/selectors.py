@@ -57,8 +57,8 @@ def project_counts(project: Project) -> dict[str, int]:
         "open": Subquery(runs.annotate(number=still).values("number")),
         **{model.__name__: _named_in(model) for model in SHELVED},
     }
-    found: Any = Project.objects.filter(pk=project.pk).values(**asked).get()
-    return {name: count or 0 for name, count in found.items()}
+    found = Project.objects.filter(pk=project.pk).values_list(*asked.values()).get()
+    return {name: count or 0 for name, count in zip(asked, found, strict=True)}
 
 
 def shelves(project: Project, counts: dict[str, int]) -> list[Shelf]:
