@@ -11,7 +11,7 @@ from training.metrics import METRICS
 from webapp.figures import duration, figure, percent
 from webapp.metrics.ends import Ends, Spent, Taken, taken
 from webapp.model_pages.scores import Score
-from webapp.registry.models import Checkpoint, CheckpointState
+from webapp.registry.models import Checkpoint
 from webapp.runs.config import config_of
 from webapp.runs.models import Run
 from webapp.text import translated
@@ -125,9 +125,8 @@ def best_of(run: Run, ways: dict[str, Ends], checkpoints: Sequence[Checkpoint]) 
 
 
 def nearest(checkpoints: Sequence[Checkpoint], step: int) -> Checkpoint | None:
-    """The whole checkpoint nearest to a step: of equally near ones the finished model, then the later."""
-    whole = [item for item in checkpoints if item.state == CheckpointState.WHOLE]
-    return min(whole, key=lambda item: (abs(item.step - step), not item.final, -item.step), default=None)
+    """Of whole checkpoints the nearest to a step: of equally near ones the finished model, then the later."""
+    return min(checkpoints, key=lambda item: (abs(item.step - step), not item.final, -item.step), default=None)
 
 
 def held_out_of(run: Run, score: Score | None) -> HeldOut | None:

@@ -54,6 +54,12 @@ def test_of_equally_good_steps_the_first_is_the_best(ended: Ended) -> None:
     assert best is not None and (best.step, best.value, best.window, best.checkpoint) == (8, 1.0, 5, None)
 
 
+def test_one_lucky_step_is_not_the_best(ended: Ended) -> None:
+    run = ended(success=[1.0] + [0.5] * 9)
+    best = best_of(run, ways_of(run), [])
+    assert best is not None and (best.step, best.value, best.window) == (5, pytest.approx(0.6), 5)
+
+
 def test_what_is_no_number_counts_for_nothing_and_lost_steps_are_not_counted_twice(ended: Ended) -> None:
     run = ended(success=[0.0, math.nan, 0.2, math.inf, 0.9, 0.9])
     assert ways_of(run)[SUCCESS].total == 4
@@ -85,6 +91,9 @@ def test_the_nearest_whole_checkpoint_is_offered(ended: Ended) -> None:
     found = whole_checkpoints(run)
     assert [nearest(found, step) for step in (1, 3, 4, 5, 9)] == [two, two, six, six, six]
     assert nearest([], 3) is None
+    six.pk, six.path, six.final = None, "1/model", True
+    six.save()
+    assert nearest(whole_checkpoints(run), 6) == six, "the finished model has the same weights, and a page"
 
 
 def test_the_reward_is_followed_where_nothing_judged_the_tasks(ended: Ended) -> None:
