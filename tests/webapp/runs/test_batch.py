@@ -370,9 +370,7 @@ OUT_OF_RANGE: dict[str, list[j.Event]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("what", "event"), [(what, event) for what, events in OUT_OF_RANGE.items() for event in events]
-)
+@pytest.mark.parametrize(("what", "event"), [(what, one) for what, some in OUT_OF_RANGE.items() for one in some])
 def test_a_number_out_of_range_is_named(what: str, event: j.Event) -> None:
     event.t = T
     with pytest.raises(BadEvent, match=f"^{what} -?\\d+ is out of range$"):
