@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from uuid import UUID
 
-from django.db.models import Q
+from django.db.models import Case, Q, When
 
 from training.algorithms.checkpoints import pin, verify
 from training.errors import ModelError
@@ -19,6 +19,7 @@ from webapp.storage import attempt_dir, run_dir
 
 LOOKED_AT = 20
 WHOLE_MOST = 200
+SAVED_MOST = 300
 RESUMABLE = frozenset({RunState.PAUSED, RunState.FAILED, RunState.CANCELLED})
 
 
@@ -29,6 +30,12 @@ def newest_checkpoint(run: Run, *, final: bool = False) -> Checkpoint | None:
     that a finished run left counts too.
     """
     return next(_present(run, final=final), None)
+
+
+def saved_checkpoints(run: Run) -> list[Checkpoint]:
+    """What the run saved: what is whole first, the newest first, then what is gone; ``SAVED_MOST`` at most."""
+    gone = Case(When(state=CheckpointState.WHOLE, then=0), default=1)
+    return list(Checkpoint.objects.filter(run=run).order_by(gone, "-attempt", "-step", "final")[:SAVED_MOST])
 
 
 def whole_checkpoints(run: Run) -> list[Checkpoint]:

@@ -21,7 +21,7 @@ from webapp.advisories.selectors import Advised, advised
 from webapp.comparison.boards import own_figures
 from webapp.comparison.official import bfcl_score_files, official_of
 from webapp.endpoints.selectors import run_spend
-from webapp.engine.resuming import GoingOn, whole_checkpoints
+from webapp.engine.resuming import GoingOn, saved_checkpoints, whole_checkpoints
 from webapp.engine.services import run_pause, run_resume, run_stop
 from webapp.environments.selectors import baseline_short
 from webapp.failures import failure
@@ -35,7 +35,7 @@ from webapp.records.family import family_of
 from webapp.records.marks import ARCHIVABLE
 from webapp.records.reports import held_text, report_lines
 from webapp.records.selectors import run_view, stalled
-from webapp.registry.models import Checkpoint
+from webapp.registry.models import Checkpoint, CheckpointState
 from webapp.rollouts.selectors import newest_rollouts, rollout_view
 from webapp.run_pages import page
 from webapp.run_pages.ended import Reader, context_of, told
@@ -48,7 +48,7 @@ from webapp.summary.summary import ENDED, summary_of
 from webapp.teams.access import can_edit
 from webapp.teams.models import Project, Role, User
 
-CHILDREN_SHOWN = 5
+CHILDREN_SHOWN, CHECKPOINTS_SHOWN = 5, 100
 CHECKED = frozenset({RunState.DRAFT, RunState.QUEUED})
 """States in which the check before the launch is news."""
 
@@ -73,7 +73,8 @@ def run_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         "groups": reverse("run-group", args=[slug, pk, 0, 0]).removesuffix("0/0/"),
         "events": reverse("run-events", args=[slug, pk]),
     }
-    family, whole = family_of(run), whole_checkpoints(run)
+    family, saved = family_of(run), saved_checkpoints(run)
+    whole = [each for each in saved if each.state == CheckpointState.WHOLE]
     found = advised(run, whole)
     context = {
         **_by_state(project, run, found, whole),
@@ -93,7 +94,7 @@ def run_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         "custom_code": page.custom_code(run),
         "events": events,
         "older": older,
-        "checkpoints": run.checkpoints.order_by("-step", "-attempt")[:100],
+        "checkpoints": sorted(saved, key=lambda each: (each.step, each.attempt), reverse=True)[:CHECKPOINTS_SHOWN],
         "log": log,
         "log_older": log_older,
         "data": page.page_data(run, urls, tab) | {"has_rollouts": has_rollouts, "can_pin": can_edit(project)},
