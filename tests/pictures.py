@@ -17,7 +17,7 @@ from playwright.sync_api import Page, sync_playwright
 
 ROOT = Path(__file__).resolve().parent.parent
 CHROMIUM = "/usr/bin/chromium"
-SIZE = {"width": 1360, "height": 900}
+WIDTH = 1360
 RUN = "first-grpo"
 LANGUAGES = {"en": "", "zh-hans": "-zh"}
 
@@ -31,8 +31,9 @@ class Camera:
         page.wait_for_selector("#run-state[data-state=succeeded]")
         self.run = re.sub(r"[?#].*", "", page.url)
 
-    def take(self, name: str, place: str, ready: str, act: Any = None) -> None:
+    def take(self, name: str, place: str, ready: str, act: Any = None, height: int = 900) -> None:
         """Go to a place of the run, wait for what must be there, and keep what a person sees."""
+        self.page.set_viewport_size({"width": WIDTH, "height": height})
         self.page.goto(urljoin(self.run, place))
         self.page.wait_for_selector(ready)
         if act is not None:
@@ -54,7 +55,7 @@ def pictures(link: str, folder: Path) -> None:
     """All pictures in both languages."""
     with sync_playwright() as play:
         browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        context = browser.new_context(viewport=SIZE, color_scheme="light")
+        context = browser.new_context(color_scheme="light")
         page = context.new_page()
         page.goto(link)
         page.locator("main button").first.click()
@@ -63,11 +64,13 @@ def pictures(link: str, folder: Path) -> None:
             page.goto(urljoin(link, "/p/demo/runs/"))
             speak(page, language)
             camera = Camera(page, folder, ending)
-            camera.take("run", "", "#charts .js-plotly-plot")
+            camera.take("run", "", "#charts .js-plotly-plot", height=1330)
             camera.take("rollouts", "rollouts/?outcome=failed&sort=-surprise", ".found-row")
             camera.take("rollout", "rollouts/?outcome=failed&sort=-surprise", ".found-row", failed_rollout)
             camera.take("tasks", "tasks/", "main table, main svg")
-            camera.take("lab", f"../../rewards/lab/?run={camera.run.rstrip('/').rpartition('/')[2]}", "#groups *")
+            camera.take(
+                "lab", f"../../rewards/lab/?run={camera.run.rstrip('/').rpartition('/')[2]}", "#lab-groups .rollout"
+            )
         browser.close()
 
 
