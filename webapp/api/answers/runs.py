@@ -129,6 +129,7 @@ class Pin(BaseModel):
     names: list[str] = Field(description="the metrics that it draws")
     view: Object = Field(description="smooth, log, x and stack")
     components: dict[str, str] = Field(description="titles of the run's reward components, in the spec's order")
+    weights: dict[str, float] | None = Field(description="to stack them; null: no one weight says it")
     ended: bool = Field(description="whether the run has ended")
     pinned_by: str
 
