@@ -58,7 +58,9 @@ def open_run(page: Page, run: Run, query: str = "") -> None:
 
 
 def drag(page: Page, chart: str, share: float) -> None:
-    box = page.locator(f'[data-chart="{chart}"] .nsewdrag').bounding_box()
+    place = page.locator(f'[data-chart="{chart}"] .nsewdrag')
+    place.scroll_into_view_if_needed()
+    box = place.bounding_box()
     assert box is not None
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
     page.mouse.move(x, y)

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from tests.servers import ROOT
-from training.journal import JOURNAL_NAME, Metrics, RolloutStarted, TurnAdded, read_events
+from training.journal import JOURNAL_NAME, CheckpointSaved, Metrics, RolloutStarted, TurnAdded, read_events
 from webapp.datasets.models import Dataset
 from webapp.metrics.models import MetricPoint
 from webapp.rewards.models import RewardSpec
@@ -174,6 +174,8 @@ def database_equals_journal(run: Run) -> None:
     for _, event in read_events(attempt_dir(run.pk, run.attempt) / JOURNAL_NAME, 0, 1 << 30):
         if isinstance(event, Metrics):
             points |= {(event.step, name): value for name, value in event.values.items()}
+        if isinstance(event, CheckpointSaved) and event.seconds is not None and not event.final:
+            points[event.step, "timing/saving"] = event.seconds
         rollouts += isinstance(event, RolloutStarted)
         turns += isinstance(event, TurnAdded)
     stored = {(p.step, p.name): p.value for p in MetricPoint.objects.filter(run=run)}

@@ -137,7 +137,7 @@ def test_a_weight_is_moved_looked_at_saved_and_launched(
     page.locator("#lab-shown:text-is('1–2 of 2 groups')").wait_for()
     page.reload()  # keeps the weight and the view
     page.locator('[data-tile="reward"] .tile-value:text-is("0.65")').wait_for()
-    assert page.locator(".group h3").all_inner_texts() == ["Step 1 · group 1", "Step 1 · group 3"]
+    assert page.locator(".group h2").all_inner_texts() == ["Step 1 · group 1", "Step 1 · group 3"]
     page.select_option("#lab-only", "all")
     page.locator("#lab-shown:text-is('1–4 of 4 groups')").wait_for()
 

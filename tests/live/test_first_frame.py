@@ -7,6 +7,7 @@ import json
 import math
 import threading
 import time
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -205,8 +206,11 @@ async def test_the_snapshot_of_a_run_that_has_ended_is_kept_until_it_changes(wat
     await in_db(watched.step)(1)
     await in_db(lambda: Run.objects.filter(pk=watched.run.pk).update(state="succeeded"))()
     found = await feed.feed().first(watched.run.pk, None)
-    since, task = feed.feed()._reads[(feed._read_snapshot, watched.run.pk)]
-    feed.feed()._reads[(feed._read_snapshot, watched.run.pk)] = (since - 60, task)  # a minute ago
+    held = feed.feed()._reads[(feed._read_snapshot, watched.run.pk)]
+    feed.feed()._reads[(feed._read_snapshot, watched.run.pk)] = replace(
+        held,
+        since=held.since - 60,  # a minute ago
+    )
     assert await feed.feed().first(watched.run.pk, None, found.seq) is found
     assert await feed.feed().first(watched.run.pk, None, found.seq + 1) is not found  # its page was made of a later one
 

@@ -13,7 +13,8 @@ from webapp.runs.models import Attempt, Run, RunEvent
 
 WINDOW = 5
 """Steps over which a best value is averaged: of single steps the luckiest would always win."""
-_FINITE = "value > '-Infinity' AND value < 'Infinity'"  # NaN is above infinity here
+_FINITE = "abs(value) < 1e150"
+"""NaN is above all here; PostgreSQL's means add squares, and those of larger values overflow."""
 _ENDS = (
     "WITH won AS ({won}), placed AS (SELECT name, step, value, count(*) OVER (PARTITION BY name) AS total,"
     " row_number() OVER (PARTITION BY name ORDER BY step) AS place, avg(value) OVER"

@@ -139,7 +139,7 @@ def test_a_table_alone_has_no_empty_boxes(project: Project, bob: User, client_fo
     said = " ".join(str(event.payload) for event in item.run.events.all())
     assert "no end" not in said and "final model" not in said
     page = client_for(bob).get(reverse("run-detail", args=[project.slug, item.run.pk]) + "?tab=rollouts")
-    assert 'id="panel-rollouts"' not in page.content.decode() and 'data-metric="reward"' in page.content.decode()
+    assert 'id="panel-rollouts"' not in page.content.decode() and 'id="ended-reward"' in page.content.decode()
 
 
 @pytest.mark.parametrize(
