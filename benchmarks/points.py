@@ -83,7 +83,9 @@ def opened(context: Any, url: str) -> tuple[float, float, float]:
     page.wait_for_function(USABLE, timeout=60_000, polling="raf")
     usable = time.monotonic() - began
     used = processor_s(page) - before
-    box = page.locator('[data-chart="reward"] .nsewdrag').bounding_box()
+    place = page.locator('[data-chart="reward"] .nsewdrag')
+    place.scroll_into_view_if_needed()
+    box = place.bounding_box()
     x, y, width = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2, box["width"] * ZOOM_STEPS / 25_000
     page.mouse.move(x, y)
     page.mouse.down()
@@ -116,7 +118,7 @@ def main() -> int:
         path, name, cookie, points = site.shell(FILL, timeout=300).splitlines()[-1].split()
         origin = f"http://127.0.0.1:{site.port}"
         chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        context = chromium.new_context(base_url=origin, viewport={"width": 1360, "height": 900})
+        context = chromium.new_context(base_url=origin, viewport={"width": 1360, "height": 1400})
         context.add_cookies([{"name": name, "value": cookie, "url": origin}])
         first = opened(context, path)  # nothing is in any cache
         found = [opened(context, path) for _number in range(OPENINGS)]
