@@ -40,8 +40,12 @@ def saved_checkpoints(run: Run) -> list[Checkpoint]:
 
 def whole_checkpoints(run: Run) -> list[Checkpoint]:
     """What the run saved and is marked whole, finished models too, the newest first; ``WHOLE_MOST`` at most."""
-    rows = Checkpoint.objects.filter(run=run, state=CheckpointState.WHOLE)
-    return list(rows.order_by("-attempt", "-step", "final")[:WHOLE_MOST])
+    return whole_among(saved_checkpoints(run))
+
+
+def whole_among(saved: Sequence[Checkpoint]) -> list[Checkpoint]:
+    """``whole_checkpoints`` of what was read before."""
+    return [each for each in saved if each.state == CheckpointState.WHOLE][:WHOLE_MOST]
 
 
 def _present(run: Run, *, final: bool = False) -> Iterator[Checkpoint]:

@@ -9,7 +9,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from webapp.pins.models import PinnedChart
-from webapp.runs.config import component_titles, scored_components, stack_weights
+from webapp.runs.config import component_titles, config_of, scored_components, stack_weights
 from webapp.runs.states import TERMINAL
 from webapp.strings import metric_titles
 from webapp.teams.models import Project
@@ -34,7 +34,7 @@ def pin_view(pin: PinnedChart, titles: dict[str, str]) -> dict[str, Any]:
         "names": pin.names,
         "view": pin.view,
         "components": component_titles(scored_components(pin.run)),
-        "weights": stack_weights(pin.run),
+        "weights": stack_weights(config_of(pin.run)),
         "ended": pin.run.state in TERMINAL,
         "pinned_by": pin.created_by.username if pin.created_by else _("somebody who has left"),
     }

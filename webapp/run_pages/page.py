@@ -27,7 +27,7 @@ from webapp.metrics.selectors import metric_names, newest_values
 from webapp.records.reports import REPORT_KINDS, event_text, report_text
 from webapp.records.selectors import event_view
 from webapp.run_pages.flight import environment_of
-from webapp.runs.config import all_components, component_titles, config_at, config_of, stack_weights
+from webapp.runs.config import all_components, component_titles, config_of, of_step, stack_weights
 from webapp.runs.differences import Changed, differences
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.states import TERMINAL, RunState
@@ -134,8 +134,9 @@ def custom_code(run: Run) -> list[tuple[str, str]]:
 
 def page_data(run: Run, urls: dict[str, str], tab: str) -> dict[str, Any]:
     """What the page's script needs to know beside the frames."""
-    config = config_at(run, run.step + 1)
-    components = _components(run, config_of(run))
+    job = config_of(run)
+    config = of_step(run, job, run.step + 1) if job is not None else None
+    components = _components(run, job)
     weights = {item.name: item.weight for item in components}
     expected = config.rollouts_per_step if config and run.method.plays else None
     return {
@@ -153,7 +154,7 @@ def page_data(run: Run, urls: dict[str, str], tab: str) -> dict[str, Any]:
         "urls": urls,
         "weights": weights,
         "components": component_titles(components),
-        "stack": stack_weights(run),
+        "stack": stack_weights(job),
         "imported": bool(run.imported_from),
         "per_step": expected,
         "group_size": config.group_size if config and run.method.plays else None,

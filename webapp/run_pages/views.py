@@ -21,7 +21,7 @@ from webapp.advisories.selectors import Advised, advised
 from webapp.comparison.boards import own_figures
 from webapp.comparison.official import bfcl_score_files, official_of
 from webapp.endpoints.selectors import run_spend
-from webapp.engine.resuming import GoingOn, saved_checkpoints, whole_checkpoints
+from webapp.engine.resuming import GoingOn, saved_checkpoints, whole_among, whole_checkpoints
 from webapp.engine.services import run_pause, run_resume, run_stop
 from webapp.environments.selectors import baseline_short
 from webapp.failures import failure
@@ -35,7 +35,7 @@ from webapp.records.family import family_of
 from webapp.records.marks import ARCHIVABLE
 from webapp.records.reports import held_text, report_lines
 from webapp.records.selectors import run_view, stalled
-from webapp.registry.models import Checkpoint, CheckpointState
+from webapp.registry.models import Checkpoint
 from webapp.rollouts.selectors import newest_rollouts, rollout_view
 from webapp.run_pages import page
 from webapp.run_pages.ended import Reader, context_of, told
@@ -74,7 +74,7 @@ def run_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         "events": reverse("run-events", args=[slug, pk]),
     }
     family, saved = family_of(run), saved_checkpoints(run)
-    whole = [each for each in saved if each.state == CheckpointState.WHOLE]
+    whole = whole_among(saved)
     found = advised(run, whole)
     context = {
         **_by_state(project, run, found, whole),

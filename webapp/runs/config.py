@@ -49,19 +49,19 @@ def all_components(config: JobConfig | None) -> list[RewardComponent]:
 
 def scored_components(run: Run) -> list[RewardComponent]:
     """The reward components of a run and of its stages, each name once, those that stand by default included."""
-    config = config_of(run)
-    courses = config.courses if config is not None else []
-    parts = (part for course in courses for part in course.rewards.components or default_components())
-    return list({part.name: part for part in parts}.values())
+    return list({part.name: part for course in _scored_by(config_of(run)) for part in course}.values())
 
 
-def stack_weights(run: Run) -> dict[str, float] | None:
+def _scored_by(config: JobConfig | None) -> list[list[RewardComponent]]:
+    """What each stage of a job is scored by, or the job itself; those that stand by default included."""
+    return [course.rewards.components or default_components() for course in (config.courses if config else [])]
+
+
+def stack_weights(config: JobConfig | None) -> dict[str, float] | None:
     """What each component's mean is multiplied by so that they add up to the reward; ``None`` where no one number says
     it: a schedule, a scale, or stages that weigh it differently."""
-    config = config_of(run)
-    courses = config.courses if config is not None else []
     weights: dict[str, float] = {}
-    for part in (part for course in courses for part in course.rewards.components or default_components()):
+    for part in (part for course in _scored_by(config) for part in course):
         if part.schedule or part.scale or weights.setdefault(part.name, part.weight) != part.weight:
             return None
     return weights or None
@@ -74,7 +74,7 @@ def component_curves(run: Run) -> dict[str, int]:
 
 def common_components(config: JobConfig | None) -> list[RewardComponent]:
     """What every rollout of a job was scored by: the components that are the same in all of its stages."""
-    courses = [course.rewards.components or default_components() for course in (config.courses if config else [])]
+    courses = _scored_by(config)
     return [part for part in courses[0] if all(part in course for course in courses)] if courses else []
 
 

@@ -1,6 +1,7 @@
 // @ts-check
 /** The charts that are pinned to a project's page, with the figures of their runs as of now. */
 import { $, data, h, setText, t } from "../lib/dom.js";
+import { ask } from "../lib/ask.js";
 import { Curves } from "../lib/curves.js";
 import { partAround } from "../lib/closer.js";
 import { loadPlotly } from "../lib/plotly.js";
@@ -14,19 +15,6 @@ const page = data("pins-data");
 const AGAIN_MS = 30_000; // while a run goes on
 const POINTS = 400;
 const PART_POINTS = 2000;
-
-/**
- * @param {string} url
- * @returns {Promise<any>} null where there is no answer
- */
-async function ask(url) {
-  try {
-    const answer = await fetch(url, { headers: { Accept: "application/json" } });
-    return answer.ok ? await answer.json() : null;
-  } catch {
-    return null;
-  }
-}
 
 class Pinned {
   /**

@@ -1,6 +1,7 @@
 // @ts-check
 /** Other runs on the axes of this one, and axes other than steps: both are asked of the API. */
 import { $, h, keyed, setAttr, setText, t } from "../lib/dom.js";
+import { ask } from "../lib/ask.js";
 import { partAround } from "../lib/closer.js";
 import { addCurves } from "../lib/points.js";
 import { emptyState } from "../lib/state.js";
@@ -15,19 +16,6 @@ const PART_POINTS = 2000;
 const AGAIN_MS = 30_000; // what other runs that go on have become
 const FIND_MS = 250;
 const NAMES_MAX = 100; // of one question
-
-/**
- * @param {string} url
- * @returns {Promise<any>} null where there is no answer
- */
-async function ask(url) {
-  try {
-    const answer = await fetch(url, { headers: { Accept: "application/json" } });
-    return answer.ok ? await answer.json() : null;
-  } catch {
-    return null;
-  }
-}
 
 export class Beside {
   /** @param {{page: Record<string, any>, view: import("../lib/view.js").View, state: import("../lib/state.js").State, names: () => string[], onChange: () => void}} options */

@@ -17,7 +17,7 @@ from webapp.rewards.lab import page as lab_page
 from webapp.rewards.models import RewardSpec
 from webapp.rollouts.models import Rollout
 from webapp.run_pages import page
-from webapp.runs.config import component_curves, scored_components, stack_weights
+from webapp.runs.config import component_curves, config_of, scored_components, stack_weights
 from webapp.teams.models import Project, User
 
 Clients = Callable[..., Client]
@@ -108,4 +108,5 @@ def test_components_are_stacked_by_the_one_weight_that_each_has(
     if stages:
         later = {"name": "two", "rewards": {"components": stages}}
         config["curriculum"] = {"stages": [{"name": "one", "until_step": 2}, later]}
-    assert stack_weights(make_run(config=JobConfig.model_validate(config | {"run": {"max_steps": 9}}))) == weights
+    run = make_run(config=JobConfig.model_validate(config | {"run": {"max_steps": 9}}))
+    assert stack_weights(config_of(run)) == weights
