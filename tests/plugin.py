@@ -8,8 +8,10 @@ own database (pytest-django's suffix), Redis database and data folder.
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,7 +70,36 @@ def _set_environment() -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_load_initial_conftests() -> Iterator[None]:
     """A wrapper runs before pytest-django's own implementation, which reads the settings."""
+    gc.disable()  # while all tests are imported
     if FOLDER_VARIABLE not in os.environ:
         _start_services()
     _set_environment()
     return (yield)
+
+
+MANY_MODULES = 150
+_put_aside = 0
+
+
+def _put_imports_aside() -> None:
+    """Modules stay as long as the session, and each collection walks all of them: 0.3 s once torch is there.
+
+    Trainers collect when they begin, and the interpreter does now and then, so whatever was imported is taken out of
+    sight as soon as it is much.
+    """
+    global _put_aside
+    if len(sys.modules) - _put_aside >= MANY_MODULES:
+        gc.collect()
+        gc.freeze()
+        _put_aside = len(sys.modules)
+
+
+def pytest_collection_finish() -> None:
+    """All tests are imported."""
+    _put_imports_aside()
+    gc.enable()
+
+
+def pytest_runtest_teardown() -> None:
+    """A test may have imported a library."""
+    _put_imports_aside()

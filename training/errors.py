@@ -94,6 +94,12 @@ class DataError(TiltyardError):
     code, boundary = "data_unreadable", Boundary.DATA
 
 
+class CannotContinue(DataError):
+    """A recorded rollout cannot be continued from at this turn."""
+
+    code = "cannot_continue"
+
+
 class ModelError(TiltyardError):
     """A model folder is missing, incomplete or unsafe."""
 

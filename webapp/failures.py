@@ -41,6 +41,10 @@ CODES: dict[str, Words] = {
         gettext_noop("The dataset cannot be read."),
         gettext_noop("See the dataset's page; upload a fixed version if rows are broken."),
     ),
+    "cannot_continue": Words(
+        gettext_noop("There is nothing to continue from at this turn."),
+        gettext_noop("Continue from an earlier turn, on the page of the rollout's branches."),
+    ),
     "model_unusable": Words(
         gettext_noop("The model cannot be used."),
         gettext_noop("Choose a folder with config.json, tokenizer files and safetensors weights, and no code."),

@@ -56,6 +56,11 @@ def attempt_dir(run_id: UUID, attempt: int) -> Path:
     return run_dir(run_id) / str(int(attempt))
 
 
+def rewind_file(run_id: UUID, rollout_id: UUID, turn: int) -> Path:
+    """The past of rollouts that go on from a turn of a recorded one; it goes with the recorded run."""
+    return run_dir(run_id) / "rewinds" / f"{UUID(str(rollout_id))}-{int(turn)}.json"
+
+
 def run_export_file(run_id: UUID, export_id: UUID) -> Path:
     """One file that was made of a run's metrics for downloading."""
     return run_dir(run_id) / "exports" / str(UUID(str(export_id)))

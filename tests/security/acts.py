@@ -166,6 +166,9 @@ ACTS: dict[str, Act] = {
     PROJECT + "rollouts/" + OWN_PK + "branches/<uuid:branch_id>/save/": Act(
         "dataset_added", {"kind": "row", "name": "branches"}
     ),
+    PROJECT + "rollouts/" + OWN_PK + "branches/continue/": Act(
+        "run_launched", {"contestant": "policy:empty", "turn": "1", "times": "1"}
+    ),
     PROJECT + "rollouts/" + OWN_PK + "end/": Act("rollout_ended"),
     PROJECT + "rollouts/" + OWN_PK + "fail/": Act("rollout_failed"),
     PROJECT + "rollouts/" + OWN_PK + "case/": Act("case_saved", {"name": "kept", "low-0": "0", "high-0": "1"}),
@@ -237,6 +240,7 @@ ACTS: dict[str, Act] = {
     API + "runs/<uuidstr:run_id>/resume": Act("run_resumed"),
     API + "datasets/<uuidstr:dataset_id>/make": Act("dataset_added", {"operation": "split", "names": ["a", "b"]}),
     API + "runs/<uuidstr:run_id>/exports": Act("run_exported", {"to": "csv"}),
+    API + "rollouts/<uuidstr:rollout_id>/continue": Act("run_launched", {"contestant": "policy:empty", "turn": 1}),
     API + "branches/<uuidstr:branch_id>/save": Act("dataset_added", {"kind": "row", "name": "branches"}),
     API + "rollouts/<uuidstr:rollout_id>/end": Act("rollout_ended"),
     API + "rollouts/<uuidstr:rollout_id>/fail": Act("rollout_failed"),

@@ -74,6 +74,12 @@ def _prepare(route: str, places: dict[str, Any], alice: User, client: Client) ->
     elif tail in ("end/", "fail/"):
         Run.objects.filter(rollouts=places["rollouts"]).update(state="running", attempt=1, lease_owner="w")
         Rollout.objects.filter(pk=places["rollouts"]).update(status="running", attempt=1)
+    elif "rollouts/<" in route and tail == "continue/":
+        config = places["config"].model_dump(mode="json") | {"kind": "evaluate"}
+        config["data"]["train"] = ""  # its environment drew the task
+        Rollout.objects.filter(pk=places["rollouts"]).update(row=0)
+        url = {"environment": config["environment"] | {"url": "http://127.0.0.1:9"}}
+        Run.objects.filter(rollouts=places["rollouts"]).update(kind="evaluate", config=config, resolved=config | url)
     elif tail == "reopen/":
         VoteRound.objects.update(closed_at=timezone.now())
     elif (route.startswith(PROJECT) and tail == "delete/") or (

@@ -7,6 +7,8 @@ goes on after the last step that an earlier one finished.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from training.algorithms.cast import Cast, cast_of, prepare
 from training.algorithms.job import Job
 from training.algorithms.tasks import playable
@@ -20,6 +22,7 @@ from training.rewards.combining import SCHEDULES_ENDED
 from training.rewards.scoring import score_episode
 from training.rollout.figures import sample_figures
 from training.rollout.finished import StepRollouts
+from training.rollout.past import read_past
 from training.rollout.streaming import StreamingCollector
 
 
@@ -73,6 +76,8 @@ def _play(job: Job, rows: list[Row], steps: list[list[int]], components: list[Re
         job.step = step
 
     collector = StreamingCollector(config, rows, cast.player, score, job.journal, job.stop, job.attempt)
+    if config.evaluate.continue_from:
+        collector.past = read_past(Path(config.evaluate.continue_from))
     todo = [
         (number, [place for place in tasks for _ in range(config.group_size)])
         for number, tasks in enumerate(steps, 1)

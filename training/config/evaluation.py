@@ -77,6 +77,16 @@ class EvaluateConfig(Group):
         ge=0,
         le=20,
     )
+    continue_from: str = option(
+        "",
+        title=_("Continues from"),
+        help=_(
+            "A turn of a recorded rollout that rollouts continue from: `rollout:<id>@<turn>`. Set by *Go on* on the "
+            "page of a rollout's branches. Only jobs of kind `evaluate`."
+        ),
+        widget="registration",
+        max_length=500,
+    )
     policy: Literal["none", "empty", "repeat", "copy_prompt", "one_tool", "claim_success", "beg"] = option(
         "none",
         title=_("Scripted policy"),

@@ -131,7 +131,7 @@ class EndpointPlayer(Player):
     tells_tools: bool = False
 
     async def _sample(self, task: Task, trajectory: Trajectory) -> Sample:
-        room = self.rollout.max_completion_tokens - len(trajectory.completion_ids)
+        room = self.rollout.max_completion_tokens - trajectory.episode_ids
         limit = min(self.rollout.max_turn_tokens, room)
         body: dict[str, Any] = {
             "messages": self._messages(trajectory),

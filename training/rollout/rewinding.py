@@ -93,9 +93,17 @@ class Rewound:
 
 async def rewind(session: Session, recording: Recording, turns: int, *, stateless: bool = False) -> Rewound:
     """Take the first ``turns`` turns of a recording again. Raises environment errors; the session stays open."""
-    began, found = time.monotonic(), Rewound(checked=not stateless)
-    first = await session.reset(recording.reset)
-    found.answers.append(first)
+    began = time.monotonic()
+    found = await replay(session, recording, turns, await session.reset(recording.reset), stateless=stateless)
+    found.seconds = time.monotonic() - began
+    return found
+
+
+async def replay(
+    session: Session, recording: Recording, turns: int, first: Observation, *, stateless: bool = False
+) -> Rewound:
+    """The same on a session that was reset already, and said ``first`` then."""
+    found = Rewound([first], checked=not stateless)
     if not stateless:
         found.compare(0, recording.first, opening(recording.prompt, first))
     for number, taken in enumerate(recording.turns[:turns], start=1):
@@ -106,7 +114,6 @@ async def rewind(session: Session, recording: Recording, turns: int, *, stateles
         found.answers.append(answer)
         found.compare(number, taken.answer, heard(answer))
     found.difference = found.difference or _other_reward(recording, found)
-    found.seconds = time.monotonic() - began
     return found
 
 

@@ -48,7 +48,7 @@ class ScriptedPlayer(Player):
     dialect: str = "hermes"
 
     async def _sample(self, task: Task, trajectory: Trajectory) -> Sample:
-        room = self.rollout.max_completion_tokens - len(trajectory.completion_ids)
+        room = self.rollout.max_completion_tokens - trajectory.episode_ids
         room = min(self.rollout.max_turn_tokens, room)
         scene = Scene(trajectory.messages, trajectory.prompt_length, trajectory.tools, self.dialect, room)
         with boundary(PolicyFault, f"playing {task.policy}"):

@@ -234,7 +234,7 @@ class Step:
                 parse_errors=trajectory.parse_errors,
                 error=trajectory.error.info if trajectory.error is not None else None,
                 turns=trajectory.turns,
-                tokens=trajectory.sampled_tokens,
+                tokens=trajectory.past_tokens + trajectory.sampled_tokens,
                 seconds=trajectory.seconds,
                 calls=calls,
                 failed_calls=failed_calls,

@@ -2,7 +2,8 @@
 
 1. At most ``in_flight`` rollouts are played at once; the next step begins while slow rollouts of the last ones go on.
 2. The seeds of a task hang on the task and its try alone, so every contestant meets the same episodes.
-3. A rollout that fails outside the policy is played again, up to ``evaluate.replays`` times, before it is missing.
+3. Rollouts that continue from a recorded one (``evaluate.continue_from``) have its episode's seed.
+4. A rollout that fails outside the policy is played again, up to ``evaluate.replays`` times, before it is missing.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from training.chat_client import usage
 from training.config import Signal
@@ -20,6 +22,7 @@ from training.rollout.collector import Collector
 from training.rollout.failures import BAD_STEP_S
 from training.rollout.figures import judge_figures, step_figures
 from training.rollout.finished import Rollout, StepRollouts
+from training.rollout.past import Past
 from training.rollout.seeds import mix_seed
 from training.rollout.step import HOPELESS, Step
 from training.rollout.trajectory import Task
@@ -30,6 +33,8 @@ OnStep = Callable[[int, StepRollouts], None]
 
 class StreamingCollector(Collector):
     """A collector whose steps overlap."""
+
+    past: Past | None = None
 
     def _step(self, step: int, rows: Sequence[int]) -> TaskStep:
         return TaskStep(self, step, rows)
@@ -106,6 +111,10 @@ class _Stream:
 class TaskStep(Step):
     """A step of an evaluation."""
 
+    def __init__(self, collector: StreamingCollector, step: int, row_indices: Sequence[int]) -> None:
+        super().__init__(collector, step, row_indices)
+        self._past = collector.past
+
     @property
     def size(self) -> int:
         """How many rollouts it has in all."""
@@ -117,7 +126,12 @@ class TaskStep(Step):
 
     def _seeds(self, row_index: int, group: int, index: int) -> tuple[int, int]:
         seed = self._c.config.run.seed
-        return mix_seed(seed, row_index) % 2**31, mix_seed(seed, row_index, index)
+        episode = mix_seed(seed, row_index) % 2**31 if self._past is None else self._past.seed
+        return episode, mix_seed(seed, row_index, index)
+
+    def _begin(self, position: int) -> tuple[RolloutStarted, Task]:
+        started, task = super()._begin(position)
+        return started, replace(task, past=self._past)
 
     @property
     def _weighed_at(self) -> int:

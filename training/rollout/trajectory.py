@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from envs.wire import Message, Observation, ResetRequest, StepRequest
 from training.config import EnvironmentConfig, RolloutConfig
 from training.errors import (
+    CannotContinue,
     DataError,
     EnvironmentFault,
     EnvironmentTimeout,
@@ -30,6 +31,9 @@ from training.rewards.facts import call_outcomes
 from training.rewards.verdict import ENVIRONMENT
 from training.rollout.conversation import heard, opening
 from training.rollout.dialects import ParsedTurn
+from training.rollout.past import Past
+from training.rollout.protocols import STATELESS
+from training.rollout.rewinding import replay
 from training.rollout.session import Session
 from training.rollout.tokens import Template, Tools
 
@@ -51,7 +55,8 @@ class OnTurn(Protocol):
 
 @dataclass(frozen=True)
 class Task:
-    """What one rollout plays: a row of the dataset and the seed of its group; ``policy`` names a scripted player."""
+    """What one rollout plays: a row of the dataset and the seed of its group; ``policy`` names a scripted player.
+    ``past`` are turns that were played before it."""
 
     row: int
     messages: list[Message]
@@ -61,6 +66,7 @@ class Task:
     sample_seed: int
     episode_id: str
     policy: str = ""
+    past: Past | None = None
 
 
 @dataclass
@@ -70,7 +76,8 @@ class Trajectory:
     ``completion_ids``, ``mask`` and ``logprobs`` have one entry for each token after the prompt; ``mask`` is 1 on
     tokens that the model sampled and 0 on the environment's, whose log-probability is 0.0. ``latencies`` are seconds of
     environment waits, ``cost`` is money, where somebody is paid. ``version`` is that of the oldest weights that sampled
-    a turn.
+    a turn. Of a rollout that continues from a recorded one, the recorded turns stand in ``prompt_ids``: ``past_ids`` of
+    them are behind the episode's opening, and ``past_tokens`` were written by the recorded policy.
     """
 
     prompt_ids: list[int] = field(default_factory=list)
@@ -91,11 +98,18 @@ class Trajectory:
     seconds: float = 0.0
     cost: float | None = None
     version: int | None = None
+    past_ids: int = 0
+    past_tokens: int = 0
 
     @property
     def sampled_tokens(self) -> int:
         """Tokens that the model wrote."""
         return sum(self.mask)
+
+    @property
+    def episode_ids(self) -> int:
+        """Tokens behind the opening, whoever's: what ``rollout.max_completion_tokens`` is a limit of."""
+        return self.past_ids + len(self.completion_ids)
 
     def tool_calls(self) -> tuple[int, int]:
         """Tool calls of the policy, and how many of them were answered by an error."""
@@ -121,7 +135,7 @@ class Trajectory:
             env_parts=dict(self.env_parts),
             parse_errors=self.parse_errors,
             truncated=self.status == "truncated",
-            tokens=self.sampled_tokens,
+            tokens=self.past_tokens + self.sampled_tokens,
         )
 
 
@@ -149,6 +163,8 @@ class Player:
             self._prompt(task, trajectory, first)
             on_turn(list(trajectory.messages), 0, time.monotonic() - began, None)
             done = first is not None and first.done
+            if task.past is not None:
+                await self._continue(task.past, trajectory, session, first, on_turn)
             while not done:
                 done = await self._turn(task, trajectory, session, on_turn)
         except TiltyardError as error:
@@ -207,6 +223,42 @@ class Player:
                 hint="Raise rollout.max_prompt_tokens or shorten the row.",
             )
 
+    async def _continue(
+        self,
+        past: Past,
+        trajectory: Trajectory,
+        session: Session | None,
+        first: Observation | None,
+        on_turn: OnTurn,
+    ) -> None:
+        """Take the turns of the past again. Raises ``CannotContinue`` where there is nothing to continue from."""
+        if session is None or first is None:
+            raise CannotContinue("A rollout continues from a recorded one in its environment, and this job has none.")
+        turns, opening_ids = past.recording.turns, len(trajectory.prompt_ids)
+        stateless = self.environment.protocol in STATELESS
+        found = await replay(session, past.recording, len(turns), first, stateless=stateless)
+        for taken, tokens, answer in zip(turns, past.tokens, found.answers[1:], strict=False):
+            added = heard(answer)
+            trajectory.messages += [taken.said, *added]
+            trajectory.turns += 1
+            trajectory.past_tokens += tokens
+            trajectory.parse_errors += bool(taken.parse_error or answer.info.get("parse_error"))
+            _take_rewards(trajectory, answer)
+            on_turn([taken.said], tokens, 0.0, None, taken.parse_error)
+            if added:
+                on_turn(added, 0, 0.0, None)
+        if found.over:
+            raise CannotContinue("The episode is over at this turn now: there is nothing to continue from.")
+        with boundary(DataError, "rendering the recorded turns"):
+            trajectory.prompt_ids = self.template.prompt_ids(trajectory.messages, trajectory.tools)
+        trajectory.past_ids = max(0, len(trajectory.prompt_ids) - opening_ids)
+        if trajectory.past_ids >= self.rollout.max_completion_tokens:
+            raise CannotContinue(
+                f"The recorded turns have {trajectory.past_ids:,} tokens, and an episode may have "
+                f"{self.rollout.max_completion_tokens:,}.",
+                hint="Or raise rollout.max_completion_tokens in a clone of the run.",
+            )
+
     async def _turn(self, task: Task, trajectory: Trajectory, session: Session | None, on_turn: OnTurn) -> bool:
         """One model turn and the environment's answer. Returns whether the episode is over."""
         began = time.monotonic()
@@ -249,7 +301,7 @@ class Player:
             _take_rewards(trajectory, await session.step(StepRequest(final=True)))
 
     async def _sample(self, task: Task, trajectory: Trajectory) -> Sample:
-        room = self.rollout.max_completion_tokens - len(trajectory.completion_ids)
+        room = self.rollout.max_completion_tokens - trajectory.episode_ids
         with boundary(PolicyFault, "sampling"):
             return await self.engine.generate(
                 trajectory.prompt_ids + trajectory.completion_ids,
@@ -281,7 +333,7 @@ class Player:
             trajectory.status = "truncated"
             return False
         suffix = self.template.suffix_ids(added)
-        if len(trajectory.completion_ids) + len(suffix) >= self.rollout.max_completion_tokens:
+        if trajectory.episode_ids + len(suffix) >= self.rollout.max_completion_tokens:
             trajectory.status = "truncated"
             return False
         trajectory.completion_ids += suffix

@@ -12,10 +12,11 @@ from pydantic import Field
 from training.config import Policy
 from webapp.api.answers import data as data_answers
 from webapp.api.answers import reading as answers
+from webapp.api.answers import runs as runs_answers
 from webapp.api.answers.base import Items
 from webapp.api.base import MAX_PAGE_ROWS, caller
 from webapp.api.rewards import case_out
-from webapp.api.schemas import Body, dataset_out
+from webapp.api.schemas import Body, dataset_out, run_out
 from webapp.engine.orders import Act, rollout_order
 from webapp.pages import MAX_PAGE
 from webapp.reading.access import rollout_for
@@ -28,6 +29,7 @@ from webapp.reading.tokens import tokens_view
 from webapp.reading.turns import turn_rows
 from webapp.reading.visits import Kind, Sort, usual_sort
 from webapp.reading.words import words_of, words_view
+from webapp.rewinding.continuations import MAX_TIMES, USUAL_TIMES, continuation_create
 from webapp.rewinding.continuing import rollout_continue
 from webapp.rewinding.replaying import replay
 from webapp.rewinding.selectors import branch_for, branch_view, branches_of
@@ -66,6 +68,17 @@ class ContinueIn(Body):
 
     turn: int = Field(ge=1, le=MAX_TURN)
     policies: list[Policy] = Field(min_length=1, max_length=6)
+
+
+class ContinuationIn(Body):
+    """Who goes on, from which of the policy's turns, and how often."""
+
+    contestant: str = Field(
+        min_length=1, max_length=200, description="`model:<name>`, `run:<name>`, `endpoint:<name>` or `policy:<name>`"
+    )
+    turn: int = Field(ge=1, le=MAX_TURN)
+    times: int = Field(default=USUAL_TIMES, ge=1, le=MAX_TIMES)
+    temperature: float | None = Field(default=None, gt=0, le=5, description="that of the recorded run without it")
 
 
 class RewindIn(Body):
@@ -178,6 +191,15 @@ def branch_new(request: HttpRequest, rollout_id: UUID, body: ContinueIn) -> Stat
     rollout = rollout_for(user, rollout_id, need=Role.EDITOR)
     made = rollout_continue(rollout=rollout, user=user, turn=body.turn, policies=body.policies)
     return Status(201, {"items": [branch_view(item) for item in made]})
+
+
+@router.post("/rollouts/{uuid:rollout_id}/continue", response={201: runs_answers.RunWhole})
+def continuation_new(request: HttpRequest, rollout_id: UUID, body: ContinuationIn) -> Status[dict[str, Any]]:
+    """Have a contestant go on from a turn of a rollout: a run of kind `evaluate` is queued whose rollouts become
+    branches."""
+    user = caller(request)
+    rollout = rollout_for(user, rollout_id, need=Role.EDITOR)
+    return Status(201, run_out(continuation_create(rollout=rollout, user=user, **body.model_dump()), full=True))
 
 
 @router.post("/branches/{uuid:branch_id}/save", response={201: data_answers.Dataset})

@@ -9,7 +9,7 @@ dataset that they played, each once, as they stand there.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
@@ -81,7 +81,8 @@ def _chosen(dataset: Dataset, ids: list[UUID]) -> Iterator[list[Rollout]]:
 
 # --- Demonstrations -------------------------------------------------------------------------------------------------
 def _demonstrations(dataset: Dataset, ids: list[UUID], on_progress: Report) -> Iterator[bytes]:
-    tools, done = _tools_of(dataset, set(ids)), 0
+    runs = Run.objects.filter(project=dataset.project_id, pk__in=dataset.lineage["options"]["run_ids"])
+    tools, done = tools_of(runs, set(ids)), 0
     for batch in _chosen(dataset, ids):
         turns: dict[UUID, list[Turn]] = {}
         for turn in Turn.objects.filter(rollout__in=batch).defer("words").order_by("rollout", "number"):
@@ -118,10 +119,9 @@ def _demonstration(rollout: Rollout, turns: list[Turn], tools: list[Value] | Non
     return row
 
 
-def _tools_of(dataset: Dataset, wanted: set[UUID]) -> dict[UUID, list[Value]]:
+def tools_of(runs: Iterable[Run], wanted: set[UUID]) -> dict[UUID, list[Value]]:
     """The tools that the prompts of rollouts had, from their runs' journals; a journal tells a list of tools once."""
     found: dict[UUID, list[Value]] = {}
-    runs = Run.objects.filter(project=dataset.project_id, pk__in=dataset.lineage["options"]["run_ids"])
     for run in runs:
         for number, path in enumerate(journals_of(run), start=1):
             attempt = int(path.parent.name) if path.parent.name.isdigit() else number

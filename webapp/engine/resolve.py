@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
+from uuid import UUID
 
 from django.conf import settings
 from django.utils.translation import gettext as _
@@ -32,12 +33,15 @@ from webapp.environments.models import Environment
 from webapp.registry.models import Checkpoint, ModelKind, RegisteredModel
 from webapp.rewards.models import RewardSpec
 from webapp.rewards.permission import custom_refusal, with_hashes
+from webapp.rollouts.models import Rollout
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
+from webapp.storage import rewind_file
 from webapp.teams.models import Project
 
 # A run without an environment says so, so that one that was forgotten is not taken for it.
 NO_ENVIRONMENT = "none"
+ROLLOUT_REFERENCE = "rollout:"  # and @ with the turn
 MAX_CHAIN = 8  # runs that each begin with the model of the one before
 # https://huggingface.co/docs/hub: one optional namespace, no leading or doubled dots and dashes.
 HUB_ID = re.compile(r"^(?:[A-Za-z0-9][\w-]{0,95}/)?[A-Za-z0-9](?:[\w]|[.-](?![.-])){0,95}$")
@@ -63,6 +67,7 @@ def resolve(project: Project, config: JobConfig) -> Resolved:
         plain.data.train = _dataset(project, plain.data.train)
     if plain.evaluate.data and plain.method.learns_from == "rollouts":
         plain.evaluate.data = _dataset(project, plain.evaluate.data, "evaluate.data")
+    _past(project, plain)
     if not plain.method.plays:
         return Resolved(plain, after)
     environment = _environment(project, plain)
@@ -74,6 +79,24 @@ def resolve(project: Project, config: JobConfig) -> Resolved:
     if environment is None:
         return Resolved(plain, after)
     return Resolved(plain, after, environment.baselines(), environment.version)
+
+
+def _past(project: Project, config: JobConfig) -> None:
+    """The file of the recorded turns that an evaluation continues from; no other kind of job reads the option."""
+    option, reference = "evaluate.continue_from", config.evaluate.continue_from
+    if not config.method.evaluates:
+        config.evaluate.continue_from = ""
+    if not config.evaluate.continue_from:
+        return
+    rollout_id, _at, turn = reference.removeprefix(ROLLOUT_REFERENCE).partition("@")
+    try:
+        found = Rollout.objects.filter(pk=UUID(rollout_id), run__project=project).only("run_id").first()
+        file = rewind_file(found.run_id, found.pk, int(turn)) if found is not None else None
+    except ValueError:
+        file = None
+    if file is None or not file.is_file():
+        _refuse(option, _("this rollout is gone, or nobody has continued from this turn of it: do so on its page."))
+    config.evaluate.continue_from = str(file)
 
 
 def base_meant(project: Project, config: JobConfig) -> str:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from django.db.models import Case, F, FloatField, QuerySet, Sum, Value, When
 
 from training.config import JobConfig
+from training.errors import CannotContinue
+from training.rollout.past import read_past
 from training.rollout.seeds import mix_seed
 from webapp.rollouts.models import Rollout, Turn
 
@@ -64,10 +67,21 @@ def seeds_of(rollout: Rollout, config: JobConfig | None) -> Seeds | None:
         return None
     seed = config.run.seed
     if run.method.evaluates or rollout.held_out:
-        if rollout.row is None:
+        episode = _episode(rollout, config)
+        if rollout.row is None or episode is None:
             return None
-        return Seeds(mix_seed(seed, rollout.row) % 2**31, mix_seed(seed, rollout.row, rollout.index))
+        return Seeds(episode, mix_seed(seed, rollout.row, rollout.index))
     return Seeds(mix_seed(seed, rollout.step, rollout.group) % 2**31, _sampling(seed, rollout))
+
+
+def _episode(rollout: Rollout, config: JobConfig) -> int | None:
+    """The seed of an evaluated task; one that continued from a recorded rollout had that one's."""
+    if not (config.evaluate.continue_from and rollout.run.method.evaluates):
+        return None if rollout.row is None else mix_seed(config.run.seed, rollout.row) % 2**31
+    try:
+        return read_past(Path(config.evaluate.continue_from)).seed
+    except CannotContinue:
+        return None
 
 
 def _sampling(seed: int, rollout: Rollout) -> int:
@@ -86,7 +100,7 @@ def siblings_of(rollout: Rollout) -> list[Rollout]:
 
 
 def neighbours_of(rollout: Rollout, siblings: Sequence[Rollout]) -> Neighbours:
-    """What stands before and after it; a step goes on from group to group."""
+    """What stands before and after it; a step continues from group to group."""
     places = [item.pk for item in siblings]
     at = places.index(rollout.pk)
     before = siblings[at - 1] if at else None

@@ -15,22 +15,26 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_POST
 
-from training.config import Policy
+from training.config import Policy, RolloutConfig
 from training.config.rollout import POLICY_CHOICES
-from training.errors import TiltyardError
+from training.errors import ConfigError, TiltyardError
 from webapp.datasets.selectors import latest_datasets
 from webapp.failures import failure
 from webapp.reading.access import own_rollout
 from webapp.rewinding.beside import MOST_COLUMNS, beside, chosen_of
+from webapp.rewinding.continuations import MAX_TIMES, USUAL_TIMES, continuation_create
 from webapp.rewinding.continuing import rollout_continue
+from webapp.rewinding.forms import ContinuationForm
 from webapp.rewinding.models import Branch
+from webapp.rewinding.played import continuing
 from webapp.rewinding.selectors import branches_of
 from webapp.rewinding.services import MAX_BRANCHES, branch_save
 from webapp.rollouts.models import Rollout
 from webapp.rollouts.selectors import rollout_view
+from webapp.suites.contestants import POLICY, contestants_offered
 from webapp.teams.access import can_edit
 from webapp.teams.models import Project, Role, User
-from webapp.text import translated
+from webapp.text import in_words, translated
 
 MAX_NAMES = 200
 
@@ -46,7 +50,7 @@ def branch_list(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 def _page(
     request: HttpRequest, project: Project, rollout: Rollout, problem: str = "", status: int = 200
 ) -> HttpResponse:
-    branches = list(branches_of(rollout))
+    branches = branches_of(rollout)
     shown = chosen_of(branches, request.GET.getlist("show"))
     context: dict[str, Any] = {
         "project": project,
@@ -59,10 +63,36 @@ def _page(
         "most": MOST_COLUMNS,
         "limit": MAX_BRANCHES,
         "problem": problem,
+        "going": continuing(rollout),
+        "contestants": [item for item in contestants_offered(project) if not item[0].startswith(POLICY)],
+        "contestant": _usual(rollout),
+        "times": USUAL_TIMES,
+        "turn": _turn(request.GET.get("turn", "")),
+        "most_times": MAX_TIMES,
+        "temperature": rollout.run.config.get("rollout", {}).get("temperature", RolloutConfig().temperature),
         "policies": [(name, translated(title)) for name, title in POLICY_CHOICES.items()],
         "names": list(latest_datasets(project).values_list("name", flat=True)[:MAX_NAMES]),
     }
     return render(request, "rewinding/branches.html", context, status=status)
+
+
+def _why(error: TiltyardError) -> str:
+    """What refused, in the reader's words: a config's own sentence, else that of its code and what to do."""
+    if isinstance(error, ConfigError):
+        return in_words(error.sentence)
+    told = failure(error.info.model_dump(mode="json"))
+    return f"{told.title} {told.hint}" if told else error.message
+
+
+def _turn(asked: str) -> int:
+    """The turn that an address names; else the first one."""
+    return max(1, int(asked)) if asked.isascii() and asked.isdigit() and len(asked) < 6 else 1
+
+
+def _usual(rollout: Rollout) -> str:
+    """Who is chosen before anybody chooses: the model that the recorded run made, or played with."""
+    run = rollout.run
+    return f"run:{run.name}" if run.method.trains else str(run.config.get("model", {}).get("source", ""))
 
 
 def _gain(branch: Branch, rollout: Rollout) -> float | None:
@@ -80,6 +110,23 @@ def _address(branch: Branch, shown: list[Branch]) -> str:
 
 @login_required
 @require_POST
+def continuation_new(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """Have a contestant go on from a turn, several times."""
+    project, rollout = own_rollout(request, slug, pk, need=Role.EDITOR)
+    form = ContinuationForm(request.POST)
+    try:
+        if not form.is_valid():
+            raise ValidationError(form.problem)
+        continuation_create(rollout=rollout, user=cast(User, request.user), **form.cleaned_data)
+    except ValidationError as exc:
+        return _page(request, project, rollout, " ".join(exc.messages), status=422)
+    except TiltyardError as exc:
+        return _page(request, project, rollout, _why(exc), status=422)
+    return redirect("branch-list", slug=project.slug, pk=rollout.pk)
+
+
+@login_required
+@require_POST
 def branch_continue(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Let scripted policies go on from a turn."""
     project, rollout = own_rollout(request, slug, pk, need=Role.EDITOR)
@@ -93,8 +140,7 @@ def branch_continue(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     except ValidationError as exc:
         return _page(request, project, rollout, " ".join(exc.messages), status=422)
     except TiltyardError as exc:
-        told = failure(exc.info.model_dump(mode="json"))
-        return _page(request, project, rollout, f"{told.title} {told.hint}" if told else exc.message, status=422)
+        return _page(request, project, rollout, _why(exc), status=422)
     query = urlencode([("show", str(item.pk)) for item in made[: MOST_COLUMNS - 1]])
     return redirect(f"{reverse('branch-list', args=[project.slug, rollout.pk])}?{query}#side")
 
@@ -104,7 +150,7 @@ def branch_continue(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 def branch_save_view(request: HttpRequest, slug: str, pk: UUID, branch_id: UUID) -> HttpResponse:
     """Add a branch to a dataset, as a demonstration or as a pair with the recorded rollout."""
     project, rollout = own_rollout(request, slug, pk, need=Role.EDITOR)
-    branch = branches_of(rollout).filter(pk=branch_id).first()
+    branch = next((item for item in branches_of(rollout) if item.pk == branch_id), None)
     if branch is None:
         raise Http404
     asked = request.POST.get("kind")

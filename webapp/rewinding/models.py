@@ -9,11 +9,17 @@ from django.utils.translation import gettext_lazy as _
 from webapp.ids import UuidModel
 from webapp.outcomes import Outcome
 from webapp.rollouts.models import Rollout
+from webapp.runs.models import Run
 
 
 class Branch(UuidModel):
-    """An episode that went on from a turn of a rollout, scored as the rollout was."""
+    """An episode that continued from a turn of a rollout, scored as the rollout was.
 
+    One that a run's contestant played is no row: it is made of the run's rollout, which ``played`` names
+    (``webapp/rewinding/played.py``).
+    """
+
+    played: Rollout | None = None
     rollout = models.ForeignKey(Rollout, on_delete=models.CASCADE, related_name="branches")
     turn = models.PositiveIntegerField(help_text="the first turn that was not the recorded one, from 1")
     player = models.CharField(max_length=40, blank=True, help_text="the scripted policy that played; empty: a person")
@@ -47,3 +53,15 @@ class Branch(UuidModel):
     def turns(self) -> int:
         """Turns that were taken otherwise."""
         return sum(message.get("role") == "assistant" for message in self.messages[self.start :])
+
+
+class Continuation(models.Model):
+    """A run whose rollouts continue from a turn of a recorded one; each of them is a branch of it."""
+
+    run = models.OneToOneField(Run, on_delete=models.CASCADE, primary_key=True, related_name="continuation")
+    rollout = models.ForeignKey(Rollout, on_delete=models.CASCADE, related_name="continuations")
+    turn = models.PositiveIntegerField(help_text="the first turn that is not the recorded one, from 1")
+    contestant = models.CharField(max_length=200, help_text="who plays, as webapp.suites.contestants names it")
+
+    def __str__(self) -> str:
+        return str(_("branches from turn %(turn)s") % {"turn": self.turn})

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.db.models import QuerySet
 from django.http import Http404
 
 from webapp.reading.access import rollout_for
 from webapp.rewinding.models import Branch
+from webapp.rewinding.played import played_branch, played_of
 from webapp.rollouts.models import Rollout
 from webapp.teams.models import Role, User
 from webapp.text import finite
 
 
-def branches_of(rollout: Rollout) -> QuerySet[Branch]:
-    """Its branches, the newest first."""
-    return Branch.objects.filter(rollout=rollout).select_related("created_by").order_by("-created_at")
+def branches_of(rollout: Rollout) -> list[Branch]:
+    """Its branches, the newest first: those that were kept, and what runs played that went on from it."""
+    kept = Branch.objects.filter(rollout=rollout).select_related("created_by")
+    return sorted([*kept, *played_of(rollout)], key=lambda branch: branch.created_at, reverse=True)
 
 
 def branch_for(user: User, pk: Any, *, need: Role = Role.VIEWER) -> Branch:
     """The branch with this id, if the person's role in its project is at least ``need``."""
-    branch = Branch.objects.filter(pk=pk).first()
+    branch = Branch.objects.filter(pk=pk).first() or played_branch(pk)
     if branch is None:
         raise Http404
     branch.rollout = rollout_for(user, branch.rollout_id, need=need)
@@ -44,6 +45,7 @@ def branch_view(branch: Branch) -> dict[str, Any]:
         "missing": branch.missing,
         "env_reward": finite(branch.env_reward),
         "player": branch.player,
+        "played": str(branch.played.pk) if branch.played is not None else None,
         "by": branch.created_by.username if branch.created_by else None,
         "created_at": branch.created_at.isoformat(),
         "messages": branch.messages,

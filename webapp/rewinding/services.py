@@ -12,6 +12,7 @@ from training.data.pairs import CHOSEN, REJECTED
 from training.rewards.verdict import verdict_of
 from webapp.datasets.appending import dataset_append
 from webapp.datasets.models import Dataset
+from webapp.datasets.rollout_rows import tools_of
 from webapp.environments.playground.episode import Played
 from webapp.outcomes import outcome_of
 from webapp.rewinding.models import Branch
@@ -19,6 +20,7 @@ from webapp.rewinding.scene import first_other, recorded_messages
 from webapp.rewinding.scoring import Scored
 from webapp.rollouts.models import Rollout, Turn
 from webapp.rollouts.outcome import judge_functions
+from webapp.runs.states import TERMINAL
 from webapp.teams.models import User
 from webapp.text import clean_json
 
@@ -68,11 +70,20 @@ def branch_keep(
 
 def branch_save(*, branch: Branch, user: User | None, kind: Literal["row", "pair"], name: str) -> Dataset:
     """Add a branch to a dataset: as a demonstration, or against the recorded rollout. Raises ``ValidationError``."""
+    if branch.played is not None:
+        branch.tools = _tools(branch.played)
     row = _row(branch) if kind == "row" else _pair(branch)
     row["provenance"] = {"source": "rewind", "rollout": str(branch.rollout_id), "turn": branch.turn}
     row["provenance"] |= {"reward": branch.reward, "done": branch.done}
     project = branch.rollout.run.project
     return dataset_append(project=project, user=user, name=name, rows=[row], file_name="branches.jsonl")
+
+
+def _tools(played: Rollout) -> list[dict[str, Any]] | None:
+    """The tools that its prompt had: the run's journal tells them once its last rollout is over."""
+    if played.run.state not in TERMINAL:
+        raise ValidationError(_("Wait until the run that plays it has ended: its tools are not known before."))
+    return tools_of([played.run], {played.pk}).get(played.pk)
 
 
 def _row(branch: Branch) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def _player(project: Project, rollout: Rollout, scene: Scene, turn: int) -> dict
         "names": list(latest_datasets(project).values_list("name", flat=True)[:MAX_NAMES]),
         "components": list(component_titles(project).items()),
         "strings": rewind_strings(),
-        "branches": branches_of(rollout).count(),
+        "branches": len(branches_of(rollout)),
         "page": {
             "socket": f"/ws/rollouts/{rollout.pk}/rewind/?language={get_language() or ''}",
             "turn": begin,

@@ -105,6 +105,7 @@ SAME: dict[str, str] = {
     PROJECT + "rollouts/" + OWN_PK + "fail/": "POST /rollouts/{rollout_id}/fail",
     PROJECT + "rollouts/" + OWN_PK + "case/": "POST /rollouts/{rollout_id}/case",
     PROJECT + "rollouts/" + OWN_PK + "branches/new/": "POST /rollouts/{rollout_id}/branches",
+    PROJECT + "rollouts/" + OWN_PK + "branches/continue/": "POST /rollouts/{rollout_id}/continue",
     PROJECT + "rollouts/" + OWN_PK + "branches/<uuid:branch_id>/save/": "POST /branches/{branch_id}/save",
     PROJECT + "environments/new/": f"POST {IN}environments",
     ENVIRONMENT + "edit/": "PATCH /environments/{environment_id}",

@@ -94,7 +94,8 @@ class Branch(BaseModel):
     parts: dict[str, float | None]
     missing: dict[str, str] = Field(description="why a component is missing")
     env_reward: float | None
-    player: str = Field(description="the scripted policy that played; empty for a person")
+    player: str = Field(description="the scripted policy or contestant that played; empty for a person")
+    played: UUID | None = Field(description="the rollout of the run that went on, where a contestant played")
     by: str | None = Field(description="who played, or had it played")
     created_at: str
     messages: list[Object]
