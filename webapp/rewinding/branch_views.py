@@ -21,6 +21,7 @@ from training.errors import ConfigError, TiltyardError
 from webapp.datasets.selectors import latest_datasets
 from webapp.failures import failure
 from webapp.reading.access import own_rollout
+from webapp.registry.selectors import registered_as
 from webapp.rewinding.beside import MOST_COLUMNS, beside, chosen_of
 from webapp.rewinding.continuations import MAX_TIMES, USUAL_TIMES, continuation_create
 from webapp.rewinding.continuing import rollout_continue
@@ -37,6 +38,7 @@ from webapp.teams.models import Project, Role, User
 from webapp.text import in_words, translated
 
 MAX_NAMES = 200
+STARTER = "starter"
 
 
 @login_required
@@ -64,7 +66,7 @@ def _page(
         "limit": MAX_BRANCHES,
         "problem": problem,
         "going": continuing(rollout),
-        "contestants": [item for item in contestants_offered(project) if not item[0].startswith(POLICY)],
+        "contestants": [(value, title) for value, title in contestants_offered(project) if _plays_here(value)],
         "contestant": _usual(rollout),
         "times": USUAL_TIMES,
         "turn": _turn(request.GET.get("turn", "")),
@@ -89,10 +91,18 @@ def _turn(asked: str) -> int:
     return max(1, int(asked)) if asked.isascii() and asked.isdigit() and len(asked) < 6 else 1
 
 
+def _plays_here(reference: str) -> bool:
+    """Whether a contestant is worth a run: policies go on at once in the form below, the starter knows nothing."""
+    return not reference.startswith(POLICY) and reference != STARTER
+
+
 def _usual(rollout: Rollout) -> str:
     """Who is chosen before anybody chooses: the model that the recorded run made, or played with."""
     run = rollout.run
-    return f"run:{run.name}" if run.method.trains else str(run.config.get("model", {}).get("source", ""))
+    if not run.method.trains:
+        return str(run.config.get("model", {}).get("source", ""))
+    source = f"run:{run.name}"
+    return registered_as(run.project, source) or source
 
 
 def _gain(branch: Branch, rollout: Rollout) -> float | None:
@@ -122,7 +132,8 @@ def continuation_new(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         return _page(request, project, rollout, " ".join(exc.messages), status=422)
     except TiltyardError as exc:
         return _page(request, project, rollout, _why(exc), status=422)
-    return redirect("branch-list", slug=project.slug, pk=rollout.pk)
+    query = urlencode({"turn": form.cleaned_data["turn"]})
+    return redirect(f"{reverse('branch-list', args=[project.slug, rollout.pk])}?{query}")
 
 
 @login_required

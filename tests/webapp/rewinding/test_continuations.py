@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from tests.chat_stub import Stub, says
 from tests.webapp.endpoints.conftest import make_endpoint, stub
@@ -19,6 +20,7 @@ from webapp.engine.services import run_create
 from webapp.engine.supervisor import supervise
 from webapp.reading.facts import seeds_of
 from webapp.reading.parts import config_for
+from webapp.registry.models import Checkpoint, RegisteredModel
 from webapp.rewinding.continuations import continuation_create
 from webapp.rewinding.models import Branch, Continuation
 from webapp.rewinding.scene import scene_of
@@ -164,7 +166,7 @@ def test_the_page_tells_what_goes_on_and_what_came_of_it(
     rollout = played()
     page, address = f"/p/joust/rollouts/{rollout.pk}/branches/", f"/p/joust/rollouts/{rollout.pk}/branches/continue/"
     form = {"contestant": "endpoint:gpt", "turn": "3", "times": "2", "temperature": ""}
-    assert client_for(bob).post(address, form)["Location"] == page
+    assert client_for(bob).post(address, form)["Location"] == f"{page}?turn=3"
     run = Run.objects.get(continuation__rollout=rollout)
     assert run.config["rollout"]["temperature"] == 1.0  # the recorded run's
     waiting = client_for(rita).get(page).content.decode()
@@ -182,6 +184,23 @@ def test_the_page_tells_what_goes_on_and_what_came_of_it(
         assert client_for(user).post(address, form).status_code == status
     assert client_for(bob).get(address).status_code == 405
     assert Continuation.objects.count() == 1 and not Branch.objects.exists()
+
+
+def test_the_model_of_the_run_is_chosen_unless_somebody_chooses(
+    played: Make, project: Project, run: Run, bob: User, client_for: Make
+) -> None:
+    rollout = played()
+    page, client = f"/p/joust/rollouts/{rollout.pk}/branches/", client_for(bob)
+    assert "no model of its own yet" in client.get(page).content.decode()
+    final = Checkpoint.objects.create(
+        project=project, run=run, attempt=1, path="model", step=9, bytes=1, final=True, created_at=timezone.now(), seq=1
+    )
+    assert '<option value="run:first-grpo" selected>' in client.get(page).content.decode()
+    RegisteredModel.objects.create(project=project, name="knight", kind="run", checkpoint=final)
+    shown = client.get(f"{page}?turn=3").content.decode()
+    assert '<option value="model:knight" selected>' in shown and "run:first-grpo" not in shown
+    assert 'value="starter"' not in shown and 'value="policy:' not in shown
+    assert shown.count('name="turn" min="1" value="3"') == 2
 
 
 @pytest.mark.parametrize(
