@@ -192,7 +192,7 @@ export class Curves {
     for (const entry of entries) {
       for (const chart of this.charts.values()) if (chart.node === entry.target) chart.visible = entry.isIntersecting;
     }
-    this.redraw();
+    this.draw(); // at once: who looks at a chart shall not wait until the next round is due
   }
 
   /** The steps of which there is a checkpoint. */
