@@ -160,6 +160,7 @@ export function frameOf({ range, values, log, axis: kind, colour }) {
       autorange: values === null,
       exponentformat: "e",
       automargin: false,
+      ticklabeloverflow: "allow", // none reaches past the plot, and Plotly would measure each to find out
     },
   };
 }
