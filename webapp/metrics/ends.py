@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from django.db import connection
+from numpy.lib.stride_tricks import sliding_window_view
 
 from webapp.metrics.models import MetricPoint
 from webapp.metrics.selectors import standing
@@ -98,7 +99,7 @@ def _ends(raw: bytes) -> Ends:
     steps, values = points["step"], points["value"].astype("f8")
     total, part, window = len(values), -(-len(values) // 10), min(WINDOW, len(values))
     late = values[max(total - 2 * part, 0) : total - part]
-    around = sum(values[at : total - window + 1 + at] for at in range(window)) / window  # added in their order
+    around = sliding_window_view(values, window).mean(axis=1)
     best = int(np.argmax(around))  # of equal ones the first
     return Ends(
         total,
