@@ -16,10 +16,12 @@ from typing import Any
 import pytest
 from django.conf import settings
 from django.contrib.auth.hashers import PBKDF2PasswordHasher
+from django.db import connections
 from django.test import Client
 from django.utils import timezone
 from whitenoise.middleware import WhiteNoiseMiddleware
 
+from tests.plugin import template_ready
 from training.config import JobConfig
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.environments.models import Environment, ReplicaState
@@ -56,6 +58,13 @@ def _static_files_looked_up_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(WhiteNoiseMiddleware, "add_files_from_finders", once)
         yield
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix: None) -> None:
+    """The workers' databases are copies of one that was migrated for all of them."""
+    if template := template_ready():
+        connections["default"].settings_dict["TEST"]["TEMPLATE"] = template
 
 
 # --- The cast -------------------------------------------------------------------------------------------------------

@@ -11,16 +11,23 @@ import atexit
 import gc
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
+import psycopg
 import pytest
 
 from webapp.host.embedded import Embedded, free_port
 from webapp.ops.catalogues import catalogues_compile
 
+ROOT = Path(__file__).resolve().parents[1]
+TEMPLATE = "tiltyard_template"
 FOLDER_VARIABLE = "TILTYARD_TEST_FOLDER"
 REDIS_VARIABLE = "TILTYARD_TEST_REDIS_URL"
 
@@ -42,6 +49,31 @@ def _start_services() -> None:
     os.environ[FOLDER_VARIABLE] = str(folder)
     os.environ[REDIS_VARIABLE] = services.redis_url
     os.environ["DATABASE_URL"] = services.database_url
+
+
+def _start_template() -> None:
+    """Migrate one database for all workers, while they import the tests; ``template_ready`` waits for it."""
+    folder, url = Path(os.environ[FOLDER_VARIABLE]), urlsplit(os.environ["DATABASE_URL"])
+    with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {TEMPLATE}")
+    places = {"DATABASE_URL": url._replace(path=f"/{TEMPLATE}").geturl(), "TILTYARD_DATA_DIR": str(folder / "template")}
+    process = subprocess.Popen([sys.executable, "manage.py", "migrate", "-v0"], cwd=ROOT, env={**os.environ, **places})
+
+    def wait() -> None:
+        (folder / "migrated").write_text(str(process.wait()))
+
+    threading.Thread(target=wait, name="template", daemon=True).start()
+
+
+def template_ready(seconds: float = 240.0) -> str:
+    """The name of the migrated database; empty where each process has to migrate its own."""
+    done = Path(os.environ[FOLDER_VARIABLE]) / "migrated"
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return ""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until and not (done.exists() and done.read_text()):
+        time.sleep(0.1)
+    return TEMPLATE if done.exists() and done.read_text() == "0" else ""
 
 
 def _set_environment() -> None:
@@ -68,12 +100,15 @@ def _set_environment() -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_load_initial_conftests() -> Iterator[None]:
+def pytest_load_initial_conftests(early_config: pytest.Config) -> Iterator[None]:
     """A wrapper runs before pytest-django's own implementation, which reads the settings."""
     gc.disable()  # while all tests are imported
-    if FOLDER_VARIABLE not in os.environ:
+    begins = FOLDER_VARIABLE not in os.environ
+    if begins:
         _start_services()
     _set_environment()
+    if begins and getattr(early_config.known_args_namespace, "numprocesses", None):
+        _start_template()
     return (yield)
 
 
