@@ -82,4 +82,5 @@ test("steps are whole numbers, other axes are short ones", () => {
   assert.deepEqual([frame("step").tickformat, frame("step").dtick], [",d", 1]);
   assert.deepEqual([frame("time").tickformat, frame("time").dtick], ["~g", undefined]);
   assert.equal(frame("tokens").tickformat, "~s");
+  assert.equal(frame("step").type, "linear"); // told, or Plotly looks through all points for dates
 });

@@ -25,7 +25,9 @@ DIGITS = 9  # of a figure on its way to a screen: a float32 survives it, and a f
 SPARKLINE_POINTS = 40
 CHUNK = 5_000
 # What a run page shows before anybody asks for more; a page that wants other curves asks for them.
-FIRST_NAMES = frozenset(name for method in METHODS.values() for name in (*method.curves, *method.tiles))
+# What stands around these lines: the band of the reward and the intervals of evaluations (`specs.js`).
+_AROUND = ("reward_std", "heldout/success_low", "heldout/success_high")
+FIRST_NAMES = frozenset({*_AROUND, *(name for method in METHODS.values() for name in (*method.curves, *method.tiles))})
 FIRST_COMPONENTS = re.compile(r"rewards/.+/mean")
 
 
@@ -197,7 +199,7 @@ def values_at(run: Run, names: Sequence[str], step: int) -> dict[str, float | No
 def newest_values(run: Run, names: Sequence[str], count: int) -> dict[str, list[float | None]]:
     """The newest ``count`` figures of each of these metrics, oldest first, without reading what lies before them."""
     sql = (
-        "SELECT asked.name, step, value FROM unnest(%s::text[]) AS asked, LATERAL (SELECT step, attempt, value"
+        "SELECT asked.name, step, value FROM unnest(%s::text[]) AS asked(name), LATERAL (SELECT step, attempt, value"
         " FROM metrics_metricpoint WHERE run_id = %s AND name = asked.name {stands}"
         " ORDER BY step DESC, attempt DESC LIMIT %s) AS newest ORDER BY asked.name, step, attempt"
     )

@@ -89,7 +89,7 @@ export class Chart {
     const scale = valueRange([...values, ...baselines.map((item) => item.y)], { log, tiny });
     const layout = {
       ...frameOf({ range, values: scale, log, axis: this.all.view.x, colour }),
-      yaxis2: MARK_AXIS,
+      ...(traces.some((trace) => trace.yaxis) && { yaxis2: MARK_AXIS }),
       // The arrays grow in place as points arrive; Plotly only looks at them again when this changes.
       datarevision: (this.revision += 1),
       ...this.beside(range, baselines, colour),

@@ -25,6 +25,7 @@ import { marksFor } from "./specs.js";
  */
 
 export const REDRAW_MS = 250;
+const TURN_MS = 30; // of drawing; then others have their turn
 
 export class Curves {
   /**
@@ -166,9 +167,9 @@ export class Curves {
   }
 
   /**
-   * All charts take their lines at once, so that they show the same steps, and are then drawn one a turn of the event
-   * loop, so that rollouts which arrive meanwhile are not held up. What changes meanwhile waits for the next round:
-   * beginning anew would leave the last charts behind for as long as figures arrive.
+   * All charts take their lines at once, so that they show the same steps, and are then drawn a few a turn of the
+   * event loop, so that rollouts which arrive meanwhile are not held up. What changes meanwhile waits for the next
+   * round: beginning anew would leave the last charts behind for as long as figures arrive.
    */
   draw() {
     if (this.drawing) return void (this.again = true);
@@ -177,8 +178,11 @@ export class Curves {
     for (const chart of round) chart.read();
     this.drawing = round.length > 0;
     const next = () => {
-      const chart = round.shift();
-      if (chart && this.charts.get(chart.spec.key) === chart) chart.draw();
+      const until = performance.now() + TURN_MS;
+      do {
+        const chart = round.shift();
+        if (chart && this.charts.get(chart.spec.key) === chart) chart.draw();
+      } while (round.length && performance.now() < until);
       if (round.length) return void setTimeout(next, 0);
       this.drawing = false;
       if (this.again) this.redraw();
@@ -192,7 +196,7 @@ export class Curves {
     for (const entry of entries) {
       for (const chart of this.charts.values()) if (chart.node === entry.target) chart.visible = entry.isIntersecting;
     }
-    this.redraw();
+    this.draw(); // at once: who looks at a chart shall not wait until the next round is due
   }
 
   /** The steps of which there is a checkpoint. */

@@ -142,6 +142,7 @@ export function frameOf({ range, values, log, axis: kind, colour }) {
     showlegend: false,
     xaxis: {
       ...axis,
+      type: "linear", // else Plotly looks through the points for dates and words
       showgrid: false,
       showline: true,
       nticks: 6,
@@ -159,6 +160,7 @@ export function frameOf({ range, values, log, axis: kind, colour }) {
       autorange: values === null,
       exponentformat: "e",
       automargin: false,
+      ticklabeloverflow: "allow", // none reaches past the plot, and Plotly would measure each to find out
     },
   };
 }

@@ -1,6 +1,7 @@
 // @ts-check
 /** The run page: frames go into the state, the state goes onto the page, at most once a frame of the screen. */
 import { $, all, batched, data, maybe } from "../lib/dom.js";
+import { openSocket, socketUrl } from "../lib/early.js";
 import { ordersOf } from "../lib/flight.js";
 import { FlightGrid, askOrder } from "../lib/flight_grid.js";
 import { drawHead, drawHeld, drawLive, drawTiles } from "../lib/head.js";
@@ -55,7 +56,8 @@ const flight = maybe("flight")
 const log = new Log($("log"), /** @type {HTMLInputElement} */ ($("log-follow")));
 
 const live = new Live({
-  url: `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}${page.socket}`,
+  url: socketUrl(page.socket),
+  open: openSocket,
   least: page.seq,
   seq: () => state.seq,
   onFrame: (frame) => {

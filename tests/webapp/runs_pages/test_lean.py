@@ -16,7 +16,7 @@ from whitenoise.storage import CompressedManifestStaticFilesStorage
 
 from webapp.run_pages import page
 from webapp.runs.models import RunEvent
-from webapp.static_files import HashedStorage, collected, fingerprint, note_collected
+from webapp.static_files import PLOTLY, HashedStorage, collected, fingerprint, imported_by, note_collected
 
 ROOT = Path(__file__).resolve().parents[3]
 Clients = Callable[..., Client]
@@ -85,7 +85,33 @@ def test_plotly_comes_only_where_curves_are(tab: str, client_for: Clients, alice
         name: client_for(alice).get(f"{url}?tab={name}").content.decode().split("</head>")[0]
         for name in (tab, "curves")
     }
-    assert "plotly" not in heads[tab] and 'rel="preload" as="script"' in heads["curves"]
+    assert PLOTLY not in heads[tab] and PLOTLY in heads["curves"] and 'rel="preload" as="script"' in heads["curves"]
+
+
+def test_a_script_brings_all_that_it_imports_each_once() -> None:
+    found = imported_by("js/pages/run.js")
+    assert len(found) == len(set(found)) and "js/pages/run.js" not in found
+    assert {"js/lib/dom.js", "js/pages/run_curves.js", "js/lib/stack.js", "js/app.js"} <= set(found)  # of four layers
+    wanted = {
+        path.resolve().relative_to(ROOT / "static").as_posix()
+        for script in ("js/pages/run.js", *found)
+        for name in re.findall(r'^(?:import|\} from)[^"]*"([^"]+)"', (ROOT / "static" / script).read_text(), re.M)
+        for path in [(ROOT / "static" / script).parent / name]
+    }
+    assert wanted == set(found)
+    assert imported_by("js/none.js") == ()
+
+
+@pytest.mark.django_db
+def test_the_run_page_names_its_modules_and_opens_its_socket_at_once(
+    client_for: Clients, alice: Any, make_run: Any
+) -> None:
+    run = make_run(seq=7)
+    head = client_for(alice).get(f"/p/{run.project.slug}/runs/{run.pk}/").content.decode().split("</head>")[0]
+    named = re.findall(r'<link rel="modulepreload" href="/static/([^"]+)">', head)
+    assert tuple(named) == imported_by("js/pages/run.js")
+    early = re.search(r'<script src="/static/js/lib/early.js" type="module" async\s+data-socket="([^"]+)">', head)
+    assert early is not None and early[1] == f"/ws/runs/{run.pk}/?least=7"
 
 
 @pytest.mark.django_db

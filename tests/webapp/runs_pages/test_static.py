@@ -11,6 +11,7 @@ import pytest
 from django.template.loader import render_to_string
 from django.utils import translation
 
+from webapp.static_files import PLOTLY
 from webapp.strings import strings_for
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -36,6 +37,14 @@ def test_vendor_files_are_what_the_table_says() -> None:
     for path in (ROOT / "static/vendor").glob("*.js"):
         assert f"{path.name} |" in table
         assert hashlib.sha256(path.read_bytes()).hexdigest() in table
+
+
+def test_plotly_is_the_published_file_but_for_the_parentheses_around_its_factory() -> None:
+    text = (ROOT / "static" / PLOTLY).read_text()
+    assert text.count(": this, (() => {") == 1 and text.endswith("})));")
+    published = text.replace(": this, (() => {", ": this, () => {").removesuffix("})));") + "}));"
+    known = "99784e3abfb07b142a15e521a439e6d9addceadb3f79553fd24c72774f0649ba"
+    assert hashlib.sha256(published.encode()).hexdigest() == known
 
 
 def test_both_ways_to_dark_are_the_same_dark() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import random
 from datetime import timedelta
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -58,6 +60,22 @@ def test_one_lucky_step_is_not_the_best(ended: Ended) -> None:
     run = ended(success=[1.0] + [0.5] * 9)
     best = best_of(run, ways_of(run), [])
     assert best is not None and (best.step, best.value, best.window) == (5, pytest.approx(0.6), 5)
+
+
+def test_the_ends_of_a_long_run_are_those_of_its_figures_in_the_order_of_their_steps(ended: Ended) -> None:
+    rng = random.Random(3)
+    values = [rng.gauss(0.5, 0.2) for _step in range(997)]
+    run = ended()
+    later, earlier = values[400:], values[:400]  # as they lie in the database
+    points(run, SUCCESS, later, first=401)
+    points(run, SUCCESS, earlier)
+    way = ways_of(run)[SUCCESS]
+    assert (way.total, way.part, way.last) == (997, 100, 997)
+    means = (fmean(values[:100]), fmean(values[-200:-100]), fmean(values[-100:]))
+    assert (way.before, way.late, way.after) == pytest.approx(means, rel=1e-12)
+    around = {step: fmean(values[step - 5 : step]) for step in range(5, 998)}
+    best = max(around, key=lambda step: around[step])
+    assert way.best_step == best and way.best == pytest.approx(around[best], rel=1e-12)
 
 
 def test_what_is_no_number_counts_for_nothing_and_lost_steps_are_not_counted_twice(ended: Ended) -> None:

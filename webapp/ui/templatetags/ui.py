@@ -18,6 +18,7 @@ from django.utils.translation import gettext_lazy, ngettext
 from webapp.figures import NOTHING, duration, figure, percent
 from webapp.notifications.reader import reader_of_page
 from webapp.pages import url_or_none
+from webapp.static_files import imported_by
 from webapp.strings import strings_for
 from webapp.teams.models import Project, Role
 from webapp.text import code_marks
@@ -52,6 +53,14 @@ RAIL = [
     (gettext_lazy("Compare"), "compare", "compare", ("compare", "suite", "vote")),
     (gettext_lazy("Settings"), "settings", "team-settings", ("team", "member", "channel")),
 ]
+
+
+@register.simple_tag
+@functools.cache
+def module_preloads(script: str) -> SafeString:
+    """Links that let a browser fetch what a script imports beside it, rather than one layer after another."""
+    paths = ((static(path),) for path in imported_by(script))
+    return format_html_join("\n  ", '<link rel="modulepreload" href="{}">', paths)
 
 
 @register.simple_tag
