@@ -177,7 +177,29 @@ def test_many_rows_are_counted_to_a_bound_and_sampled(played: Played, monkeypatc
     assert found.sampled and found.rows < 8
     monkeypatch.setattr(finding, "SEARCH_MOST", 1)
     searched = view_of(played.run, "q=9+*+5").searched
-    assert searched is not None and len(searched.ids) == 1 and searched.more
+    first = min(str(row.pk) for row in Rollout.objects.filter(run=played.run, turn_set__messages__icontains="9 * 5"))
+    assert searched is not None and (searched.ids, searched.more) == (f"{{{first}}}", True)
+    assert view_of(played.run, "q=9+*+5").count == Count(1, more=True)
+
+
+def test_of_turns_that_have_the_words_so_many_are_read(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = "q=9+*+5"  # in two turns, each of a rollout of its own
+    for most, found in ((3, Count(2)), (2, Count(2, more=True)), (1, Count(1, more=True))):
+        monkeypatch.setattr(finding, "READ_MOST", most)
+        assert view_of(played.run, asked).count == found
+
+
+def test_bars_leave_out_what_is_no_number_and_count_every_other_figure_once(played: Played) -> None:
+    rows = list(Rollout.objects.filter(run=played.run))
+    rewards = [0.0, 0.05, 0.05, 0.1, 0.95, 1.0, float("nan"), float("inf")]
+    for row, reward in zip(rows, rewards, strict=True):
+        row.reward, row.parts = reward, {"tool_call": reward} if reward < 0.2 else {}
+    Rollout.objects.bulk_update(rows, ["reward", "parts"])
+    by_name = {item.name: item for item in figures_of(view_of(played.run), ["tool_call", "never"]).histograms}
+    reward = by_name["reward"]
+    assert (reward.low, reward.high, reward.count) == (0.0, 1.0, 6) and "part_never" not in by_name
+    assert {place: bar.count for place, bar in enumerate(reward.bars) if bar.count} == {0: 1, 1: 2, 2: 1, 19: 2}
+    assert by_name["part_tool_call"].count == 4 and by_name["part_tool_call"].high == 0.1
 
 
 def test_every_number_of_a_small_range_has_its_bar() -> None:
