@@ -84,7 +84,6 @@ class EvaluateConfig(Group):
             "A turn of a recorded rollout that rollouts continue from: `rollout:<id>@<turn>`. Set by *Go on* on the "
             "page of a rollout's branches. Only jobs of kind `evaluate`."
         ),
-        widget="registration",
         max_length=500,
     )
     policy: Literal["none", "empty", "repeat", "copy_prompt", "one_tool", "claim_success", "beg"] = option(

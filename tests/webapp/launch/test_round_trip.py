@@ -61,6 +61,7 @@ NAMED: dict[str, st.SearchStrategy[Any]] = {
     "endpoint.url": st.sampled_from(["", "http://gpu-1:8000/v1", "https://models.example/v1"]),
     "endpoint.model": WORDS,
     "endpoint.key_variable": st.from_regex(r"[A-Z][A-Z0-9_]{0,20}", fullmatch=True),
+    "evaluate.continue_from": st.sampled_from(["", "rollout:7f22e1d6-63ee-5fc0-8587-f5218c962248@2"]),
     "rewards.spec": WORDS,
     "rewards.components": st.lists(COMPONENT, max_size=2),
     "vllm.urls": st.lists(st.sampled_from(["http://gpu-1:8000", "https://vllm.example"]), max_size=3),
