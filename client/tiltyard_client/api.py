@@ -255,6 +255,21 @@ class Tiltyard(Connection):
         """Have a contestant play every part; ``runs`` are the ids of what was queued."""
         return self.call("POST", f"/suites/{suite_id}/evaluations", json={"contestant": contestant})
 
+    def rollout_order(self, rollout_id: str, act: str) -> Json:
+        """End a rollout in flight (``end``), or count it as failed (``fail``)."""
+        return self.call("POST", f"/rollouts/{rollout_id}/{act}")
+
+    def rollout_continue(
+        self, rollout_id: str, turn: int, contestant: str, times: int, temperature: float | None = None
+    ) -> Json:
+        """The run that goes on from a turn of a rollout; its rollouts are branches."""
+        body = {"turn": turn, "contestant": contestant, "times": times, "temperature": temperature}
+        return self.call("POST", f"/rollouts/{rollout_id}/continue", json=body)
+
+    def rollout_branches(self, rollout_id: str) -> list[Json]:
+        """What others did from a turn of a rollout on, the newest first."""
+        return list(self.call("GET", f"/rollouts/{rollout_id}/branches")["items"])
+
     def vote_rounds(self) -> list[Json]:
         """The blind votes, newest first, each with how many ballots you have left."""
         return self.pages(self.in_project("vote-rounds"))

@@ -14,6 +14,7 @@ from tiltyard_client import (
     evaluations,
     models,
     notifications,
+    rollouts,
     runs,
     settings,
     show,
@@ -28,6 +29,7 @@ from tiltyard_client.words import gettext as _
 app = typer.Typer(no_args_is_help=True, help="Tiltyard from the command line.", pretty_exceptions_enable=False)
 project_app = typer.Typer(no_args_is_help=True, help="Projects.")
 app.add_typer(runs.app, name="run")
+app.add_typer(rollouts.app, name="rollout")
 app.add_typer(datasets.app, name="dataset")
 app.add_typer(models.app, name="model")
 app.add_typer(suites.app, name="suite")

@@ -12,7 +12,8 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils.translation import gettext as _
 
-from training.config import EvaluateConfig, JobConfig
+from training.config import EvaluateConfig, JobConfig, RewardComponent
+from training.rewards.combining import factor
 from training.rollout.past import Past, write_past
 from webapp.engine.resolve import ROLLOUT_REFERENCE
 from webapp.engine.services import run_create
@@ -71,6 +72,7 @@ def _job(rollout: Rollout, scene: Scene, turn: int, times: int, temperature: flo
     dataset = dataset_of(rollout, resolved)
     sampling = {"num_generations": times, "prompts_per_step": 1}
     asked = {} if temperature is None else {"temperature": temperature}
+    spec = {"spec": "", "components": [_weighed(part, scene.step) for part in scene.components]}
     # Another draw each time: the same seed would say the same again.
     seed = (meant.run.seed + Continuation.objects.filter(rollout=rollout).count()) % 2**31
     groups = {
@@ -78,9 +80,14 @@ def _job(rollout: Rollout, scene: Scene, turn: int, times: int, temperature: flo
         "environment": meant.environment,
         "vllm": meant.vllm,
         "data": meant.data.model_copy(update={"train": dataset.reference if dataset is not None else ""}),
-        "rewards": resolved.rewards.model_copy(update={"spec": "", "components": scene.components}),
+        "rewards": resolved.rewards.model_copy(update=spec),
         "rollout": meant.rollout.model_copy(update=sampling | asked),
         "evaluate": EvaluateConfig(continue_from=f"{ROLLOUT_REFERENCE}{rollout.pk}@{turn}"),
         "run": meant.run.model_copy(update={"seed": seed}),
     }
     return JobConfig.model_validate(JobConfig().model_copy(update=groups).model_dump())
+
+
+def _weighed(part: RewardComponent, step: int) -> RewardComponent:
+    """A component with the weight that it had at a step: an evaluation weighs as schedules end."""
+    return part.model_copy(update={"weight": part.weight * factor(part.schedule, step), "schedule": None})

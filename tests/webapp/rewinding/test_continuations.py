@@ -117,6 +117,17 @@ def test_another_time_is_another_draw(played: Make, gpt: Stub, bob: User) -> Non
     assert [run.name for run in runs] == ["branch-3.1.0-turn-1-1", "branch-3.1.0-turn-1-2"]
 
 
+def test_components_weigh_as_they_did_at_the_recorded_step(played: Make, gpt: Stub, run: Run, bob: User) -> None:
+    """At step 3 a weight that falls from whole at step 1 to half at step 5 is at three quarters."""
+    falls = {"kind": "linear", "begin": 1, "end": 5, "first": 1.0, "last": 0.5}
+    run.resolved["rewards"]["components"][1]["schedule"] = falls
+    run.save(update_fields=["resolved"])
+    made = continuation_create(rollout=played(), user=bob, turn=1, contestant="endpoint:gpt", times=1)
+    parts = made.config["rewards"]["components"]
+    assert [(part["name"], part["schedule"]) for part in parts] == [("task_success", None), ("tool_necessity", None)]
+    assert [part["weight"] for part in parts] == [0.6, pytest.approx(0.3)]
+
+
 def test_an_environment_that_answers_otherwise_is_told(played: Make, gpt: Stub, bob: User) -> None:
     rollout = played()
     Turn.objects.filter(rollout=rollout, number=2).update(

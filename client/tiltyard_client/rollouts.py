@@ -1,0 +1,70 @@
+"""``tiltyard rollout``: end one in flight, and go on from a turn of a recorded one."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tiltyard_client import show
+from tiltyard_client.base import AsJson, print_json, site_of
+from tiltyard_client.following import follow
+from tiltyard_client.words import gettext as _
+
+app = typer.Typer(no_args_is_help=True, help="Rollouts: end one in flight, go on from a turn of a recorded one.")
+RolloutId = Annotated[str, typer.Argument(help="The rollout's id, as its page's address has it.")]
+
+
+@app.command("end")
+def rollout_end(rollout: RolloutId, as_json: AsJson = False) -> None:
+    """End a rollout in flight: it is excluded, and nothing is learned from it."""
+    _order(rollout, "end", as_json)
+
+
+@app.command("fail")
+def rollout_fail(rollout: RolloutId, as_json: AsJson = False) -> None:
+    """End a rollout in flight: it counts as failed."""
+    _order(rollout, "fail", as_json)
+
+
+def _order(rollout: str, act: str, as_json: bool) -> None:
+    with site_of("") as site:
+        found = site.rollout_order(rollout, act)
+    print_json(found) if as_json else print(_("It is told to the trainer."))
+
+
+@app.command("continue")
+def rollout_continue(
+    rollout: RolloutId,
+    turn: Annotated[int, typer.Option(help="The policy's turn that is played otherwise, from 1.", min=1)],
+    contestant: Annotated[
+        str,
+        typer.Option(help="A model's name, endpoint:NAME, policy:NAME, or run:NAME of a model that is not registered."),
+    ],
+    times: Annotated[int, typer.Option(help="How often, 1 to 16.", min=1, max=16)] = 4,
+    temperature: Annotated[
+        float | None, typer.Option(help="In place of the recorded run's.", min=0.01, max=5.0)
+    ] = None,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Stay until it ends. Ctrl-C leaves it running.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Have a contestant go on from a turn of a recorded rollout; what it plays are branches."""
+    who = contestant if ":" in contestant else f"model:{contestant}"
+    with site_of("") as site:
+        follow(site, site.rollout_continue(rollout, turn, who, times, temperature), watch, as_json)
+
+
+@app.command("branches")
+def rollout_branches(rollout: RolloutId, as_json: AsJson = False) -> None:
+    """What others did from a turn of a rollout on, the newest first."""
+    with site_of("") as site:
+        rows = site.rollout_branches(rollout)
+    columns = {
+        "turn": _("from turn"),
+        "who": _("played by"),
+        "outcome": _("outcome"),
+        "turns": _("turns"),
+        "reward": _("reward"),
+    }
+    named = [row | {"who": row["player"] or row["by"] or "–"} for row in rows]
+    print_json(rows) if as_json else show.table(named, columns)
