@@ -88,7 +88,7 @@ $(VENV)/bin/python:
 $(VENV)/.setup: requirements.lock requirements.hashes requirements-nodeps.lock | $(VENV)/bin/python
 	@echo "Installing packages (several minutes the first time) …"
 	@$(PIP) "$(TORCH)" && $(PIP) --require-hashes --no-deps -r requirements.hashes && $(PIP) --no-deps -r requirements-nodeps.lock
-	@$(PY) -m compileall -qq --workers 0 $(VENV)/lib || true  # on all cores; some packages carry files for other Pythons
+	@$(PY) -m compileall -qq --workers 0 -x '/(tests?|testing|_inductor|transformers/models)/' $(VENV)/lib || true  # not what nobody imports; some carry files for other Pythons
 	@touch $@
 
 # On a machine with an NVIDIA driver vLLM's CUDA build, which brings packages that the lock does not name; else the CPU's.

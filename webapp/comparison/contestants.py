@@ -43,7 +43,7 @@ class Contestant:
     @property
     def evaluates(self) -> bool:
         """Whether it played a set of tasks, each equally often."""
-        return self.run.method.evaluates and self.config is not None
+        return self.run.measures and self.config is not None
 
     @property
     def ended(self) -> bool:

@@ -29,7 +29,7 @@ def announce(run: Run, error: ErrorInfo | None) -> None:
     facts: dict[str, Any] = {"step": run.step, "total_steps": run.total_steps}
     if error is not None:
         facts["error"] = error.model_dump(mode="json")
-    if kind == Kind.RUN_SUCCEEDED and run.method.evaluates:
+    if kind == Kind.RUN_SUCCEEDED and run.measures:
         kind, facts = Kind.EVALUATION_READY, _figures(run.evaluation)
     notify(kind, run, key=f"run:{run.pk}:{run.seq}", person_id=run.created_by_id, facts=facts)
 

@@ -69,7 +69,7 @@ def attempt_end(lease: Lease, error: ErrorInfo | None = None) -> Run:
             _model_register(run)
         final = verdict if target in {RunState.FAILED, RunState.PAUSED} else None
         changes: dict[str, Any] = {"health": _health(run, attempt, stored)}
-        if target == RunState.SUCCEEDED and run.method.evaluates:
+        if target == RunState.SUCCEEDED and run.measures:
             changes["evaluation"] = _evaluation(run, attempt.number)
         ended = run_transition(run.pk, target, lease=lease, error=final, why=stored, **changes)
         if ended is None:

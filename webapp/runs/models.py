@@ -135,6 +135,11 @@ class Run(UuidModel):
         """What the run's kind means: whether it plays, trains, its tiles and curves."""
         return method_of(self.kind)
 
+    @property
+    def measures(self) -> bool:
+        """Whether it says how good a contestant is: an evaluation, unless it continues from one recorded turn."""
+        return self.method.evaluates and not (self.config.get("evaluate") or {}).get("continue_from")
+
 
 class RunStar(models.Model):
     """A person's star on a run."""

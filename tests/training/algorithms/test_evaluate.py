@@ -10,12 +10,15 @@ from typing import Any
 
 import pytest
 
+from envs.wire import Message, ResetRequest
 from tests.training.algorithms.conftest import MakeJob
 from tests.training.helpers import echo_behaviour, error, observation, of_type, scripted_server
 from training.algorithms.evaluate import run_evaluate
 from training.algorithms.job import Job
 from training.errors import StopRequested, TooManyFailures
 from training.journal import Event
+from training.rollout.past import Past, write_past
+from training.rollout.rewinding import Recording, Taken
 
 
 @pytest.fixture(autouse=True)
@@ -214,3 +217,26 @@ def test_a_schedule_pays_what_it_ends_with(make_job: MakeJob, tmp_path: Path) ->
     with scripted_server(Server().behave) as url:
         run_evaluate(evaluation(make_job, url, rewards=rewards))
     assert {event.reward for event in of_type(tmp_path / "run", "rollout_finished")} == {3.0}
+
+
+def test_rollouts_that_continue_a_recorded_one_have_its_task_and_seed(make_job: MakeJob, tmp_path: Path) -> None:
+    ask = Message(role="user", content="Say red please.")
+    said = Message(role="assistant", content="blue")
+    reset = ResetRequest(task={"messages": []}, seed=4242, episode_id="recorded")
+    past = Past(2, Recording(reset, [ask], [ask], [Taken(said, [])]), [3])
+    write_past(tmp_path / "past.json", past)
+    server = Server()
+    asked: list[dict[str, Any]] = []
+
+    async def behave(socket: Any, frame: dict[str, Any], turn: int) -> str:
+        if frame["type"] != "reset":
+            asked.append(frame["data"])
+            return observation(messages=[{"role": "user", "content": "again"}], done=len(asked) > 1, reward=1.0)
+        return await server.behave(socket, frame, turn)
+
+    with scripted_server(behave) as url:
+        continued = {"continue_from": str(tmp_path / "past.json"), "tasks": 0}
+        run_evaluate(evaluation(make_job, url, evaluate=continued, rollout={"num_generations": 1, "max_turns": 4}))
+    assert list(server.resets.values()) == [[4242]] and asked[0]["message"] == "blue"
+    started, finished = of_type(tmp_path / "run", "rollout_started"), of_type(tmp_path / "run", "rollout_finished")
+    assert [event.row for event in started] == [2] and [(e.turns, e.status) for e in finished] == [(2, "completed")]

@@ -14,10 +14,12 @@ from tests.webapp.endpoints.conftest import make_endpoint, stub
 from training.config import JobConfig
 from training.errors import ConfigError
 from training.rollout.past import read_past
+from webapp.comparison.contestants import contestants_of
 from webapp.datasets.models import Dataset
 from webapp.engine.resolve import resolve
 from webapp.engine.services import run_create
 from webapp.engine.supervisor import supervise
+from webapp.notifications.models import Event
 from webapp.reading.facts import seeds_of
 from webapp.reading.parts import config_for
 from webapp.registry.models import Checkpoint, RegisteredModel
@@ -72,6 +74,10 @@ def test_an_endpoint_goes_on_where_the_recorded_policy_stood(
     assert run.name == "branch-3.1.0-turn-3-1" and run.created_by == bob
     assert run.config["rollout"]["num_generations"] == 2 and run.config["rollout"]["temperature"] == 0.5
     seen_through(run)
+    # It says nothing of how good the contestant is: it stands in no table, and no page takes it for an evaluation.
+    assert not run.measures and run.evaluation is None
+    assert list(Event.objects.values_list("kind", flat=True)) == ["run_succeeded"]
+    assert not contestants_of(run.project, [str(run.pk)])[0][0].evaluates
     # What it was asked is what the recorded policy had before its third turn, environment's answers included.
     recorded = [message for turn in rollout.turn_set.order_by("number") for message in turn.messages]
     for body in gpt.asked:
@@ -93,6 +99,18 @@ def test_an_endpoint_goes_on_where_the_recorded_policy_stood(
     assert {each.parse_errors for each in own} == {1} and {each.calls for each in own} == {1}
     assert {frozenset(each.parts) for each in own} == {frozenset({"task_success", "tool_necessity"})}
     assert branches[0].reward == own[0].reward == pytest.approx(0.6 + 0.4 * own[0].parts["tool_necessity"])
+
+
+def test_what_is_still_played_and_what_an_earlier_attempt_played_is_no_branch(
+    played: Make, gpt: Stub, bob: User
+) -> None:
+    rollout = played()
+    run = seen_through(continuation_create(rollout=rollout, user=bob, turn=3, contestant="endpoint:gpt", times=2))
+    first, second = Rollout.objects.filter(run=run).order_by("index")
+    Rollout.objects.filter(pk=first.pk).update(status="running")
+    assert [branch.pk for branch in branches_of(rollout)] == [second.pk]
+    Run.objects.filter(pk=run.pk).update(attempt=2)
+    assert branches_of(rollout) == []
 
 
 def test_its_rollouts_can_be_rewound_and_gone_on_from_again(played: Make, gpt: Stub, bob: User) -> None:
