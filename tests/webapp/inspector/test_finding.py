@@ -21,6 +21,7 @@ from webapp.inspector.filters import SORTS, filters_of
 from webapp.inspector.finding import Count, View
 from webapp.inspector.scope import project_scope, run_scope
 from webapp.rollouts.models import Rollout
+from webapp.rollouts.words import numbers_of
 from webapp.runs.models import Attempt, Run
 
 
@@ -76,6 +77,25 @@ def test_filters(played: Played, query: str, found: set[str]) -> None:
     rows, following = view.page("", 50)
     assert set(played.names(rows)) == found and not following
     assert view.count == Count(len(found))
+
+
+def say(played: Played, name: str, text: str) -> None:
+    """Let the policy of a rollout have said something else."""
+    messages = [{"role": "assistant", "content": text}]
+    words = numbers_of(played.run.pk, messages)
+    played.rows[name].turn_set.filter(number=1).update(messages=messages, words=words)
+
+
+def test_a_percent_sign_of_a_phrase_is_itself(played: Played) -> None:
+    say(played, "mute", "It was 100 - of all things.")
+    rows, _following = view_of(played.run, "q=100%25+of").page("", 50)
+    assert played.names(rows) == ["half"]
+
+
+def test_a_phrase_is_found_inside_json_that_a_text_holds(played: Played) -> None:
+    say(played, "mute", json.dumps({"said": 'they say "never" there'}))
+    rows, _following = view_of(played.run, 'q=say+"never"+there').page("", 50)
+    assert played.names(rows) == ["mute"]
 
 
 def test_a_phrase_without_a_word_is_refused_in_words(played: Played) -> None:

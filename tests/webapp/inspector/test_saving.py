@@ -211,6 +211,21 @@ def test_the_api_saves_lists_and_deletes(played: Played, bob: User, client_for: 
     assert post("projects/joust/rollouts/save", kind="poem", name="c").status_code == 422
 
 
+def test_each_rollout_is_left_out_once_and_each_task_kept_once(
+    played: Played, rita: User, client_for: ClientFor
+) -> None:
+    """A held-out one with an unreadable call is left out as held out; two rollouts of a row are one task."""
+    Rollout.objects.filter(pk=played.rows["held"].pk).update(parse_errors=1)
+    Rollout.objects.filter(pk=played.rows["wrong"].pk).update(row=played.rows["right"].row)
+    items = client_for(rita).get(f"/api/v1/runs/{played.run.pk}/rollouts/save").json()["items"]
+    told = {item["kind"]: item for item in items}
+    assert (told["demonstrations"]["keeps"], told["demonstrations"]["left_out"]) == (
+        5,
+        ["excluded or in flight: 2", "on held-out tasks: 1"],
+    )
+    assert told["tasks"]["keeps"] == 6
+
+
 def test_before_saving_it_says_what_is_kept_and_what_is_left_out(
     played: Played, bob: User, rita: User, charlie: User, client_for: ClientFor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
