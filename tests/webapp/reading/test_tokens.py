@@ -13,8 +13,8 @@ import pytest
 from django.test import Client
 
 from tests.webapp.reading.conftest import TALK
-from training.token_file import FOLDER, SPELLING, Spelling, TokenValues, write_step
-from webapp.reading.tokens import tokens_view
+from training.token_file import FOLDER, LEARNED, SAMPLED, SEEN, SPELLING, Spelling, TokenValues, write_step
+from webapp.reading.tokens import _columns, tokens_view
 from webapp.rollouts.models import Rollout
 from webapp.runs.models import Run
 from webapp.storage import attempt_dir
@@ -131,3 +131,18 @@ def test_the_page_has_a_view_of_tokens(rollout: Rollout, rita: User, client_for:
     text = client_for(rita).get(f"/p/joust/rollouts/{rollout.pk}/?view=tokens").content.decode()
     assert 'id="tokens"' in text and "rollout_tokens.js" in text and 'id="transcript"' not in text
     assert "rollout_tokens.js" not in client_for(rita).get(f"/p/joust/rollouts/{rollout.pk}/").content.decode()
+
+
+def test_each_column_says_its_own_flag() -> None:
+    """An own token that was learned from and seen, an own one that was neither, an environment's, one only seen."""
+    flags = np.array([SAMPLED + LEARNED + SEEN, SAMPLED, 0, SEEN], np.uint8)
+    column = np.array([-0.5, -0.25, 0.0, -1.0], np.float32)
+    values = TokenValues(
+        prompt=np.array([7], np.uint32), ids=np.arange(4, dtype=np.uint32), flags=flags,
+        logprob=column, entropy=-column, ratio=1 - column, advantage=column,
+    )  # fmt: skip
+    told = _columns(values)
+    assert told["sampled"] == [1, 1, 0, 0] and told["learned"] == [1, 0, 0, 0]
+    assert told["logprob"] == [-0.5, -0.25, None, None]
+    assert told["entropy"] == [0.5, None, None, 1.0] and told["ratio"] == [1.5, None, None, 2.0]
+    assert told["advantage"] == [-0.5, -0.25, 0.0, -1.0]
