@@ -58,6 +58,11 @@ def site_of(project: str = "") -> Iterator[Tiltyard]:
         site.close()
 
 
+def contestant_named(name: str) -> str:
+    """Who plays, as the API takes it: a name without its kind is a model's."""
+    return name if ":" in name or name == "starter" else f"model:{name}"
+
+
 def end(text: str, code: int) -> NoReturn:
     """Say why on the error output and leave."""
     errors.print(text, style="red", markup=False)

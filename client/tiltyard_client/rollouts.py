@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tiltyard_client import show
-from tiltyard_client.base import AsJson, print_json, site_of
+from tiltyard_client.base import AsJson, contestant_named, print_json, site_of
 from tiltyard_client.following import follow
 from tiltyard_client.words import gettext as _
 
@@ -49,9 +49,9 @@ def rollout_continue(
     as_json: AsJson = False,
 ) -> None:
     """Have a contestant go on from a turn of a recorded rollout; what it plays are branches."""
-    who = contestant if ":" in contestant else f"model:{contestant}"
     with site_of("") as site:
-        follow(site, site.rollout_continue(rollout, turn, who, times, temperature), watch, as_json)
+        made = site.rollout_continue(rollout, turn, contestant_named(contestant), times, temperature)
+        follow(site, made, watch, as_json)
 
 
 @app.command("branches")

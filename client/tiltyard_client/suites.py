@@ -13,7 +13,7 @@ from rich.table import Table
 
 from tiltyard_client import completing, show
 from tiltyard_client.api import Json, Refused
-from tiltyard_client.base import AsJson, Project, print_json, site_of
+from tiltyard_client.base import AsJson, Project, contestant_named, print_json, site_of
 from tiltyard_client.following import leave_unless_succeeded, stay
 from tiltyard_client.words import gettext as _
 
@@ -72,8 +72,7 @@ def suite_evaluate(
     """Have a contestant play every part of a suite: one run for each, all or none."""
     with site_of(project) as site:
         found = site.suite(suite)
-        known = ":" in contestant or contestant == "starter"
-        made = site.suite_play(found["id"], contestant if known else f"model:{contestant}")
+        made = site.suite_play(found["id"], contestant_named(contestant))
         runs = [site.run(run_id) for run_id in made["runs"]]
         if watch:
             runs = stay(site, runs, as_json)

@@ -28,7 +28,7 @@ from webapp.rewinding.continuing import rollout_continue
 from webapp.rewinding.forms import ContinuationForm
 from webapp.rewinding.models import Branch
 from webapp.rewinding.played import continuing
-from webapp.rewinding.selectors import branches_of
+from webapp.rewinding.selectors import branch_of, branches_of
 from webapp.rewinding.services import MAX_BRANCHES, branch_save
 from webapp.rollouts.models import Rollout
 from webapp.rollouts.selectors import rollout_view
@@ -161,7 +161,7 @@ def branch_continue(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 def branch_save_view(request: HttpRequest, slug: str, pk: UUID, branch_id: UUID) -> HttpResponse:
     """Add a branch to a dataset, as a demonstration or as a pair with the recorded rollout."""
     project, rollout = own_rollout(request, slug, pk, need=Role.EDITOR)
-    branch = next((item for item in branches_of(rollout) if item.pk == branch_id), None)
+    branch = branch_of(rollout, branch_id)
     if branch is None:
         raise Http404
     asked = request.POST.get("kind")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from django.db.models import Count, F, Q
+from django.db.models import Count, F, Q, QuerySet
 from django.utils.translation import gettext as _
 
 from webapp.failures import failure
@@ -49,16 +49,24 @@ def _wanted(run: Run) -> int:
 
 def played_of(rollout: Rollout, only: UUID | None = None) -> list[Branch]:
     """What those runs played, the newest first; ``only``: the one that this rollout is."""
-    continuations = {each.run_id: each for each in Continuation.objects.filter(rollout=rollout)}
-    rows = Rollout.objects.filter(run__in=continuations, attempt=F("run__attempt"))
-    if only is not None:
-        rows = rows.filter(pk=only)
-    rows = rows.exclude(status=RolloutStatus.RUNNING).select_related("run__created_by")
-    found = list(rows.order_by("-started_at", "-index")[:MAX_PLAYED])
+    rows = _over(rollout) if only is None else _over(rollout).filter(pk=only)
+    rows = rows.select_related("run__created_by", "run__continuation").order_by("-started_at", "-index")
+    found = list(rows[:MAX_PLAYED])
     if not found:
         return []
     said, recorded = _said(found), recorded_messages(rollout)
-    return [_branch(each, rollout, continuations[each.run_id], said.get(each.pk, []), recorded) for each in found]
+    return [_branch(each, rollout, each.run.continuation, said.get(each.pk, []), recorded) for each in found]
+
+
+def played_count(rollout: Rollout) -> int:
+    """How many of them a page lists."""
+    return _over(rollout)[:MAX_PLAYED].count()
+
+
+def _over(rollout: Rollout) -> QuerySet[Rollout]:
+    """The rollouts that continued from this one and are over, as the newest attempt played them."""
+    rows = Rollout.objects.filter(run__continuation__rollout=rollout, attempt=F("run__attempt"))
+    return rows.exclude(status=RolloutStatus.RUNNING)
 
 
 def played_branch(pk: UUID) -> Branch | None:
@@ -83,8 +91,8 @@ def _branch(
     played: Rollout,
     origin: Rollout,
     went: Continuation,
-    said: list[list[dict[str, Any]]],
-    recorded: list[dict[str, Any]],
+    said: list[Messages],
+    recorded: Messages,
 ) -> Branch:
     messages = [message for turn in said for message in turn]
     start = _start(messages, went.turn)

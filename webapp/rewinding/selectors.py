@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 from django.http import Http404
 
 from webapp.reading.access import rollout_for
 from webapp.rewinding.models import Branch
-from webapp.rewinding.played import played_branch, played_of
+from webapp.rewinding.played import played_branch, played_count, played_of
 from webapp.rollouts.models import Rollout
 from webapp.teams.models import Role, User
 from webapp.text import finite
@@ -18,6 +19,16 @@ def branches_of(rollout: Rollout) -> list[Branch]:
     """Its branches, the newest first: those that were kept, and what runs played that went on from it."""
     kept = Branch.objects.filter(rollout=rollout).select_related("created_by")
     return sorted([*kept, *played_of(rollout)], key=lambda branch: branch.created_at, reverse=True)
+
+
+def branch_count(rollout: Rollout) -> int:
+    """How many there are, without reading what they say."""
+    return Branch.objects.filter(rollout=rollout).count() + played_count(rollout)
+
+
+def branch_of(rollout: Rollout, pk: UUID) -> Branch | None:
+    """The branch of this rollout with this id."""
+    return Branch.objects.filter(rollout=rollout, pk=pk).first() or next(iter(played_of(rollout, pk)), None)
 
 
 def branch_for(user: User, pk: Any, *, need: Role = Role.VIEWER) -> Branch:

@@ -18,7 +18,7 @@ from webapp.environments.selectors import health_view
 from webapp.reading.access import own_rollout
 from webapp.rewards.selectors import component_titles
 from webapp.rewinding.scene import Scene, scene_of
-from webapp.rewinding.selectors import branches_of
+from webapp.rewinding.selectors import branch_count
 from webapp.rewinding.strings import rewind_strings
 from webapp.rollouts.models import Rollout
 from webapp.rollouts.selectors import rollout_view
@@ -61,7 +61,7 @@ def _player(project: Project, rollout: Rollout, scene: Scene, turn: int) -> dict
         "names": list(latest_datasets(project).values_list("name", flat=True)[:MAX_NAMES]),
         "components": list(component_titles(project).items()),
         "strings": rewind_strings(),
-        "branches": len(branches_of(rollout)),
+        "branches": branch_count(rollout),
         "page": {
             "socket": f"/ws/rollouts/{rollout.pk}/rewind/?language={get_language() or ''}",
             "turn": begin,
