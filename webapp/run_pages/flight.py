@@ -21,7 +21,7 @@ from webapp.rollouts.models import Rollout, RolloutStatus, Turn
 from webapp.rollouts.selectors import newest_rollouts
 from webapp.runs.config import config_at
 from webapp.runs.models import Run
-from webapp.runs.states import LEASED, RunState
+from webapp.runs.states import LEASED, TERMINAL, RunState
 from webapp.strings import run_words
 from webapp.text import clean_text, finite
 
@@ -69,7 +69,10 @@ class Box(NamedTuple):
 
 
 class Flight(NamedTuple):
-    """What the card shows. ``extra`` holds the groups of refills, where the run's config allows any."""
+    """What the card shows. ``extra`` holds the groups of refills, where the run's config allows any.
+
+    ``slowest`` is empty where nothing can be in flight any more.
+    """
 
     step: str
     ended: str
@@ -103,7 +106,7 @@ def flight_of(run: Run, *, seen: bool = True) -> Flight | None:
         ended=f"{ended} / {count}" if count else "",
         grid=_box(group for group in groups if own is None or group.number < own),
         extra=_box(group for group in groups if group.number >= own) if own is not None else None,
-        slowest=_slowest(rollouts, environment_of(config), words),
+        slowest=[] if run.state in TERMINAL else _slowest(rollouts, environment_of(config), words),
     )
 
 

@@ -34,8 +34,8 @@ const SLOW_S = 60;
 
 export class FlightGrid {
   /**
-   * @param {{box: HTMLElement, extra: HTMLElement | null, step: HTMLElement, count: HTMLElement, slow: HTMLElement,
-   *   about: HTMLElement}} parts
+   * @param {{box: HTMLElement, extra: HTMLElement | null, step: HTMLElement, count: HTMLElement,
+   *   slow: HTMLElement | null, about: HTMLElement}} parts the page of an ended run has no list of the slowest
    * @param {{perStep: number | null, groupSize: number | null, environment: string}} of what the config says
    */
   constructor(parts, of) {
@@ -150,7 +150,9 @@ export class FlightGrid {
   /** @param {Now} now */
   drawSlowest(now) {
     const rows = slowest(now.rollouts);
-    Array.from(this.parts.slow.children).forEach((line, place) => this.line(line, rows[place] ?? null, place, now));
+    Array.from(this.parts.slow?.children ?? []).forEach((line, place) =>
+      this.line(line, rows[place] ?? null, place, now),
+    );
   }
 
   /**

@@ -2,6 +2,7 @@
 /** A chat: one socket that tells, and the API for what a person does. The server keeps all that was said. */
 import { ChatState, OPEN } from "../lib/chat.js";
 import { $, batched, data, has, maybe, one, setAttr, setText, t } from "../lib/dom.js";
+import { socketUrl } from "../lib/early.js";
 import { plain } from "../lib/format.js";
 import { Live } from "../lib/live.js";
 import { KeepPanel } from "./chat_keep.js";
@@ -24,9 +25,8 @@ class ChatPage {
     this.keep = this.page.may ? new KeepPanel((body) => this.post("save", body, "keep")) : null;
     this.draw = batched(() => this.show());
     if (this.page.may) this.listen();
-    const scheme = location.protocol === "https:" ? "wss:" : "ws:";
     this.live = new Live({
-      url: `${scheme}//${location.host}${this.page.socket}`,
+      url: socketUrl(this.page.socket),
       least: 0,
       seq: () => 0,
       onFrame: (frame) => this.heard(frame),

@@ -2,6 +2,7 @@
 /** What pages on which an environment is played have in common: one socket, one episode at a time. The server keeps the
  * transcript; the page only shows it. A page says how its episodes begin. */
 import { $, data, h, has, setAttr, setText, t } from "../lib/dom.js";
+import { socketUrl } from "../lib/early.js";
 import { figure, plain } from "../lib/format.js";
 import { Transcript } from "../lib/transcript.js";
 import { tree } from "../lib/tree.js";
@@ -49,9 +50,7 @@ export class Player {
   greeted() {}
 
   connect() {
-    const address = new URL(this.page.socket, location.href);
-    address.protocol = location.protocol === "https:" ? "wss:" : "ws:";
-    this.socket = new WebSocket(address);
+    this.socket = new WebSocket(socketUrl(this.page.socket));
     this.socket.onmessage = (event) => this.heard(JSON.parse(event.data));
     this.socket.onclose = (event) => this.lost(event.code);
     this.timer = setInterval(() => this.socket?.readyState === 1 && this.socket.send('{"type":"ping"}'), PING_MS);

@@ -47,7 +47,7 @@ const flight = maybe("flight")
         extra: maybe("flight-extra"),
         step: $("flight-step"),
         count: $("flight-count"),
-        slow: $("flight-slow"),
+        slow: maybe("flight-slow"),
         about: $("flight-about"),
       },
       { perStep: page.per_step, groupSize: page.group_size, environment: page.environment },

@@ -347,6 +347,16 @@ def test_an_sft_run_has_no_rollouts_tab(client_for: Clients, make_run: Make, rit
     assert 'data-tab="rollouts"' not in page and 'id="panel-curves"' in page
 
 
+@pytest.mark.parametrize("state", [RunState.RUNNING, RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED])
+def test_an_ended_run_has_nothing_longest_in_flight(
+    client_for: Clients, make_run: Make, rita: User, state: RunState
+) -> None:
+    response = client_for(rita).get(_url("run-detail", make_run(name="fighter", state=state)))
+    shown = "Longest in flight" in response.content.decode()
+    assert shown is (state == RunState.RUNNING)
+    assert ("flight-slow" in response.content.decode()) is shown
+
+
 def test_a_config_of_another_version_does_not_break_the_page(client_for: Clients, make_run: Make, rita: User) -> None:
     run = make_run()
     Run.objects.filter(pk=run.pk).update(config={"version": 99}, resolved={"no": "such"})
