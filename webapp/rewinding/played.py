@@ -35,7 +35,8 @@ class Continuing(NamedTuple):
 
 def continuing(rollout: Rollout) -> list[Continuing]:
     """The runs that continue from a turn of this rollout and have not ended, the newest first."""
-    over = Count("run__rollouts", filter=~Q(run__rollouts__status=RolloutStatus.RUNNING))
+    newest = Q(run__rollouts__attempt=F("run__attempt"))
+    over = Count("run__rollouts", filter=newest & ~Q(run__rollouts__status=RolloutStatus.RUNNING))
     rows = Continuation.objects.filter(rollout=rollout).exclude(run__state__in=TERMINAL).annotate(over=over)
     return [
         Continuing(each.run, each.turn, title_of_contestant(each.contestant), each.over, _wanted(each.run))

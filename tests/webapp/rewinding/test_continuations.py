@@ -25,6 +25,7 @@ from webapp.reading.parts import config_for
 from webapp.registry.models import Checkpoint, RegisteredModel
 from webapp.rewinding.continuations import continuation_create
 from webapp.rewinding.models import Branch, Continuation
+from webapp.rewinding.played import continuing
 from webapp.rewinding.scene import scene_of
 from webapp.rewinding.selectors import branches_of
 from webapp.rollouts.models import Rollout, Turn
@@ -187,6 +188,20 @@ def test_a_branch_of_a_run_becomes_data(played: Make, gpt: Stub, project: Projec
         f"/api/v1/branches/{branch.pk}/save", {"kind": "row", "name": "good"}, content_type="application/json"
     )
     assert early.status_code == 422 and "Wait until the run" in early.json()["message"]
+
+
+def test_only_the_newest_attempt_counts_as_over(played: Make, gpt: Stub, bob: User, client_for: Make) -> None:
+    rollout = played()
+    ask(client_for(bob), rollout, contestant="endpoint:gpt", turn=3, times=2)
+    run = Run.objects.get(continuation__rollout=rollout)
+    over = {"step": 1, "status": "completed", "task": "2 + 3", "started_at": timezone.now(), "seq": 1}
+    Rollout.objects.create(run=run, attempt=1, group=0, index=0, **over)
+    Rollout.objects.create(run=run, attempt=1, group=0, index=1, **over)
+    Run.objects.filter(pk=run.pk).update(state=RunState.RUNNING, attempt=1)
+    assert [each.done for each in continuing(rollout)] == [2]
+    Run.objects.filter(pk=run.pk).update(attempt=2)
+    Rollout.objects.create(run=run, attempt=2, group=0, index=1, **over)
+    assert [each.done for each in continuing(rollout)] == [1]
 
 
 def test_the_page_tells_what_goes_on_and_what_came_of_it(
