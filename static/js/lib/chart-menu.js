@@ -1,6 +1,7 @@
 // @ts-check
 /** What can be done with one chart: a picture, its figures as a table, a stack or lines, a pin. */
 import { h, icon, setAttr, t } from "./dom.js";
+import { styles } from "./plot.js";
 
 /** @typedef {import("./chart.js").Chart} Chart */
 
@@ -52,7 +53,6 @@ export function menuOf(chart) {
  */
 async function picture(chart, format) {
   const { options, view } = chart.all;
-  const css = getComputedStyle(document.documentElement);
   const plot = /** @type {any} */ (chart.plot);
   const data = pictured(plot.data);
   const layout = {
@@ -62,7 +62,7 @@ async function picture(chart, format) {
     title: { text: options.picture?.(chart.spec) ?? chart.spec.title, font: { size: 15 } },
     showlegend: data.filter((/** @type {any} */ trace) => trace.showlegend).length > 1,
     legend: { orientation: "h", y: -0.12 },
-    paper_bgcolor: css.getPropertyValue("--surface").trim(),
+    paper_bgcolor: styles()("--surface"),
     xaxis: { ...plot.layout.xaxis, title: { text: view.x === "step" ? t("step") : t(`axis.${view.x}`), standoff: 4 } },
   };
   const url = await options.plotly.toImage({ data, layout }, { format, ...PICTURE, scale: format === "png" ? 2 : 1 });

@@ -6,7 +6,7 @@ import { MARK_AXIS } from "./around.js";
 import { moved, stepAt } from "./axis.js";
 import { menuOf } from "./chart-menu.js";
 import { TOTAL, readLines, tracesOf } from "./lines.js";
-import { MARGIN, frameOf } from "./plot.js";
+import { BARE, MARGIN, frameOf, styles } from "./plot.js";
 import { last, valueAt, valueRange } from "./series.js";
 import { baselineShapes, markShapes, stageShapes } from "./shapes.js";
 
@@ -79,8 +79,7 @@ export class Chart {
   /** Draw the lines as they were read. */
   draw() {
     this.dirty = false;
-    const css = getComputedStyle(document.documentElement);
-    const colour = (/** @type {string} */ name) => css.getPropertyValue(name).trim();
+    const colour = styles();
     const { log } = this.all.view;
     const range = this.all.range ?? this.all.span; // of all charts: the same step stands at the same place in each
     const baselines = this.all.options.baselines[this.spec.key] ?? [];
@@ -94,12 +93,8 @@ export class Chart {
       datarevision: (this.revision += 1),
       ...this.beside(range, baselines, colour),
     };
-    this.all.options.plotly.react(this.plot, traces, layout, {
-      displayModeBar: false,
-      responsive: false,
-      doubleClick: false,
-      showTips: false,
-    });
+    const quiet = { ...BARE, responsive: false, doubleClick: false };
+    this.all.options.plotly.react(this.plot, traces, layout, quiet);
     if (!this.drawn) this.listen();
     this.drawn = true;
     this.point(null);

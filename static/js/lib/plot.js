@@ -1,5 +1,5 @@
 // @ts-check
-/** What Plotly gets for a chart: traces of its lines, axes, and the line that a curve becomes. Pure. */
+/** What Plotly gets for a chart: traces of its lines, axes, and the line that a curve becomes. Pure but for `styles`. */
 import { placeOn } from "./axis.js";
 import { decimate, isFlat, positive, smooth, valueAt } from "./series.js";
 
@@ -119,27 +119,54 @@ export function starTrace(points, steps, ends, log, tone) {
   };
 }
 
+/** What every chart shows of Plotly's own: nothing but what was drawn. */
+export const BARE = { displayModeBar: false, responsive: true, showTips: false };
+
+/** The style sheet's colours and fonts as they are now, by the name of a variable. */
+export function styles() {
+  const css = getComputedStyle(document.documentElement);
+  return (/** @type {string} */ name) => css.getPropertyValue(name).trim();
+}
+
 /**
- * All of a chart but its lines and what stands beside them.
- * @param {{range: [number, number] | null, values: [number, number] | null, log: boolean, axis: string, colour: (name: string) => string}} how
+ * What the axes of all charts look like.
+ * @param {(name: string) => string} colour
  */
-export function frameOf({ range, values, log, axis: kind, colour }) {
-  const axis = {
+export function axisLook(colour) {
+  return {
     color: colour("--ink-3"),
     gridcolor: colour("--line"),
     linecolor: colour("--line"),
     zeroline: false,
     tickfont: { size: 10 },
   };
+}
+
+/**
+ * What all charts are drawn on.
+ * @param {(name: string) => string} colour
+ */
+export function ground(colour) {
   return {
     margin: MARGIN,
     height: HEIGHT,
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
-    hovermode: "x",
-    dragmode: "zoom",
     font: { family: colour("--font-text"), size: 11, color: colour("--ink-2") },
     showlegend: false,
+  };
+}
+
+/**
+ * All of a chart but its lines and what stands beside them.
+ * @param {{range: [number, number] | null, values: [number, number] | null, log: boolean, axis: string, colour: (name: string) => string}} how
+ */
+export function frameOf({ range, values, log, axis: kind, colour }) {
+  const axis = axisLook(colour);
+  return {
+    ...ground(colour),
+    hovermode: "x",
+    dragmode: "zoom",
     xaxis: {
       ...axis,
       type: "linear", // else Plotly looks through the points for dates and words

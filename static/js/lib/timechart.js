@@ -2,6 +2,7 @@
 /** Charts over the time of day. The headings and labels are the server's; the newest figures are filled in here. */
 import { h, setText } from "./dom.js";
 import { figure } from "./format.js";
+import { BARE, axisLook, ground, styles } from "./plot.js";
 import { last } from "./series.js";
 
 /** @typedef {{name: string, values: (number | null)[]}} Series */
@@ -14,8 +15,6 @@ export function wallClock(iso) {
 
 /** @param {number | null} value */
 const shownFigure = (value) => (Number.isInteger(value) ? String(value) : figure(value));
-
-const MARGIN = { l: 46, r: 10, t: 6, b: 20 };
 
 /**
  * The series of a chart: those that its heading names, or one for each kind of error.
@@ -39,8 +38,7 @@ export function seriesOf(node, history) {
  * @param {any} plotly
  */
 export function drawTimeChart(node, history, plotly) {
-  const css = getComputedStyle(document.documentElement);
-  const colour = (/** @type {string} */ name) => css.getPropertyValue(name).trim();
+  const colour = styles();
   const series = seriesOf(node, history);
   const errors = node.getAttribute("data-chart") === "errors";
   const at = history.at.map(wallClock);
@@ -76,23 +74,12 @@ export function drawTimeChart(node, history, plotly) {
     const sum = line.values.reduce((all, value) => (all ?? 0) + (value ?? 0), 0);
     setText(item, shownFigure(errors ? sum : last(line.values)));
   }
-  const axis = {
-    color: colour("--ink-3"),
-    gridcolor: colour("--line"),
-    linecolor: colour("--line"),
-    zeroline: false,
-    tickfont: { size: 10 },
-  };
+  const axis = axisLook(colour);
   const layout = {
-    margin: MARGIN,
-    height: 150,
+    ...ground(colour),
     barmode: "stack",
-    paper_bgcolor: "rgba(0,0,0,0)",
-    plot_bgcolor: "rgba(0,0,0,0)",
     hovermode: "x",
     dragmode: "zoom",
-    font: { family: colour("--font-text"), size: 11, color: colour("--ink-2") },
-    showlegend: false,
     xaxis: {
       ...axis,
       type: "date",
@@ -105,8 +92,7 @@ export function drawTimeChart(node, history, plotly) {
     },
     yaxis: { ...axis, fixedrange: true, nticks: 5, rangemode: "tozero", exponentformat: "e" },
   };
-  const plot = node.querySelector(".chart-plot");
-  plotly.react(plot, traces, layout, { displayModeBar: false, responsive: true, showTips: false });
+  plotly.react(node.querySelector(".chart-plot"), traces, layout, BARE);
 }
 
 /**

@@ -2,6 +2,7 @@
 /** Curves of runs that train, over one axis for all. */
 import { $, data, h, maybe } from "../lib/dom.js";
 import { bandOf, bySetting, lineOf } from "../lib/overlay.js";
+import { BARE, MARGIN, axisLook, ground, styles } from "../lib/plot.js";
 import { loadPlotly } from "../lib/plotly.js";
 
 /** @typedef {import("../lib/overlay.js").Run} Run */
@@ -9,8 +10,7 @@ import { loadPlotly } from "../lib/plotly.js";
 const page = maybe("overlay-data") ? data("overlay-data") : null;
 const state = { axis: "step", gather: true };
 
-/** @param {string} name of a CSS variable */
-const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const colour = (/** @type {string} */ name) => styles()(name);
 
 /**
  * @param {any} plotly
@@ -21,20 +21,17 @@ function draw(plotly, chart) {
   const traces = bySetting(page.runs).flatMap((group) =>
     state.gather && group.length > 1 ? gathered(group, chart.name) : group.map((run) => single(run, chart.name)),
   );
-  const axis = { color: colour("--ink-3"), gridcolor: colour("--line"), zeroline: false, tickfont: { size: 10 } };
+  const axis = axisLook(colour);
   const layout = {
+    ...ground(colour),
     height: 200,
-    margin: { l: 46, r: 10, t: 6, b: 24 },
-    paper_bgcolor: "rgba(0,0,0,0)",
-    plot_bgcolor: "rgba(0,0,0,0)",
+    margin: { ...MARGIN, b: 24 },
     hovermode: "x unified",
     hoverlabel: { bgcolor: colour("--surface"), font: { color: colour("--ink") } },
-    showlegend: false,
-    font: { family: colour("--font-text"), size: 11, color: colour("--ink-2") },
     xaxis: { ...axis, rangemode: "tozero", nticks: 6 },
     yaxis: { ...axis, fixedrange: true, nticks: 5, exponentformat: "e" },
   };
-  plotly.react(node, traces, layout, { displayModeBar: false, responsive: true, showTips: false });
+  plotly.react(node, traces, layout, BARE);
 }
 
 /**

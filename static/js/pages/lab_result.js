@@ -3,11 +3,11 @@
 import { $, h, keyed, s, setAttr, setText, t } from "../lib/dom.js";
 import { figure, percent, plain, score } from "../lib/format.js";
 import { bars, count, moved, outline, shares } from "../lib/lab-figures.js";
+import { BARE, MARGIN, axisLook, ground, styles } from "../lib/plot.js";
 import { Alarms } from "./lab_alarms.js";
 
 /** @typedef {Record<string, any>} Row */
 const SPARK = { width: 88, height: 20 };
-const MARGIN = { l: 40, r: 10, t: 6, b: 20 };
 const language = document.documentElement.lang;
 
 export class Result {
@@ -206,8 +206,7 @@ export class Result {
     setText($("chart-before"), other ? `⌀ ${score(words.before)}` : "");
     $("lab-chart").hidden = !histogram.counts.length; // no rollout has a reward
     if (!histogram.counts.length) return;
-    const css = getComputedStyle(document.documentElement);
-    const colour = (/** @type {string} */ name) => css.getPropertyValue(name).trim();
+    const colour = styles();
     const own = shares(/** @type {any} */ (histogram));
     const width = own.widths[0] || 1;
     const line = other?.counts.length && outline(/** @type {any} */ (other), width);
@@ -233,25 +232,17 @@ export class Result {
           ]
         : []),
     ];
-    const axis = {
-      color: colour("--ink-3"),
-      gridcolor: colour("--line"),
-      linecolor: colour("--line"),
-      zeroline: false,
-      tickfont: { size: 10 },
-      fixedrange: true,
-    };
+    const axis = { ...axisLook(colour), fixedrange: true };
     const layout = {
-      margin: MARGIN, height: 170, bargap: 0.04, showlegend: false, dragmode: false, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
-      font: { family: colour("--font-text"), size: 11, color: colour("--ink-2") },
+      ...ground(colour),
+      margin: { ...MARGIN, l: 40 },
+      height: 170,
+      bargap: 0.04,
+      dragmode: false,
       xaxis: { ...axis, showgrid: false, showline: true, nticks: 8 },
       yaxis: { ...axis, nticks: 4, rangemode: "tozero", tickformat: ".0%" },
-    }; // prettier-ignore
-    this.options.plotly.react($("lab-plot"), traces, layout, {
-      displayModeBar: false,
-      responsive: true,
-      showTips: false,
-    });
+    };
+    this.options.plotly.react($("lab-plot"), traces, layout, BARE);
   }
 
   redraw() {
