@@ -58,6 +58,19 @@ def test_a_run_is_looked_at_as_it_grows_and_a_step_is_whole_once_another_follows
     assert {each["id"]: (each["step"], each["group"], each["index"]) for each in shown} == places and len(places) == 3
 
 
+@pytest.mark.parametrize(("seconds", "pieces"), [(60.0, [STEPS, 0]), (0.0, [*[10] * (STEPS // 10), 0])])
+def test_a_long_run_is_seen_in_pieces_by_time_and_nothing_is_missed(
+    running: Run, record: Any, monkeypatch: pytest.MonkeyPatch, seconds: float, pieces: list[int]
+) -> None:
+    """In pieces of ten steps, a run of 25,000 took the doctor 137 s, most of it for its own memory."""
+    steps = list(planted(FAULTS["shaping_above_outcome"]))
+    record(running, steps)
+    Run.objects.filter(pk=running.pk).update(state=RunState.SUCCEEDED, finished_at=timezone.now())
+    monkeypatch.setattr(looking, "LOOK_S", seconds)
+    assert [looking.run_look(running.pk) for _piece in pieces] == pieces
+    assert Examination.objects.get().step == STEPS and told() == expected(steps)
+
+
 def test_what_is_found_is_told_once_with_its_words(running: Run, record: Any) -> None:
     record(running, planted(FAULTS["collapse"]))
     look()
