@@ -135,13 +135,19 @@ def main() -> int:
         path, name, cookie, points = site.shell(FILL, timeout=300).splitlines()[-1].split()
         doctor_s = seen_by_the_doctor(site)
         origin = f"http://127.0.0.1:{site.port}"
-        chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        context = chromium.new_context(base_url=origin, viewport={"width": 1360, "height": 1400})
+        # A profile on disk, as a person has: a private window would compile Plotly anew each time.
+        context = playwright.chromium.launch_persistent_context(
+            site.data / "profile",
+            executable_path=shutil.which("chromium"),
+            args=["--no-sandbox"],
+            base_url=origin,
+            viewport={"width": 1360, "height": 1400},
+        )
         context.add_cookies([{"name": name, "value": cookie, "url": origin}])
         first = opened(context, path)  # nothing is in any cache
         found = [opened(context, path) for _number in range(OPENINGS)]
         api, size = asked(context, f"/api/v1/runs/{path.rstrip('/').rpartition('/')[2]}/metrics")
-        chromium.close()
+        context.close()
     figures = {
         "points": int(points),
         "doctor_s": round(doctor_s, 1),
