@@ -14,6 +14,8 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from tests.plugin import template_ready
+
 ROOT = Path(__file__).resolve().parents[2]
 DATABASE = "there_and_back"
 # The newest migrations of the release before, commit 388a114.
@@ -84,13 +86,14 @@ print(json.dumps(told))
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    """A database of its own beside the session's."""
+    """A database of its own beside the session's: all migrations are in it already where the session has a template."""
     ours = os.environ["DATABASE_URL"]
     name = sql.Identifier(DATABASE)
     drop = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(name)
     with psycopg.connect(ours, autocommit=True) as connection:
         connection.execute(drop)
-        connection.execute(sql.SQL("CREATE DATABASE {}").format(name))
+        template = sql.Identifier(template_ready() or "template1")
+        connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(name, template))
         path = urlsplit(ours).path
         yield ours.replace(f"{path}?", f"/{DATABASE}?") if "?" in ours else ours.removesuffix(path) + f"/{DATABASE}"
         connection.execute(drop)

@@ -140,7 +140,7 @@ async function start() {
   box.replaceChildren(...partsOf(columns).map(section));
   fill(FIRST);
   paint();
-  setTimeout(fillRest);
+  requestAnimationFrame(() => setTimeout(fillRest)); // not before these are painted
   setText($("tokens-one"), t("tokens.none"));
   by.addEventListener("change", paint);
   for (const kind of ["pointerover", "click"]) box.addEventListener(kind, pointed);
