@@ -33,7 +33,7 @@ test: $(VENV)/.setup-test $(JS)/node_modules/.setup ## ruff, types, tests of the
 	@$(MAKE) --no-print-directory --jobs=2 lint default-tests
 
 default-tests: $(VENV)/.setup-test ## the default tests without ruff and types
-	$(PY) -m pytest -n 4 --dist loadfile --no-loadscope-reorder
+	$(PY) -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 test-slow: $(VENV)/.setup-test ## the tests that take minutes: chaos, long runs, recovery
 	$(PY) -m pytest -m "slow and not docker and not gpu"

@@ -26,6 +26,8 @@ ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
     "--disable-dev-shm-usage",
+    # Pages of its own for the address bar, made with each window though nobody sees it: 0.8 s of processor time.
+    "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup",
 ]
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 

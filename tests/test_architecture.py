@@ -76,13 +76,19 @@ def parsed(path: Path) -> Source:
     return Source(path, ast.parse(path.read_text(encoding="utf-8"), str(path)))
 
 
+@cache
+def walked(source: Source) -> list[ast.AST]:
+    """All nodes of a file: a dozen tests look through them."""
+    return list(ast.walk(source.tree))
+
+
 def sources(*folders: str) -> list[Source]:
     return [parsed(path) for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
 
 
 def imports(source: Source) -> Iterator[str]:
     """Every module that is imported anywhere in the file, also inside functions and by ``import_module``."""
-    for node in ast.walk(source.tree):
+    for node in walked(source):
         yield from names_in(node, source)
 
 
@@ -107,7 +113,7 @@ def called(node: ast.Call) -> str:
 
 def calls(*folders: str) -> Iterator[tuple[str, ast.Call]]:
     for source in sources(*folders):
-        for node in ast.walk(source.tree):
+        for node in walked(source):
             if isinstance(node, ast.Call):
                 yield f"{source.name}:{node.lineno}", node
 
@@ -129,7 +135,7 @@ def imported_modules() -> dict[str, set[str]]:
 
 def named_modules(source: Source, known: set[str]) -> Iterator[str]:
     """``from a import b`` names ``a.b`` where that is a module, and else the text of ``a`` itself."""
-    for node in ast.walk(source.tree):
+    for node in walked(source):
         names = names_in(node, source)
         if isinstance(node, ast.ImportFrom):
             stem, *rest = names
@@ -197,7 +203,7 @@ def test_what_is_imported_inside_functions_is_there() -> None:
     """A name that moved is not missed before that line runs; a benchmark was broken so for days."""
     there, missing = modules(), []
     for source in sources(*OUR_FOLDERS, "tests"):
-        for node in ast.walk(source.tree):
+        for node in walked(source):
             if (
                 not isinstance(node, ast.ImportFrom)
                 or node.level
