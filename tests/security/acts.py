@@ -166,6 +166,7 @@ ACTS: dict[str, Act] = {
     PROJECT + "rollouts/" + OWN_PK + "branches/<uuid:branch_id>/save/": Act(
         "dataset_added", {"kind": "row", "name": "branches"}
     ),
+    PROJECT + "rollouts/" + OWN_PK + "branches/<uuid:branch_id>/delete/": Act("branch_deleted"),
     PROJECT + "rollouts/" + OWN_PK + "branches/continue/": Act(
         "run_launched", {"contestant": "policy:empty", "turn": "1", "times": "1"}
     ),
@@ -306,6 +307,7 @@ DELETES = {
     API + "rewards/<uuidstr:spec_id>": "reward_deleted",
     API + "reward-cases/<uuidstr:case_id>": "case_deleted",
     API + "rollout-views/<uuidstr:view_id>": "view_deleted",
+    API + "branches/<uuidstr:branch_id>": "branch_deleted",
     API + "environments/<uuidstr:environment_id>": "environment_deleted",
     API + "projects/<slug:slug>": "project_deleted",
     API + "endpoints/<uuidstr:endpoint_id>": "endpoint_deleted",

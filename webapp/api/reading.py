@@ -13,7 +13,7 @@ from training.config import Policy
 from webapp.api.answers import data as data_answers
 from webapp.api.answers import reading as answers
 from webapp.api.answers import runs as runs_answers
-from webapp.api.answers.base import Items
+from webapp.api.answers.base import Deleted, Items
 from webapp.api.base import MAX_PAGE_ROWS, caller
 from webapp.api.rewards import case_out
 from webapp.api.schemas import Body, dataset_out, run_out
@@ -33,7 +33,7 @@ from webapp.rewinding.continuations import MAX_TIMES, USUAL_TIMES, continuation_
 from webapp.rewinding.continuing import rollout_continue
 from webapp.rewinding.replaying import replay
 from webapp.rewinding.selectors import branch_for, branch_view, branches_of
-from webapp.rewinding.services import branch_save
+from webapp.rewinding.services import branch_delete, branch_save
 from webapp.rollouts.models import Rollout
 from webapp.rollouts.selectors import rollout_view, turn_view
 from webapp.runs.models import Run
@@ -208,6 +208,14 @@ def branch_saved(request: HttpRequest, branch_id: UUID, body: BranchIn) -> Statu
     user = caller(request)
     branch = branch_for(user, branch_id, need=Role.EDITOR)
     return Status(201, dataset_out(branch_save(branch=branch, user=user, kind=body.kind, name=body.name)))
+
+
+@router.delete("/branches/{uuid:branch_id}", response=Deleted)
+def branch_gone(request: HttpRequest, branch_id: UUID) -> dict[str, Any]:
+    """Forget a branch (editors); rows that were made of it stay. 422 where a run played it: it goes with its run."""
+    branch = branch_for(caller(request), branch_id, need=Role.EDITOR)
+    branch_delete(branch=branch)
+    return {"deleted": str(branch_id)}
 
 
 @groups.get("/runs/{uuid:run_id}/steps/{int:step}/groups/{int:group}", response=answers.GroupWhole)

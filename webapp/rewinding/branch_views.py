@@ -29,7 +29,7 @@ from webapp.rewinding.forms import ContinuationForm
 from webapp.rewinding.models import Branch
 from webapp.rewinding.played import continuing
 from webapp.rewinding.selectors import branch_of, branches_of
-from webapp.rewinding.services import MAX_BRANCHES, branch_save
+from webapp.rewinding.services import MAX_BRANCHES, branch_delete, branch_save
 from webapp.rollouts.models import Rollout
 from webapp.rollouts.selectors import rollout_view
 from webapp.suites.contestants import POLICY, contestants_offered
@@ -161,13 +161,10 @@ def branch_continue(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 def branch_save_view(request: HttpRequest, slug: str, pk: UUID, branch_id: UUID) -> HttpResponse:
     """Add a branch to a dataset, as a demonstration or as a pair with the recorded rollout."""
     project, rollout = own_rollout(request, slug, pk, need=Role.EDITOR)
-    branch = branch_of(rollout, branch_id)
-    if branch is None:
-        raise Http404
+    branch = _own_branch(rollout, branch_id)
     asked = request.POST.get("kind")
     if asked not in ("row", "pair"):
         return _page(request, project, rollout, _("Choose what to make of the branch."), status=422)
-    branch.rollout = rollout
     kind: Literal["row", "pair"] = "row" if asked == "row" else "pair"
     try:
         made = branch_save(
@@ -177,3 +174,25 @@ def branch_save_view(request: HttpRequest, slug: str, pk: UUID, branch_id: UUID)
         return _page(request, project, rollout, " ".join(exc.messages), status=422)
     messages.success(request, _("Added to %(name)s.") % {"name": made})
     return redirect("dataset-detail", slug=project.slug, pk=made.pk)
+
+
+@login_required
+@require_POST
+def branch_delete_view(request: HttpRequest, slug: str, pk: UUID, branch_id: UUID) -> HttpResponse:
+    """Forget a branch; datasets that it was added to keep its rows."""
+    project, rollout = own_rollout(request, slug, pk, need=Role.EDITOR)
+    try:
+        branch_delete(branch=_own_branch(rollout, branch_id))
+    except ValidationError as exc:
+        return _page(request, project, rollout, " ".join(exc.messages), status=422)
+    messages.success(request, _("The branch is deleted."))
+    return redirect("branch-list", slug=project.slug, pk=rollout.pk)
+
+
+def _own_branch(rollout: Rollout, pk: UUID) -> Branch:
+    """A branch of this rollout, which it then knows. Raises ``Http404``."""
+    branch = branch_of(rollout, pk)
+    if branch is None:
+        raise Http404
+    branch.rollout = rollout
+    return branch

@@ -21,7 +21,8 @@ from webapp.rewinding.scoring import Scored
 from webapp.rollouts.models import Rollout, Turn
 from webapp.rollouts.outcome import judge_functions
 from webapp.runs.states import TERMINAL
-from webapp.teams.models import User
+from webapp.teams.audit import audit
+from webapp.teams.models import AuditAction, User
 from webapp.text import clean_json
 
 MAX_BRANCHES = 40
@@ -66,6 +67,15 @@ def branch_keep(
         )
         Branch.objects.filter(rollout=rollout).exclude(pk__in=list(kept)).delete()
     return branch
+
+
+def branch_delete(*, branch: Branch) -> None:
+    """Forget a branch; what was made of it stays. Raises ``ValidationError`` where it is a run's rollout."""
+    if branch.played is not None:
+        raise ValidationError(_("A run played this branch: it goes with its run."))
+    with transaction.atomic():
+        audit(AuditAction.BRANCH_DELETED, branch, project=branch.rollout.run.project)
+        branch.delete()
 
 
 def branch_save(*, branch: Branch, user: User | None, kind: Literal["row", "pair"], name: str) -> Dataset:

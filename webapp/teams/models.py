@@ -157,6 +157,7 @@ class AuditAction(models.TextChoices):
     RUN_RESUMED = "run_resumed", _("run resumed")
     ROLLOUT_ENDED = "rollout_ended", _("rollout in flight ended")
     ROLLOUT_FAILED = "rollout_failed", _("rollout in flight marked as failed")
+    BRANCH_DELETED = "branch_deleted", _("branch of a rollout deleted")
     RUN_IMPORTED = "run_imported", _("run imported")
     RUN_EXPORTED = "run_exported", _("run exported")
     RUN_LABELLED = "run_labelled", _("run's tags or notes changed")

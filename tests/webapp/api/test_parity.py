@@ -107,6 +107,7 @@ SAME: dict[str, str] = {
     PROJECT + "rollouts/" + OWN_PK + "branches/new/": "POST /rollouts/{rollout_id}/branches",
     PROJECT + "rollouts/" + OWN_PK + "branches/continue/": "POST /rollouts/{rollout_id}/continue",
     PROJECT + "rollouts/" + OWN_PK + "branches/<uuid:branch_id>/save/": "POST /branches/{branch_id}/save",
+    PROJECT + "rollouts/" + OWN_PK + "branches/<uuid:branch_id>/delete/": "DELETE /branches/{branch_id}",
     PROJECT + "environments/new/": f"POST {IN}environments",
     ENVIRONMENT + "edit/": "PATCH /environments/{environment_id}",
     ENVIRONMENT + "delete/": "DELETE /environments/{environment_id}",

@@ -15,7 +15,7 @@ from webapp.rewinding import services
 from webapp.rewinding.beside import beside
 from webapp.rewinding.models import Branch
 from webapp.rollouts.models import Rollout, Turn
-from webapp.teams.models import User
+from webapp.teams.models import AuditEntry, User
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Make = Callable[..., Any]
@@ -207,3 +207,35 @@ def test_the_api_lists_and_saves(branch: Branch, bob: User, rita: User, charlie:
         assert client_for(user).post(kept, body, content_type="application/json").status_code == status
     assert client_for(bob).post(kept, {"kind": "x"}, content_type="application/json").status_code == 422
     assert client_for(charlie).get(address).status_code == 404 and client_for(rita).get(kept).status_code == 405
+
+
+def test_a_branch_is_deleted_and_what_was_made_of_it_stays(
+    branch: Branch, bob: User, rita: User, charlie: User, client_for: Make
+) -> None:
+    page = f"/p/joust/rollouts/{branch.rollout_id}/branches/"
+    services.branch_save(branch=branch, user=bob, kind="row", name="kept")
+    shown = f"{page}?show={branch.pk}"
+    assert f"{branch.pk}/delete/" in client_for(bob).get(shown).content.decode()
+    assert f"{branch.pk}/delete/" not in client_for(rita).get(shown).content.decode()
+    for user, status in ((rita, 403), (charlie, 404), (None, 302)):
+        assert client_for(user).post(f"{page}{branch.pk}/delete/").status_code == status
+    assert client_for(bob).get(f"{page}{branch.pk}/delete/").status_code == 405
+    assert client_for(bob).post(f"{page}{branch.rollout_id}/delete/").status_code == 404, "no branch's id"
+    assert Branch.objects.count() == 1
+    gone = client_for(bob).post(f"{page}{branch.pk}/delete/", follow=True)
+    assert gone.redirect_chain == [(page, 302)] and "The branch is deleted." in gone.content.decode()
+    assert not Branch.objects.exists() and Rollout.objects.filter(pk=branch.rollout_id).exists()
+    row = json.loads(Dataset.objects.get(name="kept").upload_path.read_text())
+    assert row["messages"] == branch.messages
+    entry = AuditEntry.objects.get(action="branch_deleted")
+    assert (entry.username, entry.project_name, entry.object_id) == ("bob", "Joust", str(branch.pk))
+
+
+def test_the_api_deletes_a_branch(branch: Branch, bob: User, rita: User, charlie: User, client_for: Make) -> None:
+    address = f"/api/v1/branches/{branch.pk}"
+    for user, status in ((rita, 403), (charlie, 404), (None, 401)):
+        assert client_for(user).delete(address).status_code == status
+    assert client_for(bob).put(address).status_code == 405
+    gone = client_for(bob).delete(address)
+    assert gone.status_code == 200 and gone.json() == {"deleted": str(branch.pk)}
+    assert not Branch.objects.exists() and client_for(bob).delete(address).status_code == 404

@@ -188,6 +188,11 @@ def test_a_branch_of_a_run_becomes_data(played: Make, gpt: Stub, project: Projec
         f"/api/v1/branches/{branch.pk}/save", {"kind": "row", "name": "good"}, content_type="application/json"
     )
     assert early.status_code == 422 and "Wait until the run" in early.json()["message"]
+    kept = client.delete(f"/api/v1/branches/{branch.pk}")
+    assert kept.status_code == 422 and "goes with its run" in kept.json()["message"]
+    refused = client.post(f"/p/joust/rollouts/{rollout.pk}/branches/{branch.pk}/delete/")
+    assert refused.status_code == 422 and "goes with its run" in refused.content.decode()
+    assert Rollout.objects.filter(pk=branch.pk).exists()
 
 
 def test_only_the_newest_attempt_counts_as_over(played: Make, gpt: Stub, bob: User, client_for: Make) -> None:
