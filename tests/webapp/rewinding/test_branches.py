@@ -231,6 +231,13 @@ def test_a_branch_is_deleted_and_what_was_made_of_it_stays(
     assert (entry.username, entry.project_name, entry.object_id) == ("bob", "Joust", str(branch.pk))
 
 
+def test_a_turn_in_which_nothing_was_written_says_so(branch: Branch, rita: User, client_for: Make) -> None:
+    page = f"/p/joust/rollouts/{branch.rollout_id}/branches/?show={branch.pk}"
+    assert "(empty)" not in client_for(rita).get(page).content.decode()
+    Branch.objects.update(messages=[*branch.messages[:-1], {"role": "assistant", "content": ""}])
+    assert client_for(rita).get(page).content.decode().count("(empty)") == 1
+
+
 def test_the_api_deletes_a_branch(branch: Branch, bob: User, rita: User, charlie: User, client_for: Make) -> None:
     address = f"/api/v1/branches/{branch.pk}"
     for user, status in ((rita, 403), (charlie, 404), (None, 401)):
