@@ -1,9 +1,9 @@
 """How fast the rollout inspector answers on one run of a million turns: ``python benchmarks/inspector.py``.
 
 Starts a PostgreSQL of its own, writes the run (``inspector_rows.py``; six minutes at full size), and times what a
-person does: filter, sort, search and page (``find``), the bars beside it (``spread``), and the whole page over HTTP
-(``page``). Prints JSON: the median and the 95th percentile of the milliseconds of each, and what the words of turns
-cost: bytes, and milliseconds of the projection for a thousand turns with and without them.
+person does: filter, sort, search and page (``find``), the bars beside it (``spread``), the whole page over HTTP
+(``page``), and any group (``group``). Prints JSON: the median and the 95th percentile of the milliseconds of each, and
+what the words of turns cost: bytes, and milliseconds of the projection for a thousand turns with and without them.
 ``--turns 100000`` writes fewer, ``--folder F`` keeps the database for the next time.
 """
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import shutil
 import sys
 import tempfile
@@ -25,7 +26,7 @@ sys.path.insert(0, str(ROOT))
 
 from webapp.host.embedded import Embedded  # noqa: E402
 
-ROUNDS = 12
+ROUNDS, GROUPS = 12, 100
 QUERIES = (
     "",
     "outcome=failed&sort=-surprise",
@@ -96,10 +97,24 @@ def measure() -> dict[str, Any]:
         find[query] = milliseconds(found) | {"rollouts": known.count.number, "more": known.count.more}
         spread[query] = milliseconds(lambda known=known: figures_of(known, names))  # type: ignore[misc]
         page[query] = milliseconds(lambda query=query: client.get(f"/p/bench/runs/{run.pk}/rollouts/?{query}"), 5)  # type: ignore[misc]
-    return {"find": find, "spread": spread, "page": page} | {
+    return {"find": find, "spread": spread, "page": page, "group": groups(client, run)} | {
         f"{name}_worst_p95_ms": max(each["p95_ms"] for each in listed.values())
         for name, listed in (("find", find), ("spread", spread), ("page", page))
     }
+
+
+def groups(client: Any, run: Any) -> dict[str, float]:
+    """Pages of groups that nobody has asked for before, side by side."""
+    from webapp.rollouts.models import Rollout
+
+    places = Rollout.objects.filter(run=run).values_list("step", "group").distinct().order_by("step", "group")
+    asked = random.Random(3).sample(list(places), GROUPS)
+    addresses = iter([f"/p/bench/runs/{run.pk}/groups/{step}/{group}/" for step, group in asked])
+
+    def page() -> None:
+        assert client.get(next(addresses)).status_code == 200
+
+    return milliseconds(page, GROUPS)
 
 
 def sizes() -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """A run of a million metric points in other trackers' pages: ``python benchmarks/peers.py PYTHON [--folder F]``.
 
-``PYTHON`` is of a virtual environment with ``tensorboard`` and ``mlflow`` (and nothing of ours). 40 metrics of 25,000
-steps, as in ``benchmarks/points.py``, are written by each tracker's own writer; then its server is started, and its
-page of the run is opened in Chromium, until every chart that can be seen has a line. Prints JSON.
+``PYTHON`` is of a virtual environment with ``tensorboard``, ``mlflow`` and ``trackio`` (and nothing of ours). 40
+metrics of 25,000 steps, as in ``benchmarks/points.py``, are written by each tracker's own writer; then its server is
+started, and its page of the run is opened in Chromium, until every chart that can be seen has a line. Prints JSON.
 """
 
 from __future__ import annotations
@@ -48,6 +48,20 @@ for first in range(1, 25001, 25):
     client.log_batch(run, metrics=rows)
 print(run)
 """
+TRACKIO = """
+import os
+os.environ["TRACKIO_DIR"] = FOLDER
+from trackio.sqlite_storage import SQLiteStorage
+for first in range(1, 25001, 500):
+    steps = list(range(first, first + 500))
+    SQLiteStorage.bulk_log("points", "million", [{name: value(step) for name in NAMES} for step in steps], steps)
+"""
+TRACKIO_SHOWN = """
+import os
+os.environ["TRACKIO_DIR"] = "{folder}"
+import trackio
+trackio.show(project="points", open_browser=False, block_thread=True, server_port={port})
+"""
 DRAWN = {
     "tensorboard": """() => {
         const deep = (root, what) => [...root.querySelectorAll("*")].flatMap((node) =>
@@ -63,6 +77,12 @@ DRAWN = {
         const charts = [...document.querySelectorAll(".js-plotly-plot")].filter(
             (chart) => chart.getBoundingClientRect().top < innerHeight);
         return charts.length > 0 && charts.every((chart) => chart.querySelector(".trace path, .js-line"));
+    }""",
+    # Four are in view; each has its canvas once it is drawn.
+    "trackio": """() => {
+        const charts = [...document.querySelectorAll(".vega-embed")].filter(
+            (chart) => chart.getBoundingClientRect().top < innerHeight);
+        return charts.length >= 4 && charts.every((chart) => chart.querySelector("canvas.marks")?.width > 0);
     }""",
 }
 
@@ -84,6 +104,7 @@ PEERS = {
         ["-m", "mlflow", "server", "--backend-store-uri", "sqlite:///{folder}/mlflow.db", "--port", "{port}"],
         "/#/experiments/0/runs/{run}/model-metrics",
     ),
+    "trackio": Peer(TRACKIO, ["-c", TRACKIO_SHOWN], "/?project=points"),
 }
 
 
