@@ -14,6 +14,8 @@ from playwright.sync_api import expect
 
 from tests.browser.test_journey import LIMIT_MS, Journey, own_rows
 from webapp.datasets.models import Dataset
+from webapp.pins.models import PinnedChart
+from webapp.rewinding.models import Branch
 from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.models import Run
 
@@ -23,13 +25,60 @@ pytestmark = [
     pytest.mark.django_db(transaction=True),
     pytest.mark.timeout(600),
 ]
-STEPS = 6
+STEPS = 12
 
 
 class Seeing(Journey):
     """What a person does with the rollouts of a run; ``run`` is its page's address."""
 
     run = ""
+
+    def fly(self) -> None:
+        """While it trains, on the page that was open before: a dot for each place of a step, and those that play."""
+        page = self.page
+        page.wait_for_selector("#flight .flight-cell[data-status=running]", timeout=LIMIT_MS)
+        config = Run.objects.get(name="seen").config["rollout"]
+        wanted = config["prompts_per_step"] * config["num_generations"]
+        assert page.locator("#flight .flight-cell").count() == wanted
+        assert page.locator("#flight-slow li").count() == 3
+
+    def ended(self) -> None:
+        """What came of it, its curves, and one of them on the project's page."""
+        page = self.page
+        page.goto(self.run)
+        expect(page.locator("#run-summary .ended")).to_contain_text("Task success")
+        assert page.locator("#flight-slow").count() == 0
+        chart = page.locator('[data-chart="reward"]')
+        chart.scroll_into_view_if_needed()
+        expect(chart.locator(".main-svg .trace").first).to_be_visible()
+        chart.locator(".chart-menu summary").click()
+        chart.locator("[data-act=pin]").click()
+        page.wait_for_timeout(500)
+        assert PinnedChart.objects.get().run.name == "seen"
+        page.locator("#times").scroll_into_view_if_needed()
+        expect(page.locator("#times table tbody tr")).to_have_count(STEPS)
+
+    def rewind(self) -> None:
+        """Back to the first turn of a rollout: the run's own model goes on from there, twice, and a policy once."""
+        page = self.page
+        rollout = Rollout.objects.filter(run__name="seen", status="completed").first()
+        assert rollout is not None
+        page.goto(f"{self.run.split('/runs/')[0]}/rollouts/{rollout.pk}/branches/")
+        page.fill("#go-on-times", "2")
+        page.locator("form:has(#go-on-times) button").click()
+        page.wait_for_selector("text=Continuing now")
+        expect(page.locator("table.branches tbody tr")).to_have_count(3, timeout=LIMIT_MS)
+        run = Run.objects.get(continuation__rollout=rollout)
+        assert run.kind == "evaluate" and run.config["model"]["source"]
+        went = Rollout.objects.filter(run=run).values_list("status", flat=True)
+        assert len(went) == 2 and set(went) <= {"completed", "truncated"}  # a dozen steps teach it little
+        page.check("input[name=policy][value=empty]")
+        page.locator("form:has(#branch-turn) button").click()
+        page.wait_for_selector("#side .side-head")
+        assert Branch.objects.get().rollout == rollout
+        page.get_by_role("button", name="Add as a demonstration").click()
+        page.wait_for_selector(".page-head .badge[data-state=ready]")
+        assert Dataset.objects.get(name="branches").rows == 1
 
     def find(self) -> None:
         """From the run to those that failed, and to one of them by its bar."""
@@ -92,11 +141,13 @@ def test_a_run_is_seen_and_acted_on(
     seen.fill_run("seen", dataset="own-tasks", reward="mine", steps=STEPS)
     seen.launch()
     seen.run = re.sub(r"[?#].*", "", page.url)
-    seen.wait_state("running")
+    seen.fly()
     seen.wait_state("succeeded", "failed", limit_ms=LIMIT_MS)
     assert Run.objects.get(name="seen").state == "succeeded"
+    seen.ended()
     seen.find()
     seen.save()
     seen.read()
     seen.compare()
+    seen.rewind()
     assert seen.problems == []
