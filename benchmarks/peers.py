@@ -23,9 +23,10 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from benchmarks.points import SETTLE_S
 from webapp.host.embedded import free_port
 
-OPENINGS, SETTLE_S, START_LIMIT_S = 10, 1.5, 180
+OPENINGS, START_LIMIT_S = 10, 180
 POINTS = """
 import math, random
 NAMES = ["reward", "success", "kl", "loss"] + [f"figure/{number}" for number in range(36)]
