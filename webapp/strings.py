@@ -188,6 +188,7 @@ def _rollouts() -> dict[str, str]:
         "group": _("group {n}"),
         "group_mean": _("mean {mean}, spread {std}"),
         "zero_variance": _("all rewards equal: no learning signal"),
+        "phantom": _("phantom: outcomes equal, rewards not"),
         "rollout_label": _(
             "Step {step}, group {group}, rollout {index}: {status}, reward {reward}, advantage {advantage}"
         ),

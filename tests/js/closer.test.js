@@ -142,6 +142,23 @@ test("a chart is still where nothing moves and enough is known", () => {
   assert.equal(isStill({ ...spec("x"), names: ["kl", "loss"] }, /** @type {any} */ (curves), true), false);
 });
 
+test("a figure that was measured once, long ago, is no chart; the first steps of all are", () => {
+  const steps = (/** @type {number} */ n) => Array.from({ length: n }, (_, at) => at + 1);
+  const still = (/** @type {number} */ newest, ended = false) =>
+    isStill(
+      spec("gap"),
+      /** @type {any} */ (
+        new Map([
+          ["gap", curve([1], false)],
+          ["loss", curve(steps(newest), false)],
+        ])
+      ),
+      ended,
+    );
+  assert.deepEqual([still(1), still(5), still(6), still(60, true)], [false, false, true, true]);
+  assert.equal(still(1, true), false, "a run of one step shows its figures");
+});
+
 test("a chart that begins to move comes last, one that stands still stays, and an added one is never put away", () => {
   const folding = new Folding();
   const specs = [spec("a"), spec("b"), spec("c"), spec("mine", true)];

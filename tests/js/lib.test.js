@@ -16,7 +16,7 @@ import {
   visible,
 } from "../../static/js/lib/format.js";
 import { words } from "../../static/js/lib/log.js";
-import { grouped, modelTurns, rewardSpan, stepCounts } from "../../static/js/lib/rollouts.js";
+import { grouped, isPhantom, modelTurns, rewardSpan, stepCounts } from "../../static/js/lib/rollouts.js";
 import { baselineShapes, markShapes, stageShapes } from "../../static/js/lib/shapes.js";
 import { decimate, flatRange, last, positive, smooth, sparkLines, valueAt } from "../../static/js/lib/series.js";
 import { wallClock } from "../../static/js/lib/timechart.js";
@@ -106,6 +106,20 @@ test("scales stay inside their steps", () => {
   assert.equal(advantageStep(0), 0);
   assert.equal(advantageStep(-1.2), -2);
   assert.equal(advantageStep(0.3), 1);
+});
+
+test("a phantom group has different rewards and one known outcome", () => {
+  const of = (/** @type {[string, number | null][]} */ ...rows) =>
+    isPhantom(rows.map(([outcome, reward]) => ({ outcome, reward })));
+  assert.equal(of(["failed", 0.1], ["failed", 0.3]), true);
+  assert.equal(of(["solved", 0.8], ["solved", 0.9]), true);
+  assert.equal(of(["failed", 0.1], ["solved", 0.9]), false);
+  assert.equal(of(["failed", 0.1], ["failed", 0.1]), false, "no spread is something else");
+  assert.equal(of(["partly", 0.1], ["partly", 0.3]), false, "they may have come differently far");
+  assert.equal(of(["no_verdict", 0.1], ["no_verdict", 0.3]), false);
+  assert.equal(of(["failed", 0.1], ["failed", 0.3], ["excluded", null]), true);
+  assert.equal(of(["failed", 0.1], ["failed", 0.3], ["in_flight", null]), false, "its group is not whole");
+  assert.equal(of(["failed", 0.1], ["excluded", null]), false);
 });
 
 test("rollouts are grouped and counted", () => {

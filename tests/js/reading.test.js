@@ -11,6 +11,8 @@ const press = (key, more = {}) => ({ key, ctrlKey: false, metaKey: false, altKey
 test("keys lead to the rollouts beside this one", () => {
   const found = ["ArrowLeft", "ArrowRight", "k", "j", "r", "g", "?"].map((key) => actionOf(press(key), false));
   assert.deepEqual(found, ["group-before", "group-after", "step-before", "step-after", "raw", "group", "keys"]);
+  const ofFound = ["p", "n", "f"].map((key) => actionOf(press(key), false));
+  assert.deepEqual(ofFound, ["found-before", "found-after", "found"]);
   assert.equal(actionOf(press("x"), false), "");
 });
 

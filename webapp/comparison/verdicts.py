@@ -57,16 +57,16 @@ def _verdict(a: Contestant, b: Contestant, tries: int, found: Paired, p_value: f
     if told:
         text = _(
             "%(better)s solves %(wins)d tasks that %(worse)s fails, and fails %(losses)d that %(worse)s solves: "
-            "success %(points)s, p = %(p)s, n = %(n)s."
+            "success %(points)s, %(p)s, n = %(n)s."
         )
     elif found.needed is not None:
         values["needed"] = _round_up(found.needed)
         text = _(
-            "%(better)s and %(worse)s cannot be told apart: success %(points)s, p = %(p)s, n = %(n)s. About %(needed)s "
+            "%(better)s and %(worse)s cannot be told apart: success %(points)s, %(p)s, n = %(n)s. About %(needed)s "
             "tasks would be needed."
         )
     else:
-        text = _("%(better)s and %(worse)s cannot be told apart: success %(points)s, p = %(p)s, n = %(n)s.")
+        text = _("%(better)s and %(worse)s cannot be told apart: success %(points)s, %(p)s, n = %(n)s.")
     return Verdict(better, worse, told, text % values, p_value)
 
 
@@ -93,10 +93,10 @@ def _plain(value: float) -> str:
 
 
 def p_text(p_value: float | None) -> str:
-    """A p-value as it is printed: never 0."""
+    """A p-value as it is printed, with its sign: never 0."""
     if p_value is None:
-        return "–"
-    return "< 0.0001" if p_value < 1e-4 else f"{p_value:.2g}"
+        return "p –"
+    return "p < 0.0001" if p_value < 1e-4 else f"p = {p_value:.2g}"
 
 
 def _count(tasks: int, tries: int) -> str:

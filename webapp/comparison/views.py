@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from urllib.parse import urlencode
+
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -21,6 +24,7 @@ from webapp.comparison.transcripts import MOST_TRIES, aligned, played
 from webapp.pages import page_number
 from webapp.runs.models import Run
 from webapp.teams.access import project_for
+from webapp.teams.models import Project
 
 OFFERED = 50
 
@@ -39,7 +43,14 @@ def compare_page(request: HttpRequest, slug: str) -> HttpResponse:
         return render(request, "comparison/choose.html", context)
     context["found"] = compare(project, contestants, notes, request.GET)
     context["overlay"] = overlay(contestants)
+    context["rollouts_url"] = _rollouts_url(project, [item.run for item in contestants if item.run.method.plays])
     return render(request, "comparison/page.html", context)
+
+
+def _rollouts_url(project: Project, runs: Sequence[Run]) -> str:
+    """Where the rollouts of all contestants are found; empty where none of them plays any."""
+    asked = urlencode([("run", str(run.pk)) for run in runs])
+    return f"{reverse('project-rollouts', args=[project.slug])}?{asked}" if runs else ""
 
 
 @login_required

@@ -100,6 +100,13 @@ class View:
             row.run = runs[row.run_id]
         return found[:size], _place(self.filters, found[size - 1]) if len(found) > size else ""
 
+    def beside(self, rollout: Rollout) -> tuple[Rollout | None, Rollout | None]:
+        """The rollouts before and after one in the order, ``None`` at an end; it need not be in the view itself."""
+        place, order = _place(self.filters, rollout), _order(self.filters)
+        before = _after(self.rows, self.filters, place, back=True).order_by(*order).reverse()
+        after = _after(self.rows, self.filters, place).order_by(*order)
+        return before.defer(*UNREAD).first(), after.defer(*UNREAD).first()
+
 
 def search(scope: Scope, phrase: str) -> Searched:
     """The rollouts of which a turn holds the phrase as it stands, whatever its capitals."""
@@ -203,34 +210,37 @@ def _written(value: Any) -> str:
     return "" if value is None else str(int(value)) if isinstance(value, bool) else str(value)
 
 
-def _after(rows: QuerySet[Rollout], filters: Filters, after: str) -> QuerySet[Rollout]:
-    """What comes after a place; a place that nobody was given is the beginning."""
+def _after(rows: QuerySet[Rollout], filters: Filters, after: str, *, back: bool = False) -> QuerySet[Rollout]:
+    """What comes after a place, or before it with ``back``; a place that nobody was given is the beginning."""
     parts = after.split("~")
     column = filters.order.column
     try:
         if column == "step" and len(parts) == 1 + len(STEP_KEYS):
-            return rows.filter(_after_step(filters.descending, parts))
+            return rows.filter(_after_step(filters.descending, parts, back))
         if column != "step" and len(parts) == 2:
-            return rows.filter(_after_value(column, filters.descending, parts[0], UUID(parts[1])))
+            return rows.filter(_after_value(column, filters.descending, parts[0], UUID(parts[1]), back))
     except (ValueError, OverflowError):
         pass
     return rows
 
 
-def _after_value(column: str, down: bool, value: str, last: UUID) -> Q:
+def _after_value(column: str, down: bool, value: str, last: UUID, back: bool) -> Q:
+    """Rollouts without the figure come last, in either direction of the figure."""
+    side, missing = "lt" if back else "gt", Q(**{f"{column}__isnull": True})
     if not value:
-        return Q(**{f"{column}__isnull": True, "id__gt": last})
+        same = missing & Q(**{f"id__{side}": last})
+        return same | ~missing if back else same
     bound = float(value)
-    beyond = Q(**{f"{column}__{'lt' if down else 'gt'}": bound}) | Q(**{column: bound, "id__gt": last})
-    return beyond | Q(**{f"{column}__isnull": True})
+    beyond = Q(**{f"{column}__{'lt' if down != back else 'gt'}": bound}) | Q(**{column: bound, f"id__{side}": last})
+    return beyond if back else beyond | missing
 
 
-def _after_step(down: bool, parts: Sequence[str]) -> Q:
+def _after_step(down: bool, parts: Sequence[str], back: bool) -> Q:
     step, run, held_out, group, index, attempt, last = parts
     values: list[Any] = [UUID(run), held_out == "1", int(group), int(index), int(attempt), UUID(last)]
-    wanted = Q(**{f"step__{'lt' if down else 'gt'}": int(step)})
+    wanted = Q(**{f"step__{'lt' if down != back else 'gt'}": int(step)})
     same = Q(step=int(step))
     for name, value in zip(STEP_KEYS, values, strict=True):
-        wanted |= same & Q(**{f"{name}__gt": value})
+        wanted |= same & Q(**{f"{name}__{'lt' if back else 'gt'}": value})
         same &= Q(**{name: value})
     return wanted

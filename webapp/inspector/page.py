@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 from uuid import UUID
 
+from django.db.models import Q
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
@@ -30,6 +32,8 @@ from webapp.inspector.scope import Scope
 from webapp.inspector.snippets import Snippet, snippets
 from webapp.outcomes import Outcome
 from webapp.rollouts.models import Rollout, RolloutGroup
+from webapp.rollouts.outcome import judge_functions
+from webapp.rollouts.signal import Signal, signal_of
 from webapp.runs.config import all_components, component_titles, config_of
 
 PER_PAGE = 50
@@ -37,6 +41,8 @@ BAR_WIDTH, BAR_HEIGHT = 10, 48
 LEAST_BAR = 2.0  # pixels: one rollout among thousands is still seen
 MOST_CHIPS_COUNTED = 8
 Pairs = Sequence[tuple[str, str]]
+Place = tuple[UUID, int, int, int, bool]
+"""Of a group: run, attempt, step, number, and whether it was held out."""
 
 
 class Line(NamedTuple):
@@ -48,11 +54,14 @@ class Line(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Rollouts of one group that stand together; without a head where the order is not by step."""
+    """Rollouts of one group that stand together; without a head where the order is not by step. ``outcomes``: how many
+    of the whole group, found or not, came to what; ``signal``: what it teaches, where something is learned from it."""
 
     head: Rollout | None
     group: RolloutGroup | None
     lines: list[Line]
+    outcomes: Sequence[tuple[Outcome, int]] = ()
+    signal: Signal | None = None
 
 
 @dataclass(frozen=True)
@@ -102,22 +111,40 @@ def blocks(rows: Sequence[Rollout], filters: Filters) -> list[Block]:
     lines = [Line(item, said.get(item.pk), _why(item)) for item in rows]
     if filters.order.name != "step":
         return [Block(None, None, lines)] if lines else []
-    known = _groups(rows)
+    known, members = _groups(rows), _members(rows)
+    functions = {row.run_id: judge_functions(row.run) for row in {row.run_id: row for row in rows}.values()}
     found: list[Block] = []
     for line in lines:
         place = _group_of(line.rollout)
         if not found or found[-1].head is None or _group_of(found[-1].head) != place:
-            found.append(Block(line.rollout, known.get(place), []))
+            group = members[place]
+            outcomes = Counter(Outcome(item.outcome) for item in group)
+            counted = [(outcome, outcomes[outcome]) for outcome in Outcome if outcomes[outcome]]
+            learned = line.rollout.run.method.learns_from == "rollouts" and not line.rollout.held_out
+            signal = signal_of(group, functions[line.rollout.run_id]) if learned else None
+            found.append(Block(line.rollout, known.get(place), [], counted, signal))
         found[-1].lines.append(line)
+    return found
+
+
+def _members(rows: Sequence[Rollout]) -> dict[Place, list[Rollout]]:
+    """The groups of some rollouts, whole."""
+    steps = {(row.run_id, row.step): set[int]() for row in rows}
+    for row in rows:
+        steps[row.run_id, row.step].add(row.group)
+    wanted = Q(pk=None)
+    for (run, step), groups in steps.items():
+        wanted |= Q(run=run, step=step, group__in=groups)
+    columns = ("run", "attempt", "step", "group", "held_out", "status", "outcome", "reward", "parts", "env_parts")
+    found: dict[Place, list[Rollout]] = {}
+    for item in Rollout.objects.filter(wanted).only(*columns):
+        found.setdefault(_group_of(item), []).append(item)
     return found
 
 
 def _why(rollout: Rollout) -> str:
     known = failure(rollout.error)
     return known.title if known else ""
-
-
-Place = tuple[UUID, int, int, int, bool]
 
 
 def _group_of(item: Rollout) -> Place:

@@ -25,8 +25,8 @@ from webapp.inspector.finding import View
 from webapp.inspector.models import SavedView
 from webapp.inspector.saved_views import view_delete
 from webapp.inspector.saving import TARGETS, found_save
-from webapp.inspector.scope import run_scope
-from webapp.inspector.views import address_of, scope_of
+from webapp.inspector.scope import address_of, run_scope
+from webapp.inspector.views import scope_of
 from webapp.pages import add_errors
 from webapp.teams.access import object_for, project_for
 from webapp.teams.models import Project, Role, User
@@ -84,7 +84,7 @@ def rollouts_save(request: HttpRequest, slug: str, pk: UUID | None = None) -> Ht
         "chosen": form["kind"].value(),
         "count": view.count,
         "chips": page.chips(view),
-        "back": f"{address_of(scope)}?{urlencode(view.filters.pairs())}",
+        "back": f"{address_of(scope.project, scope.run)}?{urlencode(view.filters.pairs())}",
     }
     return render(request, "inspector/save.html", context, status=422 if form.errors else 200)
 
@@ -101,7 +101,7 @@ def view_open(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """The rollouts of a named view: its address stays, whatever its filters become."""
     project, view = _own_view(request, slug, pk)
     scope = run_scope(project, view.run) if view.run is not None else scope_of(request, slug, None)
-    return redirect(f"{address_of(scope)}?{view.query}")
+    return redirect(f"{address_of(scope.project, scope.run)}?{view.query}")
 
 
 @login_required
@@ -111,4 +111,4 @@ def view_delete_page(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     project, view = _own_view(request, slug, pk, need=Role.EDITOR)
     scope = run_scope(project, view.run) if view.run is not None else scope_of(request, slug, None)
     view_delete(view=view)
-    return redirect(address_of(scope))
+    return redirect(address_of(scope.project, scope.run))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
+from urllib.parse import urlencode
 from uuid import UUID
 
 from django.db.models import Exists, OuterRef, Q
+from django.urls import reverse
 
 from webapp.rollouts.models import Rollout
 from webapp.runs.models import Attempt, Run
@@ -43,6 +45,19 @@ def _uuid(text: str) -> UUID | None:
         return UUID(text)
     except ValueError:
         return None
+
+
+def address_of(project: Project, run: Run | None, name: str = "rollouts") -> str:
+    """Where the inspector of a run is, or of several runs of the project, or a page below it."""
+    if run is not None:
+        return reverse(f"run-{name}", args=[project.slug, run.pk])
+    return reverse(f"project-{name}", args=[project.slug])
+
+
+def carried(run: Run | None, pairs: Sequence[tuple[str, str]]) -> str:
+    """What the address of a rollout says of the view that it was found in (``webapp.reading.found`` reads it), so that
+    its page leads to the next one there."""
+    return "?" + urlencode([("found", urlencode(pairs)), *([] if run else [("in", "project")])])
 
 
 def lost_steps(runs: Sequence[Run]) -> Q:

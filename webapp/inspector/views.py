@@ -9,7 +9,6 @@ from uuid import UUID
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.urls import reverse
 from django.utils.cache import patch_vary_headers
 from django.views.decorators.http import require_GET
 
@@ -19,7 +18,7 @@ from webapp.inspector.figures import Figures, figures_of
 from webapp.inspector.filters import CHOICES, MEASURES, PART, Filters, Span, filters_of, number_text
 from webapp.inspector.finding import View
 from webapp.inspector.saved_views import views_of
-from webapp.inspector.scope import Scope, project_scope, run_scope
+from webapp.inspector.scope import Scope, address_of, carried, project_scope, run_scope
 from webapp.outcomes import Outcome
 from webapp.records.access import own_run
 from webapp.runs.states import TERMINAL
@@ -32,13 +31,6 @@ def scope_of(request: HttpRequest, slug: str, pk: UUID | None, need: Role = Role
     if pk is not None:
         return run_scope(*own_run(request, slug, pk, need=need))
     return project_scope(project_for(request.user, slug, need=need), request.GET.getlist("run"))
-
-
-def address_of(scope: Scope, name: str = "rollouts") -> str:
-    """Where the scope's inspector is, or a page below it."""
-    if scope.run is not None:
-        return reverse(f"run-{name}", args=[scope.project.slug, scope.run.pk])
-    return reverse(f"project-{name}", args=[scope.project.slug])
 
 
 @login_required
@@ -79,7 +71,8 @@ def found_context(request: HttpRequest, view: View, figures: Figures, titles: di
         "next": f"?{urlencode([*pairs, ('after', after)])}" if after else "",
         "begun": bool(request.GET.get("after")),
         "here": f"?{urlencode(pairs)}",
-        "save_url": f"{address_of(scope, 'rollouts-save')}?{urlencode(pairs)}",
+        "opened": carried(scope.run, pairs),
+        "save_url": f"{address_of(scope.project, scope.run, 'rollouts-save')}?{urlencode(pairs)}",
         "fresh_url": _fresh_url(view),
         "can_edit": can_edit(scope.project),
     }
@@ -90,7 +83,8 @@ def _fresh_url(view: View) -> str:
     run = view.scope.run
     if run is None or run.state in TERMINAL:
         return ""
-    return f"{address_of(view.scope, 'rollouts-fresh')}?{urlencode([*view.filters.pairs(), ('since', str(run.seq))])}"
+    asked = urlencode([*view.filters.pairs(), ("since", str(run.seq))])
+    return f"{address_of(view.scope.project, run, 'rollouts-fresh')}?{asked}"
 
 
 def form_context(view: View, figures: Figures, titles: dict[str, str]) -> dict[str, Any]:
@@ -112,9 +106,20 @@ def form_context(view: View, figures: Figures, titles: dict[str, str]) -> dict[s
         "held_out": held_out or bool(view.filters.one("held_out")),
         "runs": page.options(view, "run", [(str(run.pk), 0) for run in scope.runs]) if scope.run is None else [],
         "measures": [_measure(view.filters, *each) for each in measures],
-        "bounded": bool(view.filters.spans),
+        "bounded": bool(view.filters.spans.keys() - {"step"}),
+        "steps": _steps(scope, figures),
         "views": views_of(scope),
     }
+
+
+def _steps(scope: Scope, figures: Figures) -> dict[str, int] | None:
+    """The first and the last step of the slider; ``None`` where there is nothing to choose."""
+    found = next((item for item in figures.histograms if item.name == "step"), None)
+    if found is None:
+        return None
+    high = max(int(found.high), *(run.step for run in scope.runs))  # the figures may be a sample
+    low = min(int(found.low), 1)
+    return {"low": low, "high": high} if high > low else None
 
 
 def _measure(filters: Filters, name: str, title: Any, about: Any) -> dict[str, Any]:
@@ -134,7 +139,7 @@ def rollouts_fresh(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     number = view.rows.filter(seq__gt=since).order_by()[:1000].count() if view.searched is None else 0
     context = {
         "number": number,
-        "url": f"{address_of(scope)}?{urlencode(view.filters.pairs())}",
+        "url": f"{address_of(scope.project, scope.run)}?{urlencode(view.filters.pairs())}",
         "again": request.get_full_path() if scope.run and scope.run.state not in TERMINAL else "",
     }
     return render(request, "inspector/_fresh.html", context)

@@ -17,7 +17,7 @@ from training.config import RewardComponent
 from webapp.datasets.models import Dataset
 from webapp.environments.models import Environment
 from webapp.registry.models import Checkpoint, ModelKind, RegisteredModel
-from webapp.registry.weights import Weights, weights_of_checkpoint, weights_of_model, weights_of_run
+from webapp.registry.weights import Weights, run_in, weights_of_checkpoint, weights_of_model, weights_of_run
 from webapp.rewards.models import RewardSpec
 from webapp.runs.config import config_of
 from webapp.runs.models import Run, RunEvent
@@ -71,6 +71,15 @@ def origins_of(model: RegisteredModel) -> Origins:
 def origins_of_checkpoint(checkpoint: Checkpoint) -> Origins:
     """The way to a checkpoint, without what each stage was trained on."""
     return _walk(checkpoint.run, checkpoint.step, weights_of_checkpoint(checkpoint))
+
+
+def trainers_of(project: Project, source: str) -> list[Run]:
+    """The runs that trained the weights that a resolved config means, the last one first."""
+    run = run_in(source)
+    if run is None:
+        return []
+    rows = Run.objects.filter(project=project, pk=run).select_related("parent", "resume_checkpoint")
+    return [stage.run for stage in _walk(rows.first(), None, None).stages]
 
 
 def _walk(run: Run | None, step: int | None, gave: Weights | None) -> Origins:

@@ -14,10 +14,11 @@ from training.evaluation.recorded import Report
 from webapp.comparison.boards import interval_of, report_of_run
 from webapp.comparison.contestants import LEAST, MOST, Contestant, Played
 from webapp.comparison.figures import Cell, Column, cell, known_columns, left_out_text
-from webapp.model_pages.origins import Origins, Stage, dataset_words, environment_name
+from webapp.model_pages.origins import Origins, dataset_words, environment_name
 from webapp.registry.models import RegisteredModel
 from webapp.registry.weights import Weights, runs_with, weights_of_model, weights_of_run
 from webapp.runs.config import config_of
+from webapp.runs.learned import learned_from
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
 from webapp.teams.models import Project
@@ -90,29 +91,21 @@ def _score(project: Project, item: Evaluated, found: Sequence[Evaluated], origin
     report = item.report
     same = [_newest(found, weights, item.played) for weights in origins.ancestors]
     others = [other for other in same if other is not None]
+    config = config_of(item.run)
+    share = config.evaluate.share if config is not None else 0.0
     return Score(
         run=item.run,
         report=report,
         data=dataset_words(item.run),
         environment=environment_name(item.run),
-        spec=Contestant(0, item.run, config_of(item.run)).spec,
+        spec=Contestant(0, item.run, config).spec,
         cells=[cell(column, interval_of(report, column.name)) for column in columns(report)],
         left_out=left_out_text(item.run.name, report.tasks, report.missing_tasks, report.excluded),
         at=item.run.finished_at,
         base_url=compare_url(project, [others[0].run, item.run]) if others else "",
         all_url=compare_url(project, [*(other.run for other in reversed(others)), item.run]) if others[1:] else "",
-        trained_on=any(_trained_on(stage, item) for stage in origins.stages),
+        trained_on=any(learned_from(stage.run, item.played.data, share) for stage in origins.stages),
     )
-
-
-def _trained_on(stage: Stage, item: Evaluated) -> bool:
-    """Whether a stage learned from tasks that the evaluation plays: rows that it held out are none of them."""
-    if stage.dataset is None or str(stage.dataset.rows_path) != item.played.data:
-        return False
-    played, trained = config_of(item.run), config_of(stage.run)
-    share = played.evaluate.share if played is not None else 0.0
-    held_out = trained.evaluate.share if trained is not None and trained.method.learns_from == "rollouts" else 0.0
-    return not 0 < share <= held_out
 
 
 def _newest(found: Sequence[Evaluated], weights: Weights, played: Played) -> Evaluated | None:

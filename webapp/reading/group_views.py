@@ -29,6 +29,8 @@ from webapp.runs.models import Run
 
 MAX_INT = 2**31 - 1
 VISITS_SHOWN = 30
+NOISE = 1e-6
+"""Shares of an advantage below this part of the largest are 0: components of which the whole group has the same."""
 KIND_LABELS = {
     "forgotten": gettext_lazy("forgotten"),
     "learned": gettext_lazy("learned"),
@@ -93,8 +95,11 @@ def _line(request: HttpRequest, found: Group, rollout: Rollout, shown: list[Any]
     indices = [item.rollout.index for item in shown]
     on = rollout.index in indices
     wanted = [index for index in indices if index != rollout.index] if on else [*indices, rollout.index][-MOST_COLUMNS:]
+    said = [bar for bar in member.bars if abs(bar.value) > NOISE * found.extent]
     return {
         "member": member,
+        "said": said,
+        "zeros": len(member.bars) - len(said),
         "stack": stack_of([(bar.curve, bar.value) for bar in member.bars], found.extent),
         "shown": on,
         "address": "?" + urlencode([("show", index) for index in wanted]) if wanted else "?",

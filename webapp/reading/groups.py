@@ -12,13 +12,13 @@ from django.utils.translation import ngettext
 from training.config import JobConfig, RewardComponent
 from training.rewards.advantages import reward_std
 from training.rewards.combining import terms_of
-from training.rewards.splitting import Split, is_flat, is_phantom, split_batch, split_group
-from training.rewards.verdict import verdict_of
+from training.rewards.splitting import Split, split_batch, split_group
 from webapp.figures import figure
 from webapp.reading.drawing import extent_of
 from webapp.reading.parts import config_for, spec_of, weighed_at
 from webapp.rollouts.models import Rollout, RolloutGroup, RolloutStatus
 from webapp.rollouts.outcome import judge_functions
+from webapp.rollouts.signal import signal_of
 from webapp.runs.config import component_curves, component_titles
 from webapp.runs.models import Run
 
@@ -200,20 +200,19 @@ def _differs(members: Sequence[Member], config: JobConfig | None) -> str:
 
 
 def _flags(rollouts: Sequence[Rollout], functions: Mapping[str, str], config: JobConfig | None) -> list[Flag]:
-    rewards = [_reward(item) for item in rollouts]
-    known = [reward for reward in rewards if reward is not None]
+    signal = signal_of(rollouts, functions)
+    known = [reward for reward in signal.rewards if reward is not None]
     excluded = sum(item.status == RolloutStatus.EXCLUDED for item in rollouts)
     learns = config is None or config.gradient.scale_rewards != "values"
     flags = []
-    if len(known) > 1 and is_flat(known) and learns:
+    if signal.flat and learns:
         text = _(
             "All %(n)s rewards are %(reward)s: no rollout is better than another, every advantage is 0 and the group "
             "teaches nothing."
         )
         flags.append(Flag("flat", _("no spread"), text % {"n": len(known), "reward": figure(known[0])}))
-    verdicts = [_verdict(item, functions) for item in rollouts]
-    if is_phantom(rewards, verdicts):
-        flags.append(Flag("phantom", _("phantom"), _phantom_text(next(v for v in verdicts if v is not None))))
+    if signal.phantom:
+        flags.append(Flag("phantom", _("phantom"), _phantom_text(next(v for v in signal.verdicts if v is not None))))
     if excluded:
         text = ngettext(
             "%(n)s rollout failed outside the model: it has no reward and no part in the baseline.",
@@ -222,11 +221,6 @@ def _flags(rollouts: Sequence[Rollout], functions: Mapping[str, str], config: Jo
         )
         flags.append(Flag("excluded", _("excluded"), text % {"n": excluded}))
     return flags
-
-
-def _verdict(rollout: Rollout, functions: Mapping[str, str]) -> float | None:
-    found = verdict_of(rollout.env_parts, rollout.parts, functions)
-    return found.value if found else None
 
 
 def _phantom_text(verdict: float) -> str:

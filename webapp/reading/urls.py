@@ -9,6 +9,7 @@ from webapp.reading import group_views, order_views, views
 urlpatterns: list[URLPattern] = [
     path("<uuid:pk>/", views.rollout_detail, name="rollout-detail"),
     path("<uuid:pk>/turns/", views.rollout_turns, name="rollout-turns"),
+    path("<uuid:pk>/found/", views.rollout_found, name="rollout-found"),
     path("<uuid:pk>/end/", order_views.rollout_end, name="rollout-end"),
     path("<uuid:pk>/fail/", order_views.rollout_fail, name="rollout-fail"),
     path("<uuid:pk>/case/", views.rollout_case, name="rollout-case"),

@@ -20,6 +20,7 @@ from webapp.reading.access import own_rollout
 from webapp.reading.case_form import CaseForm
 from webapp.reading.cases import rollout_case_save
 from webapp.reading.facts import neighbours_of, phases_of, seeds_of, siblings_of
+from webapp.reading.found import found_of
 from webapp.reading.parts import config_for, parts_of, spec_of
 from webapp.reading.rows import task_row
 from webapp.reading.strings import rollout_strings
@@ -57,6 +58,7 @@ def _page(
         "failure": failure(rollout.error),
         "siblings": siblings,
         "neighbours": neighbours_of(rollout, siblings),
+        "found": found_of(request, project, rollout),
         "parts": parts,
         "task": task_row(rollout, config, components),
         "phases": phases_of(rollout),
@@ -122,6 +124,21 @@ def rollout_turns(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """A part of the transcript as a fragment: the turns from ``first`` on, or with ``whole`` one turn uncut."""
     project, rollout = own_rollout(request, slug, pk)
     return render(request, "reading/_turns.html", _transcript(request, project, rollout))
+
+
+@login_required
+@require_GET
+def rollout_found(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """The rollouts beside this one in the view that it was found in, as a fragment: a search takes its time. Nothing
+    stands beside one that was not found but named."""
+    project, rollout = own_rollout(request, slug, pk)
+    found = found_of(request, project, rollout)
+    if found is None:
+        return HttpResponse()
+    before, after = found.beside(rollout)
+    context = {"project": project, "rollout": rollout, "found": found, "before": before, "after": after, "asked": True}
+    shown = request.GET.get("view")
+    return render(request, "reading/_found.html", context | {"shown": shown if shown in VIEWS else VIEWS[0]})
 
 
 @login_required

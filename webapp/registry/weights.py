@@ -12,6 +12,7 @@ from functools import reduce
 from operator import or_
 from pathlib import Path
 from typing import NamedTuple
+from uuid import UUID
 
 from django.db.models import Q
 
@@ -63,6 +64,12 @@ def weights_of_run(run: Run) -> Weights | None:
         # A folder that was registered; that of a removed kind, or of a moved MODELS_DIR, still has its name.
         return Weights(ModelKind.FOLDER, Path(source).name) if written.startswith("model:") else None
     return Weights(ModelKind.HUB, source, config.model.revision)
+
+
+def run_in(source: str) -> UUID | None:
+    """The run that left the weights that a resolved config means; ``None`` where no run did."""
+    found = _OF_RUN.search(source)
+    return UUID(found[1]) if found else None
 
 
 def runs_with(all_weights: Iterable[Weights]) -> Q:

@@ -135,6 +135,8 @@ def _held_out(run: Run, found: Summary, reader: Reader) -> Fact:
         if reader.can["evaluate"]:
             why = _("Nobody has looked: evaluate the model on tasks that it did not learn from.")
         return Fact("held-out", title, NOTHING, about=why, acts=evaluate)
+    if held.trained_on:
+        title = _("Success on tasks it learned from")
     value, low, high = held.texts
     rollouts: tuple[Act, ...] = ()
     if held.step is not None:
@@ -150,7 +152,7 @@ def _of_tasks(held: HeldOut) -> str:
     """Over how many tasks, and who played them."""
     many = ngettext("%(n)s task", "%(n)s tasks", held.tasks) % {"n": held.tasks} if held.tasks else ""
     by = held.run.name if held.run else _("after step %(step)s, the best one") % {"step": held.step}
-    warning = _("it learned from these tasks, so this says little") if held.trained_on else ""
+    warning = _("this says little about other tasks") if held.trained_on else ""
     return " · ".join(part for part in (many, by, warning) if part)
 
 

@@ -95,8 +95,9 @@ def places_of(run: Run) -> int:
 
 
 def room_for(run: Run) -> Times | None:
-    """The card before anybody asked for its figures: lines for the steps to come. ``None`` for runs without steps."""
-    if run.imported_from:
+    """The card before anybody asked for its figures: lines for the steps to come. ``None`` for runs of which nobody
+    measures it: imported ones and those that train nothing."""
+    if run.imported_from or not run.method.trains:
         return None
     return Times([Line(None, "", [], []) for _place in range(places_of(run))], [], 0, "", ahead=False)
 

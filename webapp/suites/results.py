@@ -223,5 +223,5 @@ def _verdict(score: Score | None, p_value: float | None) -> str:
     points = -100 * score.difference.value
     said = {"points": f"{points:+.1f}".replace("-", "−"), "p": p_text(p_value)}
     if p_value is not None and p_value <= ALPHA:
-        return _("%(points)s points to the first, p = %(p)s") % said
-    return _("cannot be told apart from the first (%(points)s points, p = %(p)s)") % said
+        return _("%(points)s points to the first, %(p)s") % said
+    return _("cannot be told apart from the first (%(points)s points, %(p)s)") % said

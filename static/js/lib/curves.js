@@ -1,7 +1,7 @@
 // @ts-check
 /** Curves on one shared step axis: small multiples, one crosshair through all of them, figures in the headings. */
 import { Chart } from "./chart.js";
-import { batched, setText, t } from "./dom.js";
+import { batched, setAttr, setText, t } from "./dom.js";
 import { figure } from "./format.js";
 import { Folding, isStill } from "./folding.js";
 import { lacksPoints } from "./closer.js";
@@ -25,6 +25,7 @@ import { marksFor } from "./specs.js";
  */
 
 export const REDRAW_MS = 250;
+const MANY = 3; // curves: with more, a chart's legend takes lines of its own
 const TURN_MS = 30; // of drawing; then others have their turn
 
 export class Curves {
@@ -106,6 +107,7 @@ export class Curves {
       }
       chart.spec = spec;
       chart.dirty = true;
+      setAttr(chart.node, "data-wide", spec.names.length > MANY ? "" : null);
       chart.name(); // the heading takes its room before the chart is looked at
       if (box.children[place] !== chart.node) box.insertBefore(chart.node, box.children[place] || null);
     });

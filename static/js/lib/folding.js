@@ -14,9 +14,12 @@ export const FEW_POINTS = 5; // of which nobody can tell yet whether they move
  * @param {boolean} ended nothing will be added
  */
 export function isStill(spec, curves, ended) {
+  const newest = Math.max(...Array.from(curves.values(), (curve) => curve.steps.at(-1) ?? 0));
   return spec.names.every((name) => {
-    const values = curves.get(name)?.values ?? [];
-    return (ended ? values.length > 1 : values.length >= FEW_POINTS) && isFlat(values);
+    const { steps, values } = curves.get(name) ?? { steps: [], values: [] };
+    const enough = ended ? values.length > 1 : values.length >= FEW_POINTS;
+    const over = steps.length > 0 && newest - steps[steps.length - 1] >= FEW_POINTS; // measured once, as at the first step
+    return (enough || over) && isFlat(values);
   });
 }
 

@@ -7,6 +7,8 @@ import { OUTCOMES, endWords, outcomeWords } from "./outcome.js";
 /** @typedef {Record<string, any>} Row */
 /** @typedef {{low: number, high: number}} Span */
 
+const SAME_REWARD = 1e-6; // rewards that differ by less are equal, for the trainer too
+
 /**
  * Lowest and highest reward of the step; 0 and 1 are always inside, so that one scale serves most rewards.
  * @param {Row[]} rollouts
@@ -108,9 +110,27 @@ function makeGroup() {
       h("h2", {}, h("a")),
       h("span", { class: "group-task truncate soft" }),
       h("span", { class: "group-figures muted" }),
-      h("span", { class: "badge group-flag", "data-state": "warning", hidden: true }, t("zero_variance")),
+      h("span", { class: "badge group-flag", "data-state": "warning", hidden: true }),
     ),
     h("div", { class: "group-cards" }),
+  );
+}
+
+/**
+ * Whether the rewards of a whole group differ although all of it was solved, or all of it failed. Groups that came
+ * partly through may have done so by different shares, which the page of the group knows and this does not.
+ * @param {Row[]} rows
+ */
+export function isPhantom(rows) {
+  const paid = rows.filter((row) => row.outcome !== "excluded");
+  const rewards = paid.map((row) => row.reward).filter((value) => value !== null && Number.isFinite(value));
+  const [first] = paid;
+  return (
+    paid.length > 1 &&
+    rewards.length === paid.length &&
+    (first.outcome === "solved" || first.outcome === "failed") &&
+    paid.every((row) => row.outcome === first.outcome) &&
+    Math.max(...rewards) - Math.min(...rewards) > SAME_REWARD
   );
 }
 
@@ -142,7 +162,10 @@ export function drawGroups(box, rollouts, groups, selected) {
           ? t("group_mean", { mean: score(known.reward_mean), std: score(known.reward_std) })
           : "";
       setText(node.querySelector(".group-figures"), figures);
-      /** @type {HTMLElement} */ (node.querySelector(".group-flag")).hidden = !known?.zero_variance;
+      const flag = /** @type {HTMLElement} */ (node.querySelector(".group-flag"));
+      const phantom = Boolean(known) && !known?.zero_variance && isPhantom(item.rows);
+      flag.hidden = !known?.zero_variance && !phantom;
+      setText(flag, t(phantom ? "phantom" : "zero_variance"));
       const cards = /** @type {HTMLElement} */ (node.querySelector(".group-cards"));
       keyed(
         cards,

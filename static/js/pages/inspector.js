@@ -1,9 +1,24 @@
 // @ts-check
 /** The rollout inspector: an address without empty filters, and keys that go through what was found. */
-import { maybe } from "../lib/dom.js";
+import { all, maybe, setText } from "../lib/dom.js";
 import { step } from "../lib/rows.js";
+import { stepRange } from "../lib/step_range.js";
 
-const form = maybe("inspector-form");
+const form = /** @type {HTMLFormElement | null} */ (maybe("inspector-form"));
+const slider = maybe("step-range");
+if (form && slider) stepRange(slider, form);
+for (const box of all(document, "[data-pick]")) {
+  nameChosen(box);
+  box.addEventListener("change", () => nameChosen(box));
+}
+
+/** The head of a menu of boxes says which are checked. @param {HTMLElement} box */
+function nameChosen(box) {
+  const chosen = all(box, "input:checked").map((node) => node.nextElementSibling?.textContent ?? "");
+  const { none = "", many = "" } = box.dataset;
+  const words = chosen.length > 1 ? many.replace("{n}", String(chosen.length)) : (chosen[0] ?? none);
+  setText(box.querySelector("summary"), words);
+}
 
 document.addEventListener("htmx:configRequest", (event) => {
   const detail = /** @type {CustomEvent} */ (event).detail;

@@ -1,6 +1,6 @@
 // @ts-check
 /** The Rollouts tab of the run page: choose a step, see its groups, read a transcript. */
-import { $, setAttr, setText, t } from "../lib/dom.js";
+import { $, batched, setAttr, setText, t } from "../lib/dom.js";
 import { plain, score } from "../lib/format.js";
 import { outcomeWords } from "../lib/outcome.js";
 import { drawGroups, stepCounts } from "../lib/rollouts.js";
@@ -9,6 +9,8 @@ import { currentStep, rolloutsOf } from "../lib/state.js";
 import { Transcript } from "../lib/transcript.js";
 
 /** @typedef {Record<string, any>} Row */
+
+const SCRUB_MS = 150; // between two steps that are asked for while the slider is drawn
 
 export class RolloutPanel {
   /**
@@ -25,6 +27,9 @@ export class RolloutPanel {
     $("step-next").addEventListener("click", () => this.go(1));
     $("step-follow").addEventListener("click", () => this.choose(options.view.step === null ? this.step() : null));
     $("step-input").addEventListener("change", () => this.typed());
+    this.scrub = /** @type {HTMLInputElement} */ ($("step-scrub"));
+    this.scrubbed = batched(() => this.choose(Number(this.scrub.value)), SCRUB_MS);
+    this.scrub.addEventListener("input", this.scrubbed);
     $("groups").addEventListener("click", (event) => {
       const card = /** @type {Element} */ (event.target).closest("[data-rollout]");
       if (card) this.select(card.getAttribute("data-rollout"));
@@ -68,8 +73,11 @@ export class RolloutPanel {
   /** @param {number} by */
   go(by) {
     const step = this.step();
-    const newest = currentStep(this.options.state) ?? this.options.state.run?.step ?? 0;
-    if (step !== null) this.choose(Math.max(0, Math.min(newest, step + by)));
+    if (step !== null) this.choose(Math.max(0, Math.min(this.newest(), step + by)));
+  }
+
+  newest() {
+    return Math.max(currentStep(this.options.state) ?? 0, this.options.state.run?.step ?? 0);
   }
 
   /** @param {string | null} id */
@@ -116,6 +124,7 @@ export class RolloutPanel {
     setAttr($("step-follow"), "aria-pressed", String(live));
     const input = /** @type {HTMLInputElement} */ ($("step-input"));
     if (document.activeElement !== input && step !== null) input.value = String(step);
+    this.scrubTo(step);
     const rows = rolloutsOf(state, step);
     this.ask(step);
     this.summary(rows, step);
@@ -126,6 +135,16 @@ export class RolloutPanel {
     drawGroups(box, rows, state.groups, view.rollout);
     this.stops.settle();
     this.read();
+  }
+
+  /** @param {number | null} step */
+  scrubTo(step) {
+    const newest = this.newest();
+    this.scrub.hidden = step === null || newest < 2;
+    this.scrub.min = String(Math.min(1, step ?? 1)); // step 0 has held-out tasks at most
+    this.scrub.max = String(newest);
+    const held = document.activeElement === this.scrub && this.options.view.step !== null; // it is being drawn
+    if (step !== null && !held) this.scrub.value = String(step);
   }
 
   /**

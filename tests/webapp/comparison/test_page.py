@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import re
 import uuid
 from collections import OrderedDict
@@ -21,6 +22,7 @@ from webapp.comparison import numbers
 from webapp.comparison.contestants import contestants_of
 from webapp.comparison.page import Comparison, compare
 from webapp.comparison.transcripts import played
+from webapp.comparison.verdicts import p_text
 from webapp.datasets.models import Dataset
 from webapp.rewards.models import RewardSpec
 from webapp.rollouts.models import Rollout, Turn
@@ -199,6 +201,23 @@ def test_the_page_says_it_all(client: Client, project: Project, alice: User, two
         assert text in page, text
     task = reverse("compare-task", args=[project.slug, 1])
     assert f"{task}?c={two[0].pk}&amp;c={two[1].pk}" in page
+
+
+def test_the_rollouts_of_all_contestants_are_found_together(
+    client: Client, project: Project, alice: User, two: tuple[Run, Run], make_run: Callable[..., Run]
+) -> None:
+    client.force_login(alice)
+    taught = make_run(kind="sft", name="taught")
+    page = html.unescape(client.get(_address(project, *two, taught)).content.decode())
+    address = f"{reverse('project-rollouts', args=[project.slug])}?run={two[0].pk}&run={two[1].pk}"
+    assert f'href="{address}"' in page
+    assert client.get(address).status_code == 200
+    page = client.get(_address(project, taught, make_run(kind="sft", name="again"))).content.decode()
+    assert reverse("project-rollouts", args=[project.slug]) not in page, "nothing was played"
+
+
+def test_a_p_value_is_never_zero_and_never_an_equation_with_a_bound() -> None:
+    assert [p_text(value) for value in (None, 0.25, 0.00047, 1e-9)] == ["p –", "p = 0.25", "p = 0.00047", "p < 0.0001"]
 
 
 @pytest.mark.parametrize("count", [0, 1])

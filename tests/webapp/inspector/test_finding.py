@@ -248,3 +248,22 @@ def test_nothing_is_nothing(make_run: Callable[..., Any]) -> None:
     view = view_of(make_run())
     assert view.page("", 50) == ([], "") and view.count == Count(0)
     assert figures_of(view, ["a"]).histograms == []
+
+
+@pytest.mark.parametrize("sort", [f"{sign}{name}" for name in SORTS for sign in ("", "-")])
+def test_beside_each_rollout_stand_those_before_and_after_it_in_the_list(played: Played, sort: str) -> None:
+    view = view_of(played.run, f"sort={sort}")
+    rows, _more = view.page("", 50)
+    names = played.names(rows)
+    assert sorted(names) == sorted(ROWS)
+    for at, row in enumerate(rows):
+        wanted = [names[at - 1]] if at else [], names[at + 1 : at + 2]
+        before, after = view.beside(row)
+        assert (played.names([before] if before else []), played.names([after] if after else [])) == wanted, names[at]
+
+
+def test_a_rollout_that_is_no_longer_in_the_view_leads_on_in_it(played: Played) -> None:
+    before, after = view_of(played.run, "outcome=failed&sort=reward").beside(played.rows["half"])
+    assert before is not None and after is None and played.names([before]) == ["wrong"]
+    before, after = view_of(played.run, "q=9+*+5&sort=-reward").beside(played.rows["right"])
+    assert before is None and after is not None and played.names([after]) == ["wrong"]

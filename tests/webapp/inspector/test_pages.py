@@ -46,6 +46,68 @@ def test_the_page_shows_groups_outcomes_and_bars_that_are_links(
     assert narrowed.count('class="found-row"') == 1 and "Turns ≥ 3, ≤ 3" in narrowed
 
 
+def head(page: str, group: str) -> str:
+    """The head of a group in the list."""
+    found = re.search(rf"<header[^>]*>(?:(?!</header>).)*{group}(?:(?!</header>).)*</header>", page)
+    assert found is not None, group
+    return found[0]
+
+
+def test_the_head_of_a_group_counts_all_of_it_and_says_what_it_teaches(
+    played: Played, rita: User, client_for: ClientFor
+) -> None:
+    shown = head(text_of(client_for(rita), address(played.run, "outcome=solved")), "Step 1, group 0")
+    assert re.findall(r'data-state="(\w+)">(\d+ \w+)<', shown) == [
+        ("failed", "2 failed"), ("solved", "1 solved"), ("excluded", "1 excluded"),
+    ]  # fmt: skip
+    assert "phantom" not in shown and "no learning signal" not in shown
+    group = Rollout.objects.filter(run=played.run, step=1)
+    group.exclude(outcome="excluded").update(outcome="failed", parts={"task_success": 0.0})
+    assert "phantom: outcomes equal" in head(text_of(client_for(rita), address(played.run)), "Step 1, group 0")
+    group.exclude(outcome="excluded").update(reward=0.2)
+    flat = head(text_of(client_for(rita), address(played.run)), "Step 1, group 0")
+    assert "all rewards equal: no learning signal" in flat and "phantom" not in flat
+    played.run.kind = "evaluate"
+    played.run.save(update_fields=["kind"])
+    assert "no learning signal" not in text_of(client_for(rita), address(played.run)), "nothing is learned from it"
+
+
+def test_a_group_that_is_still_played_has_no_signal_yet(played: Played, rita: User, client_for: ClientFor) -> None:
+    Rollout.objects.filter(run=played.run, step=1).update(reward=0.2, parts={"task_success": 0.0})
+    Rollout.objects.filter(pk=played.rows["lost"].pk).update(status="running", outcome="in_flight", reward=None)
+    shown = head(text_of(client_for(rita), address(played.run)), "Step 1, group 0")
+    assert "1 in flight" in shown and "no learning signal" not in shown
+
+
+def test_each_row_leads_to_its_page_and_takes_the_view_along(played: Played, rita: User, client_for: ClientFor) -> None:
+    query = "outcome=failed&sort=-surprise"
+    page = text_of(client_for(rita), address(played.run, query))
+    link = reverse("rollout-detail", args=[played.run.project.slug, played.rows["cut"].pk])
+    assert f'href="{link}?found=outcome%3Dfailed%26sort%3D-surprise"' in page
+    project = reverse("project-rollouts", args=[played.run.project.slug])
+    assert f'href="{link}?found=outcome%3Dfailed&in=project"' in text_of(client_for(rita), f"{project}?outcome=failed")
+
+
+def test_several_tools_and_runs_stay_chosen(played: Played, rita: User, client_for: ClientFor, make_run: Any) -> None:
+    other = make_run(name="other", state="succeeded", attempt=1)
+    project = reverse("project-rollouts", args=[played.run.project.slug])
+    query = f"run={played.run.pk}&run={other.pk}&tool=calculator&tool=python"
+    page = text_of(client_for(rita), f"{project}?{query}")
+    checked = re.findall(r'type="checkbox" name="(run|tool)" value="([^"]+)" checked', page)
+    assert sorted(checked) == sorted(
+        [("run", str(played.run.pk)), ("run", str(other.pk)), ("tool", "calculator"), ("tool", "python")]
+    )
+
+
+def test_the_slider_spans_the_steps_of_the_run(played: Played, rita: User, client_for: ClientFor) -> None:
+    page = text_of(client_for(rita), address(played.run, "outcome=solved"))
+    assert page.count('type="range" min="1" max="2"') == 2
+    Rollout.objects.filter(run=played.run, step=2).delete()
+    played.run.step = 1
+    played.run.save(update_fields=["step"])
+    assert "step-range" not in text_of(client_for(rita), address(played.run))
+
+
 def test_what_was_looked_for_is_marked_in_its_turn(played: Played, rita: User, client_for: ClientFor) -> None:
     page = text_of(client_for(rita), address(played.run, "q=9+*+5&sort=-reward"))
     assert page.count("<mark>9 * 5</mark>") == 2 and "I ask the calculator: <mark>" in page

@@ -10,9 +10,12 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from django.test import Client
+from django.urls import reverse
 
 from tests.webapp.model_pages.conftest import COMMIT, Past
+from training.config import JobConfig
 from webapp.comparison.boards import boards
+from webapp.launch.preflight import preflight
 from webapp.model_pages.lineage import children, lineage
 from webapp.model_pages.origins import origins_of
 from webapp.model_pages.scores import scores
@@ -22,6 +25,7 @@ from webapp.runs.models import Run
 from webapp.teams.models import Project, User
 
 pytestmark = pytest.mark.django_db
+PLAYED = {"environment": {"name": "environment:tools"}}
 
 
 def _page(client: Client, model: RegisteredModel, **query: str) -> str:
@@ -195,6 +199,71 @@ def test_rows_that_were_held_out_were_not_trained_on(
     run.save(update_fields=["resolved"])
     (score,) = scores(past.model, origins_of(past.model))
     assert score.trained_on == told
+
+
+def test_the_page_of_the_run_calls_nothing_held_out_that_it_learned_from(
+    past: Past, evaluation: Callable[..., Run], client_for: Any, bob: User
+) -> None:
+    """Its own tasks were once shown as held out."""
+    address = reverse("run-detail", args=[past.grpo.project.slug, past.grpo.pk])
+    seen = evaluation("seen", {task: [1.0] for task in range(3)}, dataset=past.tasks)
+    seen.resolved["model"]["source"] = str(past.model.folder)
+    seen.save(update_fields=["resolved"])
+    page = client_for(bob).get(address).content.decode()
+    held = _held_out(page)
+    assert "Success on tasks it learned from" in held and "says little about other tasks" in held
+    assert "Held-out success" not in held and "evaluate it on others" in page
+    unseen = evaluation("unseen", {task: [1.0, 0.0] for task in range(4)})
+    unseen.resolved["model"]["source"] = str(past.model.folder)
+    unseen.save(update_fields=["resolved"])
+    held = _held_out(client_for(bob).get(address).content.decode())
+    assert "Held-out success" in held and "50%" in held and "learned from" not in held
+
+
+def _held_out(page: str) -> str:
+    """What the run's page says of its model on tasks that it may not have learned from."""
+    found = re.search(r'id="ended-held-out".*?(?=id="ended-)', page, re.S)
+    assert found is not None
+    return found[0]
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "share", "who"),
+    [
+        ("model:tool caller", "tasks", 0.0, "first-grpo"),
+        ("run:first-grpo", "tasks", 0.0, "first-grpo"),
+        ("run:first-grpo", "chats", 0.0, "warm-up"),  # what its base learned from, it has learned too
+        ("run:first-grpo", "other", 0.0, ""),
+        ("run:warm-up", "tasks", 0.0, ""),
+        ("starter", "tasks", 0.0, ""),
+    ],
+)
+def test_an_evaluation_on_what_the_model_learned_from_is_remarked_before_its_launch(
+    past: Past, project: Project, make_dataset: Any, model: str, data: str, share: float, who: str
+) -> None:
+    data_of = {"tasks": past.tasks, "chats": past.chats}
+    dataset = data_of.get(data) or make_dataset(name="other")
+    options = {"kind": "evaluate", "model": {"source": model}, "data": {"train": dataset.reference}} | PLAYED
+    outcome = preflight(project, JobConfig.model_validate(options), full=False)
+    found = [check for check in outcome.checks if check.title == "Tasks"]
+    assert [(check.level, check.path, check.message.partition(" learned")[0]) for check in found] == (
+        [("remark", "data.train", who)] if who else []
+    )
+    assert outcome.problems is False
+
+
+def test_rows_that_the_model_held_out_are_not_remarked(past: Past, project: Project) -> None:
+    past.grpo.resolved["evaluate"] |= {"every": 5, "share": 0.25}
+    past.grpo.save(update_fields=["resolved"])
+    options = {
+        "kind": "evaluate",
+        "model": {"source": "run:first-grpo"},
+        "data": {"train": past.tasks.reference},
+    } | PLAYED
+    for share, told in ((0.25, False), (0.5, True), (0.0, True)):
+        config = JobConfig.model_validate(options | {"evaluate": {"share": share}})
+        checks = preflight(project, config, full=False).checks
+        assert any(check.title == "Tasks" for check in checks) is told, share
 
 
 def test_an_empty_model_says_what_to_do(project: Project, client_for: Any, bob: User, rita: User) -> None:

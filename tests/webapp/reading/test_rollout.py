@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -279,3 +280,57 @@ def test_a_rollout_is_read_in_its_own_project_alone(
         assert stranger.post(f"/p/{slug}/rollouts/{rollout.pk}/case/", {"name": "x"}).status_code == 404
     assert client_for(None).get(f"/p/joust/rollouts/{rollout.pk}/").status_code == 302
     assert client_for(rita).post(f"/p/joust/rollouts/{rollout.pk}/").status_code == 405
+
+
+FOUND = "?found=outcome%3Dfailed%26sort%3Dreward"
+
+
+def test_a_rollout_that_was_found_leads_to_its_neighbours_in_the_view(
+    rollout: Rollout, rita: User, client_for: Make
+) -> None:
+    client = client_for(rita)
+    Rollout.objects.filter(step=3, group=1).exclude(pk=rollout.pk).update(outcome="failed")
+    places = {(item.group, item.index): item for item in Rollout.objects.all()}
+    for index, reward in ((0, 0.3), (1, 0.1), (3, 0.2)):
+        Rollout.objects.filter(pk=places[1, index].pk).update(reward=reward)
+    assert "found" not in page(client, rollout)
+    text = page(client, places[1, 3], FOUND)
+    here = f"/p/joust/rollouts/{places[1, 3].pk}"
+    listed = f"/p/joust/runs/{rollout.run_id}/rollouts/?outcome=failed&amp;sort=reward"
+    assert f'hx-get="{here}/found/{FOUND}"' in text and f'href="{listed}"' in text
+    assert "previous and next of what was found" in text
+    beside = page(client, places[1, 3], FOUND, "found/")
+    for key, index in (("found-before", 1), ("found-after", 0)):
+        link = f'data-key="{key}"[^>]*href="/p/joust/rollouts/{places[1, index].pk}/{re.escape(FOUND)}"'
+        assert re.search(link, re.sub(r"\s+", " ", beside)), key
+    last = page(client, places[1, 0], f"{FOUND}&view=tokens", "found/")
+    assert 'data-key="found-after"' not in last and f"{FOUND}&amp;view=tokens" in last
+
+
+def test_the_view_may_be_one_of_the_project(rollout: Rollout, rita: User, client_for: Make, trained: Make) -> None:
+    run = trained(name="other")
+    (twin,) = Rollout.objects.filter(run=rollout.run, group=2)
+    Rollout.objects.filter(pk=twin.pk).update(run=run)
+    asked = f"?found=sort%3D-step%26run%3D{rollout.run_id}%26run%3D{run.pk}&in=project"
+    assert f"/p/joust/rollouts/?run={rollout.run_id}&amp;run={run.pk}" in page(client_for(rita), rollout, asked)
+    first = Rollout.objects.filter(step=3).order_by("run_id", "group", "index").first()
+    assert first is not None
+    beside = [page(client_for(rita), item, asked, "found/") for item in Rollout.objects.filter(step=3)]
+    assert sum('data-key="found-before"' in text for text in beside) == len(beside) - 1
+    alone = page(client_for(rita), rollout, "?found=", "found/")
+    assert f"/p/joust/runs/{rollout.run_id}/rollouts/?" in alone and str(twin.pk) not in alone
+
+
+def test_who_may_ask_for_the_neighbours_of_what_was_found(
+    rollout: Rollout, rita: User, bob: User, charlie: User, client_for: Make, client: Client
+) -> None:
+    address = f"/p/joust/rollouts/{rollout.pk}/found/"
+    for user in (rita, bob):
+        assert client_for(user).get(address + FOUND).status_code == 200
+    assert client_for(charlie).get(address + FOUND).status_code == 404
+    assert client.get(address + FOUND).status_code == 302
+    assert client_for(bob).post(address + FOUND).status_code == 405
+    assert client_for(bob).get(address).content == b"", "it was not found, but named"
+    for odd in ("?found=sort%3Dx%26reward_from%3Dnan", "?found=%00%ff", "?found=" + "q" * 9000, "?found=&in=moon"):
+        assert client_for(bob).get(address + odd).status_code == 200, odd
+        assert client_for(bob).get(f"/p/joust/rollouts/{rollout.pk}/{odd}").status_code == 200, odd
