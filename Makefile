@@ -35,7 +35,7 @@ test: $(VENV)/.setup-test $(JS)/node_modules/.setup ## ruff, types, tests of the
 default-tests: $(VENV)/.setup-test ## the default tests without ruff and types
 	$(PY) -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
-test-slow: $(VENV)/.setup-test ## the tests that take minutes: chaos, long runs, recovery
+test-slow: $(VENV)/.setup-test $(JS)/node_modules/.setup ## the tests that take minutes: chaos, long runs, recovery
 	$(PY) -m pytest -m "slow and not docker and not gpu"
 
 test-docker: $(VENV)/.setup-test ## build all images, start docker-compose.yml and train in it (needs Docker)

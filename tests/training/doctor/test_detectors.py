@@ -150,6 +150,21 @@ def test_over_optimisation_without_held_out_tasks_looks_at_the_rollouts() -> Non
 
 
 @pytest.mark.parametrize("held_out", [True, False])
+@pytest.mark.parametrize(("rise", "told"), [(0.04, False), (0.08, True)])
+def test_noise_of_a_model_whose_rollouts_are_all_alike_is_no_rise(held_out: bool, rise: float, told: bool) -> None:
+    """Without spread any rise is many standard deviations; a learning rate of 0.05 was once called over-optimisation."""
+
+    def alike(facts: StepFacts) -> StepFacts:
+        kept = {name: value for name, value in facts.metrics.items() if held_out or name != "heldout/success"}
+        kept |= {"heldout/success": 0.1} if "heldout/success" in kept else {}
+        reward = 0.26 * (1 + (rise if facts.step >= BEGIN else 0.0))
+        return replace(facts, metrics=kept | {"reward": reward, "reward_std": 1e-4, "rollouts/task_success": 0.1})
+
+    found = {one.code for one in seen(alike(facts) for facts in healthy())}
+    assert ("over_optimisation" in found) is told
+
+
+@pytest.mark.parametrize("held_out", [True, False])
 def test_a_reward_that_rises_while_nearly_all_is_solved_is_no_over_optimisation(held_out: bool) -> None:
     def solved(facts: StepFacts) -> StepFacts:
         kept = {name: value for name, value in facts.metrics.items() if held_out or name != "heldout/success"}

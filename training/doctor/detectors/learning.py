@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from training.doctor.finding import Finding, number, percent
 from training.doctor.history import History, mean
 from training.doctor.options import DoctorOptions
 
 CEILING = 0.95
 MIN_DROP = 0.2
+LEAST_RISE = 0.05
 SUCCESSES = ("rollouts/task_success", "success")
 NO_EFFECT_STEPS = 5
 NO_KL_STEPS = 10
@@ -24,8 +27,8 @@ def over_optimisation(history: History, options: DoctorOptions) -> Finding | Non
     if len(reward) < history.window or not earlier or not spread or not success:
         return None
     now, then = mean(history.recent(success) or [0.0]), mean(history.before(success))
-    gain = mean(reward) - mean(earlier)
-    if now >= CEILING or gain < options.reward_gain * mean(spread) or now - then > options.success_gain:
+    rises = _rises(mean(earlier), mean(reward), spread, options)
+    if now >= CEILING or not rises or now - then > options.success_gain:
         return None
     return _paid(history, success, mean(earlier), mean(reward), then, now)
 
@@ -44,9 +47,14 @@ def _held_out(history: History, options: DoctorOptions) -> Finding | None:
         early, late = (
             [value for step, value in reward.items() if edge - history.window < step <= edge] for edge in (begin, end)
         )
-        if early and late and mean(late) - mean(early) >= options.reward_gain * mean(spread):
+        if early and late and _rises(mean(early), mean(late), spread, options):
             return _paid(history, "heldout/success", mean(early), mean(late), then, now)
     return None
+
+
+def _rises(low: float, high: float, spread: Sequence[float], options: DoctorOptions) -> bool:
+    """Whether the reward rose by more than its rollouts differ, and by more than noise where they are all alike."""
+    return high - low >= max(options.reward_gain * mean(spread), LEAST_RISE * max(abs(low), abs(high)))
 
 
 def _paid(history: History, success: str, low: float, high: float, then: float, now: float) -> Finding:

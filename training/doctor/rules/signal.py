@@ -69,8 +69,8 @@ SIGNAL: dict[str, Rule] = {
             "is what is compared where the run plays held-out tasks, else that of its rollouts."
         ),
         _(
-            "mean reward of `window` steps − mean of the steps about 10 before ≥ `reward_gain` × `reward_std`, while "
-            "success rose by no more than `success_gain` and is below 0.95"
+            "mean reward of `window` steps − mean of the steps about 10 before ≥ `reward_gain` × `reward_std` and ≥ "
+            "5% of the larger, while success rose by no more than `success_gain` and is below 0.95"
         ),
         "Gao, Schulman, Hilton: Scaling laws for reward model overoptimization (arXiv 2210.10760)",
         _(
