@@ -152,7 +152,7 @@ def test_over_optimisation_without_held_out_tasks_looks_at_the_rollouts() -> Non
 @pytest.mark.parametrize("held_out", [True, False])
 @pytest.mark.parametrize(("rise", "told"), [(0.04, False), (0.08, True)])
 def test_noise_of_a_model_whose_rollouts_are_all_alike_is_no_rise(held_out: bool, rise: float, told: bool) -> None:
-    """Without spread any rise is many standard deviations; a learning rate of 0.05 was once called over-optimisation."""
+    """Without spread any rise is many standard deviations: a model that had collapsed was called over-optimised."""
 
     def alike(facts: StepFacts) -> StepFacts:
         kept = {name: value for name, value in facts.metrics.items() if held_out or name != "heldout/success"}
