@@ -39,7 +39,8 @@ def test_a_verl_run_is_imported(
         page.locator("text=Open the run").wait_for(timeout=LIMIT_MS)
         _look(page, "report")
         page.click("text=Open the run")
-        page.locator('.tile[data-metric="reward"] .tile-value >> text=0.625').wait_for(timeout=LIMIT_MS)
+        page.locator('#charts [data-chart="reward"] .chart-figures >> text=0.625').wait_for(timeout=LIMIT_MS)
+        page.locator("#ended-reward >> text=→").wait_for()
         page.locator('#charts >> text="actor/pg_loss"').wait_for(timeout=LIMIT_MS)
         assert page.locator("#run-stop, #run-pause, .watch-flight:visible, #no-points:visible").count() == 0
         _look(page, "curves")

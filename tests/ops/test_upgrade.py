@@ -32,12 +32,14 @@ ROOT = Path(__file__).resolve().parents[2]
 RELEASE = "388a114c"
 LIMIT_S = 900.0
 OURS = ("DATABASE_URL", "REDIS_URL", "TILTYARD_OUTBOUND_ALLOW", "TILTYARD_PORT", "PYTEST_CURRENT_TEST", "PYTHONPATH")
-# What people made: each row by value, in the columns that both releases have.
+# What people made: each row by value, in the columns that both releases have. Sums are exact: of floats they depend on
+# the order in which the database reads its rows.
 FACTS = {
     "runs": "SELECT name, kind, state, step, total_steps, attempt, config::text FROM runs_run ORDER BY name",
     "attempts": "SELECT run_id::text, number, last_step, journal_offset FROM runs_attempt ORDER BY run_id, number",
-    "curves": "SELECT run_id::text, name, count(*), sum(value) FROM metrics_metricpoint GROUP BY 1, 2 ORDER BY 1, 2",
-    "rollouts": "SELECT run_id::text, step, status, count(*), sum(reward) FROM rollouts_rollout"
+    "curves": "SELECT run_id::text, name, count(*), sum(value::numeric) FROM metrics_metricpoint"
+    " GROUP BY 1, 2 ORDER BY 1, 2",
+    "rollouts": "SELECT run_id::text, step, status, count(*), sum(reward::numeric) FROM rollouts_rollout"
     " GROUP BY 1, 2, 3 ORDER BY 1, 2, 3",
     "turns": "SELECT run_id::text, count(*), sum(length(messages::text)) FROM rollouts_turn GROUP BY 1 ORDER BY 1",
     "events": "SELECT run_id::text, kind, count(*) FROM runs_runevent GROUP BY 1, 2 ORDER BY 1, 2",

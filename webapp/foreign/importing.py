@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+from datetime import UTC, datetime
 from pathlib import Path
 
 from django.db import transaction
@@ -32,6 +33,7 @@ from webapp.teams.models import Project, User
 from webapp.text import clean_text
 
 OWNER = "import"
+TAIL_BYTES = 1 << 16  # of a journal, in which its last event lies
 FILES = (JOURNAL_NAME, "config.yaml", "output.log", "log.txt", REPORT_NAME)
 NO_END = ErrorInfo(
     code="trainer_died",
@@ -104,6 +106,17 @@ def _started(sources: dict[int, Path]) -> RunStarted | None:
     return None
 
 
+def _lasted(journal: Path) -> tuple[datetime, datetime] | None:
+    """When the first and the last event of a journal were written, of those that can be read."""
+    with open(journal, "rb") as file:
+        file.seek(max(0, journal.stat().st_size - TAIL_BYTES))
+        file.readline()  # of which a part may be missing
+        tail = file.tell()
+    lines = [*read_lines(journal, 0, 0)[:1], *read_lines(journal, tail, 1)]
+    times = [event.t for event in map(parse_line, lines) if not isinstance(event, str)]
+    return (datetime.fromtimestamp(times[0], UTC), datetime.fromtimestamp(times[-1], UTC)) if times else None
+
+
 def _free_name(project: Project, wanted: str) -> str:
     kept = "".join(letter if letter.isalnum() or letter in " ._()+-" else "-" for letter in wanted)
     base = kept.lstrip(" .()+-")[:70] or "imported"
@@ -158,6 +171,9 @@ def _write(run: Run, sources: dict[int, Path], config: JobConfig, key: str, user
     first, last = events.order_by("at").first(), events.order_by("-at").first()
     has_end = Attempt.objects.filter(run=run, outcome__isnull=False).exists()
     attempt_end(lease, None if has_end else NO_END)
+    for number, source in sources.items():  # as its trainer says; reading it took another time
+        if (lasted := _lasted(source / JOURNAL_NAME)) is not None:
+            Attempt.objects.filter(run=run, number=number).update(started_at=lasted[0], ended_at=lasted[1])
     if first is not None and last is not None:
         Run.objects.filter(pk=run.pk).update(queued_at=first.at, started_at=first.at, finished_at=last.at)
     if run.imported_from:  # the times in its files, if any, are too coarse to tell how long a step takes

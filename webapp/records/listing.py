@@ -248,7 +248,7 @@ def _line(run: Run, trend: list[float | None]) -> RunRow:
         model=_named(run, "model", "source", "model:"),
         dataset=_named(run, "data", "train", "dataset:"),
         duration_seconds=seconds,
-        device_seconds=None if device is None else device.total_seconds(),
+        device_seconds=None if device is None or run.imported_from else device.total_seconds(),
         sparkline=trend,
         advisories=getattr(run, "advised", None) or 0,
     )

@@ -55,13 +55,16 @@ def facts_of(run: Run, found: Summary, reader: Reader) -> list[Fact]:
     """The cells of the card, the most important first."""
     learns, plays = run.method.trains, run.method.plays
     if learns and not found.gains and run.state != RunState.SUCCEEDED:  # what follows from steps would say nothing
-        return [Fact("figures", _("Figures"), NOTHING, about=_("No step was trained to its end.")), _cost(found.cost)]
+        return [
+            Fact("figures", _("Figures"), NOTHING, about=_("No step was trained to its end.")),
+            _cost(run, found.cost),
+        ]
     facts = [_gain(run, gain, reader) for gain in found.gains]
     if found.best is not None:
         facts.append(_best(run, found.best, reader))
     if learns and plays:
         facts.append(_held_out(run, found, reader))
-    facts.append(_cost(found.cost))
+    facts.append(_cost(run, found.cost))
     if learns and not run.imported_from:
         facts.append(_model(run, found, reader))
     if learns and plays:
@@ -156,10 +159,12 @@ def _of_tasks(held: HeldOut) -> str:
     return " · ".join(part for part in (many, by, warning) if part)
 
 
-def _cost(cost: Cost) -> Fact:
-    if cost.device_seconds is None:
+def _cost(run: Run, cost: Cost) -> Fact:
+    if cost.device_seconds is None and not run.imported_from:
         return Fact("cost", _("Cost"), NOTHING, about=_("No worker was at work on it."))
     said = [ngettext("%(n)s attempt", "%(n)s attempts", cost.attempts) % {"n": cost.attempts}]
+    if cost.device_seconds is None:
+        said = [_("its files do not tell for how long it held a device")]
     if cost.tokens is not None:
         said.append(_("about %(n)s tokens sampled") % {"n": rounded(cost.tokens)})
     if cost.judge_requests is not None:
@@ -168,6 +173,8 @@ def _cost(cost: Cost) -> Fact:
     if cost.judge_cost:
         said.append(_("%(money)s for judges at the prices that are set") % {"money": figure(cost.judge_cost)})
     device = {"cpu": "CPU", "cuda": "GPU"}.get(cost.device.partition(":")[0], cost.device)
+    if cost.device_seconds is None:
+        return Fact("cost", _("Cost"), NOTHING, about=" · ".join(said))
     return Fact("cost", _("Cost"), duration(cost.device_seconds), device, " · ".join(said))
 
 

@@ -150,8 +150,9 @@ def cost_of(run: Run, spent: Spent) -> Cost:
     def total(name: str) -> float | None:
         return spent.sums[name][0] if name in spent.sums else None
 
+    seconds = None if run.imported_from else spent.device_seconds  # files of other trainers do not tell
     return Cost(
-        spent.device, spent.device_seconds, run.attempt, _tokens(spent, config), total("judge/requests"),
+        spent.device, seconds, run.attempt, _tokens(spent, config), total("judge/requests"),
         total("judge/cost"),
     )  # fmt: skip
 

@@ -54,8 +54,9 @@ def _ended(answer: Answer) -> Answer:
 
 
 def _long(chat: Chat) -> Answer:
-    """An answer that would take long, of which something was read already."""
-    answer = _say(chat, temperature=5.0, max_tokens=3500)
+    """An answer that would take long, of which something was read already: the most likely words of random weights
+    repeat themselves, where drawn ones end by chance."""
+    answer = _say(chat, temperature=0.0, max_tokens=3500)
     _until(lambda: Answer.objects.filter(pk=answer.pk).exclude(partial="").exists(), "its first words")
     return answer
 

@@ -88,6 +88,7 @@ def _pages(client: Client, project: Project, item: RunImport, run: Run) -> None:
     assert "imported from verl" in page and "What was read" in page and 'id="panel-rollouts"' in page
     for absent in ('id="run-stop"', 'id="run-pause"', "runs/new/?from=", 'data-metric="kl"', "None yet."):
         assert absent not in page
+    assert "do not tell for how long it held a device" in page, "reading the files is no cost"
     assert "val-core/x/acc" in page  # named to the script as a chart of its own
     assert "imported from verl" not in client.get(reverse("run-list", args=[project.slug])).content.decode()
     assert ">verl</span>" in client.get(reverse("run-list", args=[project.slug])).content.decode()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from datetime import UTC, datetime, timedelta
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from webapp.registry.models import RegisteredModel
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
 from webapp.storage import run_dir
+from webapp.summary.facts import taken_by
 
 pytestmark = pytest.mark.django_db
 
@@ -54,6 +57,19 @@ def test_a_folder_is_imported_once(project: Any, tmp_path: Path) -> None:
     assert run.checkpoints.count() == 1
     assert _import(folder).startswith("Already imported")
     assert (Run.objects.count(), MetricPoint.objects.count()) == (1, 3)
+
+
+def test_its_attempt_lasted_as_long_as_its_trainer_says(project: Any, tmp_path: Path) -> None:
+    """Not as long as the import took: the page of the run tells it as the cost."""
+    folder = _folder(tmp_path / "night")
+    lines = (folder / j.JOURNAL_NAME).read_text().splitlines()
+    began = datetime(2026, 1, 1, 22, tzinfo=UTC)
+    moved = [json.loads(line) | {"t": (began + timedelta(hours=at)).timestamp()} for at, line in enumerate(lines)]
+    (folder / j.JOURNAL_NAME).write_text("".join(json.dumps(line) + "\n" for line in moved))
+    _import(folder)
+    attempt = Run.objects.get().attempts.get()
+    assert (attempt.started_at, attempt.ended_at) == (began, began + timedelta(hours=len(lines) - 1))
+    assert taken_by(attempt.run).spent.device_seconds == 3600.0 * (len(lines) - 1)
 
 
 def test_a_run_without_an_end_is_failed(project: Any, tmp_path: Path) -> None:
