@@ -48,6 +48,20 @@ def test_bars_add_up_to_the_recorded_advantages(trained: Make, play: Make) -> No
     assert [flag.name for flag in group.flags] == ["excluded"]
 
 
+def test_components_that_are_equal_in_the_whole_group_are_counted_and_not_listed(
+    trained: Make, play: Make, rita: User, client_for: Make
+) -> None:
+    run = trained()
+    filled(play, run, [(1.0, 0.5, 0.7), (0.0, 0.5, -0.7)])
+    text = re.sub(r"\s+", " ", client_for(rita).get(f"/p/joust/runs/{run.pk}/groups/2/5/").content.decode())
+    assert re.findall(r'<span class="share">([^<]+)</span>', text) == ["Task success +0.707", "Task success −0.707"]
+    assert text.count("1 other: 0") == 2
+    other = trained(name="b")
+    filled(play, other, [(1.0, 0.0, 0.7), (0.0, 1.0, -0.7)])
+    text = client_for(rita).get(f"/p/joust/runs/{other.pk}/groups/2/5/").content.decode()
+    assert text.count('<span class="share">') == 4 and "other: 0" not in text
+
+
 def test_groups_without_spread_and_phantom_ones_say_why(trained: Make, play: Make) -> None:
     flat = filled(play, trained(), [(1.0, 0.5, 0.0), (1.0, 0.5, 0.0)])
     assert [flag.name for flag in flat.flags] == ["flat"] and "All 2 rewards are 0.800" in flat.flags[0].text

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from webapp.metrics.models import MetricPoint
-from webapp.run_pages.times import STEPS, parts_of, places_of, times_of
+from webapp.run_pages.times import STEPS, parts_of, places_of, room_for, times_of
 from webapp.runs.models import Attempt, Run
 
 pytestmark = pytest.mark.django_db
@@ -94,6 +94,14 @@ def test_the_page_asks_for_it_and_a_stranger_gets_nothing(told: Any, alice: Any,
     assert "step 2 · training 3 s (75%)" in card and '<th scope="row">2</th>' in card and "saving" not in card
     assert client_for(charlie).get(f"{address}times/").status_code == 404
     assert client_for(alice).post(f"{address}times/").status_code == 405
+
+
+def test_a_run_that_trains_nothing_has_no_card(make_run: Any) -> None:
+    """Nobody measures the phases of an evaluation: it kept an empty card as tall as the page."""
+    assert [room_for(make_run(kind=kind)) is None for kind in ("grpo", "sft", "evaluate", "sample")] == [
+        False, False, True, True,
+    ]  # fmt: skip
+    assert room_for(make_run(imported_from="verl")) is None
 
 
 def test_a_card_without_figures_says_why(told: Any, alice: Any, client_for: Any) -> None:
