@@ -39,7 +39,7 @@ test-slow: $(VENV)/.setup-test $(JS)/node_modules/.setup ## the tests that take 
 	$(PY) -m pytest -m "slow and not docker and not gpu"
 
 test-docker: $(VENV)/.setup-test ## build all images, start docker-compose.yml and train in it (needs Docker)
-	$(PY) -m pytest -m docker -p no:randomly  # the first ones build the images that the others start
+	$(PY) -m pytest -m docker tests/containers && $(PY) -m pytest -m docker --ignore=tests/containers  # first those that build the images
 
 test-gpu: $(VENV)/.setup-test ## three GRPO runs on a CUDA device, then the benchmark of steps on it
 	$(PY) -m pytest -m gpu && $(PY) benchmarks/gpu.py

@@ -307,16 +307,19 @@ def test_a_rollout_that_was_found_leads_to_its_neighbours_in_the_view(
     assert 'data-key="found-after"' not in last and f"{FOUND}&amp;view=tokens" in last
 
 
-def test_the_view_may_be_one_of_the_project(rollout: Rollout, rita: User, client_for: Make, trained: Make) -> None:
+def test_the_view_may_be_one_of_the_project(
+    rollout: Rollout, rita: User, client_for: Make, trained: Make, play: Make
+) -> None:
     run = trained(name="other")
     (twin,) = Rollout.objects.filter(run=rollout.run, group=2)
     Rollout.objects.filter(pk=twin.pk).update(run=run)
     asked = f"?found=sort%3D-step%26run%3D{rollout.run_id}%26run%3D{run.pk}&in=project"
     assert f"/p/joust/rollouts/?run={rollout.run_id}&amp;run={run.pk}" in page(client_for(rita), rollout, asked)
-    first = Rollout.objects.filter(step=3).order_by("run_id", "group", "index").first()
-    assert first is not None
-    beside = [page(client_for(rita), item, asked, "found/") for item in Rollout.objects.filter(step=3)]
+    listed = list(Rollout.objects.filter(step=3))
+    stray = play(trained(name="not asked for"), 3, 1, 0)
+    beside = [page(client_for(rita), item, asked, "found/") for item in listed]
     assert sum('data-key="found-before"' in text for text in beside) == len(beside) - 1
+    assert not any(str(stray.pk) in text for text in beside)
     alone = page(client_for(rita), rollout, "?found=", "found/")
     assert f"/p/joust/runs/{rollout.run_id}/rollouts/?" in alone and str(twin.pk) not in alone
 

@@ -90,6 +90,8 @@ def _pages(client: Client, project: Project, item: RunImport, run: Run) -> None:
         assert absent not in page
     assert "do not tell for how long it held a device" in page, "reading the files is no cost"
     assert "val-core/x/acc" in page  # named to the script as a chart of its own
+    (line,) = client.get(f"/api/v1/projects/{project.slug}/runs").json()["items"]
+    assert line["device_seconds"] is None
     assert "imported from verl" not in client.get(reverse("run-list", args=[project.slug])).content.decode()
     assert ">verl</span>" in client.get(reverse("run-list", args=[project.slug])).content.decode()
 
