@@ -177,6 +177,9 @@ maybe("copy-prompt")?.addEventListener(
   "click",
   copier(async () => JSON.stringify((await ask("/turns?first=0&limit=1")).items[0]?.messages ?? [], null, 2)),
 );
-document.addEventListener("htmx:afterSettle", () => annotate($("transcript")));
+document.addEventListener("htmx:afterSettle", () => {
+  const transcript = maybe("transcript"); // none where tokens are shown
+  if (transcript) annotate(transcript);
+});
 keys();
 if (page.words) words();
