@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -73,3 +74,62 @@ def test_without_scripts_the_form_finds_the_same(
     page.get_by_role("button", name="Apply").click()
     expect(page.locator(".found-row")).to_have_count(1)
     expect(page.locator("mark")).to_have_text("天气")
+
+
+def test_a_slider_of_steps_and_one_found_rollout_after_the_other(
+    page_for: Callable[..., Page],
+    played: Played,  # noqa: F811
+    alice: User,
+) -> None:
+    page, problems = page_for(alice, viewport={"width": 1280, "height": 900}), list[Any]()
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.goto(f"/p/joust/runs/{played.run.pk}/rollouts/?sort=turns")
+    expect(page.locator(".found-row")).to_have_count(8)
+    first, last = page.get_by_label("First step"), page.get_by_label("Last step")
+    first.press("ArrowRight")
+    expect(page.locator(".found-row")).to_have_count(4)
+    assert asked(page) == {"step_from": ["2"], "sort": ["turns"]} and page.input_value("[name=step_from]") == "2"
+    first.press("ArrowLeft")
+    last.press("ArrowLeft")
+    expect(page.locator("#step-range output")).to_have_text("1")
+    expect(page).to_have_url(re.compile("step_to=1"))
+    expect(page.locator(".found-row")).to_have_count(4)
+    assert asked(page) == {"step_to": ["1"], "sort": ["turns"]}
+    page.locator(".found-place").first.click()
+    names = []
+    for key in ("n", "n", "p"):
+        title = page.get_by_role("heading", level=1)
+        names.append(title.inner_text()[: len("Step 1, group 0, rollout 0")])
+        page.locator("[data-key=found-after]").wait_for()
+        page.keyboard.press(key)
+        expect(title).not_to_contain_text(names[-1])
+    assert [name[-1] for name in names] == ["0", "1", "2"]
+    page.get_by_role("link", name="Tokens").click()
+    page.locator("[data-key=found-after][href*='view=tokens']").wait_for()
+    page.keyboard.press("n")
+    page.wait_for_url("**/*view=tokens*")
+    page.locator("[data-key=found-before]").wait_for()
+    page.keyboard.press("f")
+    expect(page.locator(".found-row")).to_have_count(4)
+    assert asked(page) == {"step_to": ["1"], "sort": ["turns"]} and problems == []
+
+
+def test_several_tools_are_chosen_in_a_menu(
+    page_for: Callable[..., Page],
+    played: Played,  # noqa: F811
+    alice: User,
+) -> None:
+    page = page_for(alice, viewport={"width": 1280, "height": 900})
+    page.goto(f"/p/joust/runs/{played.run.pk}/rollouts/")
+    menu = page.locator(".pick").first
+    expect(menu.locator("summary")).to_have_text("Any tool")
+    menu.locator("summary").click()
+    menu.get_by_label("calculator").check()
+    expect(page.locator(".found-row")).to_have_count(2)
+    expect(menu.locator("summary")).to_have_text("calculator")
+    menu.get_by_label("python").check()
+    expect(page.locator(".found-row")).to_have_count(3)
+    expect(menu.locator("summary")).to_have_text("2 tools")
+    page.check("input[name=outcome][value=failed]")
+    expect(page.locator(".found-row")).to_have_count(2)
+    assert asked(page) == {"tool": ["calculator", "python"], "outcome": ["failed"]}
