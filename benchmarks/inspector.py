@@ -2,8 +2,9 @@
 
 Starts a PostgreSQL of its own, writes the run (``inspector_rows.py``; six minutes at full size), and times what a
 person does: filter, sort, search and page (``find``), the bars beside it (``spread``), the whole page over HTTP
-(``page``), and any group (``group``). Prints JSON: the median and the 95th percentile of the milliseconds of each, and
-what the words of turns cost: bytes, and milliseconds of the projection for a thousand turns with and without them.
+(``page``), the rollouts beside one that was found (``beside``), and any group (``group``). Prints JSON: the median and
+the 95th percentile of the milliseconds of each, and what the words of turns cost: bytes, and milliseconds of the
+projection for a thousand turns with and without them.
 ``--turns 100000`` writes fewer, ``--folder F`` keeps the database for the next time.
 """
 
@@ -20,6 +21,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -83,6 +85,7 @@ def measure() -> dict[str, Any]:
     find: dict[str, Any] = {}
     spread: dict[str, Any] = {}
     page: dict[str, Any] = {}
+    beside: dict[str, Any] = {}
     for query in QUERIES:
 
         def view(query: str = query) -> View:
@@ -97,9 +100,12 @@ def measure() -> dict[str, Any]:
         find[query] = milliseconds(found) | {"rollouts": known.count.number, "more": known.count.more}
         spread[query] = milliseconds(lambda known=known: figures_of(known, names))  # type: ignore[misc]
         page[query] = milliseconds(lambda query=query: client.get(f"/p/bench/runs/{run.pk}/rollouts/?{query}"), 5)  # type: ignore[misc]
-    return {"find": find, "spread": spread, "page": page, "group": groups(client, run)} | {
+        if listed := known.page("", 50)[0]:
+            carried = f"/p/bench/rollouts/{listed[len(listed) // 2].pk}/found/?{urlencode({'found': query})}"
+            beside[query] = milliseconds(lambda carried=carried: client.get(carried))  # type: ignore[misc]
+    return {"find": find, "spread": spread, "page": page, "beside": beside, "group": groups(client, run)} | {
         f"{name}_worst_p95_ms": max(each["p95_ms"] for each in listed.values())
-        for name, listed in (("find", find), ("spread", spread), ("page", page))
+        for name, listed in (("find", find), ("spread", spread), ("page", page), ("beside", beside))
     }
 
 

@@ -40,6 +40,7 @@ PER_PAGE = 50
 BAR_WIDTH, BAR_HEIGHT = 10, 48
 LEAST_BAR = 2.0  # pixels: one rollout among thousands is still seen
 MOST_CHIPS_COUNTED = 8
+MOST_MEMBERS = 4_096  # of all groups of a page: imported runs may have one group a step
 Pairs = Sequence[tuple[str, str]]
 Place = tuple[UUID, int, int, int, bool]
 """Of a group: run, attempt, step, number, and whether it was held out."""
@@ -112,23 +113,24 @@ def blocks(rows: Sequence[Rollout], filters: Filters) -> list[Block]:
     if filters.order.name != "step":
         return [Block(None, None, lines)] if lines else []
     known, members = _groups(rows), _members(rows)
-    functions = {row.run_id: judge_functions(row.run) for row in {row.run_id: row for row in rows}.values()}
+    runs = {row.run_id: row.run for row in rows}
+    functions = {pk: judge_functions(run) for pk, run in runs.items() if run.method.learns_from == "rollouts"}
     found: list[Block] = []
     for line in lines:
         place = _group_of(line.rollout)
         if not found or found[-1].head is None or _group_of(found[-1].head) != place:
-            group = members[place]
+            group = members.get(place, [])
             outcomes = Counter(Outcome(item.outcome) for item in group)
             counted = [(outcome, outcomes[outcome]) for outcome in Outcome if outcomes[outcome]]
-            learned = line.rollout.run.method.learns_from == "rollouts" and not line.rollout.held_out
-            signal = signal_of(group, functions[line.rollout.run_id]) if learned else None
+            learned = functions.get(line.rollout.run_id) if not line.rollout.held_out else None
+            signal = signal_of(group, learned) if learned is not None else None
             found.append(Block(line.rollout, known.get(place), [], counted, signal))
         found[-1].lines.append(line)
     return found
 
 
 def _members(rows: Sequence[Rollout]) -> dict[Place, list[Rollout]]:
-    """The groups of some rollouts, whole."""
+    """The groups of some rollouts, whole; none where they are too large to be read for a page."""
     steps = {(row.run_id, row.step): set[int]() for row in rows}
     for row in rows:
         steps[row.run_id, row.step].add(row.group)
@@ -137,9 +139,10 @@ def _members(rows: Sequence[Rollout]) -> dict[Place, list[Rollout]]:
         wanted |= Q(run=run, step=step, group__in=groups)
     columns = ("run", "attempt", "step", "group", "held_out", "status", "outcome", "reward", "parts", "env_parts")
     found: dict[Place, list[Rollout]] = {}
-    for item in Rollout.objects.filter(wanted).only(*columns):
+    members = list(Rollout.objects.filter(wanted).only(*columns)[: MOST_MEMBERS + 1])
+    for item in members:
         found.setdefault(_group_of(item), []).append(item)
-    return found
+    return found if len(members) <= MOST_MEMBERS else {}
 
 
 def _why(rollout: Rollout) -> str:

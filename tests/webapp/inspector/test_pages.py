@@ -72,6 +72,16 @@ def test_the_head_of_a_group_counts_all_of_it_and_says_what_it_teaches(
     assert "no learning signal" not in text_of(client_for(rita), address(played.run)), "nothing is learned from it"
 
 
+def test_groups_too_large_for_a_page_are_not_counted(
+    played: Played, rita: User, client_for: ClientFor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_module, "MOST_MEMBERS", 7)  # of the eight
+    shown = head(text_of(client_for(rita), address(played.run)), "Step 1, group 0")
+    assert "mean 0.400" in shown and "1 solved" not in shown
+    monkeypatch.setattr(page_module, "MOST_MEMBERS", 8)
+    assert "1 solved" in head(text_of(client_for(rita), address(played.run)), "Step 1, group 0")
+
+
 def test_a_group_that_is_still_played_has_no_signal_yet(played: Played, rita: User, client_for: ClientFor) -> None:
     Rollout.objects.filter(run=played.run, step=1).update(reward=0.2, parts={"task_success": 0.0})
     Rollout.objects.filter(pk=played.rows["lost"].pk).update(status="running", outcome="in_flight", reward=None)
