@@ -114,7 +114,13 @@ class Writer:
         self._journal, self._name, self._count = journal, name, 0
 
     def __call__(
-        self, messages: list[Message], tokens: int, seconds: float, version: int | None, parse_error: str | None = None
+        self,
+        messages: list[Message],
+        tokens: int,
+        seconds: float,
+        version: int | None,
+        parse_error: str | None = None,
+        wrote: str | None = None,
     ) -> None:
         said = {"rollout": self._name, "turn": self._count, "messages": messages, "parse_error": parse_error}
         self._journal.write(TurnAdded.model_validate(said))

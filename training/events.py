@@ -108,7 +108,8 @@ class TurnAdded(Event):
 
     ``tokens`` are the ones the model sampled (0 for the environment), ``seconds`` how long the party took.
     ``policy_step``: the weights that sampled it were trained for so many steps, where a run that trains played.
-    ``parse_error``: why its text could not be read as a call; the environment was told so.
+    ``parse_error``: why its text could not be read as a call; the environment was told so. ``wrote``: that text, where
+    the message does not hold all of it.
     """
 
     type: Literal["turn"] = "turn"
@@ -119,6 +120,7 @@ class TurnAdded(Event):
     seconds: float = 0.0
     policy_step: int | None = None
     parse_error: str | None = None
+    wrote: str | None = None
 
 
 class RolloutFinished(Event):

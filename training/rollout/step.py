@@ -320,7 +320,13 @@ class _TurnWriter:
         self.count = 0
 
     def __call__(
-        self, messages: list[Message], tokens: int, seconds: float, version: int | None, parse_error: str | None = None
+        self,
+        messages: list[Message],
+        tokens: int,
+        seconds: float,
+        version: int | None,
+        parse_error: str | None = None,
+        wrote: str | None = None,
     ) -> None:
         if not self.count:
             self._collector.hold.answered()
@@ -333,6 +339,7 @@ class _TurnWriter:
                 seconds=seconds,
                 policy_step=self._collector.trained_of(version),
                 parse_error=parse_error,
+                wrote=wrote,
             )
         )
         self.count += 1

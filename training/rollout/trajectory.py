@@ -10,7 +10,7 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from envs.wire import Message, Observation, ResetRequest, StepRequest
@@ -46,10 +46,16 @@ OpenSession = Callable[[], Awaitable[Session]]
 
 class OnTurn(Protocol):
     """Hears a turn's messages, tokens that were sampled, seconds, the version of the weights that sampled it, and why
-    its text could not be read as a call."""
+    its text could not be read as a call, with the text as it was written where the message does not hold it."""
 
     def __call__(
-        self, messages: list[Message], tokens: int, seconds: float, version: int | None, parse_error: str | None = None
+        self,
+        messages: list[Message],
+        tokens: int,
+        seconds: float,
+        version: int | None,
+        parse_error: str | None = None,
+        wrote: str | None = None,
     ) -> None: ...
 
 
@@ -265,7 +271,7 @@ class Player:
         sample = await self._sample(task, trajectory)
         parsed = self._hear(trajectory, sample)
         took = time.monotonic() - began
-        on_turn([trajectory.messages[-1]], len(sample.ids), took, sample.version, parsed.parse_error)
+        on_turn([trajectory.messages[-1]], len(sample.ids), took, sample.version, parsed.parse_error, parsed.wrote)
         if not sample.finished or sample.ids[-1] != self.template.eos_id:
             trajectory.status = "truncated"
         if session is None:
@@ -325,7 +331,10 @@ class Player:
 
     def _read(self, sample: Sample, prefix: str) -> ParsedTurn:
         """What was sampled as a message; the ids of its calls begin with ``prefix``."""
-        return self.parse(self.template.decode(sample.ids), prefix)
+        text = self.template.decode(sample.ids)
+        parsed = self.parse(text, prefix)
+        lost = parsed.parse_error is not None and text.strip() != parsed.text.strip()
+        return replace(parsed, wrote=text) if lost else parsed
 
     def _append(self, trajectory: Trajectory, added: list[Message]) -> bool:
         """Append the environment's tokens; ``False`` when a budget of the episode is spent, which truncates it."""

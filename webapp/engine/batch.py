@@ -201,7 +201,8 @@ class Batch:
             seconds=event.seconds,
             policy_step=None if event.policy_step is None else _int(event.policy_step, "policy_step"),
             parse_error=clean_text(event.parse_error or ""),
-            words=numbers_of(self.run.pk, messages),
+            wrote=(wrote := clean_text(event.wrote or "")),
+            words=numbers_of(self.run.pk, messages, wrote),
         )
         note(rollout, messages, number)
         # While it is in flight the turns are counted here; its last event has the final figures.

@@ -115,12 +115,13 @@ def search(scope: Scope, phrase: str) -> Searched:
         return Searched(NONE, problem=_("Search for at least one whole word or number, or two Chinese characters."))
     held = " OR ".join("(run_id = %s AND words @> %s::int[])" for _each in asked)
     params: list[Any] = [part for run, numbers in asked for part in (run, numbers)]
-    said = " OR ".join("messages::text ILIKE %s" for _each in needles(phrase))
+    said = " OR ".join(["wrote ILIKE %s", *("messages::text ILIKE %s" for _each in needles(phrase))])
     if not asked:
         return Searched(NONE)
     statement = READ.format(said=said, held=held)
     with connection.cursor() as cursor:
-        cursor.execute(statement, [*needles(phrase), *params, READ_MOST, SEARCH_MOST + 1, SEARCH_MOST])
+        patterns = [f"%{_plain(phrase)}%", *needles(phrase)]
+        cursor.execute(statement, [*patterns, *params, READ_MOST, SEARCH_MOST + 1, SEARCH_MOST])
         read, found, ids = cursor.fetchone()
     behind = Turn.objects.filter(run__in=[run.pk for run in scope.runs], words__isnull=True).exists()
     return Searched(ids, found > SEARCH_MOST or read == READ_MOST, behind=behind)

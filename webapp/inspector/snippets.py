@@ -40,7 +40,7 @@ def snippets(rollouts: Sequence[Rollout], phrase: str) -> dict[UUID, Snippet]:
 
 def _in_turn(turn: Turn, phrase: str) -> Snippet | None:
     wanted = phrase.lower()
-    for text in texts_of(turn.messages):
+    for text in (*texts_of(turn.messages), turn.wrote):
         at = text.lower().find(wanted)
         if at >= 0:
             end = at + len(phrase)

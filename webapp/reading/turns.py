@@ -56,6 +56,7 @@ class ShownTurn(NamedTuple):
     seconds: float | None
     policy_step: int | None
     parse_error: str
+    wrote: str
 
     @property
     def cut(self) -> bool:
@@ -93,7 +94,8 @@ def turn_page(rollout: Rollout, first: int = 0, *, whole: bool = False) -> TurnP
         limit = CONTENT_MAX if whole else TEXT_CHARS
         made = [message_of(raw, messages + at, limit) for at, raw in enumerate(turn.messages)]
         messages += len(made)
-        chars += sum(_size(message) for message in made)
+        wrote = turn.wrote if len(turn.wrote) <= limit else f"{turn.wrote[:limit]} … (+{len(turn.wrote) - limit})"
+        chars += sum(_size(message) for message in made) + len(wrote)
         number = ordinal if said else 0
         shown.append(
             ShownTurn(
@@ -104,6 +106,7 @@ def turn_page(rollout: Rollout, first: int = 0, *, whole: bool = False) -> TurnP
                 finite(turn.seconds),
                 turn.policy_step,
                 turn.parse_error[:TEXT_CHARS],
+                wrote,
             )
         )
     end = shown[-1].number if shown else last

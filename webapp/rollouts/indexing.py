@@ -40,7 +40,7 @@ def index_batch() -> int:
     for rollout in rollouts.values():
         rollout.tools, rollout.characters = [], 0
     for turn in turns:
-        turn.words = numbers_of(turn.run_id, turn.messages)
+        turn.words = numbers_of(turn.run_id, turn.messages, turn.wrote)
         note(rollouts[turn.rollout_id], turn.messages, turn.number)
     rare = _surprises(list(rollouts.values()))
     with transaction.atomic():

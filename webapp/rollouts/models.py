@@ -96,6 +96,9 @@ class Turn(models.Model):
     parse_error = models.TextField(
         blank=True, default="", db_default="", help_text="why its text could not be read as a call"
     )
+    wrote = models.TextField(
+        blank=True, default="", db_default="", help_text="its text as written, where the messages lack some of it"
+    )
     words = ArrayField(models.IntegerField(), null=True, help_text="webapp.rollouts.words; empty until it is indexed")
     seq = models.BigIntegerField()
 

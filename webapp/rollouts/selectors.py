@@ -60,6 +60,7 @@ def turn_view(turn: Turn) -> dict[str, Any]:
         "seconds": finite(turn.seconds),
         "policy_step": turn.policy_step,
         "parse_error": turn.parse_error or None,
+        "wrote": turn.wrote[:CONTENT_MAX] or None,
         "seq": turn.seq,
     }
 

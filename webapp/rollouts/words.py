@@ -18,7 +18,7 @@ import json
 import re
 import zlib
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 from uuid import UUID
 
@@ -47,10 +47,10 @@ def texts_of(messages: Iterable[dict[str, Any]]) -> Iterator[str]:
             yield f"{call.get('name', '')} {json.dumps(call.get('arguments'), ensure_ascii=False)}"
 
 
-def numbers_of(run: UUID, messages: Iterable[dict[str, Any]]) -> list[int]:
-    """The numbers of a turn, sorted, each once."""
+def numbers_of(run: UUID, messages: Iterable[dict[str, Any]], wrote: str = "") -> list[int]:
+    """The numbers of a turn, sorted, each once. ``wrote``: what it says beside its messages."""
     found, left = set[str](), TEXT_MAX
-    for text in texts_of(messages):
+    for text in chain(texts_of(messages), (wrote,)):
         found |= tokens_in(text[:left])
         left -= len(text)
         if left <= 0 or len(found) > TOKENS_MAX:

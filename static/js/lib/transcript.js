@@ -81,13 +81,15 @@ function messageNode(message, turn, first, ordinal) {
   );
   const content = typeof message.content === "string" ? message.content : pretty(message.content);
   const calls = Array.isArray(message.tool_calls) ? message.tool_calls : [];
-  const nothing = !content && !calls.length;
+  const wrote = first && typeof turn.wrote === "string" ? turn.wrote : ""; // a call that nobody could read
+  const nothing = !content && !calls.length && !wrote;
   return h(
     "article",
     { class: "message", "data-role": ["system", "user", "assistant", "tool"].includes(role) ? role : "other" },
     head,
     content && folded(content),
     ...calls.map(callNode),
+    wrote && folded(wrote, "said said-unread"),
     nothing && h("div", { class: "muted small" }, t("empty_message")),
   );
 }

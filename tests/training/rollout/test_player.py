@@ -94,6 +94,8 @@ class Session:
 
 def _parse(text: str, prefix: str) -> ParsedTurn:
     error = "broken call" if text.startswith("8") else None
+    if text.startswith("8-8"):  # of a call that is broken nothing is left as text
+        return ParsedTurn("", [], error)
     return ParsedTurn(text, [ToolCall(id=f"{prefix}0", name="look", arguments={})], error)
 
 
@@ -109,6 +111,7 @@ def play(
     task: Task = TASK,
     rollout: Any = None,
     environment: Any = None,
+    wrote_of: list[str | None] | None = None,
 ) -> tuple[Trajectory, Seen, Engine, Words]:
     waiting, engine, template, seen = list(sessions), engine or Engine(), Words(), cast(Seen, [])
     told: list[Message] = []
@@ -130,13 +133,20 @@ def play(
     )
 
     def on_turn(
-        messages: list[Message], tokens: int, seconds: float, version: int | None, parse_error: str | None = None
+        messages: list[Message],
+        tokens: int,
+        seconds: float,
+        version: int | None,
+        parse_error: str | None = None,
+        wrote: str | None = None,
     ) -> None:
         assert 0 <= seconds < 60
         seen.append(([message.role for message in messages], tokens))
         told.extend(messages)
         if messages[0].role == "assistant":
             errors.append(parse_error)
+            if wrote_of is not None:
+                wrote_of.append(wrote)
 
     found = asyncio.run(player.play(task, on_turn))
     assert told == found.messages[: len(told)]  # as they happened, each once
@@ -266,6 +276,16 @@ def test_a_parse_error_counts_once(turn: list[int], info: dict[str, Any], errors
     found, *_rest = play(session, engine=Engine(Sample(turn, [-1.0, -1.0], True)))
     assert found.parse_errors == errors
     assert session.asked[0].parse_error == ("broken call" if turn[0] == 8 else None)
+
+
+def test_what_was_written_is_told_where_a_broken_call_left_nothing_of_it() -> None:
+    session = Session(Observation(), said(), said(), said(done=True, reward=0.0))
+    turns = [Sample([*ids, EOS], [-1.0] * (len(ids) + 1), True) for ids in ((8, 8, 4), (8, 4), (7, 4))]
+    wrote: list[str | None] = []
+    found, *_rest = play(session, engine=Engine(*turns), wrote_of=wrote)
+    assert wrote == [f"8-8-4-{EOS}", None, None], "the second message holds all of it, the third is no broken call"
+    assert next(message.content for message in found.messages if message.role == "assistant") == ""
+    assert next(turn.message for turn in session.asked) == "", "the environment is told what it always was"
 
 
 def test_parse_errors_of_both_readers_add_up() -> None:

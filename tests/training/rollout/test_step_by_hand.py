@@ -41,7 +41,7 @@ class Player:
         self.tasks.append(task)
         self.engine.figures.busy_seconds += 0.5
         on_turn(task.messages, 0, 0.125, None)
-        on_turn([Message(role="assistant", content="5")], 3, 0.25, None, "not JSON")
+        on_turn([Message(role="assistant", content="5")], 3, 0.25, None, "not JSON", "5 <tool_call>")
         group, index = (int(part[1:]) for part in task.episode_id.split("-")[2:])
         vars(trajectory).update(vars(self._play(group, index)))
 
@@ -107,6 +107,7 @@ def test_a_rollouts_events_by_value(tmp_path: Path) -> None:
     assert (prompt.turn, prompt.tokens, prompt.seconds, len(prompt.messages)) == (0, 0, 0.125, 2)
     assert (turn.turn, turn.tokens, turn.seconds, turn.messages[0].content) == (1, 3, 0.25, "5")
     assert (prompt.parse_error, turn.parse_error) == (None, "not JSON")
+    assert (prompt.wrote, turn.wrote) == (None, "5 <tool_call>")
     assert (end.status, end.reward, end.parts) == ("completed", 0.0, {"task_success": 0.0, "more": 0.5})
     assert (end.env_reward, end.env_parts, end.parse_errors, end.error) == (0.0, {"e": 2.0}, 1, None)
     assert (end.turns, end.tokens, end.seconds) == (1, 2, 1.5)

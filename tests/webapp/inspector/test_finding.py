@@ -19,8 +19,9 @@ from webapp.inspector.categories import categories_in
 from webapp.inspector.figures import Bar, figures_of
 from webapp.inspector.filters import SORTS, filters_of
 from webapp.inspector.finding import Count, View
+from webapp.inspector.page import blocks
 from webapp.inspector.scope import project_scope, run_scope
-from webapp.rollouts.models import Rollout
+from webapp.rollouts.models import Rollout, Turn
 from webapp.rollouts.words import numbers_of
 from webapp.runs.models import Attempt, Run
 
@@ -260,6 +261,20 @@ def test_beside_each_rollout_stand_those_before_and_after_it_in_the_list(played:
         wanted = [names[at - 1]] if at else [], names[at + 1 : at + 2]
         before, after = view.beside(row)
         assert (played.names([before] if before else []), played.names([after] if after else [])) == wanted, names[at]
+
+
+def test_a_call_that_could_not_be_read_is_found_by_what_was_written(played: Played) -> None:
+    turn = Turn.objects.get(rollout=played.rows["mute"], number=1)
+    turn.wrote = 'then <tool_call>{"city": "Xanadu%", <'
+    turn.words = numbers_of(played.run.pk, turn.messages, turn.wrote)
+    turn.save()
+    view = view_of(played.run, "q=Xanadu%25")
+    rows, _more = view.page("", 5)
+    assert played.names(rows) == ["mute"]
+    (line,) = blocks(rows, view.filters)[0].lines
+    assert line.snippet is not None and (line.snippet.turn, line.snippet.said) == (1, "Xanadu%")
+    assert line.snippet.before == 'then <tool_call>{"city": "'
+    assert view_of(played.run, "q=Xanadu_").page("", 5)[0] == [], "nothing in it is a pattern"
 
 
 def test_a_rollout_that_is_no_longer_in_the_view_leads_on_in_it(played: Played) -> None:

@@ -43,3 +43,14 @@ def test_a_run_is_evaluated_with_what_it_was_trained_on(
         assert "run-evaluate" not in page
     models = client.get(reverse("model-list", args=[project.slug])).content.decode()
     assert "?kind=evaluate&amp;model=starter" in models
+
+
+def test_who_comes_from_a_run_sees_its_form_first(
+    project: Project, bob: User, make_run: Any, client_for: Callable[..., Client]
+) -> None:
+    address = reverse("run-new", args=[project.slug])
+    run = make_run(name="first", state="succeeded")
+    page = client_for(bob).get(f"{address}?from={run.pk}&kind=evaluate").content.decode()
+    assert "Start from a preset instead" in page
+    fresh = client_for(bob).get(address).content.decode()
+    assert "Start from a preset" in fresh and "Start from a preset instead" not in fresh

@@ -14,7 +14,7 @@ from tests.webapp.reading.conftest import ANSWERED, ASKED, CALLED, SAID, TALK
 from webapp.reading.columns import beside, chosen_of
 from webapp.reading.drawing import spark_of, stack_of
 from webapp.reading.groups import Group, group_of, group_rollouts
-from webapp.rollouts.models import RolloutGroup
+from webapp.rollouts.models import RolloutGroup, Turn
 from webapp.runs.models import Run
 from webapp.teams.models import User
 
@@ -141,6 +141,16 @@ def test_best_and_worst_stand_beside_each_other_and_the_first_difference_is_mark
     assert len(re.findall(r"<tr[^>]*data-shown", text)) == 2
     page_url = f"/p/joust/rollouts/{members[1].rollout.pk}/"
     assert page_url in text and f"/p/joust/runs/{run.pk}/groups/2/5/" in client.get(page_url).content.decode()
+
+
+def test_broken_calls_stand_side_by_side_as_they_were_written(trained: Make, play: Make) -> None:
+    run = trained()
+    for index in range(2):
+        rollout = play(run, 1, 0, index, talk=[ASKED, {"role": "assistant", "content": ""}], reward=float(index))
+        Turn.objects.filter(rollout=rollout, number=1).update(wrote=f"<tool_call>{index}")
+    found = beside(group_of(run, group_rollouts(run, 1, 0)).members, 0)
+    assert found.differs == 1, "what could be read of them is the same"
+    assert [messages[0].text for messages in found.rows[1].messages] == ["<tool_call>0", "<tool_call>1"]
 
 
 def test_long_transcripts_stand_side_by_side_in_parts(trained: Make, play: Make) -> None:

@@ -77,6 +77,25 @@ def test_a_turn_says_why_it_could_not_be_read_as_a_call(rollout: Rollout, rita: 
     assert [turn["parse_error"] for turn in turns] == [None, "It is no <b>JSON</b>.", None, None]
 
 
+def test_a_call_that_could_not_be_read_stands_there_as_it_was_written(
+    rollout: Rollout, rita: User, client_for: Make
+) -> None:
+    """The turn was once “(empty)”, and only its tokens had the text."""
+    empty = [{"role": "assistant", "content": ""}]
+    Turn.objects.filter(rollout=rollout, number=1).update(messages=empty, parse_error="no JSON", wrote="")
+    assert "(empty)" in page(client_for(rita), rollout)
+    wrote = '<tool_call>{"name": "calculator", </tool_call>'
+    Turn.objects.filter(rollout=rollout, number=1).update(wrote=wrote)
+    for query in ("", "?view=raw"):
+        text = page(client_for(rita), rollout, query)
+        assert "data-wrote>&lt;tool_call&gt;{&quot;name&quot;: &quot;calculator&quot;, &lt;/tool_call&gt;" in text
+        assert "(empty)" not in text and text.count("data-wrote") == 1
+    turns = client_for(rita).get(f"/api/v1/rollouts/{rollout.pk}/turns").json()["items"]
+    assert [turn["wrote"] for turn in turns] == [None, wrote, None, None]
+    Turn.objects.filter(rollout=rollout, number=1).update(wrote="x" * (TEXT_CHARS + 7))
+    assert "x … (+7)" in page(client_for(rita), rollout)
+
+
 def test_the_seconds_of_model_and_environment_are_told_apart(rollout: Rollout, rita: User, client_for: Make) -> None:
     for number, seconds in enumerate((0.5, 2.0, 1.5, 3.0)):
         Turn.objects.filter(rollout=rollout, number=number).update(seconds=seconds)

@@ -133,6 +133,20 @@ def test_the_projection_keeps_what_a_rollout_is_found_by(make_run: Callable[...,
     assert held == [0, 1, 3]
 
 
+def test_the_projection_keeps_a_call_that_could_not_be_read(make_run: Callable[..., Run]) -> None:
+    run = make_run()
+    batch = Batch(run, 1)
+    batch.add(j.RolloutStarted(rollout="a", step=1, group=0, index=0, task="?", t=1.0))
+    said = Message(role="assistant", content="")
+    batch.add(
+        j.TurnAdded(rollout="a", turn=1, messages=[said], parse_error="bad", wrote="<tool_call>\x00Xanadu", t=2.0)
+    )
+    batch.add(j.TurnAdded(rollout="a", turn=2, messages=[said], t=2.0))
+    first, second = batch.turns.values()
+    assert (first.wrote, second.wrote) == ("<tool_call>␀Xanadu", "")
+    assert set(numbers_of_phrase(run.pk, "Xanadu")) <= set(first.words or ())
+
+
 def test_rows_from_before_are_indexed_in_the_background(make_run: Callable[..., Run]) -> None:
     run = make_run()
     for index, (outcome, reward) in enumerate((("solved", 1.0), ("failed", 0.0), ("failed", 0.0), ("excluded", None))):

@@ -14,11 +14,13 @@ class ParsedTurn:
     """One model turn: the text around the calls, the calls, and what was wrong with one that could not be parsed.
 
     ``parse_error`` is a sentence for the model; well-formed calls before and after the broken one are kept.
+    ``wrote``: the whole text of such a turn, where ``text`` lacks some of it; for people, the model is not told.
     """
 
     text: str
     tool_calls: list[ToolCall] = field(default_factory=list)
     parse_error: str | None = None
+    wrote: str | None = None
 
 
 def _no_constant(name: str) -> Any:

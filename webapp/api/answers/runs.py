@@ -223,6 +223,7 @@ class Turn(BaseModel):
     seconds: float | None
     policy_step: int | None = Field(description="steps that the weights which sampled it were trained for")
     parse_error: str | None = Field(description="why its text could not be read as a call")
+    wrote: str | None = Field(description="its text as it was written, where the messages lack some of it")
     seq: int
 
 
